@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtrail.answers import Answers, SearchFor, Status
+from mqtrail.answers import Answers, SearchConditions, Status
 from mqtrail.lake import JUDGED, JUDGED_APP, Lake, LakeDamaged
 from tests.answers.lakes import AS_OF_MS, id_of, key_of
 
@@ -47,7 +47,7 @@ def test_a_file_of_verdicts(lake: Path, how: str) -> None:
     answers = Answers(lake)
     traced = answers.trace(id_of("send ok"), AS_OF_MS)
     assert traced.status is Status.FOUND
-    found = answers.search(SearchFor(), AS_OF_MS)
+    found = answers.search(SearchConditions(), AS_OF_MS)
     assert found.matched_count > 0
     report = answers.report(AS_OF_MS)
     assert report.message_count == found.matched_count
@@ -88,7 +88,7 @@ def test_a_table_without_a_log(lake: Path) -> None:
 def test_damage_of_evidence_alone(lake: Path) -> None:
     """Judged messages are complete without their evidence."""
     shutil.rmtree(lake / "message_meta" / "_delta_log")
-    found = Answers(lake).search(SearchFor(), AS_OF_MS)
+    found = Answers(lake).search(SearchConditions(), AS_OF_MS)
     assert not found.scope.is_damaged
     assert any("message_meta" in one for one in found.scope.omissions)
 
@@ -102,7 +102,7 @@ def test_the_last_commit(lake: Path, table: str, how: str) -> None:
     answers = Answers(lake)
     traced = answers.trace(key_of("send ok"), AS_OF_MS)
     assert traced.status is (Status.FOUND if table == "verdicts" else Status.CANNOT_LOOK)
-    found = answers.search(SearchFor(), AS_OF_MS)
+    found = answers.search(SearchConditions(), AS_OF_MS)
     for scope in (traced.scope, found.scope):
         assert scope.is_damaged
         assert any(last.name in one for one in scope.omissions)

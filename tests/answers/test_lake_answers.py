@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail import trail
-from mqtrail.answers import Answers, JudgedWith, SearchFor, Status
+from mqtrail.answers import Answers, SearchConditions, Status, VerdictThresholds
 from mqtrail.lake import Lake, LakeError, note_settings
 from tests.answers.lakes import AS_OF_MS, BY_NAME, id_of, key_of, make_lake, rows_of
 
@@ -77,17 +77,17 @@ def test_a_cluster_that_is_down_leaves_the_lakes_answer(lake_path: Path) -> None
 @pytest.mark.parametrize(
     ("wanted", "names"),
     [
-        (SearchFor(codes=("DEAD_LETTERED",)), {"dead, attempts exhausted"}),
-        (SearchFor(codes=("HUNG", "SEND_SLOW")), {"hung", "send slow"}),
-        (SearchFor(codes=("SCHEDULED",)), {"scheduled"}),
-        (SearchFor(key="order-1"), {"send ok"}),
-        (SearchFor(group_name="CG2", codes=("NO_CONSUMER",)), {"two groups, one down"}),
-        (SearchFor(topic="no such topic"), set()),
-        (SearchFor(end_ms=1_000), set()),
-        (SearchFor(group_name="PG", topic="orders"), set(BY_NAME)),
+        (SearchConditions(codes=("DEAD_LETTERED",)), {"dead, attempts exhausted"}),
+        (SearchConditions(codes=("HUNG", "SEND_SLOW")), {"hung", "send slow"}),
+        (SearchConditions(codes=("SCHEDULED",)), {"scheduled"}),
+        (SearchConditions(key="order-1"), {"send ok"}),
+        (SearchConditions(group_name="CG2", codes=("NO_CONSUMER",)), {"two groups, one down"}),
+        (SearchConditions(topic="no such topic"), set()),
+        (SearchConditions(end_ms=1_000), set()),
+        (SearchConditions(group_name="PG", topic="orders"), set(BY_NAME)),
     ],
 )
-def test_search(answers: Answers, wanted: SearchFor, names: set[str]) -> None:
+def test_search(answers: Answers, wanted: SearchConditions, names: set[str]) -> None:
     """All conditions must hold; of several codes any."""
     found = answers.search(wanted, NOW_MS)
     assert {one.msg_id for one in found.trajectories} == {id_of(name) for name in names}
@@ -97,7 +97,7 @@ def test_search(answers: Answers, wanted: SearchFor, names: set[str]) -> None:
 
 def test_a_search_says_what_it_cut_off(answers: Answers) -> None:
     """The answer lists the limit that it reached."""
-    found = answers.search(SearchFor(limit=3), NOW_MS)
+    found = answers.search(SearchConditions(limit=3), NOW_MS)
     assert len(found.trajectories) == 3
     assert found.matched_count == len(BY_NAME)
     assert any("--limit" in omission for omission in found.scope.omissions)
@@ -126,14 +126,14 @@ def test_thresholds_are_the_lakes(tmp_path: Path) -> None:
     """The thresholds of the verdicts, not the reader's; unknown if the lake has no entry."""
     lake = make_lake(tmp_path, rows_of())
     reader = Answers(tmp_path, settings=trail.Settings(hung_ms=1))
-    unknown = JudgedWith(len(BY_NAME), None)
+    unknown = VerdictThresholds(len(BY_NAME), None)
     assert reader.report(NOW_MS).judged_with == (unknown,)
-    assert reader.trace(id_of("send ok"), NOW_MS).judged_with == (JudgedWith(1, None),)
+    assert reader.trace(id_of("send ok"), NOW_MS).judged_with == (VerdictThresholds(1, None),)
     note_settings(lake["verdicts"], trail.Settings(), AS_OF_MS - 1)
-    assert reader.report(NOW_MS).judged_with == (JudgedWith(len(BY_NAME), {}),)
+    assert reader.report(NOW_MS).judged_with == (VerdictThresholds(len(BY_NAME), {}),)
     note_settings(lake["verdicts"], trail.Settings(send_slow_ms=7), AS_OF_MS)
-    assert reader.report(NOW_MS).judged_with == (JudgedWith(len(BY_NAME), {"send_slow_ms": 7}),)
-    assert reader.trace(id_of("send ok"), NOW_MS).judged_with == (JudgedWith(1, {"send_slow_ms": 7}),)
+    assert reader.report(NOW_MS).judged_with == (VerdictThresholds(len(BY_NAME), {"send_slow_ms": 7}),)
+    assert reader.trace(id_of("send ok"), NOW_MS).judged_with == (VerdictThresholds(1, {"send_slow_ms": 7}),)
     assert reader.trace("nothing", NOW_MS).judged_with == ()
     assert reader.report(NOW_MS, end_ms=1_000).judged_with == ()
 
@@ -152,4 +152,4 @@ def test_export_has_a_line_a_message(answers: Answers) -> None:
 def test_a_folder_that_is_not_a_lake_is_refused(tmp_path: Path) -> None:
     """A search cannot be answered without its lake; the error has a remedy."""
     with pytest.raises(LakeError, match="pipeline once"):
-        Answers(tmp_path).search(SearchFor(), NOW_MS)
+        Answers(tmp_path).search(SearchConditions(), NOW_MS)

@@ -13,7 +13,7 @@ from mqtrail.lake import TABLES, Lake, LakeDamaged, LookUp, lake_errors, relatio
 from mqtrail.trail import UNKNOWN_HOUR
 
 from .live import Row
-from .model import JudgedWith, Scope, Trajectory, moment_text, trajectory_of
+from .model import Scope, Trajectory, VerdictThresholds, moment_text, trajectory_of
 
 HOUR_MS = 3_600_000
 GAPS_SHOWN_MAX = 5
@@ -80,13 +80,13 @@ class LakeView:
                 return int(max(found))
         return None
 
-    def judged_with(self, counts: Mapping[int, int]) -> tuple[JudgedWith, ...]:
+    def judged_with(self, counts: Mapping[int, int]) -> tuple[VerdictThresholds, ...]:
         """Return the thresholds of judgements, most messages first. counts: instant of judgement -> message count."""
-        found: dict[str, JudgedWith] = {}
+        found: dict[str, VerdictThresholds] = {}
         for as_of_ms, values in settings_at(self.look.lake, counts).items():
             changed = None if values is None else trail.changed_settings(values)
-            before = found.get(repr(changed), JudgedWith(0, changed))
-            found[repr(changed)] = JudgedWith(before.message_count + counts[as_of_ms], changed)
+            before = found.get(repr(changed), VerdictThresholds(0, changed))
+            found[repr(changed)] = VerdictThresholds(before.message_count + counts[as_of_ms], changed)
         return tuple(sorted(found.values(), key=lambda one: -one.message_count))
 
     def gaps(self) -> list[str]:

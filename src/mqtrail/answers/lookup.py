@@ -19,14 +19,14 @@ from . import search as searching
 from .lakeview import LakeView, fetch, read_trajectories
 from .live import LiveEvidence, Row, gather
 from .model import (
-    JudgedWith,
     Report,
     Scope,
     SearchAnswer,
-    SearchFor,
+    SearchConditions,
     Status,
     TraceAnswer,
     Trajectory,
+    VerdictThresholds,
     trajectory_of,
 )
 
@@ -56,7 +56,7 @@ class Answers:
         self._trace_topic = trace_topic
         self._instance = instance
 
-    def search(self, wanted: SearchFor, now_ms: int) -> SearchAnswer:
+    def search(self, wanted: SearchConditions, now_ms: int) -> SearchAnswer:
         """Return the lake's messages that match. LakeError."""
         return self._view().read(lambda view: searching.search(view, wanted, now_ms))
 
@@ -82,7 +82,7 @@ class Answers:
         view: LakeView | None = None
         live: LiveEvidence | None = None
         found: list[Trajectory] = []
-        judged_with: tuple[JudgedWith, ...] = ()
+        judged_with: tuple[VerdictThresholds, ...] = ()
         is_whole = True
         if self._lake_path is not None:
             try:
@@ -103,7 +103,7 @@ class Answers:
                 except LakeError as error:
                     scope = replace(scope, omissions=(*scope.omissions, f"judged without the lake: {error}"))
                     found = self._judge(None, found, live, now_ms)
-                judged_with = (JudgedWith(len(found), self._settings.changed()),)
+                judged_with = (VerdictThresholds(len(found), self._settings.changed()),)
         elif view is not None:
             omission = "messages newer than the lake were not searched: pass --namesrv to query the cluster"
             scope = replace(scope, omissions=(*scope.omissions, omission))

@@ -101,7 +101,7 @@ class Trajectory:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedWith:
+class VerdictThresholds:
     """The thresholds of message_count verdicts. changed: those that differ from the defaults; None: unknown."""
 
     message_count: int
@@ -117,7 +117,7 @@ class TraceAnswer:
     scope: Scope
     trajectories: tuple[Trajectory, ...] = ()
     why: str = ""
-    judged_with: tuple[JudgedWith, ...] = ()
+    judged_with: tuple[VerdictThresholds, ...] = ()
 
 
 SPLIT_SEGMENTS = ("to_stored", "delay", "to_delivered", "retry", "handler", "total")
@@ -200,7 +200,7 @@ def as_json(value: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchFor:
+class SearchConditions:
     """The conditions of a search, combined by AND. codes: any of them. [first_ms, end_ms): time of publication."""
 
     key: str = ""
@@ -264,7 +264,7 @@ class Report:
 
     scope: Scope
     message_count: int
-    judged_with: tuple[JudgedWith, ...]  # thresholds used by the pipeline
+    judged_with: tuple[VerdictThresholds, ...]  # thresholds used by the pipeline
     codes: tuple[CodeCount, ...]
     not_judged: tuple[str, ...]  # codes that this version does not judge
     latency: tuple[LatencyRow, ...]

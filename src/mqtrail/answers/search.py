@@ -17,7 +17,7 @@ from .model import (
     LatencyRow,
     Report,
     SearchAnswer,
-    SearchFor,
+    SearchConditions,
     codes_of,
     reasons_of,
 )
@@ -39,7 +39,7 @@ def between(first_ms: int | None, end_ms: int | None) -> tuple[str, list[Any]]:
     return " AND ".join(parts), values
 
 
-def search(view: LakeView, wanted: SearchFor, now_ms: int) -> SearchAnswer:
+def search(view: LakeView, wanted: SearchConditions, now_ms: int) -> SearchAnswer:
     """Return the latest matching messages and the number of all matches."""
     view.define_views()
     where, values = _condition(wanted)
@@ -51,7 +51,7 @@ def search(view: LakeView, wanted: SearchFor, now_ms: int) -> SearchAnswer:
     return SearchAnswer(view.scope(now_ms, extra if matched > len(found) else ()), matched, tuple(found))
 
 
-def _condition(wanted: SearchFor) -> tuple[str, list[Any]]:
+def _condition(wanted: SearchConditions) -> tuple[str, list[Any]]:
     text, values = between(wanted.first_ms, wanted.end_ms)
     parts = [text]
     if wanted.key:

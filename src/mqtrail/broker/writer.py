@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mqtrail.store import Appended, MessageStore, PendingRecord
 from mqtrail.wire import SCHEDULE_TOPIC, StoredKind
 
-from .tables import Arrived, HeldPulls, QueueKey, Watched
+from .tables import Arrived, HeldPopCounts, HeldPulls, QueueKey
 from .telemetry import BrokerTrace, Statistics
 
 WatchedArrival = tuple[str, int, Arrived | None]  # topic, queue id, the new messages; None when they are not known
@@ -35,7 +35,7 @@ class MessageWriter:
         self._stats = stats
         self._trace = trace
         self._arrivals: list[Arrival] = []
-        self.watched = Watched()
+        self.watched = HeldPopCounts()
         self._watched_arrivals: list[WatchedArrival] = []
         self._revive_log: str | None = None
         self._on_revive_log: Callable[[int, int], None] = lambda queue_id, now_ms: None

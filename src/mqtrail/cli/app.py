@@ -13,7 +13,7 @@ import typer
 
 from mqtrail.wire import MQError
 
-from .exits import CannotLook, Exit, UsageError, missing_extra
+from .exits import Exit, SourceUnavailable, UsageError, missing_extra
 from .imports import collector_paused
 from .output import say, warn, warn_lines
 
@@ -164,7 +164,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         warn(str(error))
         return Exit.USAGE
-    except CannotLook as error:
+    except SourceUnavailable as error:
         warn(str(error))
         return Exit.CANNOT_LOOK
     except MQError as error:

@@ -12,13 +12,13 @@ from rich.tree import Tree
 from mqtrail.answers import (
     Event,
     GroupVerdict,
-    JudgedWith,
     LatencyRow,
     Report,
     Scope,
     SearchAnswer,
     TraceAnswer,
     Trajectory,
+    VerdictThresholds,
     moment_text,
 )
 
@@ -163,7 +163,7 @@ def trace_answer(answer: TraceAnswer) -> RenderableType:
     return Group(*parts)
 
 
-def thresholds(judged_with: Sequence[JudgedWith]) -> list[RenderableType]:
+def thresholds(judged_with: Sequence[VerdictThresholds]) -> list[RenderableType]:
     """Return a line for each set of thresholds; no lines if all messages were judged with the defaults."""
     if all(one.changed == {} for one in judged_with):
         return []

@@ -28,19 +28,19 @@ class UsageError(MQError):
     """An option, environment variable or setting is invalid."""
 
 
-class CannotLook(MQError):
+class SourceUnavailable(MQError):
     """A source could not be queried."""
 
 
 @contextmanager
 def lake_in_use() -> Iterator[None]:
-    """Convert LakeError to CannotLook (exit code 3), which differs from "not found" and from a failed command."""
+    """Convert LakeError to SourceUnavailable (exit code 3), unlike "not found" and a failed command."""
     from mqtrail.lake import LakeError
 
     try:
         yield
     except LakeError as error:
-        raise CannotLook(str(error)) from error
+        raise SourceUnavailable(str(error)) from error
 
 
 EXTRA_OF_MODULE = {

@@ -13,7 +13,7 @@ import typer
 from mqtrail.wire import MQError
 
 from .config import Config, load
-from .exits import CannotLook, Exit, UsageError
+from .exits import Exit, SourceUnavailable, UsageError
 from .options import ConfigFile, Json, LakeFolder, Namesrv, moment_ms
 from .output import progress, show_answer, show_json, warn
 
@@ -26,16 +26,16 @@ TRACE_TOPIC_DEFAULT = "RMQ_SYS_TRACE_TOPIC"
 
 @contextmanager
 def _looking(what: str, json: bool) -> Iterator[None]:
-    """Show progress; convert errors to CannotLook, so that an unreadable lake is not reported as "not found"."""
+    """Show progress; convert errors to SourceUnavailable, so that an unreadable lake is not reported as "not found"."""
     try:
         with progress(what, enabled=not json):
             yield
     except UsageError:
         raise
     except MQError as error:
-        raise CannotLook(str(error)) from error
+        raise SourceUnavailable(str(error)) from error
     except OSError as error:
-        raise CannotLook(f"cannot read the answer: {error}") from error
+        raise SourceUnavailable(f"cannot read the answer: {error}") from error
 
 
 def now_ms() -> int:
@@ -118,10 +118,10 @@ def search(
     json: Json = False,
 ) -> int:
     """Find messages in the lake by key, topic, group, verdict and time."""
-    from mqtrail.answers import SearchFor, as_json
+    from mqtrail.answers import SearchConditions, as_json
 
     now = now_ms()
-    wanted = SearchFor(
+    wanted = SearchConditions(
         key=key,
         topic=topic,
         group_name=group,
@@ -227,5 +227,5 @@ def doctor(
 
         show_answer(diagnosis, found)
     if not found.brokers:
-        raise CannotLook(found.why)
+        raise SourceUnavailable(found.why)
     return Exit.OK

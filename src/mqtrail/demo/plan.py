@@ -48,7 +48,7 @@ AUDIT: Final = GroupPlan("audit", {PAYMENTS: "*"}, live=False)
 GROUPS: Final = (STOCK, POINTS, LEDGER, SMS, AUDIT)
 
 
-class Trouble(StrEnum):
+class PlannedFault(StrEnum):
     """The planned fault of a message's handling."""
 
     NONE = ""
@@ -99,28 +99,28 @@ class ShopOrder:
     @property
     def is_special(self) -> bool:
         """Whether a fault is planned for it; such orders are sent first."""
-        return any(trouble(group.name, self) not in (Trouble.NONE, Trouble.HANG) for group in GROUPS)
+        return any(trouble(group.name, self) not in (PlannedFault.NONE, PlannedFault.HANG) for group in GROUPS)
 
 
-def trouble(group: str, order: ShopOrder) -> Trouble:
+def trouble(group: str, order: ShopOrder) -> PlannedFault:
     """Return the planned fault of the order's message in a group."""
     remainder = order.number % 500
     match group, remainder:
         case "stock", 11 | 12:
-            return Trouble.SLOW
+            return PlannedFault.SLOW
         case "stock", 21 | 22 | 23:
-            return Trouble.FLAKY
+            return PlannedFault.FLAKY
         case "points", 31:
-            return Trouble.POISON
+            return PlannedFault.POISON
         case "points", 32:
-            return Trouble.REFUSED
+            return PlannedFault.REFUSED
         case "points", 33:
-            return Trouble.LATER
+            return PlannedFault.LATER
         case "points", 34:
-            return Trouble.SLOW
+            return PlannedFault.SLOW
     if group == "sms" and order.number in HANGING:
-        return Trouble.HANG
-    return Trouble.NONE
+        return PlannedFault.HANG
+    return PlannedFault.NONE
 
 
 def orders(count: int) -> Iterator[ShopOrder]:

@@ -32,8 +32,8 @@ from .plan import (
     REMINDER_LEVEL_LATER,
     REMINDERS,
     GroupPlan,
+    PlannedFault,
     ShopOrder,
-    Trouble,
     order_of,
     trouble,
 )
@@ -156,7 +156,7 @@ class Desk:
         key = delivery.keys[0]
         number = self._truth.start(key, self._plan.name, delivery.attempt - 1)
         begun = time.perf_counter()
-        if trouble(self._plan.name, order_of(key)) is Trouble.HANG:
+        if trouble(self._plan.name, order_of(key)) is PlannedFault.HANG:
             self._hanging[number] = now_ms()
         result = HandlerResult.ERROR
         try:
@@ -172,21 +172,21 @@ class Desk:
                 self._truth.end(number, result, (time.perf_counter() - begun) * 1000)
                 self.handled += 1
 
-    async def _work(self, what: Trouble, delivery: Delivery) -> None:
+    async def _work(self, what: PlannedFault, delivery: Delivery) -> None:
         if self._seconds:
             await asyncio.sleep(self._seconds)
         match what:
-            case Trouble.SLOW:
+            case PlannedFault.SLOW:
                 await asyncio.sleep(SLOW_S)
-            case Trouble.FLAKY if delivery.attempt == 1:
+            case PlannedFault.FLAKY if delivery.attempt == 1:
                 raise ConnectionError("stock service answered 503")
-            case Trouble.POISON:
+            case PlannedFault.POISON:
                 raise ValueError(f"cannot parse {delivery.keys[0]}")
-            case Trouble.REFUSED:
+            case PlannedFault.REFUSED:
                 raise RetryLater(-1, "customer is unknown")
-            case Trouble.LATER:
+            case PlannedFault.LATER:
                 raise RetryLater(LEVEL_HOUR, "points service is closed for the night")
-            case Trouble.HANG:
+            case PlannedFault.HANG:
                 await asyncio.Event().wait()
 
 

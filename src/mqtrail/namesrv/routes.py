@@ -58,7 +58,7 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Coming:
+class PendingRegistration:
     """A registration that does not count yet, and what it changes in the broker's table as it was when it came.
 
     kept: topics of the broker that it does not have. added: topics that the broker did not have. removals: the group's
@@ -114,7 +114,7 @@ class RouteTable:
         self._names: dict[str, dict[str, None]] = {}
         self._groups: dict[str, BrokerGroup] = {}
         self._live: dict[str, LiveBroker] = {}
-        self._coming: dict[str, list[Coming]] = {}  # by broker name
+        self._coming: dict[str, list[PendingRegistration]] = {}  # by broker name
         self._left: dict[str, dict[str, None]] = {}  # broker name -> topics that it may not have any more
 
     # Brokers.
@@ -135,14 +135,14 @@ class RouteTable:
         live.peer, live.seen_ms = peer, now_ms
         return True
 
-    def prepare(self, registered: Registered) -> Generator[None, None, Coming]:
+    def prepare(self, registered: Registered) -> Generator[None, None, PendingRegistration]:
         """Note the broker's name at each of its topics, in slices. Then `register` it, and `forget` what is returned.
 
         SystemBusy, InvalidParameter: a limit is exceeded.
         """
         name, queues, names = registered.header.broker_name, registered.queues, self._names
         group = self._groups.get(name)
-        coming = Coming(registered, self._topics.get(name, {}), 0 if group is None else group.removals)
+        coming = PendingRegistration(registered, self._topics.get(name, {}), 0 if group is None else group.removals)
         self._check_registration(coming)
         self._coming.setdefault(name, []).append(coming)
         own = coming.own
@@ -162,7 +162,7 @@ class RouteTable:
                 yield
         return coming
 
-    def forget(self, coming: Coming) -> None:
+    def forget(self, coming: PendingRegistration) -> None:
         """End what `prepare` began, whether the broker was registered or not."""
         registered = coming.registered
         name = registered.header.broker_name
@@ -172,7 +172,7 @@ class RouteTable:
         if self._topics.get(name) is not registered.queues:
             self._leave(name, registered.queues)
 
-    def register(self, coming: Coming, peer: PeerId, now_ms: int) -> None:
+    def register(self, coming: PendingRegistration, peer: PeerId, now_ms: int) -> None:
         """Register a broker and its topics.
 
         SystemError_: refused, as RocketMQ 5.3.3 does. SystemBusy, InvalidParameter: a limit is exceeded.
@@ -232,7 +232,7 @@ class RouteTable:
         live = self._live.get(master)
         return master, None if live is None else live.header.ha_server_addr
 
-    def _check_registration(self, coming: Coming) -> None:
+    def _check_registration(self, coming: PendingRegistration) -> None:
         """Check the limits for a registration. SystemBusy, InvalidParameter: one would be exceeded."""
         config, registered, header = self._config, coming.registered, coming.registered.header
         for what, text, length_max in (
@@ -266,7 +266,7 @@ class RouteTable:
         live = self._live.get(address)
         return live is not None and live.version.state_version > version.state_version
 
-    def _take_topics(self, name: str, coming: Coming, changed: bool) -> None:
+    def _take_topics(self, name: str, coming: PendingRegistration, changed: bool) -> None:
         own, queues = self._topics.get(name, {}), coming.registered.queues
         if not changed:
             table = self._topics.setdefault(name, own)

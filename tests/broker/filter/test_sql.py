@@ -10,7 +10,7 @@ from mqtrail.broker.filter import SqlExpression, TagFilter, compile_filter, comp
 from mqtrail.broker.filter.bloom import bloom_places, murmur64
 from mqtrail.broker.filter.grammar import EXPRESSION_LENGTH_MAX, KEYWORDS, parse
 from mqtrail.broker.filter.nodes import DEPTH_MAX, ExpressionError
-from mqtrail.broker.filter.numbers import Unanswerable
+from mqtrail.broker.filter.numbers import NotComparable
 from mqtrail.wire import SubscriptionData, SubscriptionParseFailed
 
 
@@ -36,7 +36,7 @@ def outcome_of(expression: str, properties: bytes) -> str:
         value = parse(expression).evaluate(properties)
     except ExpressionError:
         return "REFUSED"
-    except Unanswerable:
+    except NotComparable:
         return "ERROR"
     return "NULL" if value is None else str(value).upper()
 

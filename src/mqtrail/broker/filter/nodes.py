@@ -2,7 +2,7 @@
 
 A node holds a function of a message's properties text. A condition is true, false or unknown (None), as in SQL; a
 message matches if the whole expression is true. What Java rejects when it compiles is an ExpressionError; what Java
-throws when it evaluates is Unanswerable.
+throws when it evaluates is NotComparable.
 
 Source: the classes of filter/expression, apache/rocketmq filter/.
 """
@@ -21,7 +21,7 @@ from .numbers import (
     LONG_MAX,
     LONG_MIN,
     Long,
-    Unanswerable,
+    NotComparable,
     Value,
     compare,
     compare_doubles,
@@ -351,7 +351,7 @@ def between(node: Expression, low: Expression, high: Expression) -> Expression:
             raise ExpressionError("found NULL as a bound of BETWEEN, expected numbers or properties")
         try:
             is_reversed = compare(high.value, low.value) < 0
-        except Unanswerable:
+        except NotComparable:
             is_reversed = True
         if is_reversed:
             raise ExpressionError(

@@ -34,30 +34,30 @@ class Long(int):
 Value: TypeAlias = str | int | float | bool | None
 
 
-class Unanswerable(Exception):
+class NotComparable(Exception):
     """Java throws here (a property that is not a number, a boolean compared with a text): the message does not
     match."""
 
 
 def parse_whole(text: str, least: int, most: int) -> int:
-    """Convert text like Integer.valueOf or Long.valueOf. Unanswerable: not a number, or out of range."""
+    """Convert text like Integer.valueOf or Long.valueOf. NotComparable: not a number, or out of range."""
     if (
         len(text) > _DIGITS_MAX
         or _WHOLE.fullmatch(text) is None
         or not (text.isascii() or all(ord(one) < 0x10000 for one in text))
     ):
-        raise Unanswerable
+        raise NotComparable
     number = int(text)
     if not least <= number <= most:
-        raise Unanswerable
+        raise NotComparable
     return number
 
 
 def parse_double(text: str) -> float:
-    """Convert text like Double.valueOf. Unanswerable: not a number."""
+    """Convert text like Double.valueOf. NotComparable: not a number."""
     text = text.strip(_BLANKS)
     if len(text) > _DIGITS_MAX:
-        raise Unanswerable
+        raise NotComparable
     plain = text[:-1] if text[-1:] in ("f", "F", "d", "D") else text
     if _DECIMAL.fullmatch(plain) is not None:
         return float(plain)
@@ -68,7 +68,7 @@ def parse_double(text: str) -> float:
             return -math.inf if plain[0] == "-" else math.inf
     named = _NAMED.get(text[1:] if text[:1] in ("+", "-") else text)
     if named is None:
-        raise Unanswerable
+        raise NotComparable
     return -named if text[0] == "-" else named
 
 
@@ -86,7 +86,7 @@ def compare_doubles(left: float, right: float) -> int:
 def compare(left: Value, right: Value) -> int:
     """Return the sign of comparing left with right, neither of them null. A text is converted to the type of the other.
 
-    -1 if the types cannot be compared. Unanswerable: the text cannot be converted, or left is a boolean.
+    -1 if the types cannot be compared. NotComparable: the text cannot be converted, or left is a boolean.
     """
     kind = type(left)
     if kind is not type(right):
@@ -95,7 +95,7 @@ def compare(left: Value, right: Value) -> int:
             left = _read(left, kind)
         elif isinstance(right, str):
             if kind is bool:
-                raise Unanswerable
+                raise NotComparable
             right = _read(right, kind)
         elif kind is bool or isinstance(right, bool):
             return -1

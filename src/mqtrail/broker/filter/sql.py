@@ -11,7 +11,7 @@ from typing import Final
 from mqtrail.wire import SubscriptionParseFailed
 
 from .nodes import Evaluate, ExpressionError
-from .numbers import Unanswerable
+from .numbers import NotComparable
 
 COMPILED_MAX: Final = 1_024  # compiled expressions in the cache, invalid ones included
 
@@ -29,11 +29,11 @@ class SqlExpression:
     def matches(self, properties: bytes) -> bool:
         """Return whether the expression is true for a message with this properties text.
 
-        Unknown (a missing property) and Unanswerable (a property that is not a number) count as false.
+        Unknown (a missing property) and NotComparable (a property that is not a number) count as false.
         """
         try:
             return self._evaluate(properties) is True
-        except Unanswerable:
+        except NotComparable:
             return False
 
 

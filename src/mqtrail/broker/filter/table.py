@@ -58,12 +58,12 @@ class FilterDocument(Body, frozen=True):
     filter_data_by_topic: dict[str, TopicFilters] = msgspec.field(default_factory=dict)
 
 
-class KeptFilter:
+class CompiledFilter:
     """A filter with its compiled expression; None: the expression is invalid."""
 
     __slots__ = ("_compiled", "data")
 
-    def __init__(self, data: FilterData, before: "KeptFilter | None" = None) -> None:
+    def __init__(self, data: FilterData, before: "CompiledFilter | None" = None) -> None:
         """before: the earlier filter with the same expression."""
         self.data = data
         self._compiled: SqlFilter | Literal[False] | None = (
@@ -90,7 +90,7 @@ class FilterTable:
 
     def __init__(self, files: ConfigFileStore, now_ms: int) -> None:
         self._files = files
-        self._kept: dict[tuple[str, str], KeptFilter] = {}
+        self._kept: dict[tuple[str, str], CompiledFilter] = {}
         self._topics: dict[str, set[str]] = {}  # group -> topics in which it has a filter
         self._size = 0
         self._dirty = False
@@ -99,13 +99,13 @@ class FilterTable:
             for group, data in filters.group_filter_data.items():
                 if not data.is_dead:
                     data = replace(data, dead_time=max(data.born_time, now_ms - DEAD_AT_LOAD_MS))
-                self._put((topic, group), KeptFilter(data))
+                self._put((topic, group), CompiledFilter(data))
         self._dirty = False
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def get(self, topic: str, group: str) -> KeptFilter | None:
+    def get(self, topic: str, group: str) -> CompiledFilter | None:
         """Return the filter of the group for the topic; None: no filter, or an invalid expression."""
         kept = self._kept.get((topic, group)) if self._kept else None
         if kept is None or kept.filter is not None:
@@ -136,12 +136,12 @@ class FilterTable:
                 return
             if subscription.sub_version == old.data.client_version:
                 if old.data.is_dead:
-                    self._put(key, KeptFilter(replace(old.data, dead_time=0), old))
+                    self._put(key, CompiledFilter(replace(old.data, dead_time=0), old))
                 return
             same = (old.data.expression_type, old.data.expression)
             if same == (subscription.expression_type, subscription.sub_string):
                 data = replace(old.data, client_version=subscription.sub_version, dead_time=0)
-                self._put(key, KeptFilter(data, old))
+                self._put(key, CompiledFilter(data, old))
                 return
         data = FilterData(
             topic=subscription.topic,
@@ -152,9 +152,9 @@ class FilterTable:
             client_version=subscription.sub_version,
             bloom_filter_data=bloom_places(group, subscription.topic),
         )
-        self._put(key, KeptFilter(data))
+        self._put(key, CompiledFilter(data))
 
-    def _put(self, key: tuple[str, str], kept: KeptFilter) -> None:
+    def _put(self, key: tuple[str, str], kept: CompiledFilter) -> None:
         old = self._kept.get(key)
         self._size += len(kept.data.expression) - (0 if old is None else len(old.data.expression))
         self._kept[key] = kept
@@ -177,7 +177,7 @@ class FilterTable:
         for topic in tuple(topics):
             kept = self._kept[topic, group]
             if not kept.data.is_dead:
-                self._put((topic, group), KeptFilter(replace(kept.data, dead_time=now_ms), kept))
+                self._put((topic, group), CompiledFilter(replace(kept.data, dead_time=now_ms), kept))
 
     def save(self, now_ms: int) -> None:
         """Remove filters that have been dead for long; write the table if it changed."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from mqtrail.wire import Peer, PeerId, RemotingCommand
 
 from ..filter import MessageFilter
-from ..tables import DUE_A_SLICE, Arrived, HeldRoom, Watched
+from ..tables import DUE_A_SLICE, Arrived, HeldPopCounts, HeldRoom
 
 ANY_QUEUE = -1
 QUEUES_A_SLICE = 4_096  # that the requests which one call of take_due returns look at
@@ -38,7 +38,7 @@ class HeldPop:
 class HeldPops:
     """Waiting requests of one kind. Bounds: count_max of all, key_count_max under one key."""
 
-    def __init__(self, watched: Watched, count_max: int, key_count_max: int) -> None:
+    def __init__(self, watched: HeldPopCounts, count_max: int, key_count_max: int) -> None:
         self._watched = watched
         self._room = HeldRoom(count_max)
         self._key_count_max = key_count_max

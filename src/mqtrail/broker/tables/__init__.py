@@ -13,7 +13,7 @@ from .locks import LockTable
 from .offsets import OffsetTable
 from .registration import register_command, register_topic_command, unregister_command
 from .topics import TopicTable
-from .watched import Watched
+from .watched import HeldPopCounts
 from .young import is_young
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Client",
     "ClientTable",
     "GroupTable",
+    "HeldPopCounts",
     "HeldPull",
     "HeldPulls",
     "HeldRoom",
@@ -32,7 +33,6 @@ __all__ = [
     "QueueKey",
     "RateLimits",
     "TopicTable",
-    "Watched",
     "alter",
     "is_young",
     "parse_changes",

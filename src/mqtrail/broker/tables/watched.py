@@ -5,7 +5,7 @@ from mqtrail.wire import pop_retry_topic
 Waiting = tuple[str, str | None]  # topic; the only group that receives its messages, None: all groups
 
 
-class Watched:
+class HeldPopCounts:
     """Number of held pops, by the topics whose messages end them."""
 
     def __init__(self) -> None:

@@ -219,7 +219,7 @@ class LitePullConsumer(ConsumerBase):
         return self
 
     async def __anext__(self) -> MessageExt:
-        """Return the next message; ends when the consumer is closed. Coming for it, all before is done with."""
+        """Return the next message; ends when the consumer is closed. A call settles all earlier messages."""
         while self._running:
             if messages := await self._take(1):
                 return messages[0]

@@ -75,7 +75,7 @@ class NameServers:
                 value = read(reply)
             except NetError as error:
                 failures.append(f"{address}: {error}")
-            except NonsenseReply as error:
+            except InvalidReply as error:
                 failures.append(f"{address}: {error}")
             else:
                 if addresses is self.addresses:
@@ -101,16 +101,16 @@ class NameServers:
         return await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext, read)
 
 
-class NonsenseReply(MQError):
+class InvalidReply(MQError):
     """A reply that claims success and whose body cannot be read: ask another server."""
 
 
 def read_body(reply: RemotingCommand, decode: Callable[[bytes], T]) -> T:
-    """Return decode(body) of a successful reply; a Refusal for another code, NonsenseReply for a bad body."""
+    """Return decode(body) of a successful reply; a Refusal for another code, InvalidReply for a bad body."""
     if reply.code != ResponseCode.SUCCESS:
         raise refusal_for(reply.code, reply.remark or "")
     try:
         return decode(reply.body or b"")
     except (MQError, ValueError, KeyError, TypeError, AttributeError) as error:
         text = bytes(reply.body or b"")[:80]
-        raise NonsenseReply(f"the reply's body cannot be read ({type(error).__name__}: {error}): {text!r}") from error
+        raise InvalidReply(f"the reply's body cannot be read ({type(error).__name__}: {error}): {text!r}") from error
