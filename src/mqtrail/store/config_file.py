@@ -1,10 +1,10 @@
-"""The broker's tables on disk: `config/<name>` as JSON, the one before it as `config/<name>.bak`.
+"""The broker's tables on disk: `config/<name>` as JSON, the previous content as `config/<name>.bak`.
 
 A table is saved in one of three ways:
 
     save(name, value)           at once: it is durable when the call returns
-    change(name, …, undo)       gathered: the change has a number, and is durable when `settled` has reached it
-    note(name, …)               gathered too, and tried again until it works: no reply waits for it
+    change(name, …, undo)       collected: the change has a number, and is durable when `settled` has reached it
+    note(name, …)               collected too, and retried until it works: no reply waits for it
 
 Gathered changes cost one save however many there are. Whoever drives the I/O takes `begin_save`, runs what it returns
 in any thread, and calls `end_save`; until then a reply that follows from a change waits (`Send.after_tables`). A store
@@ -32,10 +32,10 @@ Document = Callable[[], Callable[[], bytes]]
 
 
 class ConfigFileStore:
-    """Loads and saves JSON documents whole. A crash leaves the old or the new one, and the one before as .bak.
+    """Loads and saves JSON documents whole. A crash leaves the old or the new one, and the previous one as .bak.
 
-    settled: changes up to this number are durable, or were undone as they could not be saved. looked: the last change
-    that the answer under way follows from; 0: none that waits.
+    settled: changes up to this number are durable, or were undone as they could not be saved. looked: the last pending
+    change that the current answer depends on; 0: none.
     """
 
     def __init__(self, disk: Disk, *, gathers: bool = False) -> None:
@@ -46,17 +46,17 @@ class ConfigFileStore:
         self._undos: list[tuple[int, str, Document, Callable[[], None]]] = []
         self._number = 0  # of the last change
         self._follow_ups: list[tuple[int, Callable[[], None]]] = []
-        self._saving = 0  # up to which change the save under way goes
+        self._saving = 0  # the last change of the running save
         self._under_way: dict[str, Document] = {}  # what it writes
         self.settled = 0
         self.looked = 0
         self.report: list[str] = []  # what was found damaged and taken from its .bak, for the operator
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """Return the document, or its .bak when it is absent or unreadable; None where there is neither.
+        """Return the document, or its .bak if it is absent or unreadable; None: there is neither.
 
-        A file without content is damaged like any other that is no document: every save writes one.
-        StoreError: one of them is there and neither can be read.
+        An empty file counts as damaged, since every save writes a document.
+        StoreError: one of them exists and neither can be read.
         """
         path = f"{FOLDER}/{name}"
         failures = []
@@ -83,7 +83,7 @@ class ConfigFileStore:
         return None
 
     def save(self, name: str, value: Mapping[Any, Any]) -> None:
-        """Replace the document, keeping the one before as .bak."""
+        """Replace the document, and keep the previous one as .bak."""
         self._write(name, dumps_fastjson(dict(value)))
 
     def _write(self, name: str, data: bytes) -> None:
@@ -106,7 +106,7 @@ class ConfigFileStore:
     def change(self, name: str, document: Document, undo: Callable[[], None]) -> int:
         """Note that a table has changed; return the change's number. undo: makes the table as before, if saving fails.
 
-        What a restart would not know must not be there before it either: messages would get into it, or be owed by it.
+        A change that a restart would lose must not take effect before: messages could depend on it.
         Where nothing gathers, the change is durable when this returns, or undone and the error raised.
         """
         self._number += 1
@@ -125,7 +125,7 @@ class ConfigFileStore:
         return self._number
 
     def note(self, name: str, document: Document) -> None:
-        """Have a table saved that changed and that no answer follows from: files are written in the order of notes.
+        """Save a changed table that no answer depends on: files are written in the order of these calls.
 
         Where nothing gathers, it is durable when this returns.
         """
@@ -136,25 +136,25 @@ class ConfigFileStore:
         self._changed[name] = document
 
     def after(self, number: int, act: Callable[[], None]) -> None:
-        """Call act once a change is durable, before any answer that follows from it leaves; never if it is undone."""
+        """Call act once a change is durable, before any answer that depends on it is sent; never if it is undone."""
         if number <= self.settled:
             act()
         else:
             self._follow_ups.append((number, act))
 
     def look(self, number: int) -> None:
-        """Note that the answer under way follows from a change."""
+        """Note that the current answer depends on a change."""
         if number > self.settled:
             self.looked = max(self.looked, number)
 
     def after_tables(self, sends: list[Send]) -> list[Send]:
-        """Return sends that wait until the changes that they follow from are durable."""
+        """Return sends that wait until the changes that they depend on are durable."""
         if self.looked <= self.settled:
             return sends
         return [replace(send, after_tables=self.looked) for send in sends]
 
     def begin_save(self) -> Callable[[], None] | None:
-        """Take note of what has changed; return what makes it durable, in any thread. None: nothing has changed.
+        """Note the changed tables; return a function that saves them, in any thread. None: nothing has changed.
 
         One save at a time: `end_save` comes first.
         """
@@ -179,11 +179,11 @@ class ConfigFileStore:
             self.end_save()
 
     def end_save(self, *, failed: bool = False) -> None:
-        """Take note of how the save ended, and do what waited for it (`after`), whose errors are raised in the end.
+        """Note the result of the save, and call what waited for it (`after`); its errors are raised at the end.
 
         failed: every change that is not durable is undone, the last one first.
 
-        What was undone is saved again at the next occasion: some of it may have reached the disk. So is what was noted.
+        Undone and noted tables are saved again with the next save: the failed one may have reached the disk.
         """
         under_way, self._under_way = self._under_way, {}
         if not failed:
@@ -200,7 +200,7 @@ class ConfigFileStore:
         self.settled = self._number
 
     def _follow_up(self) -> None:
-        """Do what waited for changes that are durable now: all of it, and then raise the first error."""
+        """Call everything that waited for changes that are durable now, then raise the first error."""
         due = [act for number, act in self._follow_ups if number <= self.settled]
         self._follow_ups = [entry for entry in self._follow_ups if entry[0] > self.settled]
         with ExitStack() as acts:
@@ -209,7 +209,7 @@ class ConfigFileStore:
 
 
 def _document(data: bytes) -> dict[str, Any]:
-    """Return a file's object. BodyError, ValueError: it holds none."""
+    """Return a file's object. BodyError, ValueError: it has none."""
     if not data.strip():
         raise ValueError(f"found {len(data)} bytes without content, expected an object")
     document = loads_file(data)

@@ -1,4 +1,4 @@
-"""A sequence of equal files that together are one long file, each named by the offset of its first byte.
+"""A sequence of files of equal size that form one long file, each named by the offset of its first byte.
 
     commitlog/00000000000000000000  [0, size)
     commitlog/00000000001073741824  [size, 2 size)      …
@@ -30,7 +30,7 @@ def used_size(file: File, first: int, end: int) -> int:
 
 
 class Segments:
-    """The files of one folder. reserve: their room is taken when they are made."""
+    """The files of one folder. reserve: their space is reserved when they are made."""
 
     def __init__(self, disk: Disk, folder: str, size: int, *, reserve: bool) -> None:
         self._disk = disk
@@ -68,13 +68,14 @@ class Segments:
         return starts
 
     def _is_unfinished(self, name: str, found: int) -> bool:
-        """Whether the power went while the file was made: it is too short, and nothing was ever written into it."""
+        """Return whether power was lost while the file was made: it is too short, and nothing was ever written to
+        it."""
         path = f"{self.folder}/{name}"
         return found == 0 or (found < self.size and not used_size(self._disk.open(path, found), 0, found))
 
     @property
     def first(self) -> int:
-        """Offset of the first byte there is; 0 without files."""
+        """Offset of the first byte; 0 without files."""
         return self.starts[0] if self.starts else 0
 
     @property
@@ -99,7 +100,7 @@ class Segments:
         file = self._open.get(start)
         if file is None:
             if len(self._open) >= FILES_OPEN_MAX:
-                self._open.pop(next(iter(self._open))).close()  # a writer or a sync that holds it keeps it usable
+                self._open.pop(next(iter(self._open))).close()  # a writer or a sync that still uses it keeps it open
             file = self._open[start] = self._disk.open(self.path(start), self.size, reserve=self._reserve)
         return file
 

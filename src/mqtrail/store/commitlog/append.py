@@ -1,7 +1,7 @@
 """Appending: records built and placed, then written with one write a segment. The store's hot path.
 
-Everything of a call is built before anything is written. Queues move on while it is built, and are set back if it
-fails; the log moves when all is written: a call that fails leaves no trace.
+All records of a call are built before any is written. Queues advance while they are built, and are reset if the call
+fails; the log advances when all is written. So a failed call has no effect.
 
 Source of the layout: mqtrail.wire.record; of the rules: MessageExtEncoder, CommitLog.asyncPutMessage, apache/rocketmq
 store/.
@@ -31,7 +31,7 @@ RECORD_BASE = RECORD_V4.size + 2  # with IPv4 hosts, without body, topic field a
 TRANSACTION_MASK = int(MessageSysFlag.TRANSACTION_MASK)
 TRANSACTION_COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
 V6_BITS = 0x30  # of the sysFlag: born and store host are IPv6
-PROPERTIES_LENGTHS = [struct.pack(">h", size) for size in range(2048)]  # the usual ones, ready made
+PROPERTIES_LENGTHS = [struct.pack(">h", size) for size in range(2048)]  # the usual ones, prepared
 PROPERTIES_LENGTH = struct.Struct(">h")
 
 _new_ticket = tuple.__new__  # a NamedTuple's own constructor takes three times as long
@@ -67,13 +67,13 @@ class Appender:
         position = log.end_offset
         segment_size = log.segments.size
         segment_end = position - position % segment_size + segment_size
-        parts: list[tuple[int, list[Buffer]]] = []  # where a run of bytes begins, and its pieces
+        parts: list[tuple[int, list[Buffer]]] = []  # the start of a run of bytes, and its pieces
         pieces: list[Buffer] = []
         part_start = position
         if position == segment_end - segment_size:
             log.prepare(position)
         tickets: list[Appended] = []
-        moved: list[tuple[ConsumeQueue, int]] = []  # queues, and where they stood
+        moved: list[tuple[ConsumeQueue, int]] = []  # queues, and their next offsets before the call
         last = -1
         queues, size_max, host, is_v6 = self._queues, self._record_size_max, self._store_host, self._is_v6
         pack, pack_entry, crc, lengths, new = RECORD_V4.pack, ENTRY.pack, body_crc, PROPERTIES_LENGTHS, _new_ticket
@@ -151,7 +151,7 @@ class Appender:
         return tickets
 
     def _write(self, parts: list[tuple[int, list[Buffer]]]) -> None:
-        """Write each run of bytes; if that fails, zero what was written. StoreBroken: that failed too, who knows."""
+        """Write each run of bytes; if that fails, zero the written bytes. StoreBroken: that failed as well."""
         end = self._log.end_offset
         try:
             for position, pieces in parts:

@@ -1,8 +1,8 @@
-"""Checkpoints: up to where the next start need not read the log, since all that derives from it is on disk.
+"""Checkpoints: the place up to which the next start need not read the log, since all derived files are on disk.
 
-What waits in memory is written in slices, in the caller's thread; what makes it durable runs in any other. A checkpoint
-speaks of the log as it was when its slices began. Queues may go on meanwhile: what a queue has when its turn comes is
-noted, and the log is synced as far as it was after the last of them, so a note never promises more than is on disk.
+Buffered data is written in slices, in the caller's thread; syncing runs in any thread. A checkpoint is for the log's
+end when its slices began. Queues may grow meanwhile: the end of each is noted in its slice, and the log is synced up to
+its end after the last slice, so a note never has more than is on disk.
 
 Source of the file `checkpoint`: StoreCheckpoint, apache/rocketmq store/.
 """
@@ -25,7 +25,7 @@ QUEUES_WRITTEN_A_SLICE = 8  # each may make a file
 
 
 def index_clean_ms(checkpoint: bytes | None) -> int:
-    """Return up to which store time (ms) the index is known to be on disk."""
+    """Return the store time (ms) up to which the index is known to be on disk."""
     return CHECKPOINT.unpack_from(checkpoint)[2] if checkpoint is not None and len(checkpoint) >= CHECKPOINT.size else 0
 
 
@@ -37,8 +37,8 @@ def _checkpoint(store_ms: int, index_ms: int) -> bytes:
 class Checkpoints:
     """Makes the checkpoints of one store.
 
-    dispatched: up to where queues are on disk. is_frozen: a derived file could not be synced, so nothing is noted of
-    any until the store is opened again.
+    dispatched: the physical offset up to which queues are on disk. is_frozen: a derived file could not be synced, so no
+    checkpoint is made until the store is opened again.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Checkpoints:
         self.is_frozen = False
 
     def in_slices(self, store_ms: int, *, index: bool) -> Generator[None, None, Callable[[], None]]:
-        """Write what waits in memory; return what makes it durable and moves the checkpoint, one at a time.
+        """Write buffered data; return a function that syncs it and moves the checkpoint, one at a time.
 
-        store_ms: the last store time. index: the index too; a start after a crash builds again what is not on disk.
+        store_ms: the last store time. index: the index too; a start after a crash rebuilds what is not on disk.
         StoreFull, OSError: there is no checkpoint this time.
         """
         end, log_first = self._log.end_offset, self._log.first_offset
@@ -67,7 +67,7 @@ class Checkpoints:
             self._index_ms = self._index.end_ms
             index_files = self._index.files[-1:]
         index_ms = self._index_ms
-        # Those of a checkpoint that failed, or that is not yet through, are synced again.
+        # Files of a checkpoint that failed or has not ended are synced again.
         unsynced = self._unsynced = self._unsynced[:]
         ends: list[tuple[str, int, int, int]] = []
         written = 0
@@ -86,15 +86,15 @@ class Checkpoints:
 
         def sync() -> None:
             if flush() < flush_end:
-                return  # beside an append that is taken back; the next one does it
+                return  # an append was undone meanwhile; the next checkpoint does it
             try:
                 for file in unsynced:
                     file.sync()
                 for index_file in index_files:
                     index_file.sync()
             except OSError:
-                # The kernel may have dropped what was written, and say next time that it is on disk. The next start
-                # must read from the last checkpoint that was whole.
+                # The kernel may have dropped the written data, and the next sync would succeed. The next start must
+                # read from the last complete checkpoint.
                 self.is_frozen = True
                 raise
             if self.is_frozen:

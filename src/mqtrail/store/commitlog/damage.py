@@ -1,8 +1,8 @@
-"""Damage inside the CommitLog, where records were durable once: how it is named, and how a start may step over it.
+"""Damage inside the CommitLog, where records were durable: its error, and how a start may skip it.
 
-The bytes from the damage to the next record that is whole become one record of their own: a rolled-back message, which
-is in no queue, whose body is what stood there. So the log can be walked again, by Apache's broker too, and whoever
-wants to look at the damage finds it. Queue entries that pointed into it become blank, as those of expired records.
+The bytes from the damage to the next whole record become one record: a rolled-back message, which is in no queue, with
+these bytes as its body. So the log can be read again, by Apache's broker too, and the damaged bytes are kept. Queue
+entries that pointed into it become blank, like those of expired records.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SKIP_REMEDY = "start once with --skip-damaged (store.skip_damaged) to step over 
 
 
 def damaged(log: CommitLog, position: int, why: object) -> StoreError:
-    """Return the error that names damage of what was durable."""
+    """Return the error for damage of durable records."""
     known = log.mark
     return StoreError(
         f"found damage in the CommitLog at physical offset {position} ({why}), expected whole records up to "
@@ -42,7 +42,7 @@ def damaged(log: CommitLog, position: int, why: object) -> StoreError:
 
 
 def step_over(log: CommitLog, queues: Iterable[ConsumeQueue], position: int, limit: int, why: object) -> Damage:
-    """Make the log whole again at position, which is below limit; return what was given up."""
+    """Repair the log at position, which is below limit; return the lost range."""
     end = next_whole(log, position, limit)
     start = log.segments.start_of(position)
     file = log.segments.file(start)
@@ -54,7 +54,8 @@ def step_over(log: CommitLog, queues: Iterable[ConsumeQueue], position: int, lim
 
 
 def next_whole(log: CommitLog, position: int, limit: int) -> int:
-    """Return where the next whole record or padding begins: inside the segment, below limit, or one of these ends."""
+    """Return the start of the next whole record or padding inside the segment and below limit; otherwise the lower of
+    these two ends."""
     start = log.segments.start_of(position)
     data = log.segments.file(start).read_at(0, log.segments.size)
     stop = min(log.segments.size, limit - start)
@@ -81,7 +82,7 @@ def _is_whole(data: bytes, at: int, start: int) -> bool:
 
 
 def _filler(data: bytes, position: int, start: int, log: CommitLog) -> bytes:
-    """Return what takes the place of the damaged bytes, as long as they are."""
+    """Return the record that replaces the damaged bytes, of the same size."""
     size = len(data)
     if position + size == start + log.segments.size and size >= BLANK_SIZE_MIN:
         return BLANK.pack(size, MAGIC_BLANK) + data[BLANK.size :]

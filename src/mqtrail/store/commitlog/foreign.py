@@ -1,4 +1,5 @@
-"""What a store's folder may hold that this version cannot serve. It is refused at start, and left as it is.
+"""Content of a store's folder that this version does not support. Such a folder is refused at the start and not
+changed.
 
 Source of the names: StorePathConfigHelper, TopicQueueMappingManager, RocksDBConsumeQueueStore, apache/rocketmq store/,
 broker/; DLedgerConfig, openmessaging/dledger.
@@ -21,7 +22,7 @@ STATIC_TOPICS_FILE = "config/topicQueueMapping.json"
 
 
 def refuse_foreign(disk: Disk) -> None:
-    """Raise StoreError if the folder holds something that must not be ignored."""
+    """Raise StoreError if the folder has such content."""
     remedy = "this version does not read them; open the folder with Apache RocketMQ"
     for folder, what in FOREIGN_FOLDERS.items():
         if disk.list(folder):
@@ -40,7 +41,7 @@ def refuse_foreign(disk: Disk) -> None:
 
 
 def refuse_bad_name(topic: str) -> None:
-    """Raise MessageIllegal if a topic cannot be a folder of its own, or is too long for a record."""
+    """Raise MessageIllegal if a topic cannot be the name of a folder, or is too long for a record."""
     size = len(topic.encode())
     if not 1 <= size <= 255 or topic in (".", "..") or "/" in topic or "\0" in topic:
         raise MessageIllegal(

@@ -19,7 +19,7 @@ GONE = "found no such file, expected the one whose checksums are there"
 
 
 class IndexLost(Exception):
-    """A file of the index had to go: what it knew must be indexed again, from the index's end on."""
+    """A file of the index was removed: its records must be indexed again, from the index's end on."""
 
 
 class Index:
@@ -37,9 +37,9 @@ class Index:
     ) -> None:
         """clean_ms: after an unclean stop, files with later entries are rebuilt; None: all are good.
 
-        may_drop: damaged ones too. Else StoreError: the folder is another broker's, whose settings may differ.
-        is_as_left: no other broker has been in the folder since; it would have gone on in the last file.
-        physical_first: where the log begins: a file that is gone and had nothing from there on is not missing.
+        may_drop: damaged files are rebuilt too. Otherwise StoreError: the folder is another broker's, whose settings
+        may differ. is_as_left: no other broker has used the folder since; it would have written to the last file.
+        physical_first: the log's first offset. A missing file without records from there on is not damage.
         """
         self._disk = disk
         self._may_drop = may_drop
@@ -56,7 +56,7 @@ class Index:
             has_sums = is_as_left or name != names[-1]
             why = (self._load(name, clean_ms, has_sums) if name in present else GONE) if is_whole else ""
             if why is not None:
-                is_whole = False  # what comes after a file that goes would leave a gap
+                is_whole = False  # files after a removed one would leave a gap
                 if why and not may_drop:
                     raise StoreError(
                         f"found {FOLDER}/{name}: {why}: start with the index_slots and index_entries it was made with, "
@@ -67,11 +67,11 @@ class Index:
                     self.dropped.append(f"{FOLDER}/{name}: {why}: built again from the CommitLog")
         last = self.files[-1] if self.files else None
         if clean_ms is not None and last is not None and not (last.is_full and last.end_ms < clean_ms):
-            # Not known to be synced: its slots may name entries that did not survive. It is built again.
+            # Possibly not synced: its slots may point to entries that did not survive. It is rebuilt.
             self._forget(self.files.pop())
 
     def _missing(self, present: list[str], physical_first: int) -> list[str]:
-        """Return the names of files that have sums and are not there, though the log has records of theirs."""
+        """Return the names of missing files that have sums and whose records the log still has."""
         found = []
         for name in self._disk.list(SUMS_FOLDER):
             if name not in present:
@@ -83,7 +83,7 @@ class Index:
         return found
 
     def _load(self, name: str, clean_ms: int | None, has_sums: bool) -> str | None:
-        """Take a file as it is, and return None; or return why it cannot be, "" where that was to be expected."""
+        """Open a file and return None; or return why it must be rebuilt, "" if that was expected."""
         size = self._disk.size(f"{FOLDER}/{name}")
         if size != self._config.index_file_size:
             return f"found {size} bytes, expected {self._config.index_file_size}"
@@ -106,9 +106,9 @@ class Index:
         self._disk.remove(f"{FOLDER}/{name}")
 
     def drop_damaged(self, damaged: IndexFile, error: IndexDamaged) -> None:
-        """Let a damaged file go, and those after it: what they knew is indexed again.
+        """Remove a damaged file and those after it: their records are indexed again.
 
-        StoreError: the folder is another broker's, who may have made it so.
+        StoreError: the folder is another broker's, which may have written it so.
         """
         if not self._may_drop:
             raise StoreError(f"{error}: remove the folder {FOLDER} while the broker is down") from error
@@ -119,7 +119,7 @@ class Index:
         self.last_damage = str(error)
 
     def note_sums(self) -> None:
-        """Keep the checksums of the file in the making: nothing is written to it any more."""
+        """Save the checksums of the unfinished file, which is not written any more."""
         if self.files:
             self.files[-1].note_sums()
 
@@ -152,7 +152,7 @@ class Index:
         if before is not None:
             try:
                 before.seal()
-            except OSError as error:  # who knows what of it is on disk
+            except OSError as error:  # it is unknown what of it is on disk
                 self._forget(self.files.pop())
                 raise IndexLost(f"{FOLDER}/{before.name} could not be made durable: {error}") from error
         stamp = datetime.fromtimestamp(store_ms / 1000)  # local time, as Apache names them
@@ -168,26 +168,26 @@ class Index:
         self.files.append(file)
 
     def write_entries(self) -> None:
-        """Write the entries put so far; they count from the next `write` on."""
+        """Write the entries added so far; they count from the next `write` on."""
         if self.files:
             self.files[-1].write_entries()
 
     def write_in_slices(self) -> Iterator[None]:
-        """Bring all that is in memory to the last file; earlier ones were when they became full."""
+        """Write everything in memory to the last file; earlier files were written when they became full."""
         if self.files:
             last = self.files[-1]
             for _ in last.write_in_slices():
                 yield
                 if last not in self.files:
-                    return  # it was damaged, and has gone
+                    return  # it was damaged and removed
 
     def drop_past(self, physical_end: int) -> None:
-        """Remove files that know records which the log has lost; the records before them are indexed again."""
+        """Remove files with records that the log has lost; earlier records of these files are indexed again."""
         while self.files and self.files[-1].end_offset >= physical_end > 0:
             self._forget(self.files.pop())
 
     def expire(self, physical_first: int) -> None:
-        """Remove files, never the last, whose records are all gone."""
+        """Remove files whose records are all gone, except the last file."""
         while len(self.files) > 1 and self.files[0].end_offset < physical_first:
             self._forget(self.files.pop(0))
 

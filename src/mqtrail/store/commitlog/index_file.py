@@ -54,7 +54,7 @@ SECONDS_MAX = 2**31 - 1
 PAGE_SLOTS = 1024
 PAGES_A_SLICE = 100  # written, 4 KiB each
 IS_LITTLE_ENDIAN = sys.byteorder == "little"
-UNKNOWN, KNOWN, CHANGED = range(3)  # what the memory has of a page of slots
+UNKNOWN, KNOWN, CHANGED = range(3)  # state of a page of slots in memory
 
 
 class IndexDamaged(Exception):
@@ -67,9 +67,9 @@ class IndexFile:
     def __init__(
         self, disk: Disk, name: str, config: CommitLogConfig, *, is_strict: bool = True, may_have_sums: bool = True
     ) -> None:
-        """is_strict: a chain that cannot be is damage; else its end, as Apache's broker takes it.
+        """is_strict: an impossible chain is damage; otherwise it ends there, as in Apache's broker.
 
-        may_have_sums: hold the file against its sums, where it has any.
+        may_have_sums: check the file with its sums, if it has any.
         """
         self.name = name
         self._disk = disk
@@ -91,10 +91,10 @@ class IndexFile:
         if may_have_sums:
             self._sums = decode_sums(disk.read(f"{SUMS_FOLDER}/{name}"), page_sizes, ENTRY.size)
         else:
-            disk.remove(f"{SUMS_FOLDER}/{name}")  # else the file, written on without them, would seem damaged later
+            disk.remove(f"{SUMS_FOLDER}/{name}")  # otherwise entries added without sums would look like damage
         if self._sums is None and self._next <= 1:
             self._sums = IndexSums(page_sizes, ENTRY.size)
-        self._sound_block = -1  # number of the block of entries that was found sound last
+        self._sound_block = -1  # number of the block of entries that was checked last
         self._sound_entries = b""
         self._next = self._written = max(1, self._next)  # numbers of the next entry, and of the first not written
         self._gathered = bytearray()  # entries [_written, _next)
@@ -102,7 +102,7 @@ class IndexFile:
         self._pages = bytearray()  # what is known of each page of it
 
     def why_damaged(self) -> str | None:
-        """Return what in the header cannot be, None when it may be right."""
+        """Return what is impossible in the header; None: nothing."""
         if not 1 <= self._next <= self._entries_max:
             return f"found {self._next} as the number of its next entry, expected 1 to {self._entries_max}"
         sums = self._sums
@@ -146,7 +146,7 @@ class IndexFile:
         return self._table
 
     def _load(self, table: memoryview, page: int) -> None:
-        """Make a page of the slots known."""
+        """Load a page of the slots."""
         first, last = page * PAGE_SLOTS, min((page + 1) * PAGE_SLOTS, self._slots)
         data = self._page(page)
         if data.count(0) != len(data):
@@ -169,7 +169,7 @@ class IndexFile:
     def put(self, hashes: Sequence[int], physical_offsets: Sequence[int], store_ms: int) -> None:
         """Add entries of key hashes and the physical offsets of their records, in memory; there is room for them.
 
-        `write_entries` and `write` bring them to the file.
+        `write_entries` and `write` write them to the file.
         """
         table = self._table if self._table is not None else self._make_table()
         pages, slots, pack = self._pages, self._slots, ENTRY.pack
@@ -209,15 +209,15 @@ class IndexFile:
             self._written = self._next
 
     def write(self) -> None:
-        """Write all that is in memory, the header last: with it the file holds what it says."""
+        """Write everything in memory, the header last, which makes it valid."""
         for _ in self.write_in_slices():
             pass
 
     def write_in_slices(self) -> Iterator[None]:
-        """Write all that is in memory when this ends; yield now and then.
+        """Write everything in memory; yield now and then.
 
-        Pages that change between slices are written by a later call: a header in front of older pages does no harm, as
-        a start after a crash builds this file again.
+        Pages that change between slices are written by a later call. A newer header with older pages is harmless, since
+        a start after a crash rebuilds this file.
         """
         self.write_entries()
         table = self._table
@@ -249,14 +249,14 @@ class IndexFile:
             self._sums.header, self._sums.end_offset = crc32(header), self.end_offset
 
     def seal(self) -> None:
-        """Make a full file durable; its slots are in the file alone from now on."""
+        """Make a full file durable, and drop its slots from memory."""
         self.write()
         self._file.sync()
         self.note_sums()
         self._table = None
 
     def note_sums(self) -> None:
-        """Keep the checksums of all that was written, which is synced."""
+        """Save the checksums of everything written and synced."""
         if self._sums is not None and self._next > 1 and self._sums.header:
             self._disk.replace(f"{SUMS_FOLDER}/{self.name}", self._sums.encode())
 
@@ -295,11 +295,11 @@ class IndexFile:
     def walk(
         self, key_hash: int, number: int, count_max: int, begin_ms: int, end_ms: int
     ) -> tuple[list[int], int, int]:
-        """Go along a chain from an entry on, over count_max entries at most.
+        """Follow a chain from an entry on, over at most count_max entries.
 
         Return the physical offsets, the newest first, of entries of this hash stored in [begin_ms, end_ms]; the number
-        of the entry to go on with, 0 at the end; and how many entries were looked at. Entries know their time to the
-        second: one of the second that begin_ms is in counts. IndexDamaged.
+        of the entry to go on with, 0 at the end; and how many entries were looked at. Entries have their time in
+        seconds: one in the same second as begin_ms counts. IndexDamaged.
         """
         found: list[int] = []
         slots, looked = self._slots, 0

@@ -1,5 +1,5 @@
-"""Checksums of an IndexFile, kept beside it: Apache's format has no room for any, and without them a changed byte
-makes a message that is there one that is not found.
+"""Checksums of an IndexFile, kept beside it: Apache's format has none, and without them a changed byte can hide a
+message from queries.
 
     mqtrail-index/<name of the file>, big-endian:
 
@@ -11,8 +11,9 @@ makes a message that is there one that is not found.
     4   count of pages of slots, then 4 for each: its CRC-32
     4   for each block of entries: its CRC-32; the last block ends at the next entry
 
-The sums of a full file are written when it is sealed, those of the file in the making at a clean stop. After an unclean
-stop that file is built again in any case. A file without sums is Apache's, or an older version's: it is taken as it is.
+The sums of a full file are written when it is sealed, those of the unfinished file at a clean stop. After an unclean
+stop the unfinished file is always rebuilt. A file without sums is Apache's or an older version's, and is used
+unchecked.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class IndexSums:
         self.blocks = array("I", [crc32(bytes(entry_size))])  # entry 0 is never used
 
     def add_entries(self, data: bytes) -> None:
-        """Take entries that follow those there are."""
+        """Add entries after the existing ones."""
         at = 0
         while at < len(data):
             room = BLOCK_ENTRIES - self.next % BLOCK_ENTRIES
@@ -59,14 +60,14 @@ class IndexSums:
             at += len(part)
 
     def encode(self) -> bytes:
-        """Return what is kept beside the file."""
+        """Return the content to keep beside the file."""
         body = _FIXED.pack(self.end_offset, self.header, self.next, len(self.pages))
         body += struct.pack(f">{len(self.pages) + len(self.blocks)}I", *self.pages, *self.blocks)
         return MAGIC + _SUM.pack(crc32(body)) + body
 
 
 def decode_sums(data: bytes | None, page_sizes: list[int], entry_size: int) -> IndexSums | None:
-    """Return the sums that were kept; None: none, or such as cannot be read or are of other settings."""
+    """Return the sums that were kept; None: there are none, they cannot be read, or they are of other settings."""
     head = len(MAGIC) + _SUM.size
     if data is None or len(data) < head + _FIXED.size or not data.startswith(MAGIC):
         return None
@@ -83,7 +84,7 @@ def decode_sums(data: bytes | None, page_sizes: list[int], entry_size: int) -> I
 
 
 def end_offset_of(data: bytes | None) -> int | None:
-    """Return the physical offset of the last record of a file, as its sums say; None: they cannot be read."""
+    """Return the physical offset of a file's last record from its sums; None: they cannot be read."""
     head = len(MAGIC) + _SUM.size
     if data is None or len(data) < head + _FIXED.size or _SUM.unpack_from(data, len(MAGIC))[0] != crc32(data[head:]):
         return None

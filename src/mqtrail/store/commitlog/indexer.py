@@ -1,7 +1,7 @@
-"""Building the index: what appends stored is handed over, and indexed together, all of one millisecond at a time.
+"""Building the index: appends pass their records, which are indexed together, those of one millisecond at a time.
 
-What was handed over needs no reading back, and its keys are still in the processor's cache. After a start, or a
-failure, the log is read from where the index ends.
+These records need not be read again, and their keys are still in the processor's cache. After a start or a failure the
+log is read from the index's end.
 Source of what is indexed: IndexService.buildIndex, apache/rocketmq store/.
 """
 
@@ -18,7 +18,7 @@ from .index import Index, IndexLost
 from .key_hashes import COUNTER_HIGH_PARTS, COUNTER_LOW_PARTS, HASH_BITS, SIGN_BIT, TIME_PARTS, KeyHashes
 from .log import CommitLog
 
-WAITING_MAX = 256  # records that wait to be indexed together, and those of one append more
+WAITING_MAX = 256  # records that wait to be indexed, before those of one more append
 UNIQUE_MARK = b"UNIQ_KEY\x01"
 UNIQUE_START = len(UNIQUE_MARK)
 PROPERTY_END = b"\x02"
@@ -27,16 +27,16 @@ TRANSACTION_ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
 
 
 class Indexer:
-    """Brings an index up to its log's end."""
+    """Keeps an index up to date with its log."""
 
     def __init__(self, log: CommitLog, index: Index, *, skip_damaged: bool = False) -> None:
-        """skip_damaged: what is no record in the log is stepped over. Else StoreError where it is met."""
+        """skip_damaged: damaged parts of the log are skipped. Otherwise they raise StoreError."""
         self._skip_damaged = skip_damaged
         self._log = log
         self._index = index
         self._key_hashes = KeyHashes()
-        self.position = max(index.end_offset, log.first_offset)  # the last one is looked at again
-        self._records: list[PendingRecord] = []  # what waits, all of it stored at
+        self.position = max(index.end_offset, log.first_offset)  # the last one is read again
+        self._records: list[PendingRecord] = []  # the waiting records, and their store time
         self._store_ms = 0
         self._tickets: list[Appended] = []
 
@@ -46,7 +46,7 @@ class Indexer:
         return self._log.end_offset - self.position
 
     def hand_over(self, begin: int, records: Sequence[PendingRecord], tickets: list[Appended], store_ms: int) -> None:
-        """Take what an append stored; the log ended at begin before it. Never fails: `dispatch` meets it again."""
+        """Add the records of an append; begin: the log's end before it. This never fails: `dispatch` retries."""
         waiting = self._tickets
         if waiting:
             if store_ms == self._store_ms and len(waiting) < WAITING_MAX:
@@ -61,11 +61,11 @@ class Indexer:
             self._records, self._tickets, self._store_ms = [*records], [*tickets], store_ms
 
     def dispatch(self, count_max: int) -> int:
-        """Index at most count_max records, or what was handed over; return how many were done.
+        """Index at most count_max records, or the waiting ones; return how many were indexed.
 
-        StoreFull: there is no room for the entries; they wait. StoreError: the log is damaged where it is read again.
+        StoreFull: there is no space for the entries; they wait. StoreError: the log is damaged.
         """
-        self._index.write_entries()  # those that an earlier call found no room for
+        self._index.write_entries()  # those that an earlier call had no space for
         done = len(self._tickets)
         try:
             if done:
@@ -78,7 +78,7 @@ class Indexer:
         return done
 
     def _put_waiting(self) -> None:
-        """Index what was handed over. When that fails the log is read from what was put whole."""
+        """Index the waiting records. If that fails, the log is read from the last complete one."""
         records, tickets, self._records, self._tickets = self._records, self._tickets, [], []
         index, key_hashes = self._index, self._key_hashes
         hashes: list[int] = []
@@ -145,12 +145,12 @@ class Indexer:
         return done
 
     def restart(self) -> None:
-        """Index again from where the index ends now: a file of it had to go."""
+        """Index again from the index's end, since one of its files was removed."""
         self.position = max(self._index.end_offset, self._log.first_offset)
         self._records, self._tickets = [], []
 
     def expire(self) -> None:
-        """Forget what the log no longer has."""
+        """Remove entries of expired records."""
         self._index.expire(self._log.first_offset)
         if self.position < self._log.first_offset:
             self.position = self._log.first_offset
@@ -158,7 +158,7 @@ class Indexer:
 
 
 def keys_of(properties: bytes) -> list[bytes]:
-    """Return what a record is indexed under: UNIQ_KEY, then each word of KEYS."""
+    """Return the keys to index a record by: UNIQ_KEY, then each word of KEYS."""
     unique = find_property(properties, b"UNIQ_KEY")
     keys = [unique] if unique else []
     if b"KEYS" in properties:

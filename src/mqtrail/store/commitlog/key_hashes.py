@@ -1,7 +1,7 @@
 """Java's hash of topic#key for the index, in a fraction of the time where keys share all but their last characters.
 
-The hash of a text is a sum over its characters, so parts are looked up: what the topic and the key's head add, and
-what the last eight characters add. In the unique ids of clients the head stays the same for long.
+The hash of a text is a sum over its characters, so the sums of two parts are cached: topic and the key's head, and the
+last eight characters. In the unique ids of clients the head rarely changes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ TAIL_SIZE = 8  # characters at a key's end that are looked up by themselves
 
 
 class HashHeads(dict[bytes, int]):
-    """What a key's characters before the last eight, and its topic, add to Java's hash: learned as they come.
+    """A cache of what a topic and a key's characters before the last eight add to Java's hash.
 
-    KeyError: they are not ASCII, so that bytes are no characters.
+    KeyError: they are not ASCII, so bytes are not characters.
     """
 
     def __init__(self, topic: str) -> None:

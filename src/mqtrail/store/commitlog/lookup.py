@@ -1,7 +1,7 @@
-"""Queries by key: the index names places that may hold the key, and their records say whether they do.
+"""Queries by key: the index has places that may have the key, and their records are checked for it.
 
-A query works in slices, since an index of many collisions or one hot key may have millions of entries in one chain. It
-looks at the newest entries first, at ENTRIES_MAX and RECORDS_MAX at most, and its result says when it ended there.
+A query works in slices, since many collisions or one hot key can put millions of entries into one chain. It reads the
+newest entries first, at most ENTRIES_MAX entries and RECORDS_MAX records; its result tells whether it stopped there.
 
 Source of what a query finds: DefaultMessageStore.queryMessage, IndexService.queryOffset, apache/rocketmq store/.
 """
@@ -31,7 +31,7 @@ class Lookup:
     """Finds records by key in one store."""
 
     def __init__(self, index: Index, indexer: Indexer, reader: Reader, *, is_indexed: bool) -> None:
-        """is_indexed: what is appended is indexed; else queries find what was indexed in earlier lives."""
+        """is_indexed: appended records are indexed; otherwise queries find only records indexed before the start."""
         self._is_indexed = is_indexed
         self._index = index
         self._indexer = indexer
@@ -42,7 +42,7 @@ class Lookup:
     ) -> Generator[None, None, IndexQueryResult]:
         """Return records under topic and key; see the contract.
 
-        SystemBusy: the index is too far behind, or damaged: a part is never taken for the whole.
+        SystemBusy: the index is too far behind, or damaged, so the result would be incomplete.
         """
         yield from self._catch_up()
         count_max = min(count_max, COUNT_MAX)
@@ -75,7 +75,7 @@ class Lookup:
         return IndexQueryResult(records, self._index.end_ms, max(0, self._index.end_offset), is_cut)
 
     def _catch_up(self) -> Iterator[None]:
-        """Index what was appended before the query. SystemBusy: it is too much, as after an unclean stop."""
+        """Index the records appended before the query. SystemBusy: there are too many, as after an unclean stop."""
         done, end = 0, self._indexer.position + self._indexer.behind_size
         while self._is_indexed and self._indexer.position < end:
             count = self._indexer.dispatch(min(CATCH_UP_A_SLICE, CATCH_UP_MAX - done))
@@ -94,7 +94,7 @@ class Lookup:
     def _places(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
         """Yield the places of records of a hash, the newest first; None now and then; -1: not all were looked at.
 
-        SystemBusy: the index is damaged, which is not the same as that nothing is there.
+        SystemBusy: the index is damaged, so "not found" could be wrong.
         """
         index, left = self._index, ENTRIES_MAX
         drops = index.drop_count

@@ -1,13 +1,13 @@
-"""What log and queues held when they were last made durable, noted beside them at each checkpoint.
+"""Notes of what log and queues had at each checkpoint, when they were last made durable.
 
     mqtrail-queues, text: "2 <CRC-32 of what follows>\\n<crc of checkpoint> <first byte of the log>\\n", then a line for
     each queue: <queue offset after its last entry> <queue offset of its first file> <queue id> <topic>\\n
     mqtrail-expired, text: <first byte that retention left in the log>\\n, written before anything is removed
 
-Entries derive from the CommitLog, but nothing in it says how many there should be, and a start does not read it whole:
+Entries derive from the CommitLog, but it does not have their number, and a start does not read it whole:
 with this file a queue that has lost its end or its beginning is noticed and rebuilt, instead of assigning its offsets
 twice or skipping messages; and a removed beginning of the log is distinguished from an expired one.
-A folder that Apache's broker has been in since (its checkpoint differs) is taken as it is found.
+If Apache's broker has used the folder since (its checkpoint differs), the notes are ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QueueKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What was noted. ends: of each queue, the offset after its last entry. firsts: of each, that of its first file.
+    """The content of the notes. ends: queue -> offset after its last entry. firsts: queue -> offset of its first file.
 
     log_first: first byte of the log; None: nothing is known of firsts. damage: what is wrong with the file, or "".
     """
@@ -38,7 +38,7 @@ class Noted:
     damage: str = ""
 
     def without(self, topics: Collection[str]) -> Noted:
-        """Return the same without what is noted of these topics."""
+        """Return the same without these topics."""
         return Noted(
             {key: end for key, end in self.ends.items() if key[0] not in topics},
             {key: first for key, first in self.firsts.items() if key[0] not in topics},
@@ -48,8 +48,8 @@ class Noted:
 
 
 def write_notes(disk: Disk, queues: Iterable[tuple[str, int, int, int]], checkpoint: bytes, log_first: int) -> None:
-    """Note (topic, queue id, next queue offset, first file's) of every queue. They are durable, and so is this when it
-    returns."""
+    """Note (topic, queue id, next queue offset, first file's) of every queue. The queues are durable; so are the notes
+    when this returns."""
     lines = [f"{crc32(checkpoint)} {log_first}"]
     lines += [f"{next_offset} {first} {queue_id} {topic}" for topic, queue_id, next_offset, first in queues]
     data = "\n".join(lines).encode() + b"\n"
@@ -57,8 +57,8 @@ def write_notes(disk: Disk, queues: Iterable[tuple[str, int, int, int]], checkpo
 
 
 def read_notes(disk: Disk, checkpoint: bytes | None) -> Noted:
-    """Return what was noted; nothing where there is no file, where it is of a later version, and where Apache's broker
-    has been in the folder since."""
+    """Return the notes; empty ones if there is no file, if it is of a later version, or if Apache's broker has used the
+    folder since."""
     content = disk.read(NOTES_FILE)
     if content is None:
         return Noted()
@@ -85,11 +85,11 @@ def read_notes(disk: Disk, checkpoint: bytes | None) -> Noted:
 
 
 def note_expired(disk: Disk, physical_first: int) -> None:
-    """Note that retention removes what is below: durable when it returns."""
+    """Note that retention removes everything below; durable when this returns."""
     disk.replace(EXPIRED_FILE, b"%d\n" % physical_first)
 
 
 def expired_to(disk: Disk) -> int:
-    """Return below which physical offset retention removed the log; 0: nothing is known."""
+    """Return the physical offset below which retention removed the log; 0: unknown."""
     text = (disk.read(EXPIRED_FILE) or b"").strip()
     return int(text) if text.isdigit() else 0

@@ -4,8 +4,8 @@
     4   its size
     8   tags code: Java's hash of TAGS; in SCHEDULE_TOPIC_XXXX when it is due (ms)
 
-Entries gather in memory and are written together: they derive from the CommitLog, and recovery builds again what a
-crash took. Files are sparse and written by pwrite only.
+Entries are buffered in memory and written together: they derive from the CommitLog, and recovery rebuilds those that a
+crash removed. Files are sparse and written by pwrite only.
 
 Source: ConsumeQueue, apache/rocketmq store/.
 """
@@ -50,7 +50,8 @@ class ConsumeQueue(QueueState):
         self._skip_blank()
 
     def _find_end(self) -> int:
-        """Return the queue offset after the last entry in the files: entries are written in order, holes end them."""
+        """Return the queue offset after the last entry in the files: entries are written in order, and a hole ends
+        them."""
         if not self._segments.starts:
             return 0
         for start in reversed(self._segments.starts):
@@ -87,7 +88,7 @@ class ConsumeQueue(QueueState):
                 if queue_offset < self.next_offset:
                     if queue_offset < self.first_offset or self.entry(queue_offset)[0] >= physical_offset:
                         return  # known already: recovery reads records again
-                    self.keep(queue_offset)  # its topic was deleted and began anew
+                    self.keep(queue_offset)  # its topic was deleted and created again
                 else:
                     self._fill(queue_offset)
             else:
@@ -103,12 +104,12 @@ class ConsumeQueue(QueueState):
         self._unsynced[start] = file
 
     def _fill(self, queue_offset: int) -> None:
-        """Records between are gone (expired or wiped): their places stay blank."""
+        """Records in between are gone (expired or wiped): their entries stay blank."""
         self.buffer += BLANK_ENTRY * (queue_offset - self.next_offset)
         self.next_offset = queue_offset
 
     def set_back(self, queue_offset: int) -> None:
-        """Take back the entries from queue_offset on, which were added by an append that then failed."""
+        """Remove the entries from queue_offset on, which were added by an append that failed."""
         del self.buffer[(queue_offset - self.written_offset) * QUEUE_ENTRY_SIZE :]
         self.next_offset = queue_offset
 
@@ -151,7 +152,7 @@ class ConsumeQueue(QueueState):
     def entries(self, queue_offset: int, count: int) -> bytes:
         """Return the packed entries of [queue_offset, queue_offset + n), n <= count: up to the end or a file's end.
 
-        What is written and what is still buffered are read as one: a reader must not see where the last write ended.
+        Written and buffered entries are read as one range, so readers do not see where the last write ended.
         """
         count = min(count, self.next_offset - queue_offset)
         if queue_offset >= self.written_offset:
@@ -174,11 +175,11 @@ class ConsumeQueue(QueueState):
         return physical_offset + size
 
     def keep_proven(self, physical_end: int, is_right: Callable[[ConsumeQueue, int], bool]) -> int:
-        """Keep the entries whose records end at or below physical_end, drop and wipe those behind: they are put again.
+        """Keep the entries whose records end at or below physical_end; drop and wipe later ones, which are added again.
 
-        Entries are synced in order, so all of the former are right when they were durable. Later entries may be
-        torn, missing between others that survived, or in the page cache alone; a torn one may name any place, so the
-        end that the search finds is held against its record. Returns how many entries did not stand that.
+        Entries are synced in order, so the kept ones are right if they were durable. Later entries may be torn, missing
+        between others, or only in the page cache. A torn one may point anywhere, so the end that the search finds is
+        compared with its record. Returns how many entries failed this check.
         """
         low, high = self.first_offset, self.next_offset
         while low < high:
@@ -195,7 +196,7 @@ class ConsumeQueue(QueueState):
         return low - end
 
     def blank(self, physical_first: int, physical_end: int) -> None:
-        """Make the entries blank whose records lie in [physical_first, physical_end): they are gone."""
+        """Blank the entries whose records are in [physical_first, physical_end): these are gone."""
         low = self._first_at(physical_first)
         self.write()
         while low < self.next_offset and physical_first <= self.entry(low)[0] < physical_end:
@@ -206,7 +207,7 @@ class ConsumeQueue(QueueState):
             low += 1
 
     def go_on_from(self, queue_offset: int) -> None:
-        """Let the next entry be of queue_offset, which is past the last one there is: those between are gone."""
+        """Continue at queue_offset, which is past the last entry: the entries in between are gone."""
         if self.next_offset > 0 or self._segments.starts or self.buffer:
             self._fill(queue_offset)
         else:

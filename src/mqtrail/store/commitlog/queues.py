@@ -1,7 +1,7 @@
 """All ConsumeQueues of a store: by topic and id, with the queues of deleted topics until their files are gone.
 
 A deleted topic's queues are forgotten at once. Their files are removed later, in slices, or when a new queue takes the
-place of one. Until then `deleted` says below which physical offset the topic's records belong to nothing.
+place of one. Until then `deleted` has the physical offset below which the topic's records belong to no queue.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class ConsumeQueues:
     # -- start -----------------------------------------------------------------------------------------------------
 
     def deleted_since_noted(self) -> list[str]:
-        """Return the topics that were deleted after the last checkpoint, or that may have been."""
+        """Return the topics that were deleted after the last checkpoint, or may have been."""
         mark = self._log.mark
         noted_end = 0 if mark is None else mark.dispatched_offset
         return [topic for topic, end in self.deleted.ends.items() if end >= noted_end]
 
     def load(self, noted: Noted, unclean: bool) -> list[str]:
-        """Open every queue; return what was found of those that are damaged, which are empty now."""
+        """Open every queue; return reports of damaged ones, which are empty now."""
         lost = [f"{noted.damage}: all queues are built again from the CommitLog"] if noted.damage else []
         for topic in self._disk.list("consumequeue"):
             for queue_id in self._disk.list(f"consumequeue/{topic}"):
@@ -52,7 +52,7 @@ class ConsumeQueues:
                     queue = self.open(topic, int(queue_id))
                 except StoreError as error:
                     if self._log.is_foreign:
-                        raise  # Apache's, and with other settings than ours, as it seems
+                        raise  # Apache's, probably with other settings than ours
                     self._clear(topic, int(queue_id), f"{error}", lost)
                     continue
                 if self._is_deleted(queue):
@@ -76,20 +76,19 @@ class ConsumeQueues:
         return lost
 
     def _is_deleted(self, queue: ConsumeQueue) -> bool:
-        """Whether a queue found at the start is of a deleted topic; else it is of a new one with the name.
-
-        Its first entry says so. That of a new topic is durable, or else this start puts it again from the log.
+        """Return whether a queue found at the start belongs to a deleted topic, and not to a new one with the same
+        name, by its first entry. A new topic's first entry is durable, or this start adds it again from the log.
         """
         end = self.deleted.ends.get(queue.topic, 0)
         return queue.next_offset > queue.first_offset and queue.entry(queue.first_offset)[0] < end
 
     def _ends_right(self, queue: ConsumeQueue) -> bool:
-        # Blank entries stand for records that are gone.
+        # Blank entries are those of records that are gone.
         return queue.is_blank(queue.next_offset - 1) or is_right(queue, queue.next_offset - 1, self._log)
 
     def _clear(self, topic: str, queue_id: int, why: str, lost: list[str]) -> None:
         """Remove a damaged queue's files; it is rebuilt from the log."""
-        self._disk.replace("abort", b"")  # what is begun here must be ended by a later start, if not by this one
+        self._disk.replace("abort", b"")  # if this start does not complete it, a later one must
         if (queue := self.by_key.pop((topic, queue_id), None)) is not None:
             queue.close()
         self._disk.remove(f"consumequeue/{topic}/{queue_id}")
@@ -97,7 +96,7 @@ class ConsumeQueues:
         lost.append(f"consumequeue/{topic}/{queue_id}: {why}: built again from the CommitLog")
 
     def restore_ends(self, noted: Noted) -> None:
-        """Let rebuilt queues continue at their noted ends, also where their last records have expired."""
+        """Let rebuilt queues continue at their noted ends, even if their last records have expired."""
         for key, expected in noted.ends.items():
             queue = self.by_key.get(key)
             if queue is not None and queue.next_offset < expected:
@@ -163,14 +162,14 @@ class ConsumeQueues:
     # -- deleted topics --------------------------------------------------------------------------------------------
 
     def delete_topic(self, topic: str) -> None:
-        """Forget the topic's queues. Records stay in the log until they expire; see the contract."""
+        """Remove the topic's queues. Records stay in the log until they expire; see the contract."""
         if topic in self.by_topic:
             self.deleted.add(topic, self._log.end_offset)
             for queue_id in list(self.by_topic[topic]):
                 self._leave(topic, queue_id)
 
     def _leave(self, topic: str, queue_id: int) -> None:
-        """Forget a queue. Its files go later, in slices, or when a new queue takes its place."""
+        """Remove a queue. Its files are removed later, in slices, or when a new queue takes its place."""
         queue = self.by_key.pop((topic, queue_id))
         queues = self.by_topic[topic]
         del queues[queue_id]
@@ -179,16 +178,16 @@ class ConsumeQueues:
         self._leaving.setdefault(topic, {})[queue_id] = queue
 
     def note_deleted(self) -> None:
-        """Write what could not be written when topics were deleted. StoreFull, OSError: it still cannot."""
+        """Write deletions that could not be written before. StoreFull, OSError: they still cannot."""
         if self.deleted.is_settled:
             return
         if self.deleted.is_full:
-            self._log.sync_mark()  # slots are freed by what it says
+            self._log.sync_mark()  # it frees slots
         mark = self._log.mark
         self.deleted.settle(self._log.first_offset, 0 if mark is None else mark.dispatched_offset)
 
     def remove_left(self) -> Iterator[None]:
-        """Remove the files of deleted topics' queues; yield now and then. StoreFull, OSError: the rest is left."""
+        """Remove the files of deleted topics' queues; yield now and then. StoreFull, OSError: the rest stays."""
         self.note_deleted()
         removed = 0
         for topic, queues in list(self._leaving.items()):
@@ -200,7 +199,7 @@ class ConsumeQueues:
                     yield
 
     def _remove_files(self, topic: str, queue_id: int) -> None:
-        """Remove the files of a queue that was forgotten. OSError: they are still to be removed."""
+        """Remove the files of a removed queue. OSError: they stay for a later call."""
         queues = self._leaving[topic]
         queues[queue_id].destroy()
         del queues[queue_id]

@@ -1,6 +1,6 @@
 """Reading: records of a queue by queue offset, tag and time, and of the log by physical offset.
 
-Records are handed out as views of the segment, so that a pull reply carries them without a copy.
+Records are views of the segment, so that a pull reply has them without a copy.
 Source: DefaultMessageStore.getMessage, ConsumeQueue.getOffsetInQueueByTime, apache/rocketmq store/.
 """
 
@@ -26,7 +26,7 @@ class Reader:
     def __init__(
         self, log: CommitLog, queues: dict[tuple[str, int], ConsumeQueue], *, skip_damaged: bool = False
     ) -> None:
-        """skip_damaged: damaged records are left out, as expired ones are."""
+        """skip_damaged: damaged records are skipped, like expired ones."""
         self._log = log
         self._queues = queues
         self._skip_damaged = skip_damaged
@@ -87,7 +87,7 @@ class Reader:
                     continue
                 if accepts is None:
                     records.append(log.read(physical_offset, size))
-                else:  # records that share a segment share its view, and of those left out nothing else is made
+                else:  # records of one segment share its view, and skipped ones cost nothing more
                     if not start <= physical_offset < stop:
                         start, segment = log.segment(physical_offset)
                         stop = start + len(segment)
@@ -165,7 +165,7 @@ class Reader:
         return bytes(record)
 
     def _find(self, physical_offset: int) -> memoryview | None:
-        """Return the record that starts there, its body not looked at; None when none does."""
+        """Return the record that starts there without checking its body; None: there is none."""
         log = self._log
         if not log.first_offset <= physical_offset < log.end_offset:
             return None
@@ -203,7 +203,7 @@ class Reader:
 
 
 def _is_accepted(segment: memoryview, start: int, end: int, accepts: Callable[[bytes], bool]) -> bool:
-    """Whether a record passes. A damaged one does: who reads it tells, and nothing is left out in silence."""
+    """Return whether a record passes. A damaged one does, so that its reader reports it."""
     try:
         return accepts(properties_text(segment, start, end))
     except RecordError:

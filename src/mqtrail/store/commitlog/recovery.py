@@ -1,12 +1,12 @@
-"""What a start makes of the files it finds: where the log ends, what the derived files lack, what was wiped.
+"""Recovery at a start: finds the log's end, completes the derived files, and wipes the torn tail.
 
 From the place up to which queues are known to be on disk, every record is checked, once, and its entry put again. The
-first bytes that are no record end the log, if they stand at or above the durable mark: they are the torn tail of a
-crash and are wiped. Below the mark they are damage, and the broker refuses to start and names the position, unless it
-is set to step over it (`damage.py`).
+first bytes that are not a record end the log if they are at or above the durable mark: they are the torn tail of a
+crash and are wiped. Below the mark they are damage: the broker refuses to start and names the position, unless it is
+configured to skip damage (`damage.py`).
 
-Where there never was a mark (Apache wrote the folder) the scan begins at the segment that Apache's own rules choose;
-where the mark cannot be read, or a queue lacks what it had, everything derived is built again from the whole log.
+Without a mark (Apache wrote the folder) the scan begins at the segment that Apache's rules choose. If the mark cannot
+be read, or a queue lacks durable entries, everything derived is rebuilt from the whole log.
 Source of those rules: CommitLog.recoverNormally, recoverAbnormally, apache/rocketmq store/.
 """
 
@@ -36,7 +36,7 @@ MARK_LOST = (
     "mqtrail-durable: found no note that can be read: the whole CommitLog was read, and taken to end at the first "
     "bytes that are no record"
 )
-CHECKPOINT_SLACK_MS = 3_000  # what Apache takes off the checkpoint's times
+CHECKPOINT_SLACK_MS = 3_000  # what Apache subtracts from the checkpoint's times
 
 
 def recover(
@@ -103,11 +103,11 @@ def recover(
 def _keep_trusted(
     log: CommitLog, queues: Sequence[ConsumeQueue], mark: Mark | None, start: int, noted: Mapping[QueueKey, int]
 ) -> list[str]:
-    """Let queues keep the entries that the mark proves; return what was found of queues that lack durable entries.
+    """Keep the queue entries that the mark proves; return reports of queues that lack durable entries.
 
     If one does, no derived entry is trusted.
     """
-    # Without a readable mark it is unknown what was synced: entries of Apache's are kept, none of ours.
+    # Without a readable mark it is unknown what was synced: Apache's entries are kept, ours are not.
     trusted_end = min(start, mark.dispatched_offset) if mark is not None else start
     found = _keep_proven(log, queues, trusted_end, noted)
     if found:
@@ -125,7 +125,8 @@ def _check_flushed(mark: Mark, position: int) -> None:
 
 
 def _begin(log: CommitLog, mark: Mark | None, start: int, position: int, last_record: int, unclean: bool) -> None:
-    """Start to write at position; after a crash write the bytes behind the mark again, since they may not be synced."""
+    """Continue the log at position; after a crash write the bytes behind the mark again, since they may not be
+    synced."""
     flushed_offset = start if mark is None else mark.flushed_offset
     log.begin(position, flushed_offset, last_record, scanned_from=start)
     if unclean and not log.is_foreign:
@@ -135,7 +136,7 @@ def _begin(log: CommitLog, mark: Mark | None, start: int, position: int, last_re
 def _wipe(log: CommitLog, mark: Mark | None, position: int, unclean: bool) -> int:
     """Wipe stale bytes behind the log's end; return their size.
 
-    There are some after a crash, and after a stop of Apache's broker, which does not wipe.
+    They exist after a crash, and after a stop of Apache's broker, which does not wipe them.
     """
     is_tidy = not unclean and not log.is_wiping and mark is not None and mark.flushed_offset == position
     return log.wipe(position) if log.segments.has(position) and not is_tidy else 0
@@ -151,7 +152,7 @@ def _last_store_ms(log: CommitLog) -> int:
 def _keep_proven(
     log: CommitLog, queues: Sequence[ConsumeQueue], trusted_end: int, noted: Mapping[QueueKey, int]
 ) -> list[str]:
-    """Let queues keep the entries of records below trusted_end; return what was found of those that lack some."""
+    """Keep the queue entries of records below trusted_end; return reports of queues that lack some."""
     log.distrust_queues(trusted_end)
     found = []
     for queue in queues:
@@ -171,7 +172,7 @@ def _read_all(
     mark: Mark | None,
     config: CommitLogConfig,
 ) -> tuple[Damage, ...]:
-    """Read to the end of what was flushed and of what is whole behind it; return what was stepped over."""
+    """Read to the end of the flushed bytes and of the whole records behind them; return the skipped damage."""
     damage: list[Damage] = []
     while (why := scan.run()) is not None:
         durable_end = 0 if mark is None else mark.flushed_offset
@@ -186,7 +187,7 @@ def _read_all(
 
 
 def is_right(queue: ConsumeQueue, queue_offset: int, log: CommitLog) -> bool:
-    """Whether the record that an entry names is the queue's record of this offset."""
+    """Return whether an entry's record is the queue's record of this offset."""
     return _is_right(queue, queue_offset, log, log.segments.end)
 
 
@@ -209,7 +210,7 @@ def _is_right(queue: ConsumeQueue, queue_offset: int, log: CommitLog, trusted_en
 
 
 def _pointing_past(queue: ConsumeQueue, log: CommitLog) -> int:
-    """Return how many of the queue's last entries name a place without a record."""
+    """Return how many of the queue's last entries point to a place without a record."""
     count = 0
     for queue_offset in range(queue.next_offset - 1, queue.first_offset - 1, -1):
         physical_offset, size, _ = queue.entry(queue_offset)
@@ -220,7 +221,7 @@ def _pointing_past(queue: ConsumeQueue, log: CommitLog) -> int:
                 log.scan(physical_offset, crc=False)
                 break
             except (RecordError, StoreError):
-                pass  # a torn entry may name any place
+                pass  # a torn entry may point anywhere
         count += 1
     return count
 
@@ -231,9 +232,9 @@ def _record_at(log: CommitLog, physical_offset: int) -> memoryview:
 
 
 def _trusted(log: CommitLog, mark: Mark | None) -> Mark | None:
-    """Return the mark if it is of this log. StoreError: it is, and files that were flushed are gone.
+    """Return the mark if it belongs to this log. StoreError: it does, and flushed files are missing.
 
-    Not of this log: Apache's broker went on in the folder until every record of the mark's time had expired.
+    It does not belong to it if Apache's broker used the folder until every record of the mark's time had expired.
     """
     if mark is None or mark.last_record < log.first_offset:
         return None

@@ -1,8 +1,8 @@
-"""Reading the log from a place on, each record once: checked, and its queue entry put.
+"""Reads the log from a place on: checks each record once and adds its queue entry.
 
-This is what a start after a crash waits for, so the usual record (V1, IPv4 hosts, of a queue that goes on where it
-ended) is checked field by field out of one `unpack`, without the objects that `CommitLog.scan` makes. Whatever else
-stands there is `scan`'s to judge, which gives the same answer for all of them.
+A start after a crash waits for this, so the usual record (V1, IPv4 hosts, the next one of its queue) is checked field
+by field from one `unpack`, without the objects that `CommitLog.scan` makes. All other bytes go to `scan`, which gives
+the same answer for all of them.
 
 Source of what is checked: CommitLog.checkMessageAndReturnSize, apache/rocketmq store/.
 """
@@ -33,10 +33,10 @@ from .queue import ENTRY, ConsumeQueue
 PutEntry = Callable[[str, int, int, int, int, int], None]
 PROPERTIES_LENGTH = struct.Struct(">h")
 RECORD_TAIL_SIZE = 3  # the topic's length and the properties' length, of a V1 record
-# Records that the quick way leaves to `scan`: IPv6 hosts, and those that are in no queue.
+# Records that go to `scan`: IPv6 hosts, and those that are in no queue.
 UNUSUAL = int(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6 | MessageSysFlag.TRANSACTION_PREPARED)
 IN_QUEUE = (0, MessageSysFlag.TRANSACTION_COMMIT)  # prepared and rolled back messages are in no queue
-NO_TAGS_TOPICS = frozenset({SCHEDULE_TOPIC})  # whose entries hold something else than the hash of TAGS
+NO_TAGS_TOPICS = frozenset({SCHEDULE_TOPIC})  # whose entries do not have the hash of TAGS
 TAGS_KNOWN_MAX = 10_000
 BUFFER_SIZE = 16 * 1024  # bytes of one queue's entries kept in memory
 
@@ -89,14 +89,14 @@ class LogScan:
         self._know(queues.values())
 
     def _know(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Let the quick way put entries of these queues."""
+        """Allow the fast path for these queues."""
         for queue in queues:
             if queue.topic not in NO_TAGS_TOPICS and queue.topic not in self._deleted:
                 end = self._ends.get((queue.topic, queue.queue_id), 0)
                 self._known.setdefault(queue.topic_field, {})[queue.queue_id] = (queue, end)
 
     def run(self) -> RecordError | StoreError | None:
-        """Read on until something is no record, and return why it is none; None at the end of the last segment."""
+        """Read until some bytes are not a record, and return the reason; None: the end of the last segment."""
         segments = self._log.segments
         while segments.has(self.position):
             start = segments.start_of(self.position)

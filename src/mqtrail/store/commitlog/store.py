@@ -1,8 +1,8 @@
-"""CommitLogStore: Apache RocketMQ's store on a disk, driven from outside.
+"""CommitLogStore: Apache RocketMQ's store on a disk, driven by its caller.
 
 The CommitLog is the truth; ConsumeQueues and the index derive from it. `append` writes the records of a call with one
-write and gathers queue entries in memory; `flush` syncs the log and moves the mark; `write_queues` and `dispatch_index`
-catch up beside the path. What a crash takes of the derived files, the next start builds again (`recovery.py`).
+write and buffers queue entries in memory; `flush` syncs the log and moves the mark; `write_queues` and `dispatch_index`
+run later. After a crash the next start rebuilds what the derived files lack (`recovery.py`).
 
     <root>/commitlog/ consumequeue/<topic>/<queue id>/ index/ config/ checkpoint abort lock mqtrail-durable
            timerlog/ timerwheel config/timercheck (mqtrail.store.timers)
@@ -42,11 +42,11 @@ from .recovery import recover
 Result = TypeVar("Result")
 GATHERED_ENTRIES_MAX = 50_000  # queue entries kept in memory before they are written, of all queues
 EXPIRE_FILES_MAX = 10  # segments removed by one call
-UNCHECKED_SIZE = 1 << 30  # bytes before the log's end that are taken to be in memory still: read without a look
+UNCHECKED_SIZE = 1 << 30  # bytes before the log's end that are probably still in memory: read without a check
 
 
 def at_once(work: Generator[None, None, Result]) -> Result:
-    """Do all slices of a piece of work; return its result."""
+    """Run all slices of a generator; return its result."""
     while True:
         try:
             next(work)
@@ -56,7 +56,7 @@ def at_once(work: Generator[None, None, Result]) -> Result:
 
 
 class CommitLogStore:
-    """See the module. `recovery` says what the start found and did."""
+    """See the module. recovery: the result of recovery at the start."""
 
     def __init__(self, disk: Disk, config: CommitLogConfig | None = None) -> None:
         self.config = config or CommitLogConfig()
@@ -65,7 +65,7 @@ class CommitLogStore:
         try:
             self._start()
         except BaseException:
-            disk.close()  # so that the folder can be tried again
+            disk.close()  # so that the folder can be opened again
             raise
 
     def _start(self) -> None:
@@ -79,7 +79,7 @@ class CommitLogStore:
         noted = read_notes(disk, checkpoint).without(self._queues.deleted_since_noted())
         lost = self._queues.load(noted, unclean)
         if unclean and not lost:
-            disk.remove(NOTES_FILE)  # some of what it counts is put again below
+            disk.remove(NOTES_FILE)  # some of its entries are added again below
         self._index = Index(
             disk,
             config,
@@ -118,7 +118,7 @@ class CommitLogStore:
             try:
                 self._settle()
             except StoreFull:
-                self._full = True  # serve what there is; the next start reads as much as this one
+                self._full = True  # serve the existing messages; the next start reads as much as this one
 
     def _queue_offset_at(self, physical_offset: int) -> int | None:
         try:
@@ -128,13 +128,14 @@ class CommitLogStore:
         return int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")
 
     def _settle(self) -> None:
-        """Make the log and all that derives from it durable, and note it: the next start begins here."""
+        """Make the log and all derived files durable, and note it: the next start begins here."""
         self.begin_checkpoint()()
         self.flush()
         self._log.sync_mark()
 
     def _lost_first(self, noted: Noted) -> str | None:
-        """Return what to tell of a beginning of the log that went otherwise than by retention; None: it did not."""
+        """Return the report if the log's beginning is missing and retention did not remove it; None: it is not
+        missing."""
         found = self._log.first_offset
         expected = max(noted.log_first or 0, expired_to(self._disk))
         if noted.log_first is None or found <= expected or not self._log.segments.starts:
@@ -144,7 +145,7 @@ class CommitLogStore:
             "that retention did not remove, with their messages: restore the missing files, or accept the loss"
         )
 
-    # -- what there is ---------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------------
 
     @property
     def end_offset(self) -> int:
@@ -163,12 +164,12 @@ class CommitLogStore:
 
     @property
     def fault(self) -> str | None:
-        """Why the store takes nothing more until it is opened again, None while all is well."""
+        """Why the store accepts nothing until it is opened again; None: there is no fault."""
         return self._log.fault
 
     @property
     def retention(self) -> Retention:
-        """What `expire` goes by."""
+        """The settings of `expire`."""
         return self.config.retention
 
     @retention.setter
@@ -189,7 +190,7 @@ class CommitLogStore:
 
     @property
     def retention_ms(self) -> int:
-        """How long records are kept, where there is room."""
+        """How long records are kept if there is enough space."""
         return self.config.retention_ms
 
     @property
@@ -209,7 +210,7 @@ class CommitLogStore:
 
     @property
     def behind_size(self) -> int:
-        """Bytes of the log that the index has not seen."""
+        """Bytes of the log that are not indexed yet."""
         return self._indexer.behind_size if self.config.index else 0
 
     def queue(self, topic: str, queue_id: int) -> QueueState:
@@ -298,7 +299,8 @@ class CommitLogStore:
     # -- upkeep ----------------------------------------------------------------------------------------------------
 
     def begin_flush(self) -> Callable[[], int]:
-        """Return what makes the log durable up to here and gives the flushed offset; another thread may run it."""
+        """Return a function that makes the log durable up to its end now and returns the flushed offset, in any
+        thread."""
         return self._log.begin_flush(self._checkpoints.dispatched)
 
     def flush(self) -> int:
@@ -306,9 +308,9 @@ class CommitLogStore:
         return self._log.begin_flush(self._checkpoints.dispatched)()
 
     def begin_checkpoint_in_slices(self, *, index: bool = True) -> Generator[None, None, Callable[[], None]]:
-        """Write what waits in memory; return what makes it durable and moves the checkpoint; see the contract.
+        """Write buffered data; return a function that syncs it and moves the checkpoint; see the contract.
 
-        Recovery after the next flush begins at what is the log's end now.
+        Recovery after the next flush begins at the log's end of now.
         """
         yield from self._queues.remove_left()
         return (yield from self._checkpoints.in_slices(self._store_ms, index=index))
@@ -318,14 +320,14 @@ class CommitLogStore:
         return at_once(self.begin_checkpoint_in_slices(index=index))
 
     def write_queues(self, *, sync: bool = False) -> None:
-        """Write gathered queue entries; sync: make them durable and move the checkpoint."""
+        """Write buffered queue entries; sync: make them durable and move the checkpoint."""
         for _ in self.write_queues_in_slices():
             pass
         if sync:
             self.begin_checkpoint()()
 
     def write_queues_in_slices(self) -> Iterator[None]:
-        """Remove what deleted topics left, then write gathered queue entries; yield now and then.
+        """Remove the files of deleted topics, then write buffered queue entries; yield now and then.
 
         StoreFull, OSError: the rest is done by a later call.
         """
@@ -335,7 +337,7 @@ class CommitLogStore:
         self._gathered = max(0, self._gathered - gathered)
 
     def dispatch_index(self, count_max: int) -> int:
-        """Index at most count_max records that are not yet; return how many were done."""
+        """Index at most count_max records that are not indexed yet; return how many were indexed."""
         return self._indexer.dispatch(count_max) if self.config.index else 0
 
     def entries(self, topic: str, queue_id: int, queue_offset: int, count_max: int) -> list[tuple[int, int, int]]:
@@ -351,11 +353,11 @@ class CommitLogStore:
         self._queues.delete_topic(topic)
 
     def expire(self, now_ms: int, *, at_any_hour: bool = False) -> int:
-        """Remove segments that retention and disk limits say may go, never the last; return the bytes freed.
+        """Remove segments that retention and disk limits allow to remove, never the last one; return the bytes freed.
 
-        In the hours of delete_hours, or above expire_ratio, those go that were last written retention_ms ago; above
-        force_ratio, also where that is the lower one, the oldest, whatever their age. Above full_ratio sends are
-        refused until there is room again.
+        In the hours of delete_hours, or above expire_ratio, these are segments last written retention_ms ago or
+        earlier; above force_ratio, even if it is the lower one, the oldest segments of any age. Above full_ratio sends
+        are refused until there is space again.
         """
         config, segments = self.config, self._log.segments
         usage = self._disk.usage()
@@ -368,7 +370,7 @@ class CommitLogStore:
             age_ms = now_ms - self._disk.modified_ms(segments.path(segments.starts[0]))
             if age_ms <= config.retention_ms and self._disk.usage() <= config.force_ratio:
                 break
-            note_expired(self._disk, segments.starts[1])  # else a start would miss what goes here
+            note_expired(self._disk, segments.starts[1])  # otherwise a start would report them as missing
             freed += segments.drop_first()
         if freed:
             for _ in self.clean_queues():
@@ -381,13 +383,13 @@ class CommitLogStore:
         return freed
 
     def close(self) -> None:
-        """Make everything durable, mark the stop as clean, and give the files back."""
+        """Make everything durable, mark the stop as clean, and close the files."""
         try:
             self._finish_index()
             self._settle()
             if not self._checkpoints.is_frozen:
                 self._index.note_sums()
-                self._disk.remove("abort")  # stays when anything failed: the next start looks closer
+                self._disk.remove("abort")  # stays after a failure: the next start checks more
         finally:
             self.abandon()
 
@@ -396,10 +398,10 @@ class CommitLogStore:
             while self.dispatch_index(10_000):
                 pass
         except StoreError:
-            pass  # the log is damaged where it was to be indexed again; the next life meets it, and says so
+            pass  # the log is damaged where it would be indexed again; the next start reports it
 
     def abandon(self) -> None:
-        """Give the files back as they are, as a crash would leave them."""
+        """Close the files as they are, as a crash would leave them."""
         self._queues.close()
         self._index.close()
         self.timers.close()
