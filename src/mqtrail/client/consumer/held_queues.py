@@ -14,7 +14,7 @@ from ..delivery import ConsumerStats, Flow, ProcessQueue, Ready, RunningHandlers
 from .consume_service import ConsumeService
 from .locks import QueueLocks
 from .offsets import OffsetStore
-from .puller import Puller, PullWork
+from .puller import Puller, PullerParts
 
 log = Log()
 
@@ -77,7 +77,7 @@ class HeldQueues:
         self._service = ConsumeService(
             client, names, ready, offsets, running_handlers, config, may_work=may_work, on_unlocked=self._on_unlocked
         )
-        self._work = PullWork(
+        self._work = PullerParts(
             client,
             names,
             subscriptions,

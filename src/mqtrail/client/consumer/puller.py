@@ -30,7 +30,7 @@ OnMessages = Callable[[ProcessQueue, Sequence[MessageExt]], None]
 OnMoved = Callable[[ProcessQueue, int], None]
 
 
-class PullWork:
+class PullerParts:
     """What all pullers of one consumer share.
 
     room: bytes that further decompressed bodies may take. on_moved: called with the offset to continue at if
@@ -78,7 +78,7 @@ class PullWork:
 class Puller:
     """Pulls one queue until it is dropped, and passes the messages on."""
 
-    def __init__(self, work: PullWork, process_queue: ProcessQueue, offset: int) -> None:
+    def __init__(self, work: PullerParts, process_queue: ProcessQueue, offset: int) -> None:
         self._work = work
         self._config = work.config
         self._process_queue = process_queue
