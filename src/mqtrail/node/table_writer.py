@@ -2,14 +2,16 @@
 
 Tables (topics, groups and others) change row by row and are saved whole. While one save runs, changes and replies
 gather for the next one. A reply leaves when the changes that it depends on are durable. The event loop only copies the
-tables; the thread encodes, writes and syncs them.
+tables; the thread encodes, writes and syncs them. It is a plain thread, as an executor's futures cost more than a small
+save: their locks make two threads wait for the interpreter in turn.
 """
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Final
 
 from mqtrail.net import Log
@@ -40,11 +42,13 @@ class TableWriter:
         self._files = files
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tables")
-        self._saving: asyncio.Future[None] | None = None
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._is_saving = False
+        self._saved_once: asyncio.Event | None = None  # set at the end of each save, while `stop` waits
         self._waiting: deque[_SaveWaiter] = deque()
         self._retry: asyncio.TimerHandle | None = None
         self._is_failing = False
+        threading.Thread(target=self._run, name="tables", daemon=True).start()
 
     def after(self, number: int, release: Callable[[], None], refuse: Refuse) -> None:
         """Call release once changes up to this number are durable, or refuse if the save fails and undoes them."""
@@ -60,30 +64,42 @@ class TableWriter:
 
     def look(self) -> None:
         """Save changes, unless a save is under way: at its end this is called again."""
-        if self._saving is not None or self._retry is not None:
+        if self._is_saving or self._retry is not None:
             return
         job = self._files.begin_save()
         if job is not None:
-            self._saving = self._loop.run_in_executor(self._thread, job)
-            self._saving.add_done_callback(self._saved)
+            self._is_saving = True
+            self._jobs.put(job)
 
     async def stop(self) -> None:
         """Save the remaining changes, release waiting replies, end the thread."""
         self._cancel_retry()
         self.look()
-        while (saving := self._saving) is not None:
-            await asyncio.wait([saving])  # `_saved` is called before this returns
+        while self._is_saving:
+            self._saved_once = asyncio.Event()
+            await self._saved_once.wait()
         self._cancel_retry()
-        self._thread.shutdown(wait=False)
+        self._jobs.put(None)
 
     def _cancel_retry(self) -> None:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
 
-    def _saved(self, saving: "asyncio.Future[None]") -> None:
-        self._saving = None
-        error = saving.exception()
+    def _run(self) -> None:
+        """Do the jobs, in the thread."""
+        while (job := self._jobs.get()) is not None:
+            error: BaseException | None = None
+            try:
+                job()
+            except BaseException as raised:
+                error = raised
+            self._loop.call_soon_threadsafe(self._saved, error)
+
+    def _saved(self, error: BaseException | None) -> None:
+        self._is_saving = False
+        if self._saved_once is not None:
+            self._saved_once.set()
         try:
             self._files.end_save(failed=error is not None)
         except Exception:
