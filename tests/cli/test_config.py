@@ -166,6 +166,31 @@ def test_a_broker_conf_of_another_encoding(tmp_path: Path, data: bytes, found: s
     assert len(str(caught.value)) < 1_000
 
 
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * 5_000, "a = " + "{b = " * 3_000, "a = " + "9" * 5_000, "\x00", "a = 1\na = 2"]
+)
+def test_a_settings_file_that_cannot_be_read_is_an_error_in_words(tmp_path: Path, text: str) -> None:
+    """Nesting and numbers that the TOML reader gives up on, too."""
+    path = tmp_path / "mqtrail.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="is not TOML"):
+        load(path, {})
+
+
+def test_a_settings_file_may_have_a_byte_order_mark(tmp_path: Path) -> None:
+    """As Windows' editors write UTF-8."""
+    path = tmp_path / "mqtrail.toml"
+    path.write_bytes(b"\xef\xbb\xbfnamesrv = 'h:1'")
+    assert load(path, {}).namesrv(None) == "h:1"
+
+
+def test_a_wrong_address_of_any_length_is_a_short_error() -> None:
+    """The error quotes its beginning."""
+    with pytest.raises(UsageError, match="expected host:port") as caught:
+        namesrv_addresses("x" * 1_000_000)
+    assert len(str(caught.value)) < 1_000
+
+
 DISTRIBUTED = """
 brokerClusterName = DefaultCluster
 brokerName = broker-a

@@ -195,7 +195,7 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
         raise UsageError(f"settings file {chosen} cannot be read: {error}") from error
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits, and of deep nesting
         raise UsageError(f"settings file {chosen} is not TOML: {error}") from None
     if unknown := sorted(set(values) - set(TOP_KEYS) - set(ROOMS)):
         known = ", ".join((*TOP_KEYS, *(f"[{name}]" for name in ROOMS)))

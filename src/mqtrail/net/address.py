@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 NAMESRV_DEFAULT = "127.0.0.1:9876"
+SHOWN_MAX = 200  # characters of a wrong address that an error quotes
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -11,7 +12,9 @@ def split_address(address: str) -> tuple[str, int]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"address {address!r} is not host:port with a port of 1 to 65535, such as 127.0.0.1:9876")
+        raise ValueError(
+            f"address {address[:SHOWN_MAX]!r} is not host:port with a port of 1 to 65535, such as 127.0.0.1:9876"
+        )
     return host, int(port)
 
 
@@ -32,9 +35,9 @@ def parse_namesrv(text: str | Sequence[str]) -> tuple[str, ...]:
             split_address(part)
         except ValueError:
             raise ValueError(
-                f"name server address: found {part!r}, expected host:port, for example {NAMESRV_DEFAULT}"
+                f"name server address: found {part[:SHOWN_MAX]!r}, expected host:port, for example {NAMESRV_DEFAULT}"
             ) from None
         addresses[part] = None
     if not addresses:
-        raise ValueError(f"found no name server address in {text!r}, expected host:port;host:port")
+        raise ValueError(f"found no name server address in {str(text)[:SHOWN_MAX]!r}, expected host:port;host:port")
     return tuple(addresses)
