@@ -8,7 +8,7 @@
         peer.suspend()          # while ours is measured; then peer.resume()
 
 A JVM is warm after at least 30 s of load; while another server is measured it is stopped by SIGSTOP, because idle it
-costs a neighbour on its core a fifth. Memory is compared as anonymous pages: mapped log pages count for nobody.
+costs a neighbour on its core a fifth. Memory is compared as anonymous pages: mapped log pages count for neither.
 """
 
 from __future__ import annotations

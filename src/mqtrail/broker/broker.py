@@ -222,7 +222,7 @@ class Broker:
     # Connections and the clock.
 
     def disconnected(self, peer: PeerId) -> list[Send]:
-        """Forget a closed connection; return what others must be told."""
+        """Remove a closed connection; return the commands to other peers."""
         self.held.disconnect(peer)
         self.jobs.disconnected(peer)
         self.pop.disconnected(peer)

@@ -73,7 +73,7 @@ class Request(NamedTuple):
 
 
 def _reset(c: Concerns) -> Handler:
-    """222 sets offsets in the broker, or asks live consumers to: a setting that may change says which."""
+    """222 sets offsets in the broker, or asks live consumers to, by a setting that may change."""
 
     def reset(peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         serve = c.groups.reset if c.config.server_side_reset else c.surveys.reset
@@ -171,7 +171,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
         Wait.HEARTBEAT,
         body_size=HEARTBEAT_SIZE_MAX,
     ),
-    # It ends registrations of its own connection alone.
+    # It ends only registrations of its own connection.
     Code.UNREGISTER_CLIENT: Request(
         lambda c: c.clients.unregister, permission(group("Sub", optional=True), opened=NEVER), Wait.UNLIMITED
     ),

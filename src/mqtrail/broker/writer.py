@@ -39,9 +39,7 @@ class MessageWriter:
         self._watched_arrivals: list[WatchedArrival] = []
         self._revive_log: str | None = None
         self._on_revive_log: Callable[[int, int], None] = lambda queue_id, now_ms: None
-        self.on_scheduled: Callable[[int], None] = lambda level: (
-            None
-        )  # told the level of a message that now waits there
+        self.on_scheduled: Callable[[int], None] = lambda level: None  # called with the level of a new waiting message
 
     def write(self, records: Sequence[PendingRecord], now_ms: int, kind: StoredKind | None = None) -> list[Appended]:
         """Append records, all or none; return their places. kind: for the trace. Refusal: the store takes none now."""

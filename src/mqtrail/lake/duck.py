@@ -68,7 +68,7 @@ def judge_rows(
 ) -> duckdb.DuckDBPyConnection:
     """Judge rows of bronze relations (by relation name; absent ones are empty) and return the connection.
 
-    The results stand in it as `trajectories`, `verdicts`, `latency_minute`, `key_index`.
+    The results are in it as `trajectories`, `verdicts`, `latency_minute`, `key_index`.
     """
     connection = connection or connect()
     for relation in trail.EVIDENCE:

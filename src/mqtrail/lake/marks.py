@@ -92,7 +92,7 @@ class CommitMark:
         return found
 
     def _checkpoint(self) -> int:
-        """The version up to which a checkpoint stands in for the commits; -1: none."""
+        """The version up to which a checkpoint replaces the commits; -1: none."""
         try:
             return int(json.loads((self._log / "_last_checkpoint").read_bytes())["version"])
         except (FileNotFoundError, ValueError, TypeError, KeyError):

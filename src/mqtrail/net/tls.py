@@ -265,7 +265,7 @@ def read_tls_properties(text: str) -> TlsProperties:
 
 
 def tls_settings(properties: Mapping[str, str]) -> TlsProperties:
-    """Return the settings of keys of tls.properties, from whatever file."""
+    """Return the settings of keys of tls.properties, from any file."""
     server: dict[str, str] = {}
     client: dict[str, str] = {}
     notes = []

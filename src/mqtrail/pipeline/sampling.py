@@ -1,6 +1,6 @@
 """Samples of a cluster: subscriptions, clients, committed offsets and queue ranges, as rows of trail's relations.
 
-The name servers and masters are asked for everything; nothing is written to the cluster.
+The samples are queries to name servers and masters; nothing is written to the cluster.
 
 What a broker does not know has no row, and is reported; it is never a zero. A group that no broker answered for has a
 row with status ERROR. A queue without a committed offset has no row.

@@ -1,6 +1,6 @@
 """One task of a judgement: in it DuckDB runs stages of `trail` over Parquet files, and leaves Parquet files.
 
-Spark starts as many tasks as are asked for, retries them, and decides which attempt of a task counts. A task writes to
+Spark starts the requested number of tasks, retries them, and decides which attempt of a task counts. A task writes to
 a folder named after its attempt and returns the names of its files, so files of other attempts are never read.
 
 A task has one core and `memory_limit` of memory; what needs more goes to files in its scratch folder. It needs the

@@ -246,7 +246,7 @@ CODES: dict[str, Code] = {
         ),
     )
 }
-"""Every code, in the order reports list them. UNKNOWN is also a knowledge: no evidence at all (said by look-ups)."""
+"""Every code, in the order reports list them. UNKNOWN is also a knowledge: no evidence at all (from look-ups)."""
 
 STATES = tuple(code.name for code in CODES.values() if code.about == "group")
 GROUP_CODES = tuple(code.name for code in CODES.values() if code.about in ("group", "beside") and code.judged)

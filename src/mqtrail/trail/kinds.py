@@ -5,7 +5,7 @@
 NORMAL      in its own topic
 BATCH       the same, one of a batch: its own id and the id consumers see differ
 DELAYED     the same, after a delay level or timer
-RESENT      the same, put back by hand: it names an original message
+RESENT      the same, sent again by an operator: it names an original message
 DELAY_WAIT  waits in SCHEDULE_TOPIC_XXXX or the timer's topic for its own topic
 RETRY       in %RETRY%group;      RETRY_WAIT  waits for it
 DLQ         in %DLQ%group;        DLQ_WAIT    waits for it (4.9 brokers)

@@ -1,4 +1,4 @@
-"""Pops that found nothing and wait, and clients that wait to be told that there is something (200054).
+"""Pops without a message that wait, and clients that wait for a notification of a message (200054).
 
 A request waits under (topic, group, queue id); queue id -1 is any queue of the topic. One message wakes one of them,
 the one that waits longest; who is woken and leaves something behind wakes the next. What arrives in a group's retry

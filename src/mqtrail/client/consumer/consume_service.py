@@ -2,7 +2,7 @@
 
 Concurrent: each message is delivered independently; a failed one is returned to the broker. Ordered: only the head of a
 queue is delivered, again and again until it succeeds or its attempts are used up. An undecodable message is settled
-here, in its turn, unless the application asked for such messages.
+here, in its turn, unless the application wants such messages.
 Source: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService, ProcessQueue.cleanExpiredMsg, RocketMQ client.
 """
 

@@ -38,7 +38,7 @@ class QueueLocks:
         try:
             address = self._client.master(broker_name)
             reply = await self._client.call(address, RequestCode.LOCK_BATCH_MQ, {}, self._body(queues), 1_000)
-            locked = set(LockedQueues.decode(reply.body).locked) & set(queues)  # not what another client was told
+            locked = set(LockedQueues.decode(reply.body).locked) & set(queues)  # without queues of other clients
         except (MQError, OSError) as error:
             log.warning("consumer.lock_failed", group=self._group, broker=broker_name, error=str(error))
             return set()

@@ -1,4 +1,4 @@
-"""How many records of a reply are read: about as many as were asked for, whatever a broker sends."""
+"""How many records of a reply are read: about as many as requested, even if the broker sends more."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from .routes import queue_name
 
 log = Log()
 
-EXTRA_RECORDS_MAX: Final = 64  # beyond the count asked for: a damaged record may be cut into several pieces
+EXTRA_RECORDS_MAX: Final = 64  # beyond the requested count: a damaged record may be cut into several pieces
 
 
 def cut_asked(body: bytes, count_max: int, queue: MessageQueue) -> tuple[list[bytes], bool]:

@@ -1,6 +1,6 @@
 """Empty answers: how long to wait before asking again, when a broker answers at once and brings nothing.
 
-A broker holds a pull until there is a message. One that does not, for whatever reason, must neither be asked thousands
+A broker holds a pull until there is a message. One that does not, for any reason, must neither be asked thousands
 of times a second nor take all of this machine's processor.
 """
 

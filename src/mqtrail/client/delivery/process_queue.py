@@ -1,6 +1,6 @@
 """ProcessQueue: the pulled and unsettled messages of one queue.
 
-Its lowest offset may be committed: everything below it is settled, in whatever order.
+Its lowest offset may be committed: everything below it is settled, in any order.
 Source: ProcessQueue, RocketMQ client.
 """
 
@@ -114,7 +114,7 @@ class ProcessQueue:
         return self.commit_offset
 
     def returned(self, queue_offset: int) -> None:
-        """Note that the application is done with a message, whatever becomes of it."""
+        """Note that the application is done with a message, whatever its result."""
         self.handed.pop(queue_offset, None)
         self.running.discard(queue_offset)
 

@@ -154,7 +154,8 @@ class Dispatcher:
             self._make_ready(segment)
 
     async def close(self, wait_ms: int | None = None) -> None:
-        """Send what is left for at most wait_ms, then spool the rest; what the spool refuses is counted and logged."""
+        """Send the remaining messages for at most wait_ms, then spool the rest; what the spool refuses is counted and
+        logged."""
         if self._closed:
             return
         self.flush()

@@ -235,7 +235,7 @@ class Spool:
                 os.ftruncate(self._file, self._end)
 
     def _compact(self) -> None:
-        """Write what is left to a new file and put it in the old one's place; a crash leaves either whole."""
+        """Write the remaining messages to a new file and replace the old one with it; a crash leaves either whole."""
         rest = self.path.with_suffix(".tmp")
         with open(rest, "wb") as target:
             target.write(MAGIC)
