@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mqtrail.broker import jobs
+from mqtrail.broker.access.policies import Acl, Entry, Resource, User
 from mqtrail.broker.clients import offsets as client_offsets
 from mqtrail.broker.messages.send import BATCH_COUNT_MAX, BATCH_SLICE
 from mqtrail.broker.operator import groups, offsets, stats, surveys
@@ -297,3 +298,37 @@ def test_a_large_heartbeat_is_served_in_slices() -> None:
     assert reply.code == ResponseCode.SUCCESS
     assert counts[-1] == 2 * jobs.CHANGES_A_SLICE
     assert max(later - earlier for earlier, later in pairwise(counts)) <= jobs.CHANGES_A_SLICE
+
+
+def test_many_users_and_policies_are_listed_in_slices() -> None:
+    """As large tables are, and as one answer at once would say it."""
+    bench = Bench()
+    auth = bench.broker.access.auth
+    count = 2 * jobs.ENTRIES_A_SLICE
+    for number in range(count):
+        auth.users[f"user-{number:05}"] = User(f"user-{number:05}", "secret")
+        auth.acls[f"User:user-{number:05}"] = Acl((Entry(Resource("Topic", "t"), ("Pub",), (), True, ()),))
+    for code, field in ((RequestCode.AUTH_LIST_USER, "username"), (RequestCode.AUTH_LIST_ACL, "subject")):
+        assert bench.tell(code) == []
+        reply, ticks = finish(bench)
+        assert ticks >= 2
+        prefix = "User:" if field == "subject" else ""
+        assert [one[field] for one in json.loads(reply.body)] == [f"{prefix}user-{n:05}" for n in range(count)]
+        assert bench.ask(code, {"filter": "zzz", "subjectFilter": "zzz"}).body == b""
+
+
+def test_a_topic_of_many_groups_is_deleted_in_slices() -> None:
+    """Its groups are listed in slices too."""
+    bench = Bench()
+    bench.send()
+    count = 3 * jobs.CHANGES_A_SLICE
+    for number in range(count):
+        bench.broker.offsets.commit(f"g{number}", "orders", 0, 1)
+        bench.broker.topics.create_own(f"%RETRY%g{number}_orders", 1, 6, bench.now_ms)
+    assert bench.tell(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}) == []
+    assert "orders" not in bench.broker.topics
+    assert sum(topic.startswith("%RETRY%") for topic in bench.broker.topics.all()) == 2 * jobs.CHANGES_A_SLICE
+    reply, ticks = finish(bench)
+    assert (reply.code, ticks) == (ResponseCode.SUCCESS, 3)
+    assert not any(topic.startswith("%RETRY%") for topic in bench.broker.topics.all())
+    assert bench.broker.offsets.groups_of("orders") == []

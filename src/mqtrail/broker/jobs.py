@@ -3,6 +3,7 @@
 from typing import Final
 
 ENTRIES_A_SLICE: Final = 500  # of a table, written as JSON
+NAMES_A_SLICE: Final = 5_000  # written as JSON
 TOPICS_A_SLICE: Final = 50  # looked at, however few queues they have
 QUEUES_A_SLICE: Final = 200  # looked at, or written as JSON
 LOCKS_A_SLICE: Final = 1_000  # queues locked or unlocked

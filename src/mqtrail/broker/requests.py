@@ -122,7 +122,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
         lambda c: c.store.queue_entries, permission(each(topic("Get"), group("Get", optional=True)))
     ),
     Code.POP_MESSAGE: Request(lambda c: c.pop.messages.handle, permission(pops), Wait.PULL, fast_port=False),
-    Code.PEEK_MESSAGE: Request(lambda c: c.pop.notices.peek, permission(pops), Wait.PULL, fast_port=False),
+    Code.PEEK_MESSAGE: Request(lambda c: c.job(c.pop.notices.peek), permission(pops), Wait.PULL, fast_port=False),
     Code.NOTIFICATION: Request(lambda c: c.pop.notices.notify, permission(pops), fast_port=False),
     Code.POLLING_INFO: Request(lambda c: c.pop.notices.polling_info, permission(consumes("Get")), fast_port=False),
     Code.ACK_MESSAGE: Request(lambda c: c.pop.acks.ack, POPPED, Wait.ACK),
@@ -196,7 +196,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.UPDATE_AND_CREATE_TOPIC_LIST: Request(
         lambda c: c.job(c.topics.update_list), permission(made_topics, opened=BOTH), body_size=LIST_SIZE_MAX
     ),
-    Code.DELETE_TOPIC_IN_BROKER: Request(lambda c: c.topics.delete, permission(topic("Delete"), opened=NEVER)),
+    Code.DELETE_TOPIC_IN_BROKER: Request(lambda c: c.job(c.topics.delete), permission(topic("Delete"), opened=NEVER)),
     Code.GET_TOPIC_CONFIG: Request(lambda c: c.topics.one, READ_TOPIC),
     Code.GET_ALL_TOPIC_CONFIG: Request(lambda c: c.job(c.topics.all), READ_CLUSTER_5),
     Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Request(lambda c: c.topics.system, READ_CLUSTER_5),
@@ -209,8 +209,10 @@ REQUESTS: Final[Mapping[int, Request]] = {
     ),
     Code.GET_SUBSCRIPTIONGROUP_CONFIG: Request(lambda c: c.groups.one, permission(group("Get", field="group"))),
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Request(lambda c: c.job(c.groups.all), READ_CLUSTER_5),
-    Code.QUERY_TOPIC_CONSUME_BY_WHO: Request(lambda c: c.groups.consumers_of_topic, READ_TOPIC),
-    Code.QUERY_TOPICS_BY_CONSUMER: Request(lambda c: c.groups.topics_of_group, permission(group("Get", field="group"))),
+    Code.QUERY_TOPIC_CONSUME_BY_WHO: Request(lambda c: c.job(c.groups.consumers_of_topic), READ_TOPIC),
+    Code.QUERY_TOPICS_BY_CONSUMER: Request(
+        lambda c: c.job(c.groups.topics_of_group), permission(group("Get", field="group"))
+    ),
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER: Request(lambda c: c.groups.subscription, READ_TOPIC_AND_GROUP),
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN: Request(lambda c: c.group_offsets.forbid, CHANGE_TOPIC_AND_GROUP),
     Code.GET_TOPIC_STATS_INFO: Request(lambda c: c.job(c.stats.topic), READ_TOPIC),
@@ -258,12 +260,12 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.AUTH_UPDATE_USER: Request(lambda c: c.auth.update_user, CHANGE_ACCOUNTS),
     Code.AUTH_DELETE_USER: Request(lambda c: c.auth.delete_user, CHANGE_ACCOUNTS),
     Code.AUTH_GET_USER: Request(lambda c: c.auth.get_user, READ_ACCOUNTS),
-    Code.AUTH_LIST_USER: Request(lambda c: c.auth.list_users, READ_ACCOUNTS),
+    Code.AUTH_LIST_USER: Request(lambda c: c.job(c.auth.list_users), READ_ACCOUNTS),
     Code.AUTH_CREATE_ACL: Request(lambda c: c.auth.put_acl, CHANGE_ACCOUNTS),
     Code.AUTH_UPDATE_ACL: Request(lambda c: c.auth.put_acl, CHANGE_ACCOUNTS),
     Code.AUTH_DELETE_ACL: Request(lambda c: c.auth.delete_acl, CHANGE_ACCOUNTS),
     Code.AUTH_GET_ACL: Request(lambda c: c.auth.get_acl, READ_ACCOUNTS),
-    Code.AUTH_LIST_ACL: Request(lambda c: c.auth.list_acls, READ_ACCOUNTS),
+    Code.AUTH_LIST_ACL: Request(lambda c: c.job(c.auth.list_acls), READ_ACCOUNTS),
 }
 
 PERMISSIONS: Final = {code: row.permission for code, row in REQUESTS.items()}

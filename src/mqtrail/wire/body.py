@@ -19,6 +19,7 @@ from .values import MessageQueue
 
 __all__ = [
     "Body",
+    "dumps_in_slices",
     "encode_in_slices",
     "encode_list_in_slices",
     "queue_members",
@@ -111,17 +112,23 @@ def encode_list_in_slices(
 
     items: Body or plain, as Body.encode would write them.
     """
-    write = dumps if strict else dumps_fastjson
     empty = b'"%b":[]' % member.encode()
     before, found, after = body.encode(strict=strict).partition(empty)
     assert found, f"{member} is no empty array of {type(body).__name__}"
+    array = yield from dumps_in_slices(items, count, strict=strict)
+    return b"".join((before, empty[:-2], array, after))
+
+
+def dumps_in_slices(items: Iterable[object], count: int, *, strict: bool = True) -> Generator[None, None, bytes]:
+    """Return items, Body or plain, as a JSON array, yielding after each count of them."""
+    write = dumps if strict else dumps_fastjson
     parts = []
     rest = iter(items)
     while some := list(islice(rest, count)):
         parts.append(write([item.members() if isinstance(item, Body) else item for item in some])[1:-1])
         if len(some) == count:
             yield
-    return b"".join((before, empty[:-1], b",".join(parts), b"]", after))
+    return b"[%b]" % b",".join(parts)
 
 
 def convert(value: object, kind: type[Value]) -> Value:

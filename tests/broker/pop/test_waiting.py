@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqtrail.broker.pop import held_pops, pops
+from mqtrail.broker.pop import held_pops, notices, pops
 from mqtrail.wire import RequestCode, ResponseCode, Send, SendMessageHeader, encode_properties
 
 from ..helpers import OTHER, PEER, Bench
@@ -122,6 +122,7 @@ def test_notification(bench: Bench) -> None:
 def many_queues(bench: Bench, monkeypatch: pytest.MonkeyPatch, queues: int = 10) -> None:
     """Let a pop look at four queues of a topic that has more."""
     monkeypatch.setattr(pops, "QUEUES_A_POP", 4)
+    monkeypatch.setattr(notices, "QUEUES_A_POP", 4)
     bench.broker.topics.create_own("orders", queues, 6, bench.now_ms)
     bench.heartbeat(topics={"orders": "*"})
 
@@ -175,3 +176,79 @@ def test_pops_that_end_together_are_answered_in_slices(bench: Bench, monkeypatch
     while bench.broker.next_tick_ms() <= bench.now_ms:
         answered.append(len([one for one in bench.broker.tick(bench.now_ms) if one.command.is_response]))
     assert answered == [5, 4], "there are four queues"
+
+
+def notification(bench: Bench, poll_ms: int) -> list[Send]:
+    ext = {"consumerGroup": "g", "topic": "orders", "queueId": "-1", "pollTime": str(poll_ms)}
+    return bench.tell(RequestCode.NOTIFICATION, ext | {"bornTime": str(bench.now_ms)})
+
+
+def looked_at(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the id of each queue that a notification looks at."""
+    looked: list[int] = []
+    find = bench.broker.pop.positions.find
+
+    def finding(group: str, topic: str, queue_id: int) -> int:
+        looked.append(queue_id)
+        return find(group, topic, queue_id)
+
+    monkeypatch.setattr(bench.broker.pop.positions, "find", finding)
+    return looked
+
+
+@pytest.mark.parametrize(("queue_id", "told"), [(9, "true"), (None, "false")])
+@pytest.mark.parametrize("poll_ms", [0, 10_000])
+def test_a_notification_of_many_queues_looks_at_some(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, queue_id: int | None, told: str, poll_ms: int
+) -> None:
+    """The others have their turn in the next ticks, each once, until there is a message or the time is up."""
+    many_queues(bench, monkeypatch)
+    if queue_id is not None:
+        send(bench, "a", queue_id=queue_id)
+    looked = looked_at(bench, monkeypatch)
+    assert notification(bench, poll_ms) == []
+    assert looked == [0, 1, 2, 3]
+    assert bench.broker.next_tick_ms() <= bench.now_ms
+    replies: list[Send] = []
+    while bench.broker.next_tick_ms() <= bench.now_ms:
+        before = len(looked)
+        replies += bench.broker.tick(bench.now_ms)
+        assert len(looked) - before <= 4
+    assert looked == list(range(10))
+    if told == "false" and poll_ms:
+        replies += bench.advance(poll_ms)
+    assert [reply.command.ext["hasMsg"] for reply in replies] == [told]
+
+
+def test_a_message_in_a_queue_that_a_notification_has_seen(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not missed, and the client is told once."""
+    many_queues(bench, monkeypatch)
+    assert notification(bench, 10_000) == []
+    told = [one.command.ext["hasMsg"] for one in _tell_send(bench, "b", queue_id=1) if "hasMsg" in one.command.ext]
+    assert told == ["true"]
+    assert [one for one in bench.advance(20_000) if "hasMsg" in one.command.ext] == []
+
+
+def test_a_peek_of_many_queues(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are served between slices of it; the answer is the same."""
+    bench.broker.topics.create_own("orders", 500, 6, bench.now_ms)
+    bench.heartbeat(topics={"orders": "*"})
+    send(bench, "a", queue_id=499)
+    looked = looked_at(bench, monkeypatch)
+    ext = {"consumerGroup": "g", "topic": "orders", "queueId": "-1", "maxMsgNums": "8"}
+    assert bench.tell(RequestCode.PEEK_MESSAGE, ext) == []
+    replies: list[Send] = []
+    while not replies:
+        before = len(looked)
+        replies = bench.broker.tick(bench.now_ms)
+        assert len(looked) - before <= 200
+    assert replies[0].command.code == ResponseCode.SUCCESS
+    assert len(replies[0].command.body) > 0
+
+
+@pytest.mark.parametrize("text", ["x", "9" * 5_000, "٣", "-1"])
+def test_a_count_of_queues_that_a_client_made_up(bench: Bench, text: str) -> None:
+    """It is the broker's own field of held requests: what a client puts there does no harm."""
+    send(bench, "a")
+    ext = {"consumerGroup": "g", "topic": "orders", "queueId": "-1", "pollTime": "0", "bornTime": str(bench.now_ms)}
+    assert bench.ask(RequestCode.NOTIFICATION, ext | {"queuesSeen": text}).ext["hasMsg"] == "true"

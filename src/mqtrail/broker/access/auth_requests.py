@@ -18,10 +18,13 @@ from mqtrail.wire import (
     UserFilterHeader,
     UserHeader,
     UserInfo,
+    Work,
     answer,
     dumps,
+    dumps_in_slices,
 )
 
+from ..jobs import ENTRIES_A_SLICE
 from .auth import Auth, read_user, user_status_of, user_type_of
 from .policies import USER_SUBJECT, Acl, Resource, User, UserType
 
@@ -80,11 +83,12 @@ class AuthRequests:
         user = self._auth.users.get(name)
         return answer(peer, request, body=b"" if user is None else user.shown().encode())
 
-    def list_users(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def list_users(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """3005, without passwords."""
         part = UserFilterHeader.from_ext(request.ext).filter or ""
-        users = [user.shown().members() for name, user in sorted(self._auth.users.items()) if part in name]
-        return answer(peer, request, body=dumps(users) if users else b"")
+        names = sorted(name for name in self._auth.users if part in name)
+        users = (user.shown() for name in names if (user := self._auth.users.get(name)) is not None)
+        return answer(peer, request, body=(yield from dumps_in_slices(users, ENTRIES_A_SLICE)) if names else b"")
 
     # Policies.
 
@@ -125,18 +129,24 @@ class AuthRequests:
         acl = self._auth.acls.get(subject)
         return answer(peer, request, body=b"" if acl is None else acl.info(subject).encode())
 
-    def list_acls(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def list_acls(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """3010. As in Apache, a resource filter that is part of the subject's name does not filter its entries."""
         header = AclFilterHeader.from_ext(request.ext)
         found = []
-        for subject, acl in sorted(self._auth.acls.items()):
-            if (header.subject_filter or "") not in subject:
+        weight = 0
+        for subject in sorted(subject for subject in self._auth.acls if (header.subject_filter or "") in subject):
+            acl = self._auth.acls.get(subject)
+            if acl is None:  # it was deleted meanwhile
                 continue
+            weight += 1 + len(acl.custom) + len(acl.default)
+            if weight >= ENTRIES_A_SLICE:
+                weight = 0
+                yield
             resource = header.resource_filter or ""
             info = acl.info(subject, None if resource in subject else resource)
             if info.policies:
-                found.append(info.members())
-        return answer(peer, request, body=dumps(found) if found else b"")
+                found.append(dumps(info.members()))
+        return answer(peer, request, body=b"[%b]" % b",".join(found) if found else b"")
 
     # Inside.
 

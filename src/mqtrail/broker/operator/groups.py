@@ -32,10 +32,11 @@ from mqtrail.wire import (
     Work,
     answer,
     encode_in_slices,
+    encode_list_in_slices,
 )
 
 from ..bounds import CONFIG_LIST_MAX, check_count
-from ..jobs import BODY_SIZE_A_SLICE, CHANGES_A_SLICE, ENTRIES_A_SLICE, QUEUES_A_SLICE, Pace
+from ..jobs import BODY_SIZE_A_SLICE, CHANGES_A_SLICE, ENTRIES_A_SLICE, NAMES_A_SLICE, QUEUES_A_SLICE, Pace
 from ..state import BrokerState
 from ..tables import GROUP_ATTRIBUTES, alter
 
@@ -106,16 +107,19 @@ class GroupRequests:
             raise SubscriptionGroupNotExist(f"No group in this broker: {name}")
         return answer(peer, request, body=config.encode())
 
-    def consumers_of_topic(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def consumers_of_topic(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """300: groups with offsets in the topic or a subscription to it."""
         topic = TopicHeader.from_ext(request.ext).topic
         names = set(self._offsets.groups_of(topic)) | self._clients.groups_subscribing(topic)
-        return answer(peer, request, body=GroupList(tuple(sorted(names))).encode())
+        body = yield from encode_list_in_slices(GroupList(), "groupList", sorted(names), NAMES_A_SLICE)
+        return answer(peer, request, body=body)
 
-    def topics_of_group(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def topics_of_group(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """343: topics in which the group has offsets."""
         group = GroupHeader.from_ext(request.ext).group
-        return answer(peer, request, body=TopicList(tuple(self._offsets.topics_of(group))).encode())
+        topics = self._offsets.topics_of(group)
+        body = yield from encode_list_in_slices(TopicList(), "topicList", topics, NAMES_A_SLICE)
+        return answer(peer, request, body=body)
 
     def subscription(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """345: the subscription of the group to the topic; empty if no member is online."""

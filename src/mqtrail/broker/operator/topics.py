@@ -77,7 +77,7 @@ class TopicRequests:
                 yield
         return answer(peer, request)
 
-    def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """215: delete a topic, its queues, the offsets of groups in it, and the retry topics of groups that popped it.
 
         A missing topic is not an error. The messages are deleted after the table without the topic is durable; then the
@@ -89,9 +89,13 @@ class TopicRequests:
         if self._topics.is_system(topic):
             raise InvalidParameter(f"The topic[{topic}] is conflict with system topic.")
         groups = self._offsets.groups_of(topic)
-        for name in (topic, *(pop_retry_topic(topic, group, v2=v2) for group in groups for v2 in (False, True))):
-            self._topics.delete(name, now_ms, partial(self._forget, name))
+        self._topics.delete(topic, now_ms, partial(self._forget, topic))
         self._on_delete(topic)
+        for number, group in enumerate(groups, 1):
+            for name in (pop_retry_topic(topic, group), pop_retry_topic(topic, group, v2=True)):
+                self._topics.delete(name, now_ms, partial(self._forget, name))
+            if number % CHANGES_A_SLICE == 0:
+                yield
         return answer(peer, request)
 
     def _forget(self, topic: str) -> None:

@@ -18,7 +18,7 @@ from ..filter import MessageFilter
 from ..tables import DUE_A_SLICE, Arrived, HeldPopCounts, HeldRoom
 
 ANY_QUEUE = -1
-QUEUES_A_SLICE = 4_096  # that the requests which one call of take_due returns look at
+QUEUES_A_SLICE = 1_024  # that the requests which one call of take_due returns look at
 WaitKey = tuple[str, str, int]  # topic, group, queue id
 
 

@@ -40,11 +40,12 @@ from .taking import Taking
 
 LATE_MS: Final = 500  # a pop that arrives this long after its own deadline is answered at once
 BORN_TIME: Final = "bornTime"
-QUEUES_A_POP: Final = 2_048
+QUEUES_A_POP: Final = 512
 """Queues that one pop of all queues of a topic looks at. Where the topic has more, a pop that may wait goes on in the
 next ticks, and one that may not leaves the others to the next pop."""
 NEXT_QUEUES_MAX: Final = 1_000  # topics with more queues than that, and their groups
 QUEUES_SEEN: Final = "queuesSeen"  # put into a held request: how many it has looked at without finding a message
+_DIGITS_MAX: Final = 9  # of a number of queues
 _HUNDRED: Final = 100
 _STEP: Final = 37  # coprime to 100: a hundred requests get each number once
 
@@ -53,6 +54,12 @@ def with_born_time(request: RemotingCommand, now_ms: int) -> None:
     """Set the creation time of a request without one to now."""
     if request.ext.get(BORN_TIME, "0") == "0":
         request.ext[BORN_TIME] = str(now_ms)
+
+
+def queues_seen(request: RemotingCommand) -> int:
+    """Return how many queues a held request has looked at without finding a message."""
+    text = request.ext.get(QUEUES_SEEN, "0")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX else 0
 
 
 class PopMessages:
@@ -84,8 +91,6 @@ class PopMessages:
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """Answer a pop, or hold it. Refusal: the pop is not allowed."""
         with_born_time(request, now_ms)
-        if not request.ext.get(QUEUES_SEEN, "0").isdecimal():
-            del request.ext[QUEUES_SEEN]
         header = PopHeader.from_ext(request.ext)
         topic = self._check(header, now_ms)
         group = self._groups.require(header.consumer_group, now_ms)
@@ -198,7 +203,7 @@ class PopMessages:
         """Tell whether a pop that found nothing has queues of a large topic left to look at."""
         if not taking.unseen_count:
             return False
-        seen = int(request.ext.get(QUEUES_SEEN, "0")) + QUEUES_A_POP
+        seen = queues_seen(request) + QUEUES_A_POP
         if seen < taking.unseen_count + QUEUES_A_POP:
             request.ext[QUEUES_SEEN] = str(seen)
             return True
