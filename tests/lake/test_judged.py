@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtrail.lake import Lake, note_settings, settings_at
+from mqtrail.lake import Lake, LakeDamaged, note_settings, settings_at
 from mqtrail.trail import Settings
 
 SLOW, SLOWER = Settings(send_slow_ms=500), Settings(send_slow_ms=700, hung_ms=9_000)
@@ -60,3 +60,12 @@ def test_notes_outlive_commits(tmp_path: Path) -> None:
     verdicts.commit([], app="gold", batch=2)
     assert settings_of(Lake.open(tmp_path), 100) == SLOW.values()
     assert Lake.open(tmp_path)["verdicts"].last_batch("gold") == 2
+
+
+@pytest.mark.parametrize("text", ["{", "5", "[5]", "[[1]]", "[[1e999, {}]]", "[" * 100_000])
+def test_damaged_settings_are_damage(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the note holds: the lake says what it expected."""
+    lake = Lake.create(tmp_path)
+    monkeypatch.setattr(type(lake["verdicts"]), "noted", lambda *_: text)
+    with pytest.raises(LakeDamaged, match="no list of settings"):
+        settings_of(lake, 1)

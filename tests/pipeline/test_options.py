@@ -37,3 +37,24 @@ def test_half_of_a_pair_is_refused() -> None:
     assert "sesame" not in str(error.value)
     with pytest.raises(SourceOptionError, match="cert_path"):
         parse_options({**WHERE, "tlsCertPath": "/c.pem"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("startingOffsets", "[" * 100_000),
+        ("startingOffsets", '{"t":' * 100_000),
+        ("startingOffsets", '{"t":{"b":{"0":1e999}}}'),
+        ("startingOffsets", '{"t":{"b":{"0":NaN}}}'),
+        ("startingOffsets", '{"t":{"b":{"0":' + "9" * 5_000 + "}}}"),
+        ("endingOffsets", "null"),
+        ("maxPartitions", "9" * 5_000),
+        ("minPartitions", "x" * 100_000),
+        ("maxOffsetsPerTrigger", "-1"),
+    ],
+)
+def test_options_of_any_size_and_nesting_are_refused_in_words(name: str, value: str) -> None:
+    """The error names the option and quotes its beginning."""
+    with pytest.raises(SourceOptionError, match=f"option {name} is") as error:
+        parse_options({**WHERE, name: value})
+    assert len(str(error.value)) < 1_000

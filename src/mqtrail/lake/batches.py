@@ -202,7 +202,7 @@ class Batches:
                         LakeBatch(row["app"], row["number"], json.loads(row["notes"]), json.loads(row["changes"])),
                         file,
                     )
-                except (ValueError, KeyError, TypeError) as error:
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
                     raise LakeDamaged(
                         f"{self._record.path / file.path}: found no batch ({error}), expected one with notes and "
                         f"changes as JSON: {RESTORE}"

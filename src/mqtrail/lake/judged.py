@@ -59,7 +59,7 @@ def _read(table: LakeTable) -> Notes:
     text = table.noted(KEY)
     try:
         return [] if text is None else [(int(first_ms), dict(values)) for first_ms, values in json.loads(text)]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise LakeDamaged(f"{table.path}: found no list of settings under {KEY} ({error}): {RESTORE}") from error
 
 

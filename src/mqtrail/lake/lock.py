@@ -86,5 +86,5 @@ def _holder(text: bytes) -> str:
     try:
         found = json.loads(text)
         return f"process {found['pid']} on host {found['host']} (since {found['since']})"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "another process"

@@ -52,7 +52,7 @@ class CommitMark:
             return
         try:
             self.commits = {int(version): int(crc) for version, crc in json.loads(text)["commits"].items()}
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             raise LakeDamaged(
                 f"{self._file}: found no commit mark, expected JSON with 'commits': restore the lake from a copy, or "
                 "remove this file if the table beside it is known to be complete"
@@ -95,7 +95,7 @@ class CommitMark:
         """The version up to which a checkpoint replaces the commits; -1: none."""
         try:
             return int(json.loads((self._log / "_last_checkpoint").read_bytes())["version"])
-        except (FileNotFoundError, ValueError, TypeError, KeyError):
+        except (FileNotFoundError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return -1
 
     def _crc(self, version: int) -> int:

@@ -17,6 +17,7 @@ from mqtrail.wire import BODY_SIZE_MAX, MQError
 from .offsets import QueueOffsets, offsets_from_json
 
 EARLIEST = -2  # in a JSON of offsets: the first message the broker still has
+DIGITS_MAX = 18  # of a number: Spark's are longs
 LATEST = -1  # in a JSON of offsets: after the last one it has now
 
 OPTIONS: Mapping[str, str] = {
@@ -154,16 +155,16 @@ def _offsets(given: Mapping[str, str], name: str, default: int) -> QueueOffsets 
     try:
         value: Any = json.loads(text)
         return offsets_from_json(value)
-    except ValueError as error:
-        raise SourceOptionError(f"option {name} is {text!r}, expected {OPTIONS[name]} ({error})") from None
+    except (ValueError, RecursionError) as error:
+        raise SourceOptionError(f"option {name} is {text[:200]!r}, expected {OPTIONS[name]} ({error})") from None
 
 
 def _positive(given: Mapping[str, str], name: str) -> int | None:
     text = given.get(name.lower())
     if text is None:
         return None
-    if not text.strip().isdecimal() or int(text) == 0:
-        raise SourceOptionError(f"option {name} is {text!r}, expected a whole number above 0: {OPTIONS[name]}")
+    if not text.strip().isdecimal() or len(text) > DIGITS_MAX or int(text) == 0:
+        raise SourceOptionError(f"option {name} is {text[:200]!r}, expected a whole number above 0: {OPTIONS[name]}")
     return int(text)
 
 
