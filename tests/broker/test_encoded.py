@@ -51,6 +51,18 @@ def test_a_change_copies_one_block() -> None:
     assert b"".join(before) == of_before
 
 
+def test_large_entries_do_not_share_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of one would copy all of them."""
+    monkeypatch.setattr(encoded, "BLOCK_SIZE", 100)
+    members = {f"n{number:02}": member(f"n{number:02}", "x" * (number % 60)) for number in range(60)}
+    for entries in (EncodedEntries(members), EncodedEntries({})):
+        for name in random.Random(7).sample(sorted(members), len(members)):
+            entries.put(name, members[name])
+        parts = entries.snapshot()
+        assert b"".join(parts) == b"{" + b",".join(members.values()) + b"}"
+        assert max(map(len, parts)) <= 100
+
+
 def test_what_a_failed_save_left_is_applied_by_the_next_one() -> None:
     """In order, and nothing that was noted after a save began."""
     handover = Handover[str, int]()

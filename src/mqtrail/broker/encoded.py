@@ -12,7 +12,8 @@ from typing import Final, Generic, TypeVar
 
 from mqtrail.wire import dumps_fastjson
 
-BLOCK_COUNT: Final = 256  # entries in a block; one more splits it
+BLOCK_COUNT: Final = 256  # entries in a block; more split it
+BLOCK_SIZE: Final = 256 * 1024  # bytes of a block of several entries; more split it, for a change copies the block
 
 
 Key = TypeVar("Key")
@@ -36,6 +37,11 @@ class _Block:
         self.names[place:end] = names
         self.sizes[place:end] = map(len, encoded)
 
+    @property
+    def is_large(self) -> bool:
+        count = len(self.names)
+        return count > BLOCK_COUNT or (count > 1 and len(self.text) > BLOCK_SIZE)
+
     def split(self) -> "_Block":
         """Cut off the upper half and return it."""
         half = len(self.names) // 2
@@ -50,12 +56,22 @@ class EncodedEntries:
 
     def __init__(self, members: Mapping[str, bytes]) -> None:
         self._blocks: list[_Block] = []
+        self._firsts: list[str] = []
         names = sorted(members)
         for first in range(0, len(names), BLOCK_COUNT // 2):
             of_block = names[first : first + BLOCK_COUNT // 2]
             encoded = [members[name] for name in of_block]
-            self._blocks.append(_Block(of_block, list(map(len, encoded)), b",".join(encoded)))
-        self._firsts = [block.names[0] for block in self._blocks]
+            self._insert(len(self._blocks), _Block(of_block, list(map(len, encoded)), b",".join(encoded)))
+
+    def _insert(self, at: int, block: _Block) -> None:
+        self._blocks.insert(at, block)
+        self._firsts.insert(at, block.names[0])
+        self._split(at)
+
+    def _split(self, at: int) -> None:
+        """Split the block at this place until it is not large."""
+        while self._blocks[at].is_large:
+            self._insert(at + 1, self._blocks[at].split())
 
     def put(self, name: str, encoded: bytes | None) -> None:
         """Set an entry; None removes it."""
@@ -71,10 +87,7 @@ class EncodedEntries:
             del self._blocks[at], self._firsts[at]
             return
         self._firsts[at] = block.names[0]
-        if len(block.names) > BLOCK_COUNT:
-            upper = block.split()
-            self._blocks.insert(at + 1, upper)
-            self._firsts.insert(at + 1, upper.names[0])
+        self._split(at)
 
     def snapshot(self) -> list[bytes]:
         """Return the JSON object of all entries as they are now, in parts to be joined."""
