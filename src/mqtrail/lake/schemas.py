@@ -1,7 +1,7 @@
 """The lake's tables: the relation of each, the layout of its files, and the schema version.
 
     <lake>/<table>/_delta_log/            the Delta log: names the committed files
-    <lake>/<table>/batch=<checkpoint>-<id>/part-….parquet    files of one commit; folder names have no meaning
+    <lake>/<table>/batch=<app>-<number>/….parquet    files of one commit
 
 Files that the log does not name are left over from a crash; `lake.sweep` deletes them. `trail` defines columns, types
 and meanings; this module adds partitions, sort order and statistics.

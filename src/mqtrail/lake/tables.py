@@ -8,7 +8,7 @@
 
 The commit point is one file of the Delta log, created atomically. A crash before it leaves files that no reader uses
 (`maintenance.sweep` deletes them). After it, the app transaction marks the batch as done, and a replay is skipped.
-`app` must name the checkpoint, not only the table, because a new checkpoint counts batches from 0 again. There is one
+The batches of an `app` are numbered for the life of the lake: who counts from 0 again needs a new name. There is one
 writer at a time (`lock`) and any number of readers, each on the snapshot that it opened.
 
 A writer opens a lake only if it is undamaged. A reader can open a damaged one (`is_whole=False`): unreadable tables and

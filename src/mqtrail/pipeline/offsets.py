@@ -1,7 +1,7 @@
 """Where a read of queues starts and ends: arithmetic over {queue: queue offset}, without I/O.
 
-As JSON, in Spark's checkpoint and in the options: `{topic: {broker: {queueId: offset}}}`. Nested objects need no
-separator, which could be part of a name. The end offset is exclusive: [start, end).
+As JSON, in batches of the lake, Spark's checkpoints and the options: `{topic: {broker: {queueId: offset}}}`. Nested
+objects need no separator, which could be part of a name. The end offset is exclusive: [start, end).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _members(value: Any, place: str) -> Iterable[tuple[str, Any]]:
 def advance(
     start: Mapping[MessageQueue, int], target: Mapping[MessageQueue, int], count_max: int | None
 ) -> QueueOffsets:
-    """Return where one micro-batch ends: from start towards target, with at most count_max messages in total.
+    """Return where one batch ends: from start towards target, with at most count_max messages in total.
 
     Each queue gets a part of count_max in proportion to its backlog, and at least one message if it has any, so that
     no queue starves. Offsets never decrease: if the target is below start or absent, the queue stays where it is.

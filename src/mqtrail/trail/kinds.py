@@ -1,6 +1,6 @@
 """What a stored copy is, and which topics and groups belong to applications: SQL over topics and properties.
 
-`pipeline` computes the kind and group of copies in Spark while it reads them; the SQL here is valid in both engines.
+`stored_sql` computes the kind and group of copies with it; the judgement asks for topics and groups.
 
 NORMAL      in its own topic
 BATCH       the same, one of a batch: its own id and the id consumers see differ
