@@ -95,6 +95,7 @@ COMMANDS = {
     "acl account version": "acl:account_version",
     "pipeline once": "ingest:once",
     "pipeline run": "ingest:run",
+    "sample": "ingest:sample",
     "demo": "demo:demo",
 }
 """Command -> module of this room and its function."""

@@ -1,4 +1,4 @@
-"""`mqtrail pipeline once|run`: computes a lake's verdicts from a cluster's trace."""
+"""`mqtrail pipeline once|run`: a lake's verdicts from a cluster's trace. `mqtrail sample`: samples of a cluster."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from .output import progress, say, show_json, warn
 
 if TYPE_CHECKING:
     from mqtrail.pipeline import JobConfig, JobReport
+
+SAMPLE_INTERVAL_MS_MIN = 1_000
 
 Topics = Annotated[
     list[str] | None,
@@ -42,6 +44,9 @@ Thresholds = Annotated[
 Master = Annotated[str | None, typer.Option(help="Spark master. [default: local[*]]")]
 SparkConf = Annotated[
     list[str] | None, typer.Option("--spark-conf", metavar="KEY=VALUE", help="Spark setting; repeatable.")
+]
+SampleInterval = Annotated[
+    str | None, typer.Option(help="Time between two samples of groups, offsets and clients. [default: 5s]")
 ]
 Retention = Annotated[str | None, typer.Option(help="Time that the lake keeps its data, for example 90d.")]
 
@@ -100,6 +105,7 @@ def run(
     trace_topic: TraceTopic = None,
     read_rate_max: ReadRateMax = None,
     interval: Annotated[str, typer.Option(help="Time between the starts of two cycles, for example 30s.")] = "30s",
+    sample_interval: SampleInterval = None,
     retention: Retention = None,
     threshold: Thresholds = None,
     master: Master = None,
@@ -118,6 +124,7 @@ def run(
             "cluster": cluster,
             "trace_topic": trace_topic,
             "read_rate_max": read_rate_max,
+            "sample_interval_ms": _sample_interval_ms(sample_interval),
             "retention_ms": None if retention is None else duration_ms(retention, "--retention"),
         },
         threshold,
@@ -132,6 +139,51 @@ def run(
             signal.signal(number, lambda *_: stop.set())
         job.run(interval_ms, stop)
     return Exit.OK
+
+
+def sample(
+    namesrv: Namesrv = None,
+    lake: LakeFolder = None,
+    topic: Topics = None,
+    no_topics: NoTopics = False,
+    cluster: Cluster = None,
+    trace_topic: TraceTopic = None,
+    sample_interval: SampleInterval = None,
+    config: ConfigFile = None,
+) -> int:
+    """Sample groups, offsets and clients until SIGINT or SIGTERM, without Spark, beside a pipeline or alone."""
+    job_config = _job_config(
+        config,
+        namesrv,
+        lake,
+        {
+            "topics": _topics(topic, no_topics),
+            "cluster": cluster,
+            "trace_topic": trace_topic,
+            "sample_interval_ms": _sample_interval_ms(sample_interval),
+        },
+        None,
+        {},
+        None,
+    )
+    from mqtrail.pipeline import sample_alone
+
+    stop = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with lake_in_use():
+        sample_alone(job_config, stop, warn)
+    return Exit.OK
+
+
+def _sample_interval_ms(text: str | None) -> int | None:
+    """The interval in ms; None: not given. UsageError: it is no time, or below a second."""
+    if text is None:
+        return None
+    found = duration_ms(text, "--sample-interval")
+    if found < SAMPLE_INTERVAL_MS_MIN:
+        raise UsageError(f"found --sample-interval {text}, expected at least 1s: each sample asks for every group")
+    return found
 
 
 def _topics(topics: list[str] | None, no_topics: bool) -> list[str] | None:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .job import PipelineJob
     from .options import OPTIONS, SourceOptionError
     from .reading import DataLoss
+    from .sampler import sample_alone
     from .session import LONG_SESSION, SHORT_SESSION, SessionConfig, spark_session
     from .source import RocketMQDataSource
     from .stages import TRACE_SCHEMA, attempts, decoded, now_ms, rejected, trajectories, verdicts
@@ -30,6 +31,7 @@ __all__ = [
     "decoded",
     "now_ms",
     "rejected",
+    "sample_alone",
     "spark_session",
     "trajectories",
     "verdicts",
@@ -41,6 +43,7 @@ _MODULES = {
     "job": ("PipelineJob",),
     "options": ("OPTIONS", "SourceOptionError"),
     "reading": ("DataLoss",),
+    "sampler": ("sample_alone",),
     "session": ("LONG_SESSION", "SHORT_SESSION", "SessionConfig", "spark_session"),
     "source": ("RocketMQDataSource",),
     "stages": ("TRACE_SCHEMA", "attempts", "decoded", "now_ms", "rejected", "trajectories", "verdicts"),

@@ -30,6 +30,9 @@ class JobConfig:
     session: SessionConfig = field(default_factory=SessionConfig)
     instance: InstanceConfig = field(default_factory=InstanceConfig)  # credentials and TLS are taken from it
     read_rate_max: int = setting(0, "maximum messages per second, of all queues together; 0: no limit")
+    sample_interval_ms: int = setting(
+        5_000, "time between the starts of two samples; after a slow sample the pause is at least as long as it took"
+    )
     fail_on_data_loss: bool = setting(
         True, "`once` only: fail when unread messages are gone; `run` records a gap and continues"
     )

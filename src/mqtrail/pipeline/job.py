@@ -1,10 +1,11 @@
 """The job: from a cluster to a lake. Only this module and its parts read and write.
 
     once    sample the cluster → read trace and messages to their ends → bronze, silver → judge as of the sample → gold
-    run     the same in a loop, with compaction and retention
+    run     the same in a loop, with compaction and retention; a sampler beside it takes the samples
 
 The sample comes first and is the instant of judgement, so that everything that was stored or consumed before it is read
-after it. Nothing is written to the cluster.
+after it. A cycle of `run` takes the latest sample that there is, and judges nothing if there is none since the last
+cycle. Nothing is written to the cluster.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from threading import Event
+from threading import Event, Thread
 from types import TracebackType
 from typing import Self
 
@@ -22,8 +23,8 @@ from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
-from mqtrail.lake import Lake, compact, connect, expire, lake_errors, relation_of, sweep
-from mqtrail.wire import MQError, is_business_group
+from mqtrail.lake import Lake, compact, expire, lake_errors, sweep
+from mqtrail.wire import MQError
 
 from .checkpoint import CHECKPOINTS
 from .config import HOUR_MS, JobConfig, JobReport
@@ -32,14 +33,18 @@ from .hours import JudgedHours
 from .ingest import Ingest, now_ms
 from .judging import Judge
 from .pulling import SparkPulls
-from .recording import Recorder
+from .recording import Recorders
+from .sampler import Sampler, traced_groups
 from .sampling import ClusterSample, Topology, sample, survey
 from .session import spark_session
 from .source import RocketMQDataSource
+from .spool import Spool
 from .tasks import SparkTasks
 
 Progress = Callable[[str], None]
-TRACED_HOURS = 2  # latest publish hours whose verdicts are searched for groups that the brokers may not know
+FIRST_SAMPLE_MS_MAX = 10_000  # how long the first cycle of a new lake waits for its sample
+FIRST_SAMPLE_POLL_MS = 100
+SAMPLER_END_MS_MAX = 10_000  # how long the end of `run` waits for the request that the sampler is in
 
 
 class PipelineJob:
@@ -53,7 +58,6 @@ class PipelineJob:
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
         self._lake: Lake | None = None
-        self._recorders: dict[str, Recorder] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -67,6 +71,8 @@ class PipelineJob:
         """Use a Spark session that runs already, instead of entering the job. The caller stops the session."""
         self._lake = self._lake or Lake.create(self.config.lake)
         self._spark = spark
+        self._spool = Spool(self.config.lake)
+        self._recorders = Recorders(self._lake, self.config.retention_ms)
         committer = Committer(self._lake)
         judged = JudgedHours(self.config.lake / CHECKPOINTS / "hours.json", self._lake[trail.ATTEMPTS.name].hours)
         if judged.is_rebuilt:
@@ -99,11 +105,8 @@ class PipelineJob:
 
     def sample(self) -> list[str]:
         """Sample groups, offsets and clients now; return what could not be queried. MQError: no cluster."""
-        with self.lake.writing():
-            with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
-                found, topology = self._look(admin)
-            self._recorder(self.config.cluster or topology.cluster).record([found])
-        return found.problems
+        with self.lake.writing(), SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
+            return self._look(admin, survey(admin, self.config.trace_topic, self.config.topics)).problems
 
     def once(self, as_of_ms: int | None = None) -> JobReport:
         """Run one cycle. as_of_ms: the instant of judgement; None: the instant of the sample."""
@@ -116,14 +119,26 @@ class PipelineJob:
         A gap is recorded and does not end the run. A cycle that fails is reported, and the next one tries again.
         LakeBusy: another pipeline uses the lake.
         """
-        with self.lake.writing():
+        with self.lake.writing(), self._sampling():
             self._run(interval_ms, stop)
+
+    @contextmanager
+    def _sampling(self) -> Iterator[None]:
+        """Let a sampler run beside the block, with connections of its own."""
+        ended = Event()
+        thread = Thread(target=Sampler(self.config, self._say).run, args=(ended,), name="mqtrail-sampler", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(SAMPLER_END_MS_MAX / 1000)
 
     def _run(self, interval_ms: int, stop: Event) -> None:
         while not stop.is_set():
             begun_ms = now_ms()
             try:
-                report = self._cycle(None, fail_on_data_loss=False)
+                report = self._cycle(None, fail_on_data_loss=False, is_sampled=True)
                 self._maintain(now_ms())
                 self._say(
                     f"{report.trace_records} trace records, {report.messages} messages, {report.trajectories} judged"
@@ -139,36 +154,38 @@ class PipelineJob:
 
     # -- one cycle -------------------------------------------------------------------------------------------------
 
-    def _cycle(self, as_of_ms: int | None, *, fail_on_data_loss: bool) -> JobReport:
+    def _cycle(self, as_of_ms: int | None, *, fail_on_data_loss: bool, is_sampled: bool = False) -> JobReport:
+        """Run one cycle. is_sampled: a sampler takes the samples; otherwise the cycle takes one."""
         begun = time.monotonic()
         self.lake.check()
         self._say("sampling consumer groups, offsets and clients")
         with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
-            found, topology = self._look(admin)
-        found.problems += topology.problems
+            topology = survey(admin, self.config.trace_topic, self.config.topics)
+            found = self._latest(self._cluster(topology)) if is_sampled else self._look(admin, topology)
+        problems = [*topology.problems, *(found.problems if found else ())]
         if not topology.trace_topics:
-            found.problems.append(f"the cluster has no topic {self.config.trace_topic}: nothing is traced")
-        cluster = self.config.cluster or topology.cluster
-        self._recorder(cluster).record([found])
+            problems.append(f"the cluster has no topic {self.config.trace_topic}: nothing is traced")
         self._say("reading trace records and messages")
         counts = self._ingest.run(
-            cluster,
+            self._cluster(topology),
             topology.trace_topics,
             topology.evidence,
             topology.delays_ms,
             fail_on_data_loss=fail_on_data_loss,
         )
-        reached = self._ingest.offsets()
-        found.problems += found.behind(reached)
-        self._recorder(cluster).read_up_to(found.sampled_ms, found.read_topics(reached))
-        self._say(f"judging as of {found.sampled_ms if as_of_ms is None else as_of_ms}")
-        with self._reading_lake():
-            judged = self._judge.run(
-                found.sampled_ms if as_of_ms is None else as_of_ms, only_until=as_of_ms is not None
-            )
-            self._judge.lag(found.sampled_ms)
+        judged = 0
+        instant = as_of_ms or 0
+        if found is not None:
+            reached = self._ingest.offsets()
+            problems += found.behind(reached)
+            self._recorders.of(self._cluster(topology)).read_up_to(found.sampled_ms, found.read_topics(reached))
+            instant = found.sampled_ms if as_of_ms is None else as_of_ms
+            self._say(f"judging as of {instant}")
+            with self._reading_lake():
+                judged = self._judge.run(instant, only_until=as_of_ms is not None)
+                self._judge.lag(found.sampled_ms)
         return JobReport(
-            as_of_ms=found.sampled_ms if as_of_ms is None else as_of_ms,
+            as_of_ms=instant,
             trace_messages=counts.trace_messages,
             trace_records=counts.of(trail.TRACE_EVENTS),
             rejects=counts.of(trail.TRACE_REJECTS),
@@ -176,7 +193,7 @@ class PipelineJob:
             gaps=counts.of(trail.GAPS),
             trajectories=judged,
             seconds=time.monotonic() - begun,
-            problems=tuple(found.problems),
+            problems=tuple(problems),
         )
 
     @contextmanager
@@ -189,26 +206,30 @@ class PipelineJob:
             self.lake.probe()
             raise
 
-    def _look(self, admin: SyncAdmin) -> tuple[ClusterSample, Topology]:
-        topology = survey(admin, self.config.trace_topic, self.config.topics)
-        cluster = self.config.cluster or topology.cluster
-        return sample(admin, topology, cluster, now_ms(), self._known_groups(cluster)), topology
+    def _cluster(self, topology: Topology) -> str:
+        return self.config.cluster or topology.cluster
 
-    def _recorder(self, cluster: str) -> Recorder:
-        if cluster not in self._recorders:
-            self._recorders[cluster] = Recorder(self.lake, cluster, self.config.retention_ms)
-        return self._recorders[cluster]
+    def _look(self, admin: SyncAdmin, topology: Topology) -> ClusterSample:
+        """Take a sample now and record it, after those that wait in the spool."""
+        cluster = self._cluster(topology)
+        self._recorders.record_spool(self._spool)
+        recorder = self._recorders.of(cluster)
+        groups = traced_groups(self.lake, cluster).union(recorder.groups)
+        found = sample(admin, topology, cluster, max(now_ms(), (recorder.sampled_ms or 0) + 1), groups)
+        recorder.record([found])
+        return found
 
-    def _known_groups(self, cluster: str) -> list[str]:
-        """Groups of earlier samples and of recent verdicts. A group whose consumers are gone may be known nowhere
-        else, and one that the brokers do not know may have traced its deliveries."""
-        verdicts = self.lake[trail.VERDICTS.name]
-        verdicts.refresh()
-        recent = relation_of(verdicts, verdicts.files(verdicts.hours()[-TRACED_HOURS:]))
-        query = f"SELECT DISTINCT group_name FROM ({recent}) AS recent WHERE cluster = ?"
-        with lake_errors(self.lake.path):
-            traced = {name for (name,) in connect(threads=1).execute(query, [cluster]).fetchall()}
-        return sorted(name for name in traced.union(self._recorder(cluster).groups) if is_business_group(name))
+    def _latest(self, cluster: str) -> ClusterSample | None:
+        """Record the sampler's samples and return the latest. None: there is none since the last call.
+
+        Waits for the first sample of a lake, which is under way when a pipeline starts.
+        """
+        end = time.monotonic() + FIRST_SAMPLE_MS_MAX / 1000
+        while True:
+            found = self._recorders.record_spool(self._spool).get(cluster)
+            if found is not None or self._recorders.of(cluster).sampled_ms is not None or time.monotonic() > end:
+                return found
+            time.sleep(FIRST_SAMPLE_POLL_MS / 1000)
 
     def _maintain(self, at_ms: int) -> None:
         """Compact closed hours, remove rows older than the retention, delete files that no commit names."""

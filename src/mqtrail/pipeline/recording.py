@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 import pyarrow.parquet as pq
@@ -11,9 +12,11 @@ from mqtrail.lake import Change, Lake, arrow_rows, lake_errors
 
 from .changes import Changes, Rows
 from .sampling import ClusterSample
+from .spool import Spool, Waiting
 
 APP: Final = "samples"
 """App of its batches, which are numbered from 1."""
+SAMPLES_MAX: Final = 100  # most samples of the spool that one batch records
 
 
 class Recorder:
@@ -24,6 +27,7 @@ class Recorder:
         self._cluster = cluster
         self._retention_ms = retention_ms
         self._changes: Changes | None = None
+        self._number = 0  # batch that _changes is as of
 
     @property
     def sampled_ms(self) -> int | None:
@@ -55,15 +59,16 @@ class Recorder:
         self._changes = changes
 
     def _known(self) -> Changes:
-        if self._changes is None:
+        number = self._last_number()  # another process may have recorded samples since
+        if self._changes is None or self._number != number:
+            self._number = number
             self._changes = Changes.load(self._lake, self._cluster, self._retention_ms)
         return self._changes
 
     def _commit(self, rows: Rows) -> None:
         if not rows:
             return
-        before = self._lake.batches.last(APP)
-        number = before.number + 1 if before else 1
+        number = self._last_number() + 1
         made: dict[str, Change] = {}
         with lake_errors(self._lake.path):
             for name, some in rows.items():
@@ -73,3 +78,36 @@ class Recorder:
                 pq.write_table(arrow_rows(table.table.relation, some), file, compression="zstd")
                 made[name] = Change(added=[file])
         self._lake.batches.commit(APP, number, made, {"cluster": self._cluster})
+        self._number = number
+
+    def _last_number(self) -> int:
+        last = self._lake.batches.last(APP)
+        return last.number if last else 0
+
+
+class Recorders:
+    """Records the samples of any cluster in one lake."""
+
+    def __init__(self, lake: Lake, retention_ms: int) -> None:
+        self._lake = lake
+        self._retention_ms = retention_ms
+        self._recorders: dict[str, Recorder] = {}
+
+    def of(self, cluster: str) -> Recorder:
+        """The recorder of a cluster."""
+        if cluster not in self._recorders:
+            self._recorders[cluster] = Recorder(self._lake, cluster, self._retention_ms)
+        return self._recorders[cluster]
+
+    def record_spool(self, spool: Spool) -> dict[str, ClusterSample]:
+        """Record all samples of the spool; return the latest of each cluster. A crash repeats nothing."""
+        latest: dict[str, ClusterSample] = {}
+        while waiting := list(islice(spool.waiting(), SAMPLES_MAX)):
+            clusters: dict[str, list[Waiting]] = {}
+            for one in waiting:
+                clusters.setdefault(one.cluster, []).append(one)
+            for cluster, some in clusters.items():
+                self.of(cluster).record([one.found for one in some])
+                latest[cluster] = some[-1].found
+            spool.delete(waiting)
+        return latest

@@ -1,0 +1,165 @@
+"""The sampler: samples a cluster every few seconds, beside the cycles of a pipeline or alone.
+
+It has connections of its own, and hands its samples over as files (`spool`), so that nothing waits for it and it waits
+for nothing: a broker that does not answer is left out for the rest of a sample. A time without samples is recorded as a
+gap, with its reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable
+from random import Random
+from threading import Event
+from typing import Final
+
+from mqtrail import trail
+from mqtrail.client import SyncAdmin
+from mqtrail.lake import Lake, LakeBusy, LakeError, connect, lake_errors, relation_of
+from mqtrail.wire import MQError, is_business_group
+
+from .changes import Changes
+from .config import JobConfig
+from .recording import Recorders
+from .sampling import sample, survey
+from .spool import Spool, SpoolFull
+
+JITTER: Final = 0.1  # a pause is up to this part shorter or longer, so that samplers of many lakes do not meet
+GAP_INTERVALS: Final = 3  # a pause of more intervals than this between two samples is a gap
+REQUEST_TIMEOUT_MS: Final = 3_000
+GROUPS_AGE_MS_MAX: Final = 60_000  # how often groups are looked for in the trace
+TRACED_HOURS: Final = 2  # latest publish hours whose verdicts are searched for groups that brokers may not know
+NOT_RUNNING: Final = "no sampler was running"
+RECORD_INTERVAL_MS: Final = 600_000  # how often a sampler without a pipeline takes the lake's lock for a commit
+
+
+class Sampler:
+    """Samples one cluster for one lake. Use it from one thread."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        say: Callable[[str], None] = lambda text: None,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        chance: Random | None = None,
+    ) -> None:
+        self._config = config
+        self._say = say
+        self._now_ms = now_ms
+        self._chance = chance or Random()
+        self._spool = Spool(config.lake)
+        self._instance = dataclasses.replace(
+            config.instance, request_timeout_ms=min(config.instance.request_timeout_ms, REQUEST_TIMEOUT_MS)
+        )
+        self._groups: set[str] = set()
+        self._groups_ms = 0
+        self._last_ms = 0
+        self._gap = NOT_RUNNING
+        self._told = ""
+
+    def run(self, stop: Event, after: Callable[[], None] = lambda: None) -> None:
+        """Take samples until stop is set. after: called after each one.
+
+        Only one sampler runs for a lake; another one waits until it ends.
+        """
+        while not stop.is_set():
+            with self._spool.sampling() as is_ours:
+                if is_ours:
+                    self._run(stop, after)
+                else:
+                    self._tell("another process samples for this lake")
+            stop.wait(self._config.sample_interval_ms / 1000)
+
+    def _run(self, stop: Event, after: Callable[[], None]) -> None:
+        with SyncAdmin(self._config.namesrv, config=self._instance) as admin:
+            while not stop.is_set():
+                begun = time.monotonic()
+                self.take(admin)
+                after()
+                stop.wait(self._pause_s(time.monotonic() - begun))
+
+    def take(self, admin: SyncAdmin) -> bool:
+        """Take a sample and put it into the spool. False: there is none, and the next one tells of a gap."""
+        try:
+            topology = survey(admin, self._config.trace_topic, self._config.topics)
+            cluster = self._config.cluster or topology.cluster
+            self._look_for_groups(cluster)
+            sampled_ms = max(self._now_ms(), self._last_ms + 1)
+            found = sample(admin, topology, cluster, sampled_ms, self._groups)
+            self._groups |= found.groups
+            if self._last_ms and sampled_ms - self._last_ms > GAP_INTERVALS * self._config.sample_interval_ms:
+                self._gap = self._gap or "samples took longer than their interval"
+            found.gap = self._gap
+            self._spool.put(cluster, found)
+        except (MQError, OSError, SpoolFull, LakeError) as error:
+            self._gap = str(error)
+            self._tell(f"no sample was taken: {error}")
+            return False
+        self._last_ms, self._gap = sampled_ms, ""
+        self._tell("; ".join(found.problems))
+        return True
+
+    def _look_for_groups(self, cluster: str) -> None:
+        """Add groups of the lake's samples and of recent verdicts to those that are asked for."""
+        at_ms = self._now_ms()
+        if self._groups_ms and at_ms - self._groups_ms < GROUPS_AGE_MS_MAX:
+            return
+        lake = Lake.open(self._config.lake)
+        if not self._groups_ms:
+            known = Changes.load(lake, cluster, self._config.retention_ms)
+            self._groups |= set(known.groups)
+            self._last_ms = max(known.sampled_ms or 0, self._spool.last_ms())
+        self._groups |= traced_groups(lake, cluster)
+        self._groups_ms = at_ms
+
+    def _pause_s(self, taken_s: float) -> float:
+        """The rest of the interval, and at least as long as the sample took, so that half the time is free."""
+        interval_s = self._config.sample_interval_ms / 1000 * self._chance.uniform(1 - JITTER, 1 + JITTER)
+        return float(max(interval_s - taken_s, taken_s))
+
+    def _tell(self, text: str) -> None:
+        """Report a state once."""
+        if text and text != self._told:
+            self._say(text)
+        self._told = text
+
+
+def sample_alone(config: JobConfig, stop: Event, say: Callable[[str], None] = lambda text: None) -> None:
+    """Sample until stop is set, with or without a pipeline on the same lake.
+
+    A running pipeline records the samples in its cycles. Without one they wait in the spool and are recorded now and
+    then, so that the lake's lock is rarely taken.
+    """
+    lake = Lake.create(config.lake)
+    spool, recorders = Spool(config.lake), Recorders(lake, config.retention_ms)
+    recorded = time.monotonic()
+
+    def record() -> None:
+        nonlocal recorded
+        recorded = time.monotonic()
+        try:
+            with lake.writing():
+                recorders.record_spool(spool)
+        except LakeBusy:
+            return  # a pipeline is the writer, and records them
+
+    def record_now_and_then() -> None:
+        if time.monotonic() - recorded >= RECORD_INTERVAL_MS / 1000:
+            record()
+
+    record()
+    Sampler(config, say).run(stop, record_now_and_then)
+    record()
+
+
+def traced_groups(lake: Lake, cluster: str) -> set[str]:
+    """The groups of recent verdicts: of a group that no broker knows the trace may tell deliveries."""
+    verdicts = lake[trail.VERDICTS.name]
+    verdicts.refresh()
+    recent = relation_of(verdicts, verdicts.files(verdicts.hours()[-TRACED_HOURS:]))
+    with lake_errors(lake.path):
+        query = f"SELECT DISTINCT group_name FROM ({recent}) AS recent WHERE cluster = ?"
+        names: Iterable[tuple[str]] = connect(threads=1).execute(query, [cluster]).fetchall()
+    return {name for (name,) in names if is_business_group(name)}

@@ -1,0 +1,123 @@
+"""Samples on their way into a lake: files of full samples, which the lake's writer records and then deletes.
+
+    <lake>/_samples/<sampled_ms>.json.gz    one sample; written beside its name and renamed, so that it is whole
+    <lake>/_samples/_lock                   held by the one sampler of the lake, until its process ends
+
+So a sampler never waits for the writer of the lake, and goes on while no writer runs.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mqtrail.lake import LakeBusy, WriteLock, lake_errors
+
+from .sampling import ClusterSample
+
+FOLDER: Final = "_samples"
+COUNT_MAX: Final = 20_000  # a day at one sample in 5 s
+SIZE_MAX: Final = 1024 * 1024 * 1024
+_SUFFIX: Final = ".json.gz"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A sample in the spool, of one cluster."""
+
+    path: Path
+    cluster: str
+    found: ClusterSample
+
+
+class SpoolFull(Exception):
+    """Nothing has recorded the samples of the spool for so long that it is full."""
+
+
+class Spool:
+    """The spool of one lake: one process writes, one reads."""
+
+    def __init__(self, lake: Path) -> None:
+        self._folder = lake / FOLDER
+
+    @contextmanager
+    def sampling(self) -> Iterator[bool]:
+        """Hold the lock of the lake's sampler while the block runs; False: another process or thread holds it."""
+        with lake_errors(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = WriteLock(self._folder).held()
+            lock.__enter__()
+        except LakeBusy:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.__exit__(None, None, None)
+
+    def put(self, cluster: str, found: ClusterSample) -> None:
+        """Write a sample. SpoolFull: too many wait, or they are too large."""
+        waiting = self._paths()
+        if len(waiting) >= COUNT_MAX or sum(path.stat().st_size for path in waiting) >= SIZE_MAX:
+            raise SpoolFull(f"{len(waiting)} samples wait in {self._folder}: start `mqtrail pipeline run` on this lake")
+        values = {
+            "cluster": cluster,
+            "sampled_ms": found.sampled_ms,
+            "rows": found.rows,
+            "problems": found.problems,
+            "answers": [[*each, why] for each, why in found.answers.items()],
+            "gap": found.gap,
+        }
+        path = self._folder / f"{found.sampled_ms:015d}{_SUFFIX}"
+        with lake_errors(path):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(".part")
+            part.write_bytes(gzip.compress(json.dumps(values, separators=(",", ":")).encode(), 1))
+            os.replace(part, path)
+
+    def last_ms(self) -> int:
+        """The time of the latest sample in the spool; 0: it is empty."""
+        paths = self._paths()
+        return _time_of(paths[-1]) if paths else 0
+
+    def waiting(self) -> Iterator[Waiting]:
+        """The samples, oldest first. A file that is damaged is deleted, and the next sample tells of a gap."""
+        damage = ""
+        for path in self._paths():
+            with lake_errors(path):
+                text = path.read_bytes()
+            try:
+                values = json.loads(gzip.decompress(text))
+                cluster = values.pop("cluster")
+                answers = {(what, broker, topic): why for what, broker, topic, why in values.pop("answers")}
+                found = ClusterSample(**values, answers=answers)
+            except (ValueError, TypeError, KeyError, AttributeError, EOFError, OSError) as error:
+                damage = f"a sample of the spool was damaged ({error})"
+                path.unlink(missing_ok=True)
+                continue
+            found.gap = found.gap or damage
+            damage = ""
+            yield Waiting(path, cluster, found)
+
+    def delete(self, samples: list[Waiting]) -> None:
+        """Delete samples that are recorded."""
+        for one in samples:
+            one.path.unlink(missing_ok=True)
+
+    def _paths(self) -> list[Path]:
+        with lake_errors(self._folder):
+            if not self._folder.is_dir():
+                return []
+            return sorted(path for path in self._folder.iterdir() if path.name.endswith(_SUFFIX))
+
+
+def _time_of(path: Path) -> int:
+    name = path.name.removesuffix(_SUFFIX)
+    return int(name) if name.isdigit() else 0

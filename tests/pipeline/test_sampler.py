@@ -1,0 +1,189 @@
+"""The sampler beside the cycles: its pauses and gaps, its spool, and who records what waits there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from threading import Event
+from typing import Any, cast
+
+import pytest
+
+from mqtrail import trail
+from mqtrail.client import SyncAdmin
+from mqtrail.lake import Lake, connect, relation_of
+from mqtrail.pipeline import JobConfig, sampler, spool
+from mqtrail.pipeline.recording import Recorders
+from mqtrail.pipeline.sampler import Sampler, sample_alone
+from mqtrail.pipeline.sampling import ClusterSample, Topology, sample
+from mqtrail.pipeline.spool import Spool, SpoolFull
+from mqtrail.testing import Embedded, embedded
+from mqtrail.wire import ConsumerOffsetTable, MQError, SubscriptionGroupTable, TopicConfig
+
+TOPOLOGY = Topology("C", {}, (), (), (), ())
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> JobConfig:
+    Lake.create(tmp_path / "lake")
+    return JobConfig(namesrv="127.0.0.1:1", lake=tmp_path / "lake", sample_interval_ms=1_000)
+
+
+def test_the_spool_keeps_samples_until_they_are_deleted(tmp_path: Path) -> None:
+    """Samples come back as they were, oldest first; a damaged one becomes a gap before the next."""
+    waiting = Spool(tmp_path)
+    for sampled_ms in (20, 3, 100):
+        row = {"cluster": "C", "sampled_ms": sampled_ms, "topic": "t", "max_offset": 5}
+        found = ClusterSample(
+            sampled_ms, {"queue_ranges": [row]}, ["slow"], {("OFFSETS", "a", ""): "", ("RANGES", "a", "t"): "no"}
+        )
+        waiting.put("C", found)
+    (tmp_path / spool.FOLDER / f"{20:015d}.json.gz").write_bytes(b"torn")
+    first, last = list(waiting.waiting())
+    assert (first.found.sampled_ms, first.found.gap, first.cluster) == (3, "", "C")
+    assert last.found.answers == {("OFFSETS", "a", ""): "", ("RANGES", "a", "t"): "no"}
+    assert last.found.rows == {"queue_ranges": [{"cluster": "C", "sampled_ms": 100, "topic": "t", "max_offset": 5}]}
+    assert "damaged" in last.found.gap
+    assert waiting.last_ms() == 100
+    waiting.delete([first, last])
+    assert list(waiting.waiting()) == []
+
+
+def test_the_spool_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full spool refuses a sample and names the remedy."""
+    monkeypatch.setattr(spool, "COUNT_MAX", 2)
+    waiting = Spool(tmp_path)
+    for sampled_ms in (1, 2):
+        waiting.put("C", ClusterSample(sampled_ms))
+    with pytest.raises(SpoolFull, match=r"2 samples wait.*pipeline run"):
+        waiting.put("C", ClusterSample(3))
+
+
+def test_one_sampler_for_a_lake(tmp_path: Path) -> None:
+    """A second one is told so, until the first one ends."""
+    with Spool(tmp_path).sampling() as first, Spool(tmp_path).sampling() as second:
+        assert (first, second) == (True, False)
+    with Spool(tmp_path).sampling() as again:
+        assert again
+
+
+def test_a_failure_becomes_a_gap(config: JobConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first sample tells that none was before it; one after a failure or a long pause tells why. Times rise, also
+    when the clock steps back."""
+    clock = iter((10_000, 10_000, 11_000, 12_000, 12_000, 5_000, 5_000, 90_000, 90_000))
+    failures = iter((None, MQError("no name server"), None, None, None))
+
+    def survey(*_: Any) -> Topology:
+        if (error := next(failures)) is not None:
+            next(clock)
+            raise error
+        return TOPOLOGY
+
+    monkeypatch.setattr(sampler, "survey", survey)
+    said: list[str] = []
+    one = Sampler(config, said.append, now_ms=lambda: next(clock))
+    taken = [one.take(cast(SyncAdmin, None)) for _ in range(5)]
+    assert taken == [True, False, True, True, True]
+    found = [each.found for each in Spool(config.lake).waiting()]
+    assert [each.sampled_ms for each in found] == [10_000, 12_000, 12_001, 90_000]
+    assert [each.gap for each in found] == [
+        sampler.NOT_RUNNING,
+        "no name server",
+        "",
+        "samples took longer than their interval",
+    ]
+    assert said == ["no sample was taken: no name server"]
+
+
+def test_half_of_the_time_is_free(config: JobConfig) -> None:
+    """The pause fills the interval, up to a tenth more or less, and is never shorter than the sample took."""
+    one = Sampler(config, chance=Random(1))
+    pauses = [one._pause_s(0.2) for _ in range(100)]
+    assert 0.7 <= min(pauses) < 0.75 < 0.85 < max(pauses) <= 0.9
+    assert one._pause_s(7.0) == 7.0
+
+
+class Silent:
+    """Two masters, one of which never answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def _answer(self, address: str) -> None:
+        self.asked.append(address)
+        if address == "silent":
+            raise MQError("timed out")
+
+    def committed_offsets(self, address: str) -> ConsumerOffsetTable:
+        self._answer(address)
+        return ConsumerOffsetTable({"orders@g": {0: 7}, "orders@h": {0: 7}})
+
+    def groups(self, address: str) -> SubscriptionGroupTable:
+        self._answer(address)
+        return SubscriptionGroupTable()
+
+    def consumer_connections(self, group: str, address: str) -> Any:
+        self._answer(address)
+        raise MQError("timed out")
+
+    def topic_stats(self, topic: str, *, without: set[str]) -> Any:
+        assert without >= {"a"}
+        raise MQError("no route")
+
+
+def test_a_silent_broker_is_asked_once() -> None:
+    """It costs one time-out, not one for each group and topic."""
+    admin = Silent()
+    topology = Topology("C", {"a": "silent", "b": "there"}, (), ("orders", "stock"), (), ())
+    found = sample(cast(SyncAdmin, admin), topology, "C", 1)
+    assert admin.asked.count("silent") == 1
+    assert found.answers == {("OFFSETS", "a", ""): "timed out", ("OFFSETS", "b", ""): ""}
+    assert {row["status"] for row in found.rows["clients"]} == {"ERROR"}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Embedded]:
+    with embedded() as running:
+        with SyncAdmin(running.namesrv_address) as admin:
+            assert admin.create_topic(TopicConfig("orders", 2, 2)).complete
+        yield running
+
+
+def times(lake: Lake) -> list[int]:
+    """The times of the recorded samples."""
+    lake.refresh()
+    recorded = f"SELECT sampled_ms FROM ({relation_of(lake[trail.SAMPLES.name])}) AS s WHERE what = 'SAMPLE' ORDER BY 1"
+    return [at_ms for (at_ms,) in connect().execute(recorded).fetchall()]
+
+
+def test_alone_and_beside_a_writer(broker: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone the sampler records what it took; while a writer holds the lake its samples wait, and the writer records
+    them. None is lost or recorded twice."""
+    config = JobConfig(namesrv=broker.namesrv_address, lake=tmp_path / "lake", sample_interval_ms=1)
+    monkeypatch.setattr(sampler, "RECORD_INTERVAL_MS", 0)
+
+    def take(count: int) -> None:
+        stop, left = Event(), iter(range(count - 1))
+        put = Spool.put
+
+        def counted(self: Spool, cluster: str, found: ClusterSample) -> None:
+            put(self, cluster, found)
+            if next(left, None) is None:
+                stop.set()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Spool, "put", counted)
+            sample_alone(config, stop)
+
+    take(2)
+    lake = Lake.open(config.lake)
+    assert len(times(lake)) == 2
+    with lake.writing():
+        take(2)
+        assert len(times(lake)) == 2
+        Recorders(lake, config.retention_ms).record_spool(Spool(config.lake))
+        assert len(times(lake)) == 4
+    take(1)
+    assert len(times(lake)) == len(set(times(lake))) == 5
+    assert list(Spool(config.lake).waiting()) == []
