@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,31 @@ def test_a_topic_that_is_deleted_between_slices_leaves_no_files(tmp_path: Path) 
     again = CommitLogStore(RealDisk(tmp_path), CONFIG)
     assert [again.max_offset(f"T{number:03}", 0) for number in range(QUEUES)] == [2] + [1] * (QUEUES - 2) + [0]
     again.close()
+
+
+async def test_what_expired_is_cleaned_in_strokes(tmp_path: Path) -> None:
+    """The loop serves between slices, and a second removal does not begin before the first has ended."""
+    steps: list[str] = []
+
+    class Expiring(CommitLogStore):
+        def expire_in_slices(self, now_ms: int, *, at_any_hour: bool = False) -> Generator[None, None, int]:
+            steps.append("begun")
+            for _ in range(3):
+                yield
+                steps.append("slice")
+            return 0
+
+    store = Expiring(RealDisk(tmp_path), CONFIG)
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)))
+    jobs = Upkeep(store, flusher, upkeep.UpkeepTimes(flush_ms=3_600_000, expire_ms=1, index_ms=1, slice_ms=0))
+    jobs.start()
+    turns: list[int] = []
+    async with asyncio.timeout(60):
+        while steps.count("begun") < 3:
+            turns.append(len(steps))
+            await asyncio.sleep(0)
+    assert steps[:8] == ["begun", "slice", "slice", "slice"] * 2
+    assert max(later - earlier for earlier, later in pairwise(turns)) <= 2
+    jobs.stop()
+    await flusher.stop()
+    store.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail.store import CommitLogConfig, CommitLogStore, GetStatus, PendingRecord, RealDisk, StoreFull
+from mqtrail.store.commitlog import queues
 from mqtrail.wire import Host, InvalidParameter, QueryNotFound
 
 HOUR_MS = 3_600_000
@@ -210,3 +211,20 @@ def test_a_queue_without_messages_keeps_its_place(disk: FillingDisk, tmp_path: P
     assert ticket.queue_offset == 1
     assert store.read("early", 0, 1, 1, 1).status is GetStatus.FOUND
     store.close()
+
+
+def test_queues_are_cleaned_in_slices(store: CommitLogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be very many of them. The file is gone first, and reads of what it held say so meanwhile."""
+    monkeypatch.setattr(queues, "QUEUES_A_SLICE", 1)
+    age(tmp_path, 73, 2)
+    expiring = store.expire_in_slices(FOUR_AM_MS)
+    next(expiring)
+    assert store.min_physical_offset == 2 * SEGMENT
+    assert store.min_offset("orders", 0) > 0 == store.min_offset("orders", 1)
+    assert store.read("orders", 1, 0, 1, 1).status is GetStatus.MESSAGE_WAS_REMOVING
+    assert store.store_time("orders", 1, 0) == -1
+    next(expiring)
+    assert store.min_offset("orders", 1) > 0
+    with pytest.raises(StopIteration) as end:
+        next(expiring)
+    assert end.value.value == 2 * SEGMENT

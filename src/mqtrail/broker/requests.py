@@ -236,7 +236,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.GET_TIMER_METRICS: Request(lambda c: c.timer_requests.metrics, READ_CLUSTER_5),
     Code.CLEAN_EXPIRED_CONSUMEQUEUE: Request(lambda c: c.job(c.store.clean_expired_queues), CHANGE_CLUSTER_5),
     Code.CLEAN_UNUSED_TOPIC: Request(lambda c: c.job(c.store.clean_unused_topics), CHANGE_CLUSTER_5),
-    Code.DELETE_EXPIRED_COMMITLOG: Request(lambda c: c.store.delete_expired_log, CHANGE_CLUSTER_5),
+    Code.DELETE_EXPIRED_COMMITLOG: Request(lambda c: c.job(c.store.delete_expired_log), CHANGE_CLUSTER_5),
     Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Request(lambda c: c.store.refuse_rocksdb, READ_CLUSTER_5),
     Code.EXPORT_ROCKSDB_CONFIG_TO_JSON: Request(lambda c: c.store.refuse_rocksdb, READ_CLUSTER_5),
     Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: Request(

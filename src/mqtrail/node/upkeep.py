@@ -69,6 +69,7 @@ class Upkeep:
         self._writing: Generator[None, None, Callable[[], None] | None] | None = (
             None  # the write of queue files under way
         )
+        self._expiring: Generator[None, None, int] | None = None  # the removal under way
         self._checkpoint_waits: bool | None = None  # a checkpoint is due; True: with the index
         self._index_damages = 0  # that were reported
         jobs: list[tuple[str, float, Callable[[], None]]] = [
@@ -212,4 +213,24 @@ class Upkeep:
             self._attempt("write_queues", self._write_queues)
 
     def _expire(self) -> None:
-        self._store.expire(self._clock())
+        """Begin to remove what expired, unless that is under way."""
+        if self._expiring is None:
+            self._expiring = self._store.expire_in_slices(self._clock())
+            self._expire_more()
+
+    def _expire_more(self) -> None:
+        expiring, self._expiring = self._expiring, None  # if this slice fails, the next time starts over
+        if expiring is None:
+            return
+        began_s = time.monotonic()
+        while True:
+            try:
+                next(expiring)
+            except StopIteration:
+                return
+            if time.monotonic() - began_s > self._slice_s:
+                break
+        self._expiring = expiring
+        self._timers["expire_more"] = self._loop.call_later(
+            self._index_pause_s, lambda: self._attempt("expire", self._expire_more)
+        )

@@ -385,6 +385,9 @@ class MessageStore(Protocol):
         the configured hours.
         """
 
+    def expire_in_slices(self, now_ms: int, *, at_any_hour: bool = False) -> Generator[None, None, int]:
+        """Do as `expire`; yield now and then while queue entries are cleaned."""
+
     def close(self) -> None:
         """Make everything durable, and close the files."""
 

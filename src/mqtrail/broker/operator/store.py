@@ -66,9 +66,9 @@ class StoreAdmin:
             self._store.delete_topic(topic)
         return answer(peer, request)
 
-    def delete_expired_log(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def delete_expired_log(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """329: delete expired files now, at any hour."""
-        self._store.expire(now_ms, at_any_hour=True)
+        yield from self._store.expire_in_slices(now_ms, at_any_hour=True)
         return answer(peer, request)
 
     def queue_entries(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:

@@ -353,6 +353,10 @@ class CommitLogStore:
         self._queues.delete_topic(topic)
 
     def expire(self, now_ms: int, *, at_any_hour: bool = False) -> int:
+        """Do all slices of expire_in_slices at once."""
+        return at_once(self.expire_in_slices(now_ms, at_any_hour=at_any_hour))
+
+    def expire_in_slices(self, now_ms: int, *, at_any_hour: bool = False) -> Generator[None, None, int]:
         """Remove segments that retention and disk limits allow to remove, never the last one; return the bytes freed.
 
         In the hours of delete_hours, or above expire_ratio, these are segments last written retention_ms ago or
@@ -373,13 +377,13 @@ class CommitLogStore:
             note_expired(self._disk, segments.starts[1])  # otherwise a start would report them as missing
             freed += segments.drop_first()
         if freed:
-            for _ in self.clean_queues():
-                pass
             self._indexer.expire()
             self.timers.expire(self._log.first_offset)
             usage = self._disk.usage()
         self._full = usage > config.full_ratio
         self._log.checked_from = max(self._log.checked_from, self._log.end_offset - UNCHECKED_SIZE)
+        if freed:
+            yield from self.clean_queues()
         return freed
 
     def close(self) -> None:
