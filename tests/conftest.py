@@ -18,7 +18,9 @@ from .loops import LoopFactory, run
 from .shaking import shake
 
 # The duration of an example depends on the machine's load. pytest's own limits find hanging tests.
-settings.register_profile("mqtrail", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Each run tries other examples. --hypothesis-profile thorough tries twenty times as many.
+settings.register_profile("mqtrail", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
+settings.register_profile("thorough", settings.get_profile("mqtrail"), max_examples=1_000)
 settings.load_profile("mqtrail")
 
 

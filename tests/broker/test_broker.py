@@ -410,7 +410,7 @@ BODIES = st.binary(max_size=60) | st.sampled_from(
 FUZZED = Bench(topics_max=60, held_pulls_max=50)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(CODES, EXT, BODIES, st.integers(0, 3)), max_size=8))
 def test_garbage_is_answered(requests: list[tuple[int, dict[str, str], bytes, int]]) -> None:
     """Whatever a peer asks, it gets one answer, or waits as a pull or a job; the broker never fails."""

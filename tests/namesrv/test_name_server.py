@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtrail.namesrv import NameServer, NameServerConfig, key_values, queries, registrations, routes
@@ -791,7 +791,6 @@ def test_answers_as_recorded(request_row: dict[str, Any], reply_row: dict[str, A
     assert bool(found.body) == bool(body)
 
 
-@settings(max_examples=200)
 @given(
     st.sampled_from([int(code) for code in RequestCode]),
     st.dictionaries(

@@ -299,6 +299,6 @@ PLANTED = (
     Planted("early revive", EarlyRevive, "before its time was up"),
     Planted("popped twice", PoppedTwice, "again at"),
     Planted("open queue", OpenQueues, " had "),
-    Planted("skipped broadcast", SkippedBroadcasts, "skipped"),
+    Planted("skipped broadcast", SkippedBroadcasts, "skipped", first_seed=1),
     Planted("early delay", HastyDelays, "before its delay was over"),
 )

@@ -325,7 +325,6 @@ def test_any_life_is_found_again(puts: list[tuple[int, int]], saves: set[int], e
     assert UNIT.size == 52
 
 
-@settings(max_examples=100)
 @given(
     steps=st.lists(st.tuples(st.sampled_from(["put", "clear", "ask"]), st.integers(0, 8 * 86_400)), max_size=30),
     spread=st.sampled_from([1, 60, 3_600]),

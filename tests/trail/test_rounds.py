@@ -1,7 +1,7 @@
 """What stages declare, how a judgement divides into rounds, and that gathered rows aggregate to the whole's answer."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtrail import trail
@@ -71,7 +71,6 @@ def test_a_plan_that_no_share_can_follow() -> None:
             trail.rounds([by_id, counts, wrong], ("attempts",))
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 400_000), st.integers(0, 2)), min_size=1, max_size=300))
 def test_a_percentile_of_counted_times(spans: list[tuple[int, int]]) -> None:
     """hung_limits of times that shares counted is three times the percentile_cont of the times themselves."""

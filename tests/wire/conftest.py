@@ -5,12 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from mqtrail.wire import Frame, SerializeType
-
-settings.register_profile("wire", settings.get_profile("mqtrail"), max_examples=60)
-settings.load_profile("wire")
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "frames.jsonl"
 

@@ -183,7 +183,7 @@ def lasting() -> Twins:
     place=st.integers(8, 700),
     value=st.integers(0, 255),
 )
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_a_damaged_request_is_answered_alike(lasting: Twins, frame: bytes, place: int, value: int) -> None:
     """Whatever byte of a signed request is another, the lane answers as handle does, and stores as handle does."""
     damaged = bytearray(frame)

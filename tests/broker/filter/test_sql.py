@@ -113,7 +113,6 @@ def plainly(tree: object, properties: dict[str, str]) -> bool | None:
 
 
 @given(st.recursive(LEAVES, grown, max_leaves=8), st.dictionaries(st.sampled_from(NAMES), VALUES))
-@settings(max_examples=200)
 def test_written_and_read_again(pair: Pair, properties: dict[str, str]) -> None:
     """An expression with any blanks, comments and cases has the meaning of its tree."""
     expression, tree = pair
@@ -135,7 +134,7 @@ GARBAGE = st.one_of(
 
 
 @given(GARBAGE, st.binary(max_size=60))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_garbage_gives_the_one_error(expression: str, properties: bytes) -> None:
     """Any text either is an expression, which accepts any bytes, or is refused with the one error."""
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from mqtrail.broker.lane import Lane
@@ -318,7 +318,6 @@ def frames(draw: st.DrawFn) -> bytes:
     return encode_frame(Frame(0, header, body))
 
 
-@settings(max_examples=100)
 @given(st.lists(st.tuples(st.lists(frames(), min_size=1, max_size=6), st.sampled_from([PEER, OTHER])), max_size=5))
 def test_any_traffic_is_served_alike(pieces: list[tuple[list[bytes], Peer]]) -> None:
     """Pieces of good, odd and bad requests leave both brokers in the same state, with the same replies."""
@@ -332,7 +331,6 @@ def test_any_traffic_is_served_alike(pieces: list[tuple[list[bytes], Peer]]) -> 
     twins.check()
 
 
-@settings(max_examples=100)
 @given(frames(), st.integers(8, 400), st.integers(0, 255))
 def test_damaged_headers_are_read_alike(frame: bytes, place: int, value: int) -> None:
     """One wrong byte in a header: both paths refuse it, or both decode the same command."""
@@ -367,7 +365,6 @@ def _header_of(command: RemotingCommand) -> bytes:
     return _encode_json(command) if command.serialize == SerializeType.JSON else _encode_binary(command)
 
 
-@settings(max_examples=100)
 @given(st.lists(frames(), min_size=1, max_size=6), st.lists(st.integers(1, 3000), max_size=6))
 def test_any_split_is_served_alike(pieces: list[bytes], cuts: list[int]) -> None:
     """Where reads end makes no difference: the lane stops before a frame that is not whole."""

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtrail.broker.lane import half_messages
@@ -172,7 +172,6 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=100)
 @given(st.lists(STEP, min_size=2, max_size=8), st.booleans())
 def test_any_transactions_are_served_alike(steps: list[tuple[str, Any, Peer]], traced: bool) -> None:
     """Half messages and ends, good and odd, of both headers, with time between: one log, one memory, equal answers."""
