@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from mqtrail.lake import Lake, LookUp, compact, expire, relation_of, sweep
+from mqtrail.lake import Lake, LookUp, compact, expire, keyframes_at, relation_of, sample_files, sweep
 from tests.lake.test_tables import verdict, write
 
 HOUR_MS = 3_600_000
@@ -111,3 +111,29 @@ def test_a_joined_file_keeps_types(lake: Lake) -> None:
     (read,) = pq.read_table(path).to_pylist()
     assert read["events"][0]["kind"] == "SEND"
     assert read["publish_hour"] == 5
+
+
+def test_samples_are_read_and_kept_from_a_keyframe_on(lake: Lake) -> None:
+    """Each cluster's files from its own keyframe on are read, are joined with files of the same cluster alone, and do
+    not expire before the instant that reads them."""
+    table = lake["samples"]
+    for number, (cluster, sampled_ms, keyframe_ms) in enumerate(
+        [("a", 10, 10), ("a", 20, 10), ("a", 30, 30), ("a", 40, 30), ("b", 5, 5), ("b", 15, 5)]
+    ):
+        row = {"cluster": cluster, "sampled_ms": sampled_ms, "keyframe_ms": keyframe_ms, "what": "SAMPLE"}
+        table.commit([write(table, f"s{number}", [row])], app="samples", batch=number)
+    assert keyframes_at(lake, 35) == {"a": 30, "b": 5}
+    assert keyframes_at(lake, 25) == {"a": 10, "b": 5}
+    assert keyframes_at(lake, 7) == {"b": 5}
+    assert sorted(file.path[:2] for file in sample_files(lake, 35)["samples"]) == ["s2", "s3", "s4", "s5"]
+    assert expire(lake, 35, now_ms=NOW_MS) == 2
+    assert sorted(row[1] for row in rows(lake, "samples")) == [5, 15, 30, 40]
+    for number in range(6, 14):
+        row = {"cluster": "a", "sampled_ms": 10 * number, "keyframe_ms": 30, "what": "SAMPLE"}
+        table.commit([write(table, f"s{number}", [row])], app="samples", batch=number)
+    assert compact(lake, 0, now_ms=NOW_MS) == 1
+    assert sorted((file.minimum["cluster"], file.maximum["cluster"], file.row_count) for file in table.files()) == [
+        ("a", "a", 10),
+        ("b", "b", 1),
+        ("b", "b", 1),
+    ]
