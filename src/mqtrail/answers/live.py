@@ -19,6 +19,7 @@ from mqtrail.wire import (
     DELAY_LEVELS_MS,
     SCHEDULE_TOPIC,
     TRACE_TOPIC,
+    ConsumerConnections,
     ConsumerNotOnline,
     GroupOffsets,
     IdError,
@@ -372,32 +373,15 @@ def _sample(
 
 
 def _sample_group(admin: SyncAdmin, live: LiveEvidence, group: str, addresses: list[str], stamp: Row) -> None:
-    seen: set[str] = set()
-    status = "OFFLINE"
+    answers: list[ConsumerConnections] = []
+    is_complete = True
     for address in addresses:
         try:
-            connections = admin.consumer_connections(group, address)
+            answers.append(admin.consumer_connections(group, address))
         except ConsumerNotOnline:
             continue
         except MQError as error:
-            status = "ERROR" if status == "OFFLINE" else status
+            is_complete = False
             live.omissions.append(f"clients of {group!r} could not be queried: {error}")
-            continue
-        for client in connections.connection_set:
-            status = "OK"
-            if client.client_id not in seen:
-                seen.add(client.client_id)
-                row = {"group_name": group, "status": "OK", "client_id": client.client_id}
-                live.add(trail.CLIENTS.name, {**stamp, **row, "client_host": client.client_addr})
-        for topic, subscription in connections.subscription_table.items():
-            row = {
-                "group_name": group,
-                "topic": topic,
-                "expression_type": subscription.expression_type,
-                "expression": subscription.sub_string,
-                "consume_type": connections.consume_type or "",
-                "message_model": connections.message_model or "",
-            }
-            live.add(trail.SUBSCRIPTIONS.name, {**stamp, **row})
-    if status != "OK":
-        live.add(trail.CLIENTS.name, {**stamp, "group_name": group, "status": status, "client_id": ""})
+    for relation, row in trail.group_rows(group, answers, is_complete=is_complete):
+        live.add(relation.name, {**stamp, **row})

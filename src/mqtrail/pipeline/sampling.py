@@ -24,6 +24,7 @@ from mqtrail.wire import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    ConsumerConnections,
     ConsumerNotOnline,
     MessageQueue,
     MQError,
@@ -220,44 +221,21 @@ class _Asking:
 
     def group(self, group: str) -> None:
         """Add the clients and subscriptions of a group."""
-        clients: dict[str, Row] = {}
-        subscriptions: dict[tuple[str, str, str], Row] = {}
-        failed = not self.masters
+        answers: list[ConsumerConnections] = []
+        is_complete = bool(self.masters)
         for name, address in self.masters.items():
             if name in self.silent:
-                failed = True
+                is_complete = False
                 continue
             try:
-                connections = self.admin.consumer_connections(group, address)
+                answers.append(self.admin.consumer_connections(group, address))
             except ConsumerNotOnline:
                 continue
             except MQError as error:
-                failed = True
+                is_complete = False
                 self._note(f"clients of {group}", name, error)
-                continue
-            for one in connections.connection_set:
-                clients[one.client_id] = {
-                    "client_id": one.client_id,
-                    "client_host": one.client_addr or "",
-                    "language": str(one.language or ""),
-                    "version": one.version,
-                }
-            for topic, wanted in connections.subscription_table.items():
-                subscriptions[topic, wanted.expression_type or "TAG", wanted.sub_string] = {
-                    "topic": topic,
-                    "expression_type": wanted.expression_type or "TAG",
-                    "expression": wanted.sub_string,
-                    "consume_type": connections.consume_type or "",
-                    "message_model": connections.message_model or "",
-                }
-        about = {**self.stamp, "group_name": group}
-        for row in clients.values():
-            self.found.add(trail.CLIENTS, {**about, "status": "OK", **row})
-        if not clients:
-            nothing = {"client_id": "", "client_host": "", "language": "", "version": None}
-            self.found.add(trail.CLIENTS, {**about, "status": "ERROR" if failed else "OFFLINE", **nothing})
-        for row in subscriptions.values():
-            self.found.add(trail.SUBSCRIPTIONS, {**about, **row})
+        for relation, row in trail.group_rows(group, answers, is_complete=is_complete):
+            self.found.add(relation, {**self.stamp, **row})
 
     def ranges(self, topic: str) -> None:
         """Add the ranges of a topic's queues."""

@@ -23,6 +23,7 @@ from .evidence import (
     TRACE_EVENTS,
     TRACE_REJECTS,
 )
+from .group_rows import group_rows
 from .groups import KNOWN_COLUMNS, KNOWN_VERDICTS, with_known_verdicts
 from .hours import UNKNOWN_HOUR, publish_hour_select, publish_hours
 from .judge import INPUTS, judge
@@ -112,6 +113,7 @@ __all__ = [
     "business_topic",
     "changed_settings",
     "folded_attempts_sql",
+    "group_rows",
     "judge",
     "lag_stages",
     "merge_sql",
