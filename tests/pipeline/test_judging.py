@@ -6,15 +6,14 @@ from typing import Any
 
 import duckdb
 import pytest
-from pyspark.sql import SparkSession
 from tests.pipeline.test_ingest import HOUR_0_MS, Reader, fill
+from tests.pipeline.test_shares import TasksHere
 
 from mqtrail import trail
 from mqtrail.lake import Lake, parquet_of, settings_at
 from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.hours import JudgedHours
 from mqtrail.pipeline.judging import RESULTS, Judge
-from mqtrail.pipeline.tasks import SparkTasks
 
 AS_OF_MS = HOUR_0_MS + 120_000
 
@@ -26,11 +25,11 @@ class Crash(Exception):
 class Gold:
     """The judging part of a job on a lake, by a process that may die."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, folder: Path, scratch: Path) -> None:
         self.lake = Lake.create(folder)
         self.committer = Committer(self.lake)
         self.hours = JudgedHours(folder / "hours.json")
-        self.judge = Judge(SparkTasks(spark), self.lake, self.committer, self.hours, trail.Settings())
+        self.judge = Judge(TasksHere(scratch), self.lake, self.committer, self.hours, trail.Settings())
 
     def die_before(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Die before a table's commit, or before the hours are noted as judged."""
@@ -61,9 +60,7 @@ def _die(*_: Any) -> None:
     raise Crash
 
 
-def test_a_crash_between_commits(
-    spark: SparkSession, tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_between_commits(tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two commits, and after the last one before the hours are noted."""
     reader = Reader(tmp_path, cluster)
     fill(cluster)
@@ -71,16 +68,16 @@ def test_a_crash_between_commits(
     points = ("verdicts", "hours")
     for point in points:
         shutil.copytree(tmp_path / "lake", tmp_path / point)
-    whole = Gold(spark, tmp_path / "lake")
+    whole = Gold(tmp_path / "lake", tmp_path)
     assert whole.judge.run(AS_OF_MS) == 6
     wanted = whole.rows()
     assert all(wanted.values())
     assert settings_at(whole.lake, [AS_OF_MS]) == {AS_OF_MS: trail.Settings().values()}
     for point in points:
-        crashing = Gold(spark, tmp_path / point)
+        crashing = Gold(tmp_path / point, tmp_path)
         crashing.die_before(point, monkeypatch)
         with pytest.raises(Crash):
             crashing.judge.run(AS_OF_MS)
-        again = Gold(spark, tmp_path / point)
+        again = Gold(tmp_path / point, tmp_path)
         again.judge.run(AS_OF_MS)
         assert again.rows() == wanted, point
