@@ -38,7 +38,7 @@ from .sampler import Sampler, traced_groups
 from .sampling import ClusterSample, Topology, sample, survey
 from .session import spark_session
 from .source import RocketMQDataSource
-from .spool import Spool
+from .spool import PullSpool
 from .tasks import SparkTasks
 
 Progress = Callable[[str], None]
@@ -71,7 +71,7 @@ class PipelineJob:
         """Use a Spark session that runs already, instead of entering the job. The caller stops the session."""
         self._lake = self._lake or Lake.create(self.config.lake)
         self._spark = spark
-        self._spool = Spool(self.config.lake)
+        self._spool = PullSpool(self.config.lake)
         self._recorders = Recorders(self._lake, self.config.retention_ms)
         committer = Committer(self._lake)
         judged = JudgedHours(self.config.lake / CHECKPOINTS / "hours.json", self._lake[trail.ATTEMPTS.name].hours)

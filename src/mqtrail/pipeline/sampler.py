@@ -23,7 +23,7 @@ from .changes import Changes
 from .config import JobConfig
 from .recording import Recorders
 from .sampling import sample, survey
-from .spool import Spool, SpoolFull
+from .spool import PullSpool, PullSpoolFull
 
 JITTER: Final = 0.1  # a pause is up to this part shorter or longer, so that samplers of many lakes do not meet
 GAP_INTERVALS: Final = 3  # a pause of more intervals than this between two samples is a gap
@@ -49,7 +49,7 @@ class Sampler:
         self._say = say
         self._now_ms = now_ms
         self._chance = chance or Random()
-        self._spool = Spool(config.lake)
+        self._spool = PullSpool(config.lake)
         self._instance = dataclasses.replace(
             config.instance, request_timeout_ms=min(config.instance.request_timeout_ms, REQUEST_TIMEOUT_MS)
         )
@@ -93,7 +93,7 @@ class Sampler:
                 self._gap = self._gap or "samples took longer than their interval"
             found.gap = self._gap
             self._spool.put(cluster, found)
-        except (MQError, OSError, SpoolFull, LakeError) as error:
+        except (MQError, OSError, PullSpoolFull, LakeError) as error:
             self._gap = str(error)
             self._tell(f"no sample was taken: {error}")
             return False
@@ -133,7 +133,7 @@ def sample_alone(config: JobConfig, stop: Event, say: Callable[[str], None] = la
     then, so that the lake's lock is rarely taken.
     """
     lake = Lake.create(config.lake)
-    spool, recorders = Spool(config.lake), Recorders(lake, config.retention_ms)
+    spool, recorders = PullSpool(config.lake), Recorders(lake, config.retention_ms)
     recorded = time.monotonic()
 
     def record() -> None:

@@ -36,11 +36,11 @@ class Waiting:
     found: ClusterSample
 
 
-class SpoolFull(Exception):
+class PullSpoolFull(Exception):
     """Nothing has recorded the samples of the spool for so long that it is full."""
 
 
-class Spool:
+class PullSpool:
     """The spool of one lake: one process writes, one reads."""
 
     def __init__(self, lake: Path) -> None:
@@ -63,10 +63,12 @@ class Spool:
             lock.__exit__(None, None, None)
 
     def put(self, cluster: str, found: ClusterSample) -> None:
-        """Write a sample. SpoolFull: too many wait, or they are too large."""
+        """Write a sample. PullSpoolFull: too many wait, or they are too large."""
         waiting = self._paths()
         if len(waiting) >= COUNT_MAX or sum(path.stat().st_size for path in waiting) >= SIZE_MAX:
-            raise SpoolFull(f"{len(waiting)} samples wait in {self._folder}: start `mqtrail pipeline run` on this lake")
+            raise PullSpoolFull(
+                f"{len(waiting)} samples wait in {self._folder}: start `mqtrail pipeline run` on this lake"
+            )
         values = {
             "cluster": cluster,
             "sampled_ms": found.sampled_ms,
