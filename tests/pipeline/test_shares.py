@@ -135,18 +135,29 @@ def test_nothing_to_judge(tmp_path: Path) -> None:
 
 
 def test_lag_in_shares(tmp_path: Path) -> None:
-    """The lag of one sample, its copies spread over files, equals the lag over everything."""
+    """The lag of one sample, its copies spread over files, equals the lag over everything.
+
+    The offsets are recorded as they did not change since the first sample, the ranges in full in each sample.
+    """
     at: dict[str, Any] = {"cluster": "c", "broker_name": "b", "topic": "t"}
     queues, samples = range(5), (1000, 2000)
+    unchanged = {"sampled_ms": 1000, "change": "SEEN", "first_ms": 1000}
     offsets = [
-        at | {"queue_id": q, "group_name": g, "sampled_ms": ms, "consumer_offset": q + i}
-        for q in queues for i, g in enumerate("xyz") for ms in samples
+        at | unchanged | {"queue_id": q, "group_name": g, "consumer_offset": q + i, "first_offset": q + i}
+        for q in queues for i, g in enumerate("xyz")
     ]  # fmt: skip
     ranges = [
         at | {"queue_id": q, "sampled_ms": ms, "min_offset": 1, "max_offset": 6} for q in queues for ms in samples
     ]
+    asked: list[dict[str, Any]] = [{"cluster": "c", "what": "SAMPLE", "sampled_ms": ms} for ms in samples]
+    asked.append({"cluster": "c", "what": "OFFSETS", "broker_name": "b", "sampled_ms": 1000, "status": "OK"})
     stored = [at | {"queue_id": q, "queue_offset": o, "store_ms": 100 * o} for q in queues for o in range(4)]
-    tables = {trail.GROUP_OFFSETS: offsets, trail.QUEUE_RANGES: ranges, trail.MESSAGE_META: stored}
+    tables = {
+        trail.GROUP_OFFSETS: offsets,
+        trail.QUEUE_RANGES: ranges,
+        trail.SAMPLES: asked,
+        trail.MESSAGE_META: stored,
+    }
     files: dict[str, list[str]] = {}
     for relation, rows in tables.items():
         files[relation.name] = [str(tmp_path / f"{relation.name}-{number}.parquet") for number in range(3)]

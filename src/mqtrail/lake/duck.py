@@ -29,11 +29,18 @@ def connect(threads: int | None = None, memory_limit: str = "") -> duckdb.DuckDB
 
 
 def define(connection: duckdb.DuckDBPyConnection, stage: Stage, *, table: bool = False) -> None:
-    """Make a stage readable by its name: as a temporary view, or as a temporary table."""
-    for kind, found in (("TABLE", "duckdb_tables() WHERE table_name"), ("VIEW", "duckdb_views() WHERE view_name")):
-        if connection.execute(f"SELECT 1 FROM {found} = ? AND temporary", [stage.name]).fetchone():
-            connection.execute(f"DROP {kind} temp.{stage.name}")
-    connection.execute(f"CREATE TEMP {'TABLE' if table else 'VIEW'} {stage.name} AS {stage.sql}")
+    """Make a stage readable by its name: as a temporary view, or as a temporary table. Replaces what has the name."""
+    kind, other = ("TABLE", "VIEW") if table else ("VIEW", "TABLE")
+    create = f"CREATE OR REPLACE TEMP {kind} {stage.name} AS {stage.sql}"
+    try:
+        connection.execute(create)
+    except duckdb.CatalogException:
+        # DuckDB replaces a view only by a view. Its catalog is not asked before: listing the views plans all of them.
+        found = f"duckdb_{other.lower()}s() WHERE {other.lower()}_name = ? AND temporary"
+        if connection.execute(f"SELECT 1 FROM {found}", [stage.name]).fetchone() is None:
+            raise
+        connection.execute(f"DROP {other} temp.{stage.name}")
+        connection.execute(create)
 
 
 def run_stages(connection: duckdb.DuckDBPyConnection, stages: Sequence[Stage], also_read: Iterable[str] = ()) -> None:
