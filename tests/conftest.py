@@ -85,6 +85,7 @@ OWN_STAGE = ("tests/interop/features/test_mqadmin_4_9_commands.py",)
 # Tests that share what takes seconds to make: a lake, a cluster, a judgement.
 TOGETHER = (
     "tests/answers/",
+    "tests/broker/test_turns.py",
     "tests/cli/test_operators.py",
     "tests/lake/test_damage.py",
     "tests/lake/test_lookup.py",
