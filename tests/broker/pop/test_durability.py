@@ -75,6 +75,26 @@ def test_kill_before_the_first_save() -> None:
     assert pop(bench) == []
 
 
+def test_kill_during_the_first_save() -> None:
+    """Check points of a first pop that was never answered move the group, so that the message comes back once.
+
+    Found by the simulator (cluster 4693510065): it was popped again from its queue, and revived as well.
+    """
+    bench = Bench(offsets_save_ms=3_600_000)
+    send(bench, "unseen")
+    pop(bench)
+    bench.disk.remove("config/consumerOffset.json")  # as if it had never been written
+    kill(bench)
+    assert bench.broker.pop.recovered_count == 1
+    assert pop(bench) == []
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert bodies(pop(bench)) == ["unseen"]
+    bench.store.flush()
+    bench.broker.save(bench.now_ms)
+    kill(bench)
+    assert bench.broker.pop.recovered_count == 0
+
+
 def test_kill_after_revive(bench: Bench) -> None:
     """What was revived, popped again and acknowledged before a kill is not revived once more."""
     send(bench, "again")

@@ -24,6 +24,7 @@ from mqtrail.wire import (
     decode_head,
     find_property,
     revive_topic,
+    tags_code,
 )
 
 from ..state import BrokerState
@@ -38,8 +39,6 @@ _READ_SIZE: Final = 1 << 20
 _TAGS: Final = PROPERTY_TAGS.encode()
 _REAL_TOPIC: Final = PROPERTY_REAL_TOPIC.encode()
 _NEXT_OFFSET: Final = NEXT_OFFSET.encode()
-_CHECK_POINT: Final = CHECK_POINT_TAG.encode()
-_ACK: Final = ACK_TAG.encode()
 
 _Key = tuple[str, str, int]  # group, topic, queue id
 
@@ -90,9 +89,12 @@ class Positions:
         """
         if self._is_saved:
             return False
+        self._note_ends()
+        return True
+
+    def _note_ends(self) -> None:
         for topic, queue_id in self._logs:
             self._offsets.commit(POSITION_GROUP, topic, queue_id, self._store.max_offset(topic, queue_id))
-        return True
 
     def started(self) -> None:
         """Report that the save after `start` succeeded, or that answers wait for it."""
@@ -114,9 +116,11 @@ class Positions:
         return self._offsets.get(POSITION_GROUP, *self._logs[0]) is not None
 
     def recover(self) -> int:
-        """Update offsets from the records since the last save; return the number of changed offsets."""
-        if not self._is_noted():
-            return 0
+        """Update offsets from the records since the last save; return the number of changed offsets.
+
+        Without a save of the ends the logs are read from their start: the broker may have stored check points of its
+        first pop and died before the save. The ends are then among the offsets, so that this happens once.
+        """
         found: dict[_Key, tuple[int, int | None]] = {}
         for topic, queue_id in self._logs:
             self._gather(topic, queue_id, self._offsets.get(POSITION_GROUP, topic, queue_id) or 0, found)
@@ -127,13 +131,16 @@ class Positions:
             if next_offset != self._offsets.get(group, topic, queue_id):
                 self._offsets.move(group, topic, queue_id, next_offset)
                 changed += 1
+        if not self._is_noted() and any(self._store.max_offset(*log) for log in self._logs):
+            self._note_ends()
         return changed
 
     def _gather(self, log: str, log_queue_id: int, start: int, found: dict[_Key, tuple[int, int | None]]) -> None:
         """Add to found: (group, topic, queue id) -> (time, next offset; None: popped by another broker)."""
-        for body, properties, store_ms in self._records(log, log_queue_id, start):
-            waits = log == TIMER_TOPIC  # check points that left it are in the revive log as well
-            if find_property(properties, _TAGS) != (_CHECK_POINT if waits else _ACK):
+        waits = log == TIMER_TOPIC  # check points that left it are in the revive log as well
+        tag = CHECK_POINT_TAG if waits else ACK_TAG
+        for body, properties, store_ms in self._records(log, log_queue_id, start, frozenset({tags_code(tag)})):
+            if find_property(properties, _TAGS) != tag.encode():
                 continue
             if waits and find_property(properties, _REAL_TOPIC) != self._revive:
                 continue
@@ -150,11 +157,13 @@ class Positions:
             if store_ms >= found.get(key, (0, None))[0]:
                 found[key] = (store_ms, int(text) if text is not None and text.isdigit() else None)
 
-    def _records(self, topic: str, queue_id: int, start: int) -> Iterator[tuple[bytes, bytes, int]]:
-        """Yield body, properties and store time of the records of a queue."""
+    def _records(
+        self, topic: str, queue_id: int, start: int, tags_codes: frozenset[int]
+    ) -> Iterator[tuple[bytes, bytes, int]]:
+        """Yield body, properties and store time of the records of a queue that have one of the tags."""
         position = max(start, self._store.min_offset(topic, queue_id))
         while position < self._store.max_offset(topic, queue_id):
-            found = self._store.read(topic, queue_id, position, _READ_COUNT, _READ_SIZE)
+            found = self._store.read(topic, queue_id, position, _READ_COUNT, _READ_SIZE, tags_codes)
             for record in found.records:
                 head = decode_head(record)
                 properties = bytes(record[head.properties_start : head.properties_end])
