@@ -107,7 +107,9 @@ def live(java: JavaClient, name: str, *, timeout_s: float = 90.0) -> Story:
             java.wait(all_made, "every attempt of the story", timeout_s)
         except TimeoutError as error:
             counts = _counts(java.events())
-            differ = {key: (counts.get(key, 0), count) for key, count in wanted.items() if counts.get(key, 0) != count}
+            keys = sorted(wanted.keys() | counts.keys())
+            differ = {key: (counts.get(key, 0), wanted.get(key, 0)) for key in keys}
+            differ = {key: pair for key, pair in differ.items() if pair[0] != pair[1]}
             raise TimeoutError(f"{error}; (group, label): (made, wanted) {differ}") from None
         for event in java.events("ended"):
             labels = story.attempts.setdefault(event["group"], {})
@@ -175,6 +177,9 @@ def _send_rest(java: JavaClient, story: Story) -> None:
 
 def _send(java: JavaClient, story: Story, mode: str, messages: Mapping[str, Json], **options: str) -> None:
     results = java.send("story", [_labelled(story, *item) for item in messages.items()], mode, **options)
+    failed = [result for result in results if "error" in result]
+    if failed:
+        raise AssertionError(f"{len(failed)} of {len(results)} sends failed: {failed[0]}")
     story.sent.update(zip(messages, results, strict=True))
 
 

@@ -10,6 +10,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 
 /** Push consumers by name; what they do with messages is Handler's. */
 final class Receivers {
+    private static final long SHUTDOWN_MS = 10_000; // for running handlers, so that their offsets are committed too
     private final Map<String, DefaultMQPushConsumer> consumers = new ConcurrentHashMap<>();
     private final Senders senders;
 
@@ -37,6 +38,7 @@ final class Receivers {
             command.getBooleanValue("fromLast")
                 ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
                 : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setAwaitTerminationMillisWhenShutdown(SHUTDOWN_MS);
         Values.place(consumer, command);
         if (command.containsKey("maxReconsume")) {
             consumer.setMaxReconsumeTimes(command.getIntValue("maxReconsume"));
@@ -73,7 +75,7 @@ final class Receivers {
         return new JSONObject().fluentPut("clientId", consumer.buildMQClientId());
     }
 
-    /** {name}: waits for the trace to be on its way, then shuts down. */
+    /** {name}: waits for the trace to be on its way and for running handlers, then commits and shuts down. */
     Map<String, Object> close(JSONObject command) throws Exception {
         DefaultMQPushConsumer consumer = consumers.remove(command.getString("name"));
         if (consumer == null) {

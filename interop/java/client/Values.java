@@ -16,6 +16,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** JSON to the client's values and back. */
 final class Values {
+    private static final int API_TIMEOUT_MS = 15_000;
+
     private Values() {
     }
 
@@ -55,8 +57,12 @@ final class Values {
         return message;
     }
 
-    /** What every kind of client has: {instance, namespace, namespaceV2}. */
+    /**
+     * What every kind of client has: {instance, namespace, namespaceV2}. Its own time for a route and the like is too
+     * short for servers on a busy machine.
+     */
     static void place(ClientConfig client, JSONObject command) throws Exception {
+        client.setMqClientApiTimeout(API_TIMEOUT_MS);
         if (command.containsKey("instance")) {
             client.setInstanceName(command.getString("instance"));
         }
