@@ -27,8 +27,7 @@ from mqtrail.lake import connect as duck_connect
 from mqtrail.pipeline import JavaNotFound, JobConfig, SessionConfig, spark_session
 from mqtrail.pipeline.columns import COLUMNS, TRACE_COLUMNS
 from mqtrail.pipeline.files import Committer
-from mqtrail.pipeline.hours import JudgedHours
-from mqtrail.pipeline.ingest import Ingest, hours_of
+from mqtrail.pipeline.ingest import Ingest
 from mqtrail.pipeline.judging import Judge
 from mqtrail.pipeline.pulling import TABLES, SparkPulls, chunks
 from mqtrail.pipeline.tasks import SparkTasks
@@ -127,14 +126,13 @@ def judging(session: Session, spark: SparkSession, folder: Path, raw: Path, reco
 def spark_pipeline(spark: SparkSession, raw: Path, target: Path) -> tuple[Lake, float]:
     """Run a cycle of the job on existing rows; return the lake and the time when silver was done."""
     lake = Lake.create(target)
-    committer, judged = Committer(lake), JudgedHours(target / "hours.json")
+    committer = Committer(lake)
     folders = {relation.name: str(lake[relation.name].path / "batch=ingest-1") for relation in TABLES}
     written = read_raw(spark, raw).mapInArrow(write_files(folders), "relation string, path string").collect()
     files = {name: [Path(path) for relation, path in written if relation == name] for name in folders}
-    judged.add_pending(hours_of(files[trail.ATTEMPTS.name]))
     lake.batches.commit("ingest", 1, {name: Change(added=paths) for name, paths in files.items() if paths}, {})
     silver_s = time.perf_counter()
-    Judge(SparkTasks(spark), lake, committer, judged, trail.Settings()).run(AS_OF_MS)
+    Judge(SparkTasks(spark), lake, committer, trail.Settings()).run(AS_OF_MS)
     lake.refresh()
     return lake, silver_s
 
@@ -204,7 +202,7 @@ def pulling(session: Session, spark: SparkSession, folder: Path, density: int) -
 def ingest_all(spark: SparkSession, lake: Path, namesrv: str) -> tuple[int, float]:
     """Read the whole trace topic into bronze and silver of a new lake; return its message count and the seconds."""
     config = JobConfig(namesrv=namesrv, lake=lake)
-    ingest = Ingest(SparkPulls(spark), Lake.create(lake), JudgedHours(lake / "hours.json"), config)
+    ingest = Ingest(SparkPulls(spark), Lake.create(lake), config)
     began_s = time.perf_counter()
     counts = ingest.run(CLUSTER, (TRACE_TOPIC,), (), (), fail_on_data_loss=True)
     return counts.trace_messages, time.perf_counter() - began_s

@@ -106,6 +106,8 @@ class DuckPipeline:
             if relation.name != trail.TRACE_EVENTS.name:
                 columns = ", ".join(f"NULL::{column.type} AS {column.name}" for column in relation)
                 self.duck.execute(f"CREATE VIEW {relation.name} AS SELECT {columns} WHERE false")
+        nothing = dict.fromkeys(trail.GROUP_FOLDS.names, "NULL")
+        self.duck.execute(f"CREATE VIEW group_folds AS SELECT {trail.GROUP_FOLDS.typed(nothing)} WHERE false")
         attempts = self._write(trail.ATTEMPTS, trail.attempts_sql())
         self.duck.execute(f"CREATE VIEW attempts AS SELECT {', '.join(trail.ATTEMPTS.names)} FROM {attempts}")
         run_stages(self.duck, trail.judge(AS_OF_MS, batches=False))

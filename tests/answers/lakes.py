@@ -84,8 +84,9 @@ def make_lake(path: Path, rows: dict[str, list[Row]], *, gaps: bool = False, rej
         if chosen := evidence.get(relation.name):
             _commit(lake, relation.name, arrow_rows(relation, chosen))
     run_stages(connection, trail.lag_stages())
-    for name in ("attempts", "trajectories", "verdicts", "key_index", "latency_minute", "lag"):
+    for name in ("attempts", "trajectories", "verdicts", "key_index", "latency_minute", "lag", "open_ids"):
         _commit(lake, name, connection.sql(f"SELECT * FROM {name}").to_arrow_table())
+    _commit(lake, "group_folds", connection.sql("SELECT * FROM fold_counts").to_arrow_table())
     return lake
 
 

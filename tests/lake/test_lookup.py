@@ -32,6 +32,9 @@ def fill(lake: Lake, rows: dict[str, list[dict[str, Any]]], as_of_ms: int) -> No
             pq.write_table(table.filter(pa.compute.equal(table["publish_hour"], hour)), path)
             files.append(path)
         lake[name].commit(files, app="test", batch=0)
+    folds = lake["group_folds"].path / "part.parquet"
+    pq.write_table(connection.sql("SELECT * FROM fold_counts").to_arrow_table(), folds)
+    lake["group_folds"].commit([folds], app="test", batch=0)
 
 
 @pytest.fixture(scope="module")
@@ -132,5 +135,5 @@ def test_a_slow_group_of_the_lake_is_hung_later(tmp_path: Path, count: int, stat
 
 
 def test_every_input_of_a_judgement_is_a_relation_of_trail() -> None:
-    """Every relation that judge reads is bronze evidence, or attempts."""
-    assert set(trail.INPUTS) <= {relation.name for relation in trail.EVIDENCE} | {"attempts"}
+    """Every relation that judge reads is bronze evidence, attempts, or what earlier judgements counted."""
+    assert set(trail.INPUTS) <= {relation.name for relation in trail.EVIDENCE} | {"attempts", "group_folds"}

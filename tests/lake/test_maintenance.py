@@ -103,6 +103,8 @@ def test_a_joined_file_keeps_types(lake: Lake) -> None:
         "cluster": "c",
         "publish_hour": 5,
         "msg_id": "m",
+        "as_of_ms": 1,
+        "knowledge": "COMPLETE",
         "events": [{"at_ms": 1, "kind": "SEND", "retry_times": None}],
     }
     table.commit([write(table, "a", [row])], app="app", batch=0)

@@ -46,7 +46,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def verdict(msg_id: str, hour: int, state: str = "WAITING") -> dict[str, Any]:
-    return {"cluster": "c", "publish_hour": hour, "msg_id": msg_id, "group_name": "g", "state": state}
+    return {"cluster": "c", "publish_hour": hour, "msg_id": msg_id, "group_name": "g", "as_of_ms": 1, "state": state}
 
 
 def test_an_empty_lake_reads_as_empty_tables(lake: Lake) -> None:
@@ -99,19 +99,6 @@ def test_two_writers_of_one_batch(lake: Lake) -> None:
     other = Lake.open(lake.path)["gaps"]
     assert lake["gaps"].commit([write(other, "a", [{"cluster": "c"}])], app="app", batch=0)
     assert not other.commit([write(other, "b", [{"cluster": "c"}])], app="app", batch=0)
-
-
-def test_replacing_hours(lake: Lake) -> None:
-    """New files of an hour replace its old ones in one commit; other hours stay."""
-    table = lake["verdicts"]
-    files = [write(table, f"first-{h}", [verdict(f"m{h}", h)]) for h in (5, 6)]
-    table.commit(files, app="app", batch=0)
-    table.commit([write(table, "second", [verdict("m5", 5, "CONSUMED")])], app="app", batch=1, replace_hours=[5, 9])
-    states = {(f.hour, f.row_count) for f in table.files()}
-    assert states == {(5, 1), (6, 1)}
-    column = list(table.table.relation.names).index("state")
-    assert sorted(row[column] for row in read(lake, "verdicts")) == ["CONSUMED", "WAITING"]
-    assert table.version == 2, "one commit a batch"
 
 
 def test_statistics_tell_what_a_file_may_hold(lake: Lake) -> None:

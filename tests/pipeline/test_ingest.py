@@ -18,7 +18,6 @@ from mqtrail.lake.batches import Batches
 from mqtrail.pipeline import JobConfig, JobFailed
 from mqtrail.pipeline.bounds import bounds_of
 from mqtrail.pipeline.files import Committer
-from mqtrail.pipeline.hours import JudgedHours
 from mqtrail.pipeline.ingest import APP, WORKER_STARTS_MAX, Counts, Ingest
 from mqtrail.pipeline.offsets import QueueRange
 from mqtrail.pipeline.pulling import PulledFile, PullTasks, PullWork, SparkPulls, pull
@@ -116,8 +115,7 @@ class Reader:
             pass
         config = JobConfig(namesrv=str(source.folder), lake=folder / "lake", retry_timeout_ms=1_000)
         self.committer = Committer(self.lake)
-        self.judged = JudgedHours(folder / "lake" / "hours.json")
-        self.ingest = Ingest(tasks or LocalPulls(), self.lake, self.judged, config, FolderDataSource)
+        self.ingest = Ingest(tasks or LocalPulls(), self.lake, config, FolderDataSource)
 
     def run(self, *, fail_on_data_loss: bool = True) -> Counts:
         return self.ingest.run(
@@ -160,7 +158,6 @@ def test_bronze_and_silver(reader: Reader, cluster: Any) -> None:
     assert {kind for _, kind, _, _ in attempts} == {"SEND", "HANDLED", "STORED"}
     hours = {hour for *_, hour in attempts}
     assert len(hours) == 1
-    assert reader.judged.due == hours
 
 
 def test_runs_go_on_where_the_last_ended(reader: Reader, cluster: Any) -> None:
@@ -198,7 +195,6 @@ WRITES = (
     (EvidenceWriter, "trace"),
     (EvidenceWriter, "stored"),
     (EvidenceWriter, "finish"),
-    (JudgedHours, "add_pending"),
     (Batches, "commit"),
     (LakeTable, "commit_actions"),
 )

@@ -12,7 +12,6 @@ from tests.pipeline.test_shares import TasksHere
 from mqtrail import trail
 from mqtrail.lake import Lake, parquet_of, settings_at
 from mqtrail.pipeline.files import Committer
-from mqtrail.pipeline.hours import JudgedHours
 from mqtrail.pipeline.judging import RESULTS, Judge
 
 AS_OF_MS = HOUR_0_MS + 120_000
@@ -28,22 +27,15 @@ class Gold:
     def __init__(self, folder: Path, scratch: Path) -> None:
         self.lake = Lake.create(folder)
         self.committer = Committer(self.lake)
-        self.hours = JudgedHours(folder / "hours.json")
-        self.judge = Judge(TasksHere(scratch), self.lake, self.committer, self.hours, trail.Settings())
+        self.judge = Judge(TasksHere(scratch), self.lake, self.committer, trail.Settings())
 
     def die_before(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Die before a table's commit, or before the hours are noted as judged."""
-        if name == "hours":
-            monkeypatch.setattr(self.hours, "judged", _die)
+        """Die before a table's commit, or before the whole batch is recorded."""
+        batches = self.lake.batches
+        if name == "batch":
+            monkeypatch.setattr(batches, "_write", _die)
             return
-        commit = self.committer.commit
-
-        def until_then(relation: trail.Relation, *rest: Any, **more: Any) -> None:
-            if relation.name == name:
-                _die()
-            commit(relation, *rest, **more)
-
-        monkeypatch.setattr(self.committer, "commit", until_then)
+        monkeypatch.setattr(self.lake[name], "commit_actions", _die)
 
     def rows(self) -> dict[str, list[tuple[Any, ...]]]:
         self.lake.refresh()
@@ -61,17 +53,17 @@ def _die(*_: Any) -> None:
 
 
 def test_a_crash_between_commits(tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two commits, and after the last one before the hours are noted."""
+    """Before the batch is recorded, and after that between the commits of its tables."""
     reader = Reader(tmp_path, cluster)
     fill(cluster)
     reader.run()
-    points = ("verdicts", "hours")
+    points = ("batch", "verdicts")
     for point in points:
         shutil.copytree(tmp_path / "lake", tmp_path / point)
     whole = Gold(tmp_path / "lake", tmp_path)
     assert whole.judge.run(AS_OF_MS) == 6
     wanted = whole.rows()
-    assert all(wanted.values())
+    assert all(rows for name, rows in wanted.items() if name != trail.OPEN_IDS.name)
     assert settings_at(whole.lake, [AS_OF_MS]) == {AS_OF_MS: trail.Settings().values()}
     for point in points:
         crashing = Gold(tmp_path / point, tmp_path)
@@ -79,5 +71,6 @@ def test_a_crash_between_commits(tmp_path: Path, cluster: Any, monkeypatch: pyte
         with pytest.raises(Crash):
             crashing.judge.run(AS_OF_MS)
         again = Gold(tmp_path / point, tmp_path)
-        again.judge.run(AS_OF_MS)
+        with again.lake.writing():
+            assert again.judge.run(AS_OF_MS) == (6 if point == "batch" else 0)
         assert again.rows() == wanted, point

@@ -13,11 +13,12 @@ from tests.trail.histories import AS_OF_MS, HISTORIES, evidence
 
 from mqtrail import trail
 from mqtrail.lake import arrow_rows, arrow_schema, connect, judge_rows, run_stages
-from mqtrail.pipeline.judging import PIECES, RESULTS
 from mqtrail.pipeline.shares import Shares
 from mqtrail.pipeline.tasks import TaskFile, Tasks, TaskWork, run_task
 from mqtrail.trail import Relation
 
+PIECES = (trail.ATTEMPTS.name, trail.TRACE_EVENTS.name)
+RESULTS = tuple(relation for relation in trail.APPENDED if relation != trail.GROUP_FOLDS)  # which counts of shares make
 Evidence = Mapping[str, Sequence[Mapping[str, Any]]]
 Rows = dict[str, list[dict[str, Any]]]
 NO_BATCHES = tuple(history for history in HISTORIES if not history.name.startswith("batch"))
@@ -86,7 +87,7 @@ def in_shares(
         trail.judge(AS_OF_MS, batches=batches, only_until=only_until),
         count,
         pieces={name: files[name] for name in PIECES},
-        whole={name: files[name] for name in trail.INPUTS if name not in PIECES},
+        whole={name: files.get(name, []) for name in trail.INPUTS if name not in PIECES},
         results={relation.name: folder / relation.name for relation in RESULTS},
     )
     assert not (folder / "work").exists()
@@ -116,12 +117,15 @@ def test_without_batches(tmp_path: Path) -> None:
 
 
 def test_attempts_after_the_instant_are_left_out(tmp_path: Path) -> None:
-    """A judgement of an earlier instant does not see what happened later."""
+    """A judgement of an earlier instant does not see what happened later, and has its ids looked at again at once."""
     rows, wanted = labelled(batches=False)
     sends = [row for row in rows["trace_events"] if row["record_type"] == "Pub"]
     late = [{**row, "cluster": "late", "event_ms": AS_OF_MS + 1} for row in sends]
     more = {**rows, "trace_events": [*rows["trace_events"], *late]}
     found = in_shares(TasksHere(tmp_path), more, tmp_path, 2, batches=False, only_until=True)
+    later = [row for row in found[trail.OPEN_IDS.name] if row["cluster"] == "late"]
+    assert {row["look_ms"] for row in later} == {AS_OF_MS + 1}
+    found[trail.OPEN_IDS.name] = [row for row in found[trail.OPEN_IDS.name] if row not in later]
     assert_same(found, wanted)
 
 

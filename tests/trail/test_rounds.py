@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtrail import trail
-from mqtrail.lake import connect, define, run_stages
+from mqtrail.lake import arrow_rows, connect, define, run_stages
 from mqtrail.trail import Stage
 
 SLOW = trail.Settings(hung_ms=0, hung_p99_samples=1)
@@ -22,10 +22,10 @@ PLANS = {
 def test_a_stage_reads_what_it_declares(name: str) -> None:
     """DuckDB finds exactly the declared relations in each text; each of them is an input or an earlier stage."""
     duck = connect(threads=1)
-    for relation in (*trail.EVIDENCE, trail.ATTEMPTS):
+    for relation in (*trail.EVIDENCE, trail.ATTEMPTS, trail.GROUP_FOLDS):
         columns = ", ".join(f"{column.name} {column.type}" for column in relation)
         duck.execute(f"CREATE TABLE {relation.name} ({columns})")
-    known = {relation.name for relation in (*trail.EVIDENCE, trail.ATTEMPTS)}
+    known = {relation.name for relation in (*trail.EVIDENCE, trail.ATTEMPTS, trail.GROUP_FOLDS)}
     for stage in PLANS[name][0]:
         assert duck.get_table_names(stage.sql) == set(stage.reads) <= known, stage.name
         assert len(stage.reads) == len(set(stage.reads)), stage.name
@@ -78,10 +78,13 @@ def test_a_percentile_of_counted_times(spans: list[tuple[int, int]]) -> None:
     duck.execute("CREATE TABLE times (ms BIGINT, share BIGINT)")
     duck.executemany("INSERT INTO times VALUES (?, ?)", spans)
     counted = (
-        "SELECT 'c' AS cluster, 'g' AS group_name, ms AS span_ms, count(*) AS span_count FROM times GROUP BY ms, share"
+        "SELECT 'c' AS cluster, 'SPAN' AS kind, 'g' AS group_name, '' AS name, ms AS value, count(*) AS row_count "
+        "FROM times GROUP BY ms, share"
     )
-    (stage,) = (s for s in trail.judge(1, SLOW) if s.name == "hung_limits")
-    run_stages(duck, [Stage("handling_times", counted, ("times",)), stage])
+    wanted = {"folds", "hung_limits"}
+    duck.register("group_folds", arrow_rows(trail.GROUP_FOLDS, ()))
+    stages = [stage for stage in trail.judge(1, SLOW) if stage.name in wanted]
+    run_stages(duck, [Stage("fold_counts", counted, ("times",)), *stages])
     found = duck.execute("SELECT hung_ms FROM hung_limits").fetchall()
     ordered = sorted(ms for ms, _ in spans)
     place, rest = divmod(99 * (len(ordered) - 1), 100)

@@ -4,6 +4,7 @@ The tables are Delta tables, written by delta-rs. DuckDB runs the SQL of `trail`
 """
 
 from .batches import Batches, Change, LakeBatch
+from .cycles import Cycle, LastJudgement
 from .decoding import DecodedTrace, EvidencePlan, EvidenceWriter
 from .duck import arrow_rows, connect, define, judge_rows, run_stages
 from .edge import lake_errors
@@ -19,9 +20,10 @@ from .errors import (
 )
 from .fresh import judge_messages
 from .judged import JUDGED, JUDGED_APP, note_settings, settings_at, unfinished_judgement
+from .known import LakeKnown
 from .lake import Lake
 from .lock import WriteLock
-from .lookup import Answer, LookUp, relation_of
+from .lookup import Answer, LookUp, relation_of, rows_of
 from .maintenance import compact, copy, copy_hours, expire, parquet_of, sweep
 from .samples import keyframes_at, sample_files
 from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
@@ -35,6 +37,7 @@ __all__ = [
     "Answer",
     "Batches",
     "Change",
+    "Cycle",
     "DataFile",
     "DecodedTrace",
     "EvidencePlan",
@@ -45,10 +48,12 @@ __all__ = [
     "LakeBusy",
     "LakeDamaged",
     "LakeError",
+    "LakeKnown",
     "LakeMissing",
     "LakeTable",
     "LakeUnreadable",
     "LakeUnsupported",
+    "LastJudgement",
     "LookUp",
     "SchemaVersionError",
     "Table",
@@ -70,6 +75,7 @@ __all__ = [
     "note_settings",
     "parquet_of",
     "relation_of",
+    "rows_of",
     "run_stages",
     "sample_files",
     "settings_at",

@@ -46,8 +46,8 @@ def judge_messages(
     define(connection, Stage("all_attempts", attempts, ("extra_trace_events", "extra_message_meta")))
     define(connection, Stage("batch_ids", _BATCH_IDS, ("all_attempts", "asked_ids")), table=True)
     define(connection, Stage("attempts", _ATTEMPTS, ("all_attempts", "asked_ids", "batch_ids")), table=True)
-    define(connection, Stage(trail.KNOWN_VERDICTS, _known_verdicts(lake, msg_ids), ()), table=True)
-    run_stages(connection, trail.with_known_verdicts(trail.judge(as_of_ms, settings)))
+    define(connection, Stage(trail.GROUP_FOLDS.name, _group_folds(lake), ()))
+    run_stages(connection, trail.judge(as_of_ms, settings))
 
 
 _BATCH_IDS = """
@@ -77,13 +77,12 @@ def _attempts(lake: Lake | None, msg_ids: Sequence[str]) -> str:
     return relation_of(table, table.files(_hours(lake, "attempts", msg_ids)))
 
 
-def _known_verdicts(lake: Lake | None, msg_ids: Sequence[str]) -> str:
-    if lake is None:
-        typed = (f"cast(NULL AS {trail.VERDICTS.column(name).type}) AS {name}" for name in trail.KNOWN_COLUMNS)
-        return f"SELECT {', '.join(typed)} WHERE false"
-    table = lake["verdicts"]
-    rows = relation_of(table, table.files(_hours(lake, "verdicts", msg_ids)))
-    return f"SELECT {', '.join(trail.KNOWN_COLUMNS)} FROM ({rows}) AS known"
+def _group_folds(lake: Lake | None) -> str:
+    """Return SQL for what the lake's judgements show of groups."""
+    if lake is not None:
+        return relation_of(lake[trail.GROUP_FOLDS.name])
+    nothing = dict.fromkeys(trail.GROUP_FOLDS.names, "NULL")
+    return f"SELECT {trail.GROUP_FOLDS.typed(nothing)} WHERE false"
 
 
 def _evidence(lake: Lake | None, name: str, files: Sequence[DataFile] | None) -> str:

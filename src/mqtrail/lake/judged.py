@@ -1,7 +1,8 @@
 """The judgements that a lake holds: whether the last one is complete, and with which thresholds each was made.
 
-A judgement is committed to one gold table after the other, under one app and its instant. Between two of these commits,
-and after a crash there, the tables contain judgements of different instants.
+A judgement is one batch of the lake, whose number is its instant. Its tables are committed one after the other: between
+two of these commits, and after a crash there, the tables contain judgements of different instants. The batch's notes
+say which silver files it has seen: of each writer, those up to a number.
 
 The thresholds are a property of the verdicts table. Each judgement has an instant, later than all earlier ones, and its
 rows contain that instant. So the property lists from which instant on which settings applied. It survives compaction.
@@ -11,11 +12,12 @@ It is written before the verdicts: a crash in between leaves an entry without ro
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
-from mqtrail.trail import KEY_INDEX, LATENCY_MINUTE, TRAJECTORIES, VERDICTS, Settings
+from mqtrail.trail import APPENDED, VERDICTS, Settings
 
 from .edge import RESTORE
 from .errors import LakeDamaged
@@ -27,12 +29,29 @@ CHANGES_MAX: Final = 100  # older entries are dropped; the thresholds of their r
 
 JUDGED_APP: Final = "gold"
 """App of a judgement's commits; their batch is the instant of the judgement, epoch ms."""
-JUDGED: Final = (TRAJECTORIES, VERDICTS, LATENCY_MINUTE, KEY_INDEX)
-"""What a judgement replaces, in the order of its commits."""
+JUDGED: Final = APPENDED
+"""What a judgement appends to."""
 _REFRESH_MAX: Final = 3  # how often a judgement that is being committed is looked at again
+
+_BATCH_FOLDER: Final = re.compile(r"batch=(.+)-(\d+)/")
 
 Notes = list[tuple[int, dict[str, int]]]
 """(first instant in epoch ms, setting name -> value), oldest first."""
+
+
+def is_judged(path: str, notes: Mapping[str, Any]) -> bool:
+    """Return whether a judgement with these notes has seen a file of silver. Only such files are joined with others."""
+    found = _BATCH_FOLDER.match(path)
+    return found is None or int(found[2]) <= notes["attempts"].get(found[1], -1)
+
+
+def seen_up_to(paths: Iterable[str], notes: Mapping[str, Any]) -> dict[str, int]:
+    """Return what the notes of a judgement that has seen these files too say of silver: writer -> number."""
+    seen: dict[str, int] = dict(notes.get("attempts", {}))
+    for path in paths:
+        if found := _BATCH_FOLDER.match(path):
+            seen[found[1]] = max(seen.get(found[1], -1), int(found[2]))
+    return seen
 
 
 def note_settings(table: LakeTable, settings: Settings, as_of_ms: int) -> None:

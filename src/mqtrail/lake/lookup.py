@@ -7,19 +7,20 @@ which has one file per hour. Every answer lists the files that it opened.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
+from mqtrail import trail
 from mqtrail.trail import publish_hours
 
 from .duck import connect
 from .edge import lake_errors
 from .lake import Lake
-from .maintenance import parquet_of
-from .schemas import ddl
+from .maintenance import COMPACT_PREFIX, parquet_of
 from .tables import DataFile, LakeTable
 
 
@@ -55,9 +56,8 @@ class LookUp:
         """Return at most `limit` rows of KEY_INDEX with this token of KEYS, latest hours first."""
         table = self.lake["key_index"]
         files = [f for f in table.files() if f.may_hold("key_token", key)]
-        return self._select(
-            table, files, "key_token = ? ORDER BY publish_hour DESC, msg_id LIMIT " + str(int(limit)), [key]
-        )
+        tail = f"ORDER BY publish_hour DESC, msg_id LIMIT {int(limit)}"
+        return self._select(table, files, "key_token = ?", [key], tail)
 
     def define_views(self) -> None:
         """Define a view in `connection` for every table's committed files. An empty table becomes an empty view."""
@@ -72,13 +72,17 @@ class LookUp:
         files = [f for f in table.files(wanted) if f.may_hold("msg_id", msg_id)]
         return self._select(table, files, "msg_id = ?", [msg_id])
 
-    def _select(self, table: LakeTable, files: Sequence[DataFile], where: str, values: list[Any]) -> Answer:
+    def _select(
+        self, table: LakeTable, files: Sequence[DataFile], where: str, values: list[Any], tail: str = ""
+    ) -> Answer:
         rows: list[dict[str, Any]] = []
         files = table.readable(files)
         if files:
             query = f"SELECT * FROM {parquet_of(table.paths(files))} WHERE {where}"
+            if table.table.relation in trail.APPENDED:
+                query = trail.latest_sql(table.table.relation, f"({query})")
             with lake_errors(table.path):
-                cursor = self.connection.execute(query, values)
+                cursor = self.connection.execute(f"{query} {tail}", values)
                 names = [column[0] for column in cursor.description or ()]
                 rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         opened = tuple(f"{table.table.name}/{f.path}" for f in files)
@@ -86,12 +90,31 @@ class LookUp:
 
 
 def relation_of(table: LakeTable, files: Sequence[DataFile] | None = None) -> str:
-    """Return SQL for the rows of `files` (default: all committed); without files, for an empty typed relation."""
+    """Return SQL for what holds of `files` (default: all committed): of results, the latest judgement of each message.
 
+    Without files, for an empty typed relation. The files of an hour belong together: pass all of them or none.
+    """
     chosen = table.readable(table.files() if files is None else files)
-    if chosen:
-        return f"SELECT {', '.join(table.table.relation.names)} FROM {parquet_of(table.paths(chosen))}"
-    columns = ", ".join(
-        f"cast(NULL AS {part.split(' ')[1]}) AS {part.split(' ')[0]}" for part in ddl(table.table.relation).split(", ")
-    )
-    return f"SELECT {columns} WHERE false"
+    relation = table.table.relation
+    if relation not in trail.APPENDED:
+        return rows_of(table, chosen)
+    folded = _folded(chosen) if table.table.partition_by else []
+    others = [file for file in chosen if file not in folded]
+    parts = [rows_of(table, folded)] if folded else []
+    if others or not folded:
+        parts.append(trail.latest_sql(relation, f"({rows_of(table, others)})"))
+    return " UNION ALL ".join(parts)
+
+
+def rows_of(table: LakeTable, files: Sequence[DataFile]) -> str:
+    """Return SQL for the rows of files as they are; without files, for an empty typed relation."""
+    if files:
+        return f"SELECT {', '.join(table.table.relation.names)} FROM {parquet_of(table.paths(files))}"
+    columns = {column.name: "NULL" for column in table.table.relation}
+    return f"SELECT {table.table.relation.typed(columns)} WHERE false"
+
+
+def _folded(files: Sequence[DataFile]) -> list[DataFile]:
+    """Return the files of hours of which compaction made one: they have no outdated rows."""
+    counts = Counter(file.hour for file in files)
+    return [file for file in files if counts[file.hour] == 1 and file.path.startswith(COMPACT_PREFIX)]

@@ -1,8 +1,11 @@
 """Compaction, retention, and the deletion of files that no log names.
 
 Compaction rewrites the files of a closed hour as one file for fast look-ups: merged, sorted by id, in small row groups
-with bloom filters. Bronze files, which look-ups do not read, are only concatenated. Rows never change: readers of both
-snapshots get the same answers.
+with bloom filters. Of an hour that still gets files, and of tables without hours, it joins files of like size as soon
+as there are several, so that there are never many: each row is written again a few times, not at each cycle. Bronze
+files, which look-ups do not read, are only concatenated. Readers of both snapshots get the same answers.
+
+Silver files that no judgement has seen yet stay as they are: the next one knows them by their names.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ from pathlib import Path
 
 import duckdb
 
-from mqtrail.trail import merge_sql
+from mqtrail import trail
 
 from .duck import connect
+from .judged import JUDGED_APP, is_judged
 from .lake import Lake
 from .samples import sample_files
 from .schemas import Table
@@ -23,9 +27,13 @@ from .tables import DataFile, LakeTable
 HOUR_MS = 3_600_000
 ROW_GROUP_ROWS = 65_536
 """Rows per row group of a compacted file: about 4 MiB in memory. A look-up reads one group."""
-JOINED_FILES_MIN = 8
 COMPACT_PREFIX = "compact-"
 """Prefix of the folder names of compacted files."""
+JOINED_PREFIX = "joined-"
+"""The same for files that were joined while their hour still got others: their rows may be outdated by these."""
+JOINED_FILES_MIN = 8
+"""How many files are joined, of an open hour of like size."""
+_TIER_BASE = 64 * 1024  # bytes: files are of like size if JOINED_FILES_MIN ** n times this bounds both
 
 
 def compact(
@@ -37,21 +45,40 @@ def compact(
     with lake.writing():
         for table in lake:
             table.refresh()
-            groups = _hours_due(table, closed_before_hour) if table.table.partition_by else _joins_due(table)
-            for files in groups:
+            for files in _due(lake, table, closed_before_hour):
                 rewrite(table, table.readable(files), duck, now_ms)
                 written += 1
     return written
 
 
+def _due(lake: Lake, table: LakeTable, closed_before_hour: int) -> list[list[DataFile]]:
+    """Return the groups of files to make one of each."""
+    files = table.files()
+    if table.table.relation == trail.ATTEMPTS:
+        last = lake.batches.last(JUDGED_APP)
+        files = [file for file in files if last is None or is_judged(file.path, last.notes)]
+    if table.table.partition_by:
+        return _hours_due(files, closed_before_hour)
+    return _joins_due(table)
+
+
 def rewrite(table: LakeTable, files: Sequence[DataFile], duck: duckdb.DuckDBPyConnection, now_ms: int) -> Path:
     """Write the rows of `files` to one file and replace them by it in one commit. Return its path."""
-    name = f"{COMPACT_PREFIX}{table.version + 1}-{files[0].hour if files[0].hour is not None else 'all'}"
+    is_whole = _holds_oldest(table, files)
+    prefix = COMPACT_PREFIX if is_whole or table.table.relation not in trail.APPENDED else JOINED_PREFIX
+    name = f"{prefix}{table.version + 1}-{files[0].hour if files[0].hour is not None else 'all'}"
     target = table.path / name / "part.parquet"
     target.parent.mkdir(parents=True, exist_ok=True)
-    copy(duck, _rows_of(table.table, table.paths(files)), target, table.table)
+    copy(duck, _rows_of(table.table, table.paths(files), is_whole), target, table.table)
     table.swap([target], files, data_change=False, now_ms=now_ms)
     return target
+
+
+def _holds_oldest(table: LakeTable, files: Sequence[DataFile]) -> bool:
+    """Return whether no other file can have earlier rows of what these files have: then what is gone can be dropped."""
+    names = {file.path for file in files}
+    hours = None if files[0].hour is None else {files[0].hour}
+    return all(file.path in names for file in table.files(hours))
 
 
 def copy(duck: duckdb.DuckDBPyConnection, rows: str, target: Path, table: Table) -> None:
@@ -61,7 +88,7 @@ def copy(duck: duckdb.DuckDBPyConnection, rows: str, target: Path, table: Table)
     is raised to the size of a row group so that unique ids get a filter too (random ids take a third more bytes).
     """
     order = f" ORDER BY {', '.join(table.sort_by)}" if table.sort_by else ""
-    duck.execute(f"COPY ({rows}{order}) TO '{_quoted(target)}' ({_layout(table)})")
+    duck.execute(f"COPY ({rows}{order}) TO '{quoted(target)}' ({_layout(table)})")
 
 
 def copy_hours(duck: duckdb.DuckDBPyConnection, rows: str, folder: Path, table: Table) -> list[Path]:
@@ -73,7 +100,7 @@ def copy_hours(duck: duckdb.DuckDBPyConnection, rows: str, folder: Path, table: 
     order = ", ".join(("hour", *table.sort_by))
     folder.mkdir(parents=True, exist_ok=True)
     duck.execute(
-        f"COPY (SELECT {columns}, publish_hour AS hour FROM ({rows}) AS made ORDER BY {order}) TO '{_quoted(folder)}' "
+        f"COPY (SELECT {columns}, publish_hour AS hour FROM ({rows}) AS made ORDER BY {order}) TO '{quoted(folder)}' "
         f"({_layout(table)}, PARTITION_BY (hour), OVERWRITE_OR_IGNORE)"
     )
     return sorted(folder.rglob("*.parquet"))
@@ -84,15 +111,18 @@ def _layout(table: Table) -> str:
     return f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP_ROWS}{bloom}"
 
 
-def _quoted(path: Path) -> str:
+def quoted(path: Path) -> str:
+    """Return a path for SQL, inside its quotes."""
     return str(path).replace("'", "''")
 
 
-def _rows_of(table: Table, paths: Sequence[str]) -> str:
+def _rows_of(table: Table, paths: Sequence[str], is_whole: bool) -> str:
     columns = ", ".join(table.relation.names)
     source = f"(SELECT {columns} FROM {parquet_of(paths)})"
-    if table.name == "attempts":
-        return f"SELECT {columns} FROM ({merge_sql(source)}) AS merged"
+    if table.relation == trail.ATTEMPTS:
+        return f"SELECT {columns} FROM ({trail.merge_sql(source)}) AS merged"
+    if table.relation in trail.APPENDED:
+        return f"SELECT * FROM ({trail.latest_sql(table.relation, source, keep_gone=not is_whole)}) AS latest"
     return f"SELECT * FROM {source} AS rows_of_files"
 
 
@@ -102,15 +132,30 @@ def parquet_of(paths: Sequence[str]) -> str:
     return f"read_parquet([{names}], hive_partitioning = false, union_by_name = false)"
 
 
-def _hours_due(table: LakeTable, closed_before_hour: int) -> list[list[DataFile]]:
-    """Return the files of closed hours with several files, or with one that is not compacted."""
+def _hours_due(files: Sequence[DataFile], closed_before_hour: int) -> list[list[DataFile]]:
+    """Return the files of closed hours that are not one compacted file yet, and the tiers of hours that are open."""
     hours: dict[int, list[DataFile]] = {}
-    for file in table.files():
-        if file.hour is not None and file.hour < closed_before_hour:
+    for file in files:
+        if file.hour is not None:
             hours.setdefault(file.hour, []).append(file)
-    return [
-        files for _, files in sorted(hours.items()) if len(files) > 1 or not files[0].path.startswith(COMPACT_PREFIX)
-    ]
+    due = []
+    for hour, own in sorted(hours.items()):
+        if hour >= closed_before_hour:
+            due += _tiers_due(own)
+        elif len(own) > 1 or not own[0].path.startswith(COMPACT_PREFIX):
+            due.append(own)
+    return due
+
+
+def _tiers_due(files: Sequence[DataFile]) -> list[list[DataFile]]:
+    """Return the files of like size of which there are JOINED_FILES_MIN."""
+    tiers: dict[int, list[DataFile]] = {}
+    for file in files:
+        tier = 0
+        while file.size > _TIER_BASE * JOINED_FILES_MIN**tier:
+            tier += 1
+        tiers.setdefault(tier, []).append(file)
+    return [tier for tier in tiers.values() if len(tier) >= JOINED_FILES_MIN]
 
 
 def _joins_due(table: LakeTable) -> list[list[DataFile]]:

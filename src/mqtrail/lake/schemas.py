@@ -27,9 +27,9 @@ ARROW_TYPES: dict[str, pa.DataType] = {"string": pa.string(), "bigint": pa.int64
 class Table:
     """One table of the lake.
 
-    partition_by: column with one value per file ('' for none); a commit may replace whole partitions of a gold table.
+    partition_by: column with one value per file ('' for none).
     time_column: compared by retention, ms (hours for publish_hour). sort_by: row order in compacted files. bloom:
-    columns with bloom filters in compacted files.
+    columns with bloom filters in compacted files. counted: further columns whose least and greatest values the log has.
     """
 
     relation: Relation
@@ -42,6 +42,7 @@ class Table:
     """Compaction joins the files of a table without partitions up to this size, and none above an eighth of it."""
     is_sampled: bool = False
     """Rows of samples: a file holds one cluster, and retention keeps what the oldest kept instant reads."""
+    counted: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -73,11 +74,26 @@ TABLES: dict[str, Table] = {
         _sampled(trail.QUEUE_RANGES, "topic", "broker_name", "queue_id"),
         _sampled(trail.SAMPLES, "what", "topic", "broker_name"),
         Table(trail.GAPS, "bronze", time_column="detected_ms"),
-        Table(trail.ATTEMPTS, "silver", "publish_hour", "publish_hour", ("msg_id", "kind", "attempt_key"), ("msg_id",)),
+        Table(
+            trail.ATTEMPTS,
+            "silver",
+            "publish_hour",
+            "publish_hour",
+            ("msg_id", "kind", "attempt_key"),
+            bloom=("msg_id",),
+            counted=("batch_id",),
+        ),
         Table(trail.TRAJECTORIES, "gold", "publish_hour", "publish_hour", ("msg_id",), ("msg_id",)),
         Table(trail.VERDICTS, "gold", "publish_hour", "publish_hour", ("msg_id", "group_name"), ("msg_id",)),
         Table(trail.LATENCY_MINUTE, "gold", "publish_hour", "publish_hour", ("minute_ms",)),
         Table(trail.LAG, "gold", time_column="sampled_ms"),
+        Table(
+            trail.OPEN_IDS,
+            "gold",
+            time_column="as_of_ms",
+            sort_by=("cluster", "group_name", "topic", "broker_name", "queue_id", "queue_offset"),
+        ),
+        Table(trail.GROUP_FOLDS, "gold", sort_by=("cluster", "kind", "group_name")),
         Table(trail.KEY_INDEX, "gold", "publish_hour", "publish_hour", ("key_token", "msg_id"), ("key_token",)),
     )
 }

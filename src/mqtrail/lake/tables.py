@@ -197,19 +197,15 @@ class LakeTable:
         *,
         app: str,
         batch: int,
-        replace_hours: Iterable[int] = (),
         now_ms: int | None = None,
     ) -> bool:
         """Commit Parquet files below this table's folder. Return False, and do nothing, if the batch is committed.
 
-        replace_hours: the same commit removes all earlier files of these publish hours (gold tables). A batch may be
-        empty. FileRefused: a file lacks a column, has another type, or has rows of several partitions.
+        A batch may be empty. FileRefused: a file lacks a column, has another type, or has rows of several partitions.
         """
         if self.is_committed(app, batch):
             return False
-        gone = set(replace_hours)
-        removed = [f for f in self.files() if f.hour in gone]
-        self.swap(files, removed, app_transaction=Transaction(app, batch), now_ms=now_ms)
+        self.swap(files, [], app_transaction=Transaction(app, batch), now_ms=now_ms)
         return True
 
     def noted(self, key: str) -> str | None:
@@ -315,7 +311,7 @@ def read_footer(path: Path, table: Table, relative: str = "") -> DataFile:
                 )
         minimum: dict[str, Any] = {}
         maximum: dict[str, Any] = {}
-        wanted = {table.partition_by, table.time_column, *table.sort_by[:1], *table.bloom} - {""}
+        wanted = {table.partition_by, table.time_column, *table.sort_by[:1], *table.bloom, *table.counted} - {""}
         for index in range(metadata.num_columns):
             name = metadata.schema.column(index).path
             if name not in wanted or metadata.num_rows == 0:

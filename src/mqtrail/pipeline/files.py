@@ -6,7 +6,7 @@ are overwritten when the batch is repeated. Committed files are never changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -26,12 +26,10 @@ class Committer:
         with self._lock:
             return self._lake[relation.name].is_committed(app, batch)
 
-    def commit(
-        self, relation: Relation, files: Sequence[Path], app: str, batch: int, replace_hours: Iterable[int] = ()
-    ) -> None:
-        """Commit files of a batch; replace_hours: publish hours whose earlier files they replace."""
+    def commit(self, relation: Relation, files: Sequence[Path], app: str, batch: int) -> None:
+        """Commit files of a batch."""
         with self._lock:
-            self._lake[relation.name].commit(files, app=app, batch=batch, replace_hours=replace_hours)
+            self._lake[relation.name].commit(files, app=app, batch=batch)
 
     def note_settings(self, settings: Settings, as_of_ms: int) -> None:
         """Record the settings of verdicts from as_of_ms on."""

@@ -30,7 +30,6 @@ from mqtrail.wire import MessageQueue, MQError
 from .bounds import bounds_of, check_bounds
 from .checkpoint import spark_offsets
 from .config import JobConfig, JobFailed
-from .hours import JudgedHours
 from .offsets import (
     QueueOffsets,
     QueueRange,
@@ -71,14 +70,12 @@ class Ingest:
         self,
         tasks: PullTasks,
         lake: Lake,
-        judged: JudgedHours,
         config: JobConfig,
         source: type[RocketMQDataSource] = RocketMQDataSource,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._tasks = tasks
         self._lake = lake
-        self._judged = judged
         self._config = config
         self._source = source
         self._say = say
@@ -181,8 +178,6 @@ class Ingest:
             shutil.rmtree(folder, ignore_errors=True)  # what a crash left of this batch
         made = self._pulled(work, ranges, {name: str(folder) for name, folder in folders.items()})
         files = {name: [Path(file.path) for file in made if file.relation == name] for name in folders}
-        # Noted before the commit: a crash in between causes one needless judgement.
-        self._judged.add_pending(hours_of(files[trail.ATTEMPTS.name]))
         changes = {
             name: Change(added=files[name], removed=removed.get(name, ()))
             for name in folders
@@ -219,11 +214,6 @@ class Ingest:
 
 def _with(work: PullWork, folders: Mapping[str, str], rate_max: float | None) -> PullWork:
     return dataclasses.replace(work, folders=folders, read_rate_max=rate_max)
-
-
-def hours_of(files: list[Path]) -> set[int]:
-    """The publish hours of files that hold one hour each, from the names of their folders."""
-    return {int(file.parent.name.partition("=")[2]) for file in files}
 
 
 def _cause(text: str) -> str:

@@ -26,10 +26,8 @@ from mqtrail.client import SyncAdmin
 from mqtrail.lake import Lake, compact, expire, lake_errors, sweep
 from mqtrail.wire import MQError
 
-from .checkpoint import CHECKPOINTS
 from .config import HOUR_MS, JobConfig, JobReport
 from .files import Committer
-from .hours import JudgedHours
 from .ingest import Ingest, now_ms
 from .judging import Judge
 from .pulling import SparkPulls
@@ -74,13 +72,9 @@ class PipelineJob:
         self._spool = PullSpool(self.config.lake)
         self._recorders = Recorders(self._lake, self.config.retention_ms)
         committer = Committer(self._lake)
-        judged = JudgedHours(self.config.lake / CHECKPOINTS / "hours.json", self._lake[trail.ATTEMPTS.name].hours)
-        if judged.is_rebuilt:
-            self._say("the list of hours to judge is damaged: judging every hour of the lake again")
-        self._ingest = Ingest(SparkPulls(spark), self._lake, judged, self.config, self.source, self._say)
-        self._judge = Judge(
-            SparkTasks(spark), self._lake, committer, judged, self.config.settings, self.config.task_memory
-        )
+        tasks = SparkTasks(spark)
+        self._ingest = Ingest(SparkPulls(spark), self._lake, self.config, self.source, self._say)
+        self._judge = Judge(tasks, self._lake, committer, self.config.settings, self.config.task_memory, self._say)
         return self
 
     def __exit__(

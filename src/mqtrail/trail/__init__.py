@@ -5,11 +5,13 @@ tasks of Spark over whole tables. Relations (columns with type, meaning and fold
 verdict codes.
 """
 
+from .appended import APPENDED, latest_sql
 from .attempts import attempts_sql, attempts_stage, folded_attempts_sql, merge_sql
 from .codes import CODES, GROUP_CODES, NOT_YET_JUDGED, STATES, TRANSITIONS, Code
 from .columns import Column, Relation
-from .companions import lag_stages
+from .companions import key_tokens, lag_stages, latency_counts
 from .context import CONTEXT_RECORDS
+from .due import STATE, Cause, causes
 from .evidence import (
     CLIENTS,
     EVIDENCE,
@@ -24,9 +26,8 @@ from .evidence import (
     TRACE_REJECTS,
 )
 from .group_rows import group_rows
-from .groups import KNOWN_COLUMNS, KNOWN_VERDICTS, with_known_verdicts
 from .hours import UNKNOWN_HOUR, publish_hour_select, publish_hours
-from .judge import INPUTS, judge
+from .judge import INPUTS, fact_stages, judge, state_stages, verdict_stages
 from .judgement import OPEN_STATES
 from .kinds import (
     business_group,
@@ -37,9 +38,11 @@ from .kinds import (
 from .results import (
     ATTEMPTS,
     EVENT_FIELDS,
+    GROUP_FOLDS,
     KEY_INDEX,
     LAG,
     LATENCY_MINUTE,
+    OPEN_IDS,
     RESULTS,
     TRAJECTORIES,
     VERDICTS,
@@ -61,8 +64,10 @@ from .trace_rows import (
     trace_rows,
 )
 from .trace_sql import TRACE_PLACE, TraceShape, trace_events_sql, trace_records_sql
+from .watches import SETTLED
 
 __all__ = [
+    "APPENDED",
     "ATTEMPTS",
     "BODY_RECORD_NO",
     "CLIENTS",
@@ -72,21 +77,23 @@ __all__ = [
     "EVIDENCE",
     "GAPS",
     "GROUP_CODES",
+    "GROUP_FOLDS",
     "GROUP_OFFSETS",
     "INPUTS",
     "KEY_INDEX",
-    "KNOWN_COLUMNS",
-    "KNOWN_VERDICTS",
     "LAG",
     "LATENCY_MINUTE",
     "MESSAGE_META",
     "NOT_YET_JUDGED",
+    "OPEN_IDS",
     "OPEN_STATES",
     "QUEUE_RANGES",
     "RECORD_TEXT_LENGTH_MAX",
     "RESULTS",
     "SAMPLED",
     "SAMPLES",
+    "SETTLED",
+    "STATE",
     "STATES",
     "SUBSCRIPTIONS",
     "TRACE_BODY_SIZE_MAX",
@@ -98,6 +105,7 @@ __all__ = [
     "TRANSITIONS",
     "UNKNOWN_HOUR",
     "VERDICTS",
+    "Cause",
     "Code",
     "Column",
     "Relation",
@@ -111,11 +119,16 @@ __all__ = [
     "body_reject",
     "business_group",
     "business_topic",
+    "causes",
     "changed_settings",
+    "fact_stages",
     "folded_attempts_sql",
     "group_rows",
     "judge",
+    "key_tokens",
     "lag_stages",
+    "latency_counts",
+    "latest_sql",
     "merge_sql",
     "message_meta_sql",
     "oversize_problem",
@@ -124,10 +137,11 @@ __all__ = [
     "record_rows",
     "retry_group",
     "rounds",
+    "state_stages",
     "stored_kind",
     "trace_client_id",
     "trace_events_sql",
     "trace_records_sql",
     "trace_rows",
-    "with_known_verdicts",
+    "verdict_stages",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .results import LAG, LATENCY_MINUTE
+from .results import KEY_INDEX, LAG, LATENCY_MINUTE
 from .samples import offset_states, question_times, range_states
 from .stages import Stage
 
@@ -20,14 +20,18 @@ _SEGMENTS = (
 def companion_stages() -> list[Stage]:
     """latency_minute and key_index from trajectories and verdicts (columns of LATENCY_MINUTE and KEY_INDEX)."""
     return [
-        Stage("latency_counts", _latency_counts(), ("verdicts", "trajectories"), gathered=True),
+        Stage(
+            "latency_counts", latency_counts("trajectories", "verdicts"), ("verdicts", "trajectories"), gathered=True
+        ),
         Stage("latency_minute", _LATENCY_MINUTE, ("latency_counts",)),
-        Stage("key_index", _KEY_INDEX, ("trajectories",)),
+        Stage("key_index", f"SELECT {KEY_INDEX.typed()} FROM ({key_tokens('trajectories')})", ("trajectories",)),
     ]
 
 
-def _latency_counts() -> str:
-    """One scan: each row is joined with the names of all segments; segments that it lacks are removed."""
+def latency_counts(of_trajectories: str, of_verdicts: str) -> str:
+    """SQL: counts of buckets of the latest judgements in two relations, by their names.
+
+    One scan: each row is joined with the names of all segments; segments that it lacks are removed."""
     names = ", ".join(f"('{segment}')" for segment, _, _ in (*_SEGMENTS, ("send", "", "")))
     ms = " ".join(f"WHEN '{segment}' THEN {ms}" for segment, ms, _ in _SEGMENTS)
     began = " ".join(f"WHEN '{segment}' THEN {began}" for segment, _, began in _SEGMENTS)
@@ -59,11 +63,13 @@ FROM (SELECT cluster, publish_hour, topic, broker_name, group_name, segment,
         began_ms
   FROM (SELECT {verdicts}, t.broker_name AS broker_name, v.done_ms - v.total_ms AS start_ms,
       NULL::bigint AS send_ms, NULL::bigint AS send_start_ms
-    FROM verdicts v JOIN trajectories t ON v.cluster = t.cluster AND v.msg_id = t.msg_id WHERE v.state = 'CONSUMED'
+    FROM {of_verdicts} v JOIN {of_trajectories} t ON v.cluster = t.cluster AND v.msg_id = t.msg_id
+    WHERE v.state = 'CONSUMED'
     UNION ALL
     SELECT cluster, publish_hour, topic, '', {", ".join(["NULL::bigint"] * 9)}, broker_name, NULL, send_ms,
         send_start_ms
-    FROM trajectories) AS timed CROSS JOIN (SELECT col0 AS segment FROM (VALUES {names}) AS names(col0)) AS segments
+    FROM {of_trajectories}) AS timed
+    CROSS JOIN (SELECT col0 AS segment FROM (VALUES {names}) AS names(col0)) AS segments
   ) AS measured
 WHERE ms IS NOT NULL AND began_ms IS NOT NULL
 GROUP BY cluster, publish_hour, {minute}, topic, broker_name, group_name, segment, {bucket}"""
@@ -74,11 +80,13 @@ _LATENCY_MINUTE = f"""
 SELECT {LATENCY_MINUTE.typed()} FROM (SELECT {_BUCKET}, sum(message_count) AS message_count FROM latency_counts
   GROUP BY {_BUCKET}) AS summed"""
 
-_KEY_INDEX = """
-SELECT DISTINCT cluster, publish_hour, key_token, msg_id, topic FROM (
-  SELECT cluster, publish_hour, unnest(string_split(keys, ' ')) AS key_token, msg_id, topic FROM trajectories
-  WHERE keys <> ''
-  ) AS tokens WHERE key_token <> ''"""
+
+def key_tokens(of_trajectories: str) -> str:
+    """SQL: the tokens of KEYS of the latest judgements in a relation, by its name: columns of KEY_INDEX."""
+    return f"""
+SELECT DISTINCT cluster, publish_hour, key_token, msg_id, topic, 1 AS row_count FROM (
+  SELECT cluster, publish_hour, unnest(string_split(keys, ' ')) AS key_token, msg_id, topic FROM {of_trajectories}
+  WHERE keys <> '') AS tokens WHERE key_token <> ''"""
 
 
 def lag_stages(sampled_ms: int | None = None) -> list[Stage]:

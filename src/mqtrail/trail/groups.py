@@ -9,27 +9,23 @@ All of them aggregate by msg_id first, so that a share of the ids can be judged 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-
 from .kinds import business_group
 from .packing import packed, padded
-from .settings import Settings
 from .stages import Stage
 
 
-def group_stages(settings: Settings) -> list[Stage]:
-    """hand_overs, rounds, group_copies; limits and traced times of whole groups; group_facts, filters."""
+def hand_over_stages() -> list[Stage]:
+    """hand_overs, group_copies, rounds: from the message's own rows alone."""
     return [
         Stage("hand_overs", _HAND_OVERS, ("resolved",)),
         Stage("group_copies", _GROUP_COPIES, ("resolved",)),
         Stage("rounds", _ROUNDS, ("hand_overs",)),
-        Stage("longest_chains", _LONGEST_CHAINS, ("rounds", "group_copies"), gathered=True),
-        Stage("group_limits", _GROUP_LIMITS, ("longest_chains",)),
-        Stage("handling_times", _HANDLING_TIMES, ("hand_overs",), gathered=True),
-        Stage("hung_limits", _hung_limits(settings), ("handling_times",)),
-        Stage("traced_spans", _TRACED_SPANS, ("hand_overs",), gathered=True),
-        Stage("traced_groups", _TRACED_GROUPS, ("traced_spans",)),
+    ]
+
+
+def group_stages() -> list[Stage]:
+    """group_facts, filters."""
+    return [
         Stage(
             "group_facts",
             _group_facts(),
@@ -37,36 +33,6 @@ def group_stages(settings: Settings) -> list[Stage]:
         ),
         Stage("filtered_groups", _FILTERED_GROUPS, ("subscription_runs",)),
         Stage("filters", _FILTERS, ("messages", "filtered_groups", "subscription_runs")),
-    ]
-
-
-KNOWN_VERDICTS = "known_verdicts"
-KNOWN_COLUMNS = (
-    "cluster",
-    "group_name",
-    "first_delivered_ms",
-    "last_delivered_ms",
-    "delivery_count",
-    "retry_times",
-    "handler_ms",
-)
-
-
-def with_known_verdicts(stages: Iterable[Stage]) -> list[Stage]:
-    """Return stages that also gather the facts about whole groups from `known_verdicts`, earlier rows of verdicts.
-
-    For a judgement of a few messages: theirs alone do not show how slow the handlers of a group are, since when it is
-    traced and how many attempts it makes. known_verdicts has KNOWN_COLUMNS of verdicts.
-    """
-    return [
-        replace(
-            stage,
-            sql=f"{stage.sql} UNION ALL {_FROM_VERDICTS[stage.name]}",
-            reads=tuple(dict.fromkeys((*stage.reads, KNOWN_VERDICTS))),
-        )
-        if stage.name in _FROM_VERDICTS
-        else stage
-        for stage in stages
     ]
 
 
@@ -138,60 +104,6 @@ SELECT cluster, msg_id, group_name, retry_times, max(publish_hour) AS publish_ho
       THEN 1 ELSE 0 END) AS cost_is_average,
     max({packed(padded("start_ms"), "detail")}) FILTER (outcome = 'FAILED') AS last_failure
 FROM hand_overs GROUP BY cluster, msg_id, group_name, retry_times"""
-
-# No record has the limit of attempts: the longest chain of the group is used for it.
-_LONGEST_CHAINS = """
-SELECT cluster, group_name, max(handed_times) AS handed_times
-FROM (SELECT cluster, group_name, retry_times AS handed_times FROM rounds
-  UNION ALL SELECT cluster, group_name, retry_copy_times FROM group_copies) AS chains
-GROUP BY cluster, group_name"""
-
-_GROUP_LIMITS = """
-SELECT cluster, group_name, max(handed_times) AS handed_times_max FROM longest_chains GROUP BY cluster, group_name"""
-
-_HANDLING_TIMES = """
-SELECT cluster, group_name, end_ms - start_ms AS span_ms, count(*) AS span_count
-FROM hand_overs WHERE outcome <> 'OPEN' AND end_ms >= start_ms GROUP BY cluster, group_name, end_ms - start_ms"""
-
-
-def _hung_limits(settings: Settings) -> str:
-    """Groups whose handlers are so slow that HUNG must wait longer.
-
-    The 99th percentile of counted times, in whole numbers, interpolated as percentile_cont does: between the sample at
-    place 0.99 * (samples - 1), from 0, rounded down, and the next one.
-    """
-    slow = settings.hung_ms // settings.hung_p99_factor
-    return f"""
-SELECT cluster, group_name, {settings.hung_p99_factor}
-    * (100 * p99_ms + (next_ms - p99_ms) * (99 * (samples - 1) - 100 * place)) // 100 AS hung_ms
-FROM (SELECT cluster, group_name, samples, place, max(span_ms) AS longest_ms,
-    min(span_ms) FILTER (up_to > place) AS p99_ms,
-    coalesce(min(span_ms) FILTER (up_to > place + 1), max(span_ms)) AS next_ms
-  FROM (SELECT *, 99 * (samples - 1) // 100 AS place
-    FROM (SELECT cluster, group_name, span_ms,
-        cast(sum(span_count) OVER (PARTITION BY cluster, group_name ORDER BY span_ms) AS bigint) AS up_to,
-        cast(sum(span_count) OVER (PARTITION BY cluster, group_name) AS bigint) AS samples
-      FROM (SELECT cluster, group_name, span_ms, sum(span_count) AS span_count FROM handling_times
-        GROUP BY cluster, group_name, span_ms) AS spans) AS counted) AS placed
-  GROUP BY cluster, group_name, samples, place) AS percentiles
-WHERE samples >= {settings.hung_p99_samples} AND longest_ms > {slow}"""
-
-
-_TRACED_SPANS = """
-SELECT cluster, group_name, min(start_ms) AS traced_from_ms, max(start_ms) AS traced_to_ms FROM hand_overs
-GROUP BY cluster, group_name"""
-
-_TRACED_GROUPS = """
-SELECT cluster, group_name, min(traced_from_ms) AS traced_from_ms, max(traced_to_ms) AS traced_to_ms FROM traced_spans
-GROUP BY cluster, group_name"""
-
-# The rows that earlier verdicts add to the gathered stages. Readers of a gathered stage aggregate its rows again.
-_FROM_VERDICTS = {
-    "longest_chains": f"SELECT cluster, group_name, retry_times FROM {KNOWN_VERDICTS}",
-    "handling_times": f"SELECT cluster, group_name, handler_ms, 1 FROM {KNOWN_VERDICTS} WHERE handler_ms >= 0",
-    "traced_spans": f"""
-SELECT cluster, group_name, first_delivered_ms, last_delivered_ms FROM {KNOWN_VERDICTS} WHERE delivery_count > 0""",
-}
 
 # SAID counts, unless a copy with more attempts exists that no failed hand-over of the same round explains: then the
 # listener acknowledged only the head of its batch (ackIndex), and this message was in the tail.

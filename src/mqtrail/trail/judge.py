@@ -1,8 +1,13 @@
 """The whole definition: from attempts and samples to trajectories and verdicts, as stages in order.
 
 Inputs: attempts (partial or merged rows), trace_events (only records about clients are read), group_offsets, clients,
-subscriptions, queue_ranges, samples, gaps. Results: trajectories, verdicts, latency_minute, key_index. `resolved`,
-`messages` and others come in between and can be read too.
+subscriptions, queue_ranges, samples, gaps, and group_folds (what earlier judgements counted; empty for a judgement of
+everything). Results: trajectories, verdicts, latency_minute, key_index, open_ids. `resolved`, `messages` and others
+come in between and can be read too.
+
+A judgement of some messages takes the same stages in three parts: what their own rows show (`fact_stages`), the state
+of the cluster (`state_stages`), which together with the last one says who else is due (`due`), and the verdicts
+(`verdict_stages`).
 """
 
 from __future__ import annotations
@@ -10,15 +15,17 @@ from __future__ import annotations
 from .batches import batch_stages
 from .companions import companion_stages
 from .context import context_stages
-from .groups import group_stages
-from .judgement import judgement_stages
-from .messages import message_stages
+from .folds import fold_counts_stage, fold_stages, given_fold_stages
+from .groups import group_stages, hand_over_stages
+from .judgement import group_losses_stage, judgement_stages
+from .messages import message_fact_stages, message_stages
 from .samples import SAMPLED
 from .settings import Settings
 from .stages import Stage
 from .trajectories import trajectory_stages
+from .watches import watch_stages
 
-INPUTS = ("attempts", "trace_events", *SAMPLED, "gaps")
+INPUTS = ("attempts", "trace_events", *SAMPLED, "gaps", "group_folds")
 """Names of the relations that a judgement reads."""
 
 
@@ -33,10 +40,34 @@ def judge(
     limits = settings or Settings()
     return [
         *context_stages(as_of_ms, limits),
-        *batch_stages(as_of_ms if only_until else None, batches),
-        *message_stages(as_of_ms, limits),
-        *group_stages(limits),
-        *judgement_stages(as_of_ms, limits),
-        *trajectory_stages(as_of_ms, limits),
+        *_own_stages(as_of_ms if only_until else None, batches),
+        *fold_stages(limits),
+        group_losses_stage(),
+        *verdict_stages(as_of_ms, limits, only_until=only_until),
+    ]
+
+
+def fact_stages(until_ms: int | None, batches: bool) -> list[Stage]:
+    """From attempts to what each message's own rows show, and `fold_counts`, their share in the folds over groups."""
+    return [*_own_stages(until_ms, batches), fold_counts_stage()]
+
+
+def state_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
+    """The state of the cluster and its groups, from samples and from group_folds, which count every message."""
+    return [*context_stages(as_of_ms, settings), *given_fold_stages(settings), group_losses_stage()]
+
+
+def verdict_stages(as_of_ms: int, settings: Settings, *, only_until: bool = False) -> list[Stage]:
+    """From facts and state to the results."""
+    return [
+        *message_stages(as_of_ms, settings),
+        *group_stages(),
+        *judgement_stages(as_of_ms, settings),
+        *trajectory_stages(as_of_ms, settings),
+        *watch_stages(as_of_ms, settings, only_until=only_until),
         *companion_stages(),
     ]
+
+
+def _own_stages(until_ms: int | None, batches: bool) -> list[Stage]:
+    return [*batch_stages(until_ms, batches), *message_fact_stages(), *hand_over_stages()]

@@ -14,17 +14,20 @@ from .stages import Stage
 
 
 def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """group_evidence, group_states, handed_clients, group_losses, loss_hits, group_verdicts."""
+    """group_evidence, group_states, loss_hits, group_verdicts."""
     return [
         Stage("group_evidence", _EVIDENCE, ("group_facts", "messages", "filters", *_OF_GROUPS)),
         Stage("group_states", _states(as_of_ms, settings), ("group_evidence",)),
-        Stage("handed_clients", _HANDED_CLIENTS, ("hand_overs",), gathered=True),
-        Stage(
-            "group_losses", _GROUP_LOSSES, ("losses", "live_clients", "handed_clients", "topic_groups", "traced_groups")
-        ),
         Stage("loss_hits", _loss_hits(as_of_ms, settings), ("group_states", "group_losses")),
         Stage("group_verdicts", _verdicts(as_of_ms, settings), ("group_states", "loss_hits")),
     ]
+
+
+def group_losses_stage() -> Stage:
+    """Losses that can concern a group: of its known clients, and ranges of the trace topic that were not read."""
+    return Stage(
+        "group_losses", _GROUP_LOSSES, ("losses", "live_clients", "handed_clients", "topic_groups", "traced_groups")
+    )
 
 
 _OF_GROUPS = (
@@ -32,6 +35,9 @@ _OF_GROUPS = (
     "traced_groups",
 )  # fmt: skip
 
+
+LITE_AFTER_MS = 60_000
+"""Time after which an offset that has not passed a message says that its success was only a lite pull."""
 
 _FIRST_SAID = "CASE WHEN said_counts = 1 THEN first_said END"
 _FIRST_SUCCESS = f"least(coalesce(first_sure, {_FIRST_SAID}), coalesce({_FIRST_SAID}, first_sure))"
@@ -43,16 +49,17 @@ FROM (
   SELECT *, CASE WHEN said_count = 0 OR passed_now = 1 THEN 1 WHEN consume_type = 'CONSUME_ACTIVELY' THEN 0 ELSE 1 END
       AS said_counts,
     CASE WHEN consume_type = '' AND said_count > 0 AND sure_count = 0 AND said_cost = 0 AND passed_now = 0
-      AND now_ms >= last_end_ms + 60000 THEN 1 ELSE 0 END AS maybe_lite
+      AND now_ms >= last_end_ms + {LITE_AFTER_MS} THEN 1 ELSE 0 END AS maybe_lite
   FROM (
     SELECT g.*, m.publish_hour AS publish_hour, m.topic AS message_topic, m.send_start_ms AS send_start_ms,
       m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, m.visible_ms AS visible_ms, m.born_ms AS born_ms,
-      m.queue_offset AS queue_offset, m.waits AS waits, m.half AS half, m.item_count AS sent_items,
+      m.broker_name AS broker_name, m.queue_id AS queue_id, m.queue_offset AS queue_offset,
+      m.waits AS waits, m.half AS half, m.item_count AS sent_items,
       m.copy_count AS copy_count, m.resent_count AS resent_count, m.trace_off AS trace_off,
       CASE WHEN m.stored_ms IS NOT NULL OR (m.has_send = 1 AND m.item_count = 1) THEN 1 ELSE 0 END AS is_single,
       CASE WHEN coalesce(t.message_model, '') <> '' THEN t.message_model WHEN g.copy_times > 0 OR g.times_max > 0
         THEN 'CLUSTERING' ELSE '' END AS message_model,
-      coalesce(t.consume_type, '') AS consume_type, coalesce(t.known_ms, 0) AS known_ms,
+      coalesce(t.consume_type, '') AS consume_type,
       o.now_ms AS now_ms, o.now_offset AS now_offset, o.then_ms AS then_ms,
       CASE WHEN o.now_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_now,
       CASE WHEN o.then_offset > m.queue_offset AND o.now_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_then,
@@ -62,7 +69,7 @@ FROM (
       c.live_count AS live_count, c.clients_sampled_ms AS clients_sampled_ms, s.offsets_sampled_ms AS
           offsets_sampled_ms,
       coalesce(l.live, 0) AS holder_lives, coalesce(f.passes, '2') AS passes, h.hung_ms AS group_hung_ms,
-      a.handed_times_max AS handed_times_max, coalesce(k.traced_from_ms, -1) AS traced_from_ms
+      a.handed_times_max AS handed_times_max, CASE WHEN k.group_name IS NULL THEN 0 ELSE 1 END AS is_traced
     FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times, coalesce({part("retry_place", 3)}, '') AS
         retry_broker,
         {number_at("retry_place", 4)} AS retry_queue, {number_at("retry_place", 5)} AS retry_offset,
@@ -131,7 +138,7 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN visible_ms > {horizon} THEN 'UNKNOWN:TRACE_PENDING'
     WHEN passed_then = 1 AND passes = '1' THEN 'UNKNOWN:FILTER_NOT_EVALUATED'
     WHEN passed_then = 1 AND trace_off = 1 THEN 'UNKNOWN:TRACE_OFF_AT_BROKER'
-    WHEN passed_then = 1 AND traced_from_ms < 0 THEN 'UNKNOWN:GROUP_NOT_TRACED'
+    WHEN passed_then = 1 AND is_traced = 0 THEN 'UNKNOWN:GROUP_NOT_TRACED'
     WHEN passed_then = 1 THEN 'UNKNOWN:PASSED_UNTRACED'
     WHEN passed_now = 1 THEN 'UNKNOWN:TRACE_PENDING'
     WHEN offsets_sampled_ms IS NULL THEN 'UNKNOWN:OFFSETS_NOT_SAMPLED'
@@ -148,10 +155,6 @@ SELECT *, split_part(stated, ':', 1) AS state, split_part(stated, ':', 2) AS why
 FROM (SELECT *, {rounds} AS rounds, {state} AS stated
   FROM group_evidence) AS states"""
 
-
-# Losses that can concern a group: of its known clients, and ranges of the trace topic that were not read.
-_HANDED_CLIENTS = """
-SELECT DISTINCT cluster, group_name, client_id FROM hand_overs WHERE client_id <> ''"""
 
 _GROUP_LOSSES = """
 SELECT DISTINCT l.cluster AS cluster, k.group_name AS group_name, l.client_id AS client_id, l.from_ms AS from_ms,

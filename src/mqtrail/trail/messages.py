@@ -11,15 +11,17 @@ from .settings import Settings
 from .stages import Stage
 
 
-def message_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """send_units, message_facts, host_traces, traced_hosts, messages."""
+def message_fact_stages() -> list[Stage]:
+    """send_units, message_facts: from the message's own rows alone."""
     return [
         Stage("send_units", _SEND_UNITS, ("resolved",)),
         Stage("message_facts", _message_facts(), ("send_units", "resolved")),
-        Stage("host_traces", _HOST_TRACES, ("message_facts",), gathered=True),
-        Stage("traced_hosts", _TRACED_HOSTS, ("host_traces",)),
-        Stage("messages", _messages(as_of_ms, settings), ("message_facts", "scanned_topics", "traced_hosts")),
     ]
+
+
+def message_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
+    """messages."""
+    return [Stage("messages", _messages(as_of_ms, settings), ("message_facts", "scanned_topics", "traced_hosts"))]
 
 
 _SEND_UNITS = """
@@ -114,14 +116,6 @@ SELECT cluster, msg_id, max(publish_hour) AS publish_hour, {folded} FROM (
 GROUP BY cluster, msg_id"""
 
 
-_HOST_TRACES = """
-SELECT cluster, born_host, max(CASE WHEN send_start_ms IS NOT NULL THEN 1 ELSE 0 END) AS traced
-FROM message_facts WHERE born_host <> '' GROUP BY cluster, born_host"""
-
-_TRACED_HOSTS = """
-SELECT cluster, born_host, max(traced) AS traced FROM host_traces GROUP BY cluster, born_host"""
-
-
 def _messages(as_of_ms: int, settings: Settings) -> str:
     """Add the place of the visible copy, the due time and the codes; keep topics of applications and unknown topics."""
     horizon = as_of_ms - settings.trace_delay_ms
@@ -152,7 +146,7 @@ FROM (SELECT {_MESSAGE_COLUMNS}, {due} AS due_ms FROM (
     {number_at("place", 3)} AS queue_id, {number_at("place", 4)} AS queue_offset,
     coalesce({part("place", 5)}, '') AS place_id,
     CASE WHEN s.topic IS NULL THEN 0 ELSE 1 END AS scanned, s.scanned_ms AS scanned_ms,
-    coalesce(h.traced, 0) AS host_traced
+    CASE WHEN h.born_host IS NULL THEN 0 ELSE 1 END AS host_traced
   FROM message_facts m LEFT JOIN scanned_topics s ON m.cluster = s.cluster AND m.topic = s.topic
   LEFT JOIN traced_hosts h ON m.cluster = h.cluster AND m.born_host = h.born_host
   WHERE m.topic = '' OR {business_topic("m.topic")}) AS placed) AS dated"""

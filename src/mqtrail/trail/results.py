@@ -83,7 +83,8 @@ EVENT_FIELDS = (
 
 TRAJECTORIES = Relation(
     "trajectories",
-    "One row a message: where it went, as of as_of_ms. Key: cluster, msg_id.",
+    "One row a message and judgement: where it went, as of as_of_ms. The latest as_of_ms counts. A row with knowledge "
+    "'' says that the message is no longer one (a batch's id). Key: cluster, msg_id, as_of_ms.",
     (
         text("cluster", "as in trace_events"),
         number("publish_hour", "as in attempts"),
@@ -125,8 +126,10 @@ TRAJECTORIES = Relation(
 
 VERDICTS = Relation(
     "verdicts",
-    "One row a message and group judged. Key: cluster, msg_id, group_name. The split adds up: total_ms = to_stored_ms "
-    "+ delay_ms + to_delivered_ms + retry_ms + handler_ms; parts may be negative where clocks of hosts differ.",
+    "One row a message, group and judgement. All verdicts of a message are judged together; those with the latest "
+    "as_of_ms count. group_name '': no group is left. Key: cluster, msg_id, group_name, as_of_ms. The split adds up: "
+    "total_ms = to_stored_ms + delay_ms + to_delivered_ms + retry_ms + handler_ms; parts may be negative where clocks "
+    "of hosts differ.",
     (
         text("cluster", "as in trace_events"),
         number("publish_hour", "as in attempts"),
@@ -169,14 +172,14 @@ LATENCY_MINUTE = Relation(
     "times count in bucket -1.",
     (
         text("cluster", "as in trace_events"),
-        number("publish_hour", "as in attempts: rows of an hour are replaced together"),
+        number("publish_hour", "as in attempts"),
         number("minute_ms", "start of the minute in which the segment began"),
         text("topic", "business topic"),
         text("broker_name", "broker of the visible copy; '' if unknown"),
         text("group_name", "consumer group; '' for send"),
         text("segment", "send, to_stored, delay, to_delivered, retry, handler, total"),
         number("bucket", "of the log histogram"),
-        number("message_count", "messages in it"),
+        number("message_count", "messages in it, signed: rows of one bucket add up"),
     ),
 )
 
@@ -200,15 +203,62 @@ LAG = Relation(
 
 KEY_INDEX = Relation(
     "key_index",
-    "One row a blank-separated token of KEYS and a message. Key: cluster, key_token, msg_id.",
+    "One row a blank-separated token of KEYS and a message. Rows of one token and message add up. Key: cluster, "
+    "key_token, msg_id.",
     (
         text("cluster", "as in trace_events"),
         number("publish_hour", "as in attempts"),
         text("key_token", "one token of KEYS"),
         text("msg_id", "the message's own id"),
         text("topic", "business topic"),
+        number(
+            "row_count", "1, or -1 where a later judgement took the token away: read with HAVING sum(row_count) > 0"
+        ),
     ),
 )
 
-RESULTS = (ATTEMPTS, TRAJECTORIES, VERDICTS, LATENCY_MINUTE, LAG, KEY_INDEX)
+OPEN_IDS = Relation(
+    "open_ids",
+    "One row a message and group whose judgement can change without new records of the message, and what it waits for; "
+    "group_name '' is the message itself. All rows of an id are written together; the latest as_of_ms counts, and an "
+    "id that waits for nothing any more has one row that says so. Key: cluster, msg_id, group_name, as_of_ms.",
+    (
+        text("cluster", "as in trace_events"),
+        number("publish_hour", "as in attempts"),
+        text("msg_id", "the message's own id"),
+        text("group_name", "consumer group; '' for the message"),
+        text("topic", "business topic"),
+        number("as_of_ms", "instant of the judgement"),
+        text("state", "state of the group before losses are looked at; '' in a row of the message, GONE: settled"),
+        text("broker_name", "broker of the place that the group's offset has to pass"),
+        number("queue_id", "its queue"),
+        number("queue_offset", "its place; NULL: no offset matters"),
+        text("retry_broker", "the same of the copy in the group's retry topic"),
+        number("retry_queue", "its queue"),
+        number("retry_offset", "its place; NULL: no offset matters"),
+        text("holder", "client that holds the open hand-over: id, or ip: and address; '' if none"),
+        number("sample_ms", "a sample of its offsets or clients of this time or later can change it; NULL: none can"),
+        number("look_ms", "the next instant at which time alone can change it; NULL: none"),
+    ),
+)
+
+GROUP_FOLDS = Relation(
+    "group_folds",
+    "What all messages together show of groups and hosts, as signed counts: rows add up, and a judgement subtracts "
+    "what it counted of a message before. Key: cluster, kind, group_name, name, value.",
+    (
+        text("cluster", "as in trace_events"),
+        text(
+            "kind",
+            "SPAN: ended hand-overs that took `value` ms. HANDED: hand-overs to client `name`. CHAIN: messages that "
+            "reached `value` attempts. HOST: traced messages of producer address `name`",
+        ),
+        text("group_name", "consumer group; '' for HOST"),
+        text("name", "client id or ip:port; '' elsewhere"),
+        number("value", "ms or attempts; 0 elsewhere"),
+        number("row_count", "how many, signed"),
+    ),
+)
+
+RESULTS = (ATTEMPTS, TRAJECTORIES, VERDICTS, LATENCY_MINUTE, LAG, KEY_INDEX, OPEN_IDS, GROUP_FOLDS)
 """Every derived relation, silver first."""

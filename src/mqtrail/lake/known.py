@@ -1,0 +1,116 @@
+"""What a lake has for a judgement of what changed, as SQL over its files.
+
+<lake>/_state/<instant>/<relation>.parquet    the state of the cluster, as the judgement of that instant saw it
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mqtrail import trail
+
+from .cycles import LastJudgement
+from .judged import JUDGED_APP, is_judged, seen_up_to
+from .lake import Lake
+from .lookup import rows_of
+from .maintenance import parquet_of, quoted
+from .samples import sample_files
+from .tables import DataFile
+
+STATES: Final = "_state"
+
+
+class LakeKnown:
+    """One snapshot of a lake, and its last judgement. Without the state that this saw, every message is due."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        lake.refresh()
+        last = lake.batches.last(JUDGED_APP)
+        self._notes: Mapping[str, Any] | None = last.notes if last else None
+        self._attempts = lake[trail.ATTEMPTS.name]
+        files = self._attempts.files()
+        self.last = _last(last.number, last.notes) if last else None
+        self.is_state_lost = self.last is not None and not self._has_state(self.last.as_of_ms)
+        self.new_files = [file for file in files if self.is_state_lost or not self._is_judged(file)]
+        self._judged_files = [file for file in files if self._is_judged(file)]
+
+    def notes(self, settings: trail.Settings, *, only_until: bool) -> dict[str, Any]:
+        """The notes of a judgement that has seen all files of this snapshot."""
+        seen = seen_up_to((file.path for file in self._attempts.files()), self._notes or {})
+        return {"attempts": seen, "settings": settings.values(), "only_until": only_until}
+
+    def new_attempts(self) -> str:
+        """See cycles.Known."""
+        return rows_of(self._attempts, self.new_files)
+
+    def judged_attempts(self, hours: Collection[int]) -> str:
+        """See cycles.Known."""
+        return rows_of(self._attempts, _of_hours(self._judged_files, hours))
+
+    def batch_items(self, hours: Collection[int]) -> str:
+        """See cycles.Known."""
+        files = [file for file in _of_hours(self._judged_files, hours) if file.maximum.get("batch_id") != ""]
+        return rows_of(self._attempts, files)
+
+    def results(self, name: str, hours: Collection[int] | None = None) -> str:
+        """See cycles.Known."""
+        table = self._lake[name]
+        files = table.files()
+        return rows_of(table, files if hours is None or not table.table.partition_by else _of_hours(files, hours))
+
+    def state(self, name: str) -> str:
+        """See cycles.Known."""
+        assert self.last is not None, "there is no judgement yet"
+        return f"SELECT * FROM {parquet_of([str(self._folder(self.last.as_of_ms) / f'{name}.parquet')])}"
+
+    def samples(self, name: str, horizon_ms: int) -> str:
+        """See cycles.Known."""
+        table = self._lake[name]
+        if name not in trail.SAMPLED:
+            return rows_of(table, table.files())
+        return rows_of(table, sample_files(self._lake, horizon_ms)[name])
+
+    def keep_state(self, duck: duckdb.DuckDBPyConnection, as_of_ms: int) -> None:
+        """Write the state that a judgement saw, before it is committed."""
+        folder = self._folder(as_of_ms)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for name in trail.STATE:
+            duck.execute(f"COPY {name} TO '{quoted(folder / f'{name}.parquet')}' (FORMAT parquet)")
+
+    def drop_states(self, but_ms: int) -> None:
+        """Delete the states of other judgements, after the commit."""
+        for folder in (self._lake.path / STATES).iterdir():
+            if folder.name != str(but_ms):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _folder(self, as_of_ms: int) -> Path:
+        return self._lake.path / STATES / str(as_of_ms)
+
+    def _has_state(self, as_of_ms: int) -> bool:
+        try:
+            for name in trail.STATE:
+                pq.read_metadata(self._folder(as_of_ms) / f"{name}.parquet")
+        except (OSError, pa.ArrowException):
+            return False
+        return True
+
+    def _is_judged(self, file: DataFile) -> bool:
+        return self._notes is not None and is_judged(file.path, self._notes)
+
+
+def _of_hours(files: Collection[DataFile], hours: Collection[int]) -> list[DataFile]:
+    wanted = set(hours)
+    return [file for file in files if file.hour in wanted]
+
+
+def _last(as_of_ms: int, notes: Mapping[str, Any]) -> LastJudgement:
+    return LastJudgement(as_of_ms, dict(notes["settings"]), bool(notes["only_until"]))

@@ -1,0 +1,35 @@
+"""Results are appended at each judgement. How their rows become what holds now.
+
+Trajectories, verdicts and open ids: the rows of a message's latest judgement; a row that says what is gone is none.
+Counts (latency, keys, folds over groups): rows of one key add up; what adds up to nothing is gone.
+"""
+
+from __future__ import annotations
+
+from .columns import Relation
+from .results import GROUP_FOLDS, KEY_INDEX, LATENCY_MINUTE, OPEN_IDS, TRAJECTORIES, VERDICTS
+from .watches import SETTLED
+
+_GONE = {
+    TRAJECTORIES.name: "knowledge = ''",
+    VERDICTS.name: "group_name = ''",
+    OPEN_IDS.name: f"state = '{SETTLED}'",
+}
+APPENDED = (TRAJECTORIES, VERDICTS, LATENCY_MINUTE, KEY_INDEX, OPEN_IDS, GROUP_FOLDS)
+"""The relations of which a judgement appends rows."""
+
+
+def latest_sql(relation: Relation, source: str, *, keep_gone: bool = False) -> str:
+    """SQL: what holds now, from rows of one of APPENDED. keep_gone: for some of the rows: others may be older."""
+    columns = ", ".join(relation.names)
+    if relation.name in _GONE:
+        last = "as_of_ms = max(as_of_ms) OVER (PARTITION BY cluster, publish_hour, msg_id)"
+        gone = "" if keep_gone else f" WHERE NOT ({_GONE[relation.name]})"
+        return f"SELECT {columns} FROM (SELECT * FROM {source} AS judged QUALIFY {last}) AS latest{gone}"
+    *names, count = relation.names
+    key = ", ".join(names)
+    left = "<> 0" if keep_gone else "> 0"
+    return (
+        f"SELECT {key}, sum({count})::bigint AS {count} FROM {source} AS counts GROUP BY {key} "
+        f"HAVING sum({count}) {left}"
+    )

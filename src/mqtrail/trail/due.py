@@ -1,0 +1,300 @@
+"""Which messages a judgement looks at again although they have no new records: the state of the cluster changed.
+
+The state (`STATE`, small relations) of the last judgement is compared with that of the new one. Each kind of change
+finds its messages where they are cheap to find:
+
+    time, an offset that passes a place, a sample, clients that come and go   →  open_ids
+    a group or topic seen for the first time, losses, filters, limits         →  the last trajectories and verdicts
+
+A kind may find more messages than change: that costs a judgement of them, no more. It must not find fewer: verdicts
+would then depend on when they were judged. A test over random histories and splits into cycles looks for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .settings import Settings
+
+STATE = (
+    "topic_groups", "offsets_at", "offset_samples", "group_clients", "live_clients", "subscription_runs",
+    "scanned_topics", "losses", "group_losses", "hung_limits", "group_limits", "traced_groups", "traced_hosts",
+)  # fmt: skip
+"""Relations that say how the cluster and its groups are: all that a verdict rests on but the message's own records."""
+
+LAST = "last_"
+"""Prefix of the same relations as the last judgement had them."""
+
+OPEN_IDS, TRAJECTORIES, VERDICTS = "open_ids_before", "trajectories_before", "verdicts_before"
+"""Names of what earlier judgements left. Outdated rows among them do no harm."""
+
+_NEVER_MS = 1 << 62
+_HANDLER_MARGIN_MS = 86_400_000  # a handler may end that long after the last event that has a time
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One kind of change: SQL of what changed, and SQL of the messages that it concerns."""
+
+    name: str
+    changes: str
+    """Rows of what changed, from the two states. The relation made of it is called `changed_<name>`."""
+    finds: str
+    """cluster, publish_hour, msg_id of messages, and as_of_ms of the row that was found."""
+    reads: str
+    """Which of OPEN_IDS, TRAJECTORIES and VERDICTS it reads."""
+
+
+def causes(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
+    """Every kind of change between two judgements, as of last_ms and as_of_ms."""
+    return [
+        *_of_open_ids(last_ms, as_of_ms, settings),
+        *_of_groups(),
+        *_of_offsets(),
+        *_of_losses(last_ms, as_of_ms, settings),
+        _subscriptions(),
+    ]
+
+
+def _both(name: str, keys: tuple[str, ...], values: tuple[str, ...], where: str) -> str:
+    """SQL: rows of a relation that changed: keys, and each value as it is (n_) and was (o_)."""
+    picks = [f"coalesce(n.{key}, o.{key}) AS {key}" for key in keys]
+    picks += [f"n.{value} AS n_{value}, o.{value} AS o_{value}" for value in values]
+    on = " AND ".join(f"n.{key} = o.{key}" for key in keys)
+    joined = f"SELECT {', '.join(picks)} FROM {name} n FULL JOIN {LAST}{name} o ON {on}"
+    return f"SELECT * FROM ({joined}) AS both_states WHERE {where}"
+
+
+def _differs(*values: str) -> str:
+    return "(" + " OR ".join(f"n_{value} IS DISTINCT FROM o_{value}" for value in values) + ")"
+
+
+def _found(alias: str) -> str:
+    return f"{alias}.cluster, {alias}.publish_hour, {alias}.msg_id, {alias}.as_of_ms"
+
+
+_GROUP = ("cluster", "group_name")
+_QUEUE = ("cluster", "topic", "broker_name", "queue_id")
+_OFFSETS = ("now_ms", "now_offset", "then_ms", "then_offset")
+
+
+def _of_open_ids(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
+    def passes(offset: str) -> str:
+        return " OR ".join(
+            f"(coalesce(c.o_{at}_offset, -1) > w.{offset}) <> (coalesce(c.n_{at}_offset, -1) > w.{offset})"
+            for at in ("now", "then")
+        )
+
+    def sampled(*times: str) -> str:
+        return " OR ".join(f"w.sample_ms BETWEEN coalesce(c.o_{ms}, -1) AND c.n_{ms}" for ms in times)
+
+    def idle(side: str, instant_ms: int) -> str:
+        return f"""CASE WHEN {side}_clients_sampled_ms IS NULL OR {side}_live_count IS NULL THEN 'not sampled'
+          WHEN {side}_clients_sampled_ms < {instant_ms - settings.state_age_ms_max} THEN 'stale'
+          WHEN {side}_live_count > 0 THEN 'live' ELSE 'none' END"""
+
+    def stale(side: str, instant_ms: int) -> str:
+        return f"coalesce({side}_offsets_sampled_ms < {instant_ms - settings.state_age_ms_max}, true)"
+
+    clients = ("clients_sampled_ms", "live_count")
+    flipped = f"{idle('n', as_of_ms)} <> {idle('o', last_ms)}"
+    group = "w.cluster = c.cluster AND w.group_name = c.group_name"
+    queue = "w.broker_name = c.broker_name AND w.queue_id = c.queue_id"
+    retry_queue = "w.retry_broker = c.broker_name AND w.retry_queue = c.queue_id"
+    moved = _both("offsets_at", ("group_name", *_QUEUE), _OFFSETS, _differs(*_OFFSETS))
+    a_sample = sampled("now_ms", "then_ms")
+    return [
+        Cause(
+            "time",
+            "SELECT 1 AS passed",
+            f"SELECT {_found('w')} FROM {OPEN_IDS} w WHERE w.look_ms > {last_ms} AND w.look_ms <= {as_of_ms}",
+            OPEN_IDS,
+        ),
+        Cause(
+            "offsets",
+            moved,
+            f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_offsets c ON {group} AND w.topic = c.topic
+              AND {queue} WHERE {passes("queue_offset")} OR {a_sample}
+            UNION ALL SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_offsets c ON {group}
+              AND c.topic = '%RETRY%' || w.group_name AND {retry_queue} WHERE {passes("retry_offset")} OR {a_sample}""",
+            OPEN_IDS,
+        ),
+        Cause(
+            "clients",
+            _both("group_clients", _GROUP, clients, f"{_differs('clients_sampled_ms')} OR {flipped}"),
+            f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_clients c ON {group}
+              WHERE {flipped} OR {sampled("clients_sampled_ms")}""",
+            OPEN_IDS,
+        ),
+        Cause(
+            "holders",
+            _both("live_clients", (*_GROUP, "client"), ("live",), "coalesce(n_live, 0) <> coalesce(o_live, 0)"),
+            f"SELECT {_found('w')} FROM {OPEN_IDS} w JOIN changed_holders c ON {group} AND w.holder = c.client",
+            OPEN_IDS,
+        ),
+        Cause(
+            "sampling",
+            _both(
+                "offset_samples", ("cluster",), ("offsets_sampled_ms",),
+                f"{stale('n', as_of_ms)} <> {stale('o', last_ms)}",
+            ),
+            f"SELECT {_found('w')} FROM {OPEN_IDS} w JOIN changed_sampling c ON w.cluster = c.cluster",
+            OPEN_IDS,
+        ),
+        Cause(
+            "handling_times",
+            _both("hung_limits", _GROUP, ("hung_ms",), _differs("hung_ms")),
+            f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_handling_times c ON {group}
+              WHERE w.sample_ms > {last_ms} - greatest({settings.hung_ms}, coalesce(c.n_hung_ms, 0),
+                coalesce(c.o_hung_ms, 0))""",
+            OPEN_IDS,
+        ),
+    ]  # fmt: skip
+
+
+def _of_groups() -> list[Cause]:
+    """A group of a topic, the limits of a group, what is traced, a topic that is read."""
+    stored = "coalesce(t.stored_ms, t.acked_ms)"
+    known = [f"coalesce(c.{side}_known_ms, {_NEVER_MS})" for side in ("n", "o")]
+    said = "v.reasons LIKE '%{}%'"
+    return [
+        Cause(
+            "known_groups",
+            _both("topic_groups", ("cluster", "topic", "group_name"), ("known_ms",), _differs("known_ms")),
+            f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_known_groups c ON t.cluster = c.cluster
+              AND t.topic = c.topic WHERE {stored} >= least({", ".join(known)})
+              AND {stored} < greatest({", ".join(known)})""",
+            TRAJECTORIES,
+        ),
+        Cause(
+            "models",
+            _both(
+                "topic_groups", ("cluster", "topic", "group_name"), ("message_model", "consume_type"),
+                _differs("message_model", "consume_type"),
+            ),
+            f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_models c ON v.cluster = c.cluster
+              AND v.topic = c.topic AND v.group_name = c.group_name""",
+            VERDICTS,
+        ),
+        Cause(
+            "excluded_groups",
+            _both(
+                "topic_groups", ("cluster", "topic", "group_name"), ("message_model",),
+                "o_message_model IS NOT NULL"
+                " AND (n_message_model = 'BROADCASTING') <> (o_message_model = 'BROADCASTING')",
+            ),
+            f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_excluded_groups c ON t.cluster = c.cluster
+              AND t.topic = c.topic""",
+            TRAJECTORIES,
+        ),
+        Cause(
+            "chains",
+            _both("group_limits", _GROUP, ("handed_times_max",), _differs("handed_times_max")),
+            f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_chains c ON v.cluster = c.cluster
+              AND v.group_name = c.group_name WHERE {said.format("CAUSE_INFERRED")}""",
+            VERDICTS,
+        ),
+        Cause(
+            "tracing",
+            f"""SELECT coalesce(n.cluster, o.cluster) AS cluster, coalesce(n.group_name, o.group_name) AS group_name
+            FROM traced_groups n FULL JOIN {LAST}traced_groups o ON n.cluster = o.cluster
+              AND n.group_name = o.group_name WHERE n.cluster IS NULL OR o.cluster IS NULL""",
+            f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_tracing c ON v.cluster = c.cluster
+              AND v.group_name = c.group_name
+              WHERE {said.format("GROUP_NOT_TRACED")} OR {said.format("PASSED_UNTRACED")}""",
+            VERDICTS,
+        ),
+        Cause(
+            "hosts",
+            f"""SELECT coalesce(n.cluster, o.cluster) AS cluster, coalesce(n.born_host, o.born_host) AS born_host
+            FROM traced_hosts n FULL JOIN {LAST}traced_hosts o ON n.cluster = o.cluster AND n.born_host = o.born_host
+            WHERE n.cluster IS NULL OR o.cluster IS NULL""",
+            f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_hosts c ON t.cluster = c.cluster
+              AND t.producer_host = c.born_host
+              WHERE t.reasons LIKE '%PRODUCER_NOT_TRACED%' OR t.reasons LIKE '%NO_SEND_RECORD%'""",
+            TRAJECTORIES,
+        ),
+        Cause(
+            "topics",
+            f"""SELECT coalesce(n.cluster, o.cluster) AS cluster, coalesce(n.topic, o.topic) AS topic
+            FROM scanned_topics n FULL JOIN {LAST}scanned_topics o ON n.cluster = o.cluster AND n.topic = o.topic
+            WHERE n.cluster IS NULL OR o.cluster IS NULL""",
+            f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_topics c ON t.cluster = c.cluster
+              AND t.topic = c.topic WHERE t.stored_ms IS NULL""",
+            TRAJECTORIES,
+        ),
+    ]  # fmt: skip
+
+
+def _of_offsets() -> list[Cause]:
+    """First offsets, which say for which messages a group is expected; and offsets that went back."""
+    at_place = " AND ".join(f"t.{name} = c.{name}" for name in _QUEUE)
+    back = " OR ".join(f"n_{at}_offset < o_{at}_offset" for at in ("now", "then"))
+    first = [f"coalesce(c.{side}_first_offset, {_NEVER_MS})" for side in ("n", "o")]
+    between = " OR ".join(
+        f"(t.queue_offset >= c.n_{at}_offset AND t.queue_offset < c.o_{at}_offset)" for at in ("now", "then")
+    )
+    return [
+        Cause(
+            "first_offsets",
+            _both("offsets_at", ("group_name", *_QUEUE), ("first_offset",), _differs("first_offset")),
+            f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_first_offsets c ON {at_place}
+              WHERE t.queue_offset >= least({", ".join(first)}) AND t.queue_offset < greatest({", ".join(first)})""",
+            TRAJECTORIES,
+        ),
+        Cause(
+            "reset_offsets",
+            _both("offsets_at", ("group_name", *_QUEUE), _OFFSETS, back),
+            f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_reset_offsets c ON {at_place}
+              WHERE {between}""",
+            TRAJECTORIES,
+        ),
+        Cause(
+            "reset_retries",
+            _both("offsets_at", ("group_name", *_QUEUE), _OFFSETS, f"({back}) AND topic = '%RETRY%' || group_name"),
+            f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_reset_retries c ON v.cluster = c.cluster
+              AND v.group_name = c.group_name
+              WHERE v.reasons LIKE '%RETRY_PASSED_UNTRACED%' OR v.reasons LIKE '%END_NOT_TRACED%'""",
+            VERDICTS,
+        ),
+    ]
+
+
+def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
+    """A loss of trace records that appears, vanishes, changes or begins: what lacks something in its time."""
+
+    def changed(name: str, columns: str) -> str:
+        new, old = f"SELECT {columns} FROM {name}", f"SELECT {columns} FROM {LAST}{name}"
+        begun = f"{new} WHERE from_ms > {last_ms} AND from_ms <= {as_of_ms}"
+        return f"({new} EXCEPT {old}) UNION ALL ({old} EXCEPT {new}) UNION ALL {begun}"
+
+    margin = max(settings.loss_window_ms, settings.trace_delay_ms) + _HANDLER_MARGIN_MS
+    finds = f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN {{}} c ON t.cluster = c.cluster
+      WHERE t.group_codes LIKE '%HUNG%' OR t.knowledge = 'INCOMPLETE' AND c.from_ms <= t.last_event_ms + {margin}"""
+    columns = "cluster, client_id, from_ms, to_ms, lost_count, reason"
+    return [
+        Cause(
+            name, changed(name, f"{columns}, {own}"), finds.format(f"changed_{name}"), TRAJECTORIES
+        )
+        for name, own in (("group_losses", "group_name"), ("losses", "host"))
+    ]  # fmt: skip
+
+
+def _subscriptions() -> Cause:
+    """Expressions of a group that filters: messages from the time on that is judged by another sample now."""
+    keys = ("cluster", "topic", "group_name", "expression_type", "expression")
+    runs = _both("subscription_runs", keys, ("first_ms", "last_ms"), "true")
+    since = """CASE WHEN n_first_ms IS DISTINCT FROM o_first_ms AND (o_first_ms IS NOT NULL OR NOT was_known) THEN 0
+      WHEN o_first_ms IS NULL THEN n_first_ms WHEN n_last_ms IS DISTINCT FROM o_last_ms AND many THEN o_last_ms END"""
+    per_group = "OVER (PARTITION BY cluster, topic, group_name)"
+    return Cause(
+        "subscriptions",
+        f"""SELECT cluster, topic, min({since}) AS since_ms
+        FROM (SELECT *, count(*) {per_group} > 1 AS many, bool_or(o_first_ms IS NOT NULL) {per_group} AS was_known,
+            bool_or(expression_type <> 'TAG' OR expression NOT IN ('*', '')) {per_group} AS filters
+          FROM ({runs}) AS runs) AS grouped WHERE filters
+        GROUP BY cluster, topic, group_name HAVING min({since}) IS NOT NULL""",
+        f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_subscriptions c ON t.cluster = c.cluster
+          AND t.topic = c.topic WHERE coalesce(t.visible_ms, t.stored_ms, t.acked_ms) >= c.since_ms""",
+        TRAJECTORIES,
+    )

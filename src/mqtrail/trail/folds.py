@@ -1,0 +1,100 @@
+"""What all messages together show of groups and hosts: limits of attempts, handling times, who is traced.
+
+    hand_overs, rounds, group_copies, message_facts → fold_counts ┐
+    group_folds: the counts of earlier judgements                 ┴→ folds → group_limits, hung_limits, traced_groups …
+
+Every fold is a count, so that a judgement of some of the messages can take away what it counted of them before and add
+what they show now. The result is then the same as that of counting all messages at once.
+"""
+
+from __future__ import annotations
+
+from .results import GROUP_FOLDS
+from .settings import Settings
+from .stages import Stage
+
+
+def fold_stages(settings: Settings) -> list[Stage]:
+    """fold_counts, folds, and the limits made of them: group_limits, hung_limits, traced_groups and others."""
+    return [fold_counts_stage(), Stage("folds", _FOLDS, ("fold_counts", "group_folds")), *limit_stages(settings)]
+
+
+def given_fold_stages(settings: Settings) -> list[Stage]:
+    """Like `fold_stages`, for messages whose counts are in group_folds already."""
+    given = f"SELECT {_KEY}, sum(row_count)::bigint AS row_count FROM group_folds {_LEFT}"
+    return [Stage("folds", given, ("group_folds",)), *limit_stages(settings)]
+
+
+def fold_counts_stage() -> Stage:
+    """The counts of the judged messages: columns of GROUP_FOLDS."""
+    return Stage("fold_counts", _FOLD_COUNTS, ("hand_overs", "rounds", "group_copies", "message_facts"), gathered=True)
+
+
+def limit_stages(settings: Settings) -> list[Stage]:
+    """What is read off the folds."""
+    return [
+        Stage("group_limits", _GROUP_LIMITS, ("folds",)),
+        Stage("hung_limits", _hung_limits(settings), ("folds",)),
+        Stage("traced_groups", _TRACED_GROUPS, ("folds",)),
+        Stage("traced_hosts", _TRACED_HOSTS, ("folds",)),
+        Stage("handed_clients", _HANDED_CLIENTS, ("folds",)),
+    ]
+
+
+_KEY = ", ".join(name for name in GROUP_FOLDS.names if name != "row_count")
+_LEFT = f"GROUP BY {_KEY} HAVING sum(row_count) > 0"
+
+_FOLD_COUNTS = f"""
+SELECT {_KEY}, count(*) AS row_count FROM (
+  SELECT cluster, 'SPAN' AS kind, group_name, '' AS name, end_ms - start_ms AS value FROM hand_overs
+    WHERE outcome <> 'OPEN' AND end_ms >= start_ms
+  UNION ALL SELECT cluster, 'HANDED', group_name, client_id, 0 FROM hand_overs
+  UNION ALL SELECT cluster, 'CHAIN', group_name, '', retry_times FROM rounds
+  UNION ALL SELECT cluster, 'CHAIN', group_name, '', retry_copy_times FROM group_copies
+    WHERE retry_copy_times IS NOT NULL
+  UNION ALL SELECT cluster, 'HOST', '', born_host, 0 FROM message_facts
+    WHERE born_host <> '' AND send_start_ms IS NOT NULL) AS shown
+GROUP BY {_KEY}"""
+
+_FOLDS = f"""
+SELECT {_KEY}, sum(row_count)::bigint AS row_count
+FROM (SELECT {_KEY}, row_count FROM fold_counts
+  UNION ALL SELECT {_KEY}, row_count FROM group_folds) AS counts {_LEFT}"""
+
+# No record has the limit of attempts: the longest chain of the group is used for it.
+_GROUP_LIMITS = """
+SELECT cluster, group_name, max(value) AS handed_times_max FROM folds WHERE kind = 'CHAIN'
+GROUP BY cluster, group_name"""
+
+
+def _hung_limits(settings: Settings) -> str:
+    """Groups whose handlers are so slow that HUNG must wait longer.
+
+    The 99th percentile of counted times, in whole numbers, interpolated as percentile_cont does: between the sample at
+    place 0.99 * (samples - 1), from 0, rounded down, and the next one.
+    """
+    slow = settings.hung_ms // settings.hung_p99_factor
+    return f"""
+SELECT cluster, group_name, {settings.hung_p99_factor}
+    * (100 * p99_ms + (next_ms - p99_ms) * (99 * (samples - 1) - 100 * place)) // 100 AS hung_ms
+FROM (SELECT cluster, group_name, samples, place, max(span_ms) AS longest_ms,
+    min(span_ms) FILTER (up_to > place) AS p99_ms,
+    coalesce(min(span_ms) FILTER (up_to > place + 1), max(span_ms)) AS next_ms
+  FROM (SELECT *, 99 * (samples - 1) // 100 AS place
+    FROM (SELECT cluster, group_name, span_ms,
+        cast(sum(span_count) OVER (PARTITION BY cluster, group_name ORDER BY span_ms) AS bigint) AS up_to,
+        cast(sum(span_count) OVER (PARTITION BY cluster, group_name) AS bigint) AS samples
+      FROM (SELECT cluster, group_name, value AS span_ms, row_count AS span_count FROM folds
+        WHERE kind = 'SPAN') AS spans) AS counted) AS placed
+  GROUP BY cluster, group_name, samples, place) AS percentiles
+WHERE samples >= {settings.hung_p99_samples} AND longest_ms > {slow}"""
+
+
+_TRACED_GROUPS = """
+SELECT DISTINCT cluster, group_name FROM folds WHERE kind = 'HANDED'"""
+
+_TRACED_HOSTS = """
+SELECT cluster, name AS born_host FROM folds WHERE kind = 'HOST'"""
+
+_HANDED_CLIENTS = """
+SELECT cluster, group_name, name AS client_id FROM folds WHERE kind = 'HANDED' AND name <> ''"""

@@ -1,0 +1,111 @@
+"""open_ids: what each judgement that can still change waits for.
+
+A judgement changes when its message gets new records, and otherwise by what its verdict was computed from: the instant,
+the offset of a group, its clients, samples. A row of `open_ids` names these: the place that an offset has to pass, the
+time of a sample that says more, the instant at which a limit is reached. `due` compares them with what moved.
+
+Causes that concern many settled messages at once (a group is seen for the first time, a loss of trace records is found)
+have no row here; `due` looks for their messages in the results.
+"""
+
+from __future__ import annotations
+
+from .context import ip
+from .judgement import LITE_AFTER_MS
+from .results import OPEN_IDS
+from .settings import Settings
+from .stages import Stage
+
+SETTLED = "GONE"
+"""State of the one row of an id that waits for nothing any more."""
+
+_OPEN = (
+    "IN_FLIGHT", "HUNG", "WAITING", "NO_CONSUMER", "WAITING:HANDLER_GONE", "NO_CONSUMER:HANDLER_GONE",
+    "UNKNOWN:CLIENTS_NOT_SAMPLED", "UNKNOWN:STATE_STALE", "UNKNOWN:TRACE_PENDING", "UNKNOWN:OFFSETS_NOT_SAMPLED",
+)  # fmt: skip
+"""States that depend on offsets and clients. The others change by new records, or by what `due` finds in results."""
+
+
+def watch_stages(as_of_ms: int, settings: Settings, *, only_until: bool) -> list[Stage]:
+    """open_ids, without the rows of ids that settled. only_until: ids with later attempts are due at the next instant.
+
+    Those attempts are in `attempts`: the stage that keeps them is called `later_ids`.
+    """
+    later = [
+        Stage("later_ids", _later_ids(as_of_ms), ("attempts",), partition_by=("cluster", "msg_id")),
+    ]
+    reads = ("group_states", "messages", *(("later_ids",) if only_until else ()))
+    return [*(later if only_until else ()), Stage("open_ids", _open_ids(as_of_ms, settings, only_until), reads)]
+
+
+def _later_ids(as_of_ms: int) -> str:
+    return f"""
+SELECT DISTINCT cluster, publish_hour, msg_id FROM attempts WHERE coalesce(start_ms, end_ms, 0) > {as_of_ms}"""
+
+
+def _next(as_of_ms: int, *instants: str) -> str:
+    """SQL: the earliest of some instants after as_of_ms, NULL without one."""
+    return f"least({', '.join(f'CASE WHEN {at} > {as_of_ms} THEN {at} END' for at in instants)})"
+
+
+def _open_ids(as_of_ms: int, settings: Settings, only_until: bool) -> str:
+    delay = settings.trace_delay_ms
+    # A success that only SubAfter reports counts or not by whether the offset has passed the message.
+    by_offset = """(said_count > 0 AND passed_now = 0 AND (consume_type = 'CONSUME_ACTIVELY'
+      OR consume_type = '' AND sure_count = 0 AND said_cost = 0))"""
+    is_open = f"stated IN ({', '.join(repr(state) for state in _OPEN)})"
+    look = _next(
+        as_of_ms,
+        f"visible_ms + {delay}",
+        f"coalesce(acked_ms, stored_ms) + {delay}",
+        f"open_ms + {settings.hung_ms}",
+        f"open_ms + greatest({settings.hung_ms}, coalesce(group_hung_ms, 0))",
+        f"CASE WHEN last_outcome = 'FAILED' THEN last_end_ms + {settings.next_attempt_ms_max + 1} END",
+    )
+    of_groups = {
+        "topic": "message_topic",
+        "as_of_ms": str(as_of_ms),
+        "queue_offset": f"CASE WHEN {is_open} OR {by_offset} THEN queue_offset END",
+        "retry_offset": f"CASE WHEN {is_open} OR retry_place_times = copy_times THEN retry_offset END",
+        "holder": f"CASE WHEN NOT {is_open} OR open_ms IS NULL THEN '' WHEN open_client <> '' THEN open_client"
+        f" WHEN open_host <> '' THEN 'ip:' || {ip('open_host')} ELSE '' END",
+        "sample_ms": f"CASE WHEN {by_offset} AND consume_type = '' THEN last_end_ms + {LITE_AFTER_MS}"
+        f" WHEN {is_open} THEN open_ms END",
+        "look_ms": look,
+        "state": "split_part(stated, ':', 1)",
+    }
+    of_message = {
+        "group_name": "''",
+        "as_of_ms": str(as_of_ms),
+        "state": "''",
+        "queue_offset": "NULL",
+        "retry_broker": "''",
+        "retry_queue": "NULL",
+        "retry_offset": "NULL",
+        "holder": "''",
+        "sample_ms": "NULL",
+        "look_ms": _next(
+            as_of_ms,
+            "CASE WHEN message_codes = 'SCHEDULED' THEN due_ms END",
+            f"CASE WHEN has_send = 0 THEN coalesce(stored_ms, handed_ms) + {delay} END",
+            f"CASE WHEN has_send = 1 AND send_closed = 0 THEN unfinished_ms + {delay} END",
+            f"CASE WHEN stored_ms IS NULL AND half = 0 THEN coalesce(acked_ms, handed_ms) + {delay} END",
+        ),
+    }
+    later = {
+        **dict.fromkeys(("group_name", "topic", "state", "broker_name", "retry_broker", "holder"), "''"),
+        **dict.fromkeys(("queue_id", "queue_offset", "retry_queue", "retry_offset", "sample_ms"), "NULL"),
+        "as_of_ms": str(as_of_ms),
+        "look_ms": str(as_of_ms + 1),
+    }
+    return f"""
+SELECT * FROM (SELECT {OPEN_IDS.typed(of_groups)} FROM group_states
+  WHERE {is_open} OR {by_offset} OR stated = 'RETRYING') AS of_groups
+WHERE state <> 'RETRYING' OR retry_offset IS NOT NULL OR look_ms IS NOT NULL
+UNION ALL SELECT * FROM (SELECT {OPEN_IDS.typed(of_message)} FROM messages) AS of_message
+WHERE look_ms IS NOT NULL{
+        f'''
+UNION ALL SELECT {OPEN_IDS.typed(later)} FROM later_ids'''
+        if only_until
+        else ""
+    }"""

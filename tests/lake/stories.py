@@ -1,0 +1,267 @@
+"""Random evidence of one cluster in which much happens: not plausible as a whole, but every kind of row is there."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from mqtrail.trail import Settings
+from tests.trail.histories import BASE_MS, Row, unique_id
+
+SETTINGS = Settings(
+    hung_ms=30_000,
+    hung_p99_samples=5,
+    state_age_ms_max=60_000,
+    next_attempt_ms_max=200_000,
+    loss_window_ms=60_000,
+)
+LENGTH_MS = 900_000
+SAMPLE_EVERY_MS = 25_000
+CLUSTER, BROKER = "shop", "broker-a"
+TOPICS = ("orders", "bills")
+QUEUES = (0, 1)
+FEATURES = ("losses", "resets", "filters", "late groups", "errors", "batches", "lite pulls", "gaps in samples")
+"""What makes many messages due at once: a story has some of it, so that in others few are."""
+HOSTS = ("10.0.0.1:5001", "10.0.0.2:5002", "10.0.0.3:5003")
+
+
+class Story:
+    """Rows of one random story."""
+
+    def __init__(self, chance: random.Random, messages: int) -> None:
+        self.chance = chance
+        self.rows: dict[str, list[Row]] = {}
+        self.records = self.copies = 0
+        self.ends = dict.fromkeys([(topic, queue) for topic in TOPICS for queue in QUEUES], 0)
+        self.retry_ends: dict[str, int] = {}
+        self.has = {name for name in FEATURES if chance.random() < 0.4}
+        self.groups = {f"G{number}": self._group() for number in range(3)}
+        number = 0
+        while number < messages:
+            number += self._batch(number) if "batches" in self.has and chance.random() < 0.1 else self._message(number)
+        for group, about in self.groups.items():
+            self._samples(group, about)
+        self._clients_records()
+
+    def _group(self) -> dict[str, Any]:
+        chance = self.chance
+        return {
+            "topics": chance.sample(TOPICS, chance.choice((1, 2))),
+            "known": chance.choice((0, chance.randrange(LENGTH_MS))) if "late groups" in self.has else 0,
+            "model": chance.choice(("CLUSTERING", "CLUSTERING", "BROADCASTING", "")),
+            "type": chance.choice(("CONSUME_ACTIVELY", "")) if "lite pulls" in self.has else "CONSUME_PASSIVELY",
+            "slow": chance.choice((20, 20, 20_000)),
+            "status": chance.choice(("OK", "OK", "OFFLINE")),
+            "traced": chance.random() < 0.8,
+            "filters": "filters" in self.has and chance.random() < 0.6,
+        }
+
+    def add(self, relation: str, **row: Any) -> None:
+        self.rows.setdefault(relation, []).append({"cluster": CLUSTER, **row})
+
+    def trace(self, record_type: str, at_ms: int, host: str, **row: Any) -> None:
+        self.add(
+            "trace_events",
+            broker_name=BROKER,
+            trace_topic="RMQ_SYS_TRACE_TOPIC",
+            queue_id=0,
+            queue_offset=self.records,
+            record_no=0,
+            trace_store_ms=BASE_MS + at_ms + self.chance.choice((200, 2_000, 15_000)),
+            trace_born_host=host,
+            record_type=record_type,
+            event_ms=BASE_MS + at_ms,
+            **{"item_count": 1, "item_no": 0} | row,
+        )
+        self.records += 1
+
+    def copy(self, at_ms: int, kind: str, topic: str, queue: int, offset: int, msg_id: str, **row: Any) -> str:
+        place = f"0A00000900002A9F{self.copies:016X}"
+        base: dict[str, Any] = {
+            "own_unique_key": msg_id,
+            "last_unique_key": msg_id,
+            "tags": self.chance.choice(("A", "B")),
+        }
+        base |= {"born_ms": BASE_MS + at_ms, "trace_on": self.chance.choice(("true", "true", "false", ""))}
+        self.add(
+            "message_meta",
+            broker_name=BROKER,
+            topic=topic,
+            queue_id=queue,
+            queue_offset=offset,
+            physical_offset=1000 + 200 * self.copies,
+            offset_msg_id=place,
+            store_ms=BASE_MS + at_ms,
+            read_ms=BASE_MS + at_ms,
+            stored_kind=kind,
+            body_size=10,
+            reconsume_times=row.pop("times", 0),
+            **base | row,
+        )
+        self.copies += 1
+        return place
+
+    def _placed(self, topic: str) -> tuple[int, int]:
+        queue = self.chance.choice(QUEUES)
+        offset = self.ends[topic, queue]
+        self.ends[topic, queue] += 1
+        return queue, offset
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def _message(self, number: int) -> int:
+        chance, msg_id = self.chance, unique_id(number)
+        at, topic, host = chance.randrange(LENGTH_MS), chance.choice(TOPICS), chance.choice(HOSTS)
+        keys = chance.choice(("", f"k{number}", f"k{number} shared"))
+        if (chance.random() < 0.7 and host != HOSTS[2]) or chance.random() < 0.05:
+            pub = {"msg_id": msg_id, "group_name": "PG", "topic": topic, "cost_ms": 5, "success": True, "keys": keys}
+            self.trace("Pub", at, host, **pub)
+        for attempt in range(1, chance.choice((1, 1, 1, 3))):
+            outcome = chance.choice(("OK", "TIMEOUT", "ERROR"))
+            row: Row = {"msg_id": msg_id, "group_name": "PG", "topic": topic, "cost_ms": 10, "send_id": f"S{number}"}
+            row |= {"attempt": attempt, "outcome": outcome, "is_final": chance.random() < 0.5}
+            self.trace("PubAttempt", at + attempt * 20, host, **row)
+        stored = at + 4
+        if chance.random() < 0.9:
+            if chance.random() < 0.15:
+                due = at + chance.choice((30_000, 300_000))
+                row = {"real_topic": topic, "delay_ms": due - at, "due_ms": BASE_MS + due, "born_host": host}
+                self.copy(at, "DELAY_WAIT", "SCHEDULE_TOPIC_XXXX", 0, number, msg_id, keys=keys, **row)
+                stored = due + chance.choice((0, 5_000))
+            if stored < LENGTH_MS and chance.random() < 0.95:
+                self.copy(stored, "NORMAL", topic, *self._placed(topic), msg_id, born_host=host, keys=keys)
+        for group, about in self.groups.items():
+            if topic in about["topics"] and about["traced"] and chance.random() < 0.7:
+                self._handled(group, about, msg_id, stored + chance.choice((20, 3_000, 60_000)), f"{number}")
+        return 1
+
+    def _handled(self, group: str, about: dict[str, Any], msg_id: str, at: int, name: str) -> None:
+        chance = self.chance
+        host = f"10.0.1.{group[1:]}:600{chance.choice((1, 2))}"
+        for times in range(chance.choice((1, 1, 1, 2, 4))):
+            cost = chance.choice((0, 10, about["slow"]))
+            good = chance.random() < 0.6
+            ids = {"msg_id": msg_id, "group_name": group, "request_id": f"{group}/{name}/{times}"}
+            if chance.random() < 0.95:
+                self.trace("SubBefore", at, host, **ids, retry_times=times)
+            if chance.random() < 0.85:
+                ended = {"success": good, "cost_ms": cost, "context_code": 0 if good else 4}
+                self.trace("SubAfter", at + cost, host, **ids, **ended)
+            if chance.random() < 0.2:
+                row = {"result": chance.choice(("SUCCESS", "FAILED")), "cost_ms": cost, "client_id": f"c{group}"}
+                self.trace("SubResult", at + cost, host, **ids, retry_times=times, **row)
+            if good:
+                return
+            at += cost + 1_000
+            if chance.random() < 0.8:
+                offset = self.retry_ends[group] = self.retry_ends.get(group, -1) + 1
+                row = {"group_name": group, "retry_topic": "orders", "times": times + 1}
+                dead = chance.random() < 0.15
+                row |= {} if dead else {"due_ms": BASE_MS + at + 10_000}
+                kind, topic = ("DLQ", f"%DLQ%{group}") if dead else ("RETRY", f"%RETRY%{group}")
+                self.copy(at, kind, topic, 0, offset, msg_id, **row)
+                if dead:
+                    return
+            at += chance.choice((1_000, 40_000))
+
+    def _batch(self, number: int) -> int:
+        chance, topic, batch_id, host = self.chance, self.chance.choice(TOPICS), unique_id(5_000 + number), HOSTS[0]
+        at, count = chance.randrange(LENGTH_MS), 3
+        queue, offset = self._placed(topic)
+        self.ends[topic, queue] += count - 1
+        for item in range(count):
+            own, keys = unique_id(number + item), chance.choice((f"b{number + item}", f"b{number}"))
+            pub = {"msg_id": own, "group_name": "PG", "topic": topic, "cost_ms": 5, "success": True, "item_no": item}
+            self.trace("Pub", at, host, **pub, item_count=count)
+            row = {"last_unique_key": batch_id, "born_host": host, "keys": keys}
+            late = chance.choice((0, 0, 100_000))
+            self.copy(at + 4 + late, "BATCH", topic, queue, offset + item, own, **row)
+        for group, about in self.groups.items():
+            if topic in about["topics"] and about["traced"]:
+                for hand in range(chance.choice((1, 3))):
+                    keys = chance.choice(("", f"b{number + hand}"))
+                    ids = {"msg_id": batch_id, "group_name": group, "request_id": f"{group}/b{number}/{hand}"}
+                    begun = at + chance.choice((20, 30_000))
+                    self.trace("SubBefore", begun, "10.0.1.9:6001", **ids, retry_times=0, keys=keys)
+                    if chance.random() < 0.8:
+                        good = {"success": chance.random() < 0.8, "cost_ms": 10, "context_code": 0}
+                        self.trace("SubAfter", begun + 10, "10.0.1.9:6001", **ids, **good, keys=keys)
+                    if chance.random() < 0.3:
+                        one: Row = {"result": "SUCCESS", "cost_ms": 10, "client_id": f"c{group}"}
+                        one |= {"store_queue_id": queue} | {
+                            "store_broker_name": BROKER,
+                            "store_queue_offset": offset + hand,
+                        }
+                        self.trace("SubResult", begun + 10, "10.0.1.9:6001", **ids, retry_times=0, **one)
+        return count
+
+    # -- samples ---------------------------------------------------------------------------------------------------
+
+    def _samples(self, group: str, about: dict[str, Any]) -> None:
+        chance = self.chance
+        places = [(topic, queue) for topic in about["topics"] for queue in QUEUES]
+        offsets = dict.fromkeys(places, 0) | {(f"%RETRY%{group}", 0): 0}
+        ends = self.ends | {(f"%RETRY%{group}", 0): self.retry_ends.get(group, -1) + 1}
+        expression = chance.choice(("*", "A"))
+        silent = range(chance.randrange(LENGTH_MS), LENGTH_MS) if "gaps in samples" in self.has else range(0)
+        for at in range(0, LENGTH_MS, SAMPLE_EVERY_MS):
+            if at < about["known"] or at in silent or ("gaps in samples" in self.has and chance.random() < 0.1):
+                continue
+            sampled = {"sampled_ms": BASE_MS + at, "group_name": group}
+            for (topic, queue), offset in offsets.items():
+                step = chance.choice((0, 0, 1, 2, 5))
+                offsets[topic, queue] = min(ends[topic, queue], offset + step)
+                if "resets" in self.has and chance.random() < 0.03:
+                    offsets[topic, queue] = chance.randrange(offset + 1)
+                if offset or chance.random() < 0.5:
+                    row = {"topic": topic, "broker_name": BROKER, "queue_id": queue, "consumer_offset": offset}
+                    self.add("group_offsets", **sampled, **row)
+                if "resets" in self.has and chance.random() < 0.1:
+                    row = {"store_broker_name": BROKER, "store_queue_id": queue, "consumer_offset": offset}
+                    commit = {"topic": topic, "group_name": group, "client_id": f"c{group}"}
+                    self.trace("OffsetCommit", max(0, at - 3_000), "10.0.1.9:6001", **row, **commit)
+            status = chance.choice(("OK", "OK", "OFFLINE", "ERROR")) if "errors" in self.has else about["status"]
+            for number in range(2 if status == "OK" else 1):
+                row = {"client_id": "", "client_host": ""}
+                if status == "OK":
+                    row = {"client_id": f"c{group}" + "x" * number, "client_host": f"10.0.1.{group[1:]}:600{number}"}
+                self.add("clients", **sampled, status=status, **row)
+            if about["filters"] and chance.random() < 0.1:
+                expression = chance.choice(("A", "B", "*"))
+            if status == "OK" and chance.random() < 0.8:
+                for topic in about["topics"]:
+                    row = {"topic": topic, "expression_type": "TAG", "message_model": about["model"]}
+                    row |= {"expression": expression if about["filters"] else "*", "consume_type": about["type"]}
+                    self.add("subscriptions", **sampled, **row)
+
+    def _clients_records(self) -> None:
+        chance = self.chance
+        for group in self.groups:
+            client, dropped = f"c{group}", 0
+            for sequence in range(1, 20):
+                at = sequence * 40_000
+                dropped += 2 if "losses" in self.has and chance.random() < 0.1 else 0
+                if "losses" not in self.has or chance.random() < 0.85:
+                    row = {"client_id": client, "start_id": "A", "sequence": sequence, "dropped_total": dropped}
+                    self.trace("TraceBatch", at, f"10.0.1.{group[1:]}:6001", **row)
+            if "losses" in self.has and chance.random() < 0.4:
+                at = chance.randrange(LENGTH_MS)
+                lost = {"from_ms": BASE_MS + at, "to_ms": BASE_MS + at + 50_000, "lost_count": 9}
+                row = {"client_id": client, "start_id": "A", "reason": "SPOOL_FULL", **lost}
+                self.trace("TraceLoss", at + chance.choice((-50_000, 50_000)), "10.0.1.9:6001", **row)
+        for topic in TOPICS:
+            since = chance.choice((0, chance.randrange(LENGTH_MS)))
+            for at in range(since, LENGTH_MS, 100_000):
+                row = {"broker_name": BROKER, "topic": topic, "queue_id": 0, "min_offset": 0, "max_offset": 99}
+                self.add("queue_ranges", sampled_ms=BASE_MS + at, **row, read_offset=99)
+        if "losses" in self.has:
+            at = chance.randrange(LENGTH_MS)
+            row = {"broker_name": BROKER, "topic": "RMQ_SYS_TRACE_TOPIC", "queue_id": 0, "first_offset": 5}
+            times = {"from_ms": BASE_MS + at, "to_ms": BASE_MS + at + 60_000, "detected_ms": BASE_MS + at + 90_000}
+            self.add("gaps", **row, **times, end_offset=9, reason="EXPIRED")
+
+
+def story(seed: int, messages: int = 80) -> tuple[dict[str, list[Row]], int, int, Settings]:
+    """The rows of a story, its first and last instant, and the thresholds that it is judged with."""
+    rows = Story(random.Random(seed), messages).rows
+    return rows, BASE_MS, BASE_MS + LENGTH_MS + 60_000, SETTINGS

@@ -1,0 +1,185 @@
+"""Judging in cycles what changed gives what judging everything at once gives, however records come in.
+
+Seeds of longer runs: SEEDS=n.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+import duckdb
+import pytest
+
+from mqtrail import trail
+from mqtrail.lake import arrow_rows, connect, judge_rows
+from mqtrail.lake.cycles import Cycle, LastJudgement
+from mqtrail.trail import Settings
+from tests.lake.stories import story
+from tests.trail.histories import AS_OF_MS, BASE_MS, HISTORIES, Row, evidence
+
+SEEDS = int(os.environ.get("SEEDS", "1"))
+CYCLES = 4
+TIMES = {
+    "trace_events": "trace_store_ms",
+    "message_meta": "store_ms",
+    "gaps": "detected_ms",
+    "group_offsets": "sampled_ms",
+    "clients": "sampled_ms",
+    "subscriptions": "sampled_ms",
+    "queue_ranges": "sampled_ms",
+}
+SAMPLED = re.compile(r"(sampled_ms|scanned_ms|offset)=[-\d?]+")
+"""Parameters of reasons that say which sample was looked at."""
+Evidence = Mapping[str, Sequence[Row]]
+
+
+class Tables:
+    """What judgements left and read, in one DuckDB: the lake of these tests."""
+
+    is_state_lost = False
+
+    def __init__(self) -> None:
+        self.duck = connect(threads=1)
+        for relation in (trail.ATTEMPTS, *trail.APPENDED):
+            self.duck.register("no_rows", arrow_rows(relation, ()))
+            number = ", 0 AS cycle" if relation is trail.ATTEMPTS else ""
+            self.duck.execute(f"CREATE TABLE kept_{relation.name} AS SELECT *{number} FROM no_rows")
+        self.rows: dict[str, list[Row]] = {relation.name: [] for relation in trail.EVIDENCE}
+        self.last: LastJudgement | None = None
+        self.cycle = 0
+        self.judged = 0
+
+    def new_attempts(self) -> str:
+        return self._attempts(f"cycle > {self.judged}")
+
+    def judged_attempts(self, hours: Collection[int]) -> str:
+        return self._attempts(f"cycle <= {self.judged} AND publish_hour IN ({_list(hours)})")
+
+    def batch_items(self, hours: Collection[int]) -> str:
+        return self._attempts(f"batch_id <> '' AND publish_hour IN ({_list(hours)})")
+
+    def results(self, name: str, hours: Collection[int] | None = None) -> str:
+        where = "true" if hours is None else f"publish_hour IN ({_list(hours)})"
+        return f"SELECT * FROM kept_{name} WHERE {where}"
+
+    def state(self, name: str) -> str:
+        return f"SELECT * FROM state_{name}"
+
+    def samples(self, name: str, horizon_ms: int) -> str:
+        del horizon_ms
+        return f"SELECT * FROM bronze_{name}"
+
+    def _attempts(self, where: str) -> str:
+        return f"SELECT {', '.join(trail.ATTEMPTS.names)} FROM kept_attempts WHERE {where}"
+
+    def arrive(self, rows: Evidence) -> None:
+        """Add evidence, and the attempts of it."""
+        self.cycle += 1
+        for relation in trail.EVIDENCE:
+            self.rows[relation.name] += rows.get(relation.name, ())
+            self.duck.register(f"bronze_{relation.name}", arrow_rows(relation, self.rows[relation.name]))
+            self.duck.register(f"more_{relation.name}", arrow_rows(relation, rows.get(relation.name, ())))
+        made = trail.attempts_sql("more_trace_events", "more_message_meta")
+        self.duck.execute(f"INSERT INTO kept_attempts SELECT *, {self.cycle} FROM ({made})")
+
+    def judge(self, as_of_ms: int, settings: Settings, *, only_until: bool = False) -> int:
+        cycle = Cycle(self.duck, self, as_of_ms, settings, self.last, only_until=only_until)
+        count = cycle.run()
+        for relation in trail.APPENDED:
+            self.duck.execute(f"CREATE OR REPLACE TABLE made_{relation.name} AS SELECT * FROM append_{relation.name}")
+        for relation in trail.APPENDED:
+            names = ", ".join(relation.names)
+            self.duck.execute(f"INSERT INTO kept_{relation.name} SELECT {names} FROM made_{relation.name}")
+        for name in trail.STATE:
+            self.duck.execute(f"CREATE OR REPLACE TABLE copy_{name} AS SELECT * FROM {name}")
+            self.duck.execute(f"CREATE OR REPLACE TABLE state_{name} AS SELECT * FROM copy_{name}")
+        self.last = LastJudgement(as_of_ms, settings.values(), only_until)
+        self.judged = self.cycle
+        return count
+
+    def compact(self, chance: random.Random) -> None:
+        """Replace rows by what holds of them, as compaction does."""
+        for relation in trail.APPENDED:
+            if chance.random() < 0.5:
+                rows = trail.latest_sql(relation, f"kept_{relation.name}")
+                self.duck.execute(f"CREATE OR REPLACE TABLE kept_{relation.name} AS {rows}")
+
+    def now(self, relation: trail.Relation) -> str:
+        """What holds of a relation."""
+        return trail.latest_sql(relation, f"kept_{relation.name}")
+
+
+def _list(numbers: Collection[int]) -> str:
+    return ", ".join(map(str, numbers)) or "NULL"
+
+
+def shown(duck: duckdb.DuckDBPyConnection, rows: str) -> list[str]:
+    """Rows as sorted texts, without instants of samples and of the judgement."""
+    found = duck.sql(rows).to_arrow_table().to_pylist()
+    for row in found:
+        row.pop("as_of_ms", None)
+        row.pop("seen_ms", None)
+        if "reasons" in row:
+            row["reasons"] = SAMPLED.sub(r"\1=", row["reasons"])
+    return sorted(repr(row) for row in found)
+
+
+def assert_as_at_once(tables: Tables, as_of_ms: int, settings: Settings) -> None:
+    """Compare what all cycles left with a judgement of everything as of the last instant."""
+    whole = judge_rows(tables.rows, as_of_ms, settings)
+    for relation in (trail.VERDICTS, trail.TRAJECTORIES, trail.LATENCY_MINUTE, trail.KEY_INDEX):
+        found = shown(tables.duck, tables.now(relation))
+        wanted = shown(whole, f"SELECT {', '.join(relation.names)} FROM {relation.name}")
+        differ = sorted(set(found) ^ set(wanted))
+        assert found == wanted, f"{relation.name}: {len(differ)} rows differ\n" + "\n".join(
+            ("found  " if row in set(found) else "wanted ") + row for row in differ[:6]
+        )
+    folds = shown(tables.duck, tables.now(trail.GROUP_FOLDS))
+    names = ", ".join(trail.GROUP_FOLDS.names)
+    assert folds == shown(whole, f"SELECT {names} FROM folds")
+
+
+def split(rows: Evidence, instants: Sequence[int], chance: random.Random) -> list[dict[str, list[Row]]]:
+    """Give each row to the first cycle after it, or to a later one; some twice."""
+    cycles: list[dict[str, list[Row]]] = [{} for _ in instants]
+    for name, some in rows.items():
+        for row in some:
+            first = next((n for n, at in enumerate(instants) if at >= row[TIMES[name]]), len(instants) - 1)
+            late = chance.random() < 0.15
+            number = chance.randrange(first, len(instants)) if late else first
+            cycles[number].setdefault(name, []).append(row)
+            if chance.random() < 0.1:
+                cycles[chance.randrange(number, len(instants))].setdefault(name, []).append(row)
+    return cycles
+
+
+def in_cycles(rows: Evidence, seed: int, first_ms: int, last_ms: int, settings: Settings) -> Tables:
+    """Judge in cycles: pairs of instants that are close, so that the second one finds little, and the last instant."""
+    chance = random.Random(seed)
+    begun = [chance.randrange(first_ms, last_ms - 60_000) for _ in range(CYCLES // 2)]
+    instants = sorted({*begun, *(at + chance.randrange(3_000, 40_000) for at in begun), last_ms})
+    tables = Tables()
+    for instant, some in zip(instants, split(rows, instants, chance), strict=True):
+        tables.arrive(some)
+        tables.judge(instant, settings, only_until=chance.random() < 0.1 and instant != last_ms)
+        if chance.random() < 0.3:
+            tables.compact(chance)
+    return tables
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_labelled_histories_in_cycles(seed: int) -> None:
+    """All labelled histories, their rows split at random, some late, some twice."""
+    tables = in_cycles(evidence(HISTORIES), seed, BASE_MS - 70_000, AS_OF_MS, Settings())
+    assert_as_at_once(tables, AS_OF_MS, Settings())
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_stories_in_cycles(seed: int) -> None:
+    """Messages of a few groups that come, go, stop, reset and lose records."""
+    rows, first_ms, last_ms, settings = story(seed)
+    tables = in_cycles(rows, seed, first_ms, last_ms, settings)
+    assert_as_at_once(tables, last_ms, settings)
