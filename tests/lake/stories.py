@@ -49,6 +49,7 @@ class Story:
             "topics": chance.sample(TOPICS, chance.choice((1, 2))),
             "known": chance.choice((0, chance.randrange(LENGTH_MS))) if "late groups" in self.has else 0,
             "model": chance.choice(("CLUSTERING", "CLUSTERING", "BROADCASTING", "")),
+            "model known": chance.choice((0, 0, chance.randrange(LENGTH_MS))),
             "type": chance.choice(("CONSUME_ACTIVELY", "")) if "lite pulls" in self.has else "CONSUME_PASSIVELY",
             "slow": chance.choice((20, 20, 20_000)),
             "status": chance.choice(("OK", "OK", "OFFLINE")),
@@ -169,12 +170,13 @@ class Story:
         at, count = chance.randrange(LENGTH_MS), 3
         queue, offset = self._placed(topic)
         self.ends[topic, queue] += count - 1
+        all_late = chance.choice((0, 0, 100_000, 300_000))  # until then the batch's id looks like a message's
         for item in range(count):
             own, keys = unique_id(number + item), chance.choice((f"b{number + item}", f"b{number}"))
             pub = {"msg_id": own, "group_name": "PG", "topic": topic, "cost_ms": 5, "success": True, "item_no": item}
             self.trace("Pub", at, host, **pub, item_count=count)
             row = {"last_unique_key": batch_id, "born_host": host, "keys": keys}
-            late = chance.choice((0, 0, 100_000))
+            late = all_late + chance.choice((0, 0, 100_000))
             self.copy(at + 4 + late, "BATCH", topic, queue, offset + item, own, **row)
         for group, about in self.groups.items():
             if topic in about["topics"] and about["traced"]:
@@ -213,7 +215,7 @@ class Story:
                 offsets[topic, queue] = min(ends[topic, queue], offset + step)
                 if "resets" in self.has and chance.random() < 0.03:
                     offsets[topic, queue] = chance.randrange(offset + 1)
-                if offset or chance.random() < 0.5:
+                if about["model"] != "BROADCASTING" and (offset or chance.random() < 0.5):
                     row = {"topic": topic, "broker_name": BROKER, "queue_id": queue, "consumer_offset": offset}
                     self.add("group_offsets", **sampled, **row)
                 if "resets" in self.has and chance.random() < 0.1:
@@ -230,7 +232,8 @@ class Story:
                 expression = chance.choice(("A", "B", "*"))
             if status == "OK" and chance.random() < 0.8:
                 for topic in about["topics"]:
-                    row = {"topic": topic, "expression_type": "TAG", "message_model": about["model"]}
+                    model = about["model"] if at >= about["model known"] else ""
+                    row = {"topic": topic, "expression_type": "TAG", "message_model": model}
                     row |= {"expression": expression if about["filters"] else "*", "consume_type": about["type"]}
                     self.add("subscriptions", **sampled, **row)
 

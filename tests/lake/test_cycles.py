@@ -16,7 +16,9 @@ import pytest
 from mqtrail import trail
 from mqtrail.lake import arrow_rows, connect, judge_rows
 from mqtrail.lake.cycles import Cycle, LastJudgement
+from mqtrail.pipeline import changes as changes_module
 from mqtrail.trail import Settings
+from tests.lake.recorded import Batch, as_changes, needed
 from tests.lake.stories import story
 from tests.trail.histories import AS_OF_MS, BASE_MS, HISTORIES, Row, evidence
 
@@ -34,6 +36,8 @@ TIMES = {
 SAMPLED = re.compile(r"(sampled_ms|scanned_ms|offset)=[-\d?]+")
 """Parameters of reasons that say which sample was looked at."""
 Evidence = Mapping[str, Sequence[Row]]
+Batches = list[list[Batch]]
+_NAMES = [relation.name for relation in trail.EVIDENCE]
 
 
 class Tables:
@@ -48,9 +52,14 @@ class Tables:
             number = ", 0 AS cycle" if relation is trail.ATTEMPTS else ""
             self.duck.execute(f"CREATE TABLE kept_{relation.name} AS SELECT *{number} FROM no_rows")
         self.rows: dict[str, list[Row]] = {relation.name: [] for relation in trail.EVIDENCE}
+        self.batches: list[Batch] = []
+        """Samples as changes."""
         self.last: LastJudgement | None = None
         self.cycle = 0
         self.judged = 0
+
+    def new_count(self) -> int:
+        return 0  # no bulk asks
 
     def new_attempts(self) -> str:
         return self._attempts(f"cycle > {self.judged}")
@@ -69,15 +78,22 @@ class Tables:
         return f"SELECT * FROM state_{name}"
 
     def samples(self, name: str, horizon_ms: int) -> str:
-        del horizon_ms
+        if self.batches and name in trail.SAMPLED:
+            rows = arrow_rows(trail.EVIDENCE[_NAMES.index(name)], needed(self.batches, horizon_ms)[name])
+            self.duck.register(f"needed_{name}", rows)
+            return f"SELECT * FROM needed_{name}"
         return f"SELECT * FROM bronze_{name}"
 
     def _attempts(self, where: str) -> str:
         return f"SELECT {', '.join(trail.ATTEMPTS.names)} FROM kept_attempts WHERE {where}"
 
-    def arrive(self, rows: Evidence) -> None:
-        """Add evidence, and the attempts of it."""
+    def arrive(self, rows: Evidence, batches: Sequence[Batch] = ()) -> None:
+        """Add evidence, and the attempts of it; batches: samples as changes."""
         self.cycle += 1
+        self.batches += batches
+        for batch in batches:
+            for name, some in batch.items():
+                self.rows[name] += some
         for relation in trail.EVIDENCE:
             self.rows[relation.name] += rows.get(relation.name, ())
             self.duck.register(f"bronze_{relation.name}", arrow_rows(relation, self.rows[relation.name]))
@@ -85,9 +101,12 @@ class Tables:
         made = trail.attempts_sql("more_trace_events", "more_message_meta")
         self.duck.execute(f"INSERT INTO kept_attempts SELECT *, {self.cycle} FROM ({made})")
 
-    def judge(self, as_of_ms: int, settings: Settings, *, only_until: bool = False) -> int:
+    def judge(self, as_of_ms: int, settings: Settings, *, only_until: bool = False, dies: bool = False) -> int:
+        """Judge. dies: before anything is committed."""
         cycle = Cycle(self.duck, self, as_of_ms, settings, self.last, only_until=only_until)
         count = cycle.run()
+        if dies:
+            return 0
         for relation in trail.APPENDED:
             self.duck.execute(f"CREATE OR REPLACE TABLE made_{relation.name} AS SELECT * FROM append_{relation.name}")
         for relation in trail.APPENDED:
@@ -127,9 +146,10 @@ def shown(duck: duckdb.DuckDBPyConnection, rows: str) -> list[str]:
     return sorted(repr(row) for row in found)
 
 
-def assert_as_at_once(tables: Tables, as_of_ms: int, settings: Settings) -> None:
+def assert_as_at_once(tables: Tables, settings: Settings) -> None:
     """Compare what all cycles left with a judgement of everything as of the last instant."""
-    whole = judge_rows(tables.rows, as_of_ms, settings)
+    assert tables.last is not None
+    whole = judge_rows(tables.rows, tables.last.as_of_ms, settings)
     for relation in (trail.VERDICTS, trail.TRAJECTORIES, trail.LATENCY_MINUTE, trail.KEY_INDEX):
         found = shown(tables.duck, tables.now(relation))
         wanted = shown(whole, f"SELECT {', '.join(relation.names)} FROM {relation.name}")
@@ -143,43 +163,78 @@ def assert_as_at_once(tables: Tables, as_of_ms: int, settings: Settings) -> None
 
 
 def split(rows: Evidence, instants: Sequence[int], chance: random.Random) -> list[dict[str, list[Row]]]:
-    """Give each row to the first cycle after it, or to a later one; some twice."""
+    """Give each row to the first cycle after it, or to a later one, or to the one before; some twice."""
     cycles: list[dict[str, list[Row]]] = [{} for _ in instants]
     for name, some in rows.items():
         for row in some:
             first = next((n for n, at in enumerate(instants) if at >= row[TIMES[name]]), len(instants) - 1)
-            late = chance.random() < 0.15
-            number = chance.randrange(first, len(instants)) if late else first
+            late, early = chance.random() < 0.15, chance.random() < 0.1
+            number = chance.randrange(first, len(instants)) if late else max(0, first - early)
             cycles[number].setdefault(name, []).append(row)
             if chance.random() < 0.1:
                 cycles[chance.randrange(number, len(instants))].setdefault(name, []).append(row)
     return cycles
 
 
-def in_cycles(rows: Evidence, seed: int, first_ms: int, last_ms: int, settings: Settings) -> Tables:
-    """Judge in cycles: pairs of instants that are close, so that the second one finds little, and the last instant."""
+def split_batches(batches: Sequence[tuple[int, Batch]], instants: Sequence[int], chance: random.Random) -> Batches:
+    """Give each batch of samples to the first cycle after it, or to a later one; their order stays."""
+    cycles: list[list[Batch]] = [[] for _ in instants]
+    number = 0
+    for at_ms, batch in batches:
+        number = max(number, next((n for n, at in enumerate(instants) if at >= at_ms), len(instants) - 1))
+        if number < len(instants) - 1 and chance.random() < 0.02:
+            number += 1
+        cycles[number].append(batch)
+    return cycles
+
+
+def in_cycles(
+    rows: Evidence, seed: int, first_ms: int, last_ms: int, settings: Settings, *, changes: bool = False
+) -> Tables:
+    """Judge in cycles: pairs of instants that are close, so that the second one finds little, up to the last instant.
+
+    That is last_ms or an earlier one; rows of later times are left out. Some cycles die before they commit.
+    changes: samples as the lake has them, otherwise each sample in full.
+    """
     chance = random.Random(seed)
-    begun = [chance.randrange(first_ms, last_ms - 60_000) for _ in range(CYCLES // 2)]
-    instants = sorted({*begun, *(at + chance.randrange(3_000, 40_000) for at in begun), last_ms})
+    last_ms = chance.choice((last_ms, chance.randrange((first_ms + last_ms) // 2, last_ms)))
+    rows = {name: [row for row in some if row[TIMES[name]] <= last_ms] for name, some in rows.items()}
+    begun = [chance.randrange(first_ms, last_ms - 60_000) for _ in range(CYCLES // 2 - 1)]
+    begun.append(last_ms - chance.choice((1_000, 10_000, 40_000)))
+    instants = sorted({*begun, *(min(at + chance.randrange(3_000, 40_000), last_ms) for at in begun), last_ms})
     tables = Tables()
-    for instant, some in zip(instants, split(rows, instants, chance), strict=True):
-        tables.arrive(some)
-        tables.judge(instant, settings, only_until=chance.random() < 0.1 and instant != last_ms)
+    batches: Batches = [[] for _ in instants]
+    if changes:
+        batches = split_batches(as_changes(rows, chance), instants, chance)
+        rows = {name: some for name, some in rows.items() if name not in trail.SAMPLED}
+    for instant, some, samples in zip(instants, split(rows, instants, chance), batches, strict=True):
+        tables.arrive(some, samples)
+        is_last = instant == last_ms
+        only_until, dies = (chance.random() < share and not is_last for share in (0.25, 0.2))
+        tables.judge(instant, settings, only_until=only_until, dies=dies)
         if chance.random() < 0.3:
             tables.compact(chance)
     return tables
 
 
+@pytest.fixture(autouse=True)
+def keyframes_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let samples have several keyframes."""
+    monkeypatch.setattr(changes_module, "KEYFRAME_ROWS_MIN", 60)
+    monkeypatch.setattr(changes_module, "KEYFRAME_FACTOR", 1)
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_labelled_histories_in_cycles(seed: int) -> None:
     """All labelled histories, their rows split at random, some late, some twice."""
-    tables = in_cycles(evidence(HISTORIES), seed, BASE_MS - 70_000, AS_OF_MS, Settings())
-    assert_as_at_once(tables, AS_OF_MS, Settings())
+    tables = in_cycles(evidence(HISTORIES), seed, BASE_MS - 70_000, AS_OF_MS, Settings(), changes=seed % 2 == 1)
+    assert_as_at_once(tables, Settings())
 
 
+@pytest.mark.parametrize("changes", [False, True])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_stories_in_cycles(seed: int) -> None:
-    """Messages of a few groups that come, go, stop, reset and lose records."""
+def test_stories_in_cycles(seed: int, changes: bool) -> None:
+    """Messages of a few groups that come, go, stop, reset and lose records; samples in full, and as changes."""
     rows, first_ms, last_ms, settings = story(seed)
-    tables = in_cycles(rows, seed, first_ms, last_ms, settings)
-    assert_as_at_once(tables, last_ms, settings)
+    tables = in_cycles(rows, seed, first_ms, last_ms, settings, changes=changes)
+    assert_as_at_once(tables, settings)

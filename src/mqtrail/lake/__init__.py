@@ -4,7 +4,7 @@ The tables are Delta tables, written by delta-rs. DuckDB runs the SQL of `trail`
 """
 
 from .batches import Batches, Change, LakeBatch
-from .cycles import Cycle, LastJudgement
+from .cycles import BULK_RESULTS, Bulk, Cycle, LastJudgement
 from .decoding import DecodedTrace, EvidencePlan, EvidenceWriter
 from .duck import arrow_rows, connect, define, judge_rows, run_stages
 from .edge import lake_errors
@@ -30,12 +30,14 @@ from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, dd
 from .tables import DataFile, LakeTable
 
 __all__ = [
+    "BULK_RESULTS",
     "JUDGED",
     "JUDGED_APP",
     "SCHEMA_VERSION",
     "TABLES",
     "Answer",
     "Batches",
+    "Bulk",
     "Change",
     "Cycle",
     "DataFile",

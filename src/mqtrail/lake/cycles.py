@@ -10,7 +10,7 @@ message's last judgement had added. So the results together equal those of judgi
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,8 +20,12 @@ from mqtrail import trail
 from mqtrail.trail import Settings, Stage
 
 from .duck import define, run_stages
+from .maintenance import parquet_of
 
 _SAMPLES = tuple(name for name in trail.INPUTS if name not in (trail.ATTEMPTS.name, trail.GROUP_FOLDS.name))
+BULK_RESULTS = (trail.TRAJECTORIES, trail.VERDICTS, trail.OPEN_IDS, trail.KEY_INDEX)
+"""Results that a bulk writes to the files of their tables itself."""
+_LONG_TEXTS = ("events", "reasons", "detail")  # columns of results that no difference is made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,10 @@ class Known(Protocol):
     """What is there: SQL of rows, by whoever keeps them. hours: publish hours that suffice."""
 
     is_state_lost: bool
-    """Whether the state of the last judgement cannot be read: then new_attempts has all attempts."""
+    """Whether the state of the last judgement cannot be read: then all attempts are new, and none are judged."""
+
+    def new_count(self) -> int:
+        """How many attempts no judgement has seen."""
 
     def new_attempts(self) -> str:
         """Attempts that no judgement has seen."""
@@ -58,8 +65,22 @@ class Known(Protocol):
         """An input of the judgement that is read as a whole, for every instant from horizon_ms on."""
 
 
+class Bulk(Protocol):
+    """Judges many messages with new records outside of this DuckDB."""
+
+    @property
+    def rows_min(self) -> int:
+        """How many of their attempts are many."""
+
+    def judge(self, attempts_before: str, group_folds: str, *, batches: bool) -> Mapping[str, Sequence[str]]:
+        """Judge the messages of the new attempts and of attempts_before, with the folds of all other messages.
+
+        Return the Parquet files of each of BULK_RESULTS, of latency_minute and folds, and of trail.STATE.
+        """
+
+
 class Cycle:
-    """One judgement in one DuckDB."""
+    """One judgement in one DuckDB, of which a bulk can do the larger part."""
 
     def __init__(
         self,
@@ -70,8 +91,9 @@ class Cycle:
         last: LastJudgement | None,
         *,
         only_until: bool = False,
+        bulk: Bulk | None = None,
     ) -> None:
-        """only_until: leave out attempts that begin later than as_of_ms."""
+        """only_until: leave out attempts that begin later than as_of_ms. bulk: for many attempts."""
         assert last is None or last.as_of_ms < as_of_ms, f"{as_of_ms} is not after the last judgement"
         self._duck = duck
         self._known = known
@@ -79,23 +101,58 @@ class Cycle:
         self._settings = settings
         self._last = last
         self._only_until = only_until
+        self._bulk = bulk
         self._batches = False
+        self._has_before = known.is_state_lost
+        self.bulk_files: Mapping[str, Sequence[str]] = {}
+        """What a bulk made: the files of BULK_RESULTS are to be appended too."""
 
     def run(self) -> int:
-        """Judge; return the number of messages. The rows to append are relations named by `appended`."""
+        """Judge; return the number of messages. The rows to append are relations named by `append_…`."""
         self._find_new()
+        if self._bulk is not None and self._attempt_count() >= self._bulk.rows_min:
+            self._judge_in_bulk(self._bulk)
+        else:
+            self._judge_here()
+        self._append()
+        return self._number(f"SELECT count(*) FROM ({self._judged(trail.TRAJECTORIES)})")
+
+    def _judge_here(self) -> None:
+        self._count_before()
         self._count()
         self._see_state()
-        if self._last is not None and not self._known.is_state_lost and self._find_changed(self._last):
+        if self._find_changed():
             self._pick()
             self._facts("attempts_due", self._until)
+        self._judge_facts()
+
+    def _judge_in_bulk(self, bulk: Bulk) -> None:
+        """Let the bulk judge the messages with new records; judge here whom the state concerns besides.
+
+        No batch has messages of both kinds, so each kind can be judged alone.
+        """
+        self._count_before()
+        self.bulk_files = bulk.judge("attempts_before", self._folds_of_others(), batches=self._batches)
+        self._read_state_of_bulk()
+        self._table("judged_ids", "SELECT * FROM due_ids")
+        is_changed = self._find_changed()
+        self._duck.execute("DELETE FROM due_ids WHERE (cluster, msg_id) IN (SELECT (cluster, msg_id) FROM judged_ids)")
+        if is_changed:
+            self._pick()
+            self._facts("attempts_due", self._until)
+            self._judge_facts()
+        else:
+            for relation in (*BULK_RESULTS, trail.LATENCY_MINUTE):
+                name = "latency_counts" if relation == trail.LATENCY_MINUTE else relation.name
+                self._table(name, _nothing(relation))
+        self._duck.execute("INSERT INTO due_ids SELECT * FROM judged_ids")
+
+    def _judge_facts(self) -> None:
         run_stages(
             self._duck,
             trail.verdict_stages(self._as_of_ms, self._settings, only_until=self._only_until),
             also_read=("trajectories", "verdicts", "open_ids", "latency_counts", "key_index") * 2,
         )
-        self._append()
-        return self._number("SELECT count(*) FROM trajectories")
 
     @property
     def _until(self) -> int | None:
@@ -104,9 +161,21 @@ class Cycle:
     # -- messages with new records ---------------------------------------------------------------------------------
 
     def _find_new(self) -> None:
-        self._table("new_attempts", f"SELECT * FROM ({self._known.new_attempts()})")
-        self._table("due_ids", "SELECT DISTINCT cluster, publish_hour, msg_id FROM new_attempts")
+        is_large = self._bulk is not None and self._known.new_count() >= self._bulk.rows_min
+        (self._view if is_large else self._table)("new_attempts", f"SELECT * FROM ({self._known.new_attempts()})")
+        left = "SELECT cluster, publish_hour, msg_id FROM new_attempts"
+        if self._last is not None and self._last.only_until:
+            left += f" UNION ALL {self._left_out(self._last.as_of_ms)}"
+        self._table("due_ids", f"SELECT DISTINCT cluster, publish_hour, msg_id FROM ({left}) AS due")
         self._pick()
+
+    def _left_out(self, last_ms: int) -> str:
+        """SQL: messages with attempts that the last judgement left out. The folds lack them, as they lack new ones."""
+        return f"""SELECT cluster, publish_hour, msg_id FROM ({self._known.results(trail.OPEN_IDS.name)}) AS waiting
+          WHERE as_of_ms = {last_ms} AND look_ms = {last_ms + 1}"""
+
+    def _attempt_count(self) -> int:
+        return self._known.new_count() + self._number("SELECT count(*) FROM attempts_before")
 
     def _pick(self) -> None:
         """Make attempts_due: all attempts of due messages, with whoever shares a batch with them."""
@@ -114,6 +183,7 @@ class Cycle:
         hours = self._hours()
         due = "SEMI JOIN due_ids d ON a.cluster = d.cluster AND a.msg_id = d.msg_id"
         self._table("attempts_before", f"SELECT a.* FROM ({self._known.judged_attempts(hours)}) a {due}")
+        self._has_before = self._has_before or self._number("SELECT count(*) FROM attempts_before") > 0
         self._view("attempts_due", f"SELECT * FROM attempts_before UNION ALL SELECT a.* FROM new_attempts a {due}")
 
     def _close_over_batches(self) -> None:
@@ -150,21 +220,31 @@ class Cycle:
         kept = ("resolved", "carriers", "message_facts", "hand_overs", "rounds", "group_copies", "fold_counts")
         run_stages(self._duck, trail.fact_stages(until_ms, self._batches), also_read=kept * 2)
 
+    def _count_before(self) -> None:
+        """Make fold_counts_before: what the messages with new records showed before."""
+        if self._known.is_state_lost:
+            kept = self._known.results(trail.GROUP_FOLDS.name)
+            self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM ({kept})")
+        elif self._last is not None and self._number("SELECT count(*) FROM attempts_before"):
+            self._facts("attempts_before", self._last.as_of_ms if self._last.only_until else None)
+            self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM fold_counts")
+        else:
+            self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM ({_nothing(trail.GROUP_FOLDS)})")
+
     def _count(self) -> None:
         """Make folded: what the messages with new records show now, less what they showed before."""
-        names = ", ".join(name for name in trail.GROUP_FOLDS.names if name != "row_count")
-        counts = f"SELECT {names}, row_count FROM fold_counts"
-        before = f"SELECT {names}, row_count FROM fold_counts WHERE false"
-        if self._last is not None and self._number("SELECT count(*) FROM attempts_before"):
-            self._facts("attempts_before", self._last.as_of_ms if self._last.only_until else None)
-            self._table("fold_counts_before", counts)
-            before = f"SELECT {names}, -row_count FROM fold_counts_before"
         self._facts("attempts_due", self._until)
-        self._table(
-            "folded",
-            f"SELECT {names}, sum(row_count)::bigint AS row_count FROM ({counts} UNION ALL {before}) AS both_counts "
-            f"GROUP BY {names} HAVING sum(row_count) <> 0",
-        )
+        self._table("folded", _sum_of("fold_counts", "fold_counts_before"))
+
+    def _folds_of_others(self) -> str:
+        """SQL: the folds without the messages with new records."""
+        return _sum_of(f"({self._known.results(trail.GROUP_FOLDS.name)})", "fold_counts_before")
+
+    def _read_state_of_bulk(self) -> None:
+        """Make folded and trail.STATE as `_count` and `_see_state` do, from what a bulk made."""
+        for name in ("folds", *trail.STATE):
+            self._table(name, f"SELECT * FROM {parquet_of(self.bulk_files[name])}")
+        self._table("folded", _sum_of("folds", f"({self._known.results(trail.GROUP_FOLDS.name)})"))
 
     def _see_state(self) -> None:
         folds = trail.GROUP_FOLDS.name
@@ -179,8 +259,11 @@ class Cycle:
 
     # -- messages that are due by the state ------------------------------------------------------------------------
 
-    def _find_changed(self, last: LastJudgement) -> bool:
+    def _find_changed(self) -> bool:
         """Add the messages whose verdict the state can have changed; return whether there are any."""
+        last = self._last
+        if last is None or self._known.is_state_lost:
+            return False
         for name in trail.STATE:
             self._view(f"last_{name}", self._known.state(name))
         settings = "true" if last.settings != self._settings.values() else "false"
@@ -225,26 +308,39 @@ class Cycle:
         for relation in (trail.TRAJECTORIES, trail.VERDICTS):
             columns = ", ".join(relation.names)
             gone = f"""SELECT {_gone(relation, self._as_of_ms)} FROM (SELECT DISTINCT {place} FROM {relation.name}_known
-              EXCEPT SELECT {place} FROM {relation.name}) AS gone"""
+              EXCEPT SELECT {place} FROM ({self._judged(relation)})) AS gone"""
             self._view(f"append_{relation.name}", f"SELECT {columns} FROM {relation.name} UNION ALL {gone}")
         settled = f"""SELECT {_gone(trail.OPEN_IDS, self._as_of_ms, state=trail.SETTLED)} FROM (
-          SELECT {place} FROM trajectories_known WHERE is_open = 1 EXCEPT SELECT {place} FROM open_ids) AS settled"""
+          SELECT {place} FROM trajectories_known WHERE is_open = 1
+          EXCEPT SELECT {place} FROM ({self._judged(trail.OPEN_IDS)})) AS settled"""
         self._view("append_open_ids", f"SELECT {', '.join(trail.OPEN_IDS.names)} FROM open_ids UNION ALL {settled}")
+        counts = ", ".join(trail.LATENCY_MINUTE.names)
         self._difference(
             trail.LATENCY_MINUTE,
-            "SELECT * FROM latency_counts",
+            f"SELECT {counts} FROM latency_counts UNION ALL {self._of_bulk(trail.LATENCY_MINUTE)}",
             trail.latency_counts("trajectories_known", "verdicts_known"),
         )
+        # A bulk has appended each token of its messages: those that they had before are taken away here.
         self._difference(trail.KEY_INDEX, "SELECT * FROM key_index", trail.key_tokens("trajectories_known"))
         self._view("append_group_folds", "SELECT * FROM folded")
 
+    def _judged(self, relation: trail.Relation) -> str:
+        """SQL: the new rows of a result, with those that a bulk has appended."""
+        return f"SELECT {', '.join(relation.names)} FROM {relation.name} UNION ALL {self._of_bulk(relation)}"
+
+    def _of_bulk(self, relation: trail.Relation) -> str:
+        files = self.bulk_files.get(relation.name)
+        return f"SELECT {', '.join(relation.names)} FROM {parquet_of(files)}" if files else _nothing(relation)
+
     def _known_results(self) -> None:
         """Make trajectories_known and verdicts_known: the last judgements of the due messages."""
-        hours = self._hours() if self._number("SELECT count(*) FROM attempts_before") else ()
+        hours = self._hours() if self._has_before else ()
         due = "SEMI JOIN due_ids d ON r.cluster = d.cluster AND r.msg_id = d.msg_id"
         for relation in (trail.TRAJECTORIES, trail.VERDICTS):
-            rows = f"SELECT r.* FROM ({self._known.results(relation.name, hours)}) r {due}"
-            self._table(f"{relation.name}_known", trail.latest_sql(relation, f"({rows})"))
+            columns = [name for name in relation.names if name not in _LONG_TEXTS]
+            picked = ", ".join(f"r.{name} AS {name}" for name in columns)
+            rows = f"(SELECT {picked} FROM ({self._known.results(relation.name, hours)}) r {due})"
+            self._table(f"{relation.name}_known", trail.latest_sql(relation, rows, columns=columns))
 
     def _difference(self, relation: trail.Relation, after: str, before: str) -> None:
         *names, count = relation.names
@@ -267,6 +363,23 @@ class Cycle:
     def _number(self, sql: str) -> int:
         [(number,)] = self._duck.execute(sql).fetchall()
         return int(number)
+
+
+_FOLD = ", ".join(name for name in trail.GROUP_FOLDS.names if name != "row_count")
+
+
+def _sum_of(plus: str, minus: str) -> str:
+    """SQL: columns of GROUP_FOLDS, the counts of one relation less those of another."""
+    return (
+        f"SELECT {_FOLD}, sum(row_count)::bigint AS row_count FROM (SELECT {_FOLD}, row_count FROM {plus} AS added "
+        f"UNION ALL SELECT {_FOLD}, -row_count FROM {minus} AS taken) AS counts "
+        f"GROUP BY {_FOLD} HAVING sum(row_count) <> 0"
+    )
+
+
+def _nothing(relation: trail.Relation) -> str:
+    """SQL: no rows, with the columns of a relation."""
+    return f"SELECT {relation.typed(dict.fromkeys(relation.names, 'NULL'))} WHERE false"
 
 
 def _gone(relation: trail.Relation, as_of_ms: int, **texts: str) -> str:

@@ -35,17 +35,23 @@ class LakeKnown:
         lake.refresh()
         last = lake.batches.last(JUDGED_APP)
         self._notes: Mapping[str, Any] | None = last.notes if last else None
+        self._sampled: tuple[int, dict[str, list[DataFile]]] | None = None  # files from a horizon on
         self._attempts = lake[trail.ATTEMPTS.name]
         files = self._attempts.files()
         self.last = _last(last.number, last.notes) if last else None
         self.is_state_lost = self.last is not None and not self._has_state(self.last.as_of_ms)
-        self.new_files = [file for file in files if self.is_state_lost or not self._is_judged(file)]
-        self._judged_files = [file for file in files if self._is_judged(file)]
+        self._judged_files = [] if self.is_state_lost else [file for file in files if self._is_judged(file)]
+        judged = {file.path for file in self._judged_files}
+        self.new_files = [file for file in files if file.path not in judged]
 
     def notes(self, settings: trail.Settings, *, only_until: bool) -> dict[str, Any]:
         """The notes of a judgement that has seen all files of this snapshot."""
         seen = seen_up_to((file.path for file in self._attempts.files()), self._notes or {})
         return {"attempts": seen, "settings": settings.values(), "only_until": only_until}
+
+    def new_count(self) -> int:
+        """See cycles.Known."""
+        return sum(file.row_count for file in self.new_files)
 
     def new_attempts(self) -> str:
         """See cycles.Known."""
@@ -73,10 +79,22 @@ class LakeKnown:
 
     def samples(self, name: str, horizon_ms: int) -> str:
         """See cycles.Known."""
-        table = self._lake[name]
+        return rows_of(self._lake[name], self._sample_files(name, horizon_ms))
+
+    def sample_paths(self, name: str, horizon_ms: int) -> list[str]:
+        """The files of `samples`."""
+        return self._lake[name].paths(self._sample_files(name, horizon_ms))
+
+    def new_paths(self) -> list[str]:
+        """The files of `new_attempts`."""
+        return self._attempts.paths(self.new_files)
+
+    def _sample_files(self, name: str, horizon_ms: int) -> list[DataFile]:
         if name not in trail.SAMPLED:
-            return rows_of(table, table.files())
-        return rows_of(table, sample_files(self._lake, horizon_ms)[name])
+            return self._lake[name].files()
+        if self._sampled is None or self._sampled[0] != horizon_ms:
+            self._sampled = (horizon_ms, sample_files(self._lake, horizon_ms))
+        return self._sampled[1][name]
 
     def keep_state(self, duck: duckdb.DuckDBPyConnection, as_of_ms: int) -> None:
         """Write the state that a judgement saw, before it is committed."""

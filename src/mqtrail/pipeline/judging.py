@@ -1,7 +1,8 @@
 """From silver to gold: judges the messages that are due, and appends their results to the lake.
 
 Due are messages with new attempts, and those whose verdict the state of the cluster changed (`lake.Cycle`). One DuckDB
-in the driver judges them, with `task_memory` of memory for each core; what needs more goes to files.
+in the driver judges them, with `task_memory` of memory; what needs more goes to files. If there are many attempts,
+tasks of Spark judge those that are new (`bulk`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from duckdb import DuckDBPyConnection
 
 from mqtrail import trail
 from mqtrail.lake import (
+    BULK_RESULTS,
     JUDGED_APP,
     Change,
     Cycle,
@@ -27,12 +29,14 @@ from mqtrail.lake import (
     sample_files,
 )
 
+from .bulk import ROWS_MIN, SharesBulk
 from .files import Committer
 from .shares import WORK, Shares
 from .tasks import Tasks
 
 LAG_INPUTS = (trail.GROUP_OFFSETS.name, trail.QUEUE_RANGES.name, trail.SAMPLES.name)
 RESULTS = trail.APPENDED
+EXCHANGE = "_judging"  # the lake's folder for what the driver and the tasks of a large judgement exchange
 APP = JUDGED_APP  # its batches are numbered by the instant of judgement
 
 
@@ -47,6 +51,7 @@ class Judge:
         settings: trail.Settings,
         task_memory: str = "1GB",
         say: Callable[[str], None] = lambda text: None,
+        bulk_rows_min: int = ROWS_MIN,
     ) -> None:
         self._say = say
         self._lake = lake
@@ -54,6 +59,7 @@ class Judge:
         self._settings = settings
         self._tasks = tasks
         self._memory = task_memory
+        self._bulk_rows_min = bulk_rows_min
         self._shares = Shares(tasks, lake.path / WORK, task_memory)
 
     def run(self, as_of_ms: int, *, only_until: bool = False) -> int:
@@ -71,18 +77,39 @@ class Judge:
             try:
                 duck.execute("SET temp_directory = ?", [spill])
                 duck.execute("SET preserve_insertion_order = false")
-                cycle = Cycle(duck, known, as_of_ms, self._settings, known.last, only_until=only_until)
+                bulk = self._bulk(duck, known, as_of_ms, only_until=only_until)
+                cycle = Cycle(duck, known, as_of_ms, self._settings, known.last, only_until=only_until, bulk=bulk)
                 count = cycle.run()
                 if not count and not known.new_files:
                     return 0
-                changes = {relation.name: Change(self._write(duck, relation, as_of_ms)) for relation in RESULTS}
+                changes = {
+                    relation.name: Change([*files, *self._write(duck, relation, as_of_ms)])
+                    for relation in RESULTS
+                    for files in [cycle.bulk_files.get(relation.name, ()) if relation in BULK_RESULTS else ()]
+                }
                 known.keep_state(duck, as_of_ms)
             finally:
                 duck.close()
+                shutil.rmtree(self._lake.path / EXCHANGE, ignore_errors=True)
         self._committer.note_settings(self._settings, as_of_ms)
         self._lake.batches.commit(APP, as_of_ms, changes, known.notes(self._settings, only_until=only_until))
         known.drop_states(as_of_ms)
         return count
+
+    def _bulk(self, duck: DuckDBPyConnection, known: LakeKnown, as_of_ms: int, *, only_until: bool) -> SharesBulk:
+        shutil.rmtree(self._lake.path / EXCHANGE, ignore_errors=True)
+        return SharesBulk(
+            duck=duck,
+            known=known,
+            shares=self._shares,
+            parallelism=self._tasks.parallelism,
+            as_of_ms=as_of_ms,
+            settings=self._settings,
+            folder=self._lake.path / EXCHANGE,
+            target=lambda relation: self._empty_folder(relation, APP, as_of_ms) / "shares",
+            only_until=only_until,
+            rows_min=self._bulk_rows_min,
+        )
 
     def lag(self, sampled_ms: int) -> None:
         """Add the lag of one sample."""
@@ -112,7 +139,8 @@ class Judge:
 
     def _write(self, duck: DuckDBPyConnection, relation: trail.Relation, as_of_ms: int) -> list[Path]:
         """Write what a judgement appends to a table; return the files."""
-        table, folder = self._lake[relation.name].table, self._empty_folder(relation, APP, as_of_ms)
+        table, folder = self._lake[relation.name].table, self._committer.folder(relation, APP, as_of_ms) / "driver"
+        shutil.rmtree(folder, ignore_errors=True)
         rows = f"SELECT {', '.join(relation.names)} FROM append_{relation.name}"
         [(count,)] = duck.execute(f"SELECT count(*) FROM append_{relation.name}").fetchall()
         if not count:

@@ -50,7 +50,7 @@ class TaskWork:
     """Stages to leave for later tasks. Those with `partition_by` are left too, divided into shares."""
     share_count: int = 1
     results: Mapping[str, str] = field(default_factory=dict)
-    """Stages that are tables of the lake, and the folder of each."""
+    """Stages to write as tables of the lake, and the folder of each; a stage that is none becomes one plain file."""
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Relations that every task reads, by their files. A table of the lake without files is empty."""
     own_files: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
@@ -156,8 +156,12 @@ def _empty(duck: duckdb.DuckDBPyConnection, name: str, folder: Path) -> TaskFile
 
 
 def _write(duck: duckdb.DuckDBPyConnection, name: str, folder: Path) -> list[Path]:
-    """Write the rows of a table of the lake; return the files."""
-    table = TABLES[name]
+    """Write the rows of a result; return the files."""
+    table = TABLES.get(name)
+    if table is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        duck.execute(f"COPY {name} TO '{quoted(folder / 'part-0.parquet')}' (FORMAT parquet)")
+        return [folder / "part-0.parquet"]
     if table.partition_by:
         return copy_hours(duck, f"SELECT * FROM {name}", folder, table)
     folder.mkdir(parents=True, exist_ok=True)

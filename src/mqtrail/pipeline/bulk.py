@@ -1,0 +1,77 @@
+"""The larger part of a judgement in shares on Spark: the messages with new records, if these are many.
+
+The stages are those of a judgement of everything (`trail.judge`). The other messages count by what is known of groups
+(`group_folds`). Tasks write trajectories, verdicts, open ids and keys to the files that are appended to gold; the state
+of the cluster comes back to the driver, which finds the messages that it concerns besides (`lake.Cycle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from duckdb import DuckDBPyConnection
+
+from mqtrail import trail
+from mqtrail.lake import BULK_RESULTS, LakeKnown
+from mqtrail.trail import Stage
+
+from .shares import Shares
+from .tasks import quoted
+
+ROWS_MIN = 1_000_000  # attempts that the driver does not judge itself; about 200 000 messages
+SHARE_ROWS_MAX = 500_000  # attempts that a task judges at most
+PIECES = (trail.ATTEMPTS.name, trail.TRACE_EVENTS.name)
+_SAMPLED = tuple(name for name in trail.INPUTS if name not in (trail.ATTEMPTS.name, trail.GROUP_FOLDS.name))
+_BACK = ("folds", *trail.STATE)
+_COPY = "made_"  # prefix of the stages that are copies of those: what shares read is no result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharesBulk:
+    """A bulk of one judgement. See lake.Bulk."""
+
+    duck: DuckDBPyConnection
+    known: LakeKnown
+    shares: Shares
+    parallelism: int
+    as_of_ms: int
+    settings: trail.Settings
+    only_until: bool
+    folder: Path
+    """For files that the driver and the tasks exchange."""
+    target: Callable[[trail.Relation], Path]
+    """Where the files of a result belong."""
+    rows_min: int = ROWS_MIN
+
+    def judge(self, attempts_before: str, group_folds: str, *, batches: bool) -> dict[str, list[str]]:
+        """See lake.Bulk."""
+        self.folder.mkdir(parents=True)
+        before, before_count = self._written("attempts_before", f"SELECT * FROM {attempts_before}")
+        folds, _ = self._written(trail.GROUP_FOLDS.name, group_folds)
+        horizon_ms = self.as_of_ms - self.settings.trace_delay_ms
+        inputs = {name: self.known.sample_paths(name, horizon_ms) for name in _SAMPLED}
+        inputs |= {trail.ATTEMPTS.name: [*self.known.new_paths(), before], trail.GROUP_FOLDS.name: [folds]}
+        stages = trail.judge(self.as_of_ms, self.settings, batches=batches, only_until=self.only_until)
+        stages += [Stage(f"{_COPY}{name}", f"SELECT * FROM {name}", (name,)) for name in _BACK]
+        made = self.shares.run(
+            stages,
+            self._share_count(self.known.new_count() + before_count),
+            pieces={name: inputs[name] for name in PIECES},
+            whole={name: inputs[name] for name in inputs if name not in PIECES},
+            results={relation.name: self.target(relation) for relation in BULK_RESULTS}
+            | {name: self.folder / name for name in (trail.LATENCY_MINUTE.name, *(_COPY + name for name in _BACK))},
+        )
+        return {name.removeprefix(_COPY): [str(path) for path in paths] for name, paths in made.items()}
+
+    def _written(self, name: str, rows: str) -> tuple[str, int]:
+        """Write rows where every task can read them; return the file and their number."""
+        path = self.folder / f"{name}.parquet"
+        [(count,)] = self.duck.execute(f"COPY ({rows}) TO '{quoted(path)}' (FORMAT parquet)").fetchall()
+        return str(path), int(count)
+
+    def _share_count(self, rows: int) -> int:
+        """How many shares to make of so many attempts: the same number for each core."""
+        return self.parallelism * max(1, ceil(rows / (SHARE_ROWS_MAX * self.parallelism)))

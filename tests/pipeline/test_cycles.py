@@ -1,0 +1,133 @@
+"""A lake that is filled, judged, compacted and crashed at random holds what judging everything at once gives.
+
+The rules are tested on more histories in tests/lake/test_cycles.py; here the lake, its commits and shares are real.
+Seeds of longer runs: SEEDS=n.
+"""
+
+import os
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.lake.recorded import Batch, as_changes
+from tests.lake.stories import story
+from tests.lake.test_cycles import shown, split, split_batches
+from tests.pipeline.test_shares import TasksHere
+from tests.trail.histories import Row
+
+from mqtrail import trail
+from mqtrail.lake import Change, Lake, LakeTable, arrow_rows, compact, connect, copy_hours, judge_rows, relation_of
+from mqtrail.lake.known import STATES
+from mqtrail.pipeline.files import Committer
+from mqtrail.pipeline.judging import RESULTS, Judge
+
+HOUR_MS = 3_600_000
+CYCLES = 4
+ALWAYS, NEVER = 1, 1 << 40  # attempts from which on shares judge
+
+
+class Crash(Exception):
+    """The process died here."""
+
+
+class Life:
+    """A lake, and the processes that write it one after the other."""
+
+    def __init__(self, folder: Path, settings: trail.Settings, chance: random.Random) -> None:
+        self.folder = folder
+        self.settings = settings
+        self.chance = chance
+        self.duck = connect(threads=1)
+        self.number = 0
+        self.rows: dict[str, list[Row]] = {}
+        self.shared = 0
+        self.open()
+
+    def open(self) -> None:
+        """Start a process: it finishes what the last one left."""
+        self.lake = Lake.create(self.folder / "lake")
+        with self.lake.writing():
+            pass
+
+    def arrive(self, rows: Batch, samples: Sequence[Batch]) -> None:
+        """Commit evidence with its attempts, and each batch of samples."""
+        for app, batch in (("ingest", rows), *(("samples", batch) for batch in samples)):
+            self.number += 1
+            changes = {name: Change(self._written(app, name, some)) for name, some in batch.items() if some}
+            if app == "ingest":
+                for name in ("trace_events", "message_meta"):
+                    self.duck.register(f"more_{name}", arrow_rows(trail_relation(name), batch.get(name, ())))
+                made = trail.attempts_sql("more_trace_events", "more_message_meta")
+                table = self.lake["attempts"]
+                folder = table.path / f"batch={app}-{self.number}" / "0"
+                changes["attempts"] = Change(copy_hours(self.duck, made, folder, table.table))
+            self.lake.batches.commit(app, self.number, changes, {})
+            for name, some in batch.items():
+                self.rows.setdefault(name, []).extend(some)
+
+    def _written(self, app: str, name: str, rows: Sequence[Row]) -> list[Path]:
+        path = self.lake[name].path / f"batch={app}-{self.number}" / "part-0.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(arrow_rows(trail_relation(name), rows), path)
+        return [path]
+
+    def judge(self, as_of_ms: int, rows_min: int, *, only_until: bool = False) -> None:
+        tasks = TasksHere(self.folder)
+        judge = Judge(tasks, self.lake, Committer(self.lake), self.settings, "300MB", bulk_rows_min=rows_min)
+        judge.run(as_of_ms, only_until=only_until)
+
+    def assert_as_at_once(self, as_of_ms: int) -> None:
+        whole = judge_rows(self.rows, as_of_ms, self.settings)
+        self.lake.refresh()
+        for relation in RESULTS:
+            if relation != trail.OPEN_IDS:
+                name = "folds" if relation == trail.GROUP_FOLDS else relation.name
+                wanted = shown(whole, f"SELECT {', '.join(relation.names)} FROM {name}")
+                assert shown(self.duck, relation_of(self.lake[relation.name])) == wanted, relation.name
+
+
+def trail_relation(name: str) -> trail.Relation:
+    return next(relation for relation in trail.EVIDENCE if relation.name == name)
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("SEEDS", "1"))))
+def test_a_lake_in_cycles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Some cycles are judged in shares; some die at one of their commits, and the next process goes on."""
+    chance = random.Random(seed)
+    rows, first_ms, last_ms, settings = story(seed, 40)
+    instants = [*sorted(chance.sample(range(first_ms, last_ms), CYCLES - 1)), last_ms]
+    batches = split_batches(as_changes(rows, chance), instants, chance)
+    evidence = {name: some for name, some in rows.items() if name not in trail.SAMPLED}
+    life = Life(tmp_path, settings, chance)
+    commits = LakeTable.commit_actions
+    left = 0  # commits until the process dies
+
+    def dying(*arguments: Any, **options: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Crash
+        commits(*arguments, **options)
+
+    for instant, some, samples in zip(instants, split(evidence, instants, chance), batches, strict=True):
+        is_last = instant == last_ms
+        life.arrive(some, samples)
+        left = chance.choice((0, 1, 2, 4, 100)) if not is_last else 100
+        only_until = chance.random() < 0.2 and not is_last
+        monkeypatch.setattr(LakeTable, "commit_actions", dying)
+        try:
+            life.judge(instant, chance.choice((ALWAYS, NEVER)), only_until=only_until)
+        except Crash:
+            monkeypatch.undo()
+            life.open()
+        monkeypatch.undo()
+        if chance.random() < 0.5:
+            compact(life.lake, chance.choice((0, instant // HOUR_MS)), now_ms=instant)
+        if chance.random() < 0.1:
+            shutil.rmtree(tmp_path / "lake" / STATES, ignore_errors=True)
+    life.assert_as_at_once(last_ms)
+    assert not (tmp_path / "lake" / "_judging").exists()
