@@ -238,3 +238,15 @@ def test_stories_in_cycles(seed: int, changes: bool) -> None:
     rows, first_ms, last_ms, settings = story(seed)
     tables = in_cycles(rows, seed, first_ms, last_ms, settings, changes=changes)
     assert_as_at_once(tables, settings)
+
+
+def test_nothing_new_takes_no_judgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a cycle without new records, in which nothing that a message waits for has come, only the state is made."""
+    tables = Tables()
+    tables.arrive(evidence(HISTORIES[:1]))
+    assert tables.judge(AS_OF_MS, Settings()) == 1
+    for stages in ("fact_stages", "verdict_stages"):
+        monkeypatch.setattr(trail, stages, None)
+    assert tables.judge(AS_OF_MS + 1, Settings()) == 0
+    monkeypatch.undo()
+    assert_as_at_once(tables, Settings())

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail.lake import Lake, LakeDamaged, note_settings, settings_at
+from mqtrail.lake.judged import is_judged, seen_up_to
 from mqtrail.trail import Settings
 
 SLOW, SLOWER = Settings(send_slow_ms=500), Settings(send_slow_ms=700, hung_ms=9_000)
@@ -69,3 +70,12 @@ def test_damaged_settings_are_damage(tmp_path: Path, text: str, monkeypatch: pyt
     monkeypatch.setattr(type(lake["verdicts"]), "noted", lambda *_: text)
     with pytest.raises(LakeDamaged, match="no list of settings"):
         settings_of(lake, 1)
+
+
+def test_which_files_a_judgement_has_seen() -> None:
+    """A file belongs to the batch that its first folder names, whatever folders its writer makes below that."""
+    paths = [f"batch=ingest-{number}/0-0/part-{part}/hour=-1/data_0.parquet" for number in (7, 8) for part in (1, 12)]
+    notes = {"attempts": seen_up_to(paths[:2], {"attempts": {"ingest": 6, "other": 3}})}
+    assert notes == {"attempts": {"ingest": 7, "other": 3}}
+    assert [is_judged(path, notes) for path in paths] == [True, True, False, False]
+    assert is_judged("compact-9-5/part.parquet", notes)

@@ -63,6 +63,9 @@ def test_a_crash_between_commits(tmp_path: Path, cluster: Any, monkeypatch: pyte
     whole = Gold(tmp_path / "lake", tmp_path)
     assert whole.judge.run(AS_OF_MS) == 6
     wanted = whole.rows()
+    last = whole.lake.batches.last("gold")
+    assert last is not None
+    assert list(last.notes["attempts"]) == ["ingest"]
     assert all(rows for name, rows in wanted.items() if name != trail.OPEN_IDS.name)
     assert settings_at(whole.lake, [AS_OF_MS]) == {AS_OF_MS: trail.Settings().values()}
     for point in points:

@@ -114,16 +114,25 @@ class Cycle:
             self._judge_in_bulk(self._bulk)
         else:
             self._judge_here()
+        if not self._number("SELECT count(*) FROM due_ids"):
+            self._append_nothing()
+            return 0
         self._append()
         return self._number(f"SELECT count(*) FROM ({self._judged(trail.TRAJECTORIES)})")
 
     def _judge_here(self) -> None:
-        self._count_before()
-        self._count()
+        has_new = self._number("SELECT count(*) FROM due_ids") > 0
+        if has_new or self._known.is_state_lost:
+            self._count_before()
+            self._count()
+        else:
+            self._table("folded", _nothing(trail.GROUP_FOLDS))
         self._see_state()
         if self._find_changed():
             self._pick()
             self._facts("attempts_due", self._until)
+        elif not has_new:
+            return
         self._judge_facts()
 
     def _judge_in_bulk(self, bulk: Bulk) -> None:
@@ -323,6 +332,12 @@ class Cycle:
         # A bulk has appended each token of its messages: those that they had before are taken away here.
         self._difference(trail.KEY_INDEX, "SELECT * FROM key_index", trail.key_tokens("trajectories_known"))
         self._view("append_group_folds", "SELECT * FROM folded")
+
+    def _append_nothing(self) -> None:
+        """Make the relations `append_…` where no message is due."""
+        for relation in trail.APPENDED:
+            rows = "SELECT * FROM folded" if relation == trail.GROUP_FOLDS else _nothing(relation)
+            self._view(f"append_{relation.name}", rows)
 
     def _judged(self, relation: trail.Relation) -> str:
         """SQL: the new rows of a result, with those that a bulk has appended."""

@@ -33,7 +33,7 @@ JUDGED: Final = APPENDED
 """What a judgement appends to."""
 _REFRESH_MAX: Final = 3  # how often a judgement that is being committed is looked at again
 
-_BATCH_FOLDER: Final = re.compile(r"batch=(.+)-(\d+)/")
+_BATCH_FOLDER: Final = re.compile(r"batch=([^/]+)-(\d+)/")  # the folder of a batch; writers make others below it
 
 Notes = list[tuple[int, dict[str, int]]]
 """(first instant in epoch ms, setting name -> value), oldest first."""

@@ -32,7 +32,7 @@ from mqtrail.lake import (
 from .bulk import ROWS_MIN, SharesBulk
 from .files import Committer
 from .shares import WORK, Shares
-from .tasks import Tasks
+from .tasks import DriverTasks, Tasks
 
 LAG_INPUTS = (trail.GROUP_OFFSETS.name, trail.QUEUE_RANGES.name, trail.SAMPLES.name)
 RESULTS = trail.APPENDED
@@ -61,6 +61,7 @@ class Judge:
         self._memory = task_memory
         self._bulk_rows_min = bulk_rows_min
         self._shares = Shares(tasks, lake.path / WORK, task_memory)
+        self._shares_here = Shares(DriverTasks(), lake.path / WORK, task_memory)
 
     def run(self, as_of_ms: int, *, only_until: bool = False) -> int:
         """Judge what is due as of as_of_ms; return the number of messages.
@@ -118,9 +119,10 @@ class Judge:
         samples = self._sample_paths(sampled_ms)
         copies = trail.MESSAGE_META.name
         inputs = {name: samples[name] for name in LAG_INPUTS} | {copies: self._lake[copies].paths()}
-        made = self._shares.run(
+        is_large = sum(file.row_count for file in self._lake[copies].files()) >= self._bulk_rows_min
+        made = (self._shares if is_large else self._shares_here).run(
             trail.lag_stages(sampled_ms),
-            max(1, min(len(inputs[copies]), self._tasks.parallelism)),
+            max(1, min(len(inputs[copies]), self._tasks.parallelism)) if is_large else 1,
             pieces={copies: inputs.pop(copies)},
             whole=inputs,
             results={trail.LAG.name: self._empty_folder(trail.LAG, "lag", sampled_ms)},
