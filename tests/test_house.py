@@ -21,22 +21,37 @@ LONG = {
 """File -> functions that may have more than LINES_MAX lines."""
 
 
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+Named = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
 @cache
-def _files() -> dict[str, ast.Module]:
-    return {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text("utf-8")) for path in SOURCE.rglob("*.py")}
+def _nodes() -> tuple[tuple[str, ast.ImportFrom | Named], ...]:
+    """File and node of each import, class and function. One walk serves all rules; the trees are not kept."""
+    return tuple(
+        (path.relative_to(SOURCE).as_posix(), node)
+        for path in sorted(SOURCE.rglob("*.py"))
+        for node in _statements(ast.parse(path.read_text("utf-8")))
+    )
 
 
-def _imports(tree: ast.Module) -> Iterator[ast.ImportFrom]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+def _statements(tree: ast.Module) -> Iterator[ast.ImportFrom | Named]:
+    """Yield them without their bodies, and without a walk through expressions, which hold none of them."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        waiting += [inner for name in BLOCKS for inner in getattr(node, name, ())]
+        if isinstance(node, ast.ImportFrom | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
 
 
 def test_imports_are_relative_inside_a_room_and_absolute_across() -> None:
     """`from .frame import …` in wire, `from mqtrail.wire import …` elsewhere."""
     wrong = []
-    for name, tree in _files().items():
-        room = name.split("/")[0]
-        depth = name.count("/")
-        for node in _imports(tree):
+    for name, node in _nodes():
+        if isinstance(node, ast.ImportFrom):
+            room = name.split("/")[0]
+            depth = name.count("/")
             module = node.module or ""
             is_own = module == f"mqtrail.{room}" or module.startswith(f"mqtrail.{room}.")
             if (node.level == 0 and is_own) or (depth and node.level > depth):
@@ -48,8 +63,8 @@ def test_rooms_import_each_other_only_through_their_package() -> None:
     """A room's __init__ lists its public names. demo.run is outside it, because it imports Spark."""
     packages = {path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("__init__.py")} - {"."}
     wrong = []
-    for name, tree in _files().items():
-        for node in _imports(tree):
+    for name, node in _nodes():
+        if isinstance(node, ast.ImportFrom):
             module = (node.module or "").split(".")
             if node.level == 0 and module[0] == "mqtrail" and len(module) > 1 and module[1] != name.split("/")[0]:
                 path = "/".join(module[1:])
@@ -61,10 +76,9 @@ def test_rooms_import_each_other_only_through_their_package() -> None:
 def test_class_names_are_unique() -> None:
     """A reader who searches for a class finds one."""
     places: dict[str, list[str]] = defaultdict(list)
-    for name, tree in _files().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(f"{name}:{node.lineno}")
+    for name, node in _nodes():
+        if isinstance(node, ast.ClassDef):
+            places[node.name].append(f"{name}:{node.lineno}")
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
@@ -72,8 +86,7 @@ def test_functions_are_short() -> None:
     """A function fits on a screen; LONG lists no shorter one."""
     long = {
         (name, node.name)
-        for name, tree in _files().items()
-        for node in ast.walk(tree)
+        for name, node in _nodes()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno + 1 > LINES_MAX
     }
