@@ -95,6 +95,7 @@ COMMANDS = {
     "acl account version": "acl:account_version",
     "pipeline once": "ingest:once",
     "pipeline run": "ingest:run",
+    "pipeline migrate": "ingest:migrate",
     "sample": "ingest:sample",
     "demo": "demo:demo",
 }

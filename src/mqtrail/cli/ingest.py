@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .config import Layer, assignments, load
+from .config import Config, Layer, assignments, load
 from .exits import Exit, UsageError, lake_in_use
 from .options import ConfigFile, Json, LakeFolder, Namesrv, duration_ms
 from .output import progress, say, show_json, warn
@@ -176,6 +176,20 @@ def sample(
     return Exit.OK
 
 
+def migrate(lake: LakeFolder = None, config: ConfigFile = None) -> int:
+    """Bring a lake that mqtrail 0.1 wrote to this version, in its place. Stop its pipeline first.
+
+    An interrupted migration is continued by the same command.
+    """
+    folder = _lake_folder(load(config), lake)
+    from mqtrail.lake import migrate as migrate_lake
+
+    with lake_in_use():
+        for line in migrate_lake(folder):
+            say(line)
+    return Exit.OK
+
+
 def _sample_interval_ms(text: str | None) -> int | None:
     """The interval in ms; None: not given. UsageError: it is no time, or below a second."""
     if text is None:
@@ -202,9 +216,7 @@ def _job_config(
     spark_conf: list[str] | None,
 ) -> JobConfig:
     settings = load(config)
-    folder = settings.lake(lake)
-    if folder is None:
-        raise UsageError("found no --lake: pass the folder to write the tables to")
+    folder = _lake_folder(settings, lake)
     conf = {name: str(value) for name, value in assignments(spark_conf or [], "--spark-conf").items()}
     started: JobConfig = settings.room(
         "pipeline",
@@ -221,6 +233,13 @@ def _job_config(
         },
     )
     return started
+
+
+def _lake_folder(settings: Config, lake: Path | None) -> Path:
+    folder = settings.lake(lake)
+    if folder is None:
+        raise UsageError("found no --lake: pass the folder to write the tables to")
+    return folder
 
 
 @contextmanager

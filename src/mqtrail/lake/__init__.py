@@ -25,6 +25,7 @@ from .lake import Lake
 from .lock import WriteLock
 from .lookup import Answer, LookUp, relation_of, rows_of
 from .maintenance import compact, copy, copy_hours, expire, parquet_of, sweep
+from .migration import migrate
 from .samples import keyframes_at, sample_files
 from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
 from .tables import DataFile, LakeTable
@@ -74,6 +75,7 @@ __all__ = [
     "judge_rows",
     "keyframes_at",
     "lake_errors",
+    "migrate",
     "note_settings",
     "parquet_of",
     "relation_of",

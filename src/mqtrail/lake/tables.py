@@ -377,7 +377,6 @@ def _check_version(folder: Path, found: str) -> None:
             + (
                 "Upgrade mqtrail to the version that wrote it."
                 if newer
-                else "No migration from it exists: keep it for the mqtrail that wrote it, and run `mqtrail pipeline "
-                "run` with a new --lake folder to read what the cluster still has."
+                else "Stop the pipeline that writes to it, and run `mqtrail pipeline migrate --lake DIR`."
             )
         )

@@ -1,0 +1,193 @@
+"""Lakes of schema version 1: brought to this version in their place, with the same verdicts after it.
+
+data/version1.tar.gz is a lake that mqtrail 0.1 wrote in two runs (18 messages, a group that fails on some), and what
+its `mqtrail export` printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtrail import trail
+from mqtrail.lake import (
+    Cycle,
+    Lake,
+    LakeBusy,
+    LakeKnown,
+    LakeMissing,
+    SchemaVersionError,
+    WriteLock,
+    arrow_rows,
+    connect,
+    judge_rows,
+    keyframes_at,
+    migrate,
+    migration,
+    relation_of,
+)
+from mqtrail.pipeline.changes import Changes
+from mqtrail.trail import Settings
+from tests.trail.histories import AS_OF_MS, HISTORIES, evidence
+
+from .stories import story
+from .test_cycles import Evidence
+
+KEPT = Path(__file__).parent / "data" / "version1.tar.gz"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A lake of version 1; export.jsonl is beside it."""
+    with tarfile.open(KEPT) as tar:
+        tar.extractall(tmp_path, filter="data")
+    return tmp_path / "lake"
+
+
+def exported(old: Path) -> dict[str, dict[str, Any]]:
+    """The verdicts that version 1 gave, by message."""
+    rows = [json.loads(line) for line in (old.parent / "export.jsonl").read_text().splitlines()]
+    return {row["msg_id"]: row for row in rows}
+
+
+def codes_of(path: Path, as_of_ms: int) -> dict[str, dict[str, list[str]]]:
+    """Judge a lake anew, and return message -> group ('' for its own) -> codes."""
+    duck = connect(threads=1)
+    known = LakeKnown(Lake.open(path))
+    assert known.last is None, "a migrated lake has no judgement"
+    Cycle(duck, known, as_of_ms, Settings(), None).run()
+    rows = duck.execute(
+        """SELECT msg_id, group_name, codes FROM append_verdicts UNION ALL
+        SELECT msg_id, '', concat_ws(',', send_codes, message_codes, knowledge) FROM append_trajectories"""
+    ).fetchall()
+    found: dict[str, dict[str, list[str]]] = {}
+    for msg_id, group, codes in rows:
+        found.setdefault(msg_id, {})[group] = sorted(code for code in codes.split(",") if code)
+    return found
+
+
+def wanted_codes(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """What `codes_of` must return by an export."""
+    return {
+        msg_id: {
+            "": sorted([*row["send"], *row["message"], row["knowledge"]]),
+            **{group: sorted(codes) for group, codes in row["groups"].items()},
+        }
+        for msg_id, row in rows.items()
+    }
+
+
+def steps(path: Path) -> list[str]:
+    return list(migrate(path))
+
+
+def test_kept_lake(old: Path) -> None:
+    """The verdicts of a migrated lake are those of before, as of the same instant; nothing of silver is gone."""
+    rows = exported(old)
+    [as_of_ms] = {row["as_of"] for row in rows.values()}
+    lines = steps(old)
+    assert lines[-1].endswith("the next cycle judges every message again")
+    assert codes_of(old, as_of_ms) == wanted_codes(rows)
+    assert not (old / "_migration").exists()
+    assert steps(old) == [f"{old} has schema version 2: nothing to do"]
+
+
+def test_samples_continue(old: Path) -> None:
+    """The sampler continues from the last sample of before: a keyframe, with the first sight of each group."""
+    steps(old)
+    lake = Lake.open(old)
+    [(cluster, keyframe_ms)] = keyframes_at(lake, 1 << 60).items()
+    changes = Changes.load(lake, cluster, 90 * 86_400_000)
+    assert changes.sampled_ms == keyframe_ms
+    assert changes.groups == ["stock"]
+
+
+def test_refused_before(old: Path) -> None:
+    """A lake of version 1 is refused with the command that mends it, by readers and writers, also half migrated."""
+    with pytest.raises(SchemaVersionError, match="schema version 1, expected 2.*mqtrail pipeline migrate --lake DIR"):
+        Lake.open(old)
+    work = migrate(old)
+    while "replaced" not in next(work):
+        pass
+    work.close()
+    with pytest.raises(SchemaVersionError, match="mqtrail pipeline migrate"):
+        Lake.create(old)
+
+
+class Dead(BaseException):
+    """The process ends here."""
+
+
+def contents(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of a lake, by table."""
+    duck = connect(threads=1)
+    lake = Lake.open(path)
+    return {one.table.name: duck.execute(f"FROM ({relation_of(one)}) ORDER BY ALL").fetchall() for one in lake}
+
+
+@pytest.mark.parametrize("at", [1, 2, 5, 15, 18, 19, 30, 42])
+def test_crashes(old: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash at any change of the folder, and the same command again, give the same lake."""
+    whole = old.parent / "whole"
+    shutil.copytree(old, whole)
+    steps(whole)
+    calls = 0
+
+    def counted(real: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == at:
+                raise Dead
+            return real(*args, **options)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for module, name in ((os, "rename"), (shutil, "rmtree"), (migration, "create_table"), (migration, "copy")):
+            patched.setattr(module, name, counted(getattr(module, name)))
+        with pytest.raises(Dead):
+            steps(old)
+    steps(old)
+    assert contents(old) == contents(whole)
+
+
+def test_other_lakes(tmp_path: Path, old: Path) -> None:
+    """No lake, a lake in use, a newer lake: nothing is changed."""
+    with pytest.raises(LakeMissing, match="expected the folder of a lake"):
+        steps(tmp_path / "nothing")
+    with WriteLock(old).held(), pytest.raises(LakeBusy, match="writing to this lake"):
+        steps(old)
+    steps(old)
+    Lake.open(old)["trace_events"].note("mqtrail.schema", "3")
+    with pytest.raises(SchemaVersionError, match="found schema version 3, expected 1 or 2"):
+        steps(old)
+
+
+def as_migrated(rows: Evidence) -> Evidence:
+    """Evidence whose samples are full copies, with what the migration makes of them."""
+    duck = connect(threads=1)
+    sampled = [relation for relation in trail.EVIDENCE if relation.name in trail.SAMPLED]
+    for relation in sampled:
+        duck.register(f"old_{relation.name}", arrow_rows(relation, rows.get(relation.name, ())))
+    migration.define_changes(duck)
+    return {**rows, **{one.name: duck.sql(f"FROM {one.name}").to_arrow_table().to_pylist() for one in sampled}}
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+def test_same_verdicts(seed: int | None) -> None:
+    """Changes made of full copies give the same verdicts, with the same times of samples in their reasons."""
+    if seed is None:
+        rows, as_of_ms, settings = evidence(HISTORIES), AS_OF_MS, Settings()
+    else:
+        rows, _, as_of_ms, settings = story(seed)
+    before, after = judge_rows(rows, as_of_ms, settings), judge_rows(as_migrated(rows), as_of_ms, settings)
+    for relation in (trail.VERDICTS, trail.TRAJECTORIES):
+        query = f"SELECT {', '.join(relation.names)} FROM {relation.name} ORDER BY ALL"
+        assert after.execute(query).fetchall() == before.execute(query).fetchall()
