@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -257,3 +258,19 @@ def test_a_lake_of_a_newer_version(mqtrail: Command, lake_path: Path, tmp_path: 
         said = mqtrail(*words, "--lake", str(lake))
         assert said.code == 3
         assert "Upgrade mqtrail" in said.err + said.out
+
+
+def test_upkeep(mqtrail: Command, tmp_path: Path) -> None:
+    """A lake of 0.1 is refused until it is migrated; a rebuild says what comes next; without a lake both end with 3."""
+    kept = Path(__file__).parents[1] / "lake" / "data" / "version1.tar.gz"
+    with tarfile.open(kept) as tar:
+        tar.extractall(tmp_path, filter="data")
+    old = str(tmp_path / "lake")
+    refused = mqtrail("report", "--lake", old)
+    assert (refused.code, "mqtrail pipeline migrate" in refused.err) == (3, True)
+    for command in ("migrate", "rebuild"):
+        done = mqtrail("pipeline", command, "--lake", old)
+        assert (done.code, done.out.rstrip().endswith("the next cycle judges every message again")) == (0, True), done
+        missing = mqtrail("pipeline", command, "--lake", str(tmp_path / "none"))
+        assert (missing.code, missing.out, "no lake at" in missing.err) == (3, "", True)
+    assert mqtrail("report", "--lake", old).code == 0

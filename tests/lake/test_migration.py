@@ -30,6 +30,7 @@ from mqtrail.lake import (
     keyframes_at,
     migrate,
     migration,
+    rebuild,
     relation_of,
 )
 from mqtrail.pipeline.changes import Changes
@@ -110,12 +111,11 @@ def test_samples_continue(old: Path) -> None:
 
 def test_refused_before(old: Path) -> None:
     """A lake of version 1 is refused with the command that mends it, by readers and writers, also half migrated."""
-    with pytest.raises(SchemaVersionError, match="schema version 1, expected 2.*mqtrail pipeline migrate --lake DIR"):
+    with pytest.raises(SchemaVersionError, match=r"schema version 1, expected 2.*mqtrail pipeline migrate --lake DIR"):
         Lake.open(old)
-    work = migrate(old)
-    while "replaced" not in next(work):
-        pass
-    work.close()
+    for line in migrate(old):
+        if "replaced" in line:
+            break
     with pytest.raises(SchemaVersionError, match="mqtrail pipeline migrate"):
         Lake.create(old)
 
@@ -191,3 +191,29 @@ def test_same_verdicts(seed: int | None) -> None:
     for relation in (trail.VERDICTS, trail.TRAJECTORIES):
         query = f"SELECT {', '.join(relation.names)} FROM {relation.name} ORDER BY ALL"
         assert after.execute(query).fetchall() == before.execute(query).fetchall()
+
+
+def attempts_of(path: Path) -> list[tuple[Any, ...]]:
+    rows = relation_of(Lake.open(path)[trail.ATTEMPTS.name])
+    return connect(threads=1).execute(f"FROM ({trail.merge_sql(f'({rows})')}) ORDER BY ALL").fetchall()
+
+
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_rebuild(old: Path, is_expired: bool) -> None:
+    """Silver made anew from bronze has the same attempts, also a second time, and every message is judged again."""
+    steps(old)
+    before = attempts_of(old)
+    lake = Lake.open(old)
+    for name in (trail.TRACE_EVENTS.name, trail.MESSAGE_META.name) if not is_expired else ():
+        lake[name].note("mqtrail.expired_before_ms", "0")
+    attempts = lake[trail.ATTEMPTS.name]
+    attempts.swap([], attempts.files())
+    for number in (1, 2):
+        assert list(rebuild(old))[-1].endswith("the next cycle judges every message again")
+        assert attempts_of(old) == before
+        files = [file.path for file in Lake.open(old)[trail.ATTEMPTS.name].files()]
+        assert any(path.startswith(f"batch=rebuild-{number}/") for path in files)
+        # what retention may have thinned out is completed, everything else is replaced
+        assert any(path.startswith("batch=rebuild-1/") for path in files) == (number == 1 or is_expired)
+    rows = exported(old)
+    assert codes_of(old, next(iter(rows.values()))["as_of"]) == wanted_codes(rows)

@@ -96,6 +96,7 @@ COMMANDS = {
     "pipeline once": "ingest:once",
     "pipeline run": "ingest:run",
     "pipeline migrate": "ingest:migrate",
+    "pipeline rebuild": "ingest:rebuild",
     "sample": "ingest:sample",
     "demo": "demo:demo",
 }

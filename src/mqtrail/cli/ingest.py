@@ -1,4 +1,4 @@
-"""`mqtrail pipeline once|run`: a lake's verdicts from a cluster's trace. `mqtrail sample`: samples of a cluster."""
+"""`mqtrail pipeline`: a lake's verdicts from a cluster's trace, and its upkeep. `mqtrail sample`: its samples."""
 
 from __future__ import annotations
 
@@ -182,10 +182,25 @@ def migrate(lake: LakeFolder = None, config: ConfigFile = None) -> int:
     An interrupted migration is continued by the same command.
     """
     folder = _lake_folder(load(config), lake)
-    from mqtrail.lake import migrate as migrate_lake
+    from mqtrail.lake import migrate as steps
 
+    return _show_steps(steps(folder))
+
+
+def rebuild(lake: LakeFolder = None, config: ConfigFile = None) -> int:
+    """Make silver anew from bronze and empty gold: the next cycle judges every message again. Stop its pipeline first.
+
+    An interrupted rebuild leaves the lake as it was.
+    """
+    folder = _lake_folder(load(config), lake)
+    from mqtrail.lake import rebuild as steps
+
+    return _show_steps(steps(folder))
+
+
+def _show_steps(steps: Iterator[str]) -> int:
     with lake_in_use():
-        for line in migrate_lake(folder):
+        for line in steps:
             say(line)
     return Exit.OK
 

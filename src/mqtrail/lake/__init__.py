@@ -26,6 +26,7 @@ from .lock import WriteLock
 from .lookup import Answer, LookUp, relation_of, rows_of
 from .maintenance import compact, copy, copy_hours, expire, parquet_of, sweep
 from .migration import migrate
+from .rebuild import rebuild
 from .samples import keyframes_at, sample_files
 from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
 from .tables import DataFile, LakeTable
@@ -78,6 +79,7 @@ __all__ = [
     "migrate",
     "note_settings",
     "parquet_of",
+    "rebuild",
     "relation_of",
     "rows_of",
     "run_stages",

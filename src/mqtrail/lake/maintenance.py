@@ -27,6 +27,8 @@ from .tables import DataFile, LakeTable
 HOUR_MS = 3_600_000
 ROW_GROUP_ROWS = 65_536
 """Rows per row group of a compacted file: about 4 MiB in memory. A look-up reads one group."""
+EXPIRED_KEY = "mqtrail.expired_before_ms"
+"""Property of a bronze table: the time up to which retention has removed rows."""
 COMPACT_PREFIX = "compact-"
 """Prefix of the folder names of compacted files."""
 JOINED_PREFIX = "joined-"
@@ -194,8 +196,15 @@ def _expire(table: LakeTable, before_ms: int, now_ms: int, needed: Container[str
             f for f in table.files() if column in f.maximum and f.maximum[column] < before_ms and f.path not in needed
         ]
     if old:
+        if table.table.layer == "bronze" and not table.table.is_sampled:
+            table.note(EXPIRED_KEY, str(before_ms))
         table.swap([], old, now_ms=now_ms)
     return len(old)
+
+
+def expired_before_ms(table: LakeTable) -> int:
+    """Return up to which time retention may have removed rows of a bronze table; 0: it has removed none."""
+    return int(table.noted(EXPIRED_KEY) or 0)
 
 
 def sweep(lake: Lake, *, now_ms: int, grace_ms: int = HOUR_MS) -> int:

@@ -30,7 +30,7 @@ from .edge import lake_errors
 from .errors import LakeMissing, SchemaVersionError
 from .lake import local_folder
 from .lock import WriteLock
-from .maintenance import copy, parquet_of, quoted
+from .maintenance import EXPIRED_KEY, copy, parquet_of, quoted
 from .marks import MARKS
 from .schemas import SCHEMA_VERSION, TABLES, Table
 from .tables import VERSION_KEY, LakeTable, create_table, has_log
@@ -99,7 +99,10 @@ class _Migration:
         yield f"replaced {len(_MADE)} tables"
         (self._folder / _HOURS).unlink(missing_ok=True)
         for name in sorted(_KEPT, key=lambda name: name == _LAST):
-            self._open(name).note(VERSION_KEY, str(SCHEMA_VERSION))
+            table = self._open(name)
+            if name in (trail.TRACE_EVENTS.name, trail.MESSAGE_META.name):
+                table.note(EXPIRED_KEY, str(_oldest_ms(table)))  # version 1 did not note what retention removed
+            table.note(VERSION_KEY, str(SCHEMA_VERSION))
         shutil.rmtree(self._new)
         yield f"{self._folder} has schema version {SCHEMA_VERSION} now; the next cycle judges every message again"
 
@@ -157,6 +160,10 @@ class _Migration:
         if new_mark.exists():
             mark.parent.mkdir(exist_ok=True)
             os.replace(new_mark, mark)
+
+
+def _oldest_ms(table: LakeTable) -> int:
+    return min((file.minimum.get(table.table.time_column, 0) for file in table.files() if file.row_count), default=0)
 
 
 def _old_rows(table: LakeTable) -> str:

@@ -1,0 +1,91 @@
+"""Makes silver anew from bronze, and empties gold, so that the next judgement judges every message again.
+
+For lakes whose silver is wrong or damaged while bronze is whole. Everything changes in one batch: a crash before it
+leaves the lake as it was.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from mqtrail import trail
+from mqtrail.trail import UNKNOWN_HOUR
+
+from .batches import Change
+from .duck import connect
+from .edge import lake_errors
+from .known import STATES
+from .lake import Lake
+from .lookup import rows_of
+from .maintenance import HOUR_MS, copy_hours, expired_before_ms
+from .tables import DataFile
+
+APP: Final = "rebuild"
+PIECE_SIZE: Final = 64 * 1024 * 1024
+"""Bytes of bronze files that are read at once."""
+MEMORY_LIMIT: Final = "1GB"
+
+_BRONZE: Final = (trail.TRACE_EVENTS, trail.MESSAGE_META)
+
+
+def rebuild(path: str | Path) -> Iterator[str]:
+    """Make the attempts of a lake anew and remove its judgements; yield a line for each step.
+
+    Once retention has removed rows of bronze, attempts of the oldest hour, and of ids without a time, are completed
+    instead of replaced: some of their rows are gone. LakeMissing, LakeBusy, LakeDamaged.
+    """
+    lake = Lake.open(path)
+    with lake.writing(), lake_errors(lake.path):
+        lake.refresh()
+        last = lake.batches.last(APP)
+        number = last.number + 1 if last else 1
+        attempts = lake[trail.ATTEMPTS.name]
+        folder = attempts.path / f"batch={APP}-{number}"
+        shutil.rmtree(folder, ignore_errors=True)
+        pieces = [(relation, files) for relation in _BRONZE for files in _pieces(lake[relation.name].files())]
+        partial_hour = max(expired_before_ms(lake[relation.name]) for relation in _BRONZE) // HOUR_MS
+        added: list[Path] = []
+        duck = connect(memory_limit=MEMORY_LIMIT)
+        duck.execute("SET temp_directory = ?", [str(lake.path / "_rebuild")])
+        for done, (relation, files) in enumerate(pieces, 1):
+            added += _attempts_of(duck, lake, relation, files, folder / str(done))
+            yield f"{relation.name}: {len(files)} files read, piece {done} of {len(pieces)}"
+        duck.close()
+        shutil.rmtree(lake.path / "_rebuild", ignore_errors=True)
+        kept = range(UNKNOWN_HOUR, partial_hour + 1) if partial_hour else ()
+        removed = [file for file in attempts.files() if file.hour not in kept]
+        changes = {one.name: Change(removed=lake[one.name].files()) for one in trail.APPENDED}
+        shutil.rmtree(lake.path / STATES, ignore_errors=True)  # without it, every message is judged again
+        lake.batches.commit(APP, number, {**changes, attempts.table.name: Change(added, removed)}, {})
+    yield f"{len(added)} files of attempts replace {len(removed)}; the next cycle judges every message again"
+
+
+def _attempts_of(
+    duck: duckdb.DuckDBPyConnection,
+    lake: Lake,
+    relation: trail.Relation,
+    files: Sequence[DataFile],
+    folder: Path,
+) -> list[Path]:
+    """Write the attempts of some files of bronze; return the files."""
+    for one in _BRONZE:
+        table = lake[one.name]
+        chosen = table.readable(files) if one is relation else []
+        duck.execute(f"CREATE OR REPLACE TEMP VIEW {one.name} AS {rows_of(table, chosen)}")
+    return copy_hours(duck, trail.merge_sql(f"({trail.attempts_sql()})"), folder, lake[trail.ATTEMPTS.name].table)
+
+
+def _pieces(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+    piece: list[DataFile] = []
+    for file in sorted(files, key=lambda file: file.path):
+        if piece and sum(one.size for one in piece) + file.size > PIECE_SIZE:
+            yield piece
+            piece = []
+        piece.append(file)
+    if piece:
+        yield piece
