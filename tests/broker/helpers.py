@@ -1,6 +1,7 @@
 """A broker on a store in memory, and short ways to talk to it."""
 
-from typing import Any
+from collections.abc import Generator
+from typing import Any, TypeVar
 
 from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.store import CommitLogStore, ConfigFileStore, MemoryDisk, MemoryStore
@@ -24,9 +25,20 @@ from mqtrail.wire import (
     encode_properties,
 )
 
+Result = TypeVar("Result")
 NOW_MS = 1_700_000_000_000
 PEER = Peer(PeerId(1), Host("10.0.0.1", 40001))
 OTHER = Peer(PeerId(2), Host("10.0.0.2", 40002))
+
+
+def at_once(work: Generator[None, None, Result]) -> Result:
+    """Run all slices of a generator; return its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
 
 def _answers(send: Send, peer: Peer, request: RemotingCommand) -> bool:

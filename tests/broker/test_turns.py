@@ -17,10 +17,12 @@ from mqtrail.wire import (
     BatchAck,
     BatchAckBody,
     ConsumerData,
+    ConsumerOffsetTable,
     HeartbeatData,
     LockBatchBody,
     MessageQueue,
     ProducerData,
+    QueryAssignmentBody,
     RequestCode,
     SubscriptionData,
     SubscriptionGroupConfig,
@@ -123,3 +125,87 @@ def test_no_turn_is_long(world: World, code: int) -> None:
         turns.append(calls_of(lambda: world.broker.tick(world.now_ms)))
     world.settle()
     assert max(turns) <= CALLS_MAX, f"turns of {sorted(turns)[-3:]} calls"
+
+
+class Wide(Bench):
+    """A broker with one topic of very many queues, and one group and one topic with offsets of very many others."""
+
+    count = 60_000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files = ConfigFileStore(self.disk, gathers=True)
+        self.broker = broker = self._new_broker()
+        broker.topics.create_own("wide", self.count, 6, self.now_ms)
+        broker.topics.create_own("busy", 2, 6, self.now_ms)
+        broker.groups.update(SubscriptionGroupConfig("g"), self.now_ms)
+        for number in range(self.count):
+            broker.offsets.commit(f"group-{number}", "busy", 0, 0)
+            broker.offsets.commit("g", f"topic-{number}", 0, 0)
+            broker.offsets.commit("h", "wide", number, number)
+        self.heartbeat(topics={"wide": "*"})
+        self.files.finish()
+
+    def turns(self, code: int, ext: dict[str, str], body: bytes = b"") -> list[int]:
+        """Return how many functions each turn calls that works on a request."""
+        request = self.request(code, ext, body)
+        turns = [calls_of(lambda: self.broker.handle(PEER, request, self.now_ms))]
+        while len(self.broker.jobs):
+            turns.append(calls_of(lambda: self.broker.tick(self.now_ms)))
+        return turns
+
+
+@pytest.fixture(scope="module")
+def wide() -> Wide:
+    return Wide()
+
+
+def test_many_changed_offsets_are_copied_in_turns(wide: Wide) -> None:
+    """Those of the first save after a start may be all offsets; the save has every one of them."""
+    offsets = wide.broker.offsets
+    wide.now_ms = wide.broker.next_tick_ms()
+    turns = []
+    while wide.broker.next_tick_ms() <= wide.now_ms:
+        turns.append(calls_of(lambda: wide.broker.tick(wide.now_ms)))
+    assert max(turns) <= CALLS_MAX
+    assert len(turns) > 2 * wide.count // 5_000
+    wide.files.finish()
+    saved = ConsumerOffsetTable.decode(wide.disk.small["config/consumerOffset.json"]).offset_table
+    assert saved == offsets.table().offset_table
+    assert len(saved) == 2 * wide.count + 1
+
+
+ASSIGNMENT = QueryAssignmentBody("wide", "g", "c1", "AVG").encode()
+
+
+@pytest.mark.parametrize(
+    ("code", "ext", "body", "count_min"),
+    [
+        (RequestCode.QUERY_ASSIGNMENT, {}, ASSIGNMENT, 50),
+        (RequestCode.GET_ALL_CONSUMER_OFFSET, {}, b"", 100),
+        (RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "busy"}, b"", 20),
+        (RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"}, b"", 20),
+        (RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": "true"}, b"", 10),
+    ],
+)
+def test_no_turn_on_a_wide_topic_is_long(
+    wide: Wide, code: int, ext: dict[str, str], body: bytes, count_min: int
+) -> None:
+    """However many queues a topic has, groups a topic, or topics a group."""
+    turns = wide.turns(code, ext, body)
+    assert max(turns) <= CALLS_MAX, f"turns of {sorted(turns)[-3:]} calls"
+    assert len(turns) >= count_min
+
+
+def test_many_that_waited_for_a_route_are_answered_in_turns() -> None:
+    """Each once, none of them late."""
+    bench = Bench()
+    bench.broker.topics.create_own("orders", 8, 6, bench.now_ms)
+    bench.broker.pop.assignments.routes.follows = True
+    body = QueryAssignmentBody("orders", "g", "c", "AVG").encode()
+    for _ in range(1_000):
+        assert bench.tell(RequestCode.QUERY_ASSIGNMENT, body=body) == []
+    answers = [len(bench.broker.pop.assignments.learn_route("orders", None, bench.now_ms))]
+    while bench.broker.pop.assignments.next_due_ms() == 0:
+        answers.append(len(bench.broker.tick(bench.now_ms)))
+    assert (max(answers), sum(answers)) == (100, 1_000)

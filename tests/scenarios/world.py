@@ -179,7 +179,8 @@ class World:
     def _do_offsets(self, args: Args) -> list[str]:
         """Show the committed offsets of a group."""
         offsets = self._broker.offsets
-        return [f"{topic} {offsets.queues(args['group'], topic)}" for topic in offsets.topics_of(args["group"])]
+        topics = sorted(topic for group, topic in offsets if group == args["group"])
+        return [f"{topic} {offsets.queues(args['group'], topic)}" for topic in topics]
 
     def _do_heartbeat(self, args: Args) -> list[str]:
         subscriptions = []

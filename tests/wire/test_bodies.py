@@ -19,6 +19,7 @@ from mqtrail.wire import (
     ClusterInfo,
     ConsumeFromWhere,
     ConsumerData,
+    ConsumerOffsetTable,
     ConsumeStats,
     DataVersion,
     HeartbeatData,
@@ -39,6 +40,7 @@ from mqtrail.wire import (
     TopicConfig,
     TopicConfigTable,
     TopicRouteData,
+    encode_in_slices,
     json_runs,
     loads,
     read_registration,
@@ -503,3 +505,19 @@ def test_registrations_cut_short_are_refused(size: int) -> None:
 def test_registrations_that_are_none(data: bytes) -> None:
     with pytest.raises(BodyError):
         read(data)
+
+
+def test_an_entry_of_many_queues_is_written_in_slices() -> None:
+    """As it would be in one go, in strict JSON and with bare numbers as names."""
+    offsets = {"a@g": {0: 1}, "wide@g": {number: number for number in range(1_000)}, "z@g": {0: 2}}
+    for strict in (True, False):
+        work = encode_in_slices(ConsumerOffsetTable({}), "offsetTable", offsets.items(), 100, strict=strict)
+        slices = 0
+        while True:
+            try:
+                next(work)
+                slices += 1
+            except StopIteration as end:
+                assert end.value == ConsumerOffsetTable(offsets).encode(strict=strict)
+                break
+        assert slices == 10

@@ -261,7 +261,7 @@ class Broker:
         self.pop.revive.tick(now_ms)
         if self.stats is not None:
             self.stats.tick(now_ms)
-        if now_ms >= self._next_save_ms:
+        if now_ms >= self._next_save_ms and self.offsets.copy_some():
             self.save(now_ms)
         sends = self.transactions.tick(now_ms)
         if (job := self._concerns.jobs.take()) is not None:

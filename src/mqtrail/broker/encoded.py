@@ -117,6 +117,10 @@ class Handover(Generic[Key, Value]):
         """Note an entry's value, which must not change any more; None: it was removed."""
         self._noted[key] = value
 
+    def note_all(self, entries: Mapping[Key, Value | None]) -> None:
+        """Note many entries, as `note` does."""
+        self._noted.update(entries)
+
     def take(self) -> None:
         """Take what was noted so far for the save that begins."""
         if self._noted:

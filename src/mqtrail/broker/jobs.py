@@ -1,14 +1,36 @@
 """How much of a table a request looks at in one slice (wire/jobs): some milliseconds of work."""
 
-from typing import Final
+from collections.abc import Generator, Iterable
+from heapq import merge
+from typing import Any, Final, TypeVar
 
 ENTRIES_A_SLICE: Final = 500  # of a table, written as JSON
 NAMES_A_SLICE: Final = 5_000  # written as JSON
 TOPICS_A_SLICE: Final = 50  # looked at, however few queues they have
 QUEUES_A_SLICE: Final = 200  # looked at, or written as JSON
+ASSIGNED_A_SLICE: Final = 1_000  # queues of an assignment, written as JSON
 LOCKS_A_SLICE: Final = 1_000  # queues locked or unlocked
 BODY_SIZE_A_SLICE: Final = 64 * 1024  # a larger body that a permission check has read is read again in a later slice
 CHANGES_A_SLICE: Final = 200  # topics or groups created or changed
+
+Sortable = TypeVar("Sortable", bound=Any)
+
+
+def sorted_in_slices(items: Iterable[Sortable]) -> Generator[None, None, list[Sortable]]:
+    """Return the items sorted, yielding after each NAMES_A_SLICE of them. They are copied before the first yield."""
+    copied = list(items)
+    if len(copied) <= NAMES_A_SLICE:
+        return sorted(copied)
+    parts = []
+    for first in range(0, len(copied), NAMES_A_SLICE):
+        parts.append(sorted(copied[first : first + NAMES_A_SLICE]))
+        yield
+    merged = []
+    for item in merge(*parts):
+        merged.append(item)
+        if len(merged) % NAMES_A_SLICE == 0:
+            yield
+    return merged
 
 
 class Pace:

@@ -205,7 +205,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
         lambda c: c.job(c.groups.update_list), permission(made_groups, opened=BOTH), body_size=LIST_SIZE_MAX
     ),
     Code.DELETE_SUBSCRIPTIONGROUP: Request(
-        lambda c: c.groups.delete, permission(group("Delete", field="groupName"), opened=NEVER)
+        lambda c: c.job(c.groups.delete), permission(group("Delete", field="groupName"), opened=NEVER)
     ),
     Code.GET_SUBSCRIPTIONGROUP_CONFIG: Request(lambda c: c.groups.one, permission(group("Get", field="group"))),
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Request(lambda c: c.job(c.groups.all), READ_CLUSTER_5),

@@ -6,7 +6,7 @@ and accepts numbers as text. Writing sorts members by name, omits those that are
 Source: RemotingSerializable and its subclasses, apache/rocketmq remoting/; json_body.py for fastjson's dialect.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, cast
 
@@ -82,7 +82,7 @@ def encode_in_slices(
     """Return body's JSON with entries as its empty object `member`, yielding after each count of them.
 
     entries: sorted names and values, Body or plain, as Body.encode would write them. A name may be an int or a
-    MessageQueue, a value with entries of its own counts as so many.
+    MessageQueue, a value with entries of its own counts as so many, and must not change meanwhile.
     """
     write = dumps if strict else dumps_fastjson
     empty = b'"%b":{}' % member.encode()
@@ -92,9 +92,14 @@ def encode_in_slices(
     some: dict[Any, object] = {}
     weight = 0
     for name, value in entries:
-        some[queue_key(name) if isinstance(name, MessageQueue) else name] = (
-            value.members() if isinstance(value, Body) else value
-        )
+        key = queue_key(name) if isinstance(name, MessageQueue) else name
+        if isinstance(value, Mapping) and len(value) > count:
+            if some:
+                parts.append(write(some)[1:-1])
+                some, weight = {}, 0
+            parts.append((yield from _large_in_slices(key, value, count, write)))
+            continue
+        some[key] = value.members() if isinstance(value, Body) else value
         weight += max(1, len(value)) if isinstance(value, Mapping) else 1
         if weight >= count:
             parts.append(write(some)[1:-1])
@@ -103,6 +108,18 @@ def encode_in_slices(
     if some:
         parts.append(write(some)[1:-1])
     return b"".join((before, empty[:-1], b",".join(parts), b"}", after))
+
+
+def _large_in_slices(
+    name: object, value: Mapping[Any, object], count: int, write: Callable[[object], bytes]
+) -> Generator[None, None, bytes]:
+    """Return an object with a name as a member of JSON, yielding after each count of its entries."""
+    parts = []
+    rest = iter(value.items())
+    while some := dict(islice(rest, count)):
+        parts.append(write(some)[1:-1])
+        yield
+    return b"".join((write({name: {}})[1:-2], b",".join(parts), b"}"))
 
 
 def encode_list_in_slices(

@@ -25,7 +25,7 @@ from mqtrail.wire import (
 )
 
 from ..bounds import QUEUES_MAX
-from ..jobs import ENTRIES_A_SLICE
+from ..jobs import ENTRIES_A_SLICE, sorted_in_slices
 from ..state import BrokerState
 from ..tables import is_young
 from ..timing import DelayedMessages
@@ -120,7 +120,9 @@ class OffsetRequests:
     def all_consumer_offsets(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """43: the whole table, for slaves."""
         bare = ConsumerOffsetTable({}, self._offsets.version)
-        body = yield from encode_in_slices(bare, "offsetTable", self._offsets.entries(), ENTRIES_A_SLICE, strict=False)
+        keys = yield from sorted_in_slices(self._offsets)
+        entries = self._offsets.entries(keys)
+        body = yield from encode_in_slices(bare, "offsetTable", entries, ENTRIES_A_SLICE, strict=False)
         return answer(peer, request, body=body)
 
     def all_delay_offsets(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:

@@ -36,7 +36,15 @@ from mqtrail.wire import (
 )
 
 from ..bounds import CONFIG_LIST_MAX, check_count
-from ..jobs import BODY_SIZE_A_SLICE, CHANGES_A_SLICE, ENTRIES_A_SLICE, NAMES_A_SLICE, QUEUES_A_SLICE, Pace
+from ..jobs import (
+    BODY_SIZE_A_SLICE,
+    CHANGES_A_SLICE,
+    ENTRIES_A_SLICE,
+    NAMES_A_SLICE,
+    QUEUES_A_SLICE,
+    Pace,
+    sorted_in_slices,
+)
 from ..state import BrokerState
 from ..tables import GROUP_ATTRIBUTES, alter
 
@@ -82,13 +90,13 @@ class GroupRequests:
         attributes = alter(known.attributes if known else {}, config.attributes, GROUP_ATTRIBUTES)
         self._groups.update(replace(config, attributes=attributes), now_ms)
 
-    def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """207: delete a group and, on request, its offsets."""
         header = DeleteGroupHeader.from_ext(request.ext)
         self._groups.delete(header.group_name, now_ms)
         self._on_delete(header.group_name)
         if header.clean_offset or header.remove_offset:
-            self._offsets.forget_group(header.group_name)
+            yield from self._offsets.forget_group(header.group_name)
         return answer(peer, request)
 
     def all(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
@@ -110,14 +118,15 @@ class GroupRequests:
     def consumers_of_topic(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """300: groups with offsets in the topic or a subscription to it."""
         topic = TopicHeader.from_ext(request.ext).topic
-        names = set(self._offsets.groups_of(topic)) | self._clients.groups_subscribing(topic)
-        body = yield from encode_list_in_slices(GroupList(), "groupList", sorted(names), NAMES_A_SLICE)
+        names = set((yield from self._offsets.groups_of(topic))) | self._clients.groups_subscribing(topic)
+        groups = yield from sorted_in_slices(names)
+        body = yield from encode_list_in_slices(GroupList(), "groupList", groups, NAMES_A_SLICE)
         return answer(peer, request, body=body)
 
     def topics_of_group(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """343: topics in which the group has offsets."""
         group = GroupHeader.from_ext(request.ext).group
-        topics = self._offsets.topics_of(group)
+        topics = yield from self._offsets.topics_of(group)
         body = yield from encode_list_in_slices(TopicList(), "topicList", topics, NAMES_A_SLICE)
         return answer(peer, request, body=body)
 

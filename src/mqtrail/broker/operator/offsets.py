@@ -84,7 +84,7 @@ class OffsetAdmin:
         left_out = {name.strip() for name in (header.filter_groups or "").split(",")}
         smallest: dict[int, int] = {}
         pace = Pace()
-        for group in list(self._offsets.groups_of(header.topic)):
+        for group in (yield from self._offsets.groups_of(header.topic)):
             if group in left_out:
                 continue
             for queue_id, offset in self._offsets.queues(group, header.topic).copy().items():
@@ -106,7 +106,7 @@ class OffsetAdmin:
         Topics that a live source group does not subscribe to are skipped, unless the request says offline.
         """
         header = CloneGroupOffsetHeader.from_ext(request.ext)
-        topics = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
+        topics = [header.topic] if header.topic else (yield from self._offsets.topics_of(header.src_group))
         online = self._clients.consumer_group(header.src_group)
         pace = Pace()
         for topic in topics:

@@ -93,7 +93,7 @@ class StatsRequests:
         if header.topic_list:
             topics = header.topic_list.split(";")
         else:
-            topics = [header.topic] if header.topic else self._offsets.topics_of(header.consumer_group)
+            topics = [header.topic] if header.topic else (yield from self._offsets.topics_of(header.consumer_group))
         online = self._clients.consumer_group(header.consumer_group)
         table: dict[MessageQueue, OffsetWrapper] = {}
         tps = 0.0
@@ -138,7 +138,7 @@ class StatsRequests:
         pace = Pace()
         for name in sorted(self._groups.all()):
             found: list[bytes] = []
-            for topic in self._offsets.topics_of(name):
+            for topic in (yield from self._offsets.topics_of(name)):
                 if pace.topic_done():
                     yield
                 config = self._topics.get(topic)

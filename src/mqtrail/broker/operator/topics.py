@@ -88,7 +88,7 @@ class TopicRequests:
             raise InvalidParameter("The specified topic is blank.")
         if self._topics.is_system(topic):
             raise InvalidParameter(f"The topic[{topic}] is conflict with system topic.")
-        groups = self._offsets.groups_of(topic)
+        groups = yield from self._offsets.groups_of(topic)
         self._topics.delete(topic, now_ms, partial(self._forget, topic))
         self._on_delete(topic)
         for number, group in enumerate(groups, 1):

@@ -9,14 +9,17 @@ A request about a topic with an unknown route waits for the route (route_book.py
 Source: QueryAssignmentProcessor, MessageRequestModeManager, apache/rocketmq 5.3.3 broker/.
 """
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 from typing import Final
 
 from mqtrail.wire import (
     RETRY_PREFIX,
     BodyError,
     MessageQueue,
+    MQError,
     NoPermission,
     Peer,
     PeerId,
@@ -33,14 +36,18 @@ from mqtrail.wire import (
     SystemError_,
     TopicNotExist,
     TopicRouteData,
+    Work,
     answer,
+    answer_error,
     dumps_fastjson,
+    encode_list_in_slices,
 )
 
 from ..bounds import REQUEST_MODES_MAX
 from ..files import load_table
+from ..jobs import ASSIGNED_A_SLICE
 from ..state import BrokerState
-from .route_book import RouteBook
+from .route_book import QueueCount, RouteBook
 
 MODES_FILE: Final = "messageRequestMode.json"
 PULL: Final = "PULL"
@@ -49,21 +56,25 @@ BROADCASTING: Final = "BROADCASTING"
 ALL_QUEUES: Final = -1
 ROUTE_WAIT_MS: Final = 3_000
 WAITING_MAX: Final = 10_000  # requests that wait for a route
+ANSWERS_A_SLICE: Final = 100  # of these, when the route has come
 
-Strategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
+Strategy = Callable[[str, range, Sequence[str]], range]
+_Share = tuple[range, ...]
+"""Queues of a client by number: those of the first broker from 0 on, then those of the next one."""
+ALL: Final[_Share] = (range(1 << 62),)
 
 
-def averagely(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+def averagely(client_id: str, queues: range, client_ids: Sequence[str]) -> range:
     """Return consecutive queues; the first clients get one more if the number is not divisible."""
     place = client_ids.index(client_id)
     size, more = divmod(len(queues), len(client_ids))
     start = place * size + min(place, more)
-    return list(queues[start : start + size + (place < more)])
+    return queues[start : start + size + (place < more)]
 
 
-def by_circle(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+def by_circle(client_id: str, queues: range, client_ids: Sequence[str]) -> range:
     """Return every n-th queue."""
-    return list(queues[client_ids.index(client_id) :: len(client_ids)])
+    return queues[client_ids.index(client_id) :: len(client_ids)]
 
 
 STRATEGIES: Final[dict[str, Strategy]] = {
@@ -90,7 +101,9 @@ class Assignments:
         self._clients = state.clients
         table = load_table(state.files, MODES_FILE, RequestModeTable) or RequestModeTable()
         self.routes = RouteBook(state.config.broker_name)
+        self._jobs = state.jobs
         self._waiting: deque[tuple[int, str, Peer, RemotingCommand]] = deque()
+        self._ready: deque[tuple[int, str, Peer, RemotingCommand]] = deque()  # whose route has come, or is not coming
         self._modes = {
             (topic, group): mode
             for topic, modes in table.message_request_mode_map.items()
@@ -163,86 +176,111 @@ class Assignments:
         body = QueryAssignmentBody.decode(request.body)
         others = self.routes.others(body.topic, now_ms)
         if others is None:
-            if len(self._waiting) >= WAITING_MAX:
+            if len(self._waiting) + len(self._ready) >= WAITING_MAX:
                 raise SystemBusy(f"found {WAITING_MAX} requests waiting for routes, expected fewer: try again later")
             self._waiting.append((now_ms + ROUTE_WAIT_MS, body.topic, peer, request))
             return []
-        return self._answer(peer, request, body, others)
+        return self._jobs.begin(peer, request, self._answer(peer, request, body, others))
 
     def learn_route(self, topic: str, route: TopicRouteData | None, now_ms: int) -> list[Send]:
         """Store a route; answer the requests that waited for it. None: no name server has it."""
         self.routes.learn(topic, route)
-        return self._answer_waiting(lambda deadline_ms, waited_for: waited_for == topic, now_ms)
+        waiting, self._waiting = self._waiting, deque()
+        for question in waiting:
+            if question[1] == topic:
+                self._ready.append(question)
+            else:
+                self._waiting.append(question)
+        return self._answer_ready(now_ms)
 
     def next_due_ms(self) -> int | None:
-        """Return when the oldest request times out."""
+        """Return when the oldest request times out; 0: some can be answered now."""
+        if self._ready:
+            return 0
         return self._waiting[0][0] if self._waiting else None
 
     def tick(self, now_ms: int) -> list[Send]:
-        """Answer requests that timed out, with the queues of this broker only."""
-        return self._answer_waiting(lambda deadline_ms, topic: deadline_ms <= now_ms, now_ms)
+        """Answer requests whose route came, and those that timed out, with the queues of this broker only."""
+        while self._waiting and self._waiting[0][0] <= now_ms:
+            self._ready.append(self._waiting.popleft())
+        return self._answer_ready(now_ms)
 
-    def _answer_waiting(self, is_over: Callable[[int, str], bool], now_ms: int) -> list[Send]:
-        waiting, self._waiting = self._waiting, deque()
+    def _answer_ready(self, now_ms: int) -> list[Send]:
+        """Answer some of the requests that need not wait any more; `tick` continues with the others."""
         sends: list[Send] = []
-        for deadline_ms, topic, peer, request in waiting:
-            if is_over(deadline_ms, topic):
-                body = QueryAssignmentBody.decode(request.body)
-                sends += self._answer(peer, request, body, self.routes.others(topic, now_ms) or ())
-            else:
-                self._waiting.append((deadline_ms, topic, peer, request))
+        for _ in range(min(ANSWERS_A_SLICE, len(self._ready))):
+            _, topic, peer, request = self._ready.popleft()
+            body = QueryAssignmentBody.decode(request.body)
+            others = self.routes.others(topic, now_ms) or ()
+            try:
+                sends += self._jobs.begin(peer, request, self._answer(peer, request, body, others))
+            except MQError as error:
+                sends += answer_error(peer, request, error)
         return sends
 
     def disconnect(self, peer: PeerId) -> None:
         """Remove the requests of a closed connection."""
         self._waiting = deque(question for question in self._waiting if question[2].id != peer)
+        self._ready = deque(question for question in self._ready if question[2].id != peer)
 
     def _answer(
-        self, peer: Peer, request: RemotingCommand, body: QueryAssignmentBody, others: Sequence[MessageQueue]
-    ) -> list[Send]:
+        self, peer: Peer, request: RemotingCommand, body: QueryAssignmentBody, others: Sequence[QueueCount]
+    ) -> Work:
         mode = self.mode(body.topic, body.consumer_group)
-        queues = self._share(body, mode, others)
-        found = None
-        if queues is not None:
-            found = tuple(QueueAssignment(queue, mode.mode) for queue in dict.fromkeys(queues))
-        return answer(peer, request, body=QueueAssignments(found).encode())
+        counts = sorted(entry for entry in (*self._own_queues(body.topic), *others) if entry[1] > 0)
+        numbers = self._share(body, mode, sum(count for _, count in counts)) if counts else None
+        if numbers is None:
+            return answer(peer, request, body=QueueAssignments().encode())
+        found = (
+            QueueAssignment(MessageQueue(body.topic, broker_name, queue_id), mode.mode)
+            for broker_name, queue_id in _queues_of(counts, numbers)
+        )
+        bare = QueueAssignments(())
+        encoded = yield from encode_list_in_slices(bare, "messageQueueAssignments", found, ASSIGNED_A_SLICE)
+        return answer(peer, request, body=encoded)
 
-    def _share(
-        self, body: QueryAssignmentBody, mode: RequestMode, others: Sequence[MessageQueue]
-    ) -> list[MessageQueue] | None:
-        """Return the queues of the client, possibly none. None: unknown topic, group or strategy."""
-        queues = sorted([*self._own_queues(body.topic), *others])
-        if not queues:
-            return None
+    def _share(self, body: QueryAssignmentBody, mode: RequestMode, count: int) -> _Share | None:
+        """Return the client's part of all queues, numbered from 0 to count, possibly none of them; ALL: each broker's
+        queues as a whole. None: unknown group or strategy."""
+        everything = (range(count),)
         if body.message_model == BROADCASTING or not self._config.server_load_balance:
-            return queues
+            return everything
         group = self._clients.consumer_group(body.consumer_group)
         strategy = STRATEGIES.get(body.strategy_name)
         if group is None or strategy is None:
             return None
         client_ids = group.client_ids()
         if mode.mode == POP:
-            return _share_pops(strategy, body.client_id, queues, client_ids, mode.pop_share_queue_num)
-        return strategy(body.client_id, queues, client_ids) if body.client_id in client_ids else []
+            return _share_pops(strategy, body.client_id, range(count), client_ids, mode.pop_share_queue_num)
+        return (strategy(body.client_id, range(count), client_ids),) if body.client_id in client_ids else ()
 
-    def _own_queues(self, topic: str) -> list[MessageQueue]:
+    def _own_queues(self, topic: str) -> list[QueueCount]:
         config = self._topics.get(topic)
         if config is None or not config.perm & Perm.READ:
             return []
-        return [MessageQueue(topic, self._config.broker_name, number) for number in range(config.read_queue_nums)]
+        return [(self._config.broker_name, config.read_queue_nums)]
 
 
-def _share_pops(
-    strategy: Strategy, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str], share: int
-) -> list[MessageQueue]:
+def _share_pops(strategy: Strategy, client_id: str, numbers: range, client_ids: Sequence[str], share: int) -> _Share:
     if share <= 0 or share >= len(client_ids) - 1:
-        return [MessageQueue(queue.topic, queue.broker_name, ALL_QUEUES) for queue in queues]
+        return ALL
     if client_id not in client_ids:
-        return []
+        return ()
     place = client_ids.index(client_id)
-    if len(client_ids) > len(queues):  # fewer queues than clients: queues are shared
-        return [queues[place % len(queues)]]
-    shared: list[MessageQueue] = []
-    for step in range(share + 1):
-        shared += strategy(client_ids[(place + step) % len(client_ids)], queues, client_ids)
-    return shared
+    if len(client_ids) > len(numbers):  # fewer queues than clients: queues are shared
+        return (numbers[place % len(numbers) :][:1],)
+    steps = range(place, place + share + 1)
+    return tuple(strategy(client_ids[step % len(client_ids)], numbers, client_ids) for step in steps)
+
+
+def _queues_of(counts: Sequence[QueueCount], numbers: _Share) -> Iterator[tuple[str, int]]:
+    """Yield broker and queue id of each numbered queue, once."""
+    if numbers is ALL:
+        for broker_name, _ in counts:
+            yield broker_name, ALL_QUEUES
+        return
+    ends = list(accumulate(count for _, count in counts))
+    for number in dict.fromkeys(chain.from_iterable(numbers)) if len(numbers) > 1 else chain.from_iterable(numbers):
+        broker = bisect_right(ends, number)
+        broker_name, count = counts[broker]
+        yield broker_name, number - ends[broker] + count

@@ -10,7 +10,10 @@ Source: TopicRouteInfoManager, apache/rocketmq 5.3.3 broker/topic/.
 from dataclasses import dataclass
 from typing import Final
 
-from mqtrail.wire import MessageQueue, Perm, TopicRouteData
+from mqtrail.wire import Perm, TopicRouteData
+
+QueueCount = tuple[str, int]
+"""A broker's name, and how many queues of a topic can be read there: those from 0 on."""
 
 REFRESH_MS: Final = 30_000  # RocketMQ: loadBalancePollNameServerInterval
 UNUSED_MS: Final = 600_000  # a topic without requests for this time is removed
@@ -22,7 +25,7 @@ class _Route:
     used_ms: int
     asked_ms: int | None = None
     learned: bool = False
-    queues: tuple[MessageQueue, ...] = ()
+    queues: tuple[QueueCount, ...] = ()
 
 
 class RouteBook:
@@ -34,7 +37,7 @@ class RouteBook:
         self._broker_name = broker_name
         self._routes: dict[str, _Route] = {}
 
-    def others(self, topic: str, now_ms: int) -> tuple[MessageQueue, ...] | None:
+    def others(self, topic: str, now_ms: int) -> tuple[QueueCount, ...] | None:
         """Return the queues of the topic on other brokers. None: not known yet, but requested."""
         if not self.follows:
             return ()
@@ -66,9 +69,8 @@ class RouteBook:
             return
         known.learned = True
         if route is not None:
-            known.queues = tuple(
-                MessageQueue(topic, data.broker_name, number)
-                for data in route.queue_datas
-                if data.perm & Perm.READ and data.broker_name != self._broker_name
-                for number in range(data.read_queue_nums)
-            )
+            counts: dict[str, int] = {}
+            for data in route.queue_datas:
+                if data.perm & Perm.READ and data.broker_name != self._broker_name:
+                    counts[data.broker_name] = max(data.read_queue_nums, counts.get(data.broker_name, 0))
+            known.queues = tuple(counts.items())

@@ -9,17 +9,20 @@ Source: ConsumerOffsetManager, apache/rocketmq broker/offset/.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
 
 from mqtrail.store import ConfigFileStore
 from mqtrail.wire import ConsumerOffsetTable, DataVersion, dumps, dumps_fastjson
 
 from ..encoded import EncodedEntries, Handover
 from ..files import OFFSETS_FILE, load_table, next_version
+from ..jobs import NAMES_A_SLICE, sorted_in_slices
 
 GroupTopic = tuple[str, str]  # group, topic
 _Key = tuple[GroupTopic, int]  # and queue id
 WAITING_MAX = 16  # states of the table that wait for a flush
+COPIES_A_SLICE = 5_000  # changed entries copied for a save
 
 
 class OffsetTable:
@@ -48,6 +51,7 @@ class OffsetTable:
         for entry in self._offsets:
             self._note_entry(entry)
         self._changed: set[GroupTopic] = set()  # entries that changed since the last copy
+        self._copies: dict[GroupTopic, dict[int, int] | None] = {}  # some of those changed before, for the next save
         self._saved = Handover[GroupTopic, dict[int, int]]()
         self._encoded = EncodedEntries(dict(_member(entry, queues) for entry, queues in self._offsets.items()))
         self._kept: dict[
@@ -133,13 +137,15 @@ class OffsetTable:
             for queue_id, queue_offset in list(queues.items()):
                 yield group, topic, queue_id, queue_offset
 
-    def topics_of(self, group: str) -> list[str]:
-        return sorted(topic for topic in self._topics_of.get(group, ()) if (group, topic) in self._offsets)
+    def topics_of(self, group: str) -> Generator[None, None, list[str]]:
+        """Return the topics in which the group has offsets, sorted, in slices."""
+        return sorted_in_slices(topic for topic in self._topics_of.get(group, ()) if (group, topic) in self._offsets)
 
-    def groups_of(self, topic: str) -> list[str]:
-        """Return the groups with offsets in the topic, without the common offsets of broadcasting groups."""
+    def groups_of(self, topic: str) -> Generator[None, None, list[str]]:
+        """Return the groups with offsets in the topic, without the common offsets of broadcasting groups, sorted, in
+        slices."""
         known = self._groups_of.get(topic, ())
-        return sorted(group for group in known if "@" not in group and (group, topic) in self._offsets)
+        return sorted_in_slices(group for group in known if "@" not in group and (group, topic) in self._offsets)
 
     def __iter__(self) -> Iterator[GroupTopic]:
         return iter(self._offsets)
@@ -168,17 +174,23 @@ class OffsetTable:
     def forget_topic(self, topic: str) -> None:
         self._forget({(group, topic) for group in self._groups_of.get(topic, ())})
 
-    def forget_group(self, group: str) -> None:
-        self._forget({(group, topic) for topic in self._topics_of.get(group, ())})
+    def forget_group(self, group: str) -> Generator[None, None, None]:
+        """Remove the group's offsets, in slices."""
+        topics = iter(list(self._topics_of.get(group, ())))
+        while some := {(group, topic) for topic in islice(topics, NAMES_A_SLICE)}:
+            self._forget(some)
+            if len(some) == NAMES_A_SLICE:
+                yield
 
     def _forget(self, keys: set[GroupTopic]) -> None:
         for key in keys:
             for table in (self._offsets, self._pulled, self._resets):
                 table.pop(key, None)
             for index, name, member in ((self._topics_of, *key), (self._groups_of, key[1], key[0])):
-                index[name].discard(member)
-                if not index[name]:
-                    del index[name]
+                members = index.get(name, set())
+                members.discard(member)
+                if not members:
+                    index.pop(name, None)
             self._changed.add(key)
         for kept in [kept for kept in self._kept if kept[0] in keys]:
             del self._kept[kept]
@@ -189,13 +201,12 @@ class OffsetTable:
         """Version of the last saved table."""
         return self._version
 
-    def entries(self) -> Iterator[tuple[str, dict[int, int]]]:
-        """Yield the entries as in `table`, while the table may change: each with its value at that moment."""
-        for group in sorted(self._topics_of):
-            for topic in self.topics_of(group):
-                queues = self._offsets.get((group, topic))
-                if queues is not None:
-                    yield f"{topic}@{group}", dict(sorted(queues.items()))
+    def entries(self, keys: Iterable[GroupTopic]) -> Iterator[tuple[str, dict[int, int]]]:
+        """Yield entries as in `table`, while the table may change: each with its value at that moment."""
+        for group, topic in keys:
+            queues = self._offsets.get((group, topic))
+            if queues is not None:
+                yield f"{topic}@{group}", {queue_id: queues[queue_id] for queue_id in sorted(queues)}
 
     def table(self) -> ConsumerOffsetTable:
         """Return all offsets as one body, as request 43 answers."""
@@ -203,6 +214,21 @@ class OffsetTable:
             f"{topic}@{group}": dict(sorted(queues.items())) for (group, topic), queues in sorted(self._offsets.items())
         }
         return ConsumerOffsetTable(offsets, self._version)
+
+    def copy_some(self) -> bool:
+        """Copy some of the changed entries for the next save; return whether `save` has only few left to copy.
+
+        Entries with an offset that is not to be saved yet are left to `save`.
+        """
+        if len(self._changed) <= COPIES_A_SLICE:
+            return True
+        kept = {entry for entry, _ in self._kept}
+        some = list(islice((entry for entry in self._changed if entry not in kept), COPIES_A_SLICE))
+        for entry in some:
+            queues = self._offsets.get(entry)
+            self._copies[entry] = None if queues is None else queues.copy()
+        self._changed.difference_update(some)
+        return len(some) < COPIES_A_SLICE
 
     def save(self, now_ms: int, end_offset: int, flushed_offset: int, undo: Callable[[], None] | None = None) -> None:
         """Save the changes since the last save that depend on durable records only.
@@ -217,7 +243,7 @@ class OffsetTable:
                     self._changed.add(key[0])
         if not self._waiting:
             self._kept.clear()
-        if self._changed:
+        if self._changed or self._copies:
             self._version = next_version(self._version, now_ms)
             self._note_entries()
             if undo is None:
@@ -228,6 +254,8 @@ class OffsetTable:
 
     def _note_entries(self) -> None:
         """Copy the changed entries, without changes that depend on records not yet durable."""
+        self._saved.note_all(self._copies)
+        self._copies = {}
         noted = {entry: queues.copy() for entry in self._changed if (queues := self._offsets.get(entry)) is not None}
         for (entry, queue_id), consumer_offset in self._kept.items():
             if entry not in self._changed:
