@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadGroupScheduling
 
+from mqtrail.net.log import bursts
+
 from .loops import LoopFactory, run
 from .shaking import shake
 
@@ -41,6 +43,7 @@ def _own_logging() -> Iterator[None]:
     """A command that ran in this process configured logging for itself: undo that after the test."""
     yield
     structlog.reset_defaults()
+    bursts.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

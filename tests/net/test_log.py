@@ -9,7 +9,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from mqtrail.net import Log, log_processors
-from mqtrail.net.log import log_line
+from mqtrail.net.log import LINES_A_WINDOW, WINDOW_S, log_line
 
 KEYS = {
     "work": "17",
@@ -72,3 +72,28 @@ def test_what_the_application_configured_applies(capsys: pytest.CaptureFixture[s
     log.info("kept")
     said = capsys.readouterr()
     assert (said.out, "kept" in said.err, "dropped" in said.err) == ("", True, False)
+
+
+def test_what_peers_cause_is_written_sparsely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty lines of an event in ten seconds; the next one says how many were left out. Others are not affected."""
+    clock = [1_000.0]
+    monkeypatch.setattr("mqtrail.net.log.time.monotonic", lambda: clock[0])
+    log = Log(owner="a")
+    with capture_logs() as lines:
+        structlog.configure(processors=structlog.get_config()["processors"])
+        for number in range(1_000):
+            log.sparse.warning("test.flood", number=number)
+        log.sparse.warning("test.other")
+        clock[0] += WINDOW_S
+        log.sparse.warning("test.flood", number=1_000)
+        for _ in range(30):
+            log.warning("test.steady")
+    floods = [line for line in lines if line["event"] == "test.flood"]
+    assert [line["number"] for line in floods] == [*range(LINES_A_WINDOW), 1_000]
+    assert (floods[-1]["left_out"], floods[-1]["owner"], "left_out" in floods[0]) == (
+        1_000 - LINES_A_WINDOW,
+        "a",
+        False,
+    )
+    assert [line["event"] for line in lines].count("test.other") == 1
+    assert [line["event"] for line in lines].count("test.steady") == 30

@@ -508,16 +508,16 @@ def test_registrations_that_are_none(data: bytes) -> None:
 
 
 def test_an_entry_of_many_queues_is_written_in_slices() -> None:
-    """As it would be in one go, in strict JSON and with bare numbers as names."""
+    """As it would be in one go."""
     offsets = {"a@g": {0: 1}, "wide@g": {number: number for number in range(1_000)}, "z@g": {0: 2}}
-    for strict in (True, False):
-        work = encode_in_slices(ConsumerOffsetTable({}), "offsetTable", offsets.items(), 100, strict=strict)
-        slices = 0
-        while True:
-            try:
-                next(work)
-                slices += 1
-            except StopIteration as end:
-                assert end.value == ConsumerOffsetTable(offsets).encode(strict=strict)
-                break
-        assert slices == 10
+    work = encode_in_slices(ConsumerOffsetTable({}), "offsetTable", offsets.items(), 100, strict=False)
+    slices = 0
+    body = b""
+    while not body:
+        try:
+            next(work)
+        except StopIteration as end:
+            body = end.value
+        slices += 1
+    assert body == ConsumerOffsetTable(offsets).encode(strict=False)
+    assert slices == 11

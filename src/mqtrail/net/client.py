@@ -210,7 +210,7 @@ class Connection(asyncio.Protocol):
             while (frame := self._decoder.next_frame()) is not None:
                 self._on_command(decode_command(frame))
         except RemotingError as error:
-            log.warning("connection.bytes_refused", peer=self.address, error=str(error))
+            log.sparse.warning("connection.bytes_refused", peer=self.address, error=str(error))
             self._lost(f"{self.address} sent invalid bytes: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -302,7 +302,7 @@ class Connection(asyncio.Protocol):
             if not self._closed:
                 self._write(data)
         except Exception:
-            log.exception("connection.request_failed", peer=self.address, code=command.code)
+            log.sparse.exception("connection.request_failed", peer=self.address, code=command.code)
 
     async def _wait_for_room(self, deadline: float, timeout_ms: int) -> None:
         try:

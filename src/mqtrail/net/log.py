@@ -17,6 +17,8 @@ from mqtrail.wire import visible, visible_lines
 
 _DIM, _BOLD, _CYAN, _MAGENTA, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[36m", "\x1b[35m", "\x1b[0m"
 _COLORS: Final = {"info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
+LINES_A_WINDOW: Final = 20  # of one event that peers can cause
+WINDOW_S: Final = 10.0
 _QUOTED: Final = re.compile(r"""[\s="']""")  # a value with one of these is written in quotes
 
 
@@ -71,13 +73,49 @@ def log_line(level: str, event: str, keys: Mapping[str, object], *, colors: bool
     return f"{line}\n{visible_lines(traceback.format_exc().rstrip())}" if is_exception else line
 
 
-class Log:
-    """`log.info("event.name", key=value)`, a name and keys; `bind` returns a logger that repeats keys."""
+class _Burst:
+    """Lines of one event in the current window."""
 
-    __slots__ = ("_keys",)
+    __slots__ = ("began_s", "left_out", "written")
+
+    def __init__(self) -> None:
+        self.began_s = -WINDOW_S
+        self.written = self.left_out = 0
+
+    def take(self) -> int | None:
+        """Count a line; return how many were left out since the last one, None: leave this one out too."""
+        now_s = time.monotonic()
+        if now_s - self.began_s >= WINDOW_S:
+            self.began_s, self.written = now_s, 0
+        if self.written >= LINES_A_WINDOW:
+            self.left_out += 1
+            return None
+        self.written += 1
+        left_out, self.left_out = self.left_out, 0
+        return left_out
+
+
+bursts: dict[str, _Burst] = {}  # by event: their names are in the source, so they are few
+
+
+class Log:
+    """`log.info("event.name", key=value)`, a name and keys; `bind` returns a logger that repeats keys.
+
+    `log.sparse.warning(...)`: for what a peer can cause as often as it likes. Of each event at most LINES_A_WINDOW
+    lines are written in WINDOW_S, in this process; the next line says how many were left out.
+    """
+
+    __slots__ = ("_is_sparse", "_keys")
 
     def __init__(self, **keys: Any) -> None:
         self._keys = keys
+        self._is_sparse = False
+
+    @property
+    def sparse(self) -> "Log":
+        made = Log(**self._keys)
+        made._is_sparse = True
+        return made
 
     def bind(self, **keys: Any) -> "Log":
         return Log(**{**self._keys, **keys})
@@ -99,6 +137,12 @@ class Log:
         self._write("exception", event, keys)
 
     def _write(self, level: str, event: str, keys: dict[str, Any]) -> None:
+        if self._is_sparse:
+            left_out = bursts.setdefault(event, _Burst()).take()
+            if left_out is None:
+                return
+            if left_out:
+                keys["left_out"] = left_out
         if "structlog" in sys.modules:
             import structlog
 

@@ -212,7 +212,9 @@ class Server:
                 continue
             connection.silent_sweeps += 1
             if connection.silent_sweeps >= IDLE_SWEEPS:
-                log.info("connection.idle", peer=str(connection.host), idle_timeout_ms=self.config.idle_timeout_ms)
+                log.sparse.info(
+                    "connection.idle", peer=str(connection.host), idle_timeout_ms=self.config.idle_timeout_ms
+                )
                 connection.close()
         self._sweep_later()
 

@@ -233,7 +233,7 @@ class ServerConnection(asyncio.BaseProtocol):
             self._tls = TlsSession(context, server_side=True)
             self._transport = cast(asyncio.Transport, TlsTransport(self._transport, self._tls))
         elif self._server.config.tls.mode is TlsMode.ENFORCING:
-            log.warning(
+            log.sparse.warning(
                 "connection.refused",
                 peer=str(self.host),
                 port=self._server.port,
@@ -253,7 +253,7 @@ class ServerConnection(asyncio.BaseProtocol):
             plain = session.receive(data)
         except TlsError as error:
             transport.write_raw(session.take())
-            log.warning("connection.tls_failed", peer=str(self.host), port=self._server.port, error=str(error))
+            log.sparse.warning("connection.tls_failed", peer=str(self.host), port=self._server.port, error=str(error))
             self.close()
             return b""
         transport.write_raw(session.take())
@@ -304,7 +304,7 @@ class ServerConnection(asyncio.BaseProtocol):
         except RemotingError as error:
             self._refuse(foreign_greeting(data[start : start + 16]) or str(error))
         except Exception:
-            log.exception("connection.failed", peer=str(self.host), port=self._server.port)
+            log.sparse.exception("connection.failed", peer=str(self.host), port=self._server.port)
             self.close()
         finally:
             self._receiving = False
@@ -327,7 +327,7 @@ class ServerConnection(asyncio.BaseProtocol):
             return
         size = self._transport.get_write_buffer_size()
         if size > self._server.config.write_size_max:
-            log.warning(
+            log.sparse.warning(
                 "connection.too_slow",
                 peer=str(self.host),
                 unread_size=size,
@@ -355,7 +355,7 @@ class ServerConnection(asyncio.BaseProtocol):
         self._partial_size = self._needed = 0
 
     def _refuse(self, found: str) -> None:
-        log.warning(
+        log.sparse.warning(
             "connection.refused",
             peer=str(self.host),
             port=self._server.port,

@@ -271,7 +271,7 @@ class BrokerNode:
         try:
             self.core.registered(reply.body, self._clock())
         except BodyError as error:
-            log.warning("broker.registration_unreadable", broker=self.name, found=str(error))
+            log.sparse.warning("broker.registration_unreadable", broker=self.name, found=str(error))
         self._changed()
 
     def _clock_jumped(self, by_ms: int) -> None:

@@ -71,5 +71,5 @@ class RouteKeeper:
         try:
             return TopicRouteData.decode(reply.body)
         except BodyError as error:
-            log.warning("broker.route_unreadable", topic=topic, found=str(error))
+            log.sparse.warning("broker.route_unreadable", topic=topic, found=str(error))
             return None

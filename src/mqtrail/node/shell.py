@@ -111,7 +111,7 @@ class Shell:
         try:
             self.write(self._core.disconnected(peer.id))
         except Exception:
-            log.exception("core.disconnect_failed", peer=str(connection.host))
+            log.sparse.exception("core.disconnect_failed", peer=str(connection.host))
         self.look_at_timer()
 
     def process(self, connection: ServerConnection, buffer: bytes, start: int, end: int) -> int:
@@ -138,7 +138,7 @@ class Shell:
         try:
             return self._core.handle(peer, command, now_ms)
         except Exception as error:
-            log.exception("core.failed", code=command.code, peer=str(peer.address))
+            log.sparse.exception("core.failed", code=command.code, peer=str(peer.address))
             if command.is_oneway or command.is_response:
                 return []
             text = f"{type(error).__name__}: {error}; the server's log has the traceback"
@@ -155,7 +155,7 @@ class Shell:
             try:
                 data = encode_command(send.command)
             except RemotingError as error:  # the reply is above 16 MiB: answer an error, or the peer waits in vain
-                log.error("reply.too_long", peer=str(connection.host), code=send.command.code, error=str(error))
+                log.sparse.error("reply.too_long", peer=str(connection.host), code=send.command.code, error=str(error))
                 data = encode_command(RemotingCommand.reply_to(send.command, ResponseCode.SYSTEM_ERROR, str(error)))
             if send.after_tables and self._hold_for_tables is not None:
                 self._hold_for_tables(

@@ -152,7 +152,7 @@ class HeldQueues:
         held = self._held.get(queue)
         if held is None or not held.task.done():
             return
-        log.warning("consumer.queue_taken_again", group=self._group, queue=queue_name(queue))
+        log.sparse.warning("consumer.queue_taken_again", group=self._group, queue=queue_name(queue))
         held.process_queue.closing, held.dropping_since = False, 0.0
         self._pull_anew(held)
         if self._config.ordered:
@@ -204,7 +204,7 @@ class HeldQueues:
         """Drop a queue without committing: another member may have committed a higher offset."""
         held = self._held.get(process_queue.queue)
         if held is not None and held.process_queue is process_queue:
-            log.warning("consumer.lock_lost", group=self._group, queue=queue_name(process_queue.queue))
+            log.sparse.warning("consumer.lock_lost", group=self._group, queue=queue_name(process_queue.queue))
             self._forget(held)
             self._offsets.forget(process_queue.queue)
             self._on_lost()

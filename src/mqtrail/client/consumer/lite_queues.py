@@ -234,7 +234,9 @@ class LiteQueues:
         except FlowControl:
             wait_ms = config.broker_flow_control_ms
         except (MQError, OSError) as error:
-            log.warning("consumer.pull_failed", group=self._names.group, queue=queue_name(lite.queue), error=str(error))
+            log.sparse.warning(
+                "consumer.pull_failed", group=self._names.group, queue=queue_name(lite.queue), error=str(error)
+            )
             wait_ms = config.pull_error_ms
         await asyncio.sleep(wait_ms / 1000)
 
@@ -298,7 +300,7 @@ class LiteQueues:
             messages, next_offset = self._readable(opened.messages), opened.next_offset
         elif result.status is PullStatus.OFFSET_MOVED:
             kept = f"[{result.min_offset}, {result.max_offset})"
-            log.warning("consumer.offset_moved", group=self._names.group, queue=queue_name(queue), kept=kept)
+            log.sparse.warning("consumer.offset_moved", group=self._names.group, queue=queue_name(queue), kept=kept)
         lite.put(messages, next_offset)
         if messages:
             self._filled.set()

@@ -219,7 +219,9 @@ def _end_by(
             f"{asked_offset} of {queue_name(queue)}, expected nextBeginOffset in [0, {end}]: check that broker's queue"
         )
     if claimed > end + OVERTAKE_MAX:
-        log.error("client.pull_past_the_end", queue=queue_name(queue), asked=asked_offset, claimed=claimed, end=end)
+        log.sparse.error(
+            "client.pull_past_the_end", queue=queue_name(queue), asked=asked_offset, claimed=claimed, end=end
+        )
     return end
 
 

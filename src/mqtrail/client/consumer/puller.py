@@ -121,7 +121,9 @@ class Puller:
             self._unknown = True
         except (MQError, OSError) as error:
             if not held.dropped:
-                log.warning("consumer.pull_failed", group=work.group, queue=queue_name(held.queue), error=str(error))
+                log.sparse.warning(
+                    "consumer.pull_failed", group=work.group, queue=queue_name(held.queue), error=str(error)
+                )
             await asyncio.sleep(config.pull_error_ms / 1000)
         else:
             self._unknown = False
@@ -175,7 +177,7 @@ class Puller:
     def _take(self, result: PullResult, subscription: SubscriptionData) -> None:
         held, work = self._process_queue, self._work
         if result.status is PullStatus.OFFSET_MOVED:
-            log.warning(
+            log.sparse.warning(
                 "consumer.offset_moved",
                 group=work.group,
                 queue=queue_name(held.queue),

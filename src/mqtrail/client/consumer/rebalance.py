@@ -180,7 +180,7 @@ class Rebalancer:
                 )
                 return sorted(set(ConsumerIdList.decode(reply.body).consumer_id_list))  # a repeat would get a share
             except (MQError, OSError) as error:
-                log.warning("consumer.members_unknown", group=self._group, broker=name, error=str(error))
+                log.sparse.warning("consumer.members_unknown", group=self._group, broker=name, error=str(error))
         return None
 
     async def _assigned(self, topic: str, queues: Sequence[MessageQueue]) -> Share | None:
@@ -195,13 +195,13 @@ class Rebalancer:
             except RequestCodeNotSupported:
                 raise
             except (MQError, OSError) as error:
-                log.warning("consumer.assignment_unknown", group=self._group, broker=name, error=str(error))
+                log.sparse.warning("consumer.assignment_unknown", group=self._group, broker=name, error=str(error))
                 continue
             if found is None:
                 return None
             mine = [one for one in found if self._is_ours(one.queue, topic)]
             if len(mine) < len(found):
-                log.warning(
+                log.sparse.warning(
                     "consumer.assignment_foreign",
                     group=self._group,
                     topic=topic,

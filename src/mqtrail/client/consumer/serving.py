@@ -106,10 +106,10 @@ class ConsumerServices:
         try:
             offsets = QueueOffsets.decode(command.body).offset_table
         except BodyError as error:
-            log.warning("consumer.reset_unreadable", group=self._consumer.group, error=str(error))
+            log.sparse.warning("consumer.reset_unreadable", group=self._consumer.group, error=str(error))
             return
         wanted = {queue: offset for queue, offset in offsets.items() if queue.topic == topic and offset >= 0}
-        log.info("consumer.offsets_reset", group=self._consumer.group, topic=topic, count=len(wanted))
+        log.sparse.info("consumer.offsets_reset", group=self._consumer.group, topic=topic, count=len(wanted))
         await self._consumer.reset_offsets(wanted)
 
     async def _consume_directly(self, command: RemotingCommand) -> RemotingCommand:

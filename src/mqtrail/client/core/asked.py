@@ -20,5 +20,5 @@ def cut_asked(body: bytes, count_max: int, queue: MessageQueue) -> tuple[list[by
     records = cut_records(body, count_max + EXTRA_RECORDS_MAX)
     whole = len(records) < count_max + EXTRA_RECORDS_MAX or sum(map(len, records)) == len(body)
     if not whole:
-        log.warning("client.reply_oversized", queue=queue_name(queue), asked=count_max, size=len(body))
+        log.sparse.warning("client.reply_oversized", queue=queue_name(queue), asked=count_max, size=len(body))
     return records, whole

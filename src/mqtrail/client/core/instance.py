@@ -347,11 +347,11 @@ class ClientInstance:
         try:
             message, _ = decode_record(command.body)
         except MQError as error:
-            log.warning("client.check_unreadable", address=address, error=str(error))
+            log.sparse.warning("client.check_unreadable", address=address, error=str(error))
             return
         group = message.properties.get(PROPERTY_PGROUP, "")
         checker = self._checkers.get(group)
         if checker is None:
-            log.warning("client.check_unserved", group=group, msg_id=message.msg_id, address=address)
+            log.sparse.warning("client.check_unserved", group=group, msg_id=message.msg_id, address=address)
             return
         checker.serve_check(address, command, message)

@@ -72,11 +72,11 @@ class ReplyWaiters:
         try:
             message = read_reply(command)
         except (MQError, ValueError) as error:
-            log.warning("client.reply_unreadable", error=str(error))
+            log.sparse.warning("client.reply_unreadable", error=str(error))
             return RemotingCommand.reply_to(command, ResponseCode.SYSTEM_ERROR, f"process reply message fail: {error}")
         reply = self._waiting.pop(message.properties.get(PROPERTY_CORRELATION_ID, ""), None)
         if reply is None:
-            log.warning("client.reply_unasked", correlation_id=message.properties.get(PROPERTY_CORRELATION_ID))
+            log.sparse.warning("client.reply_unasked", correlation_id=message.properties.get(PROPERTY_CORRELATION_ID))
         elif not reply.done():
             reply.set_result(message)
         return RemotingCommand.reply_to(command, ResponseCode.SUCCESS)

@@ -153,7 +153,7 @@ class PoppedQueues:
         except (MQError, OSError) as error:
             if not popped.dropped:
                 name = queue_name(popped.queue)
-                log.warning("consumer.pop_failed", group=self._names.group, queue=name, error=str(error))
+                log.sparse.warning("consumer.pop_failed", group=self._names.group, queue=name, error=str(error))
         await asyncio.sleep(wait_ms / 1000)
 
     async def _wait_for_room(self, popped: PopQueue) -> None:
@@ -255,7 +255,7 @@ class PoppedQueues:
     async def _answer_one(self, delivery: Delivery, outcome: Outcome) -> None:
         message = delivery.message
         if self._clock() >= due_ms(message):
-            log.warning("consumer.pop_too_late", group=self._names.group, msg_id=message.msg_id)
+            log.sparse.warning("consumer.pop_too_late", group=self._names.group, msg_id=message.msg_id)
         elif outcome.result == "SUCCESS":
             await self._ack(message)
         elif message.undecodable is not None and self._rejects:

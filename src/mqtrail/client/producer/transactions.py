@@ -244,7 +244,7 @@ class TransactionProducer(Producer):
             address = self._client.master(sent.queue.broker_name, self._client.known_route(topic))
             _, commit_log_offset = parse_offset_msg_id(sent.offset_msg_id)
         except MQError as failure:
-            log.warning("producer.end_transaction_failed", msg_id=sent.msg_id, error=str(failure))
+            log.sparse.warning("producer.end_transaction_failed", msg_id=sent.msg_id, error=str(failure))
             return
         header = EndTransactionHeader(
             producer_group=self._wire_group,
@@ -273,9 +273,9 @@ class TransactionProducer(Producer):
             message = replace(message, topic=without_namespace(self._namespace, message.topic))
             self._checks.put_nowait(_Check(address, header, message))
         except MQError as error:
-            log.warning("producer.check_unreadable", address=address, error=str(error))
+            log.sparse.warning("producer.check_unreadable", address=address, error=str(error))
         except asyncio.QueueFull:
-            log.warning("producer.check_dropped", msg_id=message.msg_id, queued=self._checks.maxsize)
+            log.sparse.warning("producer.check_dropped", msg_id=message.msg_id, queued=self._checks.maxsize)
 
     async def _serve_checks(self) -> None:
         await keep_going("transaction check", self._serve_check_next, group=self.group)
@@ -310,7 +310,9 @@ class TransactionProducer(Producer):
         try:
             await self._client.pool.oneway(address, command, timeout_ms)
         except (MQError, OSError) as error:
-            log.warning("producer.end_transaction_failed", msg_id=header.msg_id, address=address, error=str(error))
+            log.sparse.warning(
+                "producer.end_transaction_failed", msg_id=header.msg_id, address=address, error=str(error)
+            )
 
     def _trace_end(
         self,
