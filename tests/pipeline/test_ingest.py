@@ -18,7 +18,8 @@ from mqtrail.lake.batches import Batches
 from mqtrail.pipeline import JobConfig, JobFailed
 from mqtrail.pipeline.bounds import bounds_of
 from mqtrail.pipeline.files import Committer
-from mqtrail.pipeline.ingest import APP, WORKER_STARTS_MAX, Counts, Ingest
+from mqtrail.pipeline.ingest import APP, Counts, Ingest
+from mqtrail.pipeline.late_workers import WORKER_STARTS_MAX
 from mqtrail.pipeline.offsets import QueueRange
 from mqtrail.pipeline.pulling import PulledFile, PullTasks, PullWork, SparkPulls, pull
 from mqtrail.wire import (

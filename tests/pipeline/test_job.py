@@ -1,6 +1,7 @@
 """The whole job with the embedded broker: actions of clients, and their verdicts."""
 
 import asyncio
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
@@ -14,7 +15,7 @@ from tests.loops import run
 from mqtrail import trail
 from mqtrail.client import Consumer, Producer
 from mqtrail.lake import parquet_of
-from mqtrail.pipeline import JobConfig, PipelineJob
+from mqtrail.pipeline import JobConfig, JobReport, PipelineJob, StatusFile
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import TRACE_TOPIC, Message
 
@@ -107,6 +108,31 @@ def test_run_continues_until_it_is_stopped(job: PipelineJob, broker: Embedded) -
     worker.join(60)
     assert not worker.is_alive()
     assert any("judged" in text for text in said)
+    status = StatusFile(job.config.lake).read()
+    assert status is not None
+    assert (status.is_running, status.cycles, status.failures) == (False, 1, 0)
+
+
+def test_a_cycle_reads_a_part_and_the_next_one_the_rest(job: PipelineJob, broker: Embedded) -> None:
+    """What a cycle leaves is counted, no topic is claimed to be read that is not, and answers tell how old they are."""
+    trade(broker.namesrv_address, 6)
+    reports: list[JobReport] = []
+    stop = Event()
+    running = PipelineJob(dataclasses.replace(job.config, messages_per_cycle_max=2, sample_interval_ms=1_000))
+
+    def show(report: JobReport) -> None:
+        reports.append(report)
+        if not report.behind and sum(each.messages for each in reports) == 6:
+            stop.set()
+
+    worker = Thread(target=running.use(job.spark).run, args=(50, stop), kwargs={"show": show})
+    worker.start()
+    worker.join(120)
+    assert not worker.is_alive()
+    assert reports[0].behind > 0
+    assert all(each.messages + each.trace_messages <= 2 for each in reports)
+    assert reports[-1].behind == 0
+    assert sum(each.messages for each in reports) == 6
 
 
 def test_a_cluster_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
@@ -132,7 +158,7 @@ def test_a_stop_takes_spark_along(job: PipelineJob, monkeypatch: pytest.MonkeyPa
     stop = Event()
     running = PipelineJob(job.config, said.append).use(job.spark)
 
-    def cycle(*_: object, **__: object) -> None:
+    def cycle(*_: object, **__: object) -> JobReport:
         raise ConnectionResetError("the JVM is gone")
 
     monkeypatch.setattr(running, "_cycle", cycle)

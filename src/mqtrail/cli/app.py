@@ -95,6 +95,7 @@ COMMANDS = {
     "acl account version": "acl:account_version",
     "pipeline once": "ingest:once",
     "pipeline run": "ingest:run",
+    "pipeline status": "ingest:status",
     "pipeline migrate": "ingest:migrate",
     "pipeline rebuild": "ingest:rebuild",
     "sample": "ingest:sample",

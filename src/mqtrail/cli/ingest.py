@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .config import Config, Layer, assignments, load
-from .exits import Exit, UsageError, lake_in_use
+from .exits import Exit, SourceUnavailable, UsageError, lake_in_use
 from .options import ConfigFile, Json, LakeFolder, Namesrv, duration_ms
 from .output import progress, say, show_json, warn
 
 if TYPE_CHECKING:
-    from mqtrail.pipeline import JobConfig, JobReport
+    from mqtrail.pipeline import JobConfig, JobReport, PipelineStatus
 
 SAMPLE_INTERVAL_MS_MIN = 1_000
 
@@ -48,6 +48,10 @@ SparkConf = Annotated[
 SampleInterval = Annotated[
     str | None, typer.Option(help="Time between two samples of groups, offsets and clients. [default: 5s]")
 ]
+MetricsPort = Annotated[
+    int | None, typer.Option(min=0, max=65_535, help="Port of the Prometheus metrics; 0: any free. [default: none]")
+]
+MetricsHost = Annotated[str | None, typer.Option(help="IP address to serve the metrics on. [default: 127.0.0.1]")]
 Retention = Annotated[str | None, typer.Option(help="Time that the lake keeps its data, for example 90d.")]
 
 
@@ -104,9 +108,11 @@ def run(
     cluster: Cluster = None,
     trace_topic: TraceTopic = None,
     read_rate_max: ReadRateMax = None,
-    interval: Annotated[str, typer.Option(help="Time between the starts of two cycles, for example 30s.")] = "30s",
+    interval: Annotated[str | None, typer.Option(help="Time between the starts of two cycles. [default: 2s]")] = None,
     sample_interval: SampleInterval = None,
     retention: Retention = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = None,
     threshold: Thresholds = None,
     master: Master = None,
     spark_conf: SparkConf = None,
@@ -114,7 +120,6 @@ def run(
     json: Json = False,
 ) -> int:
     """Ingest and judge in a loop until SIGINT or SIGTERM. Unread messages that are gone become gaps."""
-    interval_ms = duration_ms(interval, "--interval")
     job_config = _job_config(
         config,
         namesrv,
@@ -125,7 +130,10 @@ def run(
             "trace_topic": trace_topic,
             "read_rate_max": read_rate_max,
             "sample_interval_ms": _sample_interval_ms(sample_interval),
+            "interval_ms": None if interval is None else duration_ms(interval, "--interval"),
             "retention_ms": None if retention is None else duration_ms(retention, "--retention"),
+            "metrics_port": metrics_port,
+            "metrics_host": metrics_host,
         },
         threshold,
         {"master": master},
@@ -134,11 +142,68 @@ def run(
     from mqtrail.pipeline import PipelineJob
 
     stop = Event()
-    with lake_in_use(), _progress_reports(json) as say, PipelineJob(job_config, say) as job:
-        for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has set its own handlers
-            signal.signal(number, lambda *_: stop.set())
-        job.run(interval_ms, stop)
+    _stop_on_signals(stop)
+    port = job_config.metrics_port
+    metrics = None if port is None else (job_config.metrics_host, port)
+    with lake_in_use(), PipelineJob(job_config, warn) as job:
+        _stop_on_signals(stop)  # Spark has set its own handlers
+        job.run(job_config.interval_ms, stop, metrics=metrics, show=_show_cycle if json else lambda report: None)
     return Exit.OK
+
+
+def status(lake: LakeFolder = None, config: ConfigFile = None, json: Json = False) -> int:
+    """Show what the pipeline of a lake does: its last cycle, freshness and problems. Exit code 1: it is not well."""
+    from mqtrail.pipeline import StatusFile, now_ms, wrongs
+
+    folder = load(config).lake(lake)
+    if folder is None:
+        raise UsageError("found no --lake: pass the folder that the pipeline writes to")
+    found = StatusFile(folder).read()
+    if found is None:
+        raise SourceUnavailable(
+            f"{folder}: found no readable status, expected one: start `mqtrail pipeline run` on this lake"
+        )
+    wrong = wrongs(found, now_ms())
+    if json:
+        show_json({**dataclasses.asdict(found), "wrong": wrong})
+    else:
+        _show_status(found)
+        for each in wrong:
+            warn(each)
+    return Exit.FAILED if wrong else Exit.OK
+
+
+def _stop_on_signals(stop: Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+
+
+def _show_cycle(report: JobReport) -> None:
+    show_json(dataclasses.asdict(report))
+
+
+def _show_status(found: PipelineStatus) -> None:
+    from .draw import day_clock
+
+    state = f"process {found.pid} on host {found.host}"
+    say(f"{'running' if found.is_running else 'ended'}: {state}, started {day_clock(found.started_ms)} UTC")
+    if found.cycle_ended_ms is not None:
+        say(f"last cycle: {day_clock(found.cycle_ended_ms)} UTC, {found.cycle_seconds} s")
+    if found.as_of_ms is not None:
+        say(f"last judgement: as of {day_clock(found.as_of_ms)} UTC")
+    counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found.counts.items())
+    say(f"since its start: {found.cycles} cycles, {found.failures} failed; {counts}")
+    say(f"behind: {'unknown' if found.behind is None else found.behind} messages")
+    for source, fresh in found.freshness.items():
+        newest = "unknown" if fresh.newest_ms is None else f"{day_clock(fresh.newest_ms)} UTC"
+        within = (
+            "nothing in the last five minutes"
+            if fresh.p50_ms is None or fresh.p95_ms is None
+            else f"in answers within {fresh.p50_ms / 1000:.1f} s (p50), {fresh.p95_ms / 1000:.1f} s (p95)"
+        )
+        say(f"{source}: newest in answers {newest}; {within}")
+    for problem, since_ms in found.problems.items():
+        say(f"problem since {day_clock(since_ms)} UTC: {problem}")
 
 
 def sample(
@@ -169,8 +234,7 @@ def sample(
     from mqtrail.pipeline import sample_alone
 
     stop = Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    _stop_on_signals(stop)
     with lake_in_use():
         sample_alone(job_config, stop, warn)
     return Exit.OK

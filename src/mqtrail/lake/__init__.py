@@ -24,7 +24,7 @@ from .known import LakeKnown
 from .lake import Lake
 from .lock import WriteLock
 from .lookup import Answer, LookUp, relation_of, rows_of
-from .maintenance import compact, copy, copy_hours, expire, parquet_of, sweep
+from .maintenance import Join, compact, copy, copy_hours, expire, joins_due, parquet_of, sweep, sweeping
 from .migration import migrate
 from .rebuild import rebuild
 from .samples import keyframes_at, sample_files
@@ -47,6 +47,7 @@ __all__ = [
     "EvidencePlan",
     "EvidenceWriter",
     "FileRefused",
+    "Join",
     "Lake",
     "LakeBatch",
     "LakeBusy",
@@ -72,6 +73,7 @@ __all__ = [
     "ddl",
     "define",
     "expire",
+    "joins_due",
     "judge_messages",
     "judge_rows",
     "keyframes_at",
@@ -86,5 +88,6 @@ __all__ = [
     "sample_files",
     "settings_at",
     "sweep",
+    "sweeping",
     "unfinished_judgement",
 ]

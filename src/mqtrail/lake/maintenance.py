@@ -10,8 +10,11 @@ Silver files that no judgement has seen yet stay as they are: the next one knows
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+import os
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import duckdb
 
@@ -64,16 +67,51 @@ def _due(lake: Lake, table: LakeTable, closed_before_hour: int) -> list[list[Dat
     return _joins_due(table)
 
 
+def joins_due(lake: Lake, closed_before_hour: int) -> Iterator[tuple[LakeTable, list[DataFile]]]:
+    """Yield the files that `compact` would write as one: make a Join of them when the one before is committed."""
+    for table in lake:
+        table.refresh()
+        for files in _due(lake, table, closed_before_hour):
+            yield table, files
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Files of a table to write as one. One of a lake at a time."""
+
+    table: LakeTable
+    files: Sequence[DataFile]
+    target: Path
+    rows: str  # SQL
+
+    @classmethod
+    def of(cls, table: LakeTable, files: Sequence[DataFile]) -> Self:
+        """Prepare to write the rows of these files, which are committed, to one file."""
+        is_whole = _holds_oldest(table, files)
+        prefix = COMPACT_PREFIX if is_whole or table.table.relation not in trail.APPENDED else JOINED_PREFIX
+        name = f"{prefix}{table.version + 1}-{files[0].hour if files[0].hour is not None else 'all'}"
+        rows = _rows_of(table.table, table.paths(files), is_whole)
+        return cls(table, files, table.path / name / "part.parquet", rows)
+
+    def write(self, duck: duckdb.DuckDBPyConnection) -> None:
+        """Write the file. Any thread may call this: it changes nothing that a reader sees."""
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        copy(duck, self.rows, self.target, self.table.table)
+
+    def commit(self, now_ms: int) -> bool:
+        """Replace the files by the new one in one commit. False: another commit has removed some of them meanwhile."""
+        if not self.table.has(self.files):
+            return False
+        self.table.swap([self.target], self.files, data_change=False, now_ms=now_ms)
+        return True
+
+
 def rewrite(table: LakeTable, files: Sequence[DataFile], duck: duckdb.DuckDBPyConnection, now_ms: int) -> Path:
     """Write the rows of `files` to one file and replace them by it in one commit. Return its path."""
-    is_whole = _holds_oldest(table, files)
-    prefix = COMPACT_PREFIX if is_whole or table.table.relation not in trail.APPENDED else JOINED_PREFIX
-    name = f"{prefix}{table.version + 1}-{files[0].hour if files[0].hour is not None else 'all'}"
-    target = table.path / name / "part.parquet"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    copy(duck, _rows_of(table.table, table.paths(files), is_whole), target, table.table)
-    table.swap([target], files, data_change=False, now_ms=now_ms)
-    return target
+    join = Join.of(table, files)
+    join.write(duck)
+    join.commit(now_ms)
+    return join.target
 
 
 def _holds_oldest(table: LakeTable, files: Sequence[DataFile]) -> bool:
@@ -213,20 +251,29 @@ def sweep(lake: Lake, *, now_ms: int, grace_ms: int = HOUR_MS) -> int:
     grace_ms protects readers of an older snapshot and a writer that has not committed yet.
     """
     with lake.writing():
-        return sum(_sweep(table, now_ms - grace_ms) for table in lake)
+        return sum(1 for path in sweeping(lake, now_ms=now_ms, grace_ms=grace_ms) if path is not None)
 
 
-def _sweep(table: LakeTable, before_ms: int) -> int:
-    deleted = 0
-    table.refresh()
-    kept = {str(table.path / f.path) for f in table.files()}
-    for path in table.path.rglob("*"):
-        if "_delta_log" in path.parts or not path.is_file() or str(path) in kept:
+def sweeping(lake: Lake, *, now_ms: int, grace_ms: int = HOUR_MS) -> Iterator[Path | None]:
+    """Do what `sweep` does; yield each deleted file, and None after each folder: there commits may follow."""
+    for table in lake:
+        yield from _sweeping(table, now_ms - grace_ms)
+
+
+def _sweeping(table: LakeTable, before_ms: int) -> Iterator[Path | None]:
+    kept: set[str] = set()
+    version = -1
+    for folder, _, files in os.walk(table.path, topdown=False):
+        if "_delta_log" in Path(folder).parts:
             continue
-        if path.stat().st_mtime * 1000 < before_ms:
-            path.unlink()
-            deleted += 1
-    for folder in sorted((p for p in table.path.rglob("*") if p.is_dir()), reverse=True):
-        if "_delta_log" not in folder.parts and not any(folder.iterdir()) and folder.stat().st_mtime * 1000 < before_ms:
-            folder.rmdir()
-    return deleted
+        table.refresh()
+        if table.version != version:
+            version, kept = table.version, {str(table.path / f.path) for f in table.files()}
+        for name in files:
+            path = Path(folder, name)
+            if str(path) not in kept and path.stat().st_mtime * 1000 < before_ms:
+                path.unlink()
+                yield path
+        if folder != str(table.path) and not any(os.scandir(folder)) and os.stat(folder).st_mtime * 1000 < before_ms:
+            os.rmdir(folder)
+        yield None

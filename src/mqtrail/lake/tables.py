@@ -173,6 +173,11 @@ class LakeTable:
         wanted = set(hours)
         return [f for f in self._files if f.hour in wanted]
 
+    def has(self, files: Iterable[DataFile]) -> bool:
+        """Return whether all of these files are still committed."""
+        kept = {file.path for file in self.files()}
+        return all(file.path in kept for file in files)
+
     def paths(self, files: Iterable[DataFile] | None = None) -> list[str]:
         """Absolute paths of `files` (all committed ones if not given), for any reader of Parquet."""
         return [str(self.path / f.path) for f in (self.files() if files is None else files)]
@@ -355,6 +360,14 @@ def _check_log(folder: Path) -> None:
                 raise LakeDamaged(f"{file}: found 0 bytes, expected a commit of the table: {RESTORE}")
 
 
+_LOG_BOUNDS = {
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+"""Delta keeps commits for 30 days by itself, a million files at a commit each two seconds; and names of removed files
+for seven. A reader of an older snapshot has an hour here, as with the files (`maintenance.sweep`)."""
+
+
 def create_table(table: Table, folder: Path) -> None:
     """Create a Delta table without rows, of this schema version."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -364,7 +377,7 @@ def create_table(table: Table, folder: Path) -> None:
         name=table.name,
         description=table.relation.doc,
         partition_by=[table.partition_by] if table.partition_by else None,
-        configuration={VERSION_KEY: str(SCHEMA_VERSION)},
+        configuration={VERSION_KEY: str(SCHEMA_VERSION), **_LOG_BOUNDS},
         raise_if_key_not_exists=False,
     )
 

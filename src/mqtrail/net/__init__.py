@@ -8,6 +8,7 @@ from .address import NAMESRV_DEFAULT, join_address, parse_namesrv, split_address
 from .client import Connection
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
 from .log import Log, log_processors
+from .metrics_port import MetricsPort
 from .pool import ConnectionPool
 from .secret_files import mode_open_to_others
 from .server import BindError, Server
@@ -35,6 +36,7 @@ __all__ = [
     "ConnectionClosed",
     "ConnectionPool",
     "Log",
+    "MetricsPort",
     "NetError",
     "RequestTimeout",
     "Server",

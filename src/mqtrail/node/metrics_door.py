@@ -1,9 +1,9 @@
-"""The port for Prometheus: GET /metrics returns the metrics of the brokers and the name server in this process.
+"""The metrics of the brokers and the name server in this process, served for Prometheus.
 
-Each connection serves one request. The event loop's thread reads the samples, a few milliseconds at a time; another
+The event loop's thread reads the samples, a few milliseconds at a time; another
 thread formats them. Requests that arrive meanwhile share the answer.
 
-Source: Prometheus text exposition format 0.0.4; BrokerMetricsManager, apache/rocketmq broker/.
+Source: BrokerMetricsManager, apache/rocketmq broker/.
 """
 
 import asyncio
@@ -13,20 +13,16 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from mqtrail.broker import METRICS, Broker, Histogram, samples
-from mqtrail.net import BindError, Log, join_address
+from mqtrail.net import MetricsPort, join_address
 from mqtrail.wire import visible
 
 from .clock import wall_clock_ms
 from .namesrv_node import NameServerNode
 
-REQUEST_SIZE_MAX: Final = 8 * 1024
-REQUEST_TIMEOUT_S: Final = 5.0  # for the peer to send its request, and again to receive the answer
 SLICE_S: Final = 0.005  # longest time of reading samples before other work runs
 COMMON_LABELS: Final = ("cluster", "node_type", "node_id")
 BROKER_TYPE: Final = "broker"
 NAMESRV_TYPE: Final = "namesrv"
-
-log = Log()
 
 
 class MetricsDoor:
@@ -35,27 +31,21 @@ class MetricsDoor:
     def __init__(self, brokers: Callable[[], Iterable[Broker]], namesrv: NameServerNode | None = None) -> None:
         self._brokers = brokers
         self._namesrv = namesrv
-        self._listener: asyncio.Server | None = None
         self._making: asyncio.Task[bytes] | None = None
-        self.address = ""
+        self._port = MetricsPort(self.text)
+
+    @property
+    def address(self) -> str:
+        """host:port, once it is open."""
+        return self._port.address
 
     async def start(self, host: str, port: int) -> None:
         """Open the port; 0: any free one, see `address`. BindError."""
-        try:
-            self._listener = await asyncio.start_server(self._serve, host, port, limit=REQUEST_SIZE_MAX)
-        except OSError as error:
-            raise BindError(
-                f"cannot listen on {join_address(host, port)} for metrics: {error.strerror or error}; choose another "
-                "--metrics-port"
-            ) from error
-        self.address = join_address(host, self._listener.sockets[0].getsockname()[1])
+        await self._port.start(host, port)
 
     async def stop(self) -> None:
         """Close the port."""
-        if self._listener is not None:
-            self._listener.close()
-            await self._listener.wait_closed()
-            self._listener = None
+        await self._port.stop()
         if self._making is not None:
             self._making.cancel()
             await asyncio.wait([self._making])
@@ -81,38 +71,7 @@ class MetricsDoor:
     def _made(self, making: "asyncio.Task[bytes]") -> None:
         self._making = None
         if not making.cancelled():
-            making.exception()  # mark as retrieved: `_serve` logs it
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(await self._answer(head))
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                await writer.drain()
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # the peer sent no request, or does not read the answer
-        except Exception:
-            log.exception("metrics.failed")
-        finally:
-            writer.close()
-
-    async def _answer(self, head: bytes) -> bytes:
-        method, _, rest = head.partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
-        if method not in (b"GET", b"HEAD"):
-            return _reply(b"405 Method Not Allowed", b"found another method, expected GET /metrics\n")
-        if path not in (b"/metrics", b"/"):
-            return _reply(b"404 Not Found", b"expected /metrics\n")
-        return _reply(b"200 OK", await self.text(), with_body=method == b"GET")
-
-
-def _reply(status: bytes, body: bytes, *, with_body: bool = True) -> bytes:
-    head = b"HTTP/1.1 %b\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: %d\r\n" % (
-        status,
-        len(body),
-    )
-    return head + b"Connection: close\r\n\r\n" + (body if with_body else b"")
+            making.exception()  # mark as retrieved: the port logs it
 
 
 _Value = float | tuple[list[tuple[str, int]], float]

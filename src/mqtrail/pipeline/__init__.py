@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .session import LONG_SESSION, SHORT_SESSION, SessionConfig, spark_session
     from .source import RocketMQDataSource
     from .stages import TRACE_SCHEMA, attempts, decoded, now_ms, rejected, trajectories, verdicts
+    from .status import PipelineStatus, StatusFile, wrongs
 
 __all__ = [
     "LONG_SESSION",
@@ -24,9 +25,11 @@ __all__ = [
     "JobFailed",
     "JobReport",
     "PipelineJob",
+    "PipelineStatus",
     "RocketMQDataSource",
     "SessionConfig",
     "SourceOptionError",
+    "StatusFile",
     "attempts",
     "decoded",
     "now_ms",
@@ -35,6 +38,7 @@ __all__ = [
     "spark_session",
     "trajectories",
     "verdicts",
+    "wrongs",
 ]
 
 _MODULES = {
@@ -46,6 +50,7 @@ _MODULES = {
     "sampler": ("sample_alone",),
     "session": ("LONG_SESSION", "SHORT_SESSION", "SessionConfig", "spark_session"),
     "source": ("RocketMQDataSource",),
+    "status": ("PipelineStatus", "StatusFile", "wrongs"),
     "stages": ("TRACE_SCHEMA", "attempts", "decoded", "now_ms", "rejected", "trajectories", "verdicts"),
 }
 

@@ -30,6 +30,11 @@ class JobConfig:
     session: SessionConfig = field(default_factory=SessionConfig)
     instance: InstanceConfig = field(default_factory=InstanceConfig)  # credentials and TLS are taken from it
     read_rate_max: int = setting(0, "maximum messages per second, of all queues together; 0: no limit")
+    interval_ms: int = setting(2_000, "`run` only: time between the starts of two cycles")
+    metrics_port: int | None = setting(
+        None, "`run` only: port of the [Prometheus metrics](metrics.md#the-pipelines-metrics); 0: any free; none: off"
+    )
+    metrics_host: str = setting("127.0.0.1", "IP address to serve the metrics on")
     sample_interval_ms: int = setting(
         5_000, "time between the starts of two samples; after a slow sample the pause is at least as long as it took"
     )
@@ -37,6 +42,9 @@ class JobConfig:
         True, "`once` only: fail when unread messages are gone; `run` records a gap and continues"
     )
     offsets_per_batch_max: int = setting(200_000, "maximum number of messages per batch")
+    messages_per_cycle_max: int = setting(
+        1_000_000, "`run` only: maximum number of messages per cycle; it judges them before it reads the rest"
+    )
     retry_timeout_ms: int = setting(15_000, "time to retry a request before its broker is left for the next cycle")
     task_memory: str = setting(
         "1GB", "memory of DuckDB in one task, in addition to the heap; larger data goes to files"
@@ -57,6 +65,7 @@ class JobReport:
     trajectories: int  # number judged
     seconds: float
     problems: tuple[str, ...] = ()
+    behind: int = 0  # messages that are there and are left for the next cycle
 
 
 class JobFailed(MQError):

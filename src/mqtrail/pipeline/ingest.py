@@ -30,6 +30,7 @@ from mqtrail.wire import MessageQueue, MQError
 from .bounds import bounds_of, check_bounds
 from .checkpoint import spark_offsets
 from .config import JobConfig, JobFailed
+from .late_workers import started
 from .offsets import (
     QueueOffsets,
     QueueRange,
@@ -46,9 +47,6 @@ from .source import RocketMQDataSource
 
 APP = "ingest"
 DRIVER_MESSAGES_MAX = 4_000  # messages that the driver pulls itself: starting tasks would take longer
-WORKER_STARTS_MAX = 4
-"""How often tasks are started if Spark's Python workers do not connect within its 10 s (`early_worker`)."""
-_WORKER_LATE = re.compile("Python worker (failed )?to connect back")
 
 
 @dataclass(slots=True)
@@ -57,10 +55,22 @@ class Counts:
 
     rows: Counter[str] = field(default_factory=Counter)
     trace_messages: int = 0
+    files: dict[str, list[Path]] = field(default_factory=dict, compare=False)
+    """The files that the rows are in, by table."""
+    behind: int = 0
+    """Messages that were there and were left for the next run."""
 
     def of(self, relation: trail.Relation) -> int:
         """The number of rows of a table."""
         return self.rows[relation.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """When to stop before the queues' ends, after a commit."""
+
+    messages_max: int | None = None
+    is_over: Callable[[], bool] = lambda: False
 
 
 class Ingest:
@@ -79,6 +89,7 @@ class Ingest:
         self._config = config
         self._source = source
         self._say = say
+        self.progress = say  # is told how far a run is
         self._reached: QueueOffsets = {}
         self._is_sure = True  # that the last batch is in all of its tables
 
@@ -99,9 +110,11 @@ class Ingest:
         delay_levels_ms: tuple[int, ...],
         *,
         fail_on_data_loss: bool,
+        limit: Limit | None = None,
     ) -> Counts:
-        """Read to the present ends of all queues. JobFailed: committed data stays."""
+        """Read to the present ends of all queues, or until the limit. JobFailed: committed data stays."""
         counts = Counts()
+        limit = limit or Limit()
         if not (topics := (*trace_topics, *message_topics)):
             return counts
         work = PullWork(
@@ -119,7 +132,7 @@ class Ingest:
             if not self._is_sure:
                 self._lake.batches.recover()
             self._is_sure = False
-            self._run(work, topics, counts, fail_on_data_loss=fail_on_data_loss)
+            self._run(work, topics, counts, limit, fail_on_data_loss=fail_on_data_loss)
             self._is_sure = True
         except PySparkException as error:
             raise JobFailed(_cause(str(error))) from error
@@ -129,7 +142,9 @@ class Ingest:
             raise JobFailed(str(error)) from error
         return counts
 
-    def _run(self, work: PullWork, topics: tuple[str, ...], counts: Counts, *, fail_on_data_loss: bool) -> None:
+    def _run(
+        self, work: PullWork, topics: tuple[str, ...], counts: Counts, limit: Limit, *, fail_on_data_loss: bool
+    ) -> None:
         options = parse_options(work.options)
         cluster = self._source(dict(work.options)).connect(options)
         try:
@@ -145,9 +160,17 @@ class Ingest:
         )
         target = {queue: end for queue, (_, end) in bounds.items()}
         at = {queue: first for queue, (first, _) in bounds.items()} | at
-        while ranges := ranges_between(at, ends := advance(at, target, self._config.offsets_per_batch_max)):
+        left, total = limit.messages_max, count_of(ranges_between(at, target))
+        while ranges := ranges_between(
+            at, ends := advance(at, target, _least(left, self._config.offsets_per_batch_max))
+        ):
+            if limit.is_over() or left == 0:
+                counts.behind = count_of(ranges_between(at, target))
+                break
             self._batch(work, ranges, ends, removed, counts)
             at, removed = ends, {}
+            left = None if left is None else max(left - count_of(ranges), 0)
+            self.progress(f"read {total - count_of(ranges_between(at, target))} of {total} messages")
         self._reached = at
 
     def _options(self, topics: Sequence[str], *, fail_on_data_loss: bool) -> dict[str, str]:
@@ -189,31 +212,31 @@ class Ingest:
                 counts.trace_messages += file.row_count
             else:
                 counts.rows[file.relation] += file.row_count
+                counts.files.setdefault(file.relation, []).append(Path(file.path))
 
     def _pulled(self, work: PullWork, ranges: list[QueueRange], folders: Mapping[str, str]) -> list[PulledFile]:
         """Pull ranges here or in tasks; return the files."""
         rate = self._config.read_rate_max or None
-        if sum(each.count for each in ranges) <= DRIVER_MESSAGES_MAX:
+        if count_of(ranges) <= DRIVER_MESSAGES_MAX:
             return pull(_with(work, folders, rate), ranges, uuid4().hex[:8])
         count = self._tasks.parallelism
         pieces = pack_ranges(split_ranges(ranges, count), count)
         spread = _with(work, folders, rate / len(pieces) if rate else None)
-        for attempt in range(1, WORKER_STARTS_MAX + 1):
-            try:
-                return self._tasks.run(spread, pieces)
-            except PySparkException as error:
-                if not _WORKER_LATE.search(str(error)):
-                    raise
-            self._say(f"Python workers did not start in time: attempt {attempt} of {WORKER_STARTS_MAX}")
-        raise JobFailed(
-            f"found no Python worker of Spark that started within Spark's 10 s, in {WORKER_STARTS_MAX} attempts: the "
-            "machine is too busy. Run it again when there is less to do, or with fewer cores (--master 'local[1,4]'): "
-            "committed data is kept"
-        )
+        return started(lambda: self._tasks.run(spread, pieces), self._say)
 
 
 def _with(work: PullWork, folders: Mapping[str, str], rate_max: float | None) -> PullWork:
     return dataclasses.replace(work, folders=folders, read_rate_max=rate_max)
+
+
+def count_of(ranges: Sequence[QueueRange]) -> int:
+    """The number of messages in ranges."""
+    return sum(each.count for each in ranges)
+
+
+def _least(left: int | None, batch_max: int) -> int:
+    """The most messages of the next batch; at least one, which shows whether there are any."""
+    return batch_max if left is None else max(min(left, batch_max), 1)
 
 
 def _cause(text: str) -> str:

@@ -23,21 +23,23 @@ from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
-from mqtrail.lake import Lake, compact, expire, lake_errors, sweep
-from mqtrail.wire import MQError
+from mqtrail.lake import Lake, lake_errors
 
-from .config import HOUR_MS, JobConfig, JobReport
+from .config import JobConfig, JobReport
 from .files import Committer
-from .ingest import Ingest, now_ms
+from .freshness import Freshness
+from .ingest import Ingest, Limit, now_ms
 from .judging import Judge
 from .pulling import SparkPulls
 from .recording import Recorders
 from .sampler import Sampler, traced_groups
 from .sampling import ClusterSample, Topology, sample, survey
+from .service import Service
 from .session import spark_session
 from .source import RocketMQDataSource
 from .spool import PullSpool
 from .tasks import SparkTasks
+from .upkeep import LakeUpkeep
 
 Progress = Callable[[str], None]
 FIRST_SAMPLE_MS_MAX = 10_000  # how long the first cycle of a new lake waits for its sample
@@ -56,6 +58,8 @@ class PipelineJob:
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
         self._lake: Lake | None = None
+        self._step = progress  # what a cycle does; `run` tells of it only if the cycle takes long
+        self._freshness = Freshness()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -107,14 +111,31 @@ class PipelineJob:
         with self.lake.writing():
             return self._cycle(as_of_ms, fail_on_data_loss=self.config.fail_on_data_loss)
 
-    def run(self, interval_ms: int, stop: Event) -> None:
-        """Run a cycle every interval_ms until stop is set; compact files and remove expired ones after each.
+    def run(
+        self,
+        interval_ms: int,
+        stop: Event,
+        *,
+        metrics: tuple[str, int] | None = None,
+        show: Callable[[JobReport], None] = lambda report: None,
+    ) -> None:
+        """Run a cycle every interval_ms until stop is set, which ends it after the commit under way.
 
-        A gap is recorded and does not end the run. A cycle that fails is reported, and the next one tries again.
-        LakeBusy: another pipeline uses the lake.
+        metrics: host and port to serve Prometheus on. show: is given the report of each good cycle. Between the cycles
+        the lake is compacted and expired rows are removed. A gap is recorded and does not end the run. A cycle that
+        fails is reported, and tried again. LakeBusy: another pipeline uses the lake. BindError. JobFailed: Spark fails.
         """
+        upkeep = LakeUpkeep(self.lake, self.config.retention_ms, self.config.task_memory)
+        limit = Limit(self.config.messages_per_cycle_max, stop.is_set)
+        service = Service(self.config.lake, lambda: self._run_cycle(service, limit), upkeep, self._say, show)
         with self.lake.writing(), self._sampling():
-            self._run(interval_ms, stop)
+            service.run(interval_ms, stop, metrics)
+
+    def _run_cycle(self, service: Service, limit: Limit) -> JobReport:
+        """One cycle of `run`."""
+        self._step, self._freshness = service.doing, service.freshness
+        self._ingest.progress = service.doing
+        return self._cycle(None, fail_on_data_loss=False, is_sampled=True, limit=limit)
 
     @contextmanager
     def _sampling(self) -> Iterator[None]:
@@ -128,55 +149,46 @@ class PipelineJob:
             ended.set()
             thread.join(SAMPLER_END_MS_MAX / 1000)
 
-    def _run(self, interval_ms: int, stop: Event) -> None:
-        while not stop.is_set():
-            begun_ms = now_ms()
-            try:
-                report = self._cycle(None, fail_on_data_loss=False, is_sampled=True)
-                self._maintain(now_ms())
-                self._say(
-                    f"{report.trace_records} trace records, {report.messages} messages, {report.trajectories} judged"
-                )
-            except MQError as error:
-                self._say(f"this cycle failed: {error}")
-            except Exception:
-                if not stop.is_set():
-                    raise
-                # A signal to the process group, as a service manager sends it, ends Spark's JVM too.
-                self._say("stopped within a cycle: committed data is kept, and the next run continues from there")
-            stop.wait(max(0, interval_ms - (now_ms() - begun_ms)) / 1000)
-
     # -- one cycle -------------------------------------------------------------------------------------------------
 
-    def _cycle(self, as_of_ms: int | None, *, fail_on_data_loss: bool, is_sampled: bool = False) -> JobReport:
-        """Run one cycle. is_sampled: a sampler takes the samples; otherwise the cycle takes one."""
+    def _cycle(
+        self, as_of_ms: int | None, *, fail_on_data_loss: bool, is_sampled: bool = False, limit: Limit | None = None
+    ) -> JobReport:
+        """Run one cycle. is_sampled: a sampler takes the samples; otherwise the cycle takes one.
+
+        Beyond the limit the cycle judges what was read; once the limit is over, nothing more is begun.
+        """
+        limit = limit or Limit()
         begun = time.monotonic()
         self.lake.check()
-        self._say("sampling consumer groups, offsets and clients")
+        self._step("sampling consumer groups, offsets and clients")
         with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
             topology = survey(admin, self.config.trace_topic, self.config.topics)
             found = self._latest(self._cluster(topology)) if is_sampled else self._look(admin, topology)
         problems = [*topology.problems, *(found.problems if found else ())]
         if not topology.trace_topics:
             problems.append(f"the cluster has no topic {self.config.trace_topic}: nothing is traced")
-        self._say("reading trace records and messages")
+        self._step("reading trace records and messages")
         counts = self._ingest.run(
             self._cluster(topology),
             topology.trace_topics,
             topology.evidence,
             topology.delays_ms,
             fail_on_data_loss=fail_on_data_loss,
+            limit=limit,
         )
+        self._freshness.read(counts.files)
         judged = 0
         instant = as_of_ms or 0
-        if found is not None:
+        if found is not None and not limit.is_over():
             reached = self._ingest.offsets()
             problems += found.behind(reached)
             self._recorders.of(self._cluster(topology)).read_up_to(found.sampled_ms, found.read_topics(reached))
             instant = found.sampled_ms if as_of_ms is None else as_of_ms
-            self._say(f"judging as of {instant}")
+            self._step(f"judging as of {instant}")
             with self._reading_lake():
                 judged = self._judge.run(instant, only_until=as_of_ms is not None)
+                self._freshness.answered(now_ms())
                 self._judge.lag(found.sampled_ms)
         return JobReport(
             as_of_ms=instant,
@@ -188,6 +200,7 @@ class PipelineJob:
             trajectories=judged,
             seconds=time.monotonic() - begun,
             problems=tuple(problems),
+            behind=counts.behind,
         )
 
     @contextmanager
@@ -224,10 +237,3 @@ class PipelineJob:
             if found is not None or self._recorders.of(cluster).sampled_ms is not None or time.monotonic() > end:
                 return found
             time.sleep(FIRST_SAMPLE_POLL_MS / 1000)
-
-    def _maintain(self, at_ms: int) -> None:
-        """Compact closed hours, remove rows older than the retention, delete files that no commit names."""
-        with lake_errors(self.lake.path):
-            compact(self.lake, closed_before_hour=at_ms // HOUR_MS - 1, now_ms=at_ms)
-            expire(self.lake, at_ms - self.config.retention_ms, now_ms=at_ms)
-            sweep(self.lake, now_ms=at_ms)

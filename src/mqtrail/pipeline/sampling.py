@@ -129,8 +129,10 @@ class ClusterSample:
         return {row["group_name"] for row in self.rows.get(trail.CLIENTS.name, ())}
 
     def read_topics(self, reached: QueueOffsets) -> set[str]:
-        """Topics of its queues that the pipeline reads. reached: how far it has read each queue."""
-        return {queue.topic for queue, _ in self._ends() if queue in reached}
+        """Topics all of whose queues were read up to this sample. reached: how far each queue was read."""
+        ends = list(self._ends())
+        topics = {queue.topic for queue, _ in ends if queue in reached}
+        return topics - {queue.topic for queue, max_offset in ends if reached.get(queue, 0) < max_offset}
 
     def behind(self, reached: QueueOffsets) -> list[str]:
         """Report the brokers whose queues were not read up to the sample: the judgement lacks these messages."""

@@ -24,6 +24,8 @@ from pyspark.sql import SparkSession
 from mqtrail.lake import TABLES, connect, copy, copy_hours, parquet_of, run_stages
 from mqtrail.trail import Stage
 
+from .late_workers import started
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -77,7 +79,7 @@ class SparkTasks:
 
     def run(self, work: TaskWork, count: int) -> list[TaskFile]:
         """See Tasks."""
-        rows = self._spark.range(0, count, 1, count).mapInArrow(_task(work), _FILE_SCHEMA).collect()
+        rows = started(lambda: self._spark.range(0, count, 1, count).mapInArrow(_task(work), _FILE_SCHEMA).collect())
         return sorted(TaskFile(*row) for row in rows)
 
 

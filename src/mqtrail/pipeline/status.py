@@ -1,0 +1,222 @@
+"""What a running pipeline does and how it fares: kept in memory, in a file of the lake, and as Prometheus metrics.
+
+<lake>/_status.json    written whole every few seconds; read by `mqtrail pipeline status`
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+from mqtrail.wire import visible
+
+from .config import JobReport
+from .freshness import SourceFreshness
+
+FILE: Final = "_status.json"
+STALE_MS: Final = 60_000  # a running pipeline writes its status much more often
+PROBLEMS_MAX: Final = 100  # problems that the status names
+COUNTED: Final = ("trace_messages", "trace_records", "rejects", "messages", "gaps", "trajectories")
+"""What is summed up over the cycles of a run, as in JobReport."""
+
+
+@dataclass(slots=True)
+class PipelineStatus:
+    """The state of one run of `mqtrail pipeline run`. Times are epoch ms; None: not known, or not yet."""
+
+    pid: int = field(default_factory=os.getpid)
+    host: str = field(default_factory=socket.gethostname)
+    is_running: bool = True
+    started_ms: int = 0
+    written_ms: int = 0
+    interval_ms: int = 0
+    doing: str = ""  # what the cycle under way does
+    cycles: int = 0  # that ended well
+    failures: int = 0  # cycles that failed
+    failed_in_row: int = 0  # since the last that ended well
+    last_error: str = ""
+    cycle_ended_ms: int | None = None  # the last that ended well
+    cycle_seconds: float | None = None
+    as_of_ms: int | None = None  # instant of the last judgement
+    behind: int | None = None  # messages that the last cycle left for the next
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
+    upkeep: dict[str, int] = field(default_factory=dict)  # files that compaction, retention and sweep dealt with
+    freshness: dict[str, SourceFreshness] = field(default_factory=dict)
+    problems: dict[str, int] = field(default_factory=dict)  # problem -> since when
+
+    def note_problems(self, problems: Iterable[str], at_ms: int) -> tuple[list[str], list[str]]:
+        """Take the problems of a cycle; return those that are new and those that are gone."""
+        found = {problem: self.problems.get(problem, at_ms) for problem in list(dict.fromkeys(problems))[:PROBLEMS_MAX]}
+        new = [problem for problem in found if problem not in self.problems]
+        gone = [problem for problem in self.problems if problem not in found]
+        self.problems = found
+        return new, gone
+
+    def note_cycle(self, report: JobReport, at_ms: int) -> None:
+        """Take the report of a cycle that ended well."""
+        self.cycles += 1
+        self.failed_in_row = 0
+        self.last_error = ""
+        self.cycle_ended_ms, self.cycle_seconds = at_ms, round(report.seconds, 3)
+        self.as_of_ms = report.as_of_ms or self.as_of_ms
+        self.behind = report.behind
+        for name in COUNTED:
+            self.counts[name] += getattr(report, name)
+
+    def note_failure(self, error: str) -> None:
+        """Take the error of a cycle that failed."""
+        self.failures += 1
+        self.failed_in_row += 1
+        self.last_error = error
+
+
+class StatusFile:
+    """The file of a lake that holds a PipelineStatus."""
+
+    def __init__(self, lake: Path) -> None:
+        self.path = lake / FILE
+        self._lock = Lock()
+
+    def write(self, status: PipelineStatus) -> None:
+        """Replace the file. OSError."""
+        with self._lock:
+            status.written_ms = time.time_ns() // 1_000_000
+            text = json.dumps(dataclasses.asdict(status), ensure_ascii=False)
+            temporary = self.path.with_suffix(".tmp")
+            temporary.write_text(text, "utf-8")
+            temporary.replace(self.path)
+
+    def read(self) -> PipelineStatus | None:
+        """The status; None: no pipeline has written one, or the file is damaged."""
+        try:
+            values: dict[str, Any] = json.loads(self.path.read_text("utf-8"))
+            known = {each.name for each in dataclasses.fields(PipelineStatus)}
+            found = PipelineStatus(**{name: value for name, value in values.items() if name in known})
+            found.freshness = {name: SourceFreshness(**value) for name, value in values["freshness"].items()}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+        return found
+
+
+def wrongs(status: PipelineStatus, at_ms: int) -> list[str]:
+    """What an operator should look at, a sentence each; empty: all is well. Problems of the cluster are not counted."""
+    found = []
+    if not status.is_running:
+        found.append("found a pipeline that has ended, expected one that runs: start `mqtrail pipeline run`")
+    elif at_ms - status.written_ms > STALE_MS:
+        found.append(
+            f"found a status of {(at_ms - status.written_ms) // 1000} s ago, expected one of the last "
+            f"{STALE_MS // 1000} s: process {status.pid} on host {status.host} died or hangs, start it again"
+        )
+    if status.failed_in_row:
+        found.append(f"the last {status.failed_in_row} cycles failed: {status.last_error}")
+    return found
+
+
+# -- Prometheus --------------------------------------------------------------------------------------------------------
+
+
+class PipelineMetric(NamedTuple):
+    """kind: counter or gauge. labels: besides the common one, lake. meaning: with the unit."""
+
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+METRICS: Final[Mapping[str, PipelineMetric]] = {
+    "mqtrail_pipeline_cycles_total": PipelineMetric(
+        "counter", ("outcome",), "cycles since the start; outcome: ok, failed"
+    ),
+    "mqtrail_pipeline_failed_cycles_in_row": PipelineMetric("gauge", (), "cycles that failed since the last good one"),
+    "mqtrail_pipeline_cycle_seconds": PipelineMetric("gauge", (), "duration of the last good cycle, s"),
+    "mqtrail_pipeline_cycle_end_timestamp_seconds": PipelineMetric(
+        "gauge", (), "when the last good cycle ended, epoch s"
+    ),
+    "mqtrail_pipeline_rows_total": PipelineMetric(
+        "counter",
+        ("kind",),
+        "read and judged since the start; kind: trace_messages, trace_records, rejects, messages, gaps, trajectories",
+    ),
+    "mqtrail_pipeline_behind_messages": PipelineMetric(
+        "gauge", (), "messages that the last cycle left for the next one"
+    ),
+    "mqtrail_pipeline_newest_answered_timestamp_seconds": PipelineMetric(
+        "gauge", ("source",), "when a broker stored the newest event in the answers, epoch s; source: trace, messages"
+    ),
+    "mqtrail_pipeline_freshness_seconds": PipelineMetric(
+        "gauge",
+        ("source", "quantile"),
+        "time from a broker's storing to the answer, in the last five minutes, s; quantile: 0.5, 0.95",
+    ),
+    "mqtrail_pipeline_problems": PipelineMetric(
+        "gauge", (), "brokers not asked, topics not opted in, queues not read, and so on, as of the last cycle"
+    ),
+    "mqtrail_pipeline_upkeep_files_total": PipelineMetric(
+        "counter", ("work",), "files of the lake since the start; work: compacted, expired, swept"
+    ),
+}  # fmt: skip
+
+_Sample = tuple[str, tuple[str, ...], float]
+
+
+def _samples(status: PipelineStatus) -> Iterator[_Sample]:
+    """Yield every sample. What is unknown has none."""
+    prefix = "mqtrail_pipeline_"
+    yield prefix + "cycles_total", ("ok",), status.cycles
+    yield prefix + "cycles_total", ("failed",), status.failures
+    yield prefix + "failed_cycles_in_row", (), status.failed_in_row
+    if status.cycle_seconds is not None:
+        yield prefix + "cycle_seconds", (), status.cycle_seconds
+    if status.cycle_ended_ms is not None:
+        yield prefix + "cycle_end_timestamp_seconds", (), status.cycle_ended_ms / 1000
+        yield prefix + "problems", (), len(status.problems)
+    for kind, count in list(status.counts.items()):
+        yield prefix + "rows_total", (kind,), count
+    if status.behind is not None:
+        yield prefix + "behind_messages", (), status.behind
+    for source, found in list(status.freshness.items()):
+        if found.newest_ms is not None:
+            yield prefix + "newest_answered_timestamp_seconds", (source,), found.newest_ms / 1000
+        for quantile, value in (("0.5", found.p50_ms), ("0.95", found.p95_ms)):
+            if value is not None:
+                yield prefix + "freshness_seconds", (source, quantile), value / 1000
+    for work, count in list(status.upkeep.items()):
+        yield prefix + "upkeep_files_total", (work,), count
+
+
+def exposition(status: PipelineStatus, lake: str) -> bytes:
+    """Return the status in Prometheus' text exposition format. Any thread may call this."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_PipelineCollector(list(_samples(status)), visible(lake)))  # type: ignore[arg-type]
+    return generate_latest(registry)
+
+
+class _PipelineCollector:
+    """Gives prometheus_client the metric families of one answer."""
+
+    def __init__(self, samples: Iterable[_Sample], lake: str) -> None:
+        self._samples = samples
+        self._lake = lake
+
+    def collect(self) -> Iterator[object]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for name, labels, value in self._samples:
+            if name not in families:
+                metric = METRICS[name]
+                families[name] = kinds[metric.kind](name, metric.meaning, labels=("lake", *metric.labels))
+            families[name].add_metric((self._lake, *labels), value)
+        yield from families.values()

@@ -1,0 +1,187 @@
+"""The loop of `pipeline run`: what it does with good cycles, failed ones, faults of Spark, and a stop."""
+
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.errors import PySparkException
+
+from mqtrail.net import BindError
+from mqtrail.pipeline import JobFailed, JobReport, PipelineStatus, StatusFile, wrongs
+from mqtrail.pipeline.freshness import Freshness
+from mqtrail.pipeline.service import FAULTS_MAX, Service, served, summary
+from mqtrail.pipeline.status import METRICS, PROBLEMS_MAX, STALE_MS, exposition
+from mqtrail.wire import MQError
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+
+
+def report(*problems: str, messages: int = 2, behind: int = 0) -> JobReport:
+    return JobReport(
+        as_of_ms=1_000,
+        trace_messages=1,
+        trace_records=5,
+        rejects=0,
+        messages=messages,
+        gaps=0,
+        trajectories=2,
+        seconds=0.5,
+        problems=problems,
+        behind=behind,
+    )
+
+
+class NoUpkeep:
+    def slice(self, at_ms: int) -> dict[str, int]:
+        return {"compacted": 1}
+
+    def end(self) -> None:
+        pass
+
+
+class Script:
+    """Cycles that end as written; the last one sets the stop."""
+
+    def __init__(self, lake: Path, *turns: JobReport | Exception, stops: bool = True) -> None:
+        self.turns = list(turns)
+        self.said: list[str] = []
+        self.stop = Event()
+        self.stops = stops
+        self.service = Service(lake, self.cycle, NoUpkeep(), self.said.append)
+
+    def cycle(self) -> JobReport:
+        turn = self.turns.pop(0)
+        if not self.turns and self.stops:
+            self.stop.set()
+        if isinstance(turn, Exception):
+            raise turn
+        return turn
+
+    def run(self) -> PipelineStatus:
+        self.service.run(1, self.stop)
+        found = StatusFile(self.service._file.path.parent).read()
+        assert found is not None
+        return found
+
+
+def test_good_cycles_and_a_problem(tmp_path: Path) -> None:
+    """Sums, one line a cycle, and each problem once when it comes and once when it is gone."""
+    script = Script(tmp_path, report("no answer"), report("no answer"), report())
+    found = script.run()
+    assert (found.cycles, found.failures, found.is_running, found.problems) == (3, 0, False, {})
+    assert found.counts["messages"] == 6
+    assert found.upkeep == {"compacted": 2}  # none after the stop
+    assert [line for line in script.said if "no answer" in line] == [
+        "problem: no answer",
+        "no longer a problem: no answer",
+    ]
+    assert sum("2 judged" in line for line in script.said) == 3
+
+
+def test_failed_cycles_are_tried_again(tmp_path: Path) -> None:
+    """A cluster that is away and faults of Spark end no run; a good cycle forgets them."""
+    faults = [PySparkException("Python worker exited unexpectedly")] * (FAULTS_MAX - 1)
+    script = Script(tmp_path, MQError("no name server"), *faults, report(), *faults, report())
+    found = script.run()
+    assert (found.cycles, found.failures, found.failed_in_row) == (2, 2 * FAULTS_MAX - 1, 0)
+    assert "this cycle failed: no name server; the next one is in 0 s" in script.said
+
+
+def test_spark_that_keeps_failing_ends_the_run_in_words(tmp_path: Path) -> None:
+    """So that whatever supervises the process starts it anew."""
+    script = Script(tmp_path, *[PySparkException("out of memory\nand more")] * FAULTS_MAX, stops=False)
+    with pytest.raises(JobFailed, match=r"Spark failed 3 times in a row \(out of memory\), expected"):
+        script.run()
+    found = StatusFile(tmp_path).read()
+    assert found is not None
+    assert not found.is_running
+
+
+def test_a_summary() -> None:
+    """A line with what was read, judged, left and how fresh it is."""
+    status = PipelineStatus()
+    status.note_problems(["one"], 1)
+    assert summary(report(behind=7), status) == (
+        "read 1 trace messages (5 records, 0 did not decode) and 2 messages, 0 gaps; 2 judged; 7 messages behind; "
+        "1 problems; 0.5 s"
+    )
+
+
+def write(path: Path, *stored_ms: int) -> Path:
+    pq.write_table(pa.table({"store_ms": pa.array(stored_ms, pa.int64())}), path)
+    return path
+
+
+def test_freshness(tmp_path: Path) -> None:
+    """From storing to the answer; what is not judged yet is not counted; old answers leave the percentiles."""
+    freshness = Freshness({"trace": 5})
+    freshness.read({"message_meta": [write(tmp_path / "a", *range(10_000, 10_100))]})
+    assert freshness.of()["messages"].p50_ms is None
+    freshness.answered(11_000)
+    found = freshness.of()["messages"]
+    assert found.newest_ms == 10_099
+    assert found.p50_ms == pytest.approx(950, rel=0.1)
+    assert found.p95_ms == pytest.approx(995, rel=0.1)
+    freshness.read({"message_meta": [write(tmp_path / "b", 400_000)]})
+    freshness.answered(402_000)
+    found = freshness.of()["messages"]
+    assert found.newest_ms == 400_000
+    assert found.p50_ms == pytest.approx(2_000, rel=0.1)
+    assert freshness.of()["trace"].newest_ms == 5
+
+
+def test_the_status_file(tmp_path: Path) -> None:
+    """What was written is read; damage is no status; what is wrong is told."""
+    file = StatusFile(tmp_path)
+    assert file.read() is None
+    status = PipelineStatus(freshness=Freshness({"trace": 5}).of())
+    status.note_cycle(report(), 7)
+    status.note_problems((f"problem {number}" for number in range(2 * PROBLEMS_MAX)), 9)
+    file.write(status)
+    assert file.read() == status
+    assert len(status.problems) == PROBLEMS_MAX
+    assert wrongs(status, status.written_ms) == []
+    assert "died or hangs" in wrongs(status, status.written_ms + STALE_MS + 1)[0]
+    status.note_failure("no name server")
+    status.is_running = False
+    assert len(wrongs(status, status.written_ms)) == 2
+    for damaged in ("", "[]", "{", '{"freshness": {"trace": 5}}', "[" * 100_000):
+        file.path.write_text(damaged)
+        assert file.read() is None, damaged[:10]
+
+
+def test_the_metrics() -> None:
+    """All of them are served; what is unknown has no sample; each has its entry in the reference."""
+
+    def read(status: PipelineStatus) -> dict[str, float]:
+        families = text_string_to_metric_families(exposition(status, "/lake").decode())
+        return {f"{one.name}{sorted(one.labels.items())}": one.value for family in families for one in family.samples}
+
+    status = PipelineStatus()
+    assert not any("freshness" in name or "behind" in name for name in read(status))
+    status.note_cycle(report(behind=3), 7_000)
+    status.upkeep["swept"] = 4
+    status.freshness = {"trace": Freshness({"trace": 5_000}).of()["trace"]}
+    found = read(status)
+    assert found["mqtrail_pipeline_behind_messages[('lake', '/lake')]"] == 3
+    assert found["mqtrail_pipeline_newest_answered_timestamp_seconds[('lake', '/lake'), ('source', 'trace')]"] == 5
+    for name, metric in METRICS.items():
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
+        assert f"| `{name}` | {metric.kind} | {labels} | {metric.meaning} |" in PAGE.read_text("utf-8"), name
+
+
+def test_the_port_of_the_metrics() -> None:
+    """It serves the text while the block runs, from a thread; a port that is taken is told."""
+    text: Callable[[], bytes] = lambda: b"up 1\n"  # noqa: E731
+    with served(text, "127.0.0.1", 0) as address:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+            assert answer.read() == b"up 1\n"
+        with pytest.raises(BindError, match="--metrics-port"), served(text, "127.0.0.1", int(address.split(":")[1])):
+            pass
+    with pytest.raises(OSError), urllib.request.urlopen(f"http://{address}/metrics", timeout=5):
+        pass
