@@ -274,6 +274,6 @@ def _sweeping(table: LakeTable, before_ms: int) -> Iterator[Path | None]:
             if str(path) not in kept and path.stat().st_mtime * 1000 < before_ms:
                 path.unlink()
                 yield path
-        if folder != str(table.path) and not any(os.scandir(folder)) and os.stat(folder).st_mtime * 1000 < before_ms:
+        if folder != str(table.path) and not os.listdir(folder) and os.stat(folder).st_mtime * 1000 < before_ms:
             os.rmdir(folder)
         yield None

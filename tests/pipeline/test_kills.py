@@ -1,0 +1,14 @@
+"""A pipeline that is killed at random times loses and doubles nothing. `python -m tests.crash.pipeline`: 50 kills."""
+
+from pathlib import Path
+
+import pytest
+from tests.crash.pipeline import kill_pipeline
+
+KILLS, SEED = 2, 11
+
+
+@pytest.mark.timeout(900)  # each kill needs a new Spark, ten seconds on a quiet machine
+def test_kills(tmp_path: Path) -> None:
+    """A few; the last pipeline ends with exit code 0 after SIGTERM."""
+    assert kill_pipeline(tmp_path, KILLS, SEED) == []

@@ -1,0 +1,132 @@
+"""Upkeep between cycles: slices end where `compact` and `sweep` end, whatever is committed meanwhile."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from tests.lake.test_maintenance import rows
+from tests.lake.test_tables import verdict, write
+
+from mqtrail.lake import Lake, LakeError
+from mqtrail.pipeline import upkeep
+from mqtrail.pipeline.upkeep import COMPACT_INTERVAL_MS, TIDY_INTERVAL_MS, LakeUpkeep
+
+HOUR_MS = 3_600_000
+END_S = 60.0
+
+
+class Turns:
+    """Slices of upkeep, each as late as the next look for work."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.upkeep = LakeUpkeep(lake, 1_000_000 * HOUR_MS, "200MB")
+        self.at_ms = time.time_ns() // 1_000_000
+        self.done: dict[str, int] = {}
+
+    def turn(self, step_ms: int = COMPACT_INTERVAL_MS) -> None:
+        self.at_ms += step_ms
+        for work, count in self.upkeep.slice(self.at_ms).items():
+            self.done[work] = self.done.get(work, 0) + count
+
+    def written(self) -> None:
+        """Wait for the file that is being written, without its commit."""
+        end = time.monotonic() + END_S
+        while self.upkeep._writing is not None and self.upkeep._writing.is_alive:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def until(self, work: str, count: int) -> None:
+        end = time.monotonic() + END_S
+        while self.done.get(work, 0) < count:
+            assert time.monotonic() < end
+            self.turn()
+            self.written()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.create(tmp_path / "lake")
+
+
+def fill(lake: Lake, *hours: int) -> None:
+    table = lake["verdicts"]
+    for batch, hour in enumerate(hours):
+        files = [write(table, f"h{hour}-{name}", [verdict(f"m{name}", hour)]) for name in "ab"]
+        table.commit(files, app="app", batch=batch)
+
+
+def test_closed_hours_are_compacted_one_after_the_other(lake: Lake) -> None:
+    """The same rows in one file an hour; nothing is due twice."""
+    fill(lake, 5, 6, 7)
+    before = sorted(rows(lake, "verdicts"))
+    turns = Turns(lake)
+    turns.until("compacted", 3)
+    assert [file.hour for file in lake["verdicts"].files()] == [5, 6, 7] or len(lake["verdicts"].files()) == 3
+    assert sorted(rows(lake, "verdicts")) == before
+    turns.turn()
+    turns.turn()
+    assert turns.upkeep._writing is None
+
+
+def test_a_file_whose_sources_are_gone_is_given_up(lake: Lake) -> None:
+    """A commit of the pipeline while a file is written wins; the next look finds what it left."""
+    fill(lake, 5)
+    turns = Turns(lake)
+    turns.turn()
+    turns.written()
+    table = lake["verdicts"]
+    table.swap([write(table, "new", [verdict("mc", 5)])], table.files())
+    turns.turn(1)
+    assert turns.done.get("compacted", 0) == 0
+    assert len(rows(lake, "verdicts")) == 1
+    turns.until("compacted", 1)
+    assert len(rows(lake, "verdicts")) == 1
+
+
+def test_what_cannot_be_compacted_is_told_once(lake: Lake) -> None:
+    """A damaged file does not hold up the others."""
+    fill(lake, 5, 6)
+    path = Path(lake["verdicts"].paths(lake["verdicts"].files([5]))[0])
+    path.write_bytes(b"x" * path.stat().st_size)
+    turns = Turns(lake)
+    turns.turn()
+    turns.written()
+    with pytest.raises(LakeError):
+        turns.turn(1)
+    turns.until("compacted", 1)
+    assert len(lake["verdicts"].files([6])) == 1
+    turns.turn()
+    assert turns.upkeep._writing is None
+
+
+def test_a_sweep_in_slices(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each slice ends in time, commits between them are kept, and all that no commit names is deleted."""
+    monkeypatch.setattr(upkeep, "SLICE_MS", 0)
+    fill(lake, 5)
+    table = lake["verdicts"]
+    old = time.time() - 7_200
+    for number in range(20):
+        os.utime(write(table, f"crashed-{number:02}", [verdict("m", 5)]), (old, old))
+    late = write(table, "zz-late", [verdict("mz", 5)])
+    os.utime(late, (old, old))
+    turns = Turns(lake)
+    turns.turn()
+    table.commit([late], app="app", batch=9)  # after the sweep has begun
+    for _ in range(500):
+        turns.turn(1)
+        turns.written()
+    assert turns.done["swept"] == 20
+    assert late.exists() or turns.done["compacted"]
+    assert len(rows(lake, "verdicts")) == 3
+    assert TIDY_INTERVAL_MS > COMPACT_INTERVAL_MS
+
+
+def test_the_end_gives_up_what_is_under_way(lake: Lake) -> None:
+    """Nothing is committed after it, and nothing is lost."""
+    fill(lake, 5)
+    turns = Turns(lake)
+    turns.turn()
+    turns.upkeep.end()
+    assert turns.upkeep._writing is None
+    assert len(rows(lake, "verdicts")) == 2
