@@ -118,6 +118,8 @@ class _Writing:
         """End it."""
         self._duck.interrupt()
         self._thread.join(END_MS_MAX / 1000)
+        if not self.is_alive:
+            self._duck.close()
 
     def _write(self) -> None:
         try:
