@@ -95,6 +95,26 @@ def test_kill_during_the_first_save() -> None:
     assert bench.broker.pop.recovered_count == 0
 
 
+def test_ack_after_the_clock_was_set_back(bench: Bench) -> None:
+    """Check point and acknowledgement keep their order: neither waits for the time that the clock had shown.
+
+    Found by the simulator (cluster 910000237).
+    """
+    bench.advance(60_000)
+    send(bench, "before")
+    ack(bench, *pop(bench))
+    bench.broker.tick(bench.now_ms)
+    bench.now_ms -= 40_000
+    send(bench, "done")
+    [done] = pop(bench)
+    bench.broker.next_tick_ms()
+    bench.now_ms += INVISIBLE_MS // 2
+    bench.broker.tick(bench.now_ms)
+    ack(bench, done)
+    bench.advance(60_000)
+    assert pop(bench) == []
+
+
 def test_kill_after_revive(bench: Bench) -> None:
     """What was revived, popped again and acknowledged before a kill is not revived once more."""
     send(bench, "again")

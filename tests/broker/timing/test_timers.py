@@ -54,6 +54,11 @@ def stored(pending: PendingRecord, store_ms: int) -> bytes:
     )
 
 
+def full(*_: object) -> None:
+    """A store that has no room."""
+    raise StoreFull("full")
+
+
 def timed(bench: Bench, body: bytes, **properties: Any) -> RemotingCommand:
     reply = bench.send(body=body, UNIQ_KEY=f"ID{body.decode()}", **properties)
     assert reply.code == ResponseCode.SUCCESS, reply.remark
@@ -207,10 +212,6 @@ def test_a_store_that_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) ->
     bench = Bench()
     timed(bench, b"1", TIMER_DELAY_SEC="2")
     with monkeypatch.context() as patch:
-
-        def full(*_: object) -> None:
-            raise StoreFull("full")
-
         bench.broker.next_tick_ms()
         patch.setattr(bench.store, "append", full)
         bench.now_ms += 3_000
@@ -259,6 +260,22 @@ def test_a_clock_that_went_forward_and_back(restarts: bool) -> None:
     assert b"level 3" in bodies(bench)
     bench.advance(4_000)
     assert b"level 3 later" in bodies(bench)
+
+
+def test_a_clock_set_back_while_a_delivery_is_tried_again() -> None:
+    """What the store refused before the clock went back does not stop the timers until the clock is there again."""
+    bench = Bench()
+    timed(bench, b"1", TIMER_DELAY_SEC="60")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.store, "append", full)
+        bench.now_ms += 62_000
+        bench.broker.tick(bench.now_ms)
+    bench.now_ms -= 60_000
+    timed(bench, b"2", TIMER_DELAY_SEC="5")
+    while (next_ms := bench.broker.next_tick_ms()) <= NOW_MS + 9_000:
+        bench.now_ms = max(bench.now_ms, next_ms)
+        bench.broker.tick(bench.now_ms)
+    assert bodies(bench) == [b"2"]
 
 
 def test_periodic_work_continues_after_the_clock_was_set_back() -> None:

@@ -89,10 +89,10 @@ class Timers:
         self.counts = TimerCounts(state.files, state.boot_ms)
 
     def divert(self, record: PendingRecord, due_ms: int) -> PendingRecord:
-        """Return the record as stored until due_ms (epoch ms). MessageIllegal: no room in its properties.
-
-        Records with a past time are delivered at once.
+        """Return the record as stored until due_ms (epoch ms), which is not past. MessageIllegal: no room in its
+        properties.
         """
+        self._now_ms = min(self._now_ms, due_ms)  # the clock was set back: records must not wait for the time before
         return waiting_record(record, due_ms)
 
     def divert_sent(self, record: PendingRecord, now_ms: int) -> PendingRecord:
@@ -171,7 +171,9 @@ class Timers:
         slot_ms = self._wheel.next(self._read_ms)
         if slot_ms is None:
             return self._unsaved_ms
-        due = max(slot_ms + PRECISION_MS, self._retry_ms)
+        due = slot_ms + PRECISION_MS
+        if self._retry_ms <= self._now_ms + RETRY_MS:  # otherwise the clock was set back since
+            due = max(due, self._retry_ms)
         return due if self._unsaved_ms is None else min(due, self._unsaved_ms)
 
     def is_behind(self, now_ms: int) -> bool:
