@@ -220,6 +220,15 @@ def test_a_lake_goes_on_after_restarts(tmp_path: Path) -> None:
     assert context(recorded(lake, horizon), last_ms) == expected
 
 
+def test_a_load_makes_one_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB takes longer to make one than to answer a query of a load."""
+    lake = Lake.create(tmp_path / "lake")
+    made: list[duckdb.DuckDBPyConnection] = []
+    monkeypatch.setattr(changes_module, "connect", lambda **given: (made.append(connect(**given)), made[-1])[1])
+    Changes.load(lake, "C", RETENTION_MS)
+    assert len(made) == 1
+
+
 def test_a_silent_broker_a_gap_and_no_change_differ() -> None:
     """An unchanged sample is one row. A broker that stops to answer is a row, and so is a time without samples."""
     changes = Changes("C", RETENTION_MS)

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from mqtrail import trail
 from mqtrail.lake import Lake, connect, lake_errors, relation_of, sample_files
 
 from .sampling import ClusterSample, Question
+
+if TYPE_CHECKING:
+    import duckdb
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
@@ -81,7 +84,7 @@ class _Track:
         for key, kept in self.kept.items():
             yield self._row(key, kept, with_first=True)
 
-    def load(self, source: str, cluster: str) -> None:
+    def load(self, duck: duckdb.DuckDBPyConnection, source: str, cluster: str) -> None:
         """Read the latest row of each key from the relation's rows. source: their SQL."""
         latest = ", ".join(f"{name} := {name}" for name in (*self._values, "change", "seen_ms"))
         columns = [
@@ -92,7 +95,7 @@ class _Track:
         query = f"""SELECT {", ".join(columns)} FROM ({source}) AS recorded WHERE cluster = ? AND change <> ''
             GROUP BY {", ".join(self._key)}"""
         size = len(self._key)
-        for found in connect(threads=1).execute(query, [cluster]).fetchall():
+        for found in duck.execute(query, [cluster]).fetchall():
             state = found[size]
             values = tuple(state[name] for name in self._values)
             self.kept[found[:size]] = _Kept(values, found[size + 1 :], state["seen_ms"])
@@ -258,23 +261,21 @@ class Changes:
         with lake_errors(lake.path):
             lake.refresh()
             sources = {name: relation_of(lake[name], files) for name, files in sample_files(lake, _EVER_MS).items()}
+            duck = connect(threads=1)  # one for all queries: to make it takes longer than a query
             for track in changes._tracks:
-                track.load(sources[track.name], cluster)
-            changes._load_questions(sources[trail.SAMPLES.name])
+                track.load(duck, sources[track.name], cluster)
+            changes._load_questions(duck, sources[trail.SAMPLES.name])
             counts = [
-                connect(threads=1)
-                .execute(
+                duck.execute(
                     f"SELECT count(*) FROM ({source}) AS recorded WHERE cluster = ? AND sampled_ms > ?",
                     [cluster, changes._keyframe_ms or 0],
-                )
-                .fetchall()[0][0]
+                ).fetchall()[0][0]
                 for source in sources.values()
             ]
         changes._row_count = sum(counts)
         return changes
 
-    def _load_questions(self, source: str) -> None:
-        duck = connect(threads=1)
+    def _load_questions(self, duck: duckdb.DuckDBPyConnection, source: str) -> None:
         own = f"({source}) AS recorded WHERE cluster = ?"
         [(self.sampled_ms, self._keyframe_ms)] = duck.execute(
             f"SELECT max(sampled_ms), max(keyframe_ms) FROM {own} AND what = 'SAMPLE'", [self.cluster]
