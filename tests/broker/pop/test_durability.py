@@ -102,7 +102,8 @@ def test_ack_after_the_clock_was_set_back(bench: Bench) -> None:
     """
     bench.advance(60_000)
     send(bench, "before")
-    ack(bench, *pop(bench))
+    [before] = pop(bench)
+    ack(bench, before)
     bench.broker.tick(bench.now_ms)
     bench.now_ms -= 40_000
     send(bench, "done")
