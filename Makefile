@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 CODE := src tests bench interop examples scripts
 
-.PHONY: help demo test check format coverage interop sim crash fuzz bench docs release lock clean bootstrap
+.PHONY: help demo test check format coverage interop sim crash kills fuzz bench docs release lock clean bootstrap
 .DEFAULT_GOAL := help
 # Tests and tools start hundreds of Python processes: let them keep what they compile.
 unexport PYTHONDONTWRITEBYTECODE
@@ -49,6 +49,9 @@ sim: bootstrap  ## Simulate clusters that crash, for a minute (SEEDS=N: N seeds 
 
 crash: bootstrap  ## Kill real brokers under load, then fill a disk (ROUNDS=N: N kills in each flush mode)
 	@$(VENV)/python -m tests.crash $(if $(ROUNDS),--rounds $(ROUNDS))
+
+kills: bootstrap  ## Kill a running pipeline 50 times under load (KILLS=N)
+	@$(VENV)/python -m tests.crash.pipeline $(if $(KILLS),--kills $(KILLS))
 
 fuzz: bootstrap  ## Fuzz servers, clients' readers and filters for a minute (SECONDS=N, FRAMES=N, SEED=N)
 	@$(VENV)/python -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FRAMES),--count $(FRAMES)) $(if $(SEED),--seed $(SEED))
