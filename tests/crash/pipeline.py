@@ -30,10 +30,12 @@ from mqtrail.wire import TRACE_TOPIC, Message
 
 KILLS = 50
 TOPIC, GROUP = "orders", "points"
-PAUSE_S = 0.02  # between two messages
+PAUSE_S = 0.05  # between two messages
 START_S_MAX, CYCLE_S_MAX, END_S_MAX = 180.0, 240.0, 120.0
-KILL_S = (0.0, 4.0)  # after the start of the first cycle
-EARLY = 0.1  # part of the kills that do not wait for a cycle
+COMMITS = (1, 8)  # batches that a process commits before it is killed: some two cycles
+KILL_S = (0.0, 0.5)  # after the last of these
+EARLY = 0.1  # part of the kills that do not wait for a commit
+EARLY_S = (0.0, 8.0)  # these are this long after the start of the process
 
 
 class Clients:
@@ -84,6 +86,7 @@ class Pipeline:
         words = ["pipeline", "run", "--namesrv", namesrv, "--lake", str(lake), "--interval", "1s"]
         words += ["--sample-interval", "1s", "--master", "local[2,4]"]
         self._file = StatusFile(lake)
+        self._lake = lake
         self._log = log
         with log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -99,6 +102,17 @@ class Pipeline:
                 return
             self.check(self.process.poll() is None and time.monotonic() < end)
             time.sleep(0.05)
+
+    def wait_for_commits(self, count: int) -> None:
+        """Wait until this process has committed so many batches."""
+        self.wait(lambda status: True, START_S_MAX)
+        end, wanted = time.monotonic() + CYCLE_S_MAX, self._commits() + count
+        while self._commits() < wanted:
+            self.check(self.process.poll() is None and time.monotonic() < end)
+            time.sleep(0.01)
+
+    def _commits(self) -> int:
+        return max((int(path.stem) for path in (self._lake / "_batches" / "_delta_log").glob("*[0-9].json")), default=0)
 
     def check(self, is_well: bool) -> None:
         """AssertionError, with the end of the log."""
@@ -127,14 +141,14 @@ def kill_pipeline(folder: Path, kills: int, seed: int, say: Callable[[str], None
                 running = Pipeline(broker.namesrv_address, lake, log)
                 try:
                     if chance.random() < EARLY:
-                        time.sleep(chance.uniform(*KILL_S))
+                        time.sleep(chance.uniform(*EARLY_S))
                     else:
-                        running.wait(lambda status: True, START_S_MAX)
+                        running.wait_for_commits(chance.randint(*COMMITS))
                         time.sleep(chance.uniform(*KILL_S))
                     running.check(running.process.poll() is None)
                 finally:
                     running.kill(with_spark=chance.random() < 0.5)
-                if number % 10 == 0:
+                if number % 5 == 0:
                     say(f"{number} kills, {len(clients.sent)} messages sent")
             running = Pipeline(broker.namesrv_address, lake, log)
             try:
