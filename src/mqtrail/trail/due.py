@@ -50,6 +50,7 @@ def causes(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
     return [
         *_of_open_ids(last_ms, as_of_ms, settings),
         *_of_groups(),
+        *_of_sources(),
         *_of_offsets(),
         *_of_losses(last_ms, as_of_ms, settings),
         _subscriptions(),
@@ -78,15 +79,53 @@ _QUEUE = ("cluster", "topic", "broker_name", "queue_id")
 _OFFSETS = ("now_ms", "now_offset", "then_ms", "then_offset")
 
 
+_SAME_GROUP = "w.cluster = c.cluster AND w.group_name = c.group_name"
+
+
+def _between_samples(*times: str) -> str:
+    """SQL: the sample that an open id waits for lies between the last judgement's sample and the new one."""
+    return " OR ".join(f"w.sample_ms BETWEEN coalesce(c.o_{ms}, -1) AND c.n_{ms}" for ms in times)
+
+
 def _of_open_ids(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
+    """Time that passes, and what open ids wait for."""
+    return [
+        Cause(
+            "time",
+            "SELECT 1 AS passed",
+            f"SELECT {_found('w')} FROM {OPEN_IDS} w WHERE w.look_ms > {last_ms} AND w.look_ms <= {as_of_ms}",
+            OPEN_IDS,
+        ),
+        _of_passed_offsets(),
+        *_of_members(last_ms, as_of_ms, settings),
+    ]
+
+
+def _of_passed_offsets() -> Cause:
+    """An offset that passes an open id, or its copy in the retry topic."""
+
     def passes(offset: str) -> str:
         return " OR ".join(
             f"(coalesce(c.o_{at}_offset, -1) > w.{offset}) <> (coalesce(c.n_{at}_offset, -1) > w.{offset})"
             for at in ("now", "then")
         )
 
-    def sampled(*times: str) -> str:
-        return " OR ".join(f"w.sample_ms BETWEEN coalesce(c.o_{ms}, -1) AND c.n_{ms}" for ms in times)
+    queue = "w.broker_name = c.broker_name AND w.queue_id = c.queue_id"
+    retry_queue = "w.retry_broker = c.broker_name AND w.retry_queue = c.queue_id"
+    a_sample = _between_samples("now_ms", "then_ms")
+    return Cause(
+        "offsets",
+        _both("offsets_at", ("group_name", *_QUEUE), _OFFSETS, _differs(*_OFFSETS)),
+        f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_offsets c ON {_SAME_GROUP} AND w.topic = c.topic
+          AND {queue} WHERE {passes("queue_offset")} OR {a_sample}
+        UNION ALL SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_offsets c ON {_SAME_GROUP}
+          AND c.topic = '%RETRY%' || w.group_name AND {retry_queue} WHERE {passes("retry_offset")} OR {a_sample}""",
+        OPEN_IDS,
+    )
+
+
+def _of_members(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
+    """Members that come and go, the age of samples, and how long handlers take."""
 
     def idle(side: str, instant_ms: int) -> str:
         return f"""CASE WHEN {side}_clients_sampled_ms IS NULL OR {side}_live_count IS NULL THEN 'not sampled'
@@ -98,38 +137,18 @@ def _of_open_ids(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]
 
     clients = ("clients_sampled_ms", "live_count")
     flipped = f"{idle('n', as_of_ms)} <> {idle('o', last_ms)}"
-    group = "w.cluster = c.cluster AND w.group_name = c.group_name"
-    queue = "w.broker_name = c.broker_name AND w.queue_id = c.queue_id"
-    retry_queue = "w.retry_broker = c.broker_name AND w.retry_queue = c.queue_id"
-    moved = _both("offsets_at", ("group_name", *_QUEUE), _OFFSETS, _differs(*_OFFSETS))
-    a_sample = sampled("now_ms", "then_ms")
     return [
-        Cause(
-            "time",
-            "SELECT 1 AS passed",
-            f"SELECT {_found('w')} FROM {OPEN_IDS} w WHERE w.look_ms > {last_ms} AND w.look_ms <= {as_of_ms}",
-            OPEN_IDS,
-        ),
-        Cause(
-            "offsets",
-            moved,
-            f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_offsets c ON {group} AND w.topic = c.topic
-              AND {queue} WHERE {passes("queue_offset")} OR {a_sample}
-            UNION ALL SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_offsets c ON {group}
-              AND c.topic = '%RETRY%' || w.group_name AND {retry_queue} WHERE {passes("retry_offset")} OR {a_sample}""",
-            OPEN_IDS,
-        ),
         Cause(
             "clients",
             _both("group_clients", _GROUP, clients, f"{_differs('clients_sampled_ms')} OR {flipped}"),
-            f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_clients c ON {group}
-              WHERE {flipped} OR {sampled("clients_sampled_ms")}""",
+            f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_clients c ON {_SAME_GROUP}
+              WHERE {flipped} OR {_between_samples("clients_sampled_ms")}""",
             OPEN_IDS,
         ),
         Cause(
             "holders",
             _both("live_clients", (*_GROUP, "client"), ("live",), "coalesce(n_live, 0) <> coalesce(o_live, 0)"),
-            f"SELECT {_found('w')} FROM {OPEN_IDS} w JOIN changed_holders c ON {group} AND w.holder = c.client",
+            f"SELECT {_found('w')} FROM {OPEN_IDS} w JOIN changed_holders c ON {_SAME_GROUP} AND w.holder = c.client",
             OPEN_IDS,
         ),
         Cause(
@@ -144,7 +163,7 @@ def _of_open_ids(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]
         Cause(
             "handling_times",
             _both("hung_limits", _GROUP, ("hung_ms",), _differs("hung_ms")),
-            f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_handling_times c ON {group}
+            f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_handling_times c ON {_SAME_GROUP}
               WHERE w.sample_ms > {last_ms} - greatest({settings.hung_ms}, coalesce(c.n_hung_ms, 0),
                 coalesce(c.o_hung_ms, 0))""",
             OPEN_IDS,
@@ -153,10 +172,9 @@ def _of_open_ids(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]
 
 
 def _of_groups() -> list[Cause]:
-    """A group of a topic, the limits of a group, what is traced, a topic that is read."""
+    """A group of a topic, the limits of a group."""
     stored = "coalesce(t.stored_ms, t.acked_ms)"
     known = [f"coalesce(c.{side}_known_ms, {_NEVER_MS})" for side in ("n", "o")]
-    said = "v.reasons LIKE '%{}%'"
     return [
         Cause(
             "known_groups",
@@ -191,9 +209,15 @@ def _of_groups() -> list[Cause]:
             "chains",
             _both("group_limits", _GROUP, ("handed_times_max",), _differs("handed_times_max")),
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_chains c ON v.cluster = c.cluster
-              AND v.group_name = c.group_name WHERE {said.format("CAUSE_INFERRED")}""",
+              AND v.group_name = c.group_name WHERE v.reasons LIKE '%CAUSE_INFERRED%'""",
             VERDICTS,
         ),
+    ]  # fmt: skip
+
+
+def _of_sources() -> list[Cause]:
+    """Who is traced, a topic that is read."""
+    return [
         Cause(
             "tracing",
             f"""SELECT coalesce(n.cluster, o.cluster) AS cluster, coalesce(n.group_name, o.group_name) AS group_name
@@ -201,7 +225,7 @@ def _of_groups() -> list[Cause]:
               AND n.group_name = o.group_name WHERE n.cluster IS NULL OR o.cluster IS NULL""",
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_tracing c ON v.cluster = c.cluster
               AND v.group_name = c.group_name
-              WHERE {said.format("GROUP_NOT_TRACED")} OR {said.format("PASSED_UNTRACED")}""",
+              WHERE v.reasons LIKE '%GROUP_NOT_TRACED%' OR v.reasons LIKE '%PASSED_UNTRACED%'""",
             VERDICTS,
         ),
         Cause(

@@ -48,33 +48,61 @@ def _next(as_of_ms: int, *instants: str) -> str:
     return f"least({', '.join(f'CASE WHEN {at} > {as_of_ms} THEN {at} END' for at in instants)})"
 
 
+_BY_OFFSET = """(said_count > 0 AND passed_now = 0 AND (consume_type = 'CONSUME_ACTIVELY'
+  OR consume_type = '' AND sure_count = 0 AND said_cost = 0))"""
+"""A success that only SubAfter reports counts or not by whether the offset has passed the message."""
+
+
 def _open_ids(as_of_ms: int, settings: Settings, only_until: bool) -> str:
-    delay = settings.trace_delay_ms
-    # A success that only SubAfter reports counts or not by whether the offset has passed the message.
-    by_offset = """(said_count > 0 AND passed_now = 0 AND (consume_type = 'CONSUME_ACTIVELY'
-      OR consume_type = '' AND sure_count = 0 AND said_cost = 0))"""
     is_open = f"stated IN ({', '.join(repr(state) for state in _OPEN)})"
+    of_groups = _of_groups(is_open, as_of_ms, settings)
+    of_message = _of_message(as_of_ms, settings.trace_delay_ms)
+    later = {
+        **dict.fromkeys(("group_name", "topic", "state", "broker_name", "retry_broker", "holder"), "''"),
+        **dict.fromkeys(("queue_id", "queue_offset", "retry_queue", "retry_offset", "sample_ms"), "NULL"),
+        "as_of_ms": str(as_of_ms),
+        "look_ms": str(as_of_ms + 1),
+    }
+    return f"""
+SELECT * FROM (SELECT {OPEN_IDS.typed(of_groups)} FROM group_states
+  WHERE {is_open} OR {_BY_OFFSET} OR stated = 'RETRYING') AS of_groups
+WHERE state <> 'RETRYING' OR retry_offset IS NOT NULL OR look_ms IS NOT NULL
+UNION ALL SELECT * FROM (SELECT {OPEN_IDS.typed(of_message)} FROM messages) AS of_message
+WHERE look_ms IS NOT NULL{
+        f'''
+UNION ALL SELECT {OPEN_IDS.typed(later)} FROM later_ids'''
+        if only_until
+        else ""
+    }"""
+
+
+def _of_groups(is_open: str, as_of_ms: int, settings: Settings) -> dict[str, str]:
+    """What the judgement of a group waits for, by column."""
     look = _next(
         as_of_ms,
-        f"visible_ms + {delay}",
-        f"coalesce(acked_ms, stored_ms) + {delay}",
+        f"visible_ms + {settings.trace_delay_ms}",
+        f"coalesce(acked_ms, stored_ms) + {settings.trace_delay_ms}",
         f"open_ms + {settings.hung_ms}",
         f"open_ms + greatest({settings.hung_ms}, coalesce(group_hung_ms, 0))",
         f"CASE WHEN last_outcome = 'FAILED' THEN last_end_ms + {settings.next_attempt_ms_max + 1} END",
     )
-    of_groups = {
+    return {
         "topic": "message_topic",
         "as_of_ms": str(as_of_ms),
-        "queue_offset": f"CASE WHEN {is_open} OR {by_offset} THEN queue_offset END",
+        "queue_offset": f"CASE WHEN {is_open} OR {_BY_OFFSET} THEN queue_offset END",
         "retry_offset": f"CASE WHEN {is_open} OR retry_place_times = copy_times THEN retry_offset END",
         "holder": f"CASE WHEN NOT {is_open} OR open_ms IS NULL THEN '' WHEN open_client <> '' THEN open_client"
         f" WHEN open_host <> '' THEN 'ip:' || {ip('open_host')} ELSE '' END",
-        "sample_ms": f"CASE WHEN {by_offset} AND consume_type = '' THEN last_end_ms + {LITE_AFTER_MS}"
+        "sample_ms": f"CASE WHEN {_BY_OFFSET} AND consume_type = '' THEN last_end_ms + {LITE_AFTER_MS}"
         f" WHEN {is_open} THEN open_ms END",
         "look_ms": look,
         "state": "split_part(stated, ':', 1)",
     }
-    of_message = {
+
+
+def _of_message(as_of_ms: int, delay_ms: int) -> dict[str, str]:
+    """What the judgement of a message itself waits for, by column."""
+    return {
         "group_name": "''",
         "as_of_ms": str(as_of_ms),
         "state": "''",
@@ -87,25 +115,8 @@ def _open_ids(as_of_ms: int, settings: Settings, only_until: bool) -> str:
         "look_ms": _next(
             as_of_ms,
             "CASE WHEN message_codes = 'SCHEDULED' THEN due_ms END",
-            f"CASE WHEN has_send = 0 THEN coalesce(stored_ms, handed_ms) + {delay} END",
-            f"CASE WHEN has_send = 1 AND send_closed = 0 THEN unfinished_ms + {delay} END",
-            f"CASE WHEN stored_ms IS NULL AND half = 0 THEN coalesce(acked_ms, handed_ms) + {delay} END",
+            f"CASE WHEN has_send = 0 THEN coalesce(stored_ms, handed_ms) + {delay_ms} END",
+            f"CASE WHEN has_send = 1 AND send_closed = 0 THEN unfinished_ms + {delay_ms} END",
+            f"CASE WHEN stored_ms IS NULL AND half = 0 THEN coalesce(acked_ms, handed_ms) + {delay_ms} END",
         ),
     }
-    later = {
-        **dict.fromkeys(("group_name", "topic", "state", "broker_name", "retry_broker", "holder"), "''"),
-        **dict.fromkeys(("queue_id", "queue_offset", "retry_queue", "retry_offset", "sample_ms"), "NULL"),
-        "as_of_ms": str(as_of_ms),
-        "look_ms": str(as_of_ms + 1),
-    }
-    return f"""
-SELECT * FROM (SELECT {OPEN_IDS.typed(of_groups)} FROM group_states
-  WHERE {is_open} OR {by_offset} OR stated = 'RETRYING') AS of_groups
-WHERE state <> 'RETRYING' OR retry_offset IS NOT NULL OR look_ms IS NOT NULL
-UNION ALL SELECT * FROM (SELECT {OPEN_IDS.typed(of_message)} FROM messages) AS of_message
-WHERE look_ms IS NOT NULL{
-        f'''
-UNION ALL SELECT {OPEN_IDS.typed(later)} FROM later_ids'''
-        if only_until
-        else ""
-    }"""
