@@ -54,7 +54,9 @@ def read_broker_conf(path: Path) -> BrokerConf:
     try:
         lines = read_properties(path.read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"broker.conf {path} cannot be read: {error}; expected a file of UTF-8 text") from error
+        raise UsageError(
+            f"broker.conf {path} cannot be read: {error}; expected a file of UTF-8 text: check its path and permissions"
+        ) from error
     known = conf_settings()
     values: dict[str, dict[str, object]] = {table: {} for table in (*TABLES, "tls_server")}
     notes: list[str] = []

@@ -192,7 +192,9 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
             ) from None
         return Config(environment=environ)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"settings file {chosen} cannot be read: {error}") from error
+        raise UsageError(
+            f"settings file {chosen} cannot be read: {error}: check its path and permissions, and that it is UTF-8 text"
+        ) from error
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits, and of deep nesting
@@ -221,7 +223,9 @@ def _text_of(path: Path, kind: str) -> str:
     try:
         return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{kind} {path} cannot be read: {error}") from error
+        raise UsageError(
+            f"{kind} {path} cannot be read: {error}: check its path and permissions, and that it is UTF-8 text"
+        ) from error
 
 
 def namesrv_addresses(text: str) -> tuple[str, ...]:

@@ -17,7 +17,9 @@ def demo(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Folder for brokers, lake and injected faults. [default: a new temporary folder]"),
+        typer.Option(
+            readable=False, help="Folder for brokers, lake and injected faults. [default: a new temporary folder]"
+        ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Keep the folder, for look-ups afterwards.")] = True,
     json: Json = False,

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="Settings file. [default: ./mqtrail.toml if it exists]")
+    Path | None,
+    # readable: typer would refuse an unreadable path without a remedy, and with the exit code of a wrong option.
+    typer.Option("--config", readable=False, help="Settings file. [default: ./mqtrail.toml if it exists]"),
 ]
 Namesrv = Annotated[
     str | None, typer.Option("--namesrv", metavar="HOST:PORT[;…]", help="Name server addresses. [env: NAMESRV_ADDR]")
 ]
-LakeFolder = Annotated[Path | None, typer.Option("--lake", help="Folder of the lake.")]
+LakeFolder = Annotated[Path | None, typer.Option("--lake", readable=False, help="Folder of the lake.")]
 
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

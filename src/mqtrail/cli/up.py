@@ -37,7 +37,9 @@ DURABILITY = {
     True: "SYNC_FLUSH: acknowledged messages survive kill -9 and a power failure",
 }
 
-DataFolder = Annotated[Path | None, typer.Option(help="Data folder. [env: MQTRAIL_DATA, default: ./mqtrail-data]")]
+DataFolder = Annotated[
+    Path | None, typer.Option(readable=False, help="Data folder. [env: MQTRAIL_DATA, default: ./mqtrail-data]")
+]
 ListenHost = Annotated[str | None, typer.Option(help="IP address to listen on. [default: 127.0.0.1]")]
 AdvertisedHost = Annotated[
     str | None, typer.Option(help="IP address advertised to clients (brokerIP1). [default: --host]")
@@ -104,10 +106,16 @@ AssignedFiles = Annotated[
 ]
 BrokerConf = Annotated[
     Path | None,
-    typer.Option("--broker-conf", "--conf", help="RocketMQ broker.conf to read; keys without effect are reported."),
+    typer.Option(
+        "--broker-conf",
+        "--conf",
+        readable=False,
+        help="RocketMQ broker.conf to read; keys without effect are reported.",
+    ),
 ]
 TlsConfig = Annotated[
-    Path | None, typer.Option(help="RocketMQ tls.properties to read. [env: MQTRAIL_TLS_CONFIG, default: no TLS]")
+    Path | None,
+    typer.Option(readable=False, help="RocketMQ tls.properties to read. [env: MQTRAIL_TLS_CONFIG, default: no TLS]"),
 ]
 TlsKind = Annotated[
     str | None,
@@ -256,7 +264,9 @@ def _content(name: str) -> str:
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--set-file: {path} cannot be read: {error}") from error
+        raise UsageError(
+            f"--set-file: {path} cannot be read: {error}: check its path and permissions, and that it is UTF-8 text"
+        ) from error
     warn_if_open_to_others(path)
     return text.removesuffix("\n")
 

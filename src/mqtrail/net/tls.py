@@ -139,7 +139,9 @@ class TlsClientConfig:
         try:
             texts = read_tls_properties(path.read_text("utf-8-sig")).client
         except (OSError, UnicodeDecodeError) as error:
-            raise TlsError(f"{path} cannot be read ({error}): expected a tls.properties") from error
+            raise TlsError(
+                f"{path} cannot be read ({error}): expected a tls.properties: check its path and permissions"
+            ) from error
         values: dict[str, Any] = {}
         for name, text in texts.items():
             if name in ("enable", "verify"):
@@ -222,7 +224,10 @@ def _readable(path: Path) -> None:
         with path.open("rb"):
             pass
     except OSError as error:
-        raise TlsError(f"{path} cannot be read ({error.strerror}): expected a PEM file") from error
+        raise TlsError(
+            f"{path} cannot be read ({error.strerror}): expected a PEM file that this user can read: check its path "
+            "and permissions"
+        ) from error
 
 
 def _check_validity(path: Path) -> None:

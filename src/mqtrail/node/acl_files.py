@@ -47,7 +47,10 @@ class AclFolder:
             except FileNotFoundError:
                 continue
             except (OSError, UnicodeDecodeError) as error:
-                raise InvalidParameter(f"{path}: cannot be read: {error}") from error
+                raise InvalidParameter(
+                    f"{path}: cannot be read: {error}; expected an ACL file of UTF-8 text that this user can read: "
+                    "check its permissions"
+                ) from error
             if not text.strip():
                 raise InvalidParameter(
                     f"{path}: found {len(text)} characters without content, expected accounts: restore it from a copy, "

@@ -110,7 +110,10 @@ def _check_format(path: Path) -> None:
             ) from None
         return
     except OSError as error:
-        raise DataFolderError(f"{file} cannot be read: {error.strerror}") from error
+        raise DataFolderError(
+            f"{file} cannot be read: {error.strerror}; expected a folder that this user owns: run as its owner, or "
+            "choose another with --data"
+        ) from error
     try:
         found = json.loads(text)["format"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
