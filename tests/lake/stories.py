@@ -268,3 +268,12 @@ def story(seed: int, messages: int = 80) -> tuple[dict[str, list[Row]], int, int
     """The rows of a story, its first and last instant, and the thresholds that it is judged with."""
     rows = Story(random.Random(seed), messages).rows
     return rows, BASE_MS, BASE_MS + LENGTH_MS + 60_000, SETTINGS
+
+
+def small_stories(seed: int, count: int = 20, messages: int = 8) -> tuple[dict[str, list[Row]], int, Settings]:
+    """Rows of stories in clusters of their own, the last instant of all, and their thresholds."""
+    rows: dict[str, list[Row]] = {}
+    for number in range(count):
+        for name, some in Story(random.Random(f"{seed}/{number}"), messages).rows.items():
+            rows.setdefault(name, []).extend({**row, "cluster": f"{CLUSTER}-{number}"} for row in some)
+    return rows, BASE_MS + LENGTH_MS, SETTINGS

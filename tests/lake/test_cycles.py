@@ -18,8 +18,9 @@ from mqtrail.lake import arrow_rows, connect, judge_rows
 from mqtrail.lake.cycles import Cycle, LastJudgement
 from mqtrail.pipeline import changes as changes_module
 from mqtrail.trail import Settings
+from tests.lake.changes import ONE_LATE_ROW, rows_of_changes
 from tests.lake.recorded import Batch, as_changes, needed
-from tests.lake.stories import story
+from tests.lake.stories import small_stories, story
 from tests.trail.histories import AS_OF_MS, BASE_MS, HISTORIES, Row, evidence
 
 SEEDS = int(os.environ.get("SEEDS", "1"))
@@ -238,6 +239,64 @@ def test_stories_in_cycles(seed: int, changes: bool) -> None:
     rows, first_ms, last_ms, settings = story(seed)
     tables = in_cycles(rows, seed, first_ms, last_ms, settings, changes=changes)
     assert_as_at_once(tables, settings)
+
+
+def but_one_row(rows: Evidence, chance: random.Random) -> tuple[Batch, Batch]:
+    """Divide rows: of each cluster one or two rows of one relation are the second part."""
+    first: Batch = {name: [] for name in rows}
+    second: Batch = {name: [] for name in rows}
+    for cluster in sorted({row["cluster"] for some in rows.values() for row in some}):
+        own = {name: [row for row in some if row["cluster"] == cluster] for name, some in rows.items()}
+        chosen = chance.choice([name for name, some in own.items() if some])
+        kinds = sorted({row.get("record_type", "") for row in own[chosen]})
+        kind = chance.choice(kinds)
+        places = [n for n, row in enumerate(own[chosen]) if row.get("record_type", "") == kind]
+        left = set(chance.sample(places, min(len(places), chance.choice((1, 1, 2)))))
+        for name, some in own.items():
+            for n, row in enumerate(some):
+                (second if name == chosen and n in left else first)[name].append(row)
+    return first, second
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("told", ["histories", "stories"])
+def test_one_late_row(told: str, seed: int) -> None:
+    """What one row changes is judged again, although nothing else changes and no time passes that matters."""
+    chance = random.Random(seed)
+    rows, last_ms, settings = evidence(HISTORIES), AS_OF_MS, Settings()
+    if told == "stories":
+        rows, last_ms, settings = small_stories(seed)
+    first, second = but_one_row(rows, chance)
+    tables = Tables()
+    tables.arrive(first)
+    tables.judge(last_ms - 1, settings)
+    tables.arrive(second)
+    tables.judge(last_ms, settings)
+    assert_as_at_once(tables, settings)
+
+
+@pytest.mark.parametrize("causes", [True, False])
+def test_each_cause_finds_its_messages(monkeypatch: pytest.MonkeyPatch, causes: bool) -> None:
+    """One late row changes the verdict of another message; without causes each of these verdicts is out of date."""
+    settings = Settings(hung_p99_samples=1)
+    first, second = rows_of_changes()
+    tables = Tables()
+    tables.arrive(first)
+    tables.judge(AS_OF_MS - 1, settings)
+    tables.arrive(second)
+    if not causes:
+        monkeypatch.setattr(trail, "causes", lambda *_: [])
+    tables.judge(AS_OF_MS, settings)
+    if causes:
+        assert_as_at_once(tables, settings)
+        return
+    whole = judge_rows(tables.rows, AS_OF_MS, settings)
+    old: set[str] = set()
+    for relation in (trail.VERDICTS, trail.TRAJECTORIES):
+        now = set(shown(whole, f"SELECT {', '.join(relation.names)} FROM {relation.name}"))
+        old |= set(shown(tables.duck, tables.now(relation))) ^ now
+    names = [history.name for history, _ in ONE_LATE_ROW]
+    assert [name for name in names if not any(f"'cluster': '{name}'" in row for row in old)] == []
 
 
 def test_nothing_new_takes_no_judgement(monkeypatch: pytest.MonkeyPatch) -> None:
