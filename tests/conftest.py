@@ -120,6 +120,12 @@ class SharedServers(LoadGroupScheduling):
         kind = SERVER_KIND.search(nodeid)
         return file + kind[1] if kind else file
 
+    def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+        """Count what a process still has to run. Finished groups are dropped: xdist counts all of them at each test."""
+        for scope in [scope for scope, tests in workload.items() if all(tests.values())]:
+            del workload[scope]
+        return sum(list(tests.values()).count(False) for tests in workload.values())
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SharedServers:
