@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from mqtrail.lake import Lake, LookUp, compact, expire, keyframes_at, relation_of, sample_files, sweep
+from mqtrail.lake import Lake, LakeUnreadable, LookUp, compact, expire, keyframes_at, relation_of, sample_files, sweep
 from tests.lake.test_tables import verdict, write
 
 HOUR_MS = 3_600_000
@@ -139,3 +140,15 @@ def test_samples_are_read_and_kept_from_a_keyframe_on(lake: Lake) -> None:
         ("b", "b", 1),
         ("b", "b", 1),
     ]
+
+
+def test_a_full_disk_is_no_file_system_without_locks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock holds without its holder's name; the write that follows reports the disk, also without an errno."""
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mqtrail.lake.lock.os.pwrite", full)
+    of_delta = OSError("Generic LocalFileSystem error\n↳ Unable to write\n↳ No space left on device (os error 28)")
+    with pytest.raises(LakeUnreadable, match="found no space left, expected room"), lake.writing():
+        raise of_delta

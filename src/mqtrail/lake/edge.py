@@ -57,7 +57,7 @@ def of_os_error(path: Path, error: OSError) -> LakeError:
         return LakeUnreadable(f"{where}: found a file, expected the folder of a lake: pass the folder with --lake")
     if isinstance(error, FileNotFoundError):
         return LakeDamaged(f"{where}: found no such file, expected a file that the tables of the lake list: {RESTORE}")
-    if error.errno in _NO_ROOM:
+    if error.errno in _NO_ROOM or "No space left" in str(error):  # delta-rs sets no errno
         return LakeUnreadable(f"{where}: found no space left, expected room for the lake's files: free some")
     return LakeUnreadable(f"{where}: {first_line(error)}, expected a lake that can be read: check the disk or mount")
 

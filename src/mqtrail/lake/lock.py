@@ -7,6 +7,7 @@ error message of other processes. It is not deleted.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -64,7 +65,8 @@ class WriteLock:
                 "since": datetime.now(UTC).isoformat(timespec="seconds"),
             }
             os.ftruncate(file, 0)
-            os.pwrite(file, json.dumps(holder).encode(), 0)
+            with _without_room():
+                os.pwrite(file, json.dumps(holder).encode(), 0)
         except BlockingIOError:
             holder_text = _holder(os.pread(file, _HOLDER_SIZE_MAX, 0))
             os.close(file)
@@ -79,6 +81,16 @@ class WriteLock:
                 "on a local disk, or mount it with locks"
             ) from error
         return file
+
+
+@contextmanager
+def _without_room() -> Iterator[None]:
+    """Ignore a full disk: the lock holds without the holder's name, and what is written next reports the disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 def _holder(text: bytes) -> str:
