@@ -16,6 +16,7 @@ import pytest
 
 from mqtrail.cli import run
 from mqtrail.lake import SCHEMA_VERSION, Lake
+from mqtrail.pipeline import PipelineStatus, StatusFile
 from tests.answers.conftest import Shop
 from tests.answers.lakes import BY_NAME, id_of
 
@@ -243,6 +244,26 @@ def test_a_pipeline_on_a_lake_it_cannot_use(
         said = mqtrail("pipeline", *words, "--lake", str(path), "--namesrv", DOWN)
         assert (said.code, said.err.count("\n")) == (3, 1)
         assert what in said.err
+
+
+def test_the_status_of_a_pipeline(mqtrail: Command, tmp_path: Path) -> None:
+    """0 while it runs well, 1 when it has ended or failed, 3 without a status; the same as JSON."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    none = mqtrail("pipeline", "status", "--lake", str(lake))
+    assert (none.code, none.err.count("\n"), "no readable status" in none.err) == (3, 1, True)
+    status = PipelineStatus(cycle_ended_ms=1_000, cycle_seconds=1.5, problems={"broker-b does not answer": 1_000})
+    StatusFile(lake).write(status)
+    well = mqtrail("pipeline", "status", "--lake", str(lake))
+    assert (well.code, well.err) == (0, "")
+    assert "running: process" in well.out
+    assert "broker-b does not answer" in well.out
+    status.note_failure("no name server answers")
+    status.is_running = False
+    StatusFile(lake).write(status)
+    ended = mqtrail("pipeline", "status", "--lake", str(lake), "--json")
+    found = json.loads(ended.out)
+    assert (ended.code, len(found["wrong"]), found["failures"]) == (1, 2, 1)
 
 
 def test_a_lake_of_a_newer_version(mqtrail: Command, lake_path: Path, tmp_path: Path) -> None:

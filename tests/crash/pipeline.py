@@ -1,8 +1,13 @@
-"""`python -m tests.crash.pipeline [--kills N] [--seed N]`: kill -9 a running pipeline at random times, again and again.
+"""`python -m tests.crash.pipeline [--kills N] [--seed N] [--spark]`: kill -9 a running pipeline, again and again.
+
+The times are random.
 
 Clients send and consume with trace all the while. In the end the lake must hold every stored message and every trace
 message once, and a verdict of every message; and the histograms, in which a doubled judgement would count twice, must
 count each message once.
+
+Cycles as small as these need no tasks of Spark, so the processes that are killed start without it, unless --spark is
+given. The last one is `mqtrail pipeline run` as users start it; it must end with exit code 0 after SIGTERM.
 """
 
 import argparse
@@ -36,6 +41,21 @@ COMMITS = (1, 8)  # batches that a process commits before it is killed: some two
 KILL_S = (0.0, 0.5)  # after the last of these
 EARLY = 0.1  # part of the kills that do not wait for a commit
 EARLY_S = (0.0, 8.0)  # these are this long after the start of the process
+
+
+PROGRAM = """
+import signal, sys
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from mqtrail.pipeline import JobConfig, PipelineJob
+
+stop = Event()
+signal.signal(signal.SIGTERM, lambda *_: stop.set())
+config = JobConfig(namesrv=sys.argv[1], lake=Path(sys.argv[2]), sample_interval_ms=1_000, offsets_per_batch_max=500)
+spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+PipelineJob(config, lambda text: print(text, flush=True)).use(spark).run(1_000, stop)
+"""
 
 
 class Clients:
@@ -80,17 +100,18 @@ class Clients:
 
 
 class Pipeline:
-    """`mqtrail pipeline run` in a process group of its own."""
+    """`mqtrail pipeline run`, or its loop without Spark, in a process group of its own."""
 
-    def __init__(self, namesrv: str, lake: Path, log: Path) -> None:
-        words = ["pipeline", "run", "--namesrv", namesrv, "--lake", str(lake), "--interval", "1s"]
+    def __init__(self, namesrv: str, lake: Path, log: Path, *, spark: bool) -> None:
+        words = ["-m", "mqtrail", "pipeline", "run", "--namesrv", namesrv, "--lake", str(lake), "--interval", "1s"]
         words += ["--sample-interval", "1s", "--master", "local[2,4]"]
+        words = words if spark else ["-c", PROGRAM, namesrv, str(lake)]
         self._file = StatusFile(lake)
         self._lake = lake
         self._log = log
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "mqtrail", *words], stdout=output, stderr=output, start_new_session=True
+                [sys.executable, *words], stdout=output, stderr=output, start_new_session=True
             )
 
     def wait(self, what: Callable[[Any], bool], limit_s: float) -> None:
@@ -132,13 +153,15 @@ class Pipeline:
         self.check(self.process.wait(END_S_MAX) == 0)
 
 
-def kill_pipeline(folder: Path, kills: int, seed: int, say: Callable[[str], None] = print) -> list[str]:
+def kill_pipeline(
+    folder: Path, kills: int, seed: int, *, spark: bool = False, say: Callable[[str], None] = print
+) -> list[str]:
     """Kill a pipeline this many times under load, let it end its work; return what is wrong in its lake."""
     chance, lake, log = random.Random(seed), folder / "lake", folder / "pipeline.log"
     with embedded() as broker:
         with Clients(broker.namesrv_address) as clients:
             for number in range(1, kills + 1):
-                running = Pipeline(broker.namesrv_address, lake, log)
+                running = Pipeline(broker.namesrv_address, lake, log, spark=spark)
                 try:
                     if chance.random() < EARLY:
                         time.sleep(chance.uniform(*EARLY_S))
@@ -150,7 +173,7 @@ def kill_pipeline(folder: Path, kills: int, seed: int, say: Callable[[str], None
                     running.kill(with_spark=chance.random() < 0.5)
                 if number % 5 == 0:
                     say(f"{number} kills, {len(clients.sent)} messages sent")
-            running = Pipeline(broker.namesrv_address, lake, log)
+            running = Pipeline(broker.namesrv_address, lake, log, spark=True)
             try:
                 clients.end()
                 running.wait(lambda status: status.cycles >= 1, START_S_MAX + CYCLE_S_MAX)
@@ -218,10 +241,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.pipeline", description=__doc__)
     parser.add_argument("--kills", type=int, default=KILLS, help=f"[{KILLS}]")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="for the times of the kills [from the time]")
+    parser.add_argument("--spark", action="store_true", help="kill processes that have started Spark")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mqtrail-kill-") as name:
         began_s = time.monotonic()
-        found = kill_pipeline(Path(name), given.kills, given.seed)
+        found = kill_pipeline(Path(name), given.kills, given.seed, spark=given.spark)
         print("".join(f"    {problem}\n" for problem in found), end="")
         print(f"{given.kills} kills, seed {given.seed}, {len(found)} problems, {time.monotonic() - began_s:.0f} s")
         return 1 if found else 0
