@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.crash.pipeline import kill_pipeline
 
-KILLS, SEED = 4, 11
+KILLS, SEED = 3, 11
 
 
 @pytest.mark.timeout(900)  # seconds a kill, and one start of Spark, on a quiet machine
