@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 CODE := src tests bench interop examples scripts
 
-.PHONY: help demo test check format coverage interop sim crash kills fuzz bench docs release lock clean bootstrap
+.PHONY: help demo test check format coverage spark interop sim crash kills fuzz bench docs release lock clean bootstrap
 .DEFAULT_GOAL := help
 # Tests and tools start hundreds of Python processes: let them keep what they compile.
 unexport PYTHONDONTWRITEBYTECODE
@@ -26,6 +26,9 @@ demo: bootstrap  ## Run the shop with faults on the embedded broker and show wha
 test: bootstrap  ## The fast suite, under five minutes on two cores (JOBS=N: processes; default: cores, 2 to 4)
 	@$(PYTEST) tests -n $(JOBS)
 
+spark: bootstrap  ## The pipeline on Spark: jobs, sources, tasks, pipelines that are killed
+	@$(PYTEST) tests -m spark -n 2
+
 check: bootstrap  ## Lint, types, import rules
 	@$(VENV)/ruff format --check $(CODE)
 	@$(VENV)/ruff check $(CODE)
@@ -36,9 +39,9 @@ format: bootstrap  ## Format and mend what the linter can
 	@$(VENV)/ruff format $(CODE)
 	@$(VENV)/ruff check --fix $(CODE)
 
-coverage: bootstrap  ## The fast suite with coverage; a room below its floor fails it (WRITE=1: set the floors anew)
+coverage: bootstrap  ## The fast suite and Spark's with coverage; a room below its floor fails it (WRITE=1: set the floors anew)
 	@mkdir -p .build
-	@$(VENV)/python -m pytest tests -n $(JOBS) --timeout 600 --cov --cov-report=json:.build/coverage.json
+	@$(VENV)/python -m pytest tests -m "not interop" -n $(JOBS) --timeout 600 --cov --cov-report=json:.build/coverage.json
 	@$(VENV)/python scripts/coverage_floors.py .build/coverage.json $(if $(WRITE),--write)
 
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)

@@ -293,6 +293,7 @@ def test_chunks_give_the_same_rows(cluster: Any, tmp_path: Path, monkeypatch: py
     assert len(reader.lake[trail.ATTEMPTS.name].paths()) > 5
 
 
+@pytest.mark.spark
 def test_spark_pulls_a_large_amount(spark: SparkSession, cluster: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """Spark's tasks pull and write; one whose worker dies is tried again, and leaves nothing twice."""
     fill_all(cluster)

@@ -22,7 +22,7 @@ from mqtrail.wire import TRACE_TOPIC, Message
 TOPIC, GROUP = "orders", "points"
 
 # Some forty Spark jobs each: seconds on a quiet machine, minutes on one that others load.
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

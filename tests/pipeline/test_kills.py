@@ -8,6 +8,7 @@ from tests.crash.pipeline import kill_pipeline
 KILLS, SEED = 3, 11
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(900)  # seconds a kill, and one start of Spark, on a quiet machine
 def test_kills(tmp_path: Path) -> None:
     """A few; the last pipeline ends with exit code 0 after SIGTERM."""

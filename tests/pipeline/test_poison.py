@@ -18,7 +18,7 @@ from mqtrail.pipeline import JobConfig, PipelineJob
 from mqtrail.testing import embedded
 from mqtrail.wire import TRACE_TOPIC, CompressionType, Message, TopicConfig, compress
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 TOPIC = "orders"
 GOOD_ID = "C0A8010904D218B4AAC22F1C0A7B0000"

@@ -14,6 +14,7 @@ from mqtrail.wire import properties_of
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks at the command lines in /proc")
+@pytest.mark.spark
 def test_no_setting_in_a_command_line(spark: SparkSession) -> None:
     """Spark's launcher and JVM get the settings by a file of this user, and all of them arrive."""
     context = spark.sparkContext

@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from mqtrail.pipeline import spark_session
 from mqtrail.pipeline.session import SessionConfig, SparkNotStarted
 
+pytestmark = pytest.mark.spark
+
 
 def test_settings(spark: SparkSession) -> None:
     """The session keeps UTC, has no open port for a browser, and takes names with blanks in its paths."""

@@ -11,6 +11,8 @@ from tests.pipeline.queues import A0, A1, B0, POINTS, bodies, options, places
 
 from mqtrail.pipeline.columns import COLUMNS
 
+pytestmark = pytest.mark.spark
+
 SHORT = "topic string, broker_name string, queue_id int, queue_offset bigint, lost_until bigint, lost_reason string"
 
 

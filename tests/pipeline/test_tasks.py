@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from tests.pipeline.test_shares import assert_same, in_shares, labelled
 
 from mqtrail.pipeline.tasks import SparkTasks
+
+pytestmark = pytest.mark.spark
 
 
 def test_shares_in_tasks_of_spark(spark: SparkSession, tmp_path: Path) -> None:
