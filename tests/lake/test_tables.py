@@ -127,7 +127,11 @@ def test_foreign_files_are_refused(lake: Lake) -> None:
 
 def test_other_schema_versions_are_refused(lake: Lake) -> None:
     """For older and newer tables the error has found, expected and remedy."""
-    for found, remedy in ((SCHEMA_VERSION + 1, "Upgrade mqtrail"), (0, "No migration")):
+    for found, remedy in (
+        (SCHEMA_VERSION + 1, "Upgrade mqtrail"),
+        (SCHEMA_VERSION - 1, "Stop the pipeline"),
+        (0, "Use the mqtrail that wrote it"),
+    ):
         folder = lake.path / "lag"
         shutil.rmtree(folder)
         folder.mkdir()

@@ -32,11 +32,10 @@ from .lake import local_folder
 from .lock import WriteLock
 from .maintenance import EXPIRED_KEY, copy, parquet_of, quoted
 from .marks import MARKS
-from .schemas import SCHEMA_VERSION, TABLES, Table
+from .schemas import MIGRATED_VERSION, SCHEMA_VERSION, TABLES, Table
 from .tables import VERSION_KEY, LakeTable, create_table, has_log
 
 FOLDER: Final = "_migration"
-VERSION_FROM: Final = 1
 MEMORY_LIMIT: Final = "1GB"
 """Memory of the conversion of samples; beyond it, DuckDB uses files below `_migration`."""
 
@@ -87,10 +86,10 @@ class _Migration:
             shutil.rmtree(self._new, ignore_errors=True)
             yield f"{self._folder} has schema version {SCHEMA_VERSION}: nothing to do"
             return
-        if version != str(VERSION_FROM):
+        if version != str(MIGRATED_VERSION):
             raise SchemaVersionError(
-                f"{self._folder}: found schema version {version}, expected {VERSION_FROM} or {SCHEMA_VERSION}: use the "
-                "mqtrail that wrote it, or a newer one"
+                f"{self._folder}: found schema version {version}, expected {MIGRATED_VERSION} or {SCHEMA_VERSION}: "
+                "use the mqtrail that wrote it, or a newer one"
             )
         if not self._complete.exists():
             yield from self._make()

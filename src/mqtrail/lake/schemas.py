@@ -19,6 +19,8 @@ from mqtrail.trail import Column, Relation
 
 SCHEMA_VERSION = 2
 """Version of all tables together; written into each table's Delta metadata as `mqtrail.schema`."""
+MIGRATED_VERSION = 1
+"""The earlier version that `migration` brings to this one."""
 
 ARROW_TYPES: dict[str, pa.DataType] = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
 

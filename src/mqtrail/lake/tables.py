@@ -34,7 +34,7 @@ from .edge import RESTORE, first_line, lake_errors
 from .errors import FileRefused, LakeDamaged, LakeError, SchemaVersionError
 from .lock import WriteLock
 from .marks import MARKS, CommitMark
-from .schemas import SCHEMA_VERSION, Table, arrow_schema
+from .schemas import MIGRATED_VERSION, SCHEMA_VERSION, Table, arrow_schema
 
 VERSION_KEY = "mqtrail.schema"
 _STATS_TEXT_SIZE_MAX = 256
@@ -384,12 +384,10 @@ def create_table(table: Table, folder: Path) -> None:
 
 def _check_version(folder: Path, found: str) -> None:
     if found != str(SCHEMA_VERSION):
-        newer = found.isdigit() and int(found) > SCHEMA_VERSION
-        raise SchemaVersionError(
-            f"{folder}: schema version {found}, expected {SCHEMA_VERSION}. "
-            + (
-                "Upgrade mqtrail to the version that wrote it."
-                if newer
-                else "Stop the pipeline that writes to it, and run `mqtrail pipeline migrate --lake DIR`."
-            )
-        )
+        if found.isdigit() and int(found) > SCHEMA_VERSION:
+            remedy = "Upgrade mqtrail to the version that wrote it."
+        elif found == str(MIGRATED_VERSION):
+            remedy = "Stop the pipeline that writes to it, and run `mqtrail pipeline migrate --lake DIR`."
+        else:
+            remedy = "Use the mqtrail that wrote it; there is no migration from it."
+        raise SchemaVersionError(f"{folder}: schema version {found}, expected {SCHEMA_VERSION}. {remedy}")
