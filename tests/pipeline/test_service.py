@@ -1,7 +1,6 @@
 """The loop of `pipeline run`: what it does with good cycles, failed ones, faults of Spark, and a stop."""
 
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -177,7 +176,10 @@ def test_the_metrics() -> None:
 
 def test_the_port_of_the_metrics() -> None:
     """It serves the text while the block runs, from a thread; a port that is taken is told."""
-    text: Callable[[], bytes] = lambda: b"up 1\n"  # noqa: E731
+
+    def text() -> bytes:
+        return b"up 1\n"
+
     with served(text, "127.0.0.1", 0) as address:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
             assert answer.read() == b"up 1\n"

@@ -129,6 +129,8 @@ class _Migration:
                 count = self._convert(duck, table, clusters)
                 yield f"{name}: {count} rows of changes"
         duck.close()
+        for path in self._new.rglob("*"):
+            _sync(path)  # everything new is durable before anything old is deleted
         self._complete.touch()
         _sync(self._new)
 
@@ -262,9 +264,9 @@ def _filled(relation: Relation, rows: str) -> str:
     return f"SELECT {', '.join(columns)} FROM ({rows}) AS made"
 
 
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

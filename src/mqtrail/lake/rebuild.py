@@ -19,11 +19,12 @@ from mqtrail.trail import UNKNOWN_HOUR
 from .batches import Change
 from .duck import connect
 from .edge import lake_errors
+from .errors import LakeDamaged
 from .known import STATES
 from .lake import Lake
 from .lookup import rows_of
 from .maintenance import HOUR_MS, copy_hours, expired_before_ms
-from .tables import DataFile
+from .tables import DataFile, LakeTable
 
 APP: Final = "rebuild"
 PIECE_SIZE: Final = 64 * 1024 * 1024
@@ -37,7 +38,7 @@ def rebuild(path: str | Path) -> Iterator[str]:
     """Make the attempts of a lake anew and remove its judgements; yield a line for each step.
 
     Once retention has removed rows of bronze, attempts of the oldest hour, and of ids without a time, are completed
-    instead of replaced: some of their rows are gone. LakeMissing, LakeBusy, LakeDamaged.
+    instead of replaced: some of their rows are gone. LakeMissing, LakeBusy, LakeDamaged: bronze, or the log of a table.
     """
     lake = Lake.open(path)
     with lake.writing(), lake_errors(lake.path):
@@ -58,7 +59,7 @@ def rebuild(path: str | Path) -> Iterator[str]:
         duck.close()
         shutil.rmtree(lake.path / "_rebuild", ignore_errors=True)
         kept = range(UNKNOWN_HOUR, partial_hour + 1) if partial_hour else ()
-        removed = [file for file in attempts.files() if file.hour not in kept]
+        removed = [file for file in attempts.files() if file.hour not in kept or not _is_readable(attempts, file)]
         changes = {one.name: Change(removed=lake[one.name].files()) for one in trail.APPENDED}
         shutil.rmtree(lake.path / STATES, ignore_errors=True)  # without it, every message is judged again
         lake.batches.commit(APP, number, {**changes, attempts.table.name: Change(added, removed)}, {})
@@ -78,6 +79,13 @@ def _attempts_of(
         chosen = table.readable(files) if one is relation else []
         duck.execute(f"CREATE OR REPLACE TEMP VIEW {one.name} AS {rows_of(table, chosen)}")
     return copy_hours(duck, trail.merge_sql(f"({trail.attempts_sql()})"), folder, lake[trail.ATTEMPTS.name].table)
+
+
+def _is_readable(table: LakeTable, file: DataFile) -> bool:
+    try:
+        return bool(table.readable([file]))
+    except LakeDamaged:
+        return False
 
 
 def _pieces(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:

@@ -52,7 +52,7 @@ class MetricsPort:
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass  # the peer sent no request, or does not read the answer
-        except Exception:
+        except Exception:  # a fault in one figure must not end the port
             log.exception("metrics.failed")
         finally:
             writer.close()

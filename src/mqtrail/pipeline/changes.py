@@ -161,7 +161,7 @@ class Changes:
             keep_from_ms = at_ms - self._retention_ms
             made = {track.name: list(track.everything(keep_from_ms)) for track in self._tracks}
             questions = self._every_question(keep_from_ms, found.answers)
-            # What was read is told as of the moment before, so that a reading up to this sample comes after it.
+            # READ rows of a keyframe are dated 1 ms earlier, so that a later READ row of this sample replaces them.
             questions += [row | {"sampled_ms": at_ms - 1} for row in self._every_reading(keep_from_ms)]
             self._keyframe_ms, self._row_count = at_ms, 0
         self.sampled_ms = at_ms

@@ -89,7 +89,7 @@ class Ingest:
         self._config = config
         self._source = source
         self._say = say
-        self.progress = say  # is told how far a run is
+        self.progress = say  # called with texts on the progress of a run
         self._reached: QueueOffsets = {}
         self._is_sure = True  # that the last batch is in all of its tables
 

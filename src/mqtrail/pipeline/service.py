@@ -1,6 +1,6 @@
 """The loop of `mqtrail pipeline run`: cycles, upkeep of the lake between them, and reports of both.
 
-A cycle that fails is told and tried again, after a pause that doubles up to PAUSE_MS_MAX. Faults of Spark itself, as a
+A cycle that fails is reported and retried after a pause that doubles up to PAUSE_MS_MAX. Faults of Spark itself, as a
 busy machine causes them, are tried again FAULTS_MAX times in a row; after that the run ends with the error, so that
 whatever supervises the process starts it anew. A stop ends the run after the commit under way.
 """

@@ -198,6 +198,7 @@ def exposition(status: PipelineStatus, lake: str) -> bytes:
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
+    # Its base class is not inherited from, because prometheus_client is imported only where there is a port.
     registry.register(_PipelineCollector(list(_samples(status)), visible(lake)))  # type: ignore[arg-type]
     return generate_latest(registry)
 

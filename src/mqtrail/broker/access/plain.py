@@ -212,7 +212,7 @@ def read_document(name: str, text: str) -> dict[str, Any]:
 
 
 def _load(name: str, text: str) -> Any:
-    """Return the value of a YAML text, as safe_load does. InvalidParameter: its aliases stand for too much."""
+    """Return the value of a YAML text, as safe_load does. InvalidParameter: its aliases expand to too many values."""
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
@@ -221,7 +221,7 @@ def _load(name: str, text: str) -> Any:
         count, count_max = _expanded_count(node, {}), len(text) + ALIASED_MAX
         if count > count_max:
             raise InvalidParameter(
-                f"{name}: found aliases that stand for {count} values, expected at most {count_max}: write the "
+                f"{name}: found aliases that expand to {count} values, expected at most {count_max}: write the "
                 "accounts out"
             )
         return loader.construct_document(node)
@@ -232,7 +232,7 @@ def _load(name: str, text: str) -> Any:
 def _expanded_count(node: yaml.Node, known: dict[int, int]) -> int:
     """Return how many values a document has if each alias is written out. known: counts of lists and maps by id.
 
-    Aliases of aliases make a short text stand for more values than can be walked over. RecursionError: an alias stands
+    Aliases of aliases let a short text expand to more values than can be processed. RecursionError: an alias stands
     for what it is in.
     """
     if isinstance(node, yaml.ScalarNode):

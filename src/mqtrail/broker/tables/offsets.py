@@ -45,7 +45,7 @@ class OffsetTable:
                 files.report.append(f"{OFFSETS_FILE}: found {key!r}, expected topic@group: left out")
         self._pulled: dict[GroupTopic, dict[int, int]] = {}
         self._resets: dict[GroupTopic, dict[int, int]] = {}
-        # The keys of these three, so that nobody has to look for a group's or a topic's among all.
+        # The keys of these three by group and by topic, to find them without a scan of all.
         self._topics_of: dict[str, set[str]] = {}
         self._groups_of: dict[str, set[str]] = {}
         for entry in self._offsets:
