@@ -22,10 +22,11 @@ def machine() -> dict[str, Any]:
     }
 
 
-def commit() -> str:
-    """Return the short commit, with "+" if tracked files differ from it; "" outside git."""
-    head = _git("rev-parse", "--short=12", "HEAD")
-    return head + ("+" if head and _git("status", "--porcelain", "--untracked-files=no", "--", "src", "bench") else "")
+def commit(tree: Path = ROOT) -> str:
+    """Return a checkout's short commit, with "+" if tracked files differ from it; "" outside git."""
+    head = _git(tree, "rev-parse", "--short=12", "HEAD")
+    differs = head and _git(tree, "status", "--porcelain", "--untracked-files=no", "--", "src", "bench")
+    return head + ("+" if differs else "")
 
 
 def busy_cores() -> float:
@@ -33,9 +34,9 @@ def busy_cores() -> float:
     return round(os.getloadavg()[0], 2)
 
 
-def _git(*arguments: str) -> str:
+def _git(tree: Path, *arguments: str) -> str:
     try:
-        run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        run = subprocess.run(["git", *arguments], cwd=tree, capture_output=True, text=True, check=False)
     except OSError:
         return ""
     return run.stdout.strip() if run.returncode == 0 else ""

@@ -19,13 +19,9 @@ signature only.
 Source: PlainPermissionManager, PlainAccessValidator, Permission, apache/rocketmq acl/ of 4.9.8.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Final
-
-import yaml
 
 from mqtrail.wire import (
     EXT_ACCESS_KEY,
@@ -46,7 +42,6 @@ from .scene import Dialect, Need, Scene
 DENY: Final = 1
 PUB: Final = 4
 SUB: Final = 8
-ALIASED_MAX: Final = 10_000  # values that aliases of a file may bring in, beyond one for each of its characters
 KEY_LENGTH_MIN: Final = 7  # ACCESS_KEY_MIN_LENGTH, SECRET_KEY_MIN_LENGTH: longer than 6
 PERMISSIONS: Final[Mapping[str, int]] = {
     "DENY": DENY,
@@ -67,7 +62,6 @@ ACCOUNT_KEYS: Final = frozenset(
         "groupPerms",
     }
 )
-_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")  # quotations from the file in messages of the YAML reader
 FILE_KEYS: Final = frozenset({"globalWhiteRemoteAddresses", "accounts", "dataVersion"})
 
 
@@ -200,55 +194,14 @@ def read_rules(texts: Mapping[str, str]) -> PlainRules:
 
 def read_document(name: str, text: str) -> dict[str, Any]:
     """Return the document of a file; {} if it is empty. InvalidParameter."""
-    try:
-        document = _load(name, text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidParameter(f"{name}: found no YAML: {_yaml_problem(error)}") from None
+    from .yaml_text import read_yaml  # loads the YAML reader only when it is needed
+
+    document = read_yaml(name, text)
     if document is None:
         return {}
     if not isinstance(document, dict):
         raise InvalidParameter(f"{name}: found a {type(document).__name__}, expected accounts: and the like")
     return document
-
-
-def _load(name: str, text: str) -> Any:
-    """Return the value of a YAML text, as safe_load does. InvalidParameter: its aliases expand to too many values."""
-    loader = yaml.SafeLoader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        count, count_max = _expanded_count(node, {}), len(text) + ALIASED_MAX
-        if count > count_max:
-            raise InvalidParameter(
-                f"{name}: found aliases that expand to {count} values, expected at most {count_max}: write the "
-                "accounts out"
-            )
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _expanded_count(node: yaml.Node, known: dict[int, int]) -> int:
-    """Return how many values a document has if each alias is written out. known: counts of lists and maps by id.
-
-    Aliases of aliases let a short text expand to more values than can be processed. RecursionError: an alias stands
-    for what it is in.
-    """
-    if isinstance(node, yaml.ScalarNode):
-        return 1
-    if (count := known.get(id(node))) is None:
-        parts = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
-        count = known[id(node)] = 1 + sum(_expanded_count(part, known) for part in parts)
-    return count
-
-
-def _yaml_problem(error: Exception) -> str:
-    """Return the error and its position, without the line itself, which may contain a secret key."""
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return type(error).__name__
-    mark = error.problem_mark
-    return f"{_QUOTED.sub('…', error.problem or 'a wrong character')}, line {mark.line + 1}, column {mark.column + 1}"
 
 
 def rules_of(documents: Mapping[str, Mapping[str, Any]]) -> PlainRules:

@@ -12,8 +12,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-import yaml
-
 from mqtrail.wire import (
     AclAccountHeader,
     AclAddressesHeader,
@@ -183,11 +181,12 @@ class PlainAcl:
 
     def _write(self, name: str, document: dict[str, Any], now_ms: int) -> None:
         """Check, write and apply a change, in this order, so that an invalid file is never written."""
+        from .yaml_text import write_yaml  # loads the YAML writer only when it is needed
+
         version = next_version(_version(document), now_ms)
         document["dataVersion"] = [{"counter": version.counter, "timestamp": version.timestamp}]
         rules = rules_of({**self.rules.documents, name: document})
-        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False)
-        self._writable().write(name, text)
+        self._writable().write(name, write_yaml(document))
         self.rules = rules
         self._on_change()
 
