@@ -170,7 +170,7 @@ async def test_places_in_a_queue() -> None:
             assert await consumer.offset_for_timestamp(FIRST, 1_000) == 2
             assert await consumer.offset_for_timestamp(FIRST, 3_000) == 9
             for offset in (1, 10):
-                with pytest.raises(OffsetUnavailable, match="keeps"):
+                with pytest.raises(OffsetUnavailable, match="to seek to"):
                     await consumer.seek(FIRST, offset)
             with pytest.raises(ClientError, match="not assigned"):
                 await consumer.seek(SECOND, 0)
@@ -214,10 +214,10 @@ async def test_queues_of_ones_own_choice() -> None:
             await consumer.assign([SECOND])
             assert consumer.assignment == [SECOND]
             assert await bodies_of(consumer, 2) == [b"a1", b"b1"]
-            with pytest.raises(ClientError, match="exclude"):
+            with pytest.raises(ClientError, match="not both"):
                 consumer.subscribe("orders")
         async with lite(cluster.namesrv, {"orders": "*"}) as consumer:
-            with pytest.raises(ClientError, match="exclude"):
+            with pytest.raises(ClientError, match="not both"):
                 await consumer.assign([FIRST])
 
 

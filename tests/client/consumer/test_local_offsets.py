@@ -92,7 +92,7 @@ async def test_a_consumer_of_damaged_offsets_does_not_start(tmp_path: Path, dama
     path.parent.mkdir(parents=True)
     path.write_bytes(damage)
     offsets = offsets_in(tmp_path)
-    with pytest.raises(ClientError, match=r"cannot be read: .*offsets\.json.*repair"):
+    with pytest.raises(ClientError, match=r"cannot read the offsets: .*offsets\.json.*repair"):
         await offsets.open()
     assert path.read_bytes() == damage
     path.unlink()
@@ -156,7 +156,7 @@ async def test_a_disk_that_refuses_is_no_end(tmp_path: Path) -> None:
     blocker.mkdir()
     offsets.update(FIRST, 1)
     await offsets.persist([FIRST])
-    with pytest.raises(ClientError, match="cannot be written"):
+    with pytest.raises(ClientError, match="cannot write offsets"):
         await offsets.store({FIRST: 2})
     blocker.rmdir()
     await offsets.persist([FIRST])

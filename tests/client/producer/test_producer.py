@@ -316,7 +316,7 @@ BAD: list[tuple[Message, str]] = [
     (Message("", b"x"), "expected one or more of"),
     (Message("no blanks", b"x"), "no blanks"),
     (Message("t" * 128, b"x"), "128"),
-    (Message("SCHEDULE_TOPIC_XXXX", b"x"), "belongs to the broker"),
+    (Message("SCHEDULE_TOPIC_XXXX", b"x"), "system topic of the broker"),
     (Message("orders", b""), "1 to 4194304"),
     (Message("orders", b"x" * 4_194_305), "4194305 bytes"),
     (Message("orders", cast(bytes, "text")), "encode text first"),

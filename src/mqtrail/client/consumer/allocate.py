@@ -20,13 +20,13 @@ VIRTUAL_NODES_DEFAULT = 10
 
 
 class Allocation(Protocol):
-    """A strategy. name: what a broker that allocates by itself (QUERY_ASSIGNMENT) knows it by."""
+    """A strategy. name: identifies it to a broker that allocates queues itself (QUERY_ASSIGNMENT)."""
 
     @property
     def name(self) -> str: ...
 
     def __call__(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """Return the queues of client_id. Both sequences are sorted. ClientError: the inputs do not fit."""
+        """Return the queues of client_id. Both sequences are sorted. Raises ClientError for unusable inputs."""
         ...
 
 
@@ -59,7 +59,7 @@ class ByCircle:
 
 @dataclass(frozen=True, slots=True)
 class ConsistentHash:
-    """The member whose node follows the queue's hash on a ring: few queues move when a member joins or leaves."""
+    """Each queue belongs to the next node after its hash on a ring; few queues move if a member joins or leaves."""
 
     virtual_nodes: int = VIRTUAL_NODES_DEFAULT
 
@@ -82,9 +82,9 @@ class ConsistentHash:
 
 @dataclass(frozen=True, slots=True)
 class MachineRoom:
-    """The queues of brokers named room@name whose room is one of rooms, divided evenly.
+    """Divides evenly the queues of brokers named room@name whose room is in rooms.
 
-    Unlike Averagely, the remaining queues are assigned from the end.
+    Queues left over by the division go to the first members, as with Averagely, but are taken from the list's end.
     """
 
     rooms: Collection[str]
@@ -105,9 +105,9 @@ class MachineRoom:
 
 @dataclass(frozen=True, slots=True)
 class MachineRoomNearby:
-    """The queues of a room are divided among its members; those of a room without members among all.
+    """Divides the queues of each room among its members; those of a room without members among all.
 
-    broker_room, client_room: say in which room a queue's broker and a client id are; never empty.
+    broker_room, client_room: return the room of a queue's broker and of a client id; must not return "".
     """
 
     broker_room: Callable[[MessageQueue], str]
@@ -137,7 +137,7 @@ class MachineRoomNearby:
     def _known(room: str, of: object) -> str:
         if not room:
             raise ClientError(
-                f"found no machine room of {of}, expected broker_room and client_room to name one for all"
+                f"found no machine room of {of}, expected broker_room and client_room to return one for each"
             )
         return room
 
@@ -156,7 +156,7 @@ class Configured:
 
 
 def java_text(queue: MessageQueue) -> str:
-    """Return what Java's MessageQueue.toString gives."""
+    """Return the text of Java's MessageQueue.toString."""
     return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
 
 

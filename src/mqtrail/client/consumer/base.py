@@ -1,4 +1,4 @@
-"""What Consumer and LitePullConsumer have in common as members of a group: joining it, leaving it, answering brokers.
+"""ConsumerBase: what Consumer and LitePullConsumer share: joining a group, leaving it, answering brokers.
 
 Source: DefaultMQPushConsumerImpl.start and shutdown, DefaultLitePullConsumerImpl, RocketMQ client.
 """
@@ -85,7 +85,7 @@ class ConsumerBase(ServedConsumer, ABC):
     # -- life ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Join the group and start pulling. Topics that do not exist yet are subscribed once they do.
+        """Join the group and start pulling. A topic that does not exist yet is consumed once it is created.
 
         Raises NoNameServer, a Refusal for an Sql filter that a broker rejects, and ClientError if there is no
         subscription (Consumer) or if another consumer of this host has the offset file open (broadcasting).
@@ -150,7 +150,7 @@ class ConsumerBase(ServedConsumer, ABC):
 
     @abstractmethod
     def _ending(self) -> None:
-        """Wake all that wait for messages: none will come."""
+        """Wake all callers that wait for messages: the consumer is closing."""
 
     @abstractmethod
     async def _end(self) -> None:
@@ -170,7 +170,7 @@ class ConsumerBase(ServedConsumer, ABC):
     # -- subscriptions ---------------------------------------------------------------------------------------------
 
     def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
-        """Subscribe to a topic or change its expression, also while running; brokers are notified at once.
+        """Subscribe to a topic or change its expression, also while running; brokers are notified immediately.
 
         Raises InvalidParameter for a bad name, SubscriptionParseFailed for tags that are only separators.
         """
@@ -200,11 +200,11 @@ class ConsumerBase(ServedConsumer, ABC):
             mine = sorted(share.pulled | share.popped)
             await notify(self._on_rebalance, self._names.plain(topic), list(share.all), mine)
 
-    # -- what operators and the instance ask for -------------------------------------------------------------------
+    # -- for operators and the instance ----------------------------------------------------------------------------
 
     @property
     def names(self) -> Names:
-        """The names of its topics and group."""
+        """Converts the names of its topics and group."""
         return self._names
 
     @property
@@ -219,7 +219,7 @@ class ConsumerBase(ServedConsumer, ABC):
 
     @property
     def namesrv_addresses(self) -> tuple[str, ...]:
-        """The name servers it was given."""
+        """The addresses of its name servers, host:port."""
         return self._client.name_servers.addresses
 
     @abstractmethod
@@ -227,14 +227,14 @@ class ConsumerBase(ServedConsumer, ABC):
         """This member's entry in heartbeats."""
 
     def topics(self) -> Sequence[str]:
-        """The topics whose routes it needs."""
+        """The topics whose routes this consumer needs."""
         return self._subscriptions.topics()
 
     def on_route_changed(self) -> None:
-        """Queues may have come or gone."""
+        """Rebalance: queues may have been added or removed."""
         if self._running:
             self._wake()
 
     def serve(self, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """Answer a broker's request of this group."""
+        """Answer a broker's request to this group."""
         return self._services.serve(command)

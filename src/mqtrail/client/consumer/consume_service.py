@@ -1,8 +1,8 @@
 """ConsumeService: turns pulled messages into deliveries, and the outcomes of handlers into offsets, retries and trace.
 
-Concurrent: each message is delivered independently; a failed one is returned to the broker. Ordered: only the head of a
-queue is delivered, again and again until it succeeds or its attempts are used up. An undecodable message is settled
-here, in its turn, unless the application wants such messages.
+Concurrent: each message is delivered independently; a failed one is sent back to the broker. Ordered: only the head of
+a queue is delivered, repeatedly until it succeeds or its attempts are used up. Undecodable messages are settled here,
+in order, unless the application wants them.
 Source: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService, ProcessQueue.cleanExpiredMsg, RocketMQ client.
 """
 
@@ -25,10 +25,10 @@ EXPIRED_DELAY_LEVEL = 3
 
 
 class ConsumeService:
-    """Settler of the deliveries of pulled queues.
+    """Settles the deliveries of pulled queues.
 
-    may_work: whether this client holds the lock of an ordered queue now. on_unlocked: called when it does not, for a
-    queue that is due.
+    may_work: returns whether this client holds an ordered queue's lock now. on_unlocked: called with an ordered queue
+    that has messages to deliver and whose lock this client does not hold.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ConsumeService:
     # -- out -------------------------------------------------------------------------------------------------------
 
     def offer(self, queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
-        """Offer pulled messages: all of them, or in ordered mode the head of the queue if none is out."""
+        """Offer pulled messages: all of them, or in ordered mode the head of the queue if none is being delivered."""
         if self._config.ordered:
             self.offer_head(queue)
             return
@@ -79,7 +79,7 @@ class ConsumeService:
         self._ready.put(deliveries[0] if self._config.batch_count_max == 1 else Batch(deliveries, self))
 
     def offer_head(self, queue: ProcessQueue) -> None:
-        """Ordered: offer the next messages of a queue, unless some are out already."""
+        """Ordered: offer the next messages of a queue, unless some are being delivered."""
         if queue.out or queue.dropped or queue.closing:
             return
         head = queue.head(self._config.batch_count_max)
@@ -102,7 +102,7 @@ class ConsumeService:
             await delivery.reject(message.undecodable or "")
 
     def startable(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Return those that may still go to the application, and note the time."""
+        """Return those that may still be delivered to the application, and note the time."""
         queue = deliveries[0].process_queue
         assert isinstance(queue, ProcessQueue)
         if queue.dropped or queue.closing:
@@ -164,7 +164,7 @@ class ConsumeService:
         for delivery, outcome in zip(deliveries, outcomes, strict=True):
             message = queue.message(delivery.message.queue_offset)
             if message is None or queue.dropped:
-                continue  # returned already: its handler ran for too long
+                continue  # sent back already: its handler ran for too long
             if outcome.result == "SUCCESS":
                 self._done(queue, [message.queue_offset])
             elif not self._clustering:
@@ -190,7 +190,7 @@ class ConsumeService:
             self.offer(queue, [message])
 
     def _done(self, queue: ProcessQueue, offsets: Iterable[int]) -> None:
-        """Settle messages for good: note what may be committed, wake the puller, in ordered mode offer the next."""
+        """Remove settled messages: note the offset to commit, wake the puller, in ordered mode offer the next."""
         commit_offset = None
         for offset in offsets:
             found = queue.remove(offset)
@@ -204,9 +204,9 @@ class ConsumeService:
     async def _retry_in_place(
         self, queue: ProcessQueue, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]
     ) -> None:
-        """Ordered: settle the messages before the first failure, and suspend the queue from there on for a while.
+        """Ordered: settle the messages before the first failure, and suspend the queue before it is retried.
 
-        A message whose attempts are used up goes to the broker, which makes it a dead letter.
+        A message whose attempts are used up is sent to the broker, which makes it a dead letter.
         """
         first = next(place for place, outcome in enumerate(outcomes) if outcome.result != "SUCCESS")
         done = [delivery.message.queue_offset for delivery in deliveries[:first]]
@@ -246,7 +246,7 @@ class ConsumeService:
         self.offer_head(queue)
 
     async def give_back_expired(self, queues: Iterable[ProcessQueue]) -> None:
-        """Return messages that handlers process for longer than consume_timeout; the handlers are not stopped."""
+        """Send back messages whose handlers run longer than consume_timeout; the handlers are not stopped."""
         if self._config.ordered or not self._clustering:
             return
         handed_before = asyncio.get_running_loop().time() - self._config.consume_timeout_ms / 1000

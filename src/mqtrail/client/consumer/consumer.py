@@ -1,11 +1,11 @@
-"""Consumer: a member of a consumer group. Messages come by `async for`, or to handlers by `run`.
+"""Consumer: a member of a consumer group. It delivers messages by `async for`, or to handlers by `run`.
 
     async with Consumer("billing", "127.0.0.1:9876", {"orders": "paid || refunded"}, trace=True) as consumer:
         async for m in consumer:
             async with m.process():
                 await bill(m.body)
 
-A queue's offset is committed only up to its lowest unsettled message, so a message that was not settled comes again.
+A queue's offset is committed only up to its lowest unsettled message, so an unsettled message is delivered again.
 Source: DefaultMQPushConsumerImpl, ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService, RocketMQ 5.x client.
 """
 
@@ -46,10 +46,10 @@ EXPIRED_CHECK_MAX_MS, EXPIRED_CHECK_MIN_MS = 60_000, 100
 class Consumer(ConsumerBase):
     """One member of a consumer group. Use it with `async with`, from one event loop.
 
-    subscriptions: topic -> `*`, or tags as in `TagA || TagB`, or Sql("a > 5"); all members of a group must subscribe
-    alike. trace: write a trace record of every delivery. client: share another ClientInstance's connections.
+    subscriptions: topic -> `*`, or tags as in `TagA || TagB`, or Sql("a > 5"); all members of a group must have the
+    same. trace: write a trace record of every delivery. client: share another ClientInstance's connections.
     allocation: how queues are divided; it must be the same for all members. on_rebalance: called with a topic, all its
-    queues and those of this member, after these changed.
+    queues and those of this member, after this member's queues changed.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class Consumer(ConsumerBase):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues this member consumes now, sorted. A queue id of -1: it pops any queue of that broker."""
+        """The queues this member consumes now, sorted. Queue id -1: it pops all queues of that broker."""
         return sorted([*self._queues.queues, *self._popped.queues])
 
     def _prepare(self) -> None:
         if not self._subscriptions:
-            raise ClientError(f"consumer of group {self.group!r} without a subscription: give at least one topic")
+            raise ClientError(f"consumer of group {self.group!r} has no subscription: subscribe to at least one topic")
         if self._clustering:
             self._subscriptions.put_retry(self._names.retry_topic)
         config, queues = self.config, self._queues
@@ -133,7 +133,7 @@ class Consumer(ConsumerBase):
                 "consumer.closed_over_handlers",
                 group=self.group,
                 count=count,
-                remedy="none needed: these messages are delivered again; raise close_wait_ms to wait longer",
+                remedy="none required: these messages are delivered again; to wait longer, raise close_wait_ms",
             )
         await self._queues.let_go()
 
@@ -142,7 +142,7 @@ class Consumer(ConsumerBase):
         self._flow.suspend()
 
     def resume(self) -> None:
-        """Go on after `suspend`."""
+        """Pull again after `suspend`."""
         self._flow.resume()
         self._wake()
 
@@ -154,10 +154,10 @@ class Consumer(ConsumerBase):
             self._rebalancer.wake()
 
     async def _shared_out(self, topic: str, share: Share) -> None:
-        """Divide the topic's limits again, and subscribe to what pop consumption left in a retry topic."""
+        """Divide the topic's limits again, and subscribe to the retry topic left by pop consumption."""
         self._flow.share(topic, sorted(share.pulled))
         if self._clustering and not topic.startswith(RETRY_PREFIX) and bool(share.pulled) != bool(share.popped):
-            # Popped messages that failed wait in a separate retry topic; only a broker in POP mode reads it.
+            # Popped messages that failed are in a separate retry topic, which a broker reads only in POP mode.
             retries = pop_retry_topic(topic, self.group)
             if share.popped:
                 self._subscriptions.remove(retries)
@@ -174,10 +174,10 @@ class Consumer(ConsumerBase):
     def handler(self, topic: str, expression: Expression = SUBSCRIBE_ALL, /) -> Callable[[H], H]: ...
 
     def handler(self, topic: Any, expression: Expression = SUBSCRIBE_ALL, /) -> Any:
-        """Register a handler for `run`. Decorator, with a topic and an expression, or without arguments for all topics.
+        """Register a handler for `run`. A decorator: with a topic and an expression, or without for all topics.
 
-        With a topic, it also subscribes; a topic may have several handlers, by tag. Raises ClientError if two handlers
-        match the same messages, or if the other kind of handler is registered; and as `subscribe` does.
+        With a topic, it also subscribes. A topic may have several handlers, by tag. Raises ClientError if two handlers
+        match the same messages, or if batch handlers are registered too; and as `subscribe`.
         """
         return self._register(topic, expression, batches=False)
 
@@ -208,20 +208,20 @@ class Consumer(ConsumerBase):
     def _check_batches(self, batches: bool) -> None:
         if not batches and self.config.batch_count_max > 1:
             raise ClientError(
-                f"batch_count_max is {self.config.batch_count_max}, so messages come in batches: "
+                f"batch_count_max is {self.config.batch_count_max}, so messages are delivered in batches: "
                 "register with batch_handler, or iterate over batches()"
             )
 
     async def run(self, handler: Handler | BatchHandler | None = None) -> None:
         """Call handlers for the messages, `concurrency` at once, until the consumer is closed.
 
-        A handler that returns None has succeeded. To have the message delivered again it returns or raises RetryLater;
-        any other exception does the same. A plain function runs in a thread pool of the consumer.
+        A handler that returns None has succeeded. If it returns or raises RetryLater, or raises any other exception,
+        the message is delivered again. A plain function runs in a thread pool of the consumer.
         """
         if handler is not None:
             self._handlers.put(handler, batches=self.config.batch_count_max > 1)
         if not self._handlers:
-            raise ClientError("no handler: pass one to run(), or register it with @consumer.handler")
+            raise ClientError("found no handler: pass one to run(), or register it with @consumer.handler")
         if not self._running:
             raise ClientClosed("the consumer is not running: use it within `async with Consumer(...)`")
         await self._handlers.run(_Items(self._ready), self.config.concurrency)
@@ -239,13 +239,13 @@ class Consumer(ConsumerBase):
             return item
         if item is None:
             raise StopAsyncIteration
-        raise ClientError("batch_count_max is above 1, so messages come in batches: iterate over batches()")
+        raise ClientError("batch_count_max is above 1, so messages are delivered in batches: iterate over batches()")
 
     def batches(self) -> AsyncIterator[Batch]:
         """Iterate over batches of at most `batch_count_max` messages of one queue; ends with the consumer."""
         return _Batches(self._ready)
 
-    # -- what operators ask for through a broker -------------------------------------------------------------------
+    # -- for operators, through a broker ---------------------------------------------------------------------------
 
     @property
     def handlers(self) -> Handlers:
@@ -253,7 +253,7 @@ class Consumer(ConsumerBase):
         return self._handlers
 
     def facts(self) -> dict[str, str]:
-        """The settings that operators see."""
+        """The settings shown to operators in the running info."""
         ordered = "true" if self.config.ordered else "false"
         return {"PROP_CONSUMEORDERLY": ordered, "PROP_THREADPOOL_CORE_SIZE": str(self.config.concurrency)}
 
@@ -262,7 +262,7 @@ class Consumer(ConsumerBase):
         return self._popped.infos()
 
     def consumer_offsets(self) -> dict[MessageQueue, int]:
-        """What would be committed now, queue by queue."""
+        """The offset of each queue that would be committed now."""
         return self._queues.offsets()
 
     def queue_infos(self) -> dict[MessageQueue, ProcessQueueInfo]:
@@ -270,7 +270,7 @@ class Consumer(ConsumerBase):
         return self._queues.infos()
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Continue at other offsets: unsettled messages of these queues are dropped, and the offsets are stored."""
+        """Store offsets and continue there; unsettled messages of these queues are dropped."""
         await self._queues.reset(offsets)
 
     def heartbeat_data(self) -> ConsumerData:
@@ -284,7 +284,7 @@ class Consumer(ConsumerBase):
 
 
 class _Items:
-    """The ready items, for the workers that share them."""
+    """Iterates over ready items; several workers share them."""
 
     def __init__(self, ready: Ready) -> None:
         self._ready = ready
@@ -300,7 +300,7 @@ class _Items:
 
 
 class _Batches(_Items):
-    """The same as batches: a single delivery is a batch of one."""
+    """The same items as batches: a single delivery becomes a batch of one."""
 
     async def __anext__(self) -> Batch:
         item = await super().__anext__()

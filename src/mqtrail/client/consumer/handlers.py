@@ -27,7 +27,7 @@ AnyHandler = Callable[[Any], Awaitable[HandlerResult] | HandlerResult]
 
 @dataclass(slots=True)
 class _TopicHandlers:
-    """Handlers of one topic: by tag, and the one for all the rest."""
+    """Handlers of one topic: by tag, and one for all other tags."""
 
     tags: dict[str, AnyHandler] = field(default_factory=dict)
     rest: AnyHandler | None = None
@@ -69,18 +69,18 @@ class Handlers:
         entry = known or _TopicHandlers()
         if isinstance(expression, Sql):
             if known is not None:
-                raise ClientError(f"topic {topic!r} has a handler already: with an Sql filter there is one a topic")
+                raise ClientError(f"topic {topic!r} already has a handler: expected no other beside one with Sql")
             entry.sql, entry.rest = expression, handler
         else:
             if entry.sql is not None:
-                raise ClientError(f"topic {topic!r} has a handler with an Sql filter: there is one a topic then")
+                raise ClientError(f"topic {topic!r} has a handler with Sql: expected no other beside it")
             tags = SubscriptionData.build(topic, expression).tags_set
             if taken := [tag for tag in tags if tag in entry.tags]:
-                raise ClientError(f"topic {topic!r}, tag {taken[0]!r} has a handler already")
+                raise ClientError(f"topic {topic!r}, tag {taken[0]!r} already has a handler: expected one")
             if not tags and entry.rest is not None:
-                raise ClientError(f"topic {topic!r} has a handler of all tags already")
+                raise ClientError(f"topic {topic!r} already has a handler of all tags: expected one")
             if batches and known is not None:
-                raise ClientError(f"topic {topic!r} has a handler already: of batches there is one a topic")
+                raise ClientError(f"topic {topic!r} already has a handler of batches: expected one")
             entry.tags.update(dict.fromkeys(tags, handler))
             if not tags:
                 entry.rest = handler
@@ -93,7 +93,7 @@ class Handlers:
         self._batches = batches
 
     def find(self, delivery: Delivery) -> AnyHandler | None:
-        """The handler of a message: that of its topic and tag, else of its topic, else the common one."""
+        """Return a message's handler: of its topic and tag, else of its topic, else the common one, else None."""
         entry = self._topics.get(delivery.topic)
         if entry is None:
             return self._common
@@ -104,7 +104,7 @@ class Handlers:
         first = delivery if isinstance(delivery, Delivery) else delivery[0]
         handler = self.find(first)
         if handler is None:
-            raise ClientError(f"no handler of topic {first.topic!r}, tag {first.tags!r}")
+            raise ClientError(f"found no handler for topic {first.topic!r}, tag {first.tags!r}: register one")
         if is_async(handler):
             answer: Any = handler(delivery)
         elif self._pool is not None:
@@ -115,7 +115,7 @@ class Handlers:
         return result
 
     async def run(self, items: AsyncIterator[Delivery | Batch], concurrency: int) -> None:
-        """Call handlers for what items gives, `concurrency` at once, until it ends.
+        """Call handlers for the items, `concurrency` at the same time, until the items end.
 
         After a cancellation, plain functions finish in their threads; their messages are delivered again.
         """
@@ -139,5 +139,5 @@ class Handlers:
 
 
 def is_async(handler: AnyHandler) -> bool:
-    """Whether a call returns a coroutine at once, so that it needs no thread."""
+    """Whether the handler is a coroutine function, so that it needs no thread."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)

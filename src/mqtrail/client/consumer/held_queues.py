@@ -50,7 +50,7 @@ class Held:
 
 
 class HeldQueues:
-    """Holds the queues that the rebalancer assigns. on_lost: called when another member has an ordered queue's lock."""
+    """Holds the assigned queues. on_lost: called when another member has taken an ordered queue's lock."""
 
     def __init__(
         self,
@@ -103,10 +103,10 @@ class HeldQueues:
         """The queue locks of an ordered consumer."""
         return self._locks if self._locked else None
 
-    # -- what the rebalancer asks for ------------------------------------------------------------------------------
+    # -- for the rebalancer ----------------------------------------------------------------------------------------
 
     async def take_queue(self, queue: MessageQueue, offset: int) -> None:
-        """Start with a queue at an offset."""
+        """Start to consume a queue at an offset."""
         self._begin(queue, offset)
 
     def _begin(self, queue: MessageQueue, offset: int) -> None:
@@ -123,7 +123,7 @@ class HeldQueues:
         if held is None:
             return True
         if self._locked and held.process_queue.running:
-            # Another member must not start before this handler is done, unless it hangs.
+            # Another member must not start before this handler ends, unless the handler hangs.
             now = asyncio.get_running_loop().time()
             held.dropping_since = held.dropping_since or now
             held.process_queue.closing = True
@@ -148,7 +148,7 @@ class HeldQueues:
         self._work.answers.pop(held.process_queue.queue, None)
 
     def mend(self, queue: MessageQueue) -> None:
-        """Restart the puller of a queue that was to be released and now is not."""
+        """Restart the puller of a queue whose release was cancelled."""
         held = self._held.get(queue)
         if held is None or not held.task.done():
             return
@@ -159,7 +159,7 @@ class HeldQueues:
             self._service.offer_head(held.process_queue)
 
     def pull_anew(self, topic: str) -> None:
-        """Repeat the pulls of a topic: its subscription changed, and those in flight have the old one."""
+        """Restart the pulls of a topic: its subscription changed, and pulls in flight have the old one."""
         for held in self._held.values():
             if held.process_queue.queue.topic == topic and not held.process_queue.closing:
                 held.task.cancel()
@@ -180,7 +180,7 @@ class HeldQueues:
 
     def _restart(self, held: Held, offset: int) -> None:
         queue = held.process_queue.queue
-        held.process_queue.dropped = True  # from now on the results of its handlers are ignored
+        held.process_queue.dropped = True  # results of its handlers are ignored from here on
         if held.task is not asyncio.current_task():
             held.task.cancel()
         self._offsets.update(queue, offset, only_up=False)
@@ -192,7 +192,7 @@ class HeldQueues:
         self._client.spawn(self._relock(process_queue))
 
     async def _relock(self, process_queue: ProcessQueue) -> None:
-        """The lock expired: lock again and continue, or release the queue if another member has it."""
+        """Lock a queue whose lock expired and continue, or release it if another member has the lock."""
         await asyncio.sleep(RELOCK_MS / 1000)
         if not process_queue.dropped and await self._locks.lock([process_queue.queue]):
             self._locks.note(process_queue)
@@ -201,7 +201,7 @@ class HeldQueues:
             self._lose(process_queue)
 
     def _lose(self, process_queue: ProcessQueue) -> None:
-        """Drop a queue without committing: another member may have committed a higher offset."""
+        """Drop a queue without a commit: another member may have committed a higher offset."""
         held = self._held.get(process_queue.queue)
         if held is not None and held.process_queue is process_queue:
             log.sparse.warning("consumer.lock_lost", group=self._group, queue=queue_name(process_queue.queue))
@@ -214,7 +214,7 @@ class HeldQueues:
         held = [held.process_queue for held in self._held.values()]
         await self._locks.renew(held)
         gone = [one.queue for one in held if one.dropped and one.queue not in self._held]
-        if gone:  # released meanwhile, and perhaps locked again just now
+        if gone:  # released during the renewal, which may have locked them again
             await self._locks.unlock(gone)
         for process_queue in held:
             if not self._locks.holds(process_queue) and not process_queue.running:
@@ -223,15 +223,15 @@ class HeldQueues:
     # -- periodic work, and the end --------------------------------------------------------------------------------
 
     async def persist(self) -> None:
-        """Commit what changed."""
+        """Commit the offsets that changed."""
         await self._offsets.persist(list(self._held))
 
     async def give_back_expired(self) -> None:
-        """Return messages that handlers process for longer than consume_timeout."""
+        """Send back messages whose handlers run longer than consume_timeout."""
         await self._service.give_back_expired([held.process_queue for held in self._held.values()])
 
     async def stop_pulling(self) -> None:
-        """End all pulls; delivered messages may still be settled, and no more are delivered."""
+        """End all pulls and deliveries; messages already delivered may still be settled."""
         tasks = [held.task for held in self._held.values()]
         for held in self._held.values():
             held.process_queue.closing = True
@@ -241,7 +241,7 @@ class HeldQueues:
             await asyncio.wait(tasks)
 
     async def let_go(self) -> None:
-        """Commit, unlock and drop every queue; later results are ignored."""
+        """Commit, unlock and drop all queues; later results are ignored."""
         await self.persist()
         if self._locked:
             await self._locks.unlock(list(self._held))
@@ -249,10 +249,10 @@ class HeldQueues:
             held.process_queue.dropped = True
         self._held.clear()
 
-    # -- what operators ask for ------------------------------------------------------------------------------------
+    # -- for operators ---------------------------------------------------------------------------------------------
 
     def offsets(self) -> dict[MessageQueue, int]:
-        """What would be committed now, queue by queue."""
+        """The offset of each queue that would be committed now."""
         return {queue: offset for queue in self._held if (offset := self._offsets.noted(queue)) is not None}
 
     def infos(self) -> dict[MessageQueue, ProcessQueueInfo]:
@@ -260,7 +260,7 @@ class HeldQueues:
         return {queue: held.info(self._offsets.noted(queue)) for queue, held in self._held.items()}
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Continue at other offsets: unsettled messages of these queues are dropped, and the offsets are stored."""
+        """Store offsets and continue there; unsettled messages of these queues are dropped."""
         for queue, offset in offsets.items():
             if (held := self._held.get(queue)) is not None:
                 self._restart(held, offset)

@@ -1,4 +1,4 @@
-"""Listeners of assignments and queues. Their exceptions are logged and stop nothing.
+"""Listeners for changed assignments and queues. Their exceptions are logged; the consumer continues.
 
 Source: MessageQueueListener, TopicMessageQueueChangeListener, RocketMQ client.
 """
@@ -19,7 +19,7 @@ QueuesListener = Callable[[str, list[MessageQueue]], Awaitable[None] | None]
 
 
 async def notify(listener: Callable[..., Awaitable[None] | None], *arguments: Any) -> None:
-    """Call a listener and wait for it; what it raises is logged."""
+    """Call a listener and wait for it; an exception is logged."""
     try:
         answer = listener(*arguments)
         if inspect.isawaitable(answer):

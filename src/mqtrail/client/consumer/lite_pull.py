@@ -1,11 +1,11 @@
-"""LitePullConsumer: the application takes messages when it wants, and controls its position.
+"""LitePullConsumer: the application polls for messages and controls its position.
 
     async with LitePullConsumer("audit", "127.0.0.1:9876", {"orders": "*"}) as consumer:
         async for message in consumer:             # or: for message in await consumer.poll(timeout_ms=1_000)
             await store(message)
 
-Queues are divided among the group's members (subscribe), or chosen by the application (assign). Messages are never sent
-back: to retry one, seek, or send it to another topic.
+Queues are divided among the group's members (subscribe), or chosen by the application (assign). A lite pull consumer
+never sends messages back: to retry one, seek, or send it to another topic.
 Source: DefaultLitePullConsumer, DefaultLitePullConsumerImpl, RocketMQ client.
 """
 
@@ -58,8 +58,8 @@ AUTO_COMMIT_MIN_MS = 1_000
 class LitePullConsumer(ConsumerBase):
     """A consumer that the application polls. Use it with `async with`, from one event loop.
 
-    subscriptions: as Consumer's; leave them out and call `assign` to choose queues yourself. allocation, on_rebalance,
-    trace, client, hooks: as Consumer's.
+    subscriptions: as for Consumer; omit them and call `assign` to choose the queues. allocation, on_rebalance, trace,
+    client, hooks: as for Consumer.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class LitePullConsumer(ConsumerBase):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues it reads now, sorted."""
+        """The queues assigned to this consumer now, sorted."""
         return self._queues.queues
 
     def _prepare(self) -> None:
@@ -125,9 +125,9 @@ class LitePullConsumer(ConsumerBase):
         self._queues.wake()
 
     async def _end(self) -> None:
-        """Commit on close (auto_commit): everything taken before the last poll.
+        """Commit on close (auto_commit): all messages of polls before the last one.
 
-        `commit` includes the messages of the last poll.
+        Call `commit` before to include the messages of the last poll.
         """
         await self._queues.stop()
         if self.config.auto_commit:
@@ -153,19 +153,20 @@ class LitePullConsumer(ConsumerBase):
     def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
         """Subscribe to a topic, or change its expression. Raises ClientError if queues are assigned."""
         if self._assigns:
-            raise ClientError("subscribe and assign exclude each other: this consumer's queues are assigned")
+            raise ClientError("this consumer has assigned queues: expected either subscribe or assign, not both")
         super().subscribe(topic, expression)
         self._subscribed.set()
 
     async def assign(self, queues: Iterable[MessageQueue], filters: Mapping[str, Expression] | None = None) -> None:
         """Read exactly these queues, regardless of other members. filters: topic -> expression; default: all messages.
 
-        Each starts at the group's committed offset, else at `consume_from`; `seek` changes that. Queues assigned
-        before and not listed now are released. Raises ClientError if topics are subscribed to, or before the start.
+        Each queue starts at the group's committed offset, else at `consume_from`; `seek` changes that. Queues that
+        were assigned before and are not in `queues` are released. Raises ClientError if there are subscriptions, and
+        ClientClosed if the consumer is not running.
         """
         self._check_running()
         if self._subscriptions:
-            raise ClientError("assign and subscribe exclude each other: this consumer has subscriptions")
+            raise ClientError("this consumer has subscriptions: expected either subscribe or assign, not both")
         self._assigns = True
         self._filters = Subscriptions(self._names)
         for topic, expression in (filters or {}).items():
@@ -174,14 +175,14 @@ class LitePullConsumer(ConsumerBase):
         for topic in sorted({queue.topic for queue in wanted}):
             await self._client.route(topic)
         await self._filters.check(self._client)
-        await self._client.heartbeat()  # brokers must know the group before it commits
+        await self._client.heartbeat()  # registers the group at the brokers before it commits
         for queue in set(self._queues.queues) - wanted:
             await self._queues.drop_queue(queue)
         for queue in sorted(wanted - set(self._queues.queues)):
             self._queues.begin(LiteQueue(queue))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return a topic's readable queues as they are now, sorted. RouteNotFound, NoNameServer."""
+        """Return a topic's readable queues from a name server, sorted. Raises RouteNotFound, NoNameServer."""
         return list((await self._client.fetch_route(self._names.topic(topic))).subscribe_queues)
 
     def watch_queues(self, topic: str, listener: QueuesListener) -> None:
@@ -201,10 +202,10 @@ class LitePullConsumer(ConsumerBase):
     # -- messages --------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_ms: int | None = None, count_max: int | None = None) -> list[MessageExt]:
-        """Return messages of one queue, in its order; empty after timeout_ms (None: the setting's) without any.
+        """Return messages of one queue in order; an empty list after timeout_ms (None: poll_timeout_ms) without any.
 
-        What polls before this one brought counts as done with now, and is committed by itself (auto_commit).
-        count_max: at most so many (None: pull_batch_count).
+        This call settles the messages of earlier polls; auto_commit commits them. count_max: maximum number of
+        messages (None: pull_batch_count). Raises ClientClosed if the consumer is not running.
         """
         self._check_running()
         wait_ms = self.config.poll_timeout_ms if timeout_ms is None else timeout_ms
@@ -233,14 +234,14 @@ class LitePullConsumer(ConsumerBase):
         return list(messages)
 
     def _auto_commit(self) -> None:
-        """Note what is done with, now and then; the periodic work commits it."""
+        """Note the settled messages once per auto_commit_ms; the periodic work commits them."""
         now = asyncio.get_running_loop().time()
         if self.config.auto_commit and now - self._committed_at >= self._auto_commit_ms / 1000:
             self._committed_at = now
             self._queues.note_settled()
 
     def _rejected(self, message: MessageExt) -> None:
-        """Log and trace an undecodable message that is left out: a lite pull consumer sends nothing back."""
+        """Log and trace an undecodable message that is skipped: a lite pull consumer sends nothing back."""
         reason = message.undecodable or ""
         log.warning(
             "consumer.undecodable",
@@ -254,7 +255,7 @@ class LitePullConsumer(ConsumerBase):
         self._notify_hooks((message,), "EXCEPTION", detail(reason))
 
     def _notify_hooks(self, messages: Sequence[MessageExt], result: str = "SUCCESS", told: str = "") -> None:
-        """Report delivered messages as consumed, as Java's poll does: their outcome is never known."""
+        """Report delivered messages as consumed, as Java's poll does: their outcome is unknown."""
         time_ms, request_id = now_ms(), unique_ids().next()
         for hook in self._hooks:
             for message in messages:
@@ -271,32 +272,34 @@ class LitePullConsumer(ConsumerBase):
                     batch_count=len(messages),
                 )
 
-    # -- places ----------------------------------------------------------------------------------------------------
+    # -- positions -------------------------------------------------------------------------------------------------
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on with a queue at offset. OffsetUnavailable: outside what it keeps; ClientError: not assigned."""
+        """Continue a queue at offset. Raises OffsetUnavailable outside [begin, end], ClientError if not assigned."""
         self._queues.get(queue)
         first, end = await self.begin_offset(queue), await self.end_offset(queue)
         if not first <= offset <= end:
-            raise OffsetUnavailable(f"cannot seek to {offset} in {queue_name(queue)}, which keeps [{first}, {end})")
+            raise OffsetUnavailable(
+                f"found offset {offset} to seek to in {queue_name(queue)}, expected one in [{first}, {end}]"
+            )
         self._queues.seek(queue, offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on with the first message that a queue keeps."""
+        """Continue a queue at the first message that it keeps. Raises ClientError if it is not assigned."""
         self._queues.get(queue)
         self._queues.seek(queue, await self.begin_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on with what comes next to a queue."""
+        """Continue a queue at its end, with the next message stored. Raises ClientError if it is not assigned."""
         self._queues.get(queue)
         self._queues.seek(queue, await self.end_offset(queue))
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Stop pulling these until `resume`; messages already pulled are still delivered."""
+        """Stop pulling these queues until `resume`; messages already pulled are still delivered."""
         self._queues.pause(queues)
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Pull these again."""
+        """Pull these queues again."""
         self._queues.resume(queues)
 
     @property
@@ -305,13 +308,13 @@ class LitePullConsumer(ConsumerBase):
         return self._queues.paused
 
     def position(self, queue: MessageQueue) -> int | None:
-        """The offset behind what was taken of a queue; None while it is not known where it begins. ClientError."""
+        """The offset after the last message taken; None while the start is unknown. ClientError: not assigned."""
         return self._queues.get(queue).position
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit now: all that was taken, or the given offsets, and wait for the brokers.
+        """Commit the offsets after all messages taken, or the given ones, and wait for the brokers' replies.
 
-        Raises what the first failure was, after trying all. ClientError: a queue is not assigned.
+        Tries all queues, then raises the first failure. Raises ClientError if a queue is not assigned.
         """
         self._check_running()
         wanted = dict(self._queues.positions() if offsets is None else offsets)
@@ -321,16 +324,16 @@ class LitePullConsumer(ConsumerBase):
         self._queues.committed(wanted)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's committed offset, what is noted here first; None when there is none. MQError."""
+        """Return the group's committed offset, including one not sent yet; None if there is none. Raises MQError."""
         noted = self._offsets.noted(queue)
         return noted if noted is not None else await self._offsets.read(queue)
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at or after a time; the queue's end when there is none."""
+        """Return the offset of the first message stored at or after a time (epoch ms); else the queue's end."""
         return await self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"timestamp": str(timestamp_ms)})
 
     async def begin_offset(self, queue: MessageQueue) -> int:
-        """Return the first offset that a queue keeps."""
+        """Return the first offset that a queue still keeps."""
         return max(0, await self._ask(queue, RequestCode.GET_MIN_OFFSET, {}))
 
     async def end_offset(self, queue: MessageQueue) -> int:
@@ -347,23 +350,23 @@ class LitePullConsumer(ConsumerBase):
         if not self._running:
             raise ClientClosed("the consumer is not running: use it within `async with LitePullConsumer(...)`")
 
-    # -- what operators and the instance ask for -------------------------------------------------------------------
+    # -- for operators and the instance ----------------------------------------------------------------------------
 
     @property
     def handlers(self) -> Handlers:
-        """It has none."""
+        """An empty collection: this consumer has no handlers."""
         return Handlers()
 
     def facts(self) -> dict[str, str]:
-        """The settings that operators see."""
+        """The settings shown to operators in the running info."""
         return {"PROP_CONSUMEORDERLY": "false", "PROP_THREADPOOL_CORE_SIZE": "1"}
 
     def pop_infos(self) -> Mapping[MessageQueue, PopQueue]:
-        """It pops nothing."""
+        """An empty mapping: this consumer does not pop."""
         return {}
 
     def consumer_offsets(self) -> dict[MessageQueue, int]:
-        """What is noted for the next commit, queue by queue."""
+        """The offset of each queue noted for the next commit."""
         return {queue: offset for queue in self._queues.queues if (offset := self._offsets.noted(queue)) is not None}
 
     def queue_infos(self) -> dict[MessageQueue, ProcessQueueInfo]:
@@ -371,7 +374,7 @@ class LitePullConsumer(ConsumerBase):
         return self._queues.infos()
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at other offsets, and commit them."""
+        """Continue at other offsets, and commit them."""
         mine = {queue: offset for queue, offset in offsets.items() if queue in self._queues.queues}
         for queue, offset in mine.items():
             self._queues.seek(queue, offset)
@@ -389,5 +392,5 @@ class LitePullConsumer(ConsumerBase):
         )
 
     def topics(self) -> Sequence[str]:
-        """The topics whose routes it needs."""
+        """The topics whose routes this consumer needs."""
         return list({*super().topics(), *(queue.topic for queue in self._queues.queues)})

@@ -1,9 +1,9 @@
-"""LiteQueue: one queue of a lite pull consumer: what was pulled and not taken yet, and three offsets.
+"""LiteQueue: one queue of a lite pull consumer: the messages pulled and not taken yet, and three offsets.
 
     settled <= position <= pull_offset
 
-position: behind what the application has taken. settled: behind what it had taken before it came for more, hence has
-done with; this is what auto-commit commits. pull_offset: where pulling goes on.
+position: after the last message taken by the application. settled: after the last message that the application has
+finished, because it has polled again since; auto-commit commits this offset. pull_offset: of the next pull.
 Source: AssignedMessageQueue and ProcessQueue as DefaultLitePullConsumerImpl uses them, RocketMQ client.
 """
 
@@ -19,7 +19,7 @@ from ..core import EmptyAnswers
 
 @dataclass(slots=True)
 class _Pulled:
-    """What one pull brought of [.., end), taken up to `taken`."""
+    """The messages of one pull, which covered offsets up to end; the first `taken` of them are taken."""
 
     messages: Sequence[MessageExt]
     end: int
@@ -27,7 +27,7 @@ class _Pulled:
 
 
 class LiteQueue:
-    """State of one assigned queue. offset None: where to begin is not known yet."""
+    """State of one assigned queue. offset None: the start offset is not known yet."""
 
     def __init__(self, queue: MessageQueue, offset: int | None = None) -> None:
         self.queue = queue
@@ -49,14 +49,14 @@ class LiteQueue:
 
     @property
     def span(self) -> int:
-        """Highest minus lowest offset that waits."""
+        """Highest minus lowest offset of the waiting messages."""
         if not self._pulled:
             return 0
         first = self._pulled[0]
         return self._pulled[-1].messages[-1].queue_offset - first.messages[first.taken].queue_offset
 
     def put(self, messages: Sequence[MessageExt], end: int) -> None:
-        """Take what a pull brought of [pull_offset, end)."""
+        """Add the messages of a pull, which covered [pull_offset, end)."""
         self.pull_offset = end
         if messages:
             self._pulled.append(_Pulled(messages, end))
@@ -64,19 +64,19 @@ class LiteQueue:
             self.size += sum(len(message.body) for message in messages)
             self.expanded_size += sum(message.expanded_size for message in messages)
         elif self._pulled:
-            self._pulled[-1].end = end  # nothing of what lies between is wanted
+            self._pulled[-1].end = end  # no message in between matches
         else:
             self._pass_over(end)
 
     def _pass_over(self, end: int) -> None:
-        """Nothing waits, and nothing up to end is wanted: it counts as taken; as done, if all before is."""
+        """Move position to end: no message waits or matches. Move settled too if all messages before are settled."""
         if end != self.position:
             if self.settled == self.position or not self.last_taken_ms:
                 self.settled = end
             self.position = end
 
     def take(self, count_max: int) -> Sequence[MessageExt]:
-        """Return the next messages, of one pull; what was taken before counts as done from now on."""
+        """Return the next messages, all of one pull; this settles those taken before."""
         self.settle()
         if not self._pulled:
             return ()
@@ -95,12 +95,12 @@ class LiteQueue:
         return messages
 
     def settle(self) -> None:
-        """Note that the application is done with all it has taken."""
+        """Settle all messages that the application has taken."""
         if self.settled is not None or self.last_taken_ms:
             self.settled = self.position
 
     def seek(self, offset: int) -> None:
-        """Go on at offset; what waits is forgotten."""
+        """Continue at offset; waiting messages are dropped."""
         self._pulled.clear()
         self.count = self.size = self.expanded_size = 0
         self.pull_offset = self.position = self.settled = offset

@@ -1,4 +1,4 @@
-"""The queues of a lite pull consumer: pulled ahead of the application within bounds, taken in turn.
+"""The queues of a lite pull consumer: pulled ahead of the application within limits; polls take them in turn.
 
 Source: DefaultLitePullConsumerImpl.PullTaskImpl, PullAPIWrapper, RocketMQ client.
 """
@@ -59,7 +59,7 @@ class LiteQueues:
         self._on_rejected = on_rejected
         self._queues: dict[MessageQueue, tuple[LiteQueue, asyncio.Task[None]]] = {}
         self._paused: set[MessageQueue] = set()
-        self._old_brokers: set[str] = set()  # those of 4.9, which know no request of lite pulls
+        self._old_brokers: set[str] = set()  # 4.9 brokers, which do not support LITE_PULL_MESSAGE
         self._last: LiteQueue | None = None
         self._filled = asyncio.Event()
 
@@ -74,24 +74,24 @@ class LiteQueues:
         if found is None:
             raise ClientError(
                 f"queue {queue_name(queue)} is not assigned to this consumer (a rebalance may be in progress); "
-                f"assigned are: {', '.join(map(queue_name, self.queues)) or 'none'}"
+                f"assigned queues: {', '.join(map(queue_name, self.queues)) or 'none'}"
             )
         return found[0]
 
-    # -- what a rebalancer asks for --------------------------------------------------------------------------------
+    # -- for the rebalancer ----------------------------------------------------------------------------------------
 
     async def take_queue(self, queue: MessageQueue, offset: int) -> None:
-        """Start with a queue at an offset."""
+        """Start to consume a queue at an offset."""
         self.begin(LiteQueue(queue, offset))
 
     def begin(self, lite: LiteQueue) -> None:
-        """Begin to pull a queue."""
+        """Start to pull a queue."""
         if lite.queue in self._paused:
             lite.open.clear()
         self._queues[lite.queue] = lite, self._client.spawn(self._run(lite))
 
     async def drop_queue(self, queue: MessageQueue) -> bool:
-        """Give a queue up; what the application is done with is committed, if that goes by itself."""
+        """Release a queue; with auto_commit, commit its settled messages."""
         lite, task = self._queues.pop(queue)
         lite.dropped = True
         task.cancel()
@@ -102,13 +102,13 @@ class LiteQueues:
         return True
 
     def mend(self, queue: MessageQueue) -> None:
-        """Go on with a queue whose puller ended by a fault."""
+        """Restart the puller of a queue if it ended by an error."""
         lite, task = self._queues[queue]
         if task.done():
             self.begin(lite)
 
     def pull_anew(self, topic: str) -> None:
-        """Repeat the pulls of a topic: its subscription changed, and those in flight have the old one."""
+        """Restart the pulls of a topic: its subscription changed, and pulls in flight have the old one."""
         for queue, (lite, task) in list(self._queues.items()):
             if queue.topic == topic:
                 task.cancel()
@@ -122,7 +122,7 @@ class LiteQueues:
         if tasks:
             await asyncio.wait(tasks)
 
-    # -- what the application asks for -----------------------------------------------------------------------------
+    # -- for the application ---------------------------------------------------------------------------------------
 
     async def take(self, count_max: int) -> Sequence[MessageExt]:
         """Wait for messages and return at most count_max of one queue; queues take turns. Returns () when woken."""
@@ -133,7 +133,7 @@ class LiteQueues:
             self._filled.clear()
             for queue, (lite, _) in list(self._queues.items()):
                 if lite.count:
-                    self._queues[queue] = self._queues.pop(queue)  # the other queues come first the next time
+                    self._queues[queue] = self._queues.pop(queue)  # to the end: the other queues are next
                     return self._taken(lite, count_max)
             await self._filled.wait()
             if not any(lite.count for lite, _ in self._queues.values()):
@@ -157,14 +157,14 @@ class LiteQueues:
         self._queues[queue] = lite, self._client.spawn(self._run(lite))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Stop pulling these; messages already pulled are still delivered. Also applies to queues assigned later."""
+        """Stop pulling these queues, also ones assigned later; messages already pulled are still delivered."""
         for queue in queues:
             self._paused.add(queue)
             if queue in self._queues:
                 self.get(queue).open.clear()
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these again."""
+        """Pull these queues again."""
         for queue in queues:
             self._paused.discard(queue)
             if queue in self._queues:
@@ -176,7 +176,7 @@ class LiteQueues:
         return sorted(self._paused)
 
     def note_settled(self) -> None:
-        """Note for the next commit what the application has finished."""
+        """Note the settled offsets for the next commit."""
         for queue, (lite, _) in self._queues.items():
             if lite.settled is not None:
                 self._offsets.update(queue, lite.settled, only_up=False)

@@ -1,11 +1,11 @@
 """Offsets of a broadcasting consumer: a file on this host, because each member reads every message.
 
     <folder>/<ip>@<name>/<group>/offsets.json        {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:5}}
-    <folder>/<ip>@<name>/<group>/offsets.json.bak    the one before
+    <folder>/<ip>@<name>/<group>/offsets.json.bak    the previous file
 
-Layout and format are the Java client's, so that each client continues where the other stopped. The file is replaced
-whole; one that cannot be read is replaced by its predecessor, as in Java. If neither can be read, the consumer does not
-start: without offsets it would skip or repeat messages. Two consumers cannot share it: the second one is refused.
+Layout and format are the Java client's, so each client continues where the other stopped. Every save replaces the whole
+file. If the file cannot be read, its predecessor is used, as in Java. If neither can be read, the consumer does not
+start: without offsets it would skip or repeat messages. A second consumer with the same file is refused.
 Source: LocalFileOffsetStore, MixAll.string2File, RocketMQ client and common.
 """
 
@@ -35,7 +35,7 @@ class LocalOffsets:
         self._memory: dict[MessageQueue, int] = {}
         self._stored: dict[MessageQueue, int] = {}
         self._lock: int | None = None
-        self._is_good = True  # the file, which becomes the .bak of the next save
+        self._is_good = True  # the file is readable, so the next save keeps it as .bak
         self._saving = asyncio.Lock()
         self._writes: set[asyncio.Task[OSError | None]] = set()
 
@@ -45,13 +45,11 @@ class LocalOffsets:
             self._stored = await asyncio.to_thread(self._open)
         except BlockingIOError:
             raise ClientError(
-                f"a consumer of this group keeps its offsets in {self._path} already: "
-                "give each its own instance_name (or offset_dir)"
+                f"{self._path} is in use by another consumer of this group: give each consumer a different "
+                "instance_name or offset_dir"
             ) from None
         except OSError as error:
-            raise ClientError(
-                f"offsets cannot be written to {self._path}: {error}; choose another offset_dir"
-            ) from error
+            raise ClientError(f"cannot write offsets to {self._path}: {error}; choose another offset_dir") from error
 
     def _open(self) -> dict[MessageQueue, int]:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -100,10 +98,10 @@ class LocalOffsets:
         try:
             await self._write(offsets)
         except OSError as error:
-            raise ClientError(f"offsets cannot be written to {self._path}: {error}") from error
+            raise ClientError(f"cannot write offsets to {self._path}: {error}; make it writable") from error
 
     async def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Write even if the caller is cancelled: a second write at the same time would replace the first one's file."""
+        """Write, even if the caller is cancelled: a write left running could overwrite the file of the next one."""
         write = asyncio.create_task(self._write_changed(offsets))
         self._writes.add(write)
         write.add_done_callback(self._writes.discard)
@@ -144,13 +142,13 @@ class LocalOffsets:
                 return found
         if failures:
             raise ClientError(
-                f"offsets cannot be read: {'; '.join(failures)}: repair one of these files, or remove them to begin "
-                "where consume_from says"
+                f"cannot read the offsets: {'; '.join(failures)}: repair one of these files, or remove both to start "
+                "at consume_from"
             )
         return {}
 
     def _save(self, offsets: dict[MessageQueue, int]) -> None:
-        """Write beside, sync, then exchange: a crash leaves the old file or the new one, or the old one as `.bak`."""
+        """Write a temporary file, sync it, rename: a crash leaves the new file, the old one, or the old as `.bak`."""
         new = self._path.with_name("offsets.json.tmp")
         with open(new, "wb") as file:
             file.write(QueueOffsets(offsets).encode(strict=False))
@@ -166,5 +164,5 @@ def _read(path: Path) -> dict[MessageQueue, int]:
     """Return the offsets of a file. OSError, BodyError: it holds none."""
     document = loads_file(path.read_bytes())
     if not isinstance(document, dict) or document.get("offsetTable") is None:
-        raise BodyError("found no offsetTable, expected one, as every save writes it")
+        raise BodyError("found no offsetTable, expected the one that every save writes")
     return dict(QueueOffsets.read(document).offset_table)

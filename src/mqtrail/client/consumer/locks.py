@@ -1,4 +1,4 @@
-"""Queue locks: an ordered consumer works on a queue only while the broker keeps it locked for this client.
+"""Queue locks: an ordered consumer processes a queue only while the broker keeps it locked for this client.
 
 A lock is valid for 60 s at the broker and for 30 s here, so that it expires here first.
 Source: RebalanceImpl.lock and unlock, RocketMQ client; LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
@@ -26,7 +26,7 @@ class QueueLocks:
         self._locked_until: dict[MessageQueue, float] = {}
 
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues at their masters; return those that are locked now."""
+        """Lock queues at their masters; return those that were locked."""
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             by_broker.setdefault(queue.broker_name, []).append(queue)
@@ -38,7 +38,7 @@ class QueueLocks:
         try:
             address = self._client.master(broker_name)
             reply = await self._client.call(address, RequestCode.LOCK_BATCH_MQ, {}, self._body(queues), 1_000)
-            locked = set(LockedQueues.decode(reply.body).locked) & set(queues)  # without queues of other clients
+            locked = set(LockedQueues.decode(reply.body).locked) & set(queues)  # ignore queues not asked for
         except (MQError, OSError) as error:
             log.warning("consumer.lock_failed", group=self._group, broker=broker_name, error=str(error))
             return set()
@@ -47,7 +47,7 @@ class QueueLocks:
         return locked
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Unlock queues, so that another member can take them at once. Failures are logged: the lock expires."""
+        """Unlock queues, so that another member can lock them now. Failures are only logged: locks expire."""
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             self._locked_until.pop(queue, None)
@@ -68,7 +68,7 @@ class QueueLocks:
                 self.note(process_queue)
 
     def note(self, process_queue: ProcessQueue) -> None:
-        """Write the lock's end into the process queue."""
+        """Store the time at which the lock expires in the process queue."""
         process_queue.locked_until = self._locked_until.get(process_queue.queue, 0.0)
         process_queue.last_lock_ms = now_ms()
 

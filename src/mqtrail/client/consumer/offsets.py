@@ -1,6 +1,6 @@
-"""Consumer offsets: updated in memory as messages are settled, stored at the broker (or in a file) periodically.
+"""Consumer offsets: updated in memory when messages are settled, and stored periodically.
 
-At the broker for clustering (QUERY_ and UPDATE_CONSUMER_OFFSET); for broadcasting in a file (local_offsets.py).
+Clustering stores them at the broker (QUERY_ and UPDATE_CONSUMER_OFFSET), broadcasting in a file (local_offsets.py).
 Source: RemoteBrokerOffsetStore, RocketMQ client.
 """
 
@@ -29,10 +29,10 @@ Committed = Callable[[MessageQueue, int], None]
 
 
 def in_waves(queues: Iterable[MessageQueue]) -> tuple[list[MessageQueue], list[MessageQueue]]:
-    """Split queues into those to commit first, one of each topic and broker, and the rest, to commit after them.
+    """Split queues into those to commit first, one per topic and broker, and the rest, to commit afterwards.
 
-    An Apache broker creates a group's offset table of a topic at the first commit; of two concurrent first commits it
-    acknowledges both and may keep only one (ConsumerOffsetManager.commitOffset, seen with 4.9.7).
+    An Apache broker creates a group's offset table of a topic at the first commit. It acknowledges two concurrent first
+    commits, but may keep only one (ConsumerOffsetManager.commitOffset, observed with 4.9.7).
     """
     first: dict[tuple[str, str], MessageQueue] = {}
     rest = [queue for queue in queues if first.setdefault((queue.topic, queue.broker_name), queue) is not queue]
@@ -40,7 +40,7 @@ def in_waves(queues: Iterable[MessageQueue]) -> tuple[list[MessageQueue], list[M
 
 
 class OffsetStore(Protocol):
-    """Where a group's offsets are."""
+    """Stores the offsets of a group."""
 
     async def open(self) -> None:
         """Open the store. Raises ClientError if another consumer uses the same file."""
@@ -49,24 +49,24 @@ class OffsetStore(Protocol):
         """Close the store."""
 
     def update(self, queue: MessageQueue, offset: int, *, only_up: bool = True) -> None:
-        """Note in memory. only_up: never go back."""
+        """Note an offset in memory. only_up: ignore one below the noted offset."""
 
     def noted(self, queue: MessageQueue) -> int | None:
-        """The offset in memory."""
+        """The offset in memory; None if there is none."""
         ...
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """The stored offset; None if there is none. Raises MQError if that is unknown."""
+        """The stored offset; None if there is none. Raises MQError if it cannot be read."""
         ...
 
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
-        """Store the changed offsets of these queues; failures are logged and retried the next time."""
+        """Store the changed offsets of these queues; failures are logged, and the next call retries them."""
 
     async def store(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store these now. Raises the first failure, after trying all."""
+        """Store these offsets now. Tries all, then raises the first failure."""
 
     def forget(self, queue: MessageQueue) -> None:
-        """Drop from memory: the queue is no longer assigned."""
+        """Drop the offset of a queue from memory: it is no longer assigned."""
 
 
 class RemoteOffsets:
@@ -150,7 +150,7 @@ class RemoteOffsets:
 def open_offsets(
     client: ClientInstance, group: str, hooks: Sequence[ConsumeHook], config: ConsumerConfig | LitePullConfig
 ) -> OffsetStore:
-    """Return the offset store of a consumer; hooks are notified of its commits."""
+    """Return the offset store of a consumer. It reports commits to hooks."""
 
     def committed(queue: MessageQueue, offset: int) -> None:
         time_ms = now_ms()
@@ -159,5 +159,5 @@ def open_offsets(
 
     if config.model is MessageModel.CLUSTERING:
         return RemoteOffsets(client, group, committed)
-    # The name must survive the process, so it is not the client id, as in Java: one consumer per group, host and name.
+    # The name must outlive the process, so it is not the client id, as in Java: one consumer per group, host and name.
     return LocalOffsets(config.offset_dir, f"{local_address()}@{config.instance_name}", group, committed)

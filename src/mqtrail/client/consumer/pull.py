@@ -39,8 +39,8 @@ class PullStatus(StrEnum):
 
     FOUND = "FOUND"
     NO_NEW_MESSAGE = "NO_NEW_MESSAGE"  # the queue's end
-    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"  # the filter left nothing: go on at next_offset
-    OFFSET_MOVED = "OFFSET_MOVED"  # the offset is outside what the queue keeps: next_offset is inside
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"  # no message matches the filter: continue at next_offset
+    OFFSET_MOVED = "OFFSET_MOVED"  # the offset is outside the queue's range: next_offset is inside
 
 
 _STATUS = {
@@ -53,10 +53,9 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """Records of [asked offset, next_offset), as stored; the queue held [min_offset, max_offset) at that time.
+    """Records of [requested offset, next_offset) as stored; the queue's range was [min_offset, max_offset).
 
-    Bytes that are not a record are a separate entry.
-    suggested_broker_id: the broker id that should serve the next pull (0: the master).
+    Bytes that are not a record are a separate entry. suggested_broker_id: broker id for the next pull (0: the master).
     """
 
     status: PullStatus
@@ -67,9 +66,9 @@ class PullResult:
     suggested_broker_id: int = 0
 
     def messages(self, broker_name: str = "") -> list[MessageExt]:
-        """Decode the records, bodies decompressed. broker_name: of the queue, for a record does not hold it.
+        """Decode the records and decompress their bodies. broker_name: of the queue; records do not contain it.
 
-        A record is undecodable if it is damaged, or if the bodies so far exceed EXPANDED_SIZE_MAX bytes.
+        A record is undecodable if it is damaged, or if the bodies up to it exceed EXPANDED_SIZE_MAX bytes.
         """
         return read_records(b"".join(self.records), broker_name)
 
@@ -80,17 +79,17 @@ class PullResult:
         body_size_max: int = BODY_SIZE_MAX,
         expanded_size_max: int = sys.maxsize,
     ) -> Iterator[MessageExt]:
-        """Yield the messages, decoded one at a time, as open_records does; damaged ones have the queue's names.
+        """Yield the messages, decoded one at a time by open_records; damaged ones get the queue's names.
 
-        asked_offset: of the pull. A damaged record, or one with an impossible offset, gets the offset after the record
-        before it.
+        asked_offset: the offset of the pull request. A damaged record, or one with an impossible offset, gets the
+        offset after the previous record.
         """
         last = asked_offset - 1
         bounds = {"body_size_max": body_size_max, "expanded_size_max": expanded_size_max}
         for message in open_records(self.records, queue.broker_name, **bounds):
             if message.topic and not last < message.queue_offset < self.next_offset:
-                # No CRC covers a record's head. This offset would move the consumer past the queue's end, or have the
-                # message taken for one that was delivered before.
+                # No CRC covers a record's head. A wrong offset would move the consumer past the queue's end, or make
+                # the message look like one that was delivered before.
                 message = replace(message, queue_offset=last + 1)
             elif not message.topic:
                 offset = message.queue_offset if last < message.queue_offset < self.next_offset else last + 1
@@ -103,8 +102,8 @@ class PullResult:
     ) -> "Opened":
         """Decode the records that match the subscription; the broker compared only hashes of tags.
 
-        asked_offset: of the pull. room: bytes that decompressed bodies may take; the first may have body_size_max in
-        any case.
+        asked_offset: the offset of the pull request. room: maximum bytes of decompressed bodies; the first body may
+        always have body_size_max bytes.
         """
         messages = list(self.open(queue, asked_offset, body_size_max, room))
         whole = len(messages) == len(self.records)
@@ -116,7 +115,7 @@ class PullResult:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Messages of [asked offset, next_offset); the rest of the pull, if any, must be pulled again from there."""
+    """Messages of [requested offset, next_offset); any others of the pull must be pulled again from there."""
 
     messages: Sequence[MessageExt]
     next_offset: int
@@ -124,7 +123,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """A consumer's pull request. flags: PullSysFlag. commit_offset is used with COMMIT_OFFSET only."""
+    """A consumer's pull request. flags: PullSysFlag. commit_offset is used only with COMMIT_OFFSET."""
 
     group: str
     queue: MessageQueue
@@ -163,16 +162,18 @@ def pull_address(client: ClientInstance, queue: MessageQueue, broker_id: int = M
     route = client.known_route(queue.topic)
     address = route.address(queue.broker_name, broker_id) if route is not None else None
     if address is None:
-        raise BrokerUnknown(f"no address of broker {queue.broker_name!r} in the route of {queue.topic!r}")
+        raise BrokerUnknown(
+            f"found no address of broker {queue.broker_name!r} in the route of {queue.topic!r}; check that it is up"
+        )
     return address
 
 
 def read_pull_reply(reply: RemotingCommand, queue: MessageQueue, asked_offset: int, count_max: int) -> PullResult:
-    """Return what a pull of count_max records from asked_offset on found.
+    """Return the result of a pull of count_max records from asked_offset on.
 
-    A reply is not trusted to move the reader past messages that it has not seen: `next_offset` is at most the queue's
-    end by the same reply. Nor does it move the reader back, unless the offset was outside the queue. What the reply
-    holds beyond that, or beyond the records asked for, is left to the next pull.
+    A reply cannot move the reader past messages that it has not seen: `next_offset` is at most the queue's end in the
+    same reply. It cannot move the reader back either, unless the offset was outside the queue. Records beyond that
+    end, or beyond count_max, are left to the next pull.
     Raises the Refusal of any other code; HeaderError for a header that cannot be read or contradicts itself.
     """
     status = _STATUS.get(reply.code)
@@ -205,8 +206,8 @@ def _end_by(
 ) -> int:
     """Return the highest offset that this reply can move a reader to. HeaderError: it contradicts itself.
 
-    A broker reads the queue's end before it reads the records, so new records may overtake that end by a few
-    (OVERTAKE_MAX). A slave that lags behind its master answers with an end below the offset asked for.
+    A broker reads the queue's end before it reads the records, so a few new records may be past that end
+    (OVERTAKE_MAX). A slave that lags behind its master answers with an end below the requested offset.
     Source: DefaultMessageStore.getMessage, PullMessageProcessor.composeResponseHeader; the Java client does not check.
     """
     claimed, end = header.next_begin_offset, header.max_offset
@@ -226,7 +227,7 @@ def _end_by(
 
 
 def _offset_of(record: bytes) -> int:
-    """The queue offset in a record's head; -1 for bytes that are no record."""
+    """The queue offset in a record's head; -1 for bytes that are not a record."""
     try:
         return decode_head(record).queue_offset
     except RecordError:
@@ -234,6 +235,6 @@ def _offset_of(record: bytes) -> int:
 
 
 def _end_of(records: Sequence[bytes], first: int, end: int) -> int:
-    """Return the offset after the last of these records with a believable offset, one in [first, end)."""
+    """Return the offset after the last of these records whose offset is in [first, end)."""
     offsets = map(_offset_of, reversed(records))
     return next((offset for offset in offsets if first <= offset < end), first) + 1

@@ -33,8 +33,8 @@ OnMoved = Callable[[ProcessQueue, int], None]
 class PullerParts:
     """What all pullers of one consumer share.
 
-    room: bytes that further decompressed bodies may take. on_moved: called with the offset to continue at if
-    the requested one is outside the queue.
+    room: bytes left for decompressed bodies. on_moved: called with the offset to continue at if the requested one is
+    outside the queue.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class PullerParts:
         self.room = room
         self.on_messages = on_messages
         self.on_moved = on_moved
-        self.answers: dict[MessageQueue, EmptyAnswers] = {}  # of the queues held; a restart of a queue keeps them
+        self.answers: dict[MessageQueue, EmptyAnswers] = {}  # of the queues held; kept when a puller restarts
 
     def count_undecodable(self, messages: Sequence[MessageExt]) -> None:
-        """Count those of the messages that could not be read, by the topic they were sent to."""
+        """Count the undecodable messages, by the topic they were sent to."""
         for message in messages:
             if message.undecodable is not None:
                 self.stats.undecodable(self.names.restored(message).topic)
@@ -86,11 +86,11 @@ class Puller:
         self._broker_id = MASTER_ID
         self._room = asyncio.Event()
         self._answers = work.answers.setdefault(process_queue.queue, EmptyAnswers())
-        self._unknown = False  # the broker did not know the subscription at the last pull
+        self._unknown = False  # the last pull was refused: the broker did not know the subscription
         self.last_pull_ms = 0
 
     def wake(self) -> None:
-        """Messages were settled: there may be room again."""
+        """Check the limits again: messages were settled."""
         self._room.set()
 
     async def run(self) -> None:

@@ -1,7 +1,7 @@
-"""Rebalance: which queues this member consumes, decided here or by a broker; queues are taken or released.
+"""Rebalance: decide which queues this member consumes, then take or release queues.
 
-Here: from routes and the group's members, by an allocation. By a broker (client_rebalance off): QUERY_ASSIGNMENT, whose
-answer also says whether a topic's messages are pulled or popped.
+The client decides from routes and the group's members, by an allocation strategy. With client_rebalance off, a broker
+decides (QUERY_ASSIGNMENT), also whether a topic's messages are pulled or popped.
 Source: RebalanceImpl, RebalancePushImpl, RocketMQ 5.x client.
 """
 
@@ -29,7 +29,7 @@ from .start_offset import StartOffsets
 log = Log()
 
 ANY_QUEUE: Final = -1  # queue id of a broker's queues that are popped together
-QUEUES_OF_BROKER_MAX: Final = 65_536  # of one topic, as many as our broker allows; Java has no limit
+QUEUES_OF_BROKER_MAX: Final = 65_536  # of one topic, the limit of mqtrail's broker; Java has no limit
 
 
 class QueueTaker(Protocol):
@@ -62,7 +62,7 @@ class PopTaker(Protocol):
 
 
 class Share(NamedTuple):
-    """A member's share of a topic. all: every queue of it, as far as known."""
+    """A member's share of a topic. all: every known queue of the topic."""
 
     all: Sequence[MessageQueue]
     pulled: set[MessageQueue]
@@ -76,8 +76,8 @@ Lock = Callable[[list[MessageQueue]], Awaitable[set[MessageQueue]]]
 class Rebalancer:
     """Keeps this member's queues in step with the cluster.
 
-    topics: called at each rebalance. popping: None: brokers are not asked for an assignment. on_share: called after a
-    topic's queues changed.
+    topics: called at each rebalance; returns the topics. popping: takes the queues to pop; None: the client decides,
+    not a broker. on_share: called after this member's queues of a topic changed.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Rebalancer:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Rebalance every interval and when woken; after a second if something could not be assigned."""
+        """Rebalance every interval and when woken; after one second if a topic could not be assigned."""
         await keep_going("rebalance", self._turn, group=self._group)
 
     async def _turn(self) -> None:
@@ -165,7 +165,7 @@ class Rebalancer:
                 return False
             try:
                 mine = self._allocation(self._client.client_id, queues, members)
-            except Exception:  # the application's own strategy, perhaps
+            except Exception:  # the strategy may be the application's
                 log.exception("consumer.allocation_failed", group=self._group, strategy=self._allocation.name)
                 return False
         return await self._apply(topic, Share(queues, set(mine), set()))
@@ -178,13 +178,13 @@ class Rebalancer:
                 reply = await self._client.call(
                     address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self._group}
                 )
-                return sorted(set(ConsumerIdList.decode(reply.body).consumer_id_list))  # a repeat would get a share
+                return sorted(set(ConsumerIdList.decode(reply.body).consumer_id_list))  # a duplicate would get a share
             except (MQError, OSError) as error:
                 log.sparse.warning("consumer.members_unknown", group=self._group, broker=name, error=str(error))
         return None
 
     async def _assigned(self, topic: str, queues: Sequence[MessageQueue]) -> Share | None:
-        """A broker's assignment; None if none answers. Raises RequestCodeNotSupported for 4.x brokers."""
+        """A broker's assignment; None if no broker answers. Raises RequestCodeNotSupported for 4.x brokers."""
         strategy = self._allocation.name
         body = QueryAssignmentBody(topic, self._group, self._client.client_id, strategy, self._model.value).encode()
         for name in self._brokers(topic):
@@ -213,7 +213,7 @@ class Rebalancer:
         return None
 
     def _is_ours(self, queue: MessageQueue, topic: str) -> bool:
-        """Whether an assigned queue can be one of the topic: each one taken costs a task and requests."""
+        """Whether an assigned queue can belong to the topic. Others are ignored: each costs a task and requests."""
         route = self._client.known_route(topic)
         known = route is not None and queue.broker_name in route.brokers
         return known and queue.topic == topic and ANY_QUEUE <= queue.queue_id < QUEUES_OF_BROKER_MAX

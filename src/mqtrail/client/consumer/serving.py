@@ -1,6 +1,6 @@
 """Requests of brokers to a consumer: rebalance, running info, consume one message directly, reset offsets.
 
-Codes 40, 220, 221, 307, 309; anything else gets no answer. Source: ClientRemotingProcessor, RocketMQ client.
+Codes 40, 220, 221, 307, 309; other codes get no reply. Source: ClientRemotingProcessor, RocketMQ client.
 """
 
 import time
@@ -116,7 +116,7 @@ class ConsumerServices:
         """Run the handler once on the message in the body, independently of other deliveries; nothing is settled."""
         consumer = self._consumer
         if not consumer.handlers:
-            remark = "this consumer iterates over its messages and has no handler"
+            remark = "found no handler, expected one: this consumer iterates over its messages"
             return RemotingCommand.reply_to(command, ResponseCode.SYSTEM_ERROR, remark)
         begun = time.monotonic()
         result, remark = "CR_SUCCESS", ""
@@ -168,7 +168,7 @@ class ConsumerServices:
 
 
 class _Unsettled:
-    """Settles nothing: a message that is consumed directly keeps its state."""
+    """Settles nothing: direct consumption does not change a message's state."""
 
     def begun(self, deliveries: Sequence[Delivery]) -> None:
         return None

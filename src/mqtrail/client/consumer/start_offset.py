@@ -1,4 +1,4 @@
-"""Where a member starts with a queue: at the group's stored offset, else as its settings say.
+"""The offset at which a member starts a queue: the group's stored offset, else according to its settings.
 
 Source: RebalancePushImpl.computePullFromWhereWithException, RocketMQ 5.x client.
 """
@@ -12,7 +12,7 @@ TIMESTAMP_BACK_MS = 30 * 60_000  # consumeTimestamp's default: this long before 
 
 
 class StartOffsets:
-    """Start offsets of one consumer. consume_from_timestamp_ms None: half an hour before now."""
+    """Start offsets of one consumer. consume_from_timestamp_ms: epoch ms; None: half an hour before now."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class StartOffsets:
         reply = await self._client.call(self._client.any_address(queue.broker_name), code, ext)
         offset = reply_number(reply, "offset")
         if code == RequestCode.GET_MAX_OFFSET and offset > 0:
-            # A 5.x Apache broker answers "none stored" for a queue without a message. If the first message came since,
-            # it now answers 0, and the maximum offset would skip that message.
+            # A 5.x Apache broker answers "none stored" for an empty queue. If the first message arrived since then, it
+            # now answers 0, and starting at the maximum offset would skip that message.
             stored = await self._offsets.read(queue)
             if stored is not None and stored >= 0:
                 return stored

@@ -35,7 +35,7 @@ Expression = str | Sql
 
 
 class Subscriptions(Mapping[str, SubscriptionData]):
-    """Subscriptions by topic as brokers know it. Changing one gives it a newer version."""
+    """Subscriptions by the topic's name at brokers. A changed subscription gets a newer version."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -62,12 +62,12 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         self._data[name] = SubscriptionData.build(name, text, kind, self._version(name))
 
     def put_retry(self, topic: str) -> None:
-        """Subscribe to one of the group's retry topics, unless subscribed."""
+        """Subscribe to one of the group's retry topics, if not subscribed already."""
         if topic not in self._data:
             self._data[topic] = SubscriptionData.build(topic, "*", sub_version=now_ms())
 
     def remove(self, topic: str) -> bool:
-        """End the subscription of a topic, by its name at brokers; returns whether there was one."""
+        """Remove the subscription of a topic, by its name at brokers; return whether there was one."""
         return self._data.pop(topic, None) is not None
 
     def renew(self, topic: str) -> None:
@@ -92,10 +92,10 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         return tuple(self._data.values())
 
     async def check(self, client: ClientInstance, topics: Sequence[str] | None = None) -> None:
-        """Have a broker of each topic check expressions that are not tags (CHECK_CLIENT_CONFIG).
+        """Ask a broker of each topic to check expressions other than tags (CHECK_CLIENT_CONFIG).
 
-        Raises its Refusal: SubscriptionParseFailed for a wrong expression, another one if filters are not enabled.
-        A topic that does not exist yet is not checked.
+        topics: as brokers know them (None: all). Raises the broker's Refusal: SubscriptionParseFailed for an invalid
+        expression, another one if filters are not enabled. A topic that does not exist yet is not checked.
         """
         for topic in self.topics() if topics is None else topics:
             data = self._data.get(topic)

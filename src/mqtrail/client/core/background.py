@@ -1,8 +1,8 @@
-"""Background work goes on after any error: the one place for that rule.
+"""Keep background work running after any error.
 
-Rebalance, pull, heartbeat, commit, route refresh, transaction checks and trace all run for as long as their client
-does. What clusters do to a client (MQError, OSError) each of them handles; any other exception is a bug of the client,
-and must not end its work in silence.
+Rebalance, pull, heartbeat, commit, route refresh, transaction checks and trace run until their client is closed. Each
+of them handles failures of the cluster (MQError, OSError). Any other exception is a bug in the client: it is logged,
+and the work continues.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ PAUSE_MAX_MS = 30_000
 async def keep_going(
     task: str, turn: Callable[[], Awaitable[object]], done: Callable[[], bool] = lambda: False, **keys: Any
 ) -> None:
-    """Call turn again and again until done() holds, or until cancelled; turn must wait for something.
+    """Call turn repeatedly until done() is true or until cancelled; turn must wait for something.
 
-    An exception of a turn is logged with its traceback, and the next turn waits PAUSE_MS or longer. task, keys: for
-    the log.
+    If a turn raises, the exception is logged with its traceback, and the next turn waits PAUSE_MS or longer. task,
+    keys: for the log.
     """
     pause_ms = PAUSE_MS
     while not done():

@@ -1,8 +1,8 @@
 """The composer: validates and compresses messages, assigns their ids, and writes their requests.
 
 The request is SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320) or, for the reply to a request, SEND_REPLY_MESSAGE_V2
-(325), with a JSON header. Everything of it that is the same for all sends of one producer to one queue's broker and
-topic is written once, into a template.
+(325), with a JSON header. The part that is the same for all sends of a producer to one topic and broker is written once
+and kept as a template.
 Source: DefaultMQProducerImpl and Validators, RocketMQ client; header fields in docs/design/frame.md.
 """
 
@@ -48,7 +48,7 @@ _TIMERS = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DEL
 
 
 class Composer:
-    """Prepares the messages of one producer, and writes their requests."""
+    """Prepares one producer's messages and writes their requests."""
 
     def __init__(self, group: str, config: ProducerConfig, next_id: Callable[[], str], namespace: str = "") -> None:
         self._group = with_namespace(namespace, group)
@@ -111,12 +111,12 @@ class Composer:
         self._properties(properties)
 
     def batch(self, messages: Sequence[Message]) -> Outgoing:
-        """Validate messages that are stored together: one topic, one WAIT, no delay, at most body_size_max in all.
+        """Validate messages for one batch: one topic, one WAIT, no delay, at most body_size_max bytes in total.
 
         The batch itself gets no id: brokers from 4.9 to 5.3.3 would replace the ids of its messages with it.
         """
         if not messages:
-            raise InvalidMessage("a batch of no messages: expected at least one")
+            raise InvalidMessage("found an empty batch, expected at least one message")
         topic = messages[0].topic
         if topic not in self._topics:
             self._check_topic(topic)
@@ -174,7 +174,7 @@ class Composer:
         return RemotingCommand(out.code, ext, out.body)
 
     def frame(self, out: Outgoing, queue: MessageQueue, born_ms: int, opaque: int, flag: int = 0) -> bytes:
-        """Return the request's whole frame, as encode_command(command(...)) would, at a third of its cost.
+        """Return the request's frame: the bytes of encode_command(command(...)), at a third of the cost.
 
         Not for copies to a %RETRY% topic.
         """
@@ -204,7 +204,7 @@ class Composer:
         )  # fmt: skip
         batch = b"true" if code == SEND_BATCH else b"false"
         after = b',"j":"0","k":"false","m":"%b","n":%b},"flag":' % (batch, _json(broker_name))
-        if len(self._heads) >= 4_096:  # topics times brokers; a producer of more starts over
+        if len(self._heads) >= 4_096:  # topics times brokers; beyond that the templates are written again
             self._heads.clear()
         self._heads[topic, broker_name, code] = before, after
         return before, after
@@ -215,7 +215,7 @@ class Composer:
         except InvalidParameter as error:
             raise InvalidMessage(f"topic {topic!r}: {error}") from error
         if topic in UNSENDABLE_TOPICS:
-            raise InvalidMessage(f"topic {topic!r} belongs to the broker: nothing may be sent to it")
+            raise InvalidMessage(f"topic {topic!r} is a system topic of the broker: send to another topic")
         if len(self._topics) >= 65_536:
             self._topics.clear()
         self._topics.add(topic)

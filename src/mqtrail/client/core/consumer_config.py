@@ -13,8 +13,10 @@ COUNT_MAX: Final = 65_535  # DefaultMQPushConsumerImpl.checkConfig has the same 
 
 
 class OnUndecodable(StrEnum):
-    """What happens to an undecodable message: a body whose compression is damaged, of an unknown type, or expands to
-    more than `body_size_max`; a damaged record.
+    """What to do with an undecodable message.
+
+    A message is undecodable if its record is damaged, or if its compressed body is damaged, has an unknown type, or
+    expands to more than `body_size_max` bytes.
     """
 
     REJECT = "REJECT"  # not delivered: a dead letter with the reason, or skipped where there are no dead letters

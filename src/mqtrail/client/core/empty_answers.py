@@ -1,14 +1,14 @@
-"""Empty answers: how long to wait before asking again, when a broker answers at once and brings nothing.
+"""Empty answers: how long to wait before the next pull when a broker answers immediately without a message.
 
-A broker holds a pull until there is a message. One that does not, for any reason, must neither be asked thousands
-of times a second nor take all of this machine's processor.
+A broker normally holds a pull until there is a message. If it does not, the waits keep the client from sending
+thousands of pulls per second and from using a whole CPU.
 """
 
 from typing import Final
 
-AT_ONCE_MS: Final = 100  # a later answer was held
-FREE_COUNT: Final = 3  # empty answers in a row without a wait: a wake-up can come to nothing
-WAIT_MS: Final = 10  # after the next one; it doubles
+AT_ONCE_MS: Final = 100  # an answer that took at least this long was held
+FREE_COUNT: Final = 3  # consecutive empty answers without a wait: a broker may wake a pull without a message for it
+WAIT_MS: Final = 10  # after the next one; doubles each time
 WAIT_MAX_MS: Final = 1_000  # as long as a broker holds a pull with longPollingEnable=false
 
 
@@ -18,10 +18,10 @@ class EmptyAnswers:
     __slots__ = ("_row",)
 
     def __init__(self) -> None:
-        self._row = 0  # empty answers without one between that brought something or was held
+        self._row = 0  # consecutive empty answers that were not held
 
     def wait_ms(self, *, is_empty: bool, took_ms: int) -> int:
-        """Note an answer that took so long; return how long to wait before the next request."""
+        """Note an answer that took took_ms; return the milliseconds to wait before the next request."""
         if not is_empty or took_ms >= AT_ONCE_MS:
             self._row = 0
             return 0

@@ -26,9 +26,9 @@ PORT_DEFAULT: Final = 8080
 
 
 def endpoint_url(namesrv: str | Sequence[str], config: InstanceConfig) -> str | None:
-    """Return the URL to ask for name servers: namesrv itself where it is one with a path, else that of the domain.
+    """Return the URL that lists the name servers; None if namesrv contains their addresses.
 
-    None: namesrv lists the name servers themselves.
+    The URL is namesrv itself if that is a URL with a path, else it is built from the configured domain.
     """
     text = namesrv.strip() if isinstance(namesrv, str) else ""
     scheme, separator, rest = text.partition("://")
@@ -54,12 +54,13 @@ def ask_addresses(url: str, timeout_ms: int = FETCH_TIMEOUT_MS) -> tuple[str, ..
         return parse_namesrv(text.strip().partition("\n")[0].strip())
     except (OSError, ValueError, http.client.HTTPException) as error:  # URLError is an OSError
         raise NoNameServer(
-            f"the end point {url} returned no name servers: {error}; expected the answer host:port;host:port"
+            f"endpoint {url} returned no name servers: {error}; expected the answer host:port;host:port. "
+            "Check the URL and the service behind it"
         ) from error
 
 
 class _Deadline:
-    """Ends connections when their time is up: timeouts of sockets begin anew with each byte that a slow peer sends."""
+    """Closes connections at a deadline. A socket's timeout starts again with each byte, so it does not bound a call."""
 
     def __init__(self) -> None:
         self.passed = False
@@ -104,7 +105,7 @@ def _opener(deadline: _Deadline) -> urllib.request.OpenerDirector:
 
 
 def _get(url: str, timeout_ms: int) -> str:
-    """Return the answer. OSError, ValueError, HTTPException: there is none within timeout_ms, or an invalid one."""
+    """Return the answer. OSError, ValueError, HTTPException: no complete, valid answer within timeout_ms."""
     deadline = _Deadline()
     timer = threading.Timer(timeout_ms / 1000, deadline.end)
     timer.daemon = True

@@ -1,7 +1,7 @@
-"""What can go wrong in the client itself. Refusals by a broker are `mqtrail.wire.Refusal` and its subclasses.
+"""Errors raised by the client itself. Refusals by a broker are `mqtrail.wire.Refusal` and its subclasses.
 
-A failed send says whether the message may be stored: after a timeout or a broken connection that is unknown, and the
-caller must not conclude that it is not stored.
+A failed send reports whether the message may be stored. After a timeout or a broken connection this is unknown, and
+the caller must not assume that the message is not stored.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ class ClientClosed(ClientError):
 
 
 class InvalidMessage(ClientError):
-    """Any broker would refuse or damage the message; it was not sent."""
+    """Any broker would refuse or corrupt the message; it was not sent."""
 
 
 class NoNameServer(ClientError):
-    """No name server answered: the text lists each address with its failure."""
+    """No name server answered; the text lists each address with its failure."""
 
 
 class RouteNotFound(ClientError):
@@ -31,7 +31,7 @@ class RouteNotFound(ClientError):
 
 
 class BrokerUnknown(ClientError):
-    """A queue names a broker that no route mentions (any more)."""
+    """A queue names a broker that is not in the topic's route, or no longer."""
 
 
 class OffsetUnavailable(ClientError):
@@ -39,7 +39,7 @@ class OffsetUnavailable(ClientError):
 
 
 class ReadFailed(ClientError):
-    """A read was given up after its retries; the text names the broker and the last failure."""
+    """A read failed after all its retries; the text names the broker and the last failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class AttemptFailure:
 
     @property
     def maybe_stored(self) -> bool:
-        """Whether the broker may have stored the message although no answer came."""
+        """Whether the broker may have stored the message although it did not answer."""
         return self.outcome == "TIMEOUT"
 
     def __str__(self) -> str:
@@ -84,19 +84,19 @@ class TooManyInFlight(SendFailed):
 
 
 class NoReply(ClientError):
-    """A request was sent and no reply came in time. A consumer may have processed it. RocketMQ: 10006."""
+    """A request was sent, and no reply arrived in time. A consumer may have processed it. RocketMQ: 10006."""
 
 
 class NotARequest(ClientError):
-    """A message that cannot be replied to: it lacks the properties of a request. RocketMQ: 10007."""
+    """The message cannot be replied to: it lacks the properties of a request. RocketMQ: 10007."""
 
 
 class RetryLater(Exception):
-    """Raise it in a handler, or return it, to have the message delivered again.
+    """Raise or return this in a handler to have the message delivered again.
 
     delay_level: 0 lets the broker choose (3 + attempts made so far), 1..18 is a level of `messageDelayLevel`, -1 sends
-    the message to the group's dead-letter topic at once. suspend_ms: for an ordered consumer, which retries in
-    place: how long the queue is suspended (10 to 30 000); None: `suspend_ms` of its settings.
+    the message to the group's dead-letter topic immediately. suspend_ms: for an ordered consumer, how long to suspend
+    the queue before the retry (10 to 30 000 ms); None: `suspend_ms` of its settings.
     """
 
     def __init__(self, delay_level: int = 0, detail: str = "", *, suspend_ms: int | None = None) -> None:

@@ -1,8 +1,8 @@
 """The fault table: brokers that were slow or failed are avoided for a while.
 
-Used when `latency_fault` is on. A table maps the latency of each attempt to the time for which its broker is
-avoided; a failure counts as ten seconds. A broker that refused is unreachable until it stores a message again or, if
-`latency_detect` is on, until it answers a probe; then a broken connection makes a broker unreachable too.
+Used when `latency_fault` is on. A table maps the latency of each attempt to the time for which its broker is avoided; a
+failure counts as ten seconds. A broker that refused a message counts as unreachable until it stores one again or, if
+`latency_detect` is on, answers a probe. With `latency_detect`, a broken connection makes a broker unreachable too.
 Source: MQFaultStrategy and LatencyFaultToleranceImpl, RocketMQ 5.x client.
 """
 
@@ -37,7 +37,7 @@ class FaultTable:
         self._faults: dict[str, _Fault] = {}
 
     def update(self, broker_name: str, latency_ms: int, now_ms: int, *, isolate: bool, reachable: bool) -> None:
-        """Note one attempt. isolate: count it as ISOLATION_LATENCY_MS. A running avoidance is only extended."""
+        """Note one attempt. isolate: count it as ISOLATION_LATENCY_MS. Never shortens the time a broker is avoided."""
         latency_ms = ISOLATION_LATENCY_MS if isolate else latency_ms
         avoid_ms = next((avoid for least, avoid in _AVOID if latency_ms >= least), 0)
         fault = self._faults.get(broker_name)
@@ -54,16 +54,16 @@ class FaultTable:
         return fault is None or now_ms >= fault.until_ms
 
     def is_reachable(self, broker_name: str) -> bool:
-        """Whether the broker may be tried where no other is available."""
+        """Whether the broker may be tried if no other is available."""
         fault = self._faults.get(broker_name)
         return fault is None or fault.reachable
 
     def forget(self, broker_name: str) -> None:
-        """Drop a broker that no route mentions any more."""
+        """Drop a broker that is no longer in any route."""
         self._faults.pop(broker_name, None)
 
     def to_ask(self, now_ms: int, interval_ms: int) -> list[str]:
-        """Return the brokers to probe now; each one again after interval_ms at the earliest."""
+        """Return the names of the brokers to probe now; each is returned at most once per interval_ms."""
         due = [name for name, fault in self._faults.items() if now_ms >= fault.ask_ms]
         for name in due:
             self._faults[name].ask_ms = now_ms + interval_ms
@@ -95,7 +95,7 @@ class QueueChooser:
         faults: FaultTable | None = None,
         now_ms: int = 0,
     ) -> MessageQueue:
-        """Return the queue for one attempt; with a last_broker it is a further one. queues must not be empty."""
+        """Return the queue for one attempt. queues must not be empty. last_broker: that of the attempt before."""
         count = len(queues)
         if last_broker is None and faults is None:
             self._index = index = self._index + 1

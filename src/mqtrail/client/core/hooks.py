@@ -1,7 +1,7 @@
-"""Hooks: how producers and consumers notify listeners, of which `client.trace` is one.
+"""Hooks: how producers and consumers notify listeners. `client.trace` is such a listener.
 
-A hook is called on the event loop and must not block. An Outgoing changes until its last call.
-An exception of a hook is a bug and propagates.
+Hooks are called on the event loop and must not block. The Outgoing of a send changes until the last call about it.
+An exception in a hook is a bug and propagates.
 """
 
 from typing import Protocol
@@ -22,7 +22,7 @@ class SendHook(Protocol):
         """The broker stored it. A status other than SEND_OK may be followed by another attempt."""
 
     def send_failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:
-        """The attempt failed. final: no further one follows. Without a queue: no attempt was possible."""
+        """The attempt failed. final: no further attempt follows. out.queue is None if no attempt was possible."""
 
     def send_oneway(self, out: Outgoing, cost_ms: int) -> None:
         """The request was written to the socket; no acknowledgement follows."""
@@ -46,9 +46,9 @@ class ConsumeHook(Protocol):
         detail: str,
         batch_count: int = 1,
     ) -> None:
-        """The handler is done. result: SUCCESS, FAILED (asked for a retry), EXCEPTION, TIME_OUT (late).
+        """The handler is done. result: SUCCESS, FAILED (it requested a retry), EXCEPTION, TIME_OUT (late).
 
-        batch_count: messages that this call of the handler had.
+        started_ms, ended_ms: epoch milliseconds. batch_count: number of messages in this call of the handler.
         """
 
     def offset_committed(self, queue: MessageQueue, consumer_offset: int, now_ms: int) -> None:

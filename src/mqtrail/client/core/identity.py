@@ -28,7 +28,7 @@ def local_address() -> str:
 
 
 def _outgoing(family: socket.AddressFamily, towards: str) -> str | None:
-    # Connecting a datagram socket only picks a route; the addresses are those kept for documentation.
+    # Connecting a datagram socket only selects a route; the addresses are reserved for documentation.
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((towards, 9))

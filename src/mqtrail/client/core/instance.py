@@ -60,7 +60,7 @@ class TransactionChecker(Protocol):
     """A transaction producer as its instance sees it."""
 
     def serve_check(self, address: str, command: RemotingCommand, message: MessageExt) -> None:
-        """The broker at address asks for the state of a transaction (39); the answer is sent one way, later."""
+        """Take a broker's request for the state of a transaction (39); the answer is a later one-way request."""
         ...
 
 
@@ -106,7 +106,7 @@ class ClientInstance:
                 self.spawn(self.every(self.config.namesrv_refresh_ms, self.name_servers.refresh))
 
     async def close(self) -> None:
-        """End the periodic work and close the connections. Groups must have left before."""
+        """End the periodic work and close the connections. Unregister the groups first."""
         self._closed = True
         self.replies.close()
         for task in list(self._tasks):
@@ -144,20 +144,20 @@ class ClientInstance:
     # -- routes ----------------------------------------------------------------------------------------------------
 
     def known_route(self, topic: str) -> TopicRoute | None:
-        """The route as known now, without asking."""
+        """The cached route; None if there is none. Sends no request."""
         return self._routes.get(topic)
 
     async def route(self, topic: str, template: tuple[str, int] | None = None) -> TopicRoute:
-        """Return the topic's route, asking a name server when it is not known.
+        """Return the topic's route, from a name server if it is not cached.
 
-        template: (template topic, queues) to fall back to when the topic does not exist; brokers create it at the
-        first send. Raises RouteNotFound, NoNameServer. Callers at the same time share one request.
+        template: (template topic, queue count) to use if the topic does not exist; brokers create it at the first
+        send. Raises RouteNotFound, NoNameServer. Concurrent callers share one request.
         """
         route = self._routes.get(topic)
         return route if route is not None else await self.fetch_route(topic, template)
 
     async def fetch_route(self, topic: str, template: tuple[str, int] | None = None) -> TopicRoute:
-        """Ask a name server for the topic's route now, and keep it."""
+        """Request the topic's route from a name server and cache it. Arguments and errors as `route`."""
         if self._closed:
             raise ClientClosed(f"this client was closed; the route of {topic!r} was not requested")
         fetching = self._fetching.get(topic)
@@ -169,7 +169,7 @@ class ClientInstance:
     def _fetched(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
         self._fetching.pop(topic, None)
         if not task.cancelled():
-            task.exception()  # retrieved, in case no caller waits any more
+            task.exception()  # mark it as retrieved, in case no caller is waiting
 
     async def _fetch(self, topic: str, template: tuple[str, int] | None) -> TopicRoute:
         try:
@@ -211,12 +211,12 @@ class ClientInstance:
         return found
 
     def master(self, broker_name: str, route: TopicRoute | None = None) -> str:
-        """The address that takes writes for a broker. Raises BrokerUnknown."""
+        """The address of a broker's master. Raises BrokerUnknown."""
         address = route.master(broker_name) if route is not None else None
         address = address or self.brokers().get(broker_name, {}).get(MASTER_ID)
         if address is None:
             raise BrokerUnknown(
-                f"no route names a master of broker {broker_name!r}; check that it is up and registered"
+                f"found no master of broker {broker_name!r} in any route; check that it is up and registered"
             )
         return address
 
@@ -225,7 +225,7 @@ class ClientInstance:
         addresses = self.brokers().get(broker_name, {})
         if not addresses:
             raise BrokerUnknown(
-                f"no route names an address of broker {broker_name!r}; check that it is up and registered"
+                f"found no address of broker {broker_name!r} in any route; check that it is up and registered"
             )
         return addresses.get(MASTER_ID) or next(iter(addresses.values()))
 
@@ -234,7 +234,7 @@ class ClientInstance:
     async def call(
         self, address: str, code: RequestCode, ext: dict[str, str], body: bytes = b"", timeout_ms: int | None = None
     ) -> RemotingCommand:
-        """Return the successful reply; any other code is raised as its Refusal."""
+        """Send a request to address and return the successful reply. Raises another code as its Refusal; NetError."""
         command = RemotingCommand(code, ext, body)
         reply = await self.pool.request(address, command, timeout_ms or self.config.request_timeout_ms)
         if reply.code != ResponseCode.SUCCESS:
@@ -244,13 +244,13 @@ class ClientInstance:
     # -- groups ----------------------------------------------------------------------------------------------------
 
     def add_producer(self, group: str, checker: TransactionChecker | None = None) -> None:
-        """Name a producer group in heartbeats; groups may be added several times. checker: of its transactions."""
+        """Add a producer group to the heartbeats; several times is allowed. checker: answers its transaction checks."""
         self._producers[group] = self._producers.get(group, 0) + 1
         if checker is not None:
             self._checkers[group] = checker
 
     async def remove_producer(self, group: str) -> None:
-        """Leave a producer group; brokers are notified when its last producer of this instance has left."""
+        """Remove a producer group; when its last producer here is removed, unregister it at the brokers."""
         self._producers[group] -= 1
         if not self._producers[group]:
             del self._producers[group]
@@ -258,15 +258,16 @@ class ClientInstance:
             await self._unregister({"clientID": self.client_id, "producerGroup": group})
 
     def add_consumer(self, consumer: GroupMember) -> None:
-        """Name a consumer in heartbeats. A group may be in an instance once. Raises ClientError."""
+        """Add a consumer to the heartbeats. Raises ClientError if its group has one in this instance."""
         if consumer.group in self._consumers:
             raise ClientError(
-                f"group {consumer.group!r} has a consumer in this client already: one group, one consumer"
+                f"group {consumer.group!r} already has a consumer in this client, expected one per group: "
+                "use a client for each"
             )
         self._consumers[consumer.group] = consumer
 
     async def remove_consumer(self, group: str) -> None:
-        """Leave a consumer group and notify the brokers, so that other members get its queues at once."""
+        """Remove a consumer and unregister it at the brokers, so that other members get its queues immediately."""
         if self._consumers.pop(group, None) is not None:
             await self._unregister({"clientID": self.client_id, "consumerGroup": group})
 
@@ -282,7 +283,7 @@ class ClientInstance:
                 log.debug("client.unregister_failed", client=self.client_id, error=str(result))
 
     async def heartbeat(self) -> None:
-        """Send the groups of this instance to the brokers: to all masters, and to slaves if there are consumers."""
+        """Send this instance's groups to all masters, and also to the slaves if there are consumers."""
         if not self._producers and not self._consumers:
             return
         body = self._heartbeat_data().encode()
@@ -302,13 +303,13 @@ class ClientInstance:
         )
 
     def _prepare(self, command: RemotingCommand) -> None:
-        """Add what every request of this client carries."""
+        """Add the fields that every request of this client has."""
         if self.config.namespace_v2:
             command.ext[EXT_NAMESPACED] = "true"
             command.ext[EXT_NAMESPACE] = self.config.namespace_v2
 
     def _on_connect(self, address: str) -> None:
-        """Send a heartbeat over a new connection at once: checks, replies and pulls depend on it."""
+        """Send a heartbeat over a new connection immediately: checks, replies and pulls depend on it."""
         if (self._producers or self._consumers) and address not in self._beating and not self._closed:
             for broker in self.brokers().values():
                 if broker.get(MASTER_ID) == address or (self._consumers and address in broker.values()):

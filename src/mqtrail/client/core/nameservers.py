@@ -1,7 +1,7 @@
 """The name servers: a request goes to one of them, and to the next if that one is down or its answer is invalid.
 
-The one that answered last is asked first the next time; the list starts at a random place, so that clients spread over
-all of them. The list is configured, or fetched and refreshed from an HTTP endpoint.
+The next request goes first to the server that answered last. Each client starts at a random place in the list, so that
+clients spread over all servers. The list is configured, or fetched and refreshed from an HTTP endpoint.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class NameServers:
-    """Requests to whichever name server answers. url: where the addresses come from, None when they are given."""
+    """Sends requests to the first name server that answers. url: endpoint that lists the addresses, or None."""
 
     def __init__(self, addresses: Sequence[str], pool: ConnectionPool, timeout_ms: int, url: str | None = None) -> None:
         self.addresses = tuple(addresses)
@@ -38,7 +38,7 @@ class NameServers:
         return self.addresses if self.url is None else (self.url,)
 
     async def known(self) -> tuple[str, ...]:
-        """Return the addresses, fetched now if that was never done. Raises NoNameServer."""
+        """Return the addresses; the first call fetches them. Raises NoNameServer."""
         if not self.addresses:
             async with self._fetching:
                 if not self.addresses:
@@ -46,7 +46,7 @@ class NameServers:
         return self.addresses
 
     async def refresh(self) -> None:
-        """Ask the endpoint again; if it fails, the known addresses stay."""
+        """Fetch the addresses again; if that fails, keep the known ones."""
         try:
             await self._fetch()
         except NoNameServer as error:
@@ -87,7 +87,7 @@ class NameServers:
         )
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Return the topic's route. Raises RouteNotFound when a name server says that there is none; NoNameServer."""
+        """Return the topic's route. Raises RouteNotFound if a name server has none, and NoNameServer."""
 
         def read(reply: RemotingCommand) -> TopicRouteData:
             if reply.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -102,11 +102,11 @@ class NameServers:
 
 
 class InvalidReply(MQError):
-    """A reply that claims success and whose body cannot be read: ask another server."""
+    """A successful reply with an unreadable body: ask another server."""
 
 
 def read_body(reply: RemotingCommand, decode: Callable[[bytes], T]) -> T:
-    """Return decode(body) of a successful reply; a Refusal for another code, InvalidReply for a bad body."""
+    """Return decode(body) of a successful reply. Raises a Refusal for another code, InvalidReply for a bad body."""
     if reply.code != ResponseCode.SUCCESS:
         raise refusal_for(reply.code, reply.remark or "")
     try:

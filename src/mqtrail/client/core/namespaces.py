@@ -18,7 +18,7 @@ EXT_NAMESPACED: Final = "nsd"
 
 
 def with_namespace(namespace: str, name: str) -> str:
-    """Return the topic or group as the wire has it; unchanged without a namespace."""
+    """Return the topic's or group's name on the wire; unchanged without a namespace."""
     if not namespace or not name or is_system_topic(name) or is_system_group(name):
         return name
     prefix, rest = _split(name)
@@ -28,7 +28,7 @@ def with_namespace(namespace: str, name: str) -> str:
 
 
 def without_namespace(namespace: str, name: str) -> str:
-    """Return the topic or group as applications know it; a name of another namespace is left as it is."""
+    """Return the topic's or group's name for the application; unchanged if it has another namespace."""
     prefix, rest = _split(name)
     if namespace and rest.startswith(namespace + NAMESPACE_SEPARATOR):
         return prefix + rest[len(namespace) + 1 :]

@@ -11,7 +11,7 @@ from .namespaces import with_namespace, without_namespace
 
 
 class Names:
-    """group: as brokers know it. namespace: of 4.x, empty for none."""
+    """The names of one group and its topics. namespace: of 4.x, empty for none."""
 
     def __init__(self, group: str, namespace: str = "") -> None:
         self.namespace = namespace

@@ -22,9 +22,9 @@ SEND_REPLY = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 class SendResult(NamedTuple):
     """The broker's answer for a stored message.
 
-    msg_id: the client's id (a batch: comma-joined). offset_msg_id: the broker's (likewise). queue_offset: of a batch,
-    the first. status other than SEND_OK: stored, but less safely than requested. recall_handle: of a delayed message,
-    from brokers >= 5.3.2.
+    msg_id: the client's id; of a batch, the ids joined by commas. offset_msg_id: the broker's id, likewise.
+    queue_offset: of a batch, that of its first message. status other than SEND_OK: stored, but less safely than
+    requested. recall_handle: of a delayed message, from brokers >= 5.3.2.
     """
 
     status: SendStatus
@@ -39,7 +39,7 @@ class SendResult(NamedTuple):
 
     @property
     def msg_ids(self) -> list[str]:
-        """The ids of a batch's messages; of a single message, its one."""
+        """The ids of all messages of a batch; a list of one id for a single message."""
         return self.msg_id.split(",")
 
 

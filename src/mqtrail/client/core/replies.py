@@ -39,7 +39,7 @@ _NO_HOST: Final = Host("0.0.0.0", 0)
 
 
 class Replyable(Protocol):
-    """The parts of a request that a reply needs: a MessageExt or a Delivery."""
+    """The parts of a request that a reply needs. MessageExt and Delivery have them."""
 
     @property
     def properties(self) -> dict[str, str]: ...
@@ -54,21 +54,22 @@ class ReplyWaiters:
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
 
     def expect(self, count_max: int) -> tuple[str, asyncio.Future[MessageExt]]:
-        """Return a fresh correlation id and the future of its reply. ClientError: too many wait already."""
+        """Return a new correlation id and the future of its reply. ClientError: count_max requests are pending."""
         if len(self._waiting) >= count_max:
             raise ClientError(
-                f"{count_max} requests wait for their reply already: wait for one to end, or raise requests_max"
+                f"{count_max} requests are waiting for their reply, the maximum: wait for one to end, or raise "
+                "requests_max"
             )
         correlation_id = str(uuid.uuid4())
         reply = self._waiting[correlation_id] = asyncio.get_running_loop().create_future()
         return correlation_id, reply
 
     def forget(self, correlation_id: str) -> None:
-        """Wait no longer; a reply that still comes is dropped."""
+        """Stop waiting; a reply that arrives later is dropped."""
         self._waiting.pop(correlation_id, None)
 
     def serve(self, command: RemotingCommand) -> RemotingCommand:
-        """Take a reply that a broker pushes, and return the answer to the broker."""
+        """Accept a reply pushed by a broker, and return the response to the broker."""
         try:
             message = read_reply(command)
         except (MQError, ValueError) as error:
@@ -128,14 +129,15 @@ def make_reply(request: Replyable, body: bytes) -> Message:
     cluster = properties.get(PROPERTY_CLUSTER)
     if not cluster:
         raise NotARequest(
-            f"message {request.msg_id} names no cluster (property CLUSTER): expected one that a broker stored"
+            f"message {request.msg_id} has no property CLUSTER, expected a message received from a broker: reply to "
+            "the message that the consumer delivered"
         )
     correlation_id = properties.get(PROPERTY_CORRELATION_ID)
     client_id = properties.get(PROPERTY_REPLY_TO_CLIENT)
     if not correlation_id or not client_id:
         raise NotARequest(
-            f"message {request.msg_id} waits for no reply: expected one sent by request(), with CORRELATION_ID and "
-            "REPLY_TO_CLIENT"
+            f"message {request.msg_id} requests no reply, expected the properties CORRELATION_ID and REPLY_TO_CLIENT: "
+            "send it by request()"
         )
     back = {
         PROPERTY_MSG_TYPE: REPLY_TYPE,

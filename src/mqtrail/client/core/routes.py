@@ -12,16 +12,16 @@ from typing import Final
 from mqtrail.wire import MASTER_ID, BodyError, BrokerData, MessageQueue, Perm, TopicRouteData
 
 ROUTE_QUEUES_MAX: Final = 131_072
-"""Queues of one topic that a client reads or writes, on all brokers. Our brokers give a topic 65,536 each at most."""
+"""Maximum number of queues of one topic, over all brokers, in a route. mqtrail's brokers allow 65,536 each."""
 ROUTE_ADDRESSES_MAX: Final = 4_096
-"""Brokers of one topic, slaves included: a client connects to each of them."""
+"""Maximum number of broker addresses in a route, slaves included: a client connects to each of them."""
 
 _ORDERED = re.compile(r"(.+):([0-9]{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """What a client knows about one topic. from_template: the topic does not exist yet; its template's route."""
+    """The route of one topic. from_template: the topic does not exist yet; this is its template's route."""
 
     topic: str
     publish_queues: tuple[MessageQueue, ...]
@@ -31,7 +31,7 @@ class TopicRoute:
 
     @classmethod
     def build(cls, topic: str, data: TopicRouteData) -> "TopicRoute":
-        """Return the route of a topic. Queues are sorted; a queue that cannot be written has no master or no right."""
+        """Return the route of a topic, queues sorted. Queues without a master or write permission are not writable."""
         brokers = {broker.broker_name: _addresses(broker) for broker in data.broker_datas}
         publish: list[MessageQueue] = []
         subscribe: list[MessageQueue] = []
@@ -51,7 +51,7 @@ class TopicRoute:
 
     @classmethod
     def from_template_route(cls, topic: str, data: TopicRouteData, queue_nums: int) -> "TopicRoute":
-        """Return a route for a topic that is to be created by the first send, after the template topic's route."""
+        """Return a route for a topic that the first send creates, made from the template topic's route."""
         brokers = {broker.broker_name: _addresses(broker) for broker in data.broker_datas}
         publish = [
             MessageQueue(topic, queues.broker_name, queue_id)
@@ -62,11 +62,11 @@ class TopicRoute:
         return cls(topic, tuple(publish), (), brokers, from_template=True)
 
     def master(self, broker_name: str) -> str | None:
-        """The address that may be written to; None while the broker has no master."""
+        """The address of the broker's master; None while it has none."""
         return self.brokers.get(broker_name, {}).get(MASTER_ID)
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID, *, only: bool = False) -> str | None:
-        """The address to read from: that of broker_id, else another broker id's."""
+        """The address to read from: that of broker_id, else (unless only is set) that of another broker id."""
         addresses = self.brokers.get(broker_name, {})
         if broker_id in addresses or only:
             return addresses.get(broker_id)
@@ -76,9 +76,9 @@ class TopicRoute:
 
 
 def read_route(data: bytes) -> TopicRouteData:
-    """Return the route in a name server's answer. BodyError: it cannot be read, or is none that a client can use.
+    """Return the route in a name server's answer. BodyError: it cannot be read, or exceeds the limits.
 
-    A few bytes can claim any number of queues, each of which costs a client memory.
+    The limits bound memory: a few bytes can claim any number of queues.
     """
     route = TopicRouteData.decode(data)
     counts = [(queues.read_queue_nums, queues.write_queue_nums) for queues in route.queue_datas]
@@ -104,6 +104,6 @@ def _addresses(broker: BrokerData) -> dict[int, str]:
 
 
 def _order_conf(text: str) -> list[tuple[str, int]]:
-    """Parse `broker-a:4;broker-b:2`; a part that is not of this shape is left out."""
+    """Parse `broker-a:4;broker-b:2`; parts of another shape are ignored."""
     found = (_ORDERED.fullmatch(part) for part in text.split(";"))
     return [(match[1], int(match[2])) for match in found if match is not None]
