@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +17,8 @@ from mqtrail.store import (
     PendingRecord,
     RealDisk,
 )
-from mqtrail.wire import Host, MessageIllegal, QueryNotFound, decode_record, tags_code
+from mqtrail.wire import Host, MessageIllegal, QueryNotFound, decode_head, decode_record, encode_record, tags_code
+from mqtrail.wire.record import RECORD_V4
 
 from .kinds import CONFIG, KINDS
 
@@ -192,6 +194,36 @@ def test_read_at_refuses_other_places(store: MessageStore) -> None:
     for place in (-1, 1, store.end_offset, store.end_offset + 10_000_000):
         with pytest.raises(QueryNotFound):
             store.read_at(place)
+
+
+def test_bytes_like_a_record_are_none(store: MessageStore) -> None:
+    """Neither a whole record in a body, nor the beginning of one in a body and its end in a later one: it would have
+    the records between them as its body."""
+    store.append([record()], NOW_MS)
+    start = store.end_offset + RECORD_V4.size
+    places: dict[str, Any] = {"queue_id": 0, "queue_offset": 1, "physical_offset": start}
+    times: dict[str, Any] = {
+        "born_timestamp_ms": NOW_MS,
+        "born_host": BORN_HOST,
+        "store_timestamp_ms": NOW_MS,
+        "store_host": BORN_HOST,
+    }
+    whole = encode_record("orders", b"forged", **places, **times)
+    (ticket,) = store.append([record(whole)], NOW_MS)
+    assert decode_head(store.read_at(ticket.physical_offset)).body_start + ticket.physical_offset == start
+    with pytest.raises(QueryNotFound):
+        store.read_at(start)
+    assert store.read_at(ticket.physical_offset)
+
+    others, end = record(b"private", topic="secret"), bytes((6,)) + b"orders" + bytes(2)
+    sizes = [ticket.size for ticket in store.append([record(bytes(RECORD_V4.size)), others, record(end)], NOW_MS)]
+    start = store.end_offset + RECORD_V4.size
+    places |= {"physical_offset": start, "queue_offset": store.max_offset("orders", 0)}
+    reach = sizes[0] + sizes[1] - RECORD_V4.size  # from the forged body's beginning to the end in the third body
+    head = encode_record("orders", bytes(reach), **places, **times)[: RECORD_V4.size]
+    store.append([record(head), others, record(end)], NOW_MS)
+    with pytest.raises(QueryNotFound):
+        store.read_at(start)
 
 
 def test_delete_topic(store: MessageStore) -> None:

@@ -300,7 +300,10 @@ class MessageStore(Protocol):
         """
 
     def read_at(self, physical_offset: int) -> bytes:
-        """Return the record that starts there. QueryNotFound when none does."""
+        """Return the record that starts there. QueryNotFound: there is none.
+
+        Bytes inside a body that look like a record are none: clients choose the offset, and can send such a body.
+        """
 
     def query_in_slices(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int

@@ -19,10 +19,13 @@ from mqtrail.wire import (
     TopicConfig,
     decode_records,
     encode_properties,
+    encode_record,
     index_key_hash,
     loads,
+    offset_msg_id,
     sign,
 )
+from mqtrail.wire.record import RECORD_V4
 
 from ..helpers import NOW_MS
 from .test_auth import Guarded as WithUsers
@@ -284,3 +287,49 @@ def test_no_answer_has_a_secret() -> None:
         shown = files.ask("rocketmq2", code, {})
         assert "12345678" not in shown.body.decode() + str(shown.ext), code
         assert "billing123" not in shown.body.decode() + str(shown.ext), code
+
+
+def test_a_record_that_a_body_imitates_is_not_read(two: Two) -> None:
+    """A forged head in Bob's message that reaches over Alice's, up to a forged end in his next one: 33 at its place
+    returns nothing of hers, nor do 36 and 309."""
+    if isinstance(two.guarded, WithUsers):
+        two.guarded.allow("bobbybobby", "Topic:stock", "Pub", "Sub", "Get")
+    store, end = two.broker.store, bytes((5,)) + b"stock" + bytes(2)
+    hers = b"nobody else's business"
+
+    def three(head: bytes) -> tuple[int, int, int]:
+        """Send Bob's head, Alice's message and Bob's end; return where each begins."""
+        places = []
+        for name, topic, body in (
+            ("bobbybobby", "stock", head),
+            ("alicealice", "orders", hers),
+            ("bobbybobby", "stock", end),
+        ):
+            places.append(store.end_offset)
+            assert two.send(name, topic, body, UNIQ_KEY="K").code == 0
+        return places[0], places[1], places[2]
+
+    first, _, last = three(bytes(RECORD_V4.size))
+    place = store.end_offset + RECORD_V4.size
+    hosts: dict[str, Any] = {
+        "born_host": bytes(8),
+        "store_host": bytes(8),
+        "born_timestamp_ms": 1,
+        "store_timestamp_ms": 1,
+    }
+    head = encode_record(
+        "stock", bytes(last - first - RECORD_V4.size), queue_id=0, queue_offset=2, physical_offset=place, **hosts
+    )[: RECORD_V4.size]
+    three(head)
+    msg_id = offset_msg_id(Host("127.0.0.1", 10911), place)
+    requests: tuple[tuple[int, dict[str, str]], ...] = (
+        (33, {"offset": str(place), "topic": "stock"}),
+        (36, {"offset": str(place), "group": "h", "delayLevel": "0"}),
+        (309, {"consumerGroup": "h", "clientId": "bob", "msgId": msg_id}),
+    )
+    before = store.end_offset
+    for code, ext in requests:
+        reply = two.ask("bobbybobby", code, ext)
+        assert reply.code in (1, 22)
+        assert hers not in reply.body
+    assert store.end_offset == before

@@ -64,7 +64,7 @@ class Lookup:
                 break
             seen.add(physical_offset)
             try:
-                record = self._reader.read_at(physical_offset)
+                record = self._reader.record_at(physical_offset)
             except QueryNotFound:
                 continue  # expired since it was indexed
             size += len(record)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mqtrail.wire import QueryNotFound, RecordError, check_record, properties_text
+from mqtrail.wire import QueryNotFound, RecordError, check_record, decode_head, properties_text
 
 from ..base import GetStatus, ReadResult
 from ..errors import StoreError
@@ -146,14 +146,27 @@ class Reader:
         return low
 
     def read_at(self, physical_offset: int) -> bytes:
-        """Return the record that starts there. QueryNotFound when none does, StoreError when it is damaged."""
-        log = self._log
+        """Return the record that starts there and that its queue names.
+
+        QueryNotFound: there is none. StoreError: it is damaged. Offsets come from clients, and a body can contain bytes
+        that look like a record: one of another topic, or one that reaches over the messages behind it.
+        """
         record = self._find(physical_offset)
         if record is None:
-            raise QueryNotFound(
-                f"found no record at physical offset {physical_offset}, expected one in [{log.first_offset}, "
-                f"{log.end_offset}): it expired, or the id is another broker's"
-            )
+            raise self._not_found(physical_offset)
+        if physical_offset != self._log.first_offset and not self._is_named(record, physical_offset):
+            raise self._not_found(physical_offset)
+        return self._checked(record, physical_offset)
+
+    def record_at(self, physical_offset: int) -> bytes:
+        """Return the record that starts there, for offsets that the store itself noted. Errors: as read_at."""
+        record = self._find(physical_offset)
+        if record is None:
+            raise self._not_found(physical_offset)
+        return self._checked(record, physical_offset)
+
+    def _checked(self, record: memoryview, physical_offset: int) -> bytes:
+        log = self._log
         if physical_offset < log.checked_from:
             try:
                 check_record(record)
@@ -163,6 +176,21 @@ class Reader:
                     f"{log.segments.path(log.segments.start_of(physical_offset))} from a copy, or {SKIP_REMEDY}"
                 ) from error
         return bytes(record)
+
+    def _not_found(self, physical_offset: int) -> QueryNotFound:
+        return QueryNotFound(
+            f"found no record at physical offset {physical_offset}, expected one in [{self._log.first_offset}, "
+            f"{self._log.end_offset}) that its queue names: it expired, its topic was deleted, or the id is another "
+            "broker's"
+        )
+
+    def _is_named(self, record: memoryview, physical_offset: int) -> bool:
+        """Return whether the queue of a record has an entry for it."""
+        head = decode_head(record)
+        queue = self._queues.get((head.topic, head.queue_id))
+        if queue is None or not queue.first_offset <= head.queue_offset < queue.next_offset:
+            return False
+        return queue.entry(head.queue_offset)[:2] == (physical_offset, head.size)
 
     def _find(self, physical_offset: int) -> memoryview | None:
         """Return the record that starts there without checking its body; None: there is none."""

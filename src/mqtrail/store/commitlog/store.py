@@ -122,7 +122,7 @@ class CommitLogStore:
 
     def _queue_offset_at(self, physical_offset: int) -> int | None:
         try:
-            record = self._reader.read_at(physical_offset)
+            record = self._reader.record_at(physical_offset)
         except QueryNotFound:
             return None
         return int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")
@@ -275,7 +275,7 @@ class CommitLogStore:
         )
 
     def read_at(self, physical_offset: int) -> bytes:
-        """Return the record that starts there. QueryNotFound when none does."""
+        """Return the record that starts there and that its queue names. QueryNotFound: there is none."""
         return self._reader.read_at(physical_offset)
 
     def query_in_slices(
