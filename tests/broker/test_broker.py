@@ -135,7 +135,7 @@ def test_a_query_that_was_cut_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mqtrail.store.commitlog.lookup.ENTRIES_MAX", 2)
     newest = bench.ask(RequestCode.QUERY_MESSAGE, QueryMessageHeader("orders", "k", 10, 0, 1 << 62).to_ext())
     assert len(decode_records(newest.body)) == 2
-    assert "older ones were not looked at" in str(newest.remark)
+    assert "older entries were not searched" in str(newest.remark)
     old_ms = bench.now_ms - 25_000
     old = bench.ask(RequestCode.QUERY_MESSAGE, QueryMessageHeader("orders", "k", 10, 0, old_ms).to_ext())
     assert old.code == ResponseCode.SYSTEM_ERROR

@@ -1,22 +1,22 @@
-"""Decides: what a broker answers and does. Pure: no socket, clock, thread or chance (docs/design/broker.md).
+"""The core of a broker, without sockets, clocks, threads or randomness (docs/design/broker.md).
 
 `Broker` (broker.py) is the front: it passes each request to its handler. The rooms behind it, highest first:
 
-    lane, metrics          the frequent requests without the front; the metrics of a broker
-    requests.py            what it knows of each request code: handler, permission, wait, ports
-    concerns.py            all that serves requests or runs by the clock, made once from the state
+    lane, metrics          fast path of the frequent requests, which bypasses the front; the broker's metrics
+    requests.py            table of request codes: handler, permission, wait, ports
+    concerns.py            creates the objects that serve requests and do periodic work
     operator, pop          requests of operators; consumption by POP
     messages               send, send back, pull, query, reply
     clients                heartbeats, queue locks, consumer offsets, requests forwarded to clients
     timing, transactions   delay levels and timers; half messages
-    state.py               what they share: settings, store, tables, statistics, trace, writer
-    writer.py              the one way into the store
+    state.py               state shared by these rooms: settings, store, tables, statistics, trace, writer
+    writer.py              the only path into the store
     telemetry              statistics, histograms, trace records
     tables                 topics, groups, offsets, clients, locks, held pulls, rate limits
-    access, filter         who may do what; which messages of a topic a group gets
+    access, filter         access control; filters of subscriptions
 
-What all of them use is beside the front: config, bounds, errors, files, jobs, properties. Peer and Send (wire) are what
-goes in and out.
+All of them use config, bounds, errors, files, jobs and properties. The input is a Peer and its command, the output is a
+list of Sends (wire).
 """
 
 from mqtrail.wire import Peer, PeerId, Send

@@ -1,7 +1,7 @@
-"""Bounds on the number of things in one request, and on the length of their names.
+"""Bounds on the number of items in one request, and on the length of their names.
 
 A body of 16 MiB could name hundreds of thousands of groups, queues or topics, and block all other requests. A request
-that exceeds a bound is refused as a whole, before it changes anything. Java has no such bounds.
+that exceeds a bound is rejected before it changes anything. Java has no such bounds.
 """
 
 from collections.abc import Sized
@@ -9,7 +9,7 @@ from typing import Final
 
 from mqtrail.wire import HeartbeatData, InvalidParameter
 
-BODY_SIZE_MAX: Final = 256 * 1024  # bytes of a request's body, where its row (requests) says nothing else
+BODY_SIZE_MAX: Final = 256 * 1024  # bytes of a request's body, unless its row (requests.py) sets another bound
 LIST_SIZE_MAX: Final = 2 * 1024 * 1024  # of a body that lists topics, groups, queues or acks
 LINES_SIZE_MAX: Final = 32 * 1024  # of a body with lines of settings (25, 2001)
 HEARTBEAT_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of a heartbeat's body
@@ -24,7 +24,7 @@ BATCH_ACKS_MAX: Final = 1_000  # groups of acks in one batch (200151), each of u
 QUEUES_MAX: Final = 65_536  # of a topic, and of the retry topic of a group; Java has no limit
 HELD_SIZE_MAX: Final = 256 * 1024 * 1024  # characters of the headers of held pulls; of held pops, of held notices
 HELD_PEER_SHARE: Final = 10  # a connection may hold a tenth of the total, in number and size,
-HELD_PEER_MIN: Final = 1_000  # but at least so many
+HELD_PEER_MIN: Final = 1_000  # but at least this number
 CONFIG_LIST_MAX: Final = 1_000  # topics (18) or groups (225) created by one request
 REQUEST_MODES_MAX: Final = 100_000  # topics and groups with a mode of their own (401)
 

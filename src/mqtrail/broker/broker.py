@@ -41,9 +41,7 @@ from .requests import BODY_SIZES, PERMISSIONS, REQUESTS, WAITS
 from .state import load_state
 from .tables import HeldPull, register_command, register_topic_command, unregister_command
 
-HELD_SWEEP_MS: Final = (
-    5_000  # interval at which held pulls are served although arrived messages did not match their tags
-)
+HELD_SWEEP_MS: Final = 5_000  # interval at which held pulls are served even if no arrived message matched their tags
 
 
 class Broker:
@@ -71,7 +69,7 @@ class Broker:
         self.send, self.pop, self.transactions = concerns.send, concerns.pop, concerns.transactions
         self.delays, self.timers = concerns.delays, concerns.timers
         self.fast_failure = FastFailure(config, WAITS)
-        self.stalls: dict[str, list[int]] = {}  # work that blocked the loop -> times, ms, ms of CPU; by the shell
+        self.stalls: dict[str, list[int]] = {}  # work that blocked the loop -> count, ms, ms of CPU; set by the shell
         self.clock_jumps = {"forward": 0, "back": 0}  # of the machine's clock, reported by the shell
         self.settings_version = 1  # increases when request 25 changes settings, to invalidate copies
         self._seen_ms = now_ms
@@ -205,7 +203,7 @@ class Broker:
         return None if config is None else register_topic_command(self.config, config)
 
     def registration(self) -> RemotingCommand:
-        """Return the registration for every name server, to send at once, every register_ms and when all topics
+        """Return the registration for every name server, to send at start, every register_ms and when all topics
         changed."""
         self.take_changed_topics()
         return register_command(self.config, self.topics)
@@ -229,7 +227,7 @@ class Broker:
         return self._concerns.clients.disconnected(peer) + self._concerns.forwards.disconnected(peer)
 
     def next_tick_ms(self) -> int:
-        """Return when `tick` is to be called next; ask again after every call of this object."""
+        """Return the epoch ms of the next `tick`. Every call of this object can change it."""
         times = [self._next_save_ms]
         for time_ms in (
             self.held.next_deadline_ms(),
@@ -251,7 +249,7 @@ class Broker:
         return min(times)
 
     def tick(self, now_ms: int) -> list[Send]:
-        """Do what the time is up for; return what is to be written."""
+        """Do the work that is due; return the commands to write."""
         if now_ms < self._seen_ms:
             self._clock_set_back(self._seen_ms - now_ms, now_ms)
         self._seen_ms = now_ms
@@ -274,7 +272,7 @@ class Broker:
         return self.files.after_tables(sends + self._settle(now_ms))
 
     def _clock_set_back(self, by_ms: int, now_ms: int) -> None:
-        """Wait no longer for anything than before the clock was set back."""
+        """Move deadlines back by by_ms, so that no wait becomes longer because the clock was set back."""
         self._next_save_ms -= by_ms
         if self._next_sweep_ms is not None:
             self._next_sweep_ms -= by_ms
@@ -288,7 +286,7 @@ class Broker:
             self.trace.set_back(by_ms)
 
     def save(self, now_ms: int) -> None:
-        """Write what changed of the tables that are saved now and then."""
+        """Write the changes of the tables that are saved periodically."""
         self._next_save_ms = now_ms + self.config.offsets_save_ms
         self.transactions.save(now_ms)
         self.pop.save(now_ms)
@@ -299,12 +297,12 @@ class Broker:
         self.timers.save(now_ms)
 
     def stop(self, now_ms: int) -> None:
-        """Write everything that waits in memory: the last call, before the store is closed."""
+        """Write everything that is only in memory. This is the last call before the store is closed."""
         if self.trace is not None:
             self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms, all_of_it=True)
         self.transactions.save(now_ms, final=True)
         try:
-            self.store.flush()  # what was delivered must be durable before it counts as that
+            self.store.flush()  # delivered messages must be durable before their delivery is saved
         finally:
             self.timers.save(now_ms, final=True)
             self.save(now_ms)
@@ -316,10 +314,13 @@ def _refuse(refusal: Refusal) -> list[Send]:
 
 
 def _too_large(request: RemotingCommand) -> Refusal | None:
-    """Return why a request's body is not read; None: it may be. Permission checks read it too."""
+    """Return the refusal of a body that is too large; None: its size is allowed.
+
+    It comes before the permission checks, because they read the body too.
+    """
     size, size_max = len(request.body), BODY_SIZES.get(request.code, BODY_SIZE_MAX)
     if size_max is None or size <= size_max:
         return None
     return InvalidParameter(
-        f"found a body of {size} bytes of request {request.code}, expected at most {size_max}: send several requests"
+        f"found a body of {size} bytes in request {request.code}, expected at most {size_max}: send several requests"
     )

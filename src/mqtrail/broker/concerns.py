@@ -1,4 +1,4 @@
-"""All concerns of a broker, each made once from the state: what serves requests, and what the clock drives."""
+"""All concerns of a broker, created from its state: the objects that serve requests and do periodic work."""
 
 from collections.abc import Callable
 

@@ -32,7 +32,7 @@ FLUSH_DISK_TYPE: Final = SettingUnit(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Settings of one broker. Times are ms, sizes bytes. The node puts address, ha_address and use_tls together."""
+    """Settings of one broker. Times are ms, sizes bytes. The node sets address, ha_address and use_tls."""
 
     cluster_name: str = setting("DefaultCluster", "name of the cluster", conf="brokerClusterName", least=1)
     broker_name: str = setting(
@@ -375,12 +375,12 @@ class BrokerConfig:
             raise InvalidParameter(f"found broker_id {self.broker_id}, expected 0: slaves are not supported yet")
 
     def takes_body(self, size: int) -> bool:
-        """Return whether a message or a batch may have a body of so many bytes."""
+        """Return whether a message or a batch may have a body of size bytes."""
         return 0 < size <= self.message_size_max
 
 
 def properties_text(config: BrokerConfig) -> str:
-    """Return the settings as the lines of a broker.conf, by key: what request 26 answers."""
+    """Return the settings as the lines of a broker.conf, sorted by key, as request 26 returns them."""
     lines = dict(conf_lines(config))
     lines |= {
         "brokerIP1": config.address.ip,
@@ -389,7 +389,7 @@ def properties_text(config: BrokerConfig) -> str:
         "haListenPort": str(config.ha_address.port),
         "brokerRole": "ASYNC_MASTER",
         "useTLS": BOOLEAN.write(config.use_tls),
-        # never otherwise; exportConfigs of mqadmin 4.9 fails without them
+        # constant; exportConfigs of mqadmin 4.9 fails without them
         "filterServerNums": "0",
         "slaveReadEnable": "false",
     }

@@ -1,4 +1,4 @@
-"""Copies of stored records: a message that goes to another queue keeps its body, its flags and its origin."""
+"""Copies of stored records: a copy in another queue keeps the body, the flags, and born time and host."""
 
 from mqtrail.store import PendingRecord
 from mqtrail.wire import Buffer, RecordHead
@@ -7,7 +7,7 @@ from .properties import tag_hash
 
 
 def copy_of(record: Buffer, head: RecordHead, topic: str, queue_id: int, properties: bytes) -> PendingRecord:
-    """Return a stored record as one for a queue of topic, with these properties. It belongs to no transaction."""
+    """Return a copy of a stored record for a queue of topic, with the given properties, outside any transaction."""
     return PendingRecord(
         topic=topic,
         queue_id=queue_id,

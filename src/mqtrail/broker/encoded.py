@@ -12,8 +12,8 @@ from typing import Final, Generic, TypeVar
 
 from mqtrail.wire import dumps_fastjson
 
-BLOCK_COUNT: Final = 256  # entries in a block; more split it
-BLOCK_SIZE: Final = 256 * 1024  # bytes of a block of several entries; more split it, for a change copies the block
+BLOCK_COUNT: Final = 256  # maximum entries of a block; a larger block is split
+BLOCK_SIZE: Final = 256 * 1024  # maximum bytes of a block of several entries, because a change copies the block
 
 
 Key = TypeVar("Key")
@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 
 
 class _Block:
-    """Entries with neighbouring names. text: their JSON joined by commas. sizes: bytes of each entry."""
+    """Entries with adjacent names. text: their JSON joined by commas. sizes: bytes of each entry."""
 
     __slots__ = ("names", "sizes", "text")
 
@@ -105,8 +105,8 @@ def member(name: str, value: object) -> bytes:
 class Handover(Generic[Key, Value]):
     """Changed entries on their way from the event loop to the thread that encodes and saves them.
 
-    The loop notes them and, when a save begins, takes them for it. The thread applies what was taken. If a save fails,
-    the next one applies what it left.
+    The loop notes the changes and takes them when a save begins. The thread applies the changes that were taken. If a
+    save fails, the next one applies the rest.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""Where the broker keeps its tables: a handful of JSON documents, loaded once and saved whole.
+"""The files of the broker's tables: JSON documents, loaded once and saved whole.
 
-Source: ConfigManager, apache/rocketmq common/; shapes in store.md §14 of the references.
+Source: ConfigManager, apache/rocketmq common/.
 """
 
 from typing import Final, TypeVar
@@ -21,7 +21,7 @@ FILTERS_FILE: Final = "consumerFilter.json"
 
 
 def load_table(files: ConfigFileStore, name: str, kind: type[Table]) -> Table | None:
-    """Return a document as its body class, or None where there is none. InvalidParameter: it is not of that shape.
+    """Return a document as its body class; None: no such document. InvalidParameter: it does not have that shape.
 
     The first member of kind is the table itself. Every save writes it, so a document without it is damaged, not empty.
     """
@@ -46,13 +46,13 @@ class Unsaved:
         self._last = 0
 
     def note(self, name: str, number: int) -> None:
-        """A name's entry came, changed or went with the change of this number."""
+        """Record that change `number` added, replaced or removed the entry of name."""
         if self._last <= self._files.settled:
             self._numbers.clear()
         self._numbers[name] = self._last = number
 
     def look(self, name: str) -> None:
-        """What is being answered follows from this entry, or from its absence."""
+        """Record that the current answer depends on this entry, or on its absence."""
         if self._numbers and (number := self._numbers.get(name)) is not None:
             self._files.look(number)
 
@@ -61,10 +61,10 @@ class Unsaved:
 
 
 def next_version(version: DataVersion, now_ms: int) -> DataVersion:
-    """Return the version of a table that has just changed once more."""
+    """Return the version of a table after one more change."""
     return DataVersion(now_ms, next_count(version.counter), version.state_version)
 
 
 def next_count(counter: int) -> int:
-    """Return the count after this one, within Java's long: a larger one would make the table's file unreadable."""
+    """Return counter + 1, or 0 above Java's long: a larger count would make the table's file unreadable."""
     return counter + 1 & LONG_MAX

@@ -1,16 +1,16 @@
-"""How much of a table a request looks at in one slice (wire/jobs): some milliseconds of work."""
+"""How much work a request does in one slice (wire/jobs): a few milliseconds."""
 
 from collections.abc import Generator, Iterable
 from heapq import merge
 from typing import Any, Final, TypeVar
 
-ENTRIES_A_SLICE: Final = 500  # of a table, written as JSON
-NAMES_A_SLICE: Final = 5_000  # written as JSON
-TOPICS_A_SLICE: Final = 50  # looked at, however few queues they have
-QUEUES_A_SLICE: Final = 200  # looked at, or written as JSON
-ASSIGNED_A_SLICE: Final = 1_000  # queues of an assignment, written as JSON
+ENTRIES_A_SLICE: Final = 500  # table entries encoded as JSON
+NAMES_A_SLICE: Final = 5_000  # names encoded as JSON
+TOPICS_A_SLICE: Final = 50  # topics read, even if they have few queues
+QUEUES_A_SLICE: Final = 200  # queues read or encoded as JSON
+ASSIGNED_A_SLICE: Final = 1_000  # queues of an assignment, encoded as JSON
 LOCKS_A_SLICE: Final = 1_000  # queues locked or unlocked
-BODY_SIZE_A_SLICE: Final = 64 * 1024  # a larger body that a permission check has read is read again in a later slice
+BODY_SIZE_A_SLICE: Final = 64 * 1024  # bytes; after a permission check a larger body is decoded in a later slice
 CHANGES_A_SLICE: Final = 200  # topics or groups created or changed
 
 Sortable = TypeVar("Sortable", bound=Any)
@@ -34,7 +34,7 @@ def sorted_in_slices(items: Iterable[Sortable]) -> Generator[None, None, list[So
 
 
 class Pace:
-    """Counts what a job does: after QUEUES_A_SLICE queues, or TOPICS_A_SLICE topics, it lets others be served."""
+    """Counts the work of a job, which yields after QUEUES_A_SLICE queues or TOPICS_A_SLICE topics."""
 
     def __init__(self) -> None:
         self._done = 0.0

@@ -1,7 +1,7 @@
-"""What the broker reads from and adds to a message's properties text, without taking it apart where it can.
+"""Reads and extends the properties text of a message, if possible without decoding all of it.
 
-5.3.3 stores CLUSTER, MSG_REGION and TRACE_ON with every message, gives it a UNIQ_KEY where it has none and takes POP_CK
-away. A text that names none of these stays as it came, with ours behind it; any other is rebuilt.
+Like 5.3.3, the broker sets CLUSTER, MSG_REGION and TRACE_ON on every message, adds a missing UNIQ_KEY and removes
+POP_CK. A text without these names is kept and extended; any other text is decoded and encoded again.
 
 Source: SendMessageProcessor.sendMessage and preSend, apache/rocketmq broker/processor/.
 """
@@ -45,12 +45,12 @@ _WAIT = PROPERTY_WAIT.encode()
 _TRAN_MSG = PROPERTY_TRAN_MSG.encode()
 TIMER_PROPERTIES = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
 _TIMERS = tuple(name.encode() for name in TIMER_PROPERTIES)
-_TIMER_MARK = b"TIMER_DEL"  # what their names begin with
+_TIMER_MARK = b"TIMER_DEL"  # common prefix of their names
 _TIMER_OUT_MS = PROPERTY_TIMER_OUT_MS.encode()
 
 
 class StoredProperties(NamedTuple):
-    """A properties text as it is to be stored, and what the broker needs of it."""
+    """A properties text as stored, and the values that the broker reads from it."""
 
     text: bytes
     unique_id: str
@@ -59,11 +59,11 @@ class StoredProperties(NamedTuple):
     waits: bool
     """False: the sender does not want to wait for the flush (WAIT=false)."""
     timed: bool
-    """It asks for a timer (TIMER_DELAY_SEC, …), and for no delay level."""
+    """The message has a timer property (TIMER_DELAY_SEC, …) and no delay level."""
 
 
 class PropertyRules:
-    """Makes stored properties of sent ones. unique_id: gives a fresh UNIQ_KEY."""
+    """Turns sent properties into stored ones. unique_id: returns a new UNIQ_KEY."""
 
     def __init__(self, config: BrokerConfig, unique_id: Callable[[], str]) -> None:
         self._unique_id = unique_id
@@ -75,9 +75,9 @@ class PropertyRules:
         self._suffix = encode_properties(self._added).encode()
 
     def of_message(self, sent: bytes) -> StoredProperties:
-        """Return what is stored for a message's properties text.
+        """Return the stored form of a message's properties text.
 
-        MessageIllegal: too long, or DELAY is no number.
+        MessageIllegal: too long, or DELAY is not a number.
         """
         check_size(sent)
         level = delay_level(sent)
@@ -91,7 +91,7 @@ class PropertyRules:
         return StoredProperties(text, unique_id.decode("utf-8", "replace"), tag_hash(text), level, waits(text), timed)
 
     def of_batch_item(self, sent: bytes, batch_wait: bool) -> StoredProperties:
-        """Return what is stored for one message of a batch: its own id wins, unlike 5.3.3 (compatibility.md)."""
+        """Return the same for a message of a batch. It keeps its own UNIQ_KEY, unlike in 5.3.3 (compatibility.md)."""
         stored = self.of_message(sent)
         if stored.delay_level > 0:
             raise MessageIllegal("found a delay level in a batch, expected none: send delayed messages one by one")
@@ -112,7 +112,7 @@ class PropertyRules:
 
 
 def check_size(text: bytes) -> None:
-    """Refuse a properties text that does not fit a record. MessageIllegal."""
+    """Raise MessageIllegal if a properties text does not fit into a record."""
     if len(text) > PROPERTIES_SIZE_MAX:
         raise MessageIllegal(
             f"the message is illegal: found properties of {len(text)} bytes, expected at most {PROPERTIES_SIZE_MAX}: "
@@ -121,7 +121,7 @@ def check_size(text: bytes) -> None:
 
 
 def delay_level(text: bytes) -> int:
-    """Return DELAY, 0 without one. MessageIllegal: it is no number."""
+    """Return DELAY, or 0 without one. MessageIllegal: it is not a number."""
     if b"DELAY\x01" not in text:
         return 0
     value = find_property(text, _DELAY)
@@ -136,7 +136,7 @@ def delay_level(text: bytes) -> int:
 
 
 def is_timed(text: bytes) -> bool:
-    """Tell whether a properties text asks for a timer. One with TIMER_OUT_MS has been through it."""
+    """Return whether a properties text asks for a timer. TIMER_OUT_MS says that the timer has fired already."""
     return (
         _TIMER_MARK in text
         and find_property(text, _TIMER_OUT_MS) is None
@@ -145,7 +145,7 @@ def is_timed(text: bytes) -> bool:
 
 
 def waits(text: bytes) -> bool:
-    """Tell whether the sender waits for the flush: true without WAIT."""
+    """Return whether the sender waits for the flush: true without WAIT."""
     if b"WAIT\x01" not in text:
         return True
     value = find_property(text, _WAIT)
@@ -153,12 +153,12 @@ def waits(text: bytes) -> bool:
 
 
 def is_transactional(text: bytes) -> bool:
-    """Tell whether the text marks a half message (TRAN_MSG=true)."""
+    """Return whether the text marks a half message (TRAN_MSG=true)."""
     return b"TRAN_MSG\x01" in text and (find_property(text, _TRAN_MSG) or b"").lower() == b"true"
 
 
 def tag_hash(text: bytes) -> int:
-    """Return what a ConsumeQueue entry keeps of the message's tag; 0 without one."""
+    """Return the hash of the message's tag for its ConsumeQueue entry; 0 without a tag."""
     if b"TAGS\x01" not in text:
         return 0
     value = find_property(text, _TAGS)
@@ -166,7 +166,7 @@ def tag_hash(text: bytes) -> int:
 
 
 def with_real_queue(text: bytes, topic: str, queue_id: int) -> bytes:
-    """Return the text of a message that waits elsewhere, with the queue it is meant for. MessageIllegal: too long."""
+    """Return the text of a message that waits in a system topic, with its target queue. MessageIllegal: too long."""
     if b"REAL_TOPIC\x01" in text or b"REAL_QID\x01" in text:
         properties = decode_properties(text)
         properties |= {PROPERTY_REAL_TOPIC: topic, PROPERTY_REAL_QID: str(queue_id)}

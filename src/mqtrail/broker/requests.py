@@ -1,10 +1,10 @@
-"""The requests that a broker serves: one row a code. To add one, write its handler and its row.
+"""The requests that a broker serves, one row per code. To add one, write its handler and its row.
 
-    handler      which method of which concern serves it
-    permission   what it needs with access control on (access.needs)
-    wait         the setting that bounds how long it may wait before it is served (messages.protection)
+    handler      the method of a concern that serves it
+    permission   the permission that it needs if access control is on (access.needs)
+    wait         the setting that limits its wait before it is served (messages.protection)
     fast_port    whether the broker's second port serves it too
-    body_size    bytes that its body may have; None: its handler checks it
+    body_size    maximum bytes of its body; None: the handler checks the size
 
 Source: BrokerController.registerProcessor and initialRequestPipeline, apache/rocketmq 5.3.3 broker/.
 """
@@ -73,7 +73,7 @@ class Request(NamedTuple):
 
 
 def _reset(c: Concerns) -> Handler:
-    """222 sets offsets in the broker, or asks live consumers to, by a setting that may change."""
+    """222: reset offsets in the broker or through live consumers. The setting can change at run time."""
 
     def reset(peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         serve = c.groups.reset if c.config.server_side_reset else c.surveys.reset
@@ -171,11 +171,11 @@ REQUESTS: Final[Mapping[int, Request]] = {
         Wait.HEARTBEAT,
         body_size=HEARTBEAT_SIZE_MAX,
     ),
-    # It ends only registrations of its own connection.
+    # It removes only registrations of its own connection.
     Code.UNREGISTER_CLIENT: Request(
         lambda c: c.clients.unregister, permission(group("Sub", optional=True), opened=NEVER), Wait.UNLIMITED
     ),
-    # It compiles an expression and shows nothing.
+    # It compiles an expression and returns no data.
     Code.CHECK_CLIENT_CONFIG: Request(lambda c: c.clients.check_config, KNOWN_USER, Wait.UNLIMITED),
     Code.GET_CONSUMER_LIST_BY_GROUP: Request(
         lambda c: c.clients.consumer_ids, permission(group("Sub", "Get"), opened=NEVER), Wait.UNLIMITED
@@ -272,4 +272,4 @@ PERMISSIONS: Final = {code: row.permission for code, row in REQUESTS.items()}
 BODY_SIZES: Final = {code: row.body_size for code, row in REQUESTS.items()}
 WAITS: Final = {code: row.wait for code, row in REQUESTS.items()}
 OWN_PORT_CODES: Final = frozenset(code for code, row in REQUESTS.items() if not row.fast_port)
-"""What the fast port refuses."""
+"""Codes that the fast port rejects."""

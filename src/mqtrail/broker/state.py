@@ -1,6 +1,6 @@
-"""What the broker's concerns share: settings, the store, tables, statistics, trace, and the one way into the store.
+"""State shared by the broker's concerns: settings, store, tables, statistics, trace, and the writer of the store.
 
-A concern gets the whole state and keeps what it uses as its own attributes, so that a look-up costs one step.
+A concern receives the whole state and copies the parts that it uses to its own attributes, to save a look-up.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,9 +51,9 @@ def load_state(
     now_ms: int,
     permissions: Mapping[int, Permission],
 ) -> BrokerState:
-    """Return the state as a broker starts with it: tables from their files, offsets no higher than their queues.
+    """Return the state of a starting broker: tables loaded from files, offsets cut to the ends of their queues.
 
-    permissions: what each request code needs.
+    permissions: the permission that each request code needs.
     """
     topics, groups = TopicTable(config, files, now_ms), GroupTable(config, files, now_ms)
     scene = Scene(

@@ -1,7 +1,7 @@
-"""The one way into the store: append, count, and remember who waits for what arrived.
+"""The only path into the store: appends records, counts them, and notes arrivals at queues with held pulls.
 
-Every writer goes through here: sends, send-backs, delivered delays, broker trace. So statistics, held pulls and the
-delay levels' clocks miss nothing. The fast lane, which appends by itself, reports with `arrived`.
+All writers use it: sends, send-backs, delivered delays, broker trace. So statistics, held pulls and delay levels see
+every message. The fast lane appends by itself and reports with `arrived`.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ class MessageWriter:
         self.on_scheduled: Callable[[int], None] = lambda level: None  # called with the level of a new waiting message
 
     def write(self, records: Sequence[PendingRecord], now_ms: int, kind: StoredKind | None = None) -> list[Appended]:
-        """Append records, all or none; return their places. kind: for the trace. Refusal: the store takes none now."""
+        """Append records, all or none; return their places. kind: for the trace. Refusal: the store rejects them."""
         appended = self._store.append(records, now_ms)
         grown: dict[QueueKey, tuple[int, list[tuple[int, bytes]]]] = {}
         for record, place in zip(records, appended, strict=True):
@@ -66,7 +66,7 @@ class MessageWriter:
         return appended
 
     def arrived(self, topic: str, queue_id: int, next_offset: int, arrived: Arrived | None) -> None:
-        """Note messages that the fast lane appended. Cheap if no pull waits at the queue."""
+        """Note messages that the fast lane appended. Cheap if no pull of the queue is held."""
         if (topic, queue_id) in self._held:
             self._arrivals.append(Arrival((topic, queue_id), next_offset, arrived))
         if topic in self.watched:

@@ -189,7 +189,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("accounts: [", "found no YAML"),
+        ("accounts: [", "found invalid YAML"),
         ("- a", "found a list"),
         ("accounts: {a: 1}", "accounts that is a dict"),
         ("accounts: [{accessKey: short, secretKey: 12345678}]", "accessKey=short"),
@@ -197,12 +197,12 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("accounts: [{accessKey: longenough, secretKey: 12345678, topicPerms: [a]}]", "topic:a"),
         ("accounts: [{accessKey: longenough, secretKey: 12345678, whiteRemoteAddress: host}]", "Netaddress"),
         ("globalWhiteRemoteAddresses: [host]", "Netaddress"),
-        ("!!python/object/apply:os.system [ls]", "found no YAML"),
+        ("!!python/object/apply:os.system [ls]", "found invalid YAML"),
         (BOMB + "accounts: [{accessKey: *h, secretKey: 12345678}]", "aliases that expand to"),
         (BOMB + "accounts: *h", "aliases that expand to"),
         (BOMB + "globalWhiteRemoteAddresses: *h", "aliases that expand to"),
         (MERGES + "accounts: [{<<: *h, accessKey: longenough, secretKey: 12345678}]", "aliases that expand to"),
-        ("accounts: &r [*r]", "found no YAML"),
+        ("accounts: &r [*r]", "found invalid YAML"),
     ],
 )
 def test_broken_file_keeps_the_old_rules(guarded: Guarded, text: str, found: str) -> None:

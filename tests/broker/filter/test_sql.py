@@ -155,7 +155,7 @@ def test_expressions_are_bounded() -> None:
     """Neither a long one nor a deep one takes the broker's time or stack; a long chain is no depth."""
     with pytest.raises(SubscriptionParseFailed, match="characters, expected at most"):
         compile_sql("a = 1 OR " * 4_000 + "a = 1")
-    with pytest.raises(SubscriptionParseFailed, match=f"nested more than {DEPTH_MAX} deep"):
+    with pytest.raises(SubscriptionParseFailed, match=f"nested more than {DEPTH_MAX} levels deep"):
         compile_sql("NOT " * (DEPTH_MAX + 10) + "a")
     chain = " OR ".join(f"a={number}" for number in range(350))
     assert len(chain) <= EXPRESSION_LENGTH_MAX

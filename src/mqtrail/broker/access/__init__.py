@@ -1,9 +1,13 @@
-"""Access control: ACL files of 4.9, users and policies of 5.x. Pure: it takes and returns texts of files.
+"""Access control: ACL files of 4.9, users and policies of 5.x. It receives and returns file contents, without I/O.
 
-`Access` checks every request for the broker. The permission table is part of the table of request codes
-(`broker.requests`): needs has the terms of its rows, scene looks up what a request touches. plain has the rules of
-plain_acl.yml, plain_requests the codes 50 to 54 that change them; policies and auth have users, policies and checks of
-5.x, auth_requests the codes 3001 to 3010. keys gives a name server the keys that may sign requests.
+`Access` checks every request for the broker.
+
+    needs                   terms of the permission table, which is part of the table of requests (`broker.requests`)
+    scene                   look-ups that permission checks need
+    plain, plain_requests   rules of plain_acl.yml; the codes 50 to 54 that change them
+    policies, auth          users, policies and checks of 5.x
+    auth_requests           the codes 3001 to 3010 that change them
+    keys                    for a name server: the keys that may sign requests
 """
 
 from .access import Access

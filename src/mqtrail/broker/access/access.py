@@ -66,17 +66,18 @@ class Access:
         found = []
         if self._config.authorization and not self._config.authentication:
             found.append(
-                "authorizationEnabled without authenticationEnabled: whoever names a user is taken for it; "
-                "switch both on"
+                "authorizationEnabled without authenticationEnabled: user names are accepted without a signature; "
+                "enable both"
             )
         if self._config.authentication and not self.auth.users:
             found.append(
-                "authenticationEnabled and no user is known, so that everybody is refused: name the first in "
+                "authenticationEnabled, but there are no users, so all requests are refused: set the first user in "
                 "initAuthenticationUser"
             )
         if self._config.acl and not self.plain.rules.accounts:
             found.append(
-                "aclEnable and no ACL file has an account, so that everybody without a white address is refused"
+                "aclEnable, but no ACL file has an account, so requests from addresses that are not white-listed are "
+                "refused: add an account to plain_acl.yml"
             )
         return found
 
@@ -111,7 +112,7 @@ class Access:
         return not self.auth.on or self.auth.allows(ip, account, need)
 
     def secret_key(self, peer: Peer, command: RemotingCommand) -> bytes | None:
-        """Return the key that must sign a request like this one; None: `check` decides.
+        """Return the key that must sign requests like this one; None: they need `check`.
 
         For callers that verify many similar signatures. All but the signature is checked here; the result is valid for
         the same code, address, access key, topic and group until `version` changes.

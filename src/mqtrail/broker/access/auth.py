@@ -70,7 +70,7 @@ class Auth:
             self.users = {name: read_user(name, info) for name, info in users.user_table.items()}
             self.acls = {subject: Acl.read(info.policies) for subject, info in acls.acl_table.items()}
         except NoPermission as error:
-            raise InvalidParameter(f"{USERS_FILE}, {ACLS_FILE}: {error.remark}: restore the .bak beside it") from error
+            raise InvalidParameter(f"{USERS_FILE}, {ACLS_FILE}: {error.remark}: restore their .bak files") from error
         self._seed()
 
     @property
@@ -91,7 +91,7 @@ class Auth:
         self.authorize(ip, command, scene)
 
     def is_known(self, code: int) -> bool:
-        """Return whether requests of a code must be signed, so that their user name is proven."""
+        """Return whether the user name in requests of a code is trusted: it is signed, or authentication is off."""
         return not self._config.authentication or code not in self._unchecked
 
     def authorize(self, ip: str, command: RemotingCommand, scene: Scene) -> None:

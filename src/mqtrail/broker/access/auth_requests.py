@@ -157,7 +157,7 @@ class AuthRequests:
         return name, UserInfo.decode(request.body or b"{}")
 
     def _is_super(self, request: RemotingCommand) -> bool:
-        """Return whether a Super user asks; without authentication, everyone counts as one."""
+        """Return whether the request is from a Super user; without authentication, every request counts as such."""
         name = request.ext.get(EXT_ACCESS_KEY, "")
         if not name:
             return True

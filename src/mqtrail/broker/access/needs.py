@@ -1,9 +1,9 @@
 """Permissions that requests need, for users and policies (5.x) and for ACL files (4.9): the terms of the permission
 table.
 
-The table is part of the table of request codes (`broker.requests`). A row states the permissions for what a request
-names, and for what it touches: the record at an offset, the half message that it ends. A code without a row is refused,
-except to Super users and admins (tests/broker/access/test_matrix.py).
+The table is part of the table of request codes (`broker.requests`). A row states the permissions for the resources that
+a request names, and for stored records that it touches, such as the half message that it ends. Codes without a row are
+refused, except for Super users and admins (tests/broker/access/test_matrix.py).
 
     actions on a resource     5.x: as they are       4.9: Pub is PUB, Sub and Get are SUB, others need admin: true
     several actions           one of them            the weakest of them
@@ -53,7 +53,7 @@ from .scene import Asks, Dialect, Need, Permission, Scene
 
 
 def needs_of(command: RemotingCommand, scene: Scene, dialect: Dialect) -> Iterator[Need]:
-    """Yield the permissions of a request: first for what it names, then for what it touches. NoPermission: no row.
+    """Yield the permissions of a request: first for the names in it, then for records. NoPermission: no row.
 
     A record is read only if the caller continues, so that a refused request reads nothing.
     """

@@ -200,7 +200,7 @@ def read_document(name: str, text: str) -> dict[str, Any]:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise InvalidParameter(f"{name}: found a {type(document).__name__}, expected accounts: and the like")
+        raise InvalidParameter(f"{name}: found a {type(document).__name__}, expected keys such as accounts:")
     return document
 
 
@@ -237,7 +237,7 @@ def rules_of(documents: Mapping[str, Mapping[str, Any]]) -> PlainRules:
 def read_account(entry: Any) -> Account:
     """Return one account of a file. InvalidParameter."""
     if not isinstance(entry, dict):
-        raise InvalidParameter(f"found an account that is a {type(entry).__name__}, expected accessKey: and the like")
+        raise InvalidParameter(f"found an account that is a {type(entry).__name__}, expected keys such as accessKey:")
     access_key, secret_key = _text(entry, "accessKey"), _text(entry, "secretKey")
     if len(access_key) < KEY_LENGTH_MIN or len(secret_key) < KEY_LENGTH_MIN:
         raise InvalidParameter(

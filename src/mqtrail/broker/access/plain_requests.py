@@ -1,8 +1,8 @@
 """Administration of ACL files: 50 creates or changes an account, 51 deletes one, 52 and 54 show, 53 sets white
 addresses.
 
-A change is checked as a whole, written to its file through AclFiles, and then in force; the dataVersion of the file
-increases. Comments in the file are lost, as in Apache's broker.
+A change is checked as a whole, written to its file through AclFiles, and then applied. Each change increases the
+dataVersion of the file. Comments in the file are lost, as in Apache's broker.
 
 Source: AdminBrokerProcessor, PlainPermissionManager, apache/rocketmq broker/ and acl/ of 4.9.8 (54: of 4.9.2).
 """

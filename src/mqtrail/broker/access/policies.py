@@ -63,7 +63,7 @@ class User:
         return UserInfo(self.username, self.password, self.user_type.value, self.user_status.value)
 
     def shown(self) -> UserInfo:
-        """Return the user for answers, with an empty password; a copy of the user with it is refused."""
+        """Return the user for answers, with an empty password. createUser rejects a copy of it."""
         return UserInfo(self.username, "", self.user_type.value, self.user_status.value)
 
 

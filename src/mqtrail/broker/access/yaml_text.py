@@ -1,4 +1,4 @@
-"""YAML text of ACL files, read and written. A module of its own, as few brokers need the YAML library."""
+"""Reads and writes the YAML text of ACL files. It is a separate module because few brokers need the YAML library."""
 
 import re
 from collections.abc import Mapping
@@ -9,17 +9,19 @@ import yaml
 
 from mqtrail.wire import InvalidParameter
 
-ALIASED_MAX: Final = 10_000  # values that aliases of a file may bring in, beyond one for each of its characters
+ALIASED_MAX: Final = 10_000  # a file may expand to this many values plus one for each of its characters
 _QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")  # quotations from the file in messages of the YAML reader
 
 
 def read_yaml(name: str, text: str) -> Any:
-    """Return the value of a YAML text, as safe_load does. InvalidParameter: it is no YAML, or its aliases expand to too
-    many values. name: of the file, for the error."""
+    """Return the value of a YAML text, as safe_load does. name: of the file, for the error.
+
+    InvalidParameter: it is not YAML, or its aliases expand to too many values.
+    """
     try:
         return _load(name, text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidParameter(f"{name}: found no YAML: {_yaml_problem(error)}") from None
+        raise InvalidParameter(f"{name}: found invalid YAML: {_yaml_problem(error)}") from None
 
 
 def write_yaml(document: Mapping[str, Any]) -> str:
@@ -47,8 +49,8 @@ def _load(name: str, text: str) -> Any:
 def _expanded_count(node: yaml.Node, known: dict[int, int]) -> int:
     """Return how many values a document has if each alias is written out. known: counts of lists and maps by id.
 
-    Aliases of aliases let a short text expand to more values than can be processed. RecursionError: an alias stands
-    for what it is in.
+    Aliases of aliases let a short text expand to more values than can be processed. RecursionError: an alias contains
+    itself.
     """
     if isinstance(node, yaml.ScalarNode):
         return 1

@@ -29,7 +29,7 @@ from ..state import BrokerState
 from ..tables import Client
 
 FORWARDS_MAX: Final = 4_000
-FORWARDS_PEER_MAX: Final = 400  # of one connection that asks, and of one that is asked
+FORWARDS_PEER_MAX: Final = 400  # open requests from one connection, and to one connection
 VERSION_ASKABLE = 62  # V3_1_8_SNAPSHOT: older clients do not serve these
 
 
@@ -90,7 +90,10 @@ class ForwardedRequests:
         return self._put(peer, request, asked, command, now_ms, finish)
 
     def require_room(self, asker: Peer, asked: Collection[PeerId]) -> None:
-        """Raise SystemBusy unless each of some clients can be asked now. A request that asks many may do so alone."""
+        """Raise SystemBusy unless each client of asked can be sent a request now.
+
+        A single request may exceed the bound of its own connection, if no other one is open.
+        """
         of_asker = self._of_asker[asker.id]
         of_asked = max([count + self._of_asked[one] for one, count in Counter(asked).items()], default=0)
         for what, found, limit in (

@@ -70,7 +70,7 @@ KEYWORDS: Final = {
     )
 }
 EXPRESSION_LENGTH_MAX: Final = 16 * 1024  # characters
-TOKENS_MAX: Final = 1_500  # without the texts of IN lists, which cost little; 375 comparisons joined by OR
+TOKENS_MAX: Final = 1_500  # without the texts of IN lists, which cost little; enough for 375 comparisons joined by OR
 _OF_LISTS: Final = ("STRING", "COMMA")
 
 
@@ -78,7 +78,7 @@ def parse(text: str) -> Expression:
     """Return the condition of an expression. ExpressionError: a syntax error, or too large."""
     if len(text) > EXPRESSION_LENGTH_MAX:
         raise ExpressionError(
-            f"found an expression of {len(text)} characters, expected at most {EXPRESSION_LENGTH_MAX}"
+            f"found an expression of {len(text)} characters, expected at most {EXPRESSION_LENGTH_MAX}: shorten it"
         )
     parser: Any = _parser().parse_interactive(text)  # untyped in lark
     stopped_at: int | None = None
@@ -108,7 +108,7 @@ def parse(text: str) -> Expression:
 def _what_was_found(text: str, at: int | None) -> str:
     if at is None:
         return f"found the end of {text!r:.80}, expected more of the expression"
-    return f"found {text[at : at + 20]!r} at character {at + 1}, expected something else of the SQL92 grammar there"
+    return f"found {text[at : at + 20]!r} at character {at + 1}, which the SQL92 grammar does not allow there"
 
 
 def _keyword(token: Token) -> Token:

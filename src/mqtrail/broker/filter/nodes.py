@@ -40,7 +40,7 @@ Test = Callable[[Any, Any], bool]
 
 
 class ExpressionError(Exception):
-    """The expression is not a valid filter. The text names what was found and what was expected."""
+    """The expression is not a valid filter."""
 
 
 class ExpressionKind(Enum):
@@ -87,7 +87,7 @@ def _condition(evaluate: Evaluate, text: str, *below: Expression) -> Expression:
 def _depth(below: tuple[Expression, ...]) -> int:
     depth = 1 + max(node.depth for node in below)
     if depth > DEPTH_MAX:
-        raise ExpressionError(f"found an expression nested more than {DEPTH_MAX} deep, expected a flatter one")
+        raise ExpressionError(f"found an expression nested more than {DEPTH_MAX} levels deep, expected fewer levels")
     return depth
 
 
@@ -157,7 +157,7 @@ def _finder(name: bytes) -> Callable[[bytes], bytes | None]:
 
 
 def negative(node: Expression) -> Expression:
-    """Minus: null for anything but a number, so also for a property, which is text."""
+    """Minus: null unless the operand is a number. A property is text, so its negation is null."""
     evaluate = node.evaluate
 
     def negate(properties: bytes) -> Value:
@@ -259,7 +259,7 @@ def equal(left: Expression, right: Expression) -> Expression:
         if node.is_constant and node.value is None:
             raise ExpressionError("found = or <> beside NULL, expected IS NULL or IS NOT NULL")
     if left.kind is ExpressionKind.TRUTH and right.kind is ExpressionKind.CONSTANT:
-        raise ExpressionError(f"found {left.text} = {right.text}, expected values of one kind")
+        raise ExpressionError(f"found {left.text} = {right.text}, expected two values of the same type")
     text = f"{left.text} = {right.text}"
     if left.kind is ExpressionKind.PROPERTY and right.kind is ExpressionKind.CONSTANT:
         return _condition(_property_test(left.name, operator.eq, right.value), text, left, right)

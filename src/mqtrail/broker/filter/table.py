@@ -22,9 +22,9 @@ from .filters import SqlFilter, compile_expression, is_tag_type
 from .sql import SqlExpression
 
 DEAD_KEPT_MS: Final = 24 * 3_600_000  # filterDataCleanTimeSpan
-DEAD_AT_LOAD_MS: Final = 30_000  # at load, a filter that was in use when the broker stopped counts as dead from then on
-FILTERS_SIZE_MAX: Final = 8 * 1024 * 1024  # maximum characters of all expressions, since they are written at once
-FILTERS_MAX: Final = 50_000  # maximum number of filters; the pulls of further ones are refused
+DEAD_AT_LOAD_MS: Final = 30_000  # at load, filters that were in use at the stop count as dead for this time
+FILTERS_SIZE_MAX: Final = 8 * 1024 * 1024  # maximum characters of all expressions, since they are saved in one write
+FILTERS_MAX: Final = 50_000  # maximum number of filters; pulls that need a further one are refused
 
 
 class FilterData(Body, frozen=True):

@@ -19,12 +19,12 @@ NUMBER_MAX: Final = 1 << 31  # of a queue id or a count
 NUMBER_DIGITS_MAX: Final = 19
 PROPERTIES_MAX: Final = 4_096
 PROPERTIES_LENGTH_MAX: Final = 1_024  # longer texts are not cached
-SENT_SIZE_MAX: Final = 30_000  # of a properties text, so that the additions of the broker fit
+SENT_SIZE_MAX: Final = 30_000  # bytes of a properties text; leaves room for the additions of the broker
 
 # The fields of a PendingRecord, for the append of a store. A plain tuple is five times as fast to make.
 Record = tuple[str, int, bytes, bytes, int, int, bytes, int, int, int, int]
-# Of texts that differ in the id only: suffix to store, tags code, whether the sender waits for the flush, and for half
-# messages the producer group.
+# Shared by texts that differ in the id only: suffix to store, tags code, whether the sender waits for the flush, and
+# for half messages the producer group.
 Shared = tuple[bytes, int, bool, str]
 
 _MARK: Final = b"UNIQ_KEY\x01"  # written as a literal in `read`, which runs for every message
@@ -113,7 +113,7 @@ class SharedProperties:
         self._known: dict[bytes, Shared | None] = {}
 
     def read(self, sent: bytes) -> tuple[bytes, Shared] | None:
-        """Return the unique id and what such texts share; None: not for the lane."""
+        """Return the unique id and the shared values; None: the lane does not support the text."""
         at = sent.find(b"UNIQ_KEY\x01")
         if at < 0 or (at and sent[at - 1] != 2):
             return None

@@ -13,7 +13,7 @@ from mqtrail.wire import HALF_TOPIC, MessageSysFlag
 from ..broker import Broker
 from .caches import Record, Route, whole_number
 
-HALF_MESSAGES_MAX: Final = 8_192  # half messages kept; one more drops all
+HALF_MESSAGES_MAX: Final = 8_192  # maximum number of kept half messages; one more drops all
 HALF_MESSAGES_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes of kept half messages
 HALF_SIZE_MAX: Final = 64 * 1024  # larger ones are not kept: copying the body dominates the cost of their end
 HALF_QUEUE_ID: Final = 0  # the queue of all half messages

@@ -1,8 +1,8 @@
 """JSON headers of the lane's requests, decoded by type.
 
 A struct lists every member that the lane accepts, and the accepted values of constant members. Any other member, value
-or type is a ValidationError, and the request goes to `Broker.handle`. So an accepted header means the same to both. Ext
-values are texts; the C++ client writes numbers in code 10, which are accepted too.
+or type is a ValidationError, and the request goes to `Broker.handle`. So lane and `handle` read an accepted header
+alike. Ext values are texts; the numbers that the C++ client writes in code 10 are accepted too.
 
 Source: SendMessageRequestHeader, SendMessageRequestHeaderV2, PullMessageRequestHeader, apache/rocketmq remoting/.
 """
@@ -21,7 +21,7 @@ class Kind(IntEnum):
     BATCH = 2
     PULL = 3
     HALF = 4  # a send of a half message: its sysFlag says so
-    END = 5  # of a transaction, one way
+    END = 5  # of a transaction, one-way
 
 
 # Accepted values of fields that are almost always the same.

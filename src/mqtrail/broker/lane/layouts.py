@@ -49,9 +49,9 @@ _REQUIRED: Final = {
 class HeaderLayout(NamedTuple):
     """One layout of headers of one size.
 
-    cut: the Struct's unpack; its values alternate, constants at the even places. constants: what these must be.
-    fields: the constant fields' values. places: where in the pieces the values of the kind's variable fields are, in
-    the order of VARIABLE (a HALF's are a SEND's); 0 for one that the header lacks. The opaque is at 1.
+    cut: a Struct that cuts a header into pieces: constants at even places, values at odd ones; the opaque is at 1.
+    constants: the expected bytes of the constant pieces. fields: values of the constant fields. places: for each field
+    of VARIABLE (HALF has those of SEND), the place of its value; 0: the header lacks the field.
     """
 
     kind: Kind

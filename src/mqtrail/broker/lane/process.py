@@ -1,4 +1,4 @@
-"""The lane's loop: cut a piece of the stream into frames, serve the supported ones, append once, answer.
+"""The lane's loop: cuts a piece of the stream into frames, serves the supported ones, appends once, answers.
 
 Sends are collected until the piece ends, or until a frame must see them stored (a pull, a request for `handle`). Their
 replies are made from the tickets of that one append. If the append is refused, `handle` serves each of these requests.
@@ -124,7 +124,7 @@ class Lane:
         """Serve the whole frames of buffer[start:end]. RemotingError: the first frame is invalid.
 
         It stops before an incomplete frame, before an invalid frame that is not the first, when many replies should be
-        written, and when the turn of this connection is over. turn_is_over: called after requests that may take long.
+        written, and at the end of this connection's turn. turn_is_over: called after requests that may take long.
         """
         trace = self._broker.trace
         due_ms = None if trace is None else trace.next_due_ms()

@@ -1,7 +1,7 @@
-"""Pulls of the lane: plain ones that find messages at once.
+"""Pulls of the lane: plain ones that find messages immediately.
 
-Any other pull (one to be held, an offset out of range, a reset, a refusal, the first pull of a group) goes to `handle`
-as a whole: nothing is changed here before the answer is certain.
+Any other pull (one to be held, an offset out of range, a reset, a refusal, the first pull of a group) goes to `handle`.
+The lane changes nothing before it is certain to answer the pull.
 """
 
 from typing import Any, Final, cast

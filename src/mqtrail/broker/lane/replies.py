@@ -1,7 +1,7 @@
 """Replies as templates: the output of `encode_command` for an answer, with placeholders for its values.
 
-A template is made from an answer of `handle` with marks in place of the values, so both always agree. `%` formatting of
-bytes fills in the values; the two lengths of the frame are put in front.
+A template is built from an answer of `handle` with marks in place of the values, so both always agree. `%` formatting
+of bytes inserts the values; the two lengths of the frame are put before the result.
 """
 
 from typing import Final

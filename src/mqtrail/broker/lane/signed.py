@@ -1,6 +1,6 @@
 """Signed requests in the lane: the permission is looked up once, the signature is verified for each request.
 
-Only JSON headers with exactly the fields below are served; the signed content is then built without sorting.
+The lane serves only JSON headers with exactly the fields below, so it builds the signed content without sorting.
 `Access.check` accepts every request that is accepted here; all others go to `handle`.
 
 Source: wire.signature; SendMessageRequestHeaderV2, PullMessageRequestHeader, apache/rocketmq remoting/.

@@ -1,9 +1,9 @@
 """Protection against requests that waited too long, and against groups that are too far behind.
 
 Fast failure: a request that waited longer than the limit of its kind is refused, because its client has given up or
-soon will. There is no queue in front of the handlers. Requests wait when they were received but could not be served at
-once, so the shell measures the wait (`BrokerShell`). The limits are RocketMQ's, by the queue of the request in Apache's
-broker; requests of queues without a limit are never refused.
+soon will. There is no queue in front of the handlers. A request waits if it is received while others are served, so the
+shell measures the wait (`BrokerShell`). The limits are RocketMQ's, by the queue of the request in Apache's broker;
+requests of queues without a limit are never refused.
 
 Source: BrokerFastFailure, BrokerController.protectBroker, apache/rocketmq broker/.
 """

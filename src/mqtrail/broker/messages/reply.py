@@ -54,7 +54,7 @@ class ReplyMessages:
         self._added = {PROPERTY_MSG_REGION: state.config.region_id, PROPERTY_TRACE_ON: trace_on}
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """Send the reply to its producer and answer after the producer; at once if the producer is not connected."""
+        """Send the reply to its producer and answer after the producer; immediately if it is not connected."""
         try:
             header = SendMessageHeader.from_ext(request.ext)
             text = header.properties.encode()

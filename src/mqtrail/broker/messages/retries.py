@@ -1,4 +1,4 @@
-"""When a message goes to the dead letters: its group has tried it often enough.
+"""When a message moves to the dead-letter topic: after its group's retries are exhausted.
 
 Source: handleRetryAndDLQ of SendMessageProcessor, consumerSendMsgBack of AbstractSendMessageProcessor, apache/rocketmq
 broker/.
@@ -10,7 +10,7 @@ from mqtrail.wire import VERSION_MAX_RECONSUME_TIMES, RemotingCommand, Subscript
 def is_exhausted(
     failed_count: int, group: SubscriptionGroupConfig, request: RemotingCommand, asked_max: int | None
 ) -> bool:
-    """Return whether so many failed deliveries, this one included, are more than the group's retries.
+    """Return whether failed_count deliveries, including this one, exceed the retries of the group.
 
     asked_max: maxReconsumeTimes of the request's header; it replaces the group's limit for clients that may set it.
     """

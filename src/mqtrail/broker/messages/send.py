@@ -68,7 +68,7 @@ DLQ_QUEUES = 1
 ADMISSIONS_MAX = 10_000
 BATCH_COUNT_MAX = 65_536  # messages of a batch; the smallest that an official client makes has 75 bytes
 BATCH_IDS_MAX = 4_096  # ids in the answer to a batch, since a header has at most 256 KiB
-BATCH_SLICE = 1_000  # of them looked at, and stored, before others are served
+BATCH_SLICE = 1_000  # messages checked, or stored, before other requests are served
 _HOST_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6  # bits that the broker sets
 _OURS = _HOST_BITS | MessageSysFlag.TRANSACTION_MASK
 
@@ -178,8 +178,8 @@ class SendMessages:
         """Apply the checks in the order of 5.3.3; return the target of the messages. Refusal: a check failed."""
         if now_ms < self._config.start_accept_ms:
             raise SystemError_(
-                f"found time {now_ms}, expected {self._config.start_accept_ms} or later: this broker takes no messages "
-                "yet (startAcceptSendRequestTimeStamp)"
+                f"found time {now_ms}, expected {self._config.start_accept_ms} or later: this broker does not accept "
+                "messages yet; try again later (startAcceptSendRequestTimeStamp)"
             )
         admission = self.admission(header.topic)
         if admission is None:
@@ -287,8 +287,8 @@ class SendMessages:
         if is_half:
             if stored.delay_level > 0 or stored.timed:
                 raise MessageIllegal(
-                    "found a half message with a delay, expected one of both: Apache's broker would drop it when it is "
-                    "due; send it without DELAY and TIMER_ properties"
+                    "found a half message with a delay, expected only one of the two: Apache's broker would drop it "
+                    "when it is due; send it without DELAY and TIMER_ properties"
                 )
             return half_record(record), StoredKind.HALF
         if stored.delay_level > 0:
@@ -415,7 +415,7 @@ class SendMessages:
                 if not start:
                     raise
                 raise SystemError_(
-                    f"{error}; found room for {start} of {len(records)} messages of the batch, which are stored"
+                    f"{error}; the first {start} of {len(records)} messages of the batch are stored"
                 ) from error
         return self._answer(peer, request, batch._replace(waits=wait), places, destination.queue_id)
 
@@ -448,7 +448,7 @@ def _filter_bit(config: TopicConfig) -> int:
 
 
 def _refuse_bits(sys_flag: int) -> None:
-    """Refuse transaction bits that keep a message out of all queues: 5.3.3 stores such a message invisibly."""
+    """Reject transaction bits without TRAN_MSG=true: 5.3.3 stores such a message, but in no queue. MessageIllegal."""
     if sys_flag & MessageSysFlag.TRANSACTION_MASK:
         raise MessageIllegal(
             f"found transaction bits {sys_flag & MessageSysFlag.TRANSACTION_MASK:#x} in sysFlag without TRAN_MSG=true, "
@@ -462,7 +462,7 @@ def _check_batch_topic(topic: str) -> None:
     if len(topic) > TOPIC_LENGTH_MAX or topic.startswith(RETRY_PREFIX):
         raise MessageIllegal(
             f"found a batch to topic {topic[:40]} of {len(topic)} characters, expected a topic of at most "
-            f"{TOPIC_LENGTH_MAX} that is no retry topic"
+            f"{TOPIC_LENGTH_MAX} that is not a retry topic"
         )
 
 

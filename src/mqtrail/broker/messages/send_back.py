@@ -45,7 +45,7 @@ from ..timing import DelayedMessages
 from .retries import is_exhausted
 from .send import DLQ_QUEUES
 
-# Topics without consumers: a request for a record there means an earlier record at the same offset.
+# Topics without consumers. A request for one of their records means an earlier record at the same offset, now lost.
 NEVER_CONSUMED = frozenset({HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
 FIRST_LEVEL = 3  # first delay level, if the client lets the broker choose
 
@@ -88,8 +88,8 @@ class SendBack:
         topic = decode_head(original).topic
         if topic in NEVER_CONSUMED or topic == revive_topic(self._config.cluster_name):
             raise SystemError_(
-                f"look message by offset failed, {header.offset}: found a message that is "
-                "never delivered to groups; the message that was there was lost in a power failure"
+                f"look message by offset failed, {header.offset}: found a message of an internal topic, which groups "
+                "never receive; the original message was lost in a power failure"
             )
 
         had = decode_head(original).reconsume_times

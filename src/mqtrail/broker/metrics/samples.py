@@ -49,7 +49,7 @@ _STORAGE: Final = ("local", "disk")
 def samples(broker: Broker, now_ms: int) -> Iterator[Sample | None]:
     """Yield all samples; None: a pause after some work without a sample.
 
-    The broker may serve requests between two samples; each sample then states its own moment.
+    The broker may serve requests between two samples; each sample is then the value at its own time.
     """
     yield Sample("rocketmq_broker_permission", (), broker.config.permission)
     yield Sample("rocketmq_topic_number", (), len(broker.topics))

@@ -157,7 +157,7 @@ METRICS: Final[Mapping[str, Metric]] = {
 """Name -> metric."""
 
 _NO_CLOCK: Final = "not measured: the request creates it in code that has no clock"
-_NO_BUFFER: Final = "check points are written to the revive log at once, without a buffer"
+_NO_BUFFER: Final = "check points are written to the revive log immediately, without a buffer"
 _NO_ROCKSDB: Final = "ConsumeQueues are files; there is no RocksDB"
 _NO_TIERS: Final = "there is no tiered storage"
 

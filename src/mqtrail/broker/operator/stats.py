@@ -51,7 +51,7 @@ from ..timing import DelayedMessages
 
 
 class StatsRequests:
-    """Serves requests for statistics. Figures of things that this broker lacks (thread pools, page cache) are 0."""
+    """Serves requests for statistics. Values for parts that this broker lacks (thread pools, page cache) are 0."""
 
     def __init__(self, state: BrokerState, delays: DelayedMessages) -> None:
         self._config = state.config

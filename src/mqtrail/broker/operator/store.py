@@ -117,7 +117,9 @@ class StoreAdmin:
                 )
             found[group] = int(text)
         if len(self._cold_thresholds.keys() | found.keys()) > THRESHOLDS_MAX:
-            raise InvalidParameter(f"found more than {THRESHOLDS_MAX} groups with a threshold, expected fewer")
+            raise InvalidParameter(
+                f"found more than {THRESHOLDS_MAX} groups with a threshold, expected fewer: remove some (2002)"
+            )
         self._cold_thresholds |= found
         return answer(peer, request)
 

@@ -132,7 +132,7 @@ class ClientSurveys:
         """Return the new offset of the group in a queue: not above its current one, unless forced."""
         consumed = self._offsets.get(header.group, header.topic, queue_id)
         if consumed is None:
-            raise SystemError_(f"THe consumer group <{header.group}> not exist: it has no offset of queue {queue_id}")
+            raise SystemError_(f"THe consumer group <{header.group}> not exist: it has no offset for queue {queue_id}")
         if header.timestamp == -1:
             target = self._store.max_offset(header.topic, queue_id)
         else:

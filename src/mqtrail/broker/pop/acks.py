@@ -2,7 +2,7 @@
 
 An acknowledgement is a record of the revive log; nothing is looked up. A change of the invisible time writes a new
 check point for the message and acknowledges the old one, in one append. Acknowledgements of messages popped in order
-move the offset of the group at once; a record in the revive log makes this survive a crash.
+move the offset of the group immediately; a record in the revive log makes this survive a crash.
 
 Source: AckMessageProcessor, ChangeInvisibleTimeProcessor, apache/rocketmq 5.3.3 broker/processor/.
 """
@@ -77,7 +77,7 @@ class PopAcks:
         """200151. NoMessage: no valid offset. Offsets outside a queue are ignored, as in Java."""
         body = BatchAckBody.decode(request.body or b"{}")
         if not body.acks:
-            raise NoMessage("found a batch of no acks, expected at least one")
+            raise NoMessage("found an empty batch of acks, expected at least one")
         check_count("groups of acks", body.acks, BATCH_ACKS_MAX)
         records: list[Put] = []
         for ack in body.acks:

@@ -56,11 +56,11 @@ BROADCASTING: Final = "BROADCASTING"
 ALL_QUEUES: Final = -1
 ROUTE_WAIT_MS: Final = 3_000
 WAITING_MAX: Final = 10_000  # requests that wait for a route
-ANSWERS_A_SLICE: Final = 100  # of these, when the route has come
+ANSWERS_A_SLICE: Final = 100  # of these requests, answered in one slice
 
 Strategy = Callable[[str, range, Sequence[str]], range]
 _Share = tuple[range, ...]
-"""Queues of a client by number: those of the first broker from 0 on, then those of the next one."""
+"""Queues of a client by number: the queues of the first broker have the numbers from 0, then those of the next one."""
 ALL: Final[_Share] = (range(1 << 62),)
 
 
@@ -103,7 +103,7 @@ class Assignments:
         self.routes = RouteBook(state.config.broker_name)
         self._jobs = state.jobs
         self._waiting: deque[tuple[int, str, Peer, RemotingCommand]] = deque()
-        self._ready: deque[tuple[int, str, Peer, RemotingCommand]] = deque()  # whose route has come, or is not coming
+        self._ready: deque[tuple[int, str, Peer, RemotingCommand]] = deque()  # requests whose wait for a route is over
         self._modes = {
             (topic, group): mode
             for topic, modes in table.message_request_mode_map.items()
@@ -200,13 +200,13 @@ class Assignments:
         return self._waiting[0][0] if self._waiting else None
 
     def tick(self, now_ms: int) -> list[Send]:
-        """Answer requests whose route came, and those that timed out, with the queues of this broker only."""
+        """Answer requests whose route arrived; those that timed out get the queues of this broker only."""
         while self._waiting and self._waiting[0][0] <= now_ms:
             self._ready.append(self._waiting.popleft())
         return self._answer_ready(now_ms)
 
     def _answer_ready(self, now_ms: int) -> list[Send]:
-        """Answer some of the requests that need not wait any more; `tick` continues with the others."""
+        """Answer some of the requests whose wait is over; `tick` continues with the others."""
         sends: list[Send] = []
         for _ in range(min(ANSWERS_A_SLICE, len(self._ready))):
             _, topic, peer, request = self._ready.popleft()
@@ -240,8 +240,10 @@ class Assignments:
         return answer(peer, request, body=encoded)
 
     def _share(self, body: QueryAssignmentBody, mode: RequestMode, count: int) -> _Share | None:
-        """Return the client's part of all queues, numbered from 0 to count, possibly none of them; ALL: each broker's
-        queues as a whole. None: unknown group or strategy."""
+        """Return the numbers of the client's queues, in [0, count), possibly none; ALL: all queues of each broker.
+
+        None: unknown group or strategy.
+        """
         everything = (range(count),)
         if body.message_model == BROADCASTING or not self._config.server_load_balance:
             return everything

@@ -52,7 +52,7 @@ class PopChecks:
         return config
 
     def popped(self, topic: str, queue_id: int, queue_offset: int, *, end: int) -> None:
-        """Check that a message may have been popped. end: how far beyond the last offset it may be, 0 or 1.
+        """Check that a message may have been popped. end: 1 if its offset may be the end of the queue, else 0.
 
         TopicNotExist, MessageIllegal (no such queue), NoMessage (an offset outside the queue).
         """
@@ -69,7 +69,7 @@ class PopChecks:
             )
 
     def is_inside(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Return whether the queue has, or just had, the offset."""
+        """Return whether the offset is in the queue, or is its end."""
         return self._store.min_offset(topic, queue_id) <= queue_offset <= self._store.max_offset(topic, queue_id)
 
     def _known(self, topic: str) -> TopicConfig:

@@ -37,7 +37,7 @@ class Pop:
         self._serve = serve
         self._opened: list[WaitKey] = []
         self._files = state.files
-        self._first_save = 0  # the change of tables that every pop waits for
+        self._first_save = 0  # number of the table change that every pop waits for
         self.orders = OrderTable(state.files)
         self.positions = Positions(state, self.orders)
         self.recovered_count = self.positions.recover()
@@ -87,7 +87,7 @@ class Pop:
             queue = queue_id if group is None else None  # messages of the retry topic may go to any pop of the group
             for held, handler in ((self._pops, self.messages.handle), (self._held_notices, self.notices.notify)):
                 for pop in held.take_arrived(waited_for, queue, arrived, group or only_group):
-                    pop.request.ext.pop(QUEUES_SEEN, None)  # it may be in a queue that was looked at before
+                    pop.request.ext.pop(QUEUES_SEEN, None)  # the message may be in a queue that was read before
                     sends += self._serve(pop, handler, now_ms)
         return sends
 
@@ -100,7 +100,7 @@ class Pop:
     # The clock.
 
     def next_due_ms(self) -> int | None:
-        """Return when `tick` is to be called next, None while nothing waits."""
+        """Return the epoch ms of the next `tick`; None: nothing waits."""
         times = [
             time_ms
             for time_ms in (

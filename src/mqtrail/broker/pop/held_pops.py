@@ -1,11 +1,11 @@
-"""Pops without a message that wait, and clients that wait for a notification of a message (200054).
+"""Held pops, which found no message, and held notification requests (200054).
 
-A request waits under (topic, group, queue id); queue id -1 is any queue of the topic. One message wakes one of them,
-the one that waits longest; who is woken and leaves something behind wakes the next. What arrives in a group's retry
-topic wakes who waits for the topic itself.
+A request is held under (topic, group, queue id); queue id -1 means any queue of the topic. A message wakes the request
+that was held longest. If that request leaves messages in the queue, it wakes the next one. A message in the retry topic
+of a group wakes requests for the topic itself.
 
-Source: PopLongPollingService, apache/rocketmq 5.3.3 broker/longpolling/. There a sweep every 20 ms ends what is over;
-here each request ends when its time is up.
+Source: PopLongPollingService, apache/rocketmq 5.3.3 broker/longpolling/. There a sweep every 20 ms ends expired
+requests; here each request ends at its deadline.
 """
 
 import heapq
@@ -18,13 +18,13 @@ from ..filter import MessageFilter
 from ..tables import DUE_A_SLICE, Arrived, HeldPopCounts, HeldRoom
 
 ANY_QUEUE = -1
-QUEUES_A_SLICE = 1_024  # that the requests which one call of take_due returns look at
+QUEUES_A_SLICE = 1_024  # queues read by the requests that one call of take_due returns
 WaitKey = tuple[str, str, int]  # topic, group, queue id
 
 
 @dataclass(slots=True, eq=False)
 class HeldPop:
-    """One waiting request. filter None: any message wakes it. queues: how many it looks at."""
+    """One held request. filter None: any message wakes it. queues: number of queues that it reads when served."""
 
     peer: Peer
     request: RemotingCommand
@@ -36,7 +36,7 @@ class HeldPop:
 
 
 class HeldPops:
-    """Waiting requests of one kind. Bounds: count_max of all, key_count_max under one key."""
+    """Held requests of one kind. Bounds: count_max of all, key_count_max under one key."""
 
     def __init__(self, watched: HeldPopCounts, count_max: int, key_count_max: int) -> None:
         self._watched = watched
@@ -51,7 +51,7 @@ class HeldPops:
         return self._room.count
 
     def hold(self, pop: HeldPop) -> bool:
-        """Keep the request until it is taken; return whether there was room for it."""
+        """Hold the request until it is taken; return whether there was room for it."""
         topic, group, queue_id = pop.key
         if self.count(pop.key) > self._key_count_max or self._room.full(pop.peer.id, pop.request) is not None:
             return False
@@ -63,20 +63,20 @@ class HeldPops:
         return True
 
     def look_again(self, pop: HeldPop, at_ms: int) -> None:
-        """Let take_due return a held request at at_ms although its time is not up."""
+        """Let take_due return a held request at at_ms, before its deadline."""
         self._number += 1
         heapq.heappush(self._due, (at_ms, self._number, pop))
-        if len(self._due) > 2 * len(self) + 64:  # most entries are of requests that ended early
+        if len(self._due) > 2 * len(self) + 64:  # most entries belong to requests that ended early
             self._due = [entry for entry in self._due if entry[2].live]
             heapq.heapify(self._due)
 
     def count(self, key: WaitKey) -> int:
-        """Return how many wait under a key."""
+        """Return the number of requests under a key."""
         topic, group, queue_id = key
         return len(self._by_topic.get(topic, {}).get(group, {}).get(queue_id, ()))
 
     def take(self, key: WaitKey, arrived: Arrived | None = None) -> HeldPop | None:
-        """Return, and hold no longer, the oldest request under key, if one of the messages that arrived is for it."""
+        """Remove and return the oldest request under key that accepts an arrived message; None: there is none."""
         topic, group, queue_id = key
         waiting = self._by_topic.get(topic, {}).get(group, {}).get(queue_id)
         if not waiting:
@@ -90,10 +90,10 @@ class HeldPops:
     def take_arrived(
         self, topic: str, queue_id: int | None, arrived: Arrived | None, group: str | None = None
     ) -> list[HeldPop]:
-        """Return, and hold no longer, who is woken by what arrived in a queue of topic.
+        """Remove and return the requests that messages in a queue of topic wake.
 
-        For each group that waits one request for any queue and one for this queue; queue_id None (a retry topic's
-        message, which every pop of the topic reads): one request in all. group: only this one.
+        Per group, they wake one request for any queue and one for this queue. queue_id None: the messages are in a
+        retry topic, which every pop of the topic reads; they wake one request. group: only requests of this group.
         """
         groups = [group] if group is not None else list(self._by_topic.get(topic, ()))
         taken = []
@@ -110,10 +110,7 @@ class HeldPops:
         return taken
 
     def take_due(self, now_ms: int) -> list[HeldPop]:
-        """Return, and hold no longer, requests whose time is up or that asked to be looked at again.
-
-        Some of them, where there are many.
-        """
+        """Remove and return requests at their deadline or at a time set by look_again; only some if many are due."""
         taken: list[HeldPop] = []
         queues = 0
         while self._due and (self._due[0][0] <= now_ms or not self._due[0][2].live):
@@ -132,7 +129,7 @@ class HeldPops:
         return self._due[0][0] if self._due else None
 
     def disconnect(self, peer: PeerId) -> None:
-        """Forget a closed connection's requests: their replies have no receiver."""
+        """Remove the requests of a closed connection."""
         for pop in list(self._by_peer.get(peer, {}).values()):
             self._drop(pop)
 

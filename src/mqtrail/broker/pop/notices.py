@@ -48,7 +48,7 @@ class PopNotices:
         self._held = pop.notices
 
     def notify(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """200054: whether a pop would find messages; held until it would."""
+        """200054: report whether a pop would find messages. The request is held until it would."""
         with_born_time(request, now_ms)
         header = NotificationHeader.from_ext(request.ext)
         self._checks.broker_reads()
@@ -85,7 +85,7 @@ class PopNotices:
         *,
         full: bool,
     ) -> Work:
-        """Look at the other queues of a large topic, for a request that cannot wait."""
+        """Check the other queues of a large topic, for a request that cannot be held."""
         for first in range(seen, sum(map(len, ranges.values())), QUEUES_A_POP):
             yield
             if self._any_waits(header, _queues(ranges, first, QUEUES_A_POP), now_ms):

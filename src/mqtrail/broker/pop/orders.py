@@ -22,7 +22,7 @@ from ..tables import GroupTable, TopicTable
 
 ORDERS_FILE: Final = "consumerOrderInfo.json"
 KEPT_MS: Final = 24 * 3_600_000
-SWEPT_A_SAVE: Final = 1_000  # entries that are looked at for outdated ones, beside those that changed
+SWEPT_A_SAVE: Final = 1_000  # unchanged entries checked for outdated ones at each save
 
 PoppedQueue = tuple[str, str, int]  # topic, group, queue id
 
@@ -41,7 +41,7 @@ class Order:
     counts: dict[int, int] = field(default_factory=dict)
 
     def free_ms(self) -> int:
-        """Return when the queue opens without acknowledgements; 0: all are acknowledged."""
+        """Return when the queue opens if no acknowledgement arrives, epoch ms; 0: all messages are acknowledged."""
         invisible_until_ms = self.pop_time_ms + self.invisible_ms
         return max(
             (
@@ -244,7 +244,7 @@ class OrderTable:
         )
 
     def _swept(self) -> Iterable[PoppedQueue]:
-        """Return some of the queues, others each time, to find outdated entries that do not change."""
+        """Return the next queues in turn, to find outdated entries that do not change."""
         queues = list(islice(self._sweep, SWEPT_A_SAVE))
         if len(queues) < SWEPT_A_SAVE:
             self._sweep = iter(list(self._orders))

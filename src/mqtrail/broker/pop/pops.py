@@ -38,13 +38,13 @@ from .held_pops import ANY_QUEUE, HeldPop, WaitKey
 from .state import PopState
 from .taking import Taking
 
-LATE_MS: Final = 500  # a pop that arrives this long after its own deadline is answered at once
+LATE_MS: Final = 500  # a pop that arrives this long after its own deadline is answered immediately
 BORN_TIME: Final = "bornTime"
 QUEUES_A_POP: Final = 512
-"""Queues that one pop of all queues of a topic looks at. Where the topic has more, a pop that may wait goes on in the
-next ticks, and one that may not leaves the others to the next pop."""
-NEXT_QUEUES_MAX: Final = 1_000  # topics with more queues than that, and their groups
-QUEUES_SEEN: Final = "queuesSeen"  # put into a held request: how many it has looked at without finding a message
+"""Maximum number of queues that a pop of all queues of a topic reads in one turn. If the topic has more, a pop that may
+be held continues in the next ticks; otherwise the next pop reads the other queues."""
+NEXT_QUEUES_MAX: Final = 1_000  # (topic, group) pairs of such large topics whose next queue is remembered
+QUEUES_SEEN: Final = "queuesSeen"  # field of a held request: number of queues read without finding a message
 _DIGITS_MAX: Final = 9  # of a number of queues
 _HUNDRED: Final = 100
 _STEP: Final = 37  # coprime to 100: a hundred requests get each number once
@@ -57,7 +57,7 @@ def with_born_time(request: RemotingCommand, now_ms: int) -> None:
 
 
 def queues_seen(request: RemotingCommand) -> int:
-    """Return how many queues a held request has looked at without finding a message."""
+    """Return how many queues a held request has read without finding a message."""
     text = request.ext.get(QUEUES_SEEN, "0")
     return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX else 0
 
@@ -149,7 +149,7 @@ class PopMessages:
         return taking
 
     def _take_retries(self, taking: Taking, header: PopHeader, chance: int) -> None:
-        """One retry topic per pop: the answer cannot tell the two apart (1 and 2 mean one queue to a client)."""
+        """Read one of the two retry topics, since the answer cannot distinguish them: clients treat 1 and 2 alike."""
         v2 = self._config.retry_topic_v2
         if v2 and self._config.pop_from_retry_v1 and chance % 2 == 0:
             v2 = False
@@ -200,7 +200,7 @@ class PopMessages:
         return answer(peer, request, ext, code=code, remark="NO_MESSAGE_IN_QUEUE")
 
     def _goes_on(self, request: RemotingCommand, taking: Taking) -> bool:
-        """Tell whether a pop that found nothing has queues of a large topic left to look at."""
+        """Return whether a pop that found nothing has more queues of a large topic to read."""
         if not taking.unseen_count:
             return False
         seen = queues_seen(request) + QUEUES_A_POP

@@ -3,9 +3,9 @@
 A pop moves the committed offset of the group past its messages; a check point records the missing acknowledgements.
 Offsets are saved every few seconds only, so after a crash the broker would deliver messages again that were popped, or
 even acknowledged, since the last save. Therefore each save also stores the ends of the timer topic and of the revive
-log. The next start reads the records after them: our check points and acknowledgements in order contain the next offset
-of their group (NEXT_OFFSET). Check points of Apache's broker do not; if one is found, another broker ran in between,
-and the saved offset is used.
+log. The next start reads the records after these ends: check points, and acknowledgements in order, of this broker
+contain the next offset of their group (NEXT_OFFSET). Those of Apache's broker do not; if one is found, an Apache broker
+ran in between, and the saved offset is used.
 
 Source of the first offset: PopMessageProcessor.getInitOffset, apache/rocketmq 5.3.3 broker/.
 """
@@ -118,8 +118,8 @@ class Positions:
     def recover(self) -> int:
         """Update offsets from the records since the last save; return the number of changed offsets.
 
-        Without a save of the ends the logs are read from their start: the broker may have stored check points of its
-        first pop and died before the save. The ends are then among the offsets, so that this happens once.
+        If the ends were never saved, the logs are read from their start: the broker may have stopped after the check
+        points of its first pop and before the save. The ends are then stored among the offsets, so this happens once.
         """
         found: dict[_Key, tuple[int, int | None]] = {}
         for topic, queue_id in self._logs:
@@ -137,7 +137,7 @@ class Positions:
 
     def _gather(self, log: str, log_queue_id: int, start: int, found: dict[_Key, tuple[int, int | None]]) -> None:
         """Add to found: (group, topic, queue id) -> (time, next offset; None: popped by another broker)."""
-        waits = log == TIMER_TOPIC  # check points that left it are in the revive log as well
+        waits = log == TIMER_TOPIC  # check points that left the timer topic are in the revive log as well
         tag = CHECK_POINT_TAG if waits else ACK_TAG
         for body, properties, store_ms in self._records(log, log_queue_id, start, frozenset({tags_code(tag)})):
             if find_property(properties, _TAGS) != tag.encode():

@@ -90,11 +90,11 @@ class Revive:
 
     @property
     def is_saving(self) -> bool:
-        """Whether copies were made that a start after a crash would repeat."""
+        """Whether there are copies that the start after a crash would repeat."""
         return self._save_ms is not None
 
     def next_due_ms(self) -> int | None:
-        """Return when `tick` is to be called next, None while nothing waits."""
+        """Return the epoch ms of the next `tick`; None: nothing waits."""
         times = [queue.look_ms for queue in self.queues] + [self._save_ms]
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
 

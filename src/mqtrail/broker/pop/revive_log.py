@@ -82,12 +82,11 @@ class ReviveLog:
         record = self._record(ack.encode(), tag, f"{what}@{ACK_TAG}", revive_queue_id, due_ms, now_ms, {})
         if due_ms > now_ms or self._timers.is_behind(now_ms):
             record = self._timers.divert(record, max(due_ms, now_ms + 1))
-        # else late: written to the log directly, unless earlier check points are late too
+        # otherwise it is late, and written to the log directly, unless earlier check points are late too
         return Put(record, (ack.group, ack.topic, ACK))
 
     def position(self, ack: PopAck, next_offset: int, now_ms: int) -> Put:
-        """Return the record of an acknowledgement in order, which has no check point and serves its NEXT_OFFSET
-        only."""
+        """Return the record of an acknowledgement in order. It has no check point; only its NEXT_OFFSET is used."""
         key = f"{ack.topic}@{ack.queue_id}@{ack.offset}@{ack.group}@{ack.pop_time_ms}@{ack.broker_name}@{ACK_TAG}"
         more = {NEXT_OFFSET: str(next_offset)}
         return Put(self._record(ack.encode(), ACK_TAG, key, 0, None, now_ms, more), (ack.group, ack.topic, ACK))

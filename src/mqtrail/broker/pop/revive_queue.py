@@ -1,8 +1,8 @@
 """Reader of one queue of the revive log: check points and their acknowledgements.
 
 The log is read in order. A check point precedes its acknowledgements; it is settled when the log is read up to two
-seconds past its time. After a crash the timer store may repeat finished check points: they are recognized by the
-records before the committed offset.
+seconds past its time. After a crash the timer store may repeat finished check points. They are recognized because the
+records before the committed offset list them.
 
 Source: PopReviveService.consumeReviveMessage, apache/rocketmq 5.3.3 broker/processor/.
 """
@@ -28,7 +28,7 @@ from .revive_log import ACK, ACK_INTERVAL_MS, ACK_TAG, BATCH_ACK_TAG, CHECK_POIN
 from .timing import Timing
 
 SETTLED_MS: Final = ACK_INTERVAL_MS + 1_000  # time after a check point at which all its acknowledgements were read
-SCAN_COUNT: Final = 256  # records read at once
+SCAN_COUNT: Final = 256  # records per read
 SCAN_SIZE: Final = 1 << 20
 STROKE_COUNT: Final = 2_000  # records read by one call
 POINTS_MAX: Final = 50_000  # check points in memory; above it the oldest is settled early

@@ -13,7 +13,7 @@ from typing import Final
 from mqtrail.wire import Perm, TopicRouteData
 
 QueueCount = tuple[str, int]
-"""A broker's name, and how many queues of a topic can be read there: those from 0 on."""
+"""Name of a broker, and its number of readable queues of a topic; their ids start at 0."""
 
 REFRESH_MS: Final = 30_000  # RocketMQ: loadBalancePollNameServerInterval
 UNUSED_MS: Final = 600_000  # a topic without requests for this time is removed

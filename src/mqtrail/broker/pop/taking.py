@@ -29,7 +29,7 @@ from ..filter import MessageFilter
 from ..state import BrokerState
 from .state import PopState
 
-# The offset of the group is not in the queue: continue where the store says.
+# The offset of the group is not in the queue: continue at the offset that the store returns.
 _LOST: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
 # No message for the group in the entries that were read.
 _PASSED: Final = (
@@ -78,8 +78,8 @@ class Taking:
         self.records: list[Buffer] = []
         self.queues: list[TakenQueue] = []
         self.rest_count = 0
-        self.seen_count = 0  # queues that were looked at
-        self.unseen_count = 0  # of a topic with too many to look at all
+        self.seen_count = 0  # queues that were read
+        self.unseen_count = 0  # queues left for the next turn, of a topic with many queues
         self.group = header.consumer_group
         self.passed = False
         """Whether an offset moved although no message was found: there may be more."""

@@ -13,7 +13,7 @@ class Timing(Protocol):
 
     @property
     def kept_ms(self) -> int:
-        """Records due before it are delivered for good; later ones may come again after a crash."""
+        """Epoch ms. A crash does not repeat records due before it; later ones may be delivered again."""
 
     def is_behind(self, now_ms: int) -> bool:
         """Return whether a due record is not delivered yet: the store refused it, or there are many."""

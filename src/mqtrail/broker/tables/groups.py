@@ -63,7 +63,7 @@ class GroupTable:
         return self._groups.get(group)
 
     def all(self) -> Mapping[str, SubscriptionGroupConfig]:
-        """Return the live table, for reading at once only."""
+        """Return the live table. Do not keep it: later calls change it."""
         return self._groups
 
     def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
@@ -119,9 +119,13 @@ class GroupTable:
         if changed == bits:
             return
         if changed and len(self._forbidden) >= self._config.groups_max and group not in self._forbidden:
-            raise SystemError_(f"found {len(self._forbidden)} groups with forbidden topics, expected fewer")
+            raise SystemError_(
+                f"found {len(self._forbidden)} groups with forbidden topics, expected fewer: allow some topics again"
+            )
         if changed and len(topics) >= FORBIDDEN_TOPICS_MAX and topic not in topics:
-            raise SystemError_(f"found {len(topics)} forbidden topics of group {group}, expected fewer")
+            raise SystemError_(
+                f"found {len(topics)} forbidden topics of group {group}, expected fewer: allow some topics again"
+            )
         topics[topic] = changed
         kept = {name: bits for name, bits in topics.items() if bits}
         self._change(group, self._groups.get(group), kept or None, now_ms)

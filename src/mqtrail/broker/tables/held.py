@@ -71,7 +71,7 @@ class HeldRoom:
         size = _size(request)
         peer_count, peer_size = self._of.get(peer, (0, 0))
         if peer_count >= self._peer_count_max:
-            return f"found {peer_count} requests of one connection held, expected fewer than {self._peer_count_max}"
+            return f"found {peer_count} held requests of one connection, expected fewer than {self._peer_count_max}"
         if self._size + size > HELD_SIZE_MAX or peer_size + size > HELD_SIZE_MAX // HELD_PEER_SHARE:
             return (
                 f"found held requests of {self._size} characters, {peer_size} of this connection, expected at most "
@@ -80,12 +80,12 @@ class HeldRoom:
         return None
 
     def take(self, peer: PeerId, request: RemotingCommand) -> None:
-        """Count a request in, and drop its body, which is never needed."""
+        """Add a request to the counts, and drop its body, which is not used while it is held."""
         request.body = b""
         self._add(peer, 1, _size(request))
 
     def give_back(self, peer: PeerId, request: RemotingCommand) -> None:
-        """Count a request out."""
+        """Remove a request from the counts."""
         self._add(peer, -1, -_size(request))
 
     def _add(self, peer: PeerId, count: int, size: int) -> None:
@@ -134,7 +134,7 @@ class HeldPulls:
         return bool(self._looks)
 
     def arrived(self, queue: QueueKey, next_offset: int, arrived: Arrived | None) -> bool:
-        """Record that messages below next_offset arrived; return whether take_woken checks the queue at once.
+        """Record that messages below next_offset arrived; return whether `take_woken` now checks the queue.
 
         arrived: the messages; None: unknown, so they may wake any pull. Messages that arrive during a check are not
         kept: the queue is then checked again.
@@ -214,7 +214,7 @@ def _size(request: RemotingCommand) -> int:
 
 
 def _cost(wanted: MessageFilter | None, arrived: Arrived | None) -> int:
-    """Return the cost of a filter in checks: a whole budget equals the messages that one pull may scan."""
+    """Return the cost of applying a filter, in checks. LOOK_BUDGET checks equal the messages that one pull may scan."""
     if wanted is None or arrived is None:
         return 1
     of_one = 1 if wanted.scan_max is None else max(1, LOOK_BUDGET // wanted.scan_max)

@@ -72,8 +72,8 @@ class RateLimits:
             return
         if self._sends.left(topic.topic, rate, now_ms) < 1:
             raise SystemBusy(
-                f"[FLOW_CONTROL]broker busy, start flow control for a while: topic {topic.topic} takes {rate} messages "
-                f"a second (topic_send_rate_max, or its attribute {SEND_ATTRIBUTE})"
+                f"[FLOW_CONTROL]broker busy, start flow control for a while: topic {topic.topic} accepts {rate} "
+                f"messages a second: send more slowly, or raise topic_send_rate_max or its attribute {SEND_ATTRIBUTE}"
             )
         self._sends.take(topic.topic, rate, 1, now_ms)
 
@@ -90,8 +90,8 @@ class RateLimits:
         left = int(self._pulls.left(group.group_name, rate, now_ms))
         if left < 1:
             raise FlowControl(
-                f"[FLOW_CONTROL]start flow control for a while: group {group.group_name} gets {rate} messages a second "
-                f"(group_pull_rate_max, or its attribute {PULL_ATTRIBUTE})"
+                f"[FLOW_CONTROL]start flow control for a while: group {group.group_name} receives {rate} messages a "
+                f"second: wait, or raise group_pull_rate_max or its attribute {PULL_ATTRIBUTE}"
             )
         return left
 

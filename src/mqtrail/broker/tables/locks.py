@@ -10,7 +10,7 @@ from typing import Final
 
 from mqtrail.wire import MessageQueue, SystemBusy
 
-SWEEP_MS: Final = 1_000  # between two searches for expired locks while all are held
+SWEEP_MS: Final = 1_000  # minimum time between two searches for expired locks
 
 
 class LockTable:

@@ -1,4 +1,4 @@
-"""Consumer offsets: how far each group has consumed each queue, and resets that wait for their consumer.
+"""Consumer offsets: how far each group has consumed each queue, and resets that consumers have not received yet.
 
 Changes are saved every offsets_save_ms, in Apache's format: {"topic@group": {queue_id: offset}}. The loop copies the
 changed entries; the thread that saves tables encodes each of them once. If the broker itself moved an offset because of
@@ -21,7 +21,7 @@ from ..jobs import NAMES_A_SLICE, sorted_in_slices
 
 GroupTopic = tuple[str, str]  # group, topic
 _Key = tuple[GroupTopic, int]  # and queue id
-WAITING_MAX = 16  # states of the table that wait for a flush
+WAITING_MAX = 16  # saved sets of earlier offsets that wait for a flush of the log
 COPIES_A_SLICE = 5_000  # changed entries copied for a save
 
 

@@ -1,7 +1,7 @@
 """Commands for name servers: register the broker with its topics (103), register one topic (217), unregister (104).
 
-Name servers of 5.3.3 refuse a broker whose first registration has exactly one topic; ours always includes the system
-topics.
+Name servers of 5.3.3 reject a broker whose first registration has exactly one topic; this broker always includes the
+system topics.
 
 Source: BrokerOuterAPI.registerBrokerAll, BrokerController.registerBrokerAll, apache/rocketmq broker/.
 """

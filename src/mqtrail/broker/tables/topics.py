@@ -82,7 +82,7 @@ class TopicTable:
         return len(self._topics)
 
     def all(self) -> Mapping[str, TopicConfig]:
-        """Return the live table, for reading at once only."""
+        """Return the live table. Do not keep it: later calls change it."""
         return self._topics
 
     def is_system(self, topic: str) -> bool:

@@ -1,4 +1,4 @@
-"""Young queues: a group without an offset starts at their first message."""
+"""Young queues, at whose first message a group without an offset starts."""
 
 from mqtrail.store import MessageStore
 from mqtrail.wire import decode_head

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 
 class Histogram:
-    """bounds: inclusive upper bounds of the buckets, ascending; a last bucket takes larger values."""
+    """bounds: inclusive upper bounds of the buckets, ascending; a last bucket counts larger values."""
 
     __slots__ = ("_bounds", "_counts", "total")
 

@@ -47,7 +47,7 @@ HEADS_MAX: Final = 10_000  # queues, and addresses of clients, whose part of a r
 
 _WAITING_KINDS: Final = (StoredKind.DELAY, StoredKind.HALF, StoredKind.RECALL)  # messages of clients in system topics
 
-_STORED_SEPARATORS: Final = len(TRACE_LAYOUTS["Stored"][0].fields)  # separators of a record: one before each field
+_STORED_SEPARATORS: Final = len(TRACE_LAYOUTS["Stored"][0].fields)  # separators in a record: one before each field
 
 Write = Callable[[Sequence[PendingRecord]], object]
 TraceRecord = Delivered | SentBack | DeadLettered
@@ -202,7 +202,7 @@ class BrokerTrace:
         cause: DeadLetterCause | None,
         now_ms: int,
     ) -> None:
-        """Record that a group receives a message of topic again at due_ms or, with a cause, that it is dead-lettered.
+        """Record that a message of topic is delivered to a group again at due_ms or, with a cause, is dead-lettered.
 
         reconsume_times: of the copy, which is the number of deliveries that failed.
         """

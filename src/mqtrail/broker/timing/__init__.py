@@ -1,7 +1,12 @@
 """Delayed messages: delay levels and timers.
 
-delays has the 18 delay levels of SCHEDULE_TOPIC_XXXX, timers any other time: records and slots are their data, counts
-the number of waiting messages, requests the request codes. Design and effects of a crash: docs/design/timers.md.
+    delays           the 18 delay levels of SCHEDULE_TOPIC_XXXX
+    timers           any other delivery time
+    records, slots   data of the timers
+    counts           number of waiting messages
+    requests         the request codes
+
+Design and effects of a crash: docs/design/timers.md.
 """
 
 from .delays import DelayedMessages

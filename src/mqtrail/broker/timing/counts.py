@@ -1,7 +1,7 @@
 """Number of messages in the timer by topic: config/timermetrics, request 61.
 
-Counted when units arrive and leave, and not corrected after a crash: nothing depends on these figures. Messages in and
-out since the start are counted for Prometheus.
+Messages are counted when they enter and leave the timer. The counts are not corrected after a crash, since nothing
+depends on them. Messages in and out since the start are counted for Prometheus.
 
 Source: TimerMetrics, DefaultStoreMetricsManager, apache/rocketmq store/.
 """

@@ -1,11 +1,13 @@
-"""Delay levels: each level is a queue of SCHEDULE_TOPIC_XXXX, which a message leaves when its delay is over.
+"""Delay levels. Each level is a queue of SCHEDULE_TOPIC_XXXX, in which a message waits until its delay is over.
 
 A message with a delay level is stored under SCHEDULE_TOPIC_XXXX, queue level - 1, with its real topic and queue in its
 properties. All messages of a level have the same delay, so its queue is in the order of delivery, and its first message
 decides when the level is due: `next_due_ms`. Delivery appends the message to its real queue. The offset of each level
 is saved every offsets_save_ms, up to the last durable delivery; after a crash messages may be delivered twice, never
-lost. If the clock was set back, store times do not move, and the queue entry has the due time. A message sent while the
-clock was ahead waits its whole delay again: late, never early.
+lost.
+
+When the clock is set back, store times do not go back; the due time is in the queue entry. A message sent while the
+clock was ahead waits for its whole delay again: it is late, never early.
 
 Source: ScheduleMessageService, HookUtils.handleScheduleMessage, apache/rocketmq broker/. There each level is checked
 every 100 ms; here when its first message is due.
@@ -36,7 +38,7 @@ from ..state import BrokerState
 
 BATCH_COUNT = 32  # records delivered with one append
 BATCH_SIZE = 1 << 20
-BATCHES_A_TURN = 16  # of all levels; what else is due is delivered by the next ticks
+BATCHES_A_TURN = 16  # of all levels; the next ticks deliver the rest
 RETRY_MS = 1_000  # delay after the store refused a delivery
 UNSAVED_MAX = 16  # saved states that wait for the flush of the log
 
@@ -99,7 +101,7 @@ class DelayedMessages:
         batches = BATCHES_A_TURN
         for level, due_ms in list(self._due_ms.items()):
             latest_ms = now_ms + max(self.delays_ms[level - 1], RETRY_MS)
-            if due_ms > latest_ms:  # the clock was set back: these messages wait their delay once more
+            if due_ms > latest_ms:  # the clock was set back: these messages wait for their whole delay again
                 self._due_ms[level] = latest_ms
                 self._set_back[level] = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
             elif due_ms <= now_ms and batches > 0:
@@ -111,7 +113,7 @@ class DelayedMessages:
             raise trouble
 
     def _deliver_level(self, level: int, now_ms: int, batches_max: int) -> int:
-        """Deliver some of what is due at a level; return in how many batches. What is left is due at once."""
+        """Deliver some due messages of a level; return the number of batches. The others are due immediately."""
         try:
             for batches in range(1, batches_max + 1):
                 if not self._deliver_some(level, now_ms):
@@ -182,7 +184,7 @@ class DelayedMessages:
             return False
         self._unknown.add(level)
         if found.records:
-            self._due_ms[level] = now_ms  # look at once
+            self._due_ms[level] = now_ms  # the next call reads it
             return True
         return False
 
@@ -200,7 +202,7 @@ class DelayedMessages:
         return table
 
     def save(self) -> None:
-        """Write the offsets as they were when all that was delivered till then is durable, if that is news.
+        """Write the newest offsets whose deliveries are all durable, if they differ from the saved ones.
 
         Otherwise they could survive a power failure that loses the delivered copies.
         """

@@ -1,9 +1,9 @@
 """Records of timer messages: due time of a sent message, the waiting record, and the delivered record.
 
 The first of TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS decides; a delay level overrides them. A waiting
-record is in rmq_sys_wheel_timer, queue 0. Its TIMER_OUT_MS is a whole second, and it is delivered when that second is
-over: a message due at 12:00:00.000 has 11:59:59, one due at 12:00:00.001 has 12:00:00. So no message is early, and some
-are late by less than a second.
+record is in rmq_sys_wheel_timer, queue 0. Its TIMER_OUT_MS is a whole second, and it is delivered at the end of that
+second: 11:59:59 for a message due at 12:00:00.000, 12:00:00 for one due at 12:00:00.001. So no message is early, and
+some are late by less than a second.
 
 Source: HookUtils.handleScheduleMessage, TimerMessageStore, apache/rocketmq broker/ and store/timer.
 """
@@ -41,13 +41,13 @@ _OUT_MS: Final = PROPERTY_TIMER_OUT_MS.encode()
 _DEL_UNIQKEY: Final = b"TIMER_DEL_UNIQKEY"
 _DISTANCE_MAX_MS: Final = (
     1 << 31
-) // 1_000 * 1_000 - 1_000  # maximum distance of the two times of a unit: whole seconds in an int
+) // 1_000 * 1_000 - 1_000  # maximum difference of the two times of a unit: whole seconds in an int
 _COUNT: Final = re.compile(r"[0-9]{1,9}")  # clients may write anything into the property
 _NUMBER_DIGITS_MAX: Final = 18  # longer numbers are neither dates nor delays
 
 
 def due_ms(text: bytes, now_ms: int) -> int:
-    """Return the due time of a timer message. MessageIllegal: its property is not a number."""
+    """Return the due time of a timer message, epoch ms. MessageIllegal: its property is not a number."""
     for name in TIMER_PROPERTIES:
         value = find_property(text, name.encode())
         if value is None:
@@ -68,7 +68,7 @@ def recalls(text: bytes) -> bool:
 
 
 def recall_ms(text: bytes) -> int:
-    """Return the delivery time in the recall handle of a waiting record: in the same second."""
+    """Return the delivery time for the recall handle of a waiting record, in its second (epoch ms)."""
     value = find_property(text, _OUT_MS)
     assert value is not None, "a record that waits says until when"
     return int(value) + 1
@@ -100,10 +100,10 @@ class TimerWait(NamedTuple):
 
 
 def wait_of(head: RecordHead, text: bytes, now_ms: int) -> TimerWait | None:
-    """Return the entry of a record of the timer topic, derived from the record only; None: it has no time.
+    """Return the entry of a record of the timer topic; None: the record has no time.
 
-    So a lost log can be rebuilt from the queue. now_ms: upper bound of the time at which the record was added. Its
-    store time may be later, since store times never go back when the clock is set back.
+    It depends on the record only, so that a lost log can be rebuilt from the queue. now_ms: upper bound of the time at
+    which the record was added. Its store time may be later, since store times never go back with the clock.
     """
     out, topic = find_property(text, _OUT_MS), find_property(text, b"REAL_TOPIC")
     if out is None or topic is None or not out.isdigit() or len(out) > _NUMBER_DIGITS_MAX:

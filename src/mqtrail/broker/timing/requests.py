@@ -1,7 +1,7 @@
 """Requests about timers: recall a message (370), progress (60), counts (61).
 
-A recall is a message too. It waits for the same second as the message that it recalls, and removes it when that second
-is over. So a recall is as durable as any message, and too late once the second has begun.
+A recall is a message too. It waits for the same second as the message that it recalls, and removes that message at the
+end of the second. So a recall is as durable as any message, and too late once the second has begun.
 
 Source: RecallMessageProcessor, AdminBrokerProcessor, apache/rocketmq broker/processor/.
 """

@@ -1,7 +1,7 @@
 """Delivery of one second of the timer: recalls first, then messages, oldest first.
 
-The chain of a slot leads from the newest unit to the oldest, so all of it is read before the first message is
-delivered; one number per message is kept meanwhile.
+The chain of a slot leads from the newest unit to the oldest. All of it is read before the first message is delivered;
+until then one number per message is kept.
 
 Source: TimerMessageStore.dequeue, TimerDequeueGetMessageService, apache/rocketmq store/timer.
 """
@@ -51,11 +51,11 @@ class SlotReader:
         return not self._waiting
 
     def go_on(self, last: int) -> None:
-        """Read units that were added since."""
+        """Read the units that were added since the last read. last: the new start of the chain."""
         self._stop_position, self.last, self.position = self.last, last, last
 
     def collect(self) -> bool:
-        """Read a part of the chain; return whether all is read."""
+        """Read a part of the chain; return whether all of it was read."""
         for _ in range(COLLECT_MAX):
             if self.position < 0 or self.position == self._stop_position:
                 self.position = _NO_UNIT
@@ -130,5 +130,5 @@ class SlotReader:
             del self._waiting[-count:]
 
     def missed(self) -> list[str]:
-        """Return the topics of recalls without a message."""
+        """Return the topics of recalls whose message was not found."""
         return [topic for key, topic in self._recalled.items() if key not in self._met]

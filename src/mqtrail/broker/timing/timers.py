@@ -1,9 +1,9 @@
-"""Timer messages of 5.x: any delivery time within three days, to the second, by log and wheel of the store.
+"""Timer messages of 5.x, delivered at any second within three days by the log and the wheel of the store.
 
 A timer message is stored in rmq_sys_wheel_timer. `_take_in` reads that queue and adds a unit for each message to the
 timer log, in the slot of its second. `deliver` empties slots whose second is over, oldest message first, and appends
 each message to its real queue. Both work in slices, so that a slot with a million messages does not block other
-requests: `next_due_ms` tells when the next slice is due.
+requests: `next_due_ms` returns when the next slice is due.
 
 Work since the last save is repeated after a crash: messages may be delivered twice, never lost. A save counts only
 durable deliveries.
@@ -34,13 +34,13 @@ from .counts import TimerCounts
 from .records import ROLL_WINDOW_MS, due_ms, out_ms, recalls, wait_of, waiting_record
 from .slots import SlotReader
 
-READ_COUNT: Final = 64  # messages of the timer topic read at once
+READ_COUNT: Final = 64  # messages of the timer topic per read
 READ_SIZE: Final = 1 << 20
 TAKE_IN_MAX: Final = 500  # messages added to the log by one slice
 DELIVER_MAX: Final = 256  # messages delivered by one slice
 RETRY_MS: Final = 1_000  # delay after the store refused a delivery
 FLUSH_WAIT_MS: Final = 1_000  # after this time appends are usually durable
-AHEAD_MAX_MS: Final = 7 * 86_400_000  # maximum distance of two slots: beyond it they might share a place in the wheel
+AHEAD_MAX_MS: Final = 7 * 86_400_000  # maximum time between two slots; above it they could share a place in the wheel
 NO_LIMIT: Final = (1 << 31) - 1  # of timer_slot_max
 SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)  # RocketMQ: TimerMetrics.timerDist
 _SPREAD, _SPREAD_OF = 389, 1_000  # coprime
@@ -80,7 +80,7 @@ class Timers:
             self._rebuild_end = self._queue_offset
             oldest_ms = self._read_ms - ROLL_WINDOW_MS - PRECISION_MS
             self._queue_offset = max(first, store.offset_by_time(TIMER_TOPIC, 0, oldest_ms))
-        self._unsaved: tuple[int, TimerCheckpoint] | None = None  # and the end of the CommitLog that it waits for
+        self._unsaved: tuple[int, TimerCheckpoint] | None = None  # end of the CommitLog to be flushed first, progress
         self._unsaved_ms: int | None = None  # when to check whether it is durable
         self._dirty = False
         self._slots: dict[int, SlotReader] = {}  # started slots: one, and those that an earlier slot interrupted
@@ -118,7 +118,7 @@ class Timers:
         return waiting_record(record, due)
 
     def _check_room(self, slot_ms: int) -> None:
-        """Refuse some messages of a second above timer_slot_max, and all above twice that number."""
+        """Reject some messages of a second above timer_slot_max, and all above twice that number. SystemError_."""
         limit = self._config.timer_slot_max
         if limit >= NO_LIMIT:
             return
@@ -135,7 +135,7 @@ class Timers:
 
     @property
     def kept_ms(self) -> int:
-        """Messages due before it (epoch ms) are delivered for good; later ones may be delivered again after a crash."""
+        """Epoch ms. A crash does not repeat messages due before it; later ones may be delivered again."""
         known = self._store.timers.checkpoint
         return 0 if known is None else known.read_ms
 
@@ -161,7 +161,7 @@ class Timers:
     # The clock.
 
     def next_due_ms(self) -> int | None:
-        """Return when `deliver` is due; None: nothing waits. 0: at once."""
+        """Return when `deliver` is due, epoch ms; None: nothing waits. 0: now."""
         try:
             has_more = self._take_in()
         except (MQError, OSError):
@@ -263,7 +263,7 @@ class Timers:
     def _due_slot(self, now_ms: int) -> SlotReader | None:
         """Return the earliest slot whose second is over; None: there is none.
 
-        It is searched each time: a message may have arrived for an earlier second, on which later ones may depend, and
+        Each call searches again: a message for an earlier second may have arrived, on which later ones may depend, and
         the clock may have been set back since a slot was started.
         """
         slot_ms = self._wheel.next(self._read_ms)

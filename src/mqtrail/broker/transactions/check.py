@@ -14,7 +14,7 @@ So a round ends at the first half message that is too young, and messages before
 committed as the offsets of CID_RMQ_SYS_TRANS when everything appended until then is durable: copies, op records and
 committed messages.
 
-A round works in slices; `next_due_ms` tells when the next one is due.
+A round works in slices; `next_due_ms` returns when the next one is due.
 Source: TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener, apache/rocketmq broker/.
 """
 
@@ -46,7 +46,7 @@ from mqtrail.wire import (
 from ..state import BrokerState
 from .records import half_again, half_offsets_of, moved_record, question_body, real_queue
 
-READ_COUNT: Final = 32  # op records read at once
+READ_COUNT: Final = 32  # op records per read
 READ_SIZE: Final = 1 << 20
 OPS_MAX: Final = 512  # op records read by one slice
 ENDS_READ_MAX: Final = 10_000  # half messages listed by the op records of one slice
@@ -54,7 +54,7 @@ HALVES_MAX: Final = 1_000  # half messages handled by one slice
 RETRY_MS: Final = 1_000  # delay after the store refused a copy
 ENDED_MAX: Final = 100_000  # remembered half messages that ended, or have copies
 COMMITS_MAX: Final = 16  # rounds whose offsets wait for a flush
-_CLOCK_SKEW_MS: Final = -1  # a message from the future is checked at once
+_CLOCK_SKEW_MS: Final = -1  # a message with a store time in the future is checked immediately
 
 
 class EndedHalves:

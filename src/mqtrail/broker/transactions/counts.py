@@ -1,7 +1,7 @@
 """Counts of transactions: ended ones, counted when they end, and open ones, counted on request.
 
-Open half messages are those that the check loop has not passed and that have not ended since the start. Half messages
-from before the start may have ended; only op records tell. Until a round has passed them, the number is unknown.
+A half message is open if the check loop has not passed it and it has not ended since the start. Only op records show
+whether a half message from before the start has ended, so the number is unknown until a round has passed those.
 
 Source: EndTransactionProcessor, TransactionMetrics, apache/rocketmq 5.3.3 broker/. There half messages are counted as
 they come and go, and the counts kept in a file.
@@ -50,7 +50,7 @@ class OpenHalves:
         self._seen: set[str] = set()
 
     def by_topic(self) -> dict[str, int] | None:
-        """Return the number of open ones by topic, with 0 for topics of the last request; None: unknown.
+        """Return the number of open half messages by topic, with 0 for topics of the last request; None: unknown.
 
         It is also unknown if there are too many to look up: each request looks up the next READ_MAX.
         """

@@ -114,7 +114,7 @@ class Transactions:
         return answer(peer, request, after_offset=after_offset)
 
     def _check_age(self, text: bytes, born_ms: int, now_ms: int) -> None:
-        """Refuse an end after the immunity time of the half message: its producer will be asked."""
+        """Raise IllegalOperation after the immunity time of the half message: a check will ask its producer."""
         immunity = find_property(text, b"CHECK_IMMUNITY_TIME_IN_SECONDS")
         if immunity is None:
             return
@@ -145,7 +145,7 @@ class Transactions:
     # For the fast lane, which commits half messages that it appended.
 
     def takes_end(self, queue_id: int, queue_offset: int, waiting: int) -> bool:
-        """Return whether an end can be accepted and is the first. waiting: number of ends to be accepted before it."""
+        """Return whether an end is the first and can be accepted. waiting: number of ends to be accepted before it."""
         return self._ends_count + waiting < ENDS_MAX and not self._ended.has(queue_id, queue_offset)
 
     def note_commit(self, queue_id: int, queue_offset: int, topic: str, born_ms: int, now_ms: int) -> None:
@@ -164,9 +164,9 @@ class Transactions:
             self._note(queue_id, offset, now_ms)
 
     def times_ms(self) -> tuple[int | None, int]:
-        """Return the inputs of `next_due_ms`, cheaply: half messages and ends change it only if these change.
+        """Return the two times that `next_due_ms` depends on. This is cheaper, to find out if it may have changed.
 
-        When op records are due; when the next round of checks starts, if there is a half message.
+        First, when op records are due; second, when the next round of checks starts if there is a half message.
         """
         return self._ends_due_ms, self._check.round_ms
 
@@ -217,7 +217,7 @@ class Transactions:
         return []
 
     def save(self, now_ms: int, *, final: bool = False) -> None:
-        """Commit the durable progress of the check. final: first write what waits."""
+        """Commit the durable progress of the check. final: first write the waiting op records."""
         if final:
             self._write_ends(now_ms)
         self._check.save(final=final)
