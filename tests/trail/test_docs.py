@@ -38,8 +38,9 @@ def test_every_reason_is_explained() -> None:
 
 
 def test_every_column_is_in_the_tables() -> None:
-    """The tables of the lake's page are those of the code."""
+    """The tables of the lake's page are those of the code, with the same meanings."""
     for table in TABLES.values():
         section = LAKE[LAKE.index(f"### {table.name}\n") :].split("\n### ")[0]
-        rows = re.findall(r"^\| `(\w+)` \| (\w+)", section, re.MULTILINE)
-        assert rows == [(column.name, column.type) for column in table.relation], table.name
+        rows = re.findall(r"^\| `(\w+)` \| (\w+)[^|]*\| (.*) \|$", section, re.MULTILINE)
+        assert rows == [(c.name, c.type, c.doc.replace("||", "//")) for c in table.relation], table.name
+        assert section.split("\n")[2].endswith(f". {table.relation.doc}"), table.name

@@ -1,8 +1,8 @@
-"""What happened to a message: evidence, trajectory, verdicts. One definition, no engine in it.
+"""What happened to a message: evidence, trajectory, verdicts.
 
-The definition is SQL text for DuckDB. `lake` runs it over the evidence of one message; `pipeline` runs it inside the
-tasks of Spark over whole tables. Relations (columns with type, meaning and fold) are data, and so is the table of
-verdict codes.
+This room defines the judgement as SQL text for DuckDB and runs nothing itself. `lake` runs the SQL over the evidence of
+one message; `pipeline` runs it in Spark tasks over whole tables. Relations (columns with type, meaning and fold) and
+verdict codes are data.
 """
 
 from .appended import APPENDED, latest_sql

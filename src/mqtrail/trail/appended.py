@@ -1,7 +1,7 @@
-"""Results are appended at each judgement. How their rows become what holds now.
+"""Reads the current results from tables to which every judgement appends its rows.
 
-Trajectories, verdicts and open ids: the rows of a message's latest judgement; a row that says what is gone is none.
-Counts (latency, keys, folds over groups): rows of one key add up; what adds up to nothing is gone.
+Trajectories, verdicts and open ids: the rows of the latest judgement of a message are current, except rows that mark a
+removal. Counts (latency, keys, folds over groups): the rows of one key are summed; a sum of 0 means that it is removed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ APPENDED = (TRAJECTORIES, VERDICTS, LATENCY_MINUTE, KEY_INDEX, OPEN_IDS, GROUP_F
 def latest_sql(
     relation: Relation, source: str, *, keep_gone: bool = False, columns: Sequence[str] | None = None
 ) -> str:
-    """SQL: what holds now, from rows of one of APPENDED. columns: of the source, if it lacks some that do not decide.
+    """SQL: the current rows of one of APPENDED. columns: those of the source, if it lacks columns not needed for this.
 
-    keep_gone: for some of the rows: others may be older.
+    keep_gone: keep rows that mark a removal, because source has only some of the rows and the others may be older.
     """
     names = ", ".join(columns or relation.names)
     if relation.name in _GONE:

@@ -5,7 +5,7 @@ attempt_key distinguishes attempts of one message and kind:
     SEND             timeStamp@storeHost         one Pub: an answered attempt
     SEND_TRY         sendId#attempt              one PubAttempt
     STORED           broker:physical offset      one copy, from the broker's record and from the message itself
-    HANDLED          requestId                   SubBefore and SubAfter of one hand-over
+    HANDLED          requestId                   SubBefore and SubAfter of one delivery to a handler
     RESULT           requestId@broker/queue/offset   one SubResult: one message of a batch
     SENT_BACK        group#reconsumeTimes
     DEAD_LETTERED    group#reconsumeTimes
@@ -26,7 +26,7 @@ from .stages import Stage
 
 
 def _time(text: str) -> str:
-    """SQL: a time from a record; NULL if it is out of range, because later stages add to it."""
+    """SQL: a time from a record; NULL if out of range, because later stages add to it."""
     return f"CASE WHEN {text} BETWEEN 0 AND {TIME_MS_MAX} THEN {text} END"
 
 
@@ -198,7 +198,7 @@ RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
         "failed": _BIT.format("NOT success"),
     },
 }
-"""What each type of record contributes to an attempt: column of silver → SQL over columns of trace_events."""
+"""Record type → the columns of `attempts` that it fills → SQL over columns of trace_events."""
 
 META_FILLS: Mapping[str, str] = {
     "kind": "'STORED'",
@@ -234,7 +234,7 @@ META_FILLS: Mapping[str, str] = {
     "evidence": "'message:' || broker_name || '/' || topic || '/' || cast(queue_id AS string) || '@'"
     " || cast(queue_offset AS string)",
 }
-"""What a stored copy contributes to an attempt: column of silver → SQL over columns of message_meta."""
+"""The columns of `attempts` that a stored copy fills → SQL over columns of message_meta."""
 
 _FILLED = [column for column in ATTEMPTS if column.name not in ("cluster", "publish_hour", "msg_id")]
 
@@ -247,9 +247,9 @@ def attempts_stage() -> Stage:
 def attempts_sql(
     trace_events: str = "trace_events", message_meta: str = "message_meta", record_types: Iterable[str] = RECORD_FILLS
 ) -> str:
-    """SQL: partial rows of ATTEMPTS from the two bronze relations, by their names. They are not grouped.
+    """SQL: partial rows of ATTEMPTS from the two bronze relations, given by name. Rows of one key are not merged.
 
-    record_types: those that trace_events has; fewer make a shorter text, which is planned and run faster.
+    record_types: those in trace_events. With fewer types the SQL is shorter and faster.
     """
     columns = ", ".join(ATTEMPTS.names)
     types = [record_type for record_type in RECORD_FILLS if record_type in set(record_types)]
@@ -268,7 +268,7 @@ SELECT cluster, {meta_id} AS msg_id, {_time("store_ms")} AS event_of_id_ms, {fro
 
 
 def merge_sql(attempts: str = "attempts") -> str:
-    """SQL: one row per key of ATTEMPTS. Merging merged rows again, in any split and order, changes nothing."""
+    """SQL: one row per key of ATTEMPTS. The order and the number of merges do not change the result."""
     folded = [c.name if c.fold == "key" else f"{c.fold}({c.name}) AS {c.name}" for c in ATTEMPTS]
     return f"SELECT {', '.join(folded)} FROM {attempts} GROUP BY {', '.join(ATTEMPTS.keys)}"
 
@@ -276,7 +276,7 @@ def merge_sql(attempts: str = "attempts") -> str:
 def folded_attempts_sql(trace_events: str, message_meta: str, record_types: Iterable[str], *, messages: bool) -> str:
     """SQL: the rows of `attempts_sql`, merged. messages: whether message_meta has rows.
 
-    A column that none of the records fill has one value in all rows, and is not folded.
+    Columns that none of the records fill have the same value in all rows and are not folded.
     """
     types = set(record_types)
     filled = {name for record_type, fills in RECORD_FILLS.items() if record_type in types for name in fills}

@@ -1,14 +1,14 @@
 """Batches: consumers and brokers record the batch's id, producers the id of each message. These stages join them.
 
-A stored copy of a batch item has both ids (its raw property text holds its own UNIQ_KEY first, the batch's last) and
-its position. So rows with a batch's id are joined to their item, by the first of these that applies:
+A stored copy of a batch item has its position and both ids: in its raw property text the first UNIQ_KEY is its own, the
+last one the batch's. A row with a batch's id is joined to its item by the first of these rules that applies:
 
 1. by position: a SubResult of mqtrail's client, a broker's record, a retry copy that names its original;
-2. by the request of such a SubResult, if it delivered one message;
+2. by the request of such a SubResult, if the request delivered one message;
 3. by KEYS, if no other item of the batch has the same.
 
-The remaining rows belong to the batch as a whole (`carriers`): all its items are consumed if as many hand-overs
-succeeded as it has items; if fewer did, it is not known which items they were.
+The remaining rows belong to the batch as a whole (`carriers`). All its items are consumed if the number of successful
+deliveries equals the number of items; if it is lower, the consumed items are unknown.
 Source: MessageDecoder and CommitLog (batch properties), apache/rocketmq; docs/design/verdicts.md, "Batches".
 """
 
@@ -24,8 +24,8 @@ _BY_ID = ("cluster", "msg_id")
 def batch_stages(until_ms: int | None, batches: bool) -> list[Stage]:
     """attempts → resolved (columns of ATTEMPTS, merged, msg_id the message's own) and carriers.
 
-    until_ms: attempts that begin later are left out. batches=False: the caller knows that no stored copy names a
-    batch, so that every msg_id is the message's own.
+    until_ms: attempts that begin later are excluded. batches=False: no stored copy has a batch id, so every msg_id is
+    the message's own.
     """
     known = "true" if until_ms is None else f"coalesce(start_ms, end_ms, 0) <= {until_ms}"
     by_id = Stage("attempts_by_id", f"SELECT * FROM attempts WHERE {known}", ("attempts",), partition_by=_BY_ID)

@@ -1,4 +1,4 @@
-"""Verdict codes as a table: subject, meaning, advice, and the evidence that each code needs.
+"""The table of verdict codes: subject, severity, explanation, advice, and the evidence that each code needs.
 
 docs/design/verdicts.md says when each code is given; `messages`, `groups`, `judgement` and `trajectories` compute it.
 A code with judged=False is not computed yet; reports list it as such.
@@ -12,13 +12,13 @@ from typing import Literal
 About = Literal["send", "message", "group", "beside", "knowledge"]
 Severity = Literal["good", "info", "open", "warning", "error"]
 Needs = Literal["trace", "client", "messages", "retry", "offsets", "clients", "subscriptions", "ranges"]
-"""trace: Apache's records. client: records only our client writes. messages: business topics read. retry: %RETRY%,
-%DLQ% and schedule topics read. offsets, clients, subscriptions, ranges: samples."""
+"""trace: Apache's records. client: records that only mqtrail's client writes. messages: business topics are read.
+retry: %RETRY%, %DLQ% and schedule topics are read. offsets, clients, subscriptions, ranges: samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One verdict code. about: 'group' codes are states, of which a group has one; 'beside' codes are added to it."""
+    """One verdict code. about: 'group' codes are states (one per group); 'beside' codes are added to the state."""
 
     name: str
     about: About
@@ -246,7 +246,7 @@ CODES: dict[str, Code] = {
         ),
     )
 }
-"""Every code, in the order reports list them. UNKNOWN is also a knowledge: no evidence at all (from look-ups)."""
+"""Every code, in the order of reports. UNKNOWN is also a value of knowledge: a look-up found no evidence at all."""
 
 STATES = tuple(code.name for code in CODES.values() if code.about == "group")
 GROUP_CODES = tuple(code.name for code in CODES.values() if code.about in ("group", "beside") and code.judged)
@@ -257,5 +257,5 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     "DEAD_LETTERED": frozenset({"CONSUMED"}),
     "FILTERED": frozenset({"CONSUMED", "IN_FLIGHT", "HUNG", "RETRYING", "DEAD_LETTERED", "UNKNOWN"}),
 }
-"""What a final state can still become when evidence arrives: a retry copy of a recorded success is read later, a dead
-letter is sent again, a later subscription widens a filter. Open states and UNKNOWN can become any state."""
+"""Final state → states that later evidence can change it to: a retry copy of a recorded success is read later, a dead
+letter is sent again, a later subscription widens a filter. Open states and UNKNOWN can change to any state."""

@@ -1,7 +1,7 @@
-"""Relations as data: a name, its columns in order, each with type and meaning.
+"""Relations as data: a name and the columns in order, each with type and meaning.
 
-Four types are enough; Spark, DuckDB and Arrow have the same ones. Texts are never NULL ('' is none: a NULL key would
-not equal itself in a merge). Numbers and booleans are NULL if the record does not have them.
+There are four types, which Spark, DuckDB and Arrow share. Texts are never NULL: '' means none, because a NULL key would
+not equal itself in a merge. Numbers and booleans are NULL if the record does not have them.
 Times are milliseconds since the epoch (UTC) and end in `_ms`; sizes are bytes.
 """
 
@@ -13,7 +13,7 @@ from typing import Literal
 
 ColumnType = Literal["string", "bigint", "boolean", "events"]
 Fold = Literal["key", "min", "max"]
-"""How two rows of one key merge. Every fold is commutative, associative and idempotent, so replays change nothing."""
+"""How two rows of one key are merged. All folds are commutative, associative and idempotent: replays change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Relation:
         return tuple(column.name for column in self.columns if column.fold == "key")
 
     def typed(self, expressions: Mapping[str, str] | None = None) -> str:
-        """SQL: every column in order, cast to its type: its expression by name, otherwise the column of its name."""
+        """SQL: every column in order, cast to its type. expressions: column name → SQL; default: the column itself."""
         found = expressions or {}
         return ", ".join(
             f"{found.get(c.name, c.name)} AS {c.name}"
@@ -62,7 +62,7 @@ class Relation:
         )
 
     def column(self, name: str) -> Column:
-        """The column `name`. KeyError names the relation."""
+        """Return the column `name`. KeyError: there is none."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -70,15 +70,15 @@ class Relation:
 
 
 def text(name: str, doc: str, fold: Fold = "max") -> Column:
-    """A text column: never NULL, '' is none."""
+    """A text column; never NULL, '' means none."""
     return Column(name, "string", doc, fold)
 
 
 def number(name: str, doc: str, fold: Fold = "max") -> Column:
-    """A 64-bit integer column: NULL is absent."""
+    """A 64-bit integer column; NULL means absent."""
     return Column(name, "bigint", doc, fold)
 
 
 def flag(name: str, doc: str) -> Column:
-    """A boolean column: NULL is absent."""
+    """A boolean column; NULL means absent."""
     return Column(name, "boolean", doc)

@@ -29,9 +29,9 @@ def companion_stages() -> list[Stage]:
 
 
 def latency_counts(of_trajectories: str, of_verdicts: str) -> str:
-    """SQL: counts of buckets of the latest judgements in two relations, by their names.
+    """SQL: message counts per bucket from current trajectories and verdicts, given by the names of the relations.
 
-    One scan: each row is joined with the names of all segments; segments that it lacks are removed."""
+    Each row is joined with the names of all segments, so that one scan is enough; missing segments are removed."""
     names = ", ".join(f"('{segment}')" for segment, _, _ in (*_SEGMENTS, ("send", "", "")))
     ms = " ".join(f"WHEN '{segment}' THEN {ms}" for segment, ms, _ in _SEGMENTS)
     began = " ".join(f"WHEN '{segment}' THEN {began}" for segment, _, began in _SEGMENTS)
@@ -82,7 +82,7 @@ SELECT {LATENCY_MINUTE.typed()} FROM (SELECT {_BUCKET}, sum(message_count) AS me
 
 
 def key_tokens(of_trajectories: str) -> str:
-    """SQL: the tokens of KEYS of the latest judgements in a relation, by its name: columns of KEY_INDEX."""
+    """SQL: the tokens of KEYS in current trajectories, given by the relation's name: columns of KEY_INDEX."""
     return f"""
 SELECT DISTINCT cluster, publish_hour, key_token, msg_id, topic, 1 AS row_count FROM (
   SELECT cluster, publish_hour, unnest(string_split(keys, ' ')) AS key_token, msg_id, topic FROM {of_trajectories}
@@ -90,9 +90,9 @@ SELECT DISTINCT cluster, publish_hour, key_token, msg_id, topic, 1 AS row_count 
 
 
 def lag_stages(sampled_ms: int | None = None) -> list[Stage]:
-    """lag_points, lag_copies and lag (columns of LAG) of one sample; None: of every sample that is recorded in full.
+    """lag_points, lag_copies and lag (columns of LAG) of one sample; None: of all samples that are recorded in full.
 
-    A queue's range is the latest one at or before the sample of the offset.
+    The range of a queue is the latest one at or before the sample of the offset.
     """
     if sampled_ms is None:
         sources, first = ("group_offsets", "queue_ranges"), []

@@ -1,6 +1,6 @@
-"""The state of the cluster at the instant of judgement, from samples: small relations, one row per group or queue.
+"""The state of the cluster at the time of judgement, from samples: small relations, one row per group or queue.
 
-`horizon` is the instant minus the trace delay: a record counts as missing only as of the horizon.
+`horizon` is the time of judgement minus the trace delay. Only records that were due before it count as missing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from .settings import Settings
 from .stages import Stage
 
 CONTEXT_RECORDS = ("OffsetCommit", "TraceBatch", "TraceLoss")
-"""Types of the trace records about clients. A judgement reads no others from trace_events."""
+"""Types of the trace records about clients. A judgement reads only these from trace_events."""
 
 
 def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """The stages in order; the docstring of each one's function describes it."""
+    """Return the stages in order. The docstring of the function that builds a stage describes it."""
     horizon = as_of_ms - settings.trace_delay_ms
     return [
         *sample_stages(as_of_ms, horizon),
@@ -43,7 +43,7 @@ FROM trace_events WHERE record_type IN {CONTEXT_RECORDS}"""
 def _committed(as_of_ms: int) -> str:
     """Committed offsets: sampled from brokers, and recorded by mqtrail's consumers.
 
-    Of a queue's samples those rows that offset_states keeps.
+    Only the sampled rows that offset_states keeps.
     """
     return f"""
 SELECT cluster, sampled_ms, group_name, topic, broker_name, queue_id, consumer_offset FROM offset_states
@@ -52,8 +52,8 @@ SELECT cluster, event_ms, group_name, topic, store_broker_name, store_queue_id, 
 WHERE record_type = 'OffsetCommit' AND event_ms <= {as_of_ms}"""
 
 
-# Groups of a topic, with the time since when they are known; only groups of applications.
-# A group that commits offsets at the broker consumes in clustering mode: broadcasting keeps offsets at its clients.
+# Groups of a topic, with the time of the first sample that has them; only groups of applications.
+# A group that commits offsets at the broker is in clustering mode: broadcasting clients store their own offsets.
 _TOPIC_GROUPS = f"""
 SELECT cluster, topic, group_name, min(sampled_ms) AS known_ms, max(message_model) AS message_model,
     max(consume_type) AS consume_type
@@ -64,7 +64,7 @@ WHERE {business_group()} GROUP BY cluster, topic, group_name"""
 
 
 def _offsets_at(horizon: int) -> str:
-    """The group's offset of a queue in its latest sample, in the latest one at the horizon, and in its first."""
+    """The group's offset of a queue in the latest sample, in the latest one at the horizon, and in the first one."""
     latest = packed(padded("sampled_ms"), padded("consumer_offset"))
     return f"""
 SELECT cluster, group_name, topic, broker_name, queue_id,
@@ -76,14 +76,14 @@ FROM (SELECT cluster, group_name, topic, broker_name, queue_id, max({latest}) AS
   FROM committed GROUP BY cluster, group_name, topic, broker_name, queue_id) AS packed_offsets"""
 
 
-# When the cluster's offsets were last sampled.
+# Time of the last sample of the cluster's offsets.
 _OFFSET_SAMPLES = "SELECT cluster, max(sampled_ms) AS offsets_sampled_ms FROM offset_states GROUP BY cluster"
 
 # The latest sample of each group's clients.
 _CLIENT_SAMPLES = """
 SELECT cluster, group_name, max(sampled_ms) AS clients_sampled_ms FROM client_states GROUP BY cluster, group_name"""
 
-# How many clients a group has in its latest sample; NULL when it could not be queried.
+# Number of clients of a group in its latest sample; NULL: the group could not be queried.
 _GROUP_CLIENTS = """
 SELECT c.cluster AS cluster, c.group_name AS group_name, max(s.clients_sampled_ms) AS clients_sampled_ms,
     CASE WHEN max(CASE WHEN c.status = 'ERROR' THEN 1 ELSE 0 END) = 1 THEN NULL::bigint
@@ -94,7 +94,7 @@ GROUP BY c.cluster, c.group_name"""
 
 
 def _live_clients() -> str:
-    """Names that a hand-over can have for its client (id, or ip of its connection), and whether the client is alive."""
+    """Names by which a delivery can refer to its client (id, or ip of its connection), and whether it is alive."""
     return f"""
 SELECT cluster, group_name, client, max(live) AS live
 FROM (SELECT c.cluster AS cluster, c.group_name AS group_name, c.client_id AS client,
@@ -109,17 +109,17 @@ FROM (SELECT c.cluster AS cluster, c.group_name AS group_name, c.client_id AS cl
 GROUP BY cluster, group_name, client"""
 
 
-# Each expression that a group subscribed with, and the first and last sample that contains it.
+# Each subscription expression of a group, and the first and the last sample that contains it.
 _SUBSCRIPTION_RUNS = """
 SELECT cluster, group_name, topic, expression_type, expression, min(sampled_ms) AS first_ms, max(sampled_ms) AS last_ms
 FROM subscription_states GROUP BY cluster, group_name, topic, expression_type, expression"""
 
 
 def _scanned_topics(as_of_ms: int) -> str:
-    """Topics whose messages the pipeline reads, and the last sample of their queues that it has read up to.
+    """Topics whose messages the pipeline reads, and the last sample up to which their queues were read.
 
-    In `samples` a row (READ, topic '') marks in seen_ms a sample that was read up to, and the row of a topic tells
-    whether the topic is read from there on.
+    In `samples`, seen_ms of a row (READ, topic '') is a sample up to which messages were read. The row of a topic says
+    whether the topic is read from then on.
     """
     return f"""
 SELECT cluster, topic, max(sampled_ms) AS scanned_ms FROM (
@@ -135,9 +135,9 @@ WHERE sampled_ms IS NOT NULL GROUP BY cluster, topic"""
 
 
 def _losses(horizon: int) -> str:
-    """Intervals in which trace records were lost: holes in the numbering, reported drops, ranges that were not read.
+    """Intervals in which trace records were lost: missing sequence numbers, reported drops, ranges that were not read.
 
-    client_id '' (a gap): of any client. A hole that is younger than the horizon can still be filled.
+    client_id '' (a gap): of any client. A missing number that is newer than the horizon can still arrive.
     """
     return f"""
 SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (
@@ -167,5 +167,5 @@ WHERE from_ms IS NOT NULL AND to_ms IS NOT NULL"""
 
 
 def ip(host: str) -> str:
-    """SQL: the address of 'ip:port' ('ip:port' of IPv6 keeps its inner colons); '' of ''."""
+    """SQL: the ip of 'ip:port'; of an IPv6 address all but the last part. '' for ''."""
     return f"substr({host}, 1, length({host}) - length(split_part({host}, ':', -1)) - 1)"

@@ -1,13 +1,14 @@
-"""Which messages a judgement looks at again although they have no new records: the state of the cluster changed.
+"""Finds the messages to judge again without new records, because the state of the cluster changed.
 
-The state (`STATE`, small relations) of the last judgement is compared with that of the new one. Each kind of change
-finds its messages where they are cheap to find:
+The state (`STATE`, small relations) of the last judgement is compared with the new one. Each kind of change finds its
+messages in the cheapest relation:
 
-    time, an offset that passes a place, a sample, clients that come and go   →  open_ids
-    a group or topic seen for the first time, losses, filters, limits         →  the last trajectories and verdicts
+    time, an offset that passes a message, a sample, changed clients    →  open_ids
+    a group or topic seen for the first time, losses, filters, limits   →  the last trajectories and verdicts
 
-A kind may find more messages than change: that costs a judgement of them, no more. It must not find fewer: verdicts
-would then depend on when they were judged. A test over random histories and splits into cycles looks for that.
+A kind of change may find messages whose verdict stays the same; they are judged without need. It must not miss a
+message: verdicts would then depend on the times of the judgements. A test with random histories and random splits into
+cycles checks this.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ STATE = (
     "topic_groups", "offsets_at", "offset_samples", "group_clients", "live_clients", "subscription_runs",
     "scanned_topics", "losses", "group_losses", "hung_limits", "group_limits", "traced_groups", "traced_hosts",
 )  # fmt: skip
-"""Relations that say how the cluster and its groups are: all that a verdict rests on but the message's own records."""
+"""Relations of the state of the cluster and its groups: all inputs of a verdict except the message's own records."""
 
 LAST = "last_"
-"""Prefix of the same relations as the last judgement had them."""
+"""Prefix of the same relations in the state of the last judgement."""
 
 OPEN_IDS, TRAJECTORIES, VERDICTS = "open_ids_before", "trajectories_before", "verdicts_before"
-"""Names of what earlier judgements left. Outdated rows among them do no harm."""
+"""Relations of results of earlier judgements. Outdated rows in them do no harm."""
 
 _NEVER_MS = 1 << 62
-_HANDLER_MARGIN_MS = 86_400_000  # a handler may end that long after the last event that has a time
+_HANDLER_MARGIN_MS = 86_400_000  # maximum time from the last event with a time to the end of a handler
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One kind of change: SQL of what changed, and SQL of the messages that it concerns."""
+    """One kind of change: SQL that finds changes, and SQL that finds the messages that they concern."""
 
     name: str
     changes: str
-    """Rows of what changed, from the two states. The relation made of it is called `changed_<name>`."""
+    """SQL: the changes between the two states. Its relation is called `changed_<name>`."""
     finds: str
-    """cluster, publish_hour, msg_id of messages, and as_of_ms of the row that was found."""
+    """SQL: cluster, publish_hour and msg_id of messages, and as_of_ms of the row in which they were found."""
     reads: str
-    """Which of OPEN_IDS, TRAJECTORIES and VERDICTS it reads."""
+    """The relation that `finds` reads: OPEN_IDS, TRAJECTORIES or VERDICTS."""
 
 
 def causes(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
-    """Every kind of change between two judgements, as of last_ms and as_of_ms."""
+    """Return every kind of change between the judgements as of last_ms and as_of_ms."""
     return [
         *_of_open_ids(last_ms, as_of_ms, settings),
         *_of_groups(),
@@ -58,7 +59,7 @@ def causes(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
 
 
 def _both(name: str, keys: tuple[str, ...], values: tuple[str, ...], where: str) -> str:
-    """SQL: rows of a relation that changed: keys, and each value as it is (n_) and was (o_)."""
+    """SQL: changed rows of a relation: its keys, and each value in the new state (n_) and the old one (o_)."""
     picks = [f"coalesce(n.{key}, o.{key}) AS {key}" for key in keys]
     picks += [f"n.{value} AS n_{value}, o.{value} AS o_{value}" for value in values]
     on = " AND ".join(f"n.{key} = o.{key}" for key in keys)
@@ -83,12 +84,12 @@ _SAME_GROUP = "w.cluster = c.cluster AND w.group_name = c.group_name"
 
 
 def _between_samples(*times: str) -> str:
-    """SQL: the sample that an open id waits for lies between the last judgement's sample and the new one."""
+    """SQL: whether the sample that an open id waits for is between the sample of the last judgement and the new one."""
     return " OR ".join(f"w.sample_ms BETWEEN coalesce(c.o_{ms}, -1) AND c.n_{ms}" for ms in times)
 
 
 def _of_open_ids(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
-    """Time that passes, and what open ids wait for."""
+    """Changes that open ids wait for: time, offsets, clients."""
     return [
         Cause(
             "time",
@@ -102,7 +103,7 @@ def _of_open_ids(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]
 
 
 def _of_passed_offsets() -> Cause:
-    """An offset that passes an open id, or its copy in the retry topic."""
+    """An offset passed the message of an open id, or its copy in the retry topic."""
 
     def passes(offset: str) -> str:
         return " OR ".join(
@@ -125,7 +126,7 @@ def _of_passed_offsets() -> Cause:
 
 
 def _of_members(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
-    """Members that come and go, the age of samples, and how long handlers take."""
+    """Changed clients of a group, outdated samples, and changed handling times."""
 
     def idle(side: str, instant_ms: int) -> str:
         return f"""CASE WHEN {side}_clients_sampled_ms IS NULL OR {side}_live_count IS NULL THEN 'not sampled'
@@ -172,7 +173,7 @@ def _of_members(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
 
 
 def _of_groups() -> list[Cause]:
-    """A group of a topic, the limits of a group."""
+    """A new group of a topic, changed limits of a group."""
     stored = "coalesce(t.stored_ms, t.acked_ms)"
     known = [f"coalesce(c.{side}_known_ms, {_NEVER_MS})" for side in ("n", "o")]
     return [
@@ -216,7 +217,7 @@ def _of_groups() -> list[Cause]:
 
 
 def _of_sources() -> list[Cause]:
-    """Who is traced, a topic that is read."""
+    """Groups and hosts that are traced or no longer traced, topics that are read or no longer read."""
     return [
         Cause(
             "tracing",
@@ -251,7 +252,7 @@ def _of_sources() -> list[Cause]:
 
 
 def _of_offsets() -> list[Cause]:
-    """First offsets, which say for which messages a group is expected; and offsets that went back."""
+    """Changed first offsets, which decide for which messages a group is judged; and offsets that were set back."""
     at_place = " AND ".join(f"t.{name} = c.{name}" for name in _QUEUE)
     back = " OR ".join(f"n_{at}_offset < o_{at}_offset" for at in ("now", "then"))
     first = [f"coalesce(c.{side}_first_offset, {_NEVER_MS})" for side in ("n", "o")]
@@ -285,7 +286,7 @@ def _of_offsets() -> list[Cause]:
 
 
 def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
-    """A loss of trace records that appears, vanishes, changes or begins: what lacks something in its time."""
+    """New, removed, changed or beginning losses of trace records: messages with missing records in that time."""
 
     def changed(name: str, columns: str) -> str:
         new, old = f"SELECT {columns} FROM {name}", f"SELECT {columns} FROM {LAST}{name}"
@@ -305,7 +306,7 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
 
 
 def _subscriptions() -> Cause:
-    """Expressions of a group that filters: messages from the time on that is judged by another sample now."""
+    """Changed expressions of a group with a filter: messages from the first time whose sample is another one now."""
     keys = ("cluster", "topic", "group_name", "expression_type", "expression")
     runs = _both("subscription_runs", keys, ("first_ms", "last_ms"), "true")
     since = """CASE WHEN n_first_ms IS DISTINCT FROM o_first_ms AND (o_first_ms IS NOT NULL OR NOT was_known) THEN 0

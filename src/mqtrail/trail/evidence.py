@@ -1,8 +1,8 @@
-"""The evidence of a judgement: bronze rows, one relation for each source.
+"""The evidence of a judgement: bronze rows, one relation per source.
 
-Each row has what one source reported at one time; no row is derived from two others. `trace_events` comes from the
-trace topic, `message_meta` from the messages themselves (bodies are not kept). The others are sampled from the brokers,
-as changes (see `samples`).
+Each row is one report of one source; no row is derived from others. `trace_events` comes from the trace topic,
+`message_meta` from the messages themselves, without bodies. The others are samples of the brokers, recorded as changes
+(see `samples`).
 """
 
 from __future__ import annotations
@@ -11,49 +11,49 @@ from .columns import Relation, flag, number, text
 
 TRACE_EVENTS = Relation(
     "trace_events",
-    "One row an item of a decoded trace record. A record about n messages (Pub and PubAttempt of a batch: comma-joined "
+    "One row per item of a decoded trace record. A record about n messages (Pub, PubAttempt of a batch: comma-joined "
     "msgId; Delivered: comma-joined offsets) becomes n rows that differ in item_no, msg_id, offset_msg_id and "
     "store_queue_offset. Key: cluster, broker_name, trace_topic, queue_id, queue_offset, record_no, item_no.",
     (
-        text("cluster", "name the pipeline gives the cluster it reads"),
-        text("broker_name", "broker that holds the trace message"),
-        text("trace_topic", "topic the trace message was read from"),
+        text("cluster", "name of the cluster in the pipeline's settings"),
+        text("broker_name", "broker that stores the trace message"),
+        text("trace_topic", "topic of the trace message"),
         number("queue_id", "queue of the trace message"),
-        number("queue_offset", "place of the trace message in its queue"),
-        number("record_no", "place of the record in the trace message, from 0, rejects counted"),
-        number("item_no", "place of the item in the record, from 0; 0 where the record has one item"),
-        number("item_count", "items of the record, at least 1"),
-        number("trace_born_ms", "when the trace message was made, clock of the traced client"),
+        number("queue_offset", "offset of the trace message in its queue"),
+        number("record_no", "index of the record in the trace message, from 0, including rejects"),
+        number("item_no", "index of the item in the record, from 0; 0 if the record has one item"),
+        number("item_count", "number of items in the record, at least 1"),
+        number("trace_born_ms", "when the trace message was created, by the clock of the traced client"),
         number("trace_store_ms", "when the broker stored the trace message"),
         text("trace_born_host", "ip:port of the connection that sent the trace message"),
-        text("trace_client_id", "client id of the TraceBatch that heads the trace message; '' from foreign clients"),
-        text("record_type", "field 0 of the record: Pub, SubBefore, SubAfter, EndTransaction, Recall or one of ours"),
-        number("event_ms", "timeStamp of the record; NULL where the layout has none (SubAfter of 7 fields)"),
+        text("trace_client_id", "client id in the TraceBatch that begins the trace message; '' from other clients"),
+        text("record_type", "field 0 of the record: Pub, SubBefore, SubAfter, EndTransaction, Recall or of mqtrail"),
+        number("event_ms", "timeStamp of the record; NULL if the layout has none (SubAfter of 7 fields)"),
         text(
-            "msg_id", "the id as the record names it, one of a batch; the batch's own id on consumer sides; '' if none"
+            "msg_id", "the id in the record; of a batch in Pub one of its ids, in Sub… the batch's own id; '' if none"
         ),
-        text("group_name", "producer group (Pub…), consumer group (Sub…); '' where the layout has none"),
-        text("topic", "topic the record names; '' in SubBefore and SubAfter"),
+        text("group_name", "producer group (Pub…), consumer group (Sub…); '' if the layout has none"),
+        text("topic", "topic in the record; '' in SubBefore and SubAfter"),
         text("region_id", "regionId"),
         text("tags", "TAGS of the message"),
         text("keys", "KEYS of the message, blank-joined"),
-        text("store_host", "ip:port of the broker as the record names it (Pub: as dialled)"),
+        text("store_host", "ip:port of the broker in the record (Pub: the address that the client connected to)"),
         text("client_host", "clientHost of the 15-field Pub and the 9-field SubBefore"),
-        number("body_size", "bodyLength: bytes as sent (compressed); of the whole batch in a batch's Pub"),
-        number("cost_ms", "costTime; a listener batch's average in SubAfter"),
+        number("body_size", "bodyLength: bytes as sent (compressed); for a batch those of the whole batch"),
+        number("cost_ms", "costTime; in SubAfter the average of the listener's batch"),
         number("msg_type", "msgType ordinal: 0 normal, 1 half, 2 commit, 3 delay, 4 order"),
-        text("offset_msg_id", "offset id the broker answered, one of a batch"),
+        text("offset_msg_id", "offset id in the broker's answer; for a batch one of them"),
         flag("success", "isSuccess"),
-        text("request_id", "requestId: joins SubBefore, SubAfter and SubResult of one hand-over"),
-        number("retry_times", "retryTimes: reconsumeTimes of the copy handed over"),
+        text("request_id", "requestId: the same in SubBefore, SubAfter and SubResult of one delivery"),
+        number("retry_times", "retryTimes: reconsumeTimes of the delivered copy"),
         number("context_code", "contextCode: 0 SUCCESS, 1 TIME_OUT, 2 EXCEPTION, 3 RETURNNULL, 4 FAILED"),
         text("transaction_id", "transactionId"),
         text("transaction_state", "transactionState name"),
         flag("from_transaction_check", "fromTransactionCheck"),
-        text("client_id", "clientId of our records"),
+        text("client_id", "clientId of mqtrail's records"),
         text("start_id", "startId of TraceBatch and TraceLoss: one run of one client"),
-        number("sequence", "sequence of TraceBatch: 1, 2, 3… per startId; a hole is a lost trace message"),
-        number("dropped_total", "droppedTotal of TraceBatch: records this run could not keep so far"),
+        number("sequence", "sequence of TraceBatch: 1, 2, 3… per startId; a missing number is a lost trace message"),
+        number("dropped_total", "droppedTotal of TraceBatch: number of records that this run has dropped so far"),
         number("from_ms", "fromMs of TraceLoss"),
         number("to_ms", "toMs of TraceLoss"),
         number("lost_count", "count of TraceLoss"),
@@ -66,10 +66,10 @@ TRACE_EVENTS = Relation(
         flag("is_final", "isFinal of PubAttempt: no further attempt of this send follows"),
         text("result", "result of SubResult: SUCCESS, FAILED, EXCEPTION, TIME_OUT, RETURNNULL"),
         text("detail", "detail of SubResult: short error text"),
-        text("store_broker_name", "brokerName of our records: broker of the message's queue"),
-        number("store_queue_id", "queueId of our records: the message's queue"),
-        number("store_queue_offset", "queueOffset of our records (Delivered: one of offsets)"),
-        number("physical_offset", "physicalOffset of Stored: CommitLog byte"),
+        text("store_broker_name", "brokerName of mqtrail's records: broker of the message's queue"),
+        number("store_queue_id", "queueId of mqtrail's records: the message's queue"),
+        number("store_queue_offset", "queueOffset of mqtrail's records (Delivered: one of offsets)"),
+        number("physical_offset", "physicalOffset of Stored: byte in the CommitLog"),
         number("store_size", "size of Stored: bytes of the whole record"),
         number("consumer_offset", "consumerOffset of OffsetCommit"),
         number("born_ms", "bornTimestamp of Stored"),
@@ -102,7 +102,7 @@ TRACE_COLUMN_OF = {
 
 TRACE_REJECTS = Relation(
     "trace_rejects",
-    "One row a trace record, or a whole trace message (record_no -1), that does not decode.",
+    "One row per trace record, or whole trace message (record_no -1), that cannot be decoded.",
     (
         text("cluster", "as in trace_events"),
         text("broker_name", "as in trace_events"),
@@ -113,27 +113,25 @@ TRACE_REJECTS = Relation(
         number("trace_store_ms", "as in trace_events"),
         text("trace_born_host", "as in trace_events"),
         text("reason", "what was found and what was expected"),
-        text("record_text", "the record as read, at most 2 000 characters"),
+        text("record_text", "the record, at most 2 000 characters of it"),
     ),
 )
 
 MESSAGE_META = Relation(
     "message_meta",
-    "One row a stored copy of a message, of a business topic, %RETRY%, %DLQ%, SCHEDULE_TOPIC_XXXX or the timer topic. "
+    "One row per stored copy of a message in a business topic, %RETRY%, %DLQ%, SCHEDULE_TOPIC_XXXX or the timer topic. "
     "Key: cluster, broker_name, topic, queue_id, queue_offset.",
     (
         text("cluster", "as in trace_events"),
-        text("broker_name", "broker that holds the copy"),
+        text("broker_name", "broker that stores the copy"),
         text("topic", "topic of the copy's queue (SCHEDULE_TOPIC_XXXX for a waiting copy)"),
         number("queue_id", "its queue"),
-        number("queue_offset", "its place in the queue"),
-        number("physical_offset", "its CommitLog byte"),
+        number("queue_offset", "its offset in the queue"),
+        number("physical_offset", "its byte in the CommitLog"),
         text("offset_msg_id", "offset id: store host and physical offset"),
         text("own_unique_key", "the first UNIQ_KEY of the raw property text: a batch item's own id; '' if none"),
-        text(
-            "last_unique_key", "the last UNIQ_KEY, what a consumer sees as msgId: the batch's id in a batch; '' if none"
-        ),
-        text("keys", "KEYS, blank-joined"),
+        text("last_unique_key", "the last UNIQ_KEY, the msgId for consumers: in a batch the batch's id; '' if none"),
+        text("keys", "KEYS, joined by blanks"),
         text("tags", "TAGS"),
         number("born_ms", "bornTimestamp"),
         text("born_host", "ip:port of the connection that sent it"),
@@ -144,13 +142,13 @@ MESSAGE_META = Relation(
         number("body_crc", "bodyCRC"),
         number("sys_flag", "sysFlag"),
         number("reconsume_times", "reconsumeTimes: attempts made before this copy was stored"),
-        text("stored_kind", "what the copy is: computed by the SQL of trail.stored_kind()"),
-        text("real_topic", "REAL_TOPIC: where a waiting copy will go; '' if none"),
+        text("stored_kind", "kind of the copy (trail/kinds.py)"),
+        text("real_topic", "REAL_TOPIC: target topic of a waiting copy; '' if none"),
         text("retry_topic", "RETRY_TOPIC: the business topic of a %RETRY% or %DLQ% copy; '' if none"),
         text("group_name", "consumer group of a %RETRY% or %DLQ% copy, also while it waits; '' otherwise"),
         text("origin_msg_id", "ORIGIN_MESSAGE_ID: offset id (sent back by the broker) or UNIQ_KEY (by the client)"),
-        number("delay_level", "DELAY; NULL without"),
-        number("delay_ms", "what the level means by messageDelayLevel; NULL without a level"),
+        number("delay_level", "DELAY; NULL if none"),
+        number("delay_ms", "delay of the level by messageDelayLevel; NULL without a level"),
         number("due_ms", "when a waiting copy is due: store time + level, or TIMER_OUT_MS; NULL if unknown"),
         text("trace_on", "TRACE_ON of the properties: 'true', 'false' or ''"),
         number("read_ms", "when the pipeline read it"),
@@ -159,7 +157,7 @@ MESSAGE_META = Relation(
 
 GROUP_OFFSETS = Relation(
     "group_offsets",
-    "One row a committed offset that changed in a sample. A queue a group never committed on has no row (never a 0). "
+    "One row per committed offset that changed in a sample. A queue without a committed offset has no row (never 0). "
     "Key: cluster, sampled_ms, group_name, topic, broker_name, queue_id.",
     (
         text("cluster", "as in trace_events"),
@@ -168,9 +166,9 @@ GROUP_OFFSETS = Relation(
         text("topic", "business or %RETRY% topic"),
         text("broker_name", "broker of the queue"),
         number("queue_id", "queue"),
-        number("consumer_offset", "the next queue_offset the group will read"),
+        number("consumer_offset", "the next queue_offset that the group will read"),
         text("change", "'' in this sample; SEEN since this sample; GONE since this sample"),
-        number("first_ms", "first sample with an offset of this queue; in its first row and in keyframes"),
+        number("first_ms", "first sample with an offset of this queue; only in its first row and in keyframes"),
         number("first_offset", "the consumer_offset in that sample"),
         number("seen_ms", "GONE: last sample with the offset"),
     ),
@@ -178,14 +176,15 @@ GROUP_OFFSETS = Relation(
 
 CLIENTS = Relation(
     "clients",
-    "One row a consumer client that came or went in a sample; a group without any has a row with client_id ''. "
+    "One row per consumer client that appeared or disappeared in a sample; a group without clients has a row with "
+    "client_id ''. "
     "Key: cluster, sampled_ms, group_name, client_id.",
     (
         text("cluster", "as in trace_events"),
         number("sampled_ms", "time of the sample"),
         text("group_name", "consumer group"),
-        text("status", "OK (live clients), OFFLINE (asked, none is there), ERROR (no broker could be asked)"),
-        text("client_id", "client id; '' when status is not OK"),
+        text("status", "OK (live clients), OFFLINE (queried, it has none), ERROR (no broker could be queried)"),
+        text("client_id", "client id; '' if status is not OK"),
         text("client_host", "ip:port of its connection to the broker; '' if unknown"),
         text("language", "its language; '' if unknown"),
         number("version", "its MQVersion ordinal"),
@@ -197,13 +196,13 @@ CLIENTS = Relation(
 
 SUBSCRIPTIONS = Relation(
     "subscriptions",
-    "One row a subscription that came or went in a sample; clients of a group that differ give several rows. Key: "
+    "One row per subscription that appeared or disappeared in a sample; several per group if its clients differ. Key: "
     "cluster, sampled_ms, group_name, topic, expression_type, expression.",
     (
         text("cluster", "as in trace_events"),
         number("sampled_ms", "time of the sample"),
         text("group_name", "consumer group"),
-        text("topic", "topic subscribed to"),
+        text("topic", "subscribed topic"),
         text("expression_type", "TAG or SQL92"),
         text("expression", "as subscribed: '*' or 'A || B'"),
         text("consume_type", "CONSUME_PASSIVELY (push) or CONSUME_ACTIVELY (lite pull, pull); '' if unknown"),
@@ -216,17 +215,17 @@ SUBSCRIPTIONS = Relation(
 
 QUEUE_RANGES = Relation(
     "queue_ranges",
-    "One row a queue whose range [min_offset, max_offset) changed in a sample. Key: cluster, sampled_ms, broker_name, "
-    "topic, queue_id.",
+    "One row per queue whose range [min_offset, max_offset) changed in a sample. Key: cluster, sampled_ms, "
+    "broker_name, topic, queue_id.",
     (
         text("cluster", "as in trace_events"),
         number("sampled_ms", "time of the sample"),
         text("broker_name", "broker"),
-        text("topic", "topic, of the trace too"),
+        text("topic", "topic, including trace topics"),
         number("queue_id", "queue"),
         number("min_offset", "first kept queue_offset"),
         number("max_offset", "next queue_offset to be written"),
-        number("read_offset", "next queue_offset to be read; NULL: not read, or told in samples (READ)"),
+        number("read_offset", "next queue_offset to be read; NULL: not read, or in samples (READ)"),
         text("change", "'' in this sample; SEEN since this sample; GONE since this sample"),
         number("seen_ms", "GONE: last sample with the queue"),
     ),
@@ -234,25 +233,25 @@ QUEUE_RANGES = Relation(
 
 SAMPLES = Relation(
     "samples",
-    "One row a sample (what SAMPLE), one a question whose state changed in a sample, one a sample that the pipeline "
-    "has read up to (READ, topic ''), one a time without samples (GAP). Key: cluster, sampled_ms, what, broker_name, "
+    "One row per sample (what: SAMPLE), per query whose state changed in a sample, per sample up to which the pipeline "
+    "has read (READ, topic ''), and per time without samples (GAP). Key: cluster, sampled_ms, what, broker_name, "
     "topic.",
     (
         text("cluster", "as in trace_events"),
         number("sampled_ms", "time of the sample; GAP: of the sample after it"),
         text("what", "SAMPLE; OFFSETS of a broker; RANGES of a topic on a broker; READ of a topic's messages; GAP"),
-        text("broker_name", "broker that was asked; '' in other rows"),
-        text("topic", "topic that was asked for or is read; '' in other rows"),
+        text("broker_name", "queried broker; '' in other rows"),
+        text("topic", "queried or read topic; '' in other rows"),
         text("status", "OK: answered (READ: read) since this sample; FAILED: not since this sample"),
-        number("seen_ms", "FAILED and GAP: last sample before it that was answered; READ: sample that was read up to"),
-        number("keyframe_ms", "SAMPLE: the last keyframe, sampled_ms itself in a keyframe; NULL in other rows"),
+        number("seen_ms", "FAILED and GAP: last answered sample before it; READ: sample up to which messages are read"),
+        number("keyframe_ms", "SAMPLE: the last keyframe, in a keyframe sampled_ms itself; NULL in other rows"),
         text("reason", "why the state is FAILED, or why no sample was taken"),
     ),
 )
 
 GAPS = Relation(
     "gaps",
-    "One row a range [first_offset, end_offset) of a queue that was gone before it could be read. Key: cluster, "
+    "One row per range [first_offset, end_offset) of a queue that was lost before it could be read. Key: cluster, "
     "broker_name, topic, queue_id, first_offset.",
     (
         text("cluster", "as in trace_events"),
@@ -261,9 +260,9 @@ GAPS = Relation(
         number("queue_id", "queue"),
         number("first_offset", "first missing queue_offset"),
         number("end_offset", "queue_offset after the last missing one"),
-        number("from_ms", "store time before the range: of the last record read before it, else NULL (since ever)"),
-        number("to_ms", "store time after the range: of the first record read behind it"),
-        number("detected_ms", "when the pipeline found out"),
+        number("from_ms", "store time of the last record read before the range; NULL: none (unbounded)"),
+        number("to_ms", "store time of the first record read after the range"),
+        number("detected_ms", "when the pipeline detected it"),
         text("reason", "why: EXPIRED (the queue's minimum moved), RECREATED (the maximum fell), UNREADABLE"),
     ),
 )

@@ -1,10 +1,10 @@
-"""What all messages together show of groups and hosts: limits of attempts, handling times, who is traced.
+"""Facts about groups and hosts from all messages: limits of attempts, handling times, traced groups and hosts.
 
     hand_overs, rounds, group_copies, message_facts → fold_counts ┐
     group_folds: the counts of earlier judgements                 ┴→ folds → group_limits, hung_limits, traced_groups …
 
-Every fold is a count, so that a judgement of some of the messages can take away what it counted of them before and add
-what they show now. The result is then the same as that of counting all messages at once.
+Every fold is a count. A judgement of some messages subtracts their earlier counts and adds their new ones, so the
+result equals that of counting all messages together.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .stages import Stage
 
 
 def fold_stages(settings: Settings) -> list[Stage]:
-    """fold_counts, folds, and the limits made of them: group_limits, hung_limits, traced_groups and others."""
+    """fold_counts, folds, and the limits derived from them: group_limits, hung_limits, traced_groups and others."""
     return [fold_counts_stage(), Stage("folds", _FOLDS, ("fold_counts", "group_folds")), *limit_stages(settings)]
 
 
 def given_fold_stages(settings: Settings) -> list[Stage]:
-    """Like `fold_stages`, for messages whose counts are in group_folds already."""
+    """Like `fold_stages`, if the counts of the messages are in group_folds already."""
     given = f"SELECT {_KEY}, sum(row_count)::bigint AS row_count FROM group_folds {_LEFT}"
     return [Stage("folds", given, ("group_folds",)), *limit_stages(settings)]
 
@@ -31,7 +31,7 @@ def fold_counts_stage() -> Stage:
 
 
 def limit_stages(settings: Settings) -> list[Stage]:
-    """What is read off the folds."""
+    """Limits and traced groups and hosts, derived from the folds."""
     return [
         Stage("group_limits", _GROUP_LIMITS, ("folds",)),
         Stage("hung_limits", _hung_limits(settings), ("folds",)),
@@ -61,7 +61,7 @@ SELECT {_KEY}, sum(row_count)::bigint AS row_count
 FROM (SELECT {_KEY}, row_count FROM fold_counts
   UNION ALL SELECT {_KEY}, row_count FROM group_folds) AS counts {_LEFT}"""
 
-# No record has the limit of attempts: the longest chain of the group is used for it.
+# No record contains the limit of attempts, so the longest chain of the group is used.
 _GROUP_LIMITS = """
 SELECT cluster, group_name, max(value) AS handed_times_max FROM folds WHERE kind = 'CHAIN'
 GROUP BY cluster, group_name"""
@@ -70,8 +70,8 @@ GROUP BY cluster, group_name"""
 def _hung_limits(settings: Settings) -> str:
     """Groups whose handlers are so slow that HUNG must wait longer.
 
-    The 99th percentile of counted times, in whole numbers, interpolated as percentile_cont does: between the sample at
-    place 0.99 * (samples - 1), from 0, rounded down, and the next one.
+    The 99th percentile of counted times in whole numbers, interpolated like percentile_cont: between the sample with
+    index floor(0.99 * (samples - 1)), from 0, and the next one.
     """
     slow = settings.hung_ms // settings.hung_p99_factor
     return f"""

@@ -16,8 +16,8 @@ Row = dict[str, Any]
 def group_rows(group: str, answers: Iterable[ConsumerConnections], *, is_complete: bool) -> list[tuple[Relation, Row]]:
     """Return the rows of a group without cluster and time of the sample.
 
-    answers: from brokers on which the group is online. is_complete: all other brokers answered that it is not; else a
-    group without a client has the status ERROR, not OFFLINE, since unknown clients may exist.
+    answers: from brokers on which the group is online. is_complete: all other brokers answered that it is offline
+    there. If not, a group without clients has the status ERROR instead of OFFLINE, since it may have unknown clients.
     """
     clients: dict[str, Row] = {}
     subscriptions: dict[tuple[str, str, str], Row] = {}

@@ -1,10 +1,12 @@
-"""The group side: from hand-overs to one row of facts a message and group.
+"""The consumer side: one row of facts per message and group.
 
-    resolved → hand_overs (one row a request) → rounds (one row a reconsumeTimes) ┐
-    resolved → group_copies (retry copies, send-backs, dead letters)              ├→ group_facts (message and group)
-    messages × topic_groups → expected groups · carriers                          ┘
+A hand-over is a delivery to a handler. A round is all hand-overs with the same reconsumeTimes.
 
-All of them aggregate by msg_id first, so that a share of the ids can be judged alone.
+    resolved → hand_overs (one row per request) → rounds               ┐
+    resolved → group_copies (retry copies, send-backs, dead letters)   ├→ group_facts (one row per message and group)
+    messages × topic_groups → expected groups · carriers               ┘
+
+All stages aggregate by msg_id, so that a share of the ids can be judged alone.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from .stages import Stage
 
 
 def hand_over_stages() -> list[Stage]:
-    """hand_overs, group_copies, rounds: from the message's own rows alone."""
+    """hand_overs, group_copies, rounds: from a message's own rows only."""
     return [
         Stage("hand_overs", _HAND_OVERS, ("resolved",)),
         Stage("group_copies", _GROUP_COPIES, ("resolved",)),
@@ -36,8 +38,8 @@ def group_stages() -> list[Stage]:
     ]
 
 
-# outcome of a hand-over. SURE: the handler succeeded. SAID: only SubAfter records success, as it also does for the tail
-# of a partly acknowledged listener batch and for every lite pull. FAILED. OPEN: no end was read.
+# Outcome of a hand-over. SURE: the handler succeeded. SAID: only SubAfter reports success, which it also reports for
+# the unacknowledged tail of a listener batch and for every lite pull. FAILED. OPEN: no end was read.
 _HAND_OVERS = f"""
 SELECT *, CASE
     WHEN result = 'SUCCESS' THEN 'SURE'
@@ -105,8 +107,8 @@ SELECT cluster, msg_id, group_name, retry_times, max(publish_hour) AS publish_ho
     max({packed(padded("start_ms"), "detail")}) FILTER (outcome = 'FAILED') AS last_failure
 FROM hand_overs GROUP BY cluster, msg_id, group_name, retry_times"""
 
-# SAID counts, unless a copy with more attempts exists that no failed hand-over of the same round explains: then the
-# listener acknowledged only the head of its batch (ackIndex), and this message was in the tail.
+# SAID counts as a success, unless there is a copy with more attempts and no failed hand-over of the same round that
+# explains it. Then the listener acknowledged only the head of its batch (ackIndex), and this message was in the tail.
 _SAID_HOLDS = "(r.retry_times < 0 OR r.failed_count > 0 OR coalesce(c.copy_times, 0) <= r.retry_times)"
 _SUCCEEDED = f"r.sure_count > 0 OR (r.said_count > 0 AND {_SAID_HOLDS})"
 
@@ -162,7 +164,7 @@ _TEXTS = (
 )
 
 
-# A stored message is judged for a group that was known by then, or whose first sampled offset is not past the message.
+# A stored message is judged for groups that were known at that time or whose first sampled offset is not past it.
 _EXPECTED = """coalesce(m.stored_ms, m.acked_ms) IS NOT NULL
       AND (coalesce(m.stored_ms, m.acked_ms) >= g.known_ms OR o.first_offset <= m.queue_offset)"""
 
@@ -192,8 +194,8 @@ SELECT DISTINCT cluster, topic, group_name FROM subscription_runs
 WHERE expression_type <> 'TAG' OR expression NOT IN ('*', '')"""
 
 # The expression in force when the message became visible: the one whose samples include that time, otherwise the
-# nearest. '2': it lets the message pass. '1': not evaluated (SQL92). '0': it excludes the message. If clients differ,
-# the widest expression counts.
+# nearest. '2': it accepts the message. '1': not evaluated (SQL92). '0': it excludes the message. If clients have
+# different expressions, the widest one counts.
 _VISIBLE = "coalesce(m.visible_ms, m.stored_ms, m.acked_ms)"
 _PASSES = """CASE WHEN s.expression_type <> 'TAG' THEN '1' WHEN s.expression IN ('*', '') THEN '2'
       WHEN m.tags <> '' AND instr('|' || replace(replace(s.expression, ' ', ''), '||', '|') || '|',

@@ -1,12 +1,13 @@
-"""The hour in which a message was made, from its id. Tables are partitioned by it.
+"""The hour in which a message was created, from its id. Tables are partitioned by it.
 
     id of 32 characters   IPv4 8 | pid 4 | loader hash 8 | ms since the month began 8 | counter 4      (hex digits)
     id of 56 characters   IPv6 32, the rest alike
     id of 34 characters   version 01 2 | MAC 12 | pid 4 | seconds since 2021-01-01 8 | counter 8       (gRPC clients)
 
-The month is in the producer's time zone. It is read as UTC, so hours are nominal, but equal for every event of an id.
-The month itself comes from the event: the latest month in which the id is at most 16 hours after the event (the widest
-zone, and skewed clocks). This is wrong only for events more than four weeks after the send.
+The month is in the producer's time zone. It is read as UTC, so hours are nominal, but equal for all events of an id.
+The id does not contain the month. It is taken from the event: the latest month for which the time of the id is at most
+16 hours after the event (the largest zone offset, plus clock skew). This is wrong only for events more than four weeks
+after the send.
 Source: MessageClientIDSetter, apache/rocketmq common/; MessageIdCodec of rocketmq-clients.
 """
 
@@ -26,7 +27,7 @@ _HEX = "0123456789ABCDEF"
 
 
 def publish_hour_select(source: str, msg_id: str, event_ms: str, columns: str) -> str:
-    """SQL: `columns` of `source` and publish_hour, bigint. msg_id and event_ms are columns of source."""
+    """SQL: `columns` of `source`, and publish_hour (bigint). msg_id, event_ms: names of columns of source."""
     hex_id = f"translate(upper({msg_id}), '{_HEX}', '') = ''"
     day_before = f"month_ms - {DAY_MS}"
     return f"""
@@ -47,14 +48,14 @@ FROM (SELECT *, ({_floor("late_ms", DAY_MS)} - day(make_timestamp(late_ms * 1000
 
 
 def _floor(ms: str, unit_ms: int) -> str:
-    """SQL: how many whole units a time is after the epoch, negative before it (`//` would round towards zero)."""
+    """SQL: the number of whole units from the epoch to a time, rounded down also before it, unlike `//`."""
     return f"cast(floor(({ms}) / {unit_ms}) AS bigint)"
 
 
 def publish_hours(msg_id: str, first_hour: int, end_hour: int) -> list[int]:
-    """Every publish_hour in [first_hour, end_hour) that rows of `msg_id` can have, or UNKNOWN_HOUR.
+    """Return every publish_hour in [first_hour, end_hour) that rows of `msg_id` can have, or UNKNOWN_HOUR.
 
-    A look-up does not know the month that `publish_hour_select` takes from the event, so there is one hour per month.
+    A look-up does not know the month, which `publish_hour_select` takes from the event; so it returns one per month.
     """
     if len(msg_id) == 34 and msg_id.startswith("01") and (seconds := _hex(msg_id[18:26], msg_id)) is not None:
         return [(GRPC_EPOCH_S + seconds) // 3600]

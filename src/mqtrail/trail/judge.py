@@ -1,13 +1,12 @@
-"""The whole definition: from attempts and samples to trajectories and verdicts, as stages in order.
+"""The whole judgement as stages in order: from attempts and samples to trajectories and verdicts.
 
 Inputs: attempts (partial or merged rows), trace_events (only records about clients are read), group_offsets, clients,
-subscriptions, queue_ranges, samples, gaps, and group_folds (what earlier judgements counted; empty for a judgement of
-everything). Results: trajectories, verdicts, latency_minute, key_index, open_ids. `resolved`, `messages` and others
-come in between and can be read too.
+subscriptions, queue_ranges, samples, gaps, and group_folds (counts of earlier judgements; empty if all messages are
+judged). Results: trajectories, verdicts, latency_minute, key_index, open_ids. Intermediate relations such as `resolved`
+and `messages` can be read too.
 
-A judgement of some messages takes the same stages in three parts: what their own rows show (`fact_stages`), the state
-of the cluster (`state_stages`), which together with the last one says who else is due (`due`), and the verdicts
-(`verdict_stages`).
+A judgement of some messages runs the same stages in three parts: facts from their own rows (`fact_stages`); the state
+of the cluster (`state_stages`), from which `due` finds the other messages to judge; the verdicts (`verdict_stages`).
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ def judge(
 ) -> list[Stage]:
     """Return the stages of one judgement as of as_of_ms, in order. Samples later than that are not read.
 
-    batches=False skips the joining of batch ids (no row of attempts has a batch_id). only_until leaves out attempts
-    that begin later than as_of_ms.
+    batches=False: do not join batch ids, since no row of attempts has a batch_id. only_until: exclude attempts that
+    begin later than as_of_ms.
     """
     limits = settings or Settings()
     return [
@@ -48,7 +47,7 @@ def judge(
 
 
 def fact_stages(until_ms: int | None, batches: bool) -> list[Stage]:
-    """From attempts to what each message's own rows show, and `fold_counts`, their share in the folds over groups."""
+    """From attempts to the facts from each message's own rows, and `fold_counts`, their part of the folds."""
     return [*_own_stages(until_ms, batches), fold_counts_stage()]
 
 

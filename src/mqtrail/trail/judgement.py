@@ -1,4 +1,4 @@
-"""From facts to verdicts: the state of each group, its additional codes, and what is missing for it.
+"""From facts to verdicts: the state of each group, its additional codes, and the records that it lacks.
 
     group_facts × messages × context → group_evidence → group_states → loss_hits → group_verdicts
 
@@ -24,7 +24,7 @@ def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
 
 
 def group_losses_stage() -> Stage:
-    """Losses that can concern a group: of its known clients, and ranges of the trace topic that were not read."""
+    """Losses that can concern a group: losses of its known clients, and unread ranges of the trace topic."""
     return Stage(
         "group_losses", _GROUP_LOSSES, ("losses", "live_clients", "handed_clients", "topic_groups", "traced_groups")
     )
@@ -37,7 +37,7 @@ _OF_GROUPS = (
 
 
 LITE_AFTER_MS = 60_000
-"""Time after which an offset that has not passed a message says that its success was only a lite pull."""
+"""If the offset has not passed a message this long after its success, the success may be only that of a lite pull."""
 
 _FIRST_SAID = "CASE WHEN said_counts = 1 THEN first_said END"
 _FIRST_SUCCESS = f"least(coalesce(first_sure, {_FIRST_SAID}), coalesce({_FIRST_SAID}, first_sure))"
@@ -96,7 +96,7 @@ FROM (
 
 
 def _states(as_of_ms: int, settings: Settings) -> str:
-    """The state, with the name of its reason after ':' if it has one."""
+    """The state, followed by ':' and the name of its reason if it has one."""
     horizon = as_of_ms - settings.trace_delay_ms
     fresh = as_of_ms - settings.state_age_ms_max
     idle = f"""CASE WHEN clients_sampled_ms IS NULL OR live_count IS NULL THEN 'UNKNOWN:CLIENTS_NOT_SAMPLED'
@@ -186,7 +186,7 @@ GROUP BY e.cluster, e.msg_id, e.group_name"""
 
 
 LOSS_NAME = "replace(loss_name, ':', '_')"
-"""SQL: the name of a loss as a reason: names of reasons contain no ':'."""
+"""SQL: the name of a loss as a reason, without ':', which names of reasons must not contain."""
 OPEN_STATES = ("WAITING", "NO_CONSUMER", "IN_FLIGHT", "HUNG", "RETRYING", "UNKNOWN")
 """States that a later judgement can change without new records."""
 
@@ -235,11 +235,11 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "STATE_STALE": {"sampled_ms": "coalesce(clients_sampled_ms, offsets_sampled_ms)"},
     "BATCH_ITEM_NOT_TOLD": {"handed": "batch_handed", "succeeded": "batch_succeeded", "items": "batch_items"},
 }
-"""Reason of a state → its parameters. Other reasons of states have none."""
+"""Reason of a state → its parameters. Other reasons of states have no parameters."""
 
 
 def _added_codes(settings: Settings) -> str:
-    """SQL: the codes beside the state, each after a comma, to be appended to it."""
+    """SQL: the codes added to the state, each preceded by a comma."""
     return "".join(
         f" || CASE WHEN {condition} THEN ',{code}' ELSE '' END"
         for code, condition in (
@@ -252,7 +252,7 @@ def _added_codes(settings: Settings) -> str:
 
 
 def _reasons() -> str:
-    """SQL: the reasons with their parameters, each after a semicolon, to be appended to a text."""
+    """SQL: the reasons with their parameters, each preceded by a semicolon."""
     whys = " ".join(
         f"WHEN '{why}' THEN {named(quoted_text(why), **parameters)}" for why, parameters in _PARAMETERS.items()
     )
@@ -274,12 +274,12 @@ def _reasons() -> str:
 
 
 def quoted_text(text: str) -> str:
-    """SQL: a constant text without quotes in it."""
+    """SQL: a constant text; it must not contain quotes."""
     return f"'{text}'"
 
 
 def named(name: str, **parameters: str) -> str:
-    """SQL: NAME(parameter=value,…); a NULL value reads '?'."""
+    """SQL: NAME(parameter=value,…), with '?' for NULL."""
     values = " || ',' || ".join(
         f"'{key}=' || coalesce(cast({value} AS string), '?')" for key, value in parameters.items()
     )

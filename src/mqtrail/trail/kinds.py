@@ -1,16 +1,16 @@
-"""What a stored copy is, and which topics and groups belong to applications: SQL over topics and properties.
+"""Kinds of stored copies, and the topics and groups of applications: SQL over topics and properties.
 
-`stored_sql` computes the kind and group of copies with it; the judgement asks for topics and groups.
+`stored_sql` uses it for the kind and group of copies, the judgement for topics and groups.
 
 NORMAL      in its own topic
-BATCH       the same, one of a batch: its own id and the id consumers see differ
-DELAYED     the same, after a delay level or timer
-RESENT      the same, sent again by an operator: it names an original message
-DELAY_WAIT  waits in SCHEDULE_TOPIC_XXXX or the timer's topic for its own topic
-RETRY       in %RETRY%group;      RETRY_WAIT  waits for it
-DLQ         in %DLQ%group;        DLQ_WAIT    waits for it (4.9 brokers)
-HALF        a transaction's half message
-RECALL      the timer's record that deletes a message
+BATCH       the same, of a batch: its own id differs from the id that consumers see
+DELAYED     the same, after a delay level or a timer
+RESENT      the same, sent again by an operator: it names the original message
+DELAY_WAIT  waits in SCHEDULE_TOPIC_XXXX or in the timer topic
+RETRY       in %RETRY%group;      RETRY_WAIT  waits for its delivery there
+DLQ         in %DLQ%group;        DLQ_WAIT    waits for its delivery there (4.9 brokers)
+HALF        half message of a transaction
+RECALL      record of the timer that recalls a message
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from mqtrail.wire import (
 )
 
 VISIBLE_KINDS = ("NORMAL", "BATCH", "DELAYED", "RESENT")
-"""Kinds of a copy that is delivered to the groups of its topic."""
+"""Kinds of copies that are delivered to the groups of their topic."""
 
 
 def quoted(values: Iterable[str]) -> str:
-    """`values` as the inside of an SQL IN list."""
+    """Return values as the inside of an SQL IN list."""
     return ", ".join("'" + value.replace("'", "''") + "'" for value in values)
 
 
 def starts_with(text: str, prefix: str) -> str:
-    """SQL: whether `text` begins with the constant `prefix` (which LIKE would read as a pattern)."""
+    """SQL: whether `text` begins with the constant `prefix`; LIKE would interpret its wildcards."""
     return f"substr({text}, 1, {len(prefix)}) = '{prefix}'"
 
 
@@ -62,18 +62,18 @@ def stored_kind(topic: str = "topic") -> str:
 
 
 def retry_group(topic: str) -> str:
-    """SQL: the consumer group of a %RETRY% or %DLQ% topic; '' of any other."""
+    """SQL: the consumer group of a %RETRY% or %DLQ% topic; '' for other topics."""
     return f"""CASE WHEN {starts_with(topic, RETRY_PREFIX)} THEN substr({topic}, {len(RETRY_PREFIX) + 1})
     WHEN {starts_with(topic, DLQ_PREFIX)} THEN substr({topic}, {len(DLQ_PREFIX) + 1}) ELSE '' END"""
 
 
 def business_topic(topic: str = "topic") -> str:
-    """SQL condition: the topic is an application's, as wire.is_business_topic decides."""
+    """SQL condition: the topic belongs to an application, like wire.is_business_topic."""
     prefixes = " AND ".join(f"NOT {starts_with(topic, prefix)}" for prefix in INNER_TOPIC_PREFIXES)
     return f"({topic} <> '' AND {topic} NOT IN ({quoted(sorted(INNER_TOPICS))}) AND {prefixes})"
 
 
 def business_group(group: str = "group_name") -> str:
-    """SQL condition: the group is an application's, as wire.is_business_group decides."""
+    """SQL condition: the group belongs to an application, like wire.is_business_group."""
     prefixes = " AND ".join(f"NOT {starts_with(group, prefix)}" for prefix in INNER_GROUP_PREFIXES)
     return f"({group} <> '' AND {group} NOT IN ({quoted(sorted(SYSTEM_GROUPS))}) AND {prefixes})"

@@ -1,4 +1,4 @@
-"""The message side: its sends and copies, and the codes about the sends and about the message.
+"""The producer side: sends and stored copies of a message, and the codes about them.
 
 resolved → send_units (one row per send) → message_facts → messages (one row per message)
 """
@@ -12,7 +12,7 @@ from .stages import Stage
 
 
 def message_fact_stages() -> list[Stage]:
-    """send_units, message_facts: from the message's own rows alone."""
+    """send_units, message_facts: from a message's own rows only."""
     return [
         Stage("send_units", _SEND_UNITS, ("resolved",)),
         Stage("message_facts", _message_facts(), ("send_units", "resolved")),
@@ -117,7 +117,7 @@ GROUP BY cluster, msg_id"""
 
 
 def _messages(as_of_ms: int, settings: Settings) -> str:
-    """Add the place of the visible copy, the due time and the codes; keep topics of applications and unknown topics."""
+    """Add the position of the visible copy, the due time and the codes; keep only topics of applications or unknown."""
     horizon = as_of_ms - settings.trace_delay_ms
     due = "coalesce(wait_due_ms, copy_due_ms, coalesce(stored_ms, acked_ms, born_ms) + delay_ms)"
     late = f"coalesce(visible_ms - due_ms >= {settings.delivered_late_ms}, false)"
@@ -173,6 +173,6 @@ _MESSAGE_COLUMNS = ", ".join(
 
 
 def _codes(*conditions: tuple[str, str]) -> str:
-    """SQL: the codes whose conditions hold, comma-joined, in this order."""
+    """SQL: the codes whose conditions are true, in this order, joined by commas."""
     texts = " || ".join(f"CASE WHEN {condition} THEN ',{code}' ELSE '' END" for code, condition in conditions)
     return f"substr({texts}, 2)"

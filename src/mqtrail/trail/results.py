@@ -6,91 +6,91 @@ from .columns import Column, Relation, number, text
 
 ATTEMPTS = Relation(
     "attempts",
-    "One row an attempt: a send, one try of a send, a stored copy, a hand-over to a handler, its result, a send-back, "
+    "One row per attempt: a send, one try of a send, a stored copy, a delivery to a handler, its result, a send-back, "
     "a dead letter, the end of a transaction, a recall. "
-    "Partial rows of one key merge by each column's fold; NULL loses.",
+    "Partial rows of one key are merged by the fold of each column; any value replaces NULL.",
     (
         text("cluster", "as in trace_events", "key"),
-        number("publish_hour", "hours since the epoch when its id was made (publish_hour_select); -1: unknown", "key"),
-        text("msg_id", "as its source names it (a batch id on consumer sides: resolved on the way to gold)", "key"),
+        number("publish_hour", "creation hour of its id, hours since the epoch (trail/hours.py); -1: unknown", "key"),
+        text("msg_id", "the id in its source (for consumers that of a batch, which is resolved before gold)", "key"),
         text(
             "kind", "SEND, SEND_TRY, STORED, HANDLED, RESULT, SENT_BACK, DEAD_LETTERED, END_TRANSACTION, RECALL", "key"
         ),
-        text("attempt_key", "distinguishes attempts of one kind: see trail.attempts", "key"),
-        text("group_name", "producer group of sends, consumer group elsewhere"),
-        text("topic", "business topic; '' where the records name none"),
+        text("attempt_key", "distinguishes attempts of one kind; trail/attempts.py defines it per kind", "key"),
+        text("group_name", "producer group of sends, otherwise consumer group"),
+        text("topic", "business topic; '' if the records contain none"),
         text("stored_topic", "STORED: topic of its queue"),
         text("keys", "KEYS"),
         text("tags", "TAGS"),
-        number("start_ms", "began: send, hand-over; STORED: store time", "min"),
-        number("end_ms", "ended: acknowledged, handler done"),
-        number("cost_ms", "duration from its record (HANDLED: a listener batch's average)"),
-        number("succeeded", "1 when a record reports success"),
-        number("failed", "1 when a record reports failure"),
+        number("start_ms", "start of the send or delivery; STORED: store time", "min"),
+        number("end_ms", "acknowledgement of the send, or end of the handler"),
+        number("cost_ms", "duration in its record (HANDLED: average of the listener's batch)"),
+        number("succeeded", "1: a record reports success"),
+        number("failed", "1: a record reports failure"),
         number("context_code", "HANDLED: contextCode"),
         text("outcome", "SEND_TRY: outcome; RESULT: result"),
         number("response_code", "SEND_TRY: the broker's code"),
-        number("is_final", "SEND_TRY: 1 when nothing more follows"),
+        number("is_final", "SEND_TRY: 1: no try follows"),
         number("attempt_no", "SEND_TRY: from 1"),
         text("send_id", "SEND_TRY: the application's send"),
-        text("request_id", "HANDLED, RESULT: the hand-over"),
+        text("request_id", "HANDLED, RESULT: the delivery"),
         number("retry_times", "HANDLED, RESULT: reconsumeTimes of the copy; STORED, SENT_BACK, DEAD_LETTERED: its own"),
-        number("has_before", "HANDLED: 1 when SubBefore was read"),
-        number("has_after", "HANDLED: 1 when SubAfter was read"),
-        number("item_count", "SEND: messages in the batch"),
-        text("batch_id", "STORED: the batch's id where it differs from the item's; '' otherwise"),
+        number("has_before", "HANDLED: 1: SubBefore was read"),
+        number("has_after", "HANDLED: 1: SubAfter was read"),
+        number("item_count", "SEND: number of messages in the batch"),
+        text("batch_id", "STORED: the batch's id if it differs from the item's; '' otherwise"),
         text("stored_kind", "STORED: kind of the copy"),
         text("broker_name", "broker of the message"),
         number("queue_id", "its queue"),
-        number("queue_offset", "its place"),
-        number("physical_offset", "its CommitLog byte"),
+        number("queue_offset", "its queue offset"),
+        number("physical_offset", "its byte in the CommitLog"),
         text("offset_msg_id", "its offset id"),
-        text("store_host", "broker address as the record names it"),
+        text("store_host", "broker address in the record"),
         text("origin_msg_id", "ORIGIN_MESSAGE_ID"),
-        text("real_topic", "STORED: where a waiting copy goes"),
+        text("real_topic", "STORED: target topic of a waiting copy"),
         number("body_size", "bytes of the body"),
         number("body_crc", "STORED: bodyCRC"),
         number("born_ms", "STORED: bornTimestamp"),
         number("due_ms", "STORED, SENT_BACK: when it is due"),
         number("delay_level", "STORED, SENT_BACK: level"),
-        number("delay_ms", "STORED: what the level means"),
+        number("delay_ms", "STORED: delay of the level"),
         text("trace_on", "STORED: TRACE_ON"),
         text("cause", "DEAD_LETTERED: cause"),
         text("detail", "RESULT: short error text"),
-        text("client_host", "ip:port the trace message came from; STORED: born host"),
-        text("client_id", "client id where one is known"),
-        number("seen_ms", "when the latest record of it was stored on the trace topic, or read"),
+        text("client_host", "ip:port that sent the trace message; STORED: born host"),
+        text("client_id", "client id, if known"),
+        number("seen_ms", "when its latest record was stored in the trace topic, or read"),
         text(
             "evidence",
-            "one place to look: trace:broker/queue@offset#record or message:broker/topic/queue@offset",
+            "one of its sources: trace:broker/queue@offset#record or message:broker/topic/queue@offset",
             "min",
         ),
     ),
 )
 
 EVENT_FIELDS = (
-    number("at_ms", "when; 0 if unknown"),
+    number("at_ms", "time of the event; 0 if unknown"),
     text("kind", "kind of the attempt"),
     text("group_name", "group"),
     text("outcome", "OK, FAILED, OPEN, the kind of a stored copy, or the outcome of the record"),
     text("place", "broker/topic/queue@offset, client or store host"),
     text("detail", "error text or cause"),
     text("evidence", "as in attempts"),
-    number("duration_ms", "how long; NULL if unknown"),
-    number("retry_times", "reconsumeTimes; NULL elsewhere"),
+    number("duration_ms", "duration; NULL if unknown"),
+    number("retry_times", "reconsumeTimes; NULL if it has none"),
 )
-"""Fields of one event of a trajectory; `events` is a list of these, ordered by them."""
+"""Fields of one event of a trajectory. The column `events` is a list of events, sorted by these fields."""
 
 TRAJECTORIES = Relation(
     "trajectories",
-    "One row a message and judgement: where it went, as of as_of_ms. The latest as_of_ms counts. A row with knowledge "
-    "'' says that the message is no longer one (a batch's id). Key: cluster, msg_id, as_of_ms.",
+    "One row per message and judgement: its history as of as_of_ms. The row with the latest as_of_ms is current. "
+    "knowledge '' removes the message: its id was that of a batch. Key: cluster, msg_id, as_of_ms.",
     (
         text("cluster", "as in trace_events"),
         number("publish_hour", "as in attempts"),
         text("msg_id", "the message's own id"),
         text("batch_id", "the batch it was sent in; '' if none"),
-        number("as_of_ms", "instant of the judgement"),
+        number("as_of_ms", "time of the judgement"),
         text("topic", "business topic"),
         text("keys", "KEYS"),
         text("tags", "TAGS"),
@@ -98,78 +98,78 @@ TRAJECTORIES = Relation(
         text("producer_host", "ip:port of the producer"),
         text("broker_name", "broker of the first visible copy; '' if none was read"),
         number("queue_id", "its queue"),
-        number("queue_offset", "its place"),
-        text("offset_msg_id", "its offset id, or the one the send was answered with"),
+        number("queue_offset", "its queue offset"),
+        text("offset_msg_id", "its offset id, or the one in the answer to the send"),
         number("body_size", "bytes of the body as stored, else as sent"),
-        number("send_start_ms", "first try of the first send"),
-        number("acked_ms", "first acknowledgement"),
-        number("send_ms", "longest acknowledged send: first try to acknowledgement"),
-        number("send_count", "sends of the application that left a record"),
-        number("try_count", "tries of the send with the most tries"),
+        number("send_start_ms", "time of the first try of the first send"),
+        number("acked_ms", "time of the first acknowledgement"),
+        number("send_ms", "longest time from the first try of a send to its acknowledgement"),
+        number("send_count", "number of sends of the application with a record"),
+        number("try_count", "highest number of tries of one send"),
         number("born_ms", "bornTimestamp"),
-        number("stored_ms", "first stored, also when it only waits"),
-        number("due_ms", "due by delay level or timer; NULL when not delayed"),
-        number("visible_ms", "first stored in its own topic"),
-        number("copy_count", "stored copies in its own topic"),
-        number("group_count", "groups judged"),
-        number("last_event_ms", "latest event of any kind"),
-        number("seen_ms", "latest evidence, store time of the trace or time of reading"),
-        text("send_codes", "comma-joined codes about sending"),
-        text("message_codes", "comma-joined codes about the message"),
-        text("group_codes", "comma-joined distinct codes of its groups, for searching"),
+        number("stored_ms", "time of the first stored copy, including waiting copies"),
+        number("due_ms", "due time by delay level or timer; NULL: not delayed"),
+        number("visible_ms", "time of the first stored copy in its own topic"),
+        number("copy_count", "number of stored copies in its own topic"),
+        number("group_count", "number of judged groups"),
+        number("last_event_ms", "time of the latest event of any kind"),
+        number("seen_ms", "latest evidence: store time of the trace, or time of reading"),
+        text("send_codes", "codes about sending, joined by commas"),
+        text("message_codes", "codes about the message, joined by commas"),
+        text("group_codes", "distinct codes of its groups, joined by commas, for searches"),
         text("knowledge", "COMPLETE, INCOMPLETE or UNKNOWN"),
-        text("reasons", "what is missing and why, ';'-joined NAME(parameter=value,…)"),
-        number("is_open", "1 when a later judgement may differ without new records"),
-        Column("events", "events", "every attempt, as EVENT_FIELDS"),
+        text("reasons", "what is missing and why: NAME(parameter=value,…), joined by ';'"),
+        number("is_open", "1: a later judgement may differ without new records"),
+        Column("events", "events", "every attempt: a list of EVENT_FIELDS"),
     ),
 )
 
 VERDICTS = Relation(
     "verdicts",
-    "One row a message, group and judgement. All verdicts of a message are judged together; those with the latest "
-    "as_of_ms count. group_name '': no group is left. Key: cluster, msg_id, group_name, as_of_ms. The split adds up: "
-    "total_ms = to_stored_ms + delay_ms + to_delivered_ms + retry_ms + handler_ms; parts may be negative where clocks "
-    "of hosts differ.",
+    "One row per message, group and judgement. All groups of a message are judged together; the rows with the latest "
+    "as_of_ms are current. group_name '': no group is left. Key: cluster, msg_id, group_name, as_of_ms. total_ms = "
+    "to_stored_ms + delay_ms + to_delivered_ms + retry_ms + handler_ms; parts may be negative if the clocks of hosts "
+    "differ.",
     (
         text("cluster", "as in trace_events"),
         number("publish_hour", "as in attempts"),
         text("msg_id", "the message's own id"),
         text("group_name", "consumer group"),
         text("topic", "business topic"),
-        number("as_of_ms", "instant of the judgement"),
-        text("state", "the one state of the group"),
-        text("codes", "comma-joined: the state first, then additional codes"),
-        text("reasons", "';'-joined NAME(parameter=value,…): why UNKNOWN, what lacks, what was found"),
-        number("is_open", "1 when a later judgement may differ without new records"),
+        number("as_of_ms", "time of the judgement"),
+        text("state", "the state of the group"),
+        text("codes", "the state, then additional codes, joined by commas"),
+        text("reasons", "why UNKNOWN, what is missing, what was found: NAME(parameter=value,…), joined by ';'"),
+        number("is_open", "1: a later judgement may differ without new records"),
         text("message_model", "CLUSTERING, BROADCASTING or ''"),
-        number("delivery_count", "hand-overs that left a record"),
-        number("success_count", "hand-overs that succeeded"),
-        number("failure_count", "hand-overs that failed"),
-        number("retry_times", "highest reconsumeTimes seen"),
-        number("first_delivered_ms", "first hand-over"),
-        number("last_delivered_ms", "latest hand-over"),
-        number("success_start_ms", "hand-over of the first success"),
-        number("done_ms", "its end"),
-        number("retry_due_ms", "when the latest retry copy is or was due"),
+        number("delivery_count", "number of deliveries with a record"),
+        number("success_count", "number of deliveries that succeeded"),
+        number("failure_count", "number of deliveries that failed"),
+        number("retry_times", "highest reconsumeTimes in the records"),
+        number("first_delivered_ms", "time of the first delivery"),
+        number("last_delivered_ms", "time of the latest delivery"),
+        number("success_start_ms", "start of the first successful delivery"),
+        number("done_ms", "end of the first successful delivery"),
+        number("retry_due_ms", "due time of the latest retry copy"),
         number("dead_ms", "when it was stored in %DLQ%"),
         text("dead_cause", "ATTEMPTS_EXHAUSTED, BY_HANDLER, ORDERED_GIVE_UP or '' (unknown)"),
         text("detail", "error text of the latest failure"),
-        text("client", "client id, else ip:port, of the latest hand-over"),
-        number("visible_ms", "when the message became visible, the start of waiting"),
+        text("client", "client id, else ip:port, of the latest delivery"),
+        number("visible_ms", "when the message became visible"),
         number("to_stored_ms", "send start → stored"),
         number("delay_ms", "stored → visible (delay level or timer)"),
-        number("to_delivered_ms", "visible → first hand-over"),
-        number("retry_ms", "first hand-over → hand-over that succeeded"),
-        number("handler_ms", "that hand-over → done"),
-        number("total_ms", "send start → done"),
-        number("handler_cost_ms", "duration of the handler from its record; a listener batch's average"),
+        number("to_delivered_ms", "visible → first delivery"),
+        number("retry_ms", "first delivery → first successful delivery"),
+        number("handler_ms", "start → end of the first successful delivery"),
+        number("total_ms", "send start → end of the first successful delivery"),
+        number("handler_cost_ms", "duration of the handler in its record; average of the listener's batch"),
     ),
 )
 
 LATENCY_MINUTE = Relation(
     "latency_minute",
-    "Log histograms, one row a bucket: they sum. bucket = floor(log2(ms + 1) * 8): 9 % wide, exact counts. Negative "
-    "times count in bucket -1.",
+    "Logarithmic histograms, one row per bucket; rows can be summed. bucket = floor(log2(ms + 1) * 8), 9 % wide. "
+    "Negative times are in bucket -1.",
     (
         text("cluster", "as in trace_events"),
         number("publish_hour", "as in attempts"),
@@ -178,14 +178,14 @@ LATENCY_MINUTE = Relation(
         text("broker_name", "broker of the visible copy; '' if unknown"),
         text("group_name", "consumer group; '' for send"),
         text("segment", "send, to_stored, delay, to_delivered, retry, handler, total"),
-        number("bucket", "of the log histogram"),
-        number("message_count", "messages in it, signed: rows of one bucket add up"),
+        number("bucket", "bucket of the histogram"),
+        number("message_count", "change of the number of messages in the bucket: sum all rows of a bucket"),
     ),
 )
 
 LAG = Relation(
     "lag",
-    "One row a queue and group in one sample. Key: cluster, sampled_ms, group_name, topic, broker_name, queue_id.",
+    "One row per queue and group in one sample. Key: cluster, sampled_ms, group_name, topic, broker_name, queue_id.",
     (
         text("cluster", "as in trace_events"),
         number("sampled_ms", "time of the sample"),
@@ -193,17 +193,17 @@ LAG = Relation(
         text("topic", "topic"),
         text("broker_name", "broker"),
         number("queue_id", "queue"),
-        number("consumer_offset", "next queue_offset the group will read"),
-        number("min_offset", "first kept"),
-        number("max_offset", "next to be written"),
-        number("lag_count", "messages not read, of those still kept"),
-        number("lag_ms", "age of the oldest of them at the sample; 0 without lag, NULL when its copy was not read"),
+        number("consumer_offset", "next queue_offset that the group will read"),
+        number("min_offset", "first kept queue_offset"),
+        number("max_offset", "next queue_offset to be written"),
+        number("lag_count", "number of kept messages that the group has not read"),
+        number("lag_ms", "age of the oldest of them at the sample; 0 without lag, NULL if its copy was not read"),
     ),
 )
 
 KEY_INDEX = Relation(
     "key_index",
-    "One row a blank-separated token of KEYS and a message. Rows of one token and message add up. Key: cluster, "
+    "One row per message and blank-separated token of KEYS; sum the row_count of all rows of a key. Key: cluster, "
     "key_token, msg_id.",
     (
         text("cluster", "as in trace_events"),
@@ -211,52 +211,51 @@ KEY_INDEX = Relation(
         text("key_token", "one token of KEYS"),
         text("msg_id", "the message's own id"),
         text("topic", "business topic"),
-        number(
-            "row_count", "1, or -1 where a later judgement took the token away: read with HAVING sum(row_count) > 0"
-        ),
+        number("row_count", "1, or -1 if a later judgement removed the token: read with HAVING sum(row_count) > 0"),
     ),
 )
 
 OPEN_IDS = Relation(
     "open_ids",
-    "One row a message and group whose judgement can change without new records of the message, and what it waits for; "
-    "group_name '' is the message itself. All rows of an id are written together; the latest as_of_ms counts, and an "
-    "id that waits for nothing any more has one row that says so. Key: cluster, msg_id, group_name, as_of_ms.",
+    "One row per message and group whose judgement can change without new records of the message, with what it waits "
+    "for; group_name '' is the message itself. All rows of an id are written together; those with the latest as_of_ms "
+    "are current. An id that waits for nothing has one row with the state GONE. Key: cluster, msg_id, group_name, "
+    "as_of_ms.",
     (
         text("cluster", "as in trace_events"),
         number("publish_hour", "as in attempts"),
         text("msg_id", "the message's own id"),
         text("group_name", "consumer group; '' for the message"),
         text("topic", "business topic"),
-        number("as_of_ms", "instant of the judgement"),
-        text("state", "state of the group before losses are looked at; '' in a row of the message, GONE: settled"),
-        text("broker_name", "broker of the place that the group's offset has to pass"),
+        number("as_of_ms", "time of the judgement"),
+        text("state", "state of the group, without losses of trace records; '' in a row of the message, GONE: settled"),
+        text("broker_name", "broker of the message that the group's offset must pass"),
         number("queue_id", "its queue"),
-        number("queue_offset", "its place; NULL: no offset matters"),
-        text("retry_broker", "the same of the copy in the group's retry topic"),
+        number("queue_offset", "its queue offset; NULL: the judgement does not depend on the offset"),
+        text("retry_broker", "broker of the copy in the group's retry topic"),
         number("retry_queue", "its queue"),
-        number("retry_offset", "its place; NULL: no offset matters"),
-        text("holder", "client that holds the open hand-over: id, or ip: and address; '' if none"),
-        number("sample_ms", "a sample of its offsets or clients of this time or later can change it; NULL: none can"),
-        number("look_ms", "the next instant at which time alone can change it; NULL: none"),
+        number("retry_offset", "its queue offset; NULL: the judgement does not depend on the offset"),
+        text("holder", "client with the open delivery: its id, or ip: and address; '' if none"),
+        number("sample_ms", "a sample of offsets or clients at this time or later can change it; NULL: none can"),
+        number("look_ms", "the next time at which the passing of time can change it; NULL: none"),
     ),
 )
 
 GROUP_FOLDS = Relation(
     "group_folds",
-    "What all messages together show of groups and hosts, as signed counts: rows add up, and a judgement subtracts "
-    "what it counted of a message before. Key: cluster, kind, group_name, name, value.",
+    "Facts about groups and hosts from all messages, as signed counts: sum all rows of a key. A judgement subtracts "
+    "the earlier counts of its messages. Key: cluster, kind, group_name, name, value.",
     (
         text("cluster", "as in trace_events"),
         text(
             "kind",
-            "SPAN: ended hand-overs that took `value` ms. HANDED: hand-overs to client `name`. CHAIN: messages that "
+            "SPAN: ended deliveries that took `value` ms. HANDED: deliveries to client `name`. CHAIN: messages that "
             "reached `value` attempts. HOST: traced messages of producer address `name`",
         ),
         text("group_name", "consumer group; '' for HOST"),
-        text("name", "client id or ip:port; '' elsewhere"),
-        number("value", "ms or attempts; 0 elsewhere"),
-        number("row_count", "how many, signed"),
+        text("name", "client id or ip:port; '' for SPAN and CHAIN"),
+        number("value", "ms or attempts; 0 for HANDED and HOST"),
+        number("row_count", "change of the count"),
     ),
 )
 

@@ -1,10 +1,10 @@
-"""The plan of a judgement in shares: which stages run on each share, which run once, and in what order.
+"""Plans a judgement in shares: which stages run on each share, which run once, and in what order.
 
-A share has all attempts of some of the ids, and no others. Most stages look at one id at a time, so the rows of one
-share are enough for them. An aggregate over all messages is written as two stages: each share makes the rows of the
-first, which is `gathered`; the second aggregates these rows once. Where rows of different ids are joined (a batch has
-a separate id), a stage redistributes its rows: `partition_by`. So a judgement takes a few rounds; in each of them the
-shares run their stages first, then the stages over everything run once:
+A share has all attempts of some ids, and no others. Most stages process one id at a time, so the rows of one share are
+enough for them. An aggregate over all messages consists of two stages: each share computes rows of the first, which is
+`gathered`; the second aggregates these rows once. If rows of different ids must be joined (a batch has a separate id),
+a stage redistributes its rows: `partition_by`. So a judgement takes a few rounds. In each round the shares run their
+stages first, then the stages over all rows run once:
 
     round 0   pieces   attempts by id, records of clients
     round 1   shares   attempts → resolved → hand_overs, rounds, message_facts → handling_times, traced_spans …
@@ -12,8 +12,8 @@ shares run their stages first, then the stages over everything run once:
     round 2   shares   all of these → messages, group_facts → trajectories, verdicts, key_index → latency_counts
               whole    latency_counts → latency_minute
 
-Two more rounds come before round 1 if messages were sent in batches. A stage runs in the last round that its readers
-allow, so that few rows have to be kept between rounds.
+If messages were sent in batches, two more rounds come before round 1. A stage runs in the last round that its readers
+allow, so that few rows are kept between rounds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .stages import Stage
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Stages to run on each share, then stages to run once over what all shares gathered; each in order."""
+    """Stages to run on each share, then stages to run once over the gathered rows of all shares; each in order."""
 
     shares: tuple[Stage, ...]
     whole: tuple[Stage, ...]
@@ -39,7 +39,7 @@ class Round:
 def rounds(stages: Sequence[Stage], pieces: Collection[str]) -> list[Round]:
     """Divide stages into rounds.
 
-    pieces: inputs whose rows are divided among the tasks in any way. Every other input is read as a whole.
+    pieces: inputs whose rows may be divided among the tasks in any way. Every other input is read as a whole.
     """
     plan = _Plan(stages, pieces)
     return [plan.round(number) for number in range(max(plan.number.values(), default=-1) + 1)]
@@ -59,7 +59,7 @@ class _Plan:
             self._delay(stage)
 
     def round(self, number: int) -> Round:
-        """Return what one round runs and leaves."""
+        """Return one round: its stages, and the results that later rounds need."""
         own = [stage for stage in self._stages if self.number[stage.name] == number]
         shares = tuple(stage for stage in own if stage.name not in self._whole)
         whole = tuple(stage for stage in own if stage.name in self._whole)
@@ -67,7 +67,7 @@ class _Plan:
         return Round(shares, whole, kept, tuple(stage.name for stage in whole if self._read_by_later_shares(stage)))
 
     def _place(self, stage: Stage, pieces: Collection[str]) -> None:
-        """Give a stage the first round in which all that it reads is there."""
+        """Assign a stage to the first round in which all its inputs exist."""
         made = [self._by_name[name] for name in stage.reads if name in self._by_name]
         inputs = set(stage.reads) - self._by_name.keys()
         if not inputs & set(pieces) and all(each.name in self._whole or each.gathered for each in made):
@@ -80,7 +80,7 @@ class _Plan:
         self.number[stage.name] = max(ready, default=0)
 
     def _delay(self, stage: Stage) -> None:
-        """Move a stage to the last round that its readers allow. What is gathered becomes small where it is made."""
+        """Move a stage to the last round that its readers allow, but not a gathered one: its rows are few."""
         readers = self._readers(stage)
         if not readers or stage.gathered:
             return

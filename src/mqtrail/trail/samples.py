@@ -1,20 +1,19 @@
-"""Samples as of an instant: of each sampled relation the rows that decide, from the changes that samples recorded.
+"""Rebuilds the samples that a judgement needs from recorded changes.
 
-A sample asks a cluster for everything, and its writer records only what differs from the sample before. So a row of a
-sampled relation has one of three forms, by its column `change`:
+A sample queries everything in a cluster, but only differences from the previous sample are recorded. The column
+`change` of a sampled relation says what a row means:
 
-    ''      the row was in this sample; it says nothing about other samples
-    SEEN    the row was in this sample and in each later one that its question was answered in, up to the next row of
-            its key (in `clients` and `subscriptions` all other columns together are the key)
-    GONE    its question was answered without it; it was last in the sample of seen_ms, with these values
+    ''      the row was in this sample; nothing is known about other samples
+    SEEN    the row was in this sample and in each later sample with an answer to its query, up to the next row of its
+            key (the key of `clients` and `subscriptions`: all other columns)
+    GONE    this sample has an answer without the row; it was last in the sample of seen_ms, with these values
 
-`samples` has a row for each sample (what = SAMPLE), and one for each question whose answer began or ceased to come:
-OFFSETS of a broker, RANGES of a topic on a broker. A SEEN row was last seen in the last sample that its question was
-answered in. A sample that was not taken has no row, and nothing is claimed for its time.
+`samples` has a row for each sample (what = SAMPLE), and one for each query that began or ceased to be answered: OFFSETS
+of a broker, RANGES of a topic on a broker. A SEEN row was last seen in the last sample with an answer to its query. If
+no sample was taken, there is no row, and the state at that time is unknown.
 
-A keyframe is a sample that repeats every row and every question, with the first sight of each row. The last keyframe
-at or before the horizon, and what follows it, is enough to read; older rows change nothing. `mqtrail.pipeline.changes`
-writes this form.
+A keyframe is a sample that repeats every row and every query, with the first sample of each row. It is enough to read
+from the last keyframe at or before the horizon. `mqtrail.pipeline.changes` writes this format.
 """
 
 from __future__ import annotations
@@ -24,13 +23,12 @@ from .evidence import CLIENTS, GROUP_OFFSETS, QUEUE_RANGES, SAMPLES, SUBSCRIPTIO
 from .stages import Stage
 
 SAMPLED = tuple(each.name for each in (GROUP_OFFSETS, CLIENTS, SUBSCRIPTIONS, QUEUE_RANGES, SAMPLES))
-"""Names of the relations that samples are recorded in."""
-
-_OWN = ("sampled_ms", "change", "first_ms", "seen_ms")  # columns that tell of a row, not of what was sampled
+"""Names of the relations in which samples are recorded."""
+_OWN = ("sampled_ms", "change", "first_ms", "seen_ms")  # columns about the row itself, not about the sampled state
 
 
 def sample_stages(as_of_ms: int, horizon: int) -> list[Stage]:
-    """The stages that a judgement reads in place of the sampled relations."""
+    """Return the stages that a judgement reads instead of the sampled relations."""
     return [
         question_times(as_of_ms, horizon),
         offset_states(as_of_ms, horizon),
@@ -40,9 +38,9 @@ def sample_stages(as_of_ms: int, horizon: int) -> list[Stage]:
 
 
 def question_times(as_of_ms: int, horizon: int) -> Stage:
-    """The last sample that each question was answered in, as of the instant (now_ms) and as of the horizon (then_ms).
+    """The last sample with an answer to each query, as of the judgement (now_ms) and as of the horizon (then_ms).
 
-    SAMPLE is the question that every sample answers. NULL: no sample until then has an answer.
+    Every sample answers the query SAMPLE. NULL: no sample until then has an answer.
     """
     state = "max_by(struct_pack(status := status, seen_ms := seen_ms), sampled_ms)"
     now, then = (
@@ -66,7 +64,7 @@ SELECT a.cluster, a.what, a.broker_name, a.topic, {now}, {then} FROM asked a JOI
 
 
 def offset_states(as_of_ms: int, horizon: int) -> Stage:
-    """Of each committed offset: its first row, the last one as of the horizon, and the last one as of the instant."""
+    """Of each committed offset the first row, the last one as of the horizon, and the last one as of the judgement."""
     key = "cluster, group_name, topic, broker_name, queue_id"
     state = "max_by(struct_pack(change := change, consumer_offset := consumer_offset, seen_ms := seen_ms), sampled_ms)"
     last = " UNION ALL ".join(
@@ -112,7 +110,7 @@ WHERE q.what = 'RANGES'""",
 
 
 def _contents(relation: Relation, as_of_ms: int) -> str:
-    """SQL: each row of a relation whose rows are keys, in its first sample and in the last one that has it."""
+    """SQL: each row of a relation whose rows are keys, in the first and in the last sample that have it."""
     names = [name for name in relation.names if name not in _OWN]
     key = ", ".join(names)
     state = "max_by(struct_pack(change := change, seen_ms := seen_ms), sampled_ms)"
@@ -130,6 +128,6 @@ WHERE sampled_ms IS NOT NULL"""
 
 
 def _last_seen(instant: str) -> str:
-    """SQL: the last sample that has a row, as of an instant; NULL: none has it until then."""
+    """SQL: the last sample with the row, as of "now" or "then"; NULL: no sample until then has it."""
     state = f"{instant}_state"
     return f"CASE {state}.change WHEN 'SEEN' THEN q.{instant}_ms WHEN 'GONE' THEN {state}.seen_ms END"

@@ -10,7 +10,7 @@ from mqtrail.wire import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The thresholds of a judgement. It depends on nothing else but its evidence and its instant. Times are ms."""
+    """The thresholds of a judgement. Its only other inputs are its evidence and its time. Times are ms."""
 
     send_slow_ms: int = setting(1_000, "minimum time from the first attempt to the acknowledgement for SEND_SLOW")
     consume_slow_ms: int = setting(1_000, "minimum handler time for CONSUMED_SLOW")
@@ -35,15 +35,15 @@ class Settings:
     )
 
     def values(self) -> dict[str, int]:
-        """Every setting by its name."""
+        """Return every setting by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def changed(self) -> dict[str, int]:
-        """The settings that differ from their defaults, for reports."""
+        """Return the settings that differ from their defaults, for reports."""
         return changed_settings(self.values())
 
 
 def changed_settings(values: Mapping[str, int]) -> dict[str, int]:
-    """Return those of some settings, of whatever version, that are not this version's defaults."""
+    """Return the settings in values that differ from the defaults of this version. values: of any version."""
     defaults = Settings().values()
     return {name: value for name, value in values.items() if value != defaults.get(name)}

@@ -1,7 +1,7 @@
 """Stages: a judgement as named SQL texts in order, each with the relations that it reads.
 
-The SQL is DuckDB's. `lake` runs it in one connection; `pipeline` runs it in shares, which `rounds` plans from what is
-declared here. A test compares what each stage declares with what DuckDB finds in its text.
+The SQL is for DuckDB. `lake` runs it in one connection; `pipeline` runs it in shares, which `rounds` plans from these
+declarations. A test compares the declared relations with those that DuckDB finds in the SQL.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ class Stage:
     reads: tuple[str, ...]
     """Relations that the SQL reads: inputs of the judgement, and earlier stages."""
     gathered: bool = False
-    """An aggregate over messages that its readers aggregate again: the rows of every share count, in any split."""
+    """The rows are aggregates of messages that readers aggregate again, so each share can compute its own rows."""
     partition_by: tuple[str, ...] = ()
-    """Columns that redistribute its rows: a reader has all rows that agree in these columns in one share."""
+    """Columns by which its rows are redistributed: rows with equal values are in the same share of a reader."""

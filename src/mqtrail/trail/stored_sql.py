@@ -1,4 +1,4 @@
-"""Stored messages to rows of `message_meta`: SQL for DuckDB over the values of their records, without the bodies."""
+"""Converts stored messages to rows of `message_meta`: SQL for DuckDB over the fields of records, without bodies."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .kinds import quoted, retry_group, stored_kind
 
 
 def message_meta_sql(stored: str, cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> str:
-    """SQL: rows of MESSAGE_META of a table of stored messages.
+    """SQL: rows of MESSAGE_META from a table of stored messages.
 
-    Its columns: topic, broker_name, queue_id, queue_offset, physical_offset, offset_msg_id, own_unique_key, properties
-    (a map), stored_body_size, body_crc, store_size, sys_flag, born_timestamp_ms, born_host, store_timestamp_ms,
-    store_host, reconsume_times. delay_levels_ms: delays of the broker's levels 1, 2, … (messageDelayLevel). read_ms:
-    now.
+    stored: name of a table with the columns topic, broker_name, queue_id, queue_offset, physical_offset, offset_msg_id,
+    own_unique_key, properties (a map), stored_body_size, body_crc, store_size, sys_flag, born_timestamp_ms, born_host,
+    store_timestamp_ms, store_host, reconsume_times. delay_levels_ms: delays of the broker's levels 1, 2, …
+    (messageDelayLevel). read_ms: the current time.
     """
     columns = _columns(cluster, delay_levels_ms, read_ms)
     plain = ", ".join(f"{text} AS {name}" for name, text in columns.items() if name != "stored_kind")
@@ -41,12 +41,12 @@ def _columns(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> dict
     """SQL of every column but stored_kind, which is computed from them."""
     level = _number(PROPERTY_DELAY)
     levels = f"[{', '.join(map(str, delay_levels_ms))}]::bigint[]"
-    # A level above the highest waits as long as the highest. Without a valid level there is no delay.
+    # A level above the highest means the highest. Without a valid level there is no delay.
     delay_ms = f"CASE WHEN {level} > 0 THEN ({levels})[least({level}, {len(delay_levels_ms)})] END"
     real_topic = _text(PROPERTY_REAL_TOPIC)
-    # The topic that a waiting copy waits for.
+    # The target topic of a waiting copy.
     bound_for = f"CASE WHEN topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}') THEN {real_topic} ELSE topic END"
-    # A store time that no clock shows is not added to.
+    # Nothing is added to an invalid store time.
     waits_ms = f"CASE WHEN topic = '{SCHEDULE_TOPIC}' AND store_timestamp_ms BETWEEN 0 AND {TIME_MS_MAX} "
     waits_ms += f"THEN store_timestamp_ms + {delay_ms} END"
     return {column: column for column in MESSAGE_META.names} | {
@@ -79,6 +79,6 @@ def _text(name: str) -> str:
 
 
 def _number(name: str) -> str:
-    """SQL: a property as a number; NULL if it is none."""
+    """SQL: a property as a number; NULL if it is not a number."""
     text = _property(name)
     return f"CASE WHEN regexp_full_match({text}, '{INTEGER_PATTERN}') THEN try_cast({text} AS bigint) END"

@@ -1,7 +1,7 @@
-"""Trace messages as rows of evidence: the reference for all readers of the trace topic.
+"""Converts trace messages to rows of evidence: the reference for all readers of the trace topic.
 
-The look-up on a live cluster uses `trace_rows`. The pipeline decodes in bulk (`trace_sql`), and with `record_rows` the
-few records that SQL does not read; a test compares its rows with those of `trace_rows`, rejects included.
+The look-up on a live cluster uses `trace_rows`. The pipeline decodes in bulk with `trace_sql`, and uses `record_rows`
+for the few records that SQL does not read. A test compares its rows with those of `trace_rows`, including rejects.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 RECORD_TEXT_LENGTH_MAX: Final = 2_000  # characters of a rejected record that are kept
 TRACE_BODY_SIZE_MAX: Final = 4 * 1024 * 1024
-"""Bytes of a trace message's body, decompressed: clients write 128 KB at most, and each ␂ or comma may be a row."""
+"""Maximum bytes of a trace message's body, decompressed. Clients write at most 128 KB; each ␂ or comma may be a row."""
 BODY_RECORD_NO: Final = -1  # record_no of the reject of a whole body
 _CLIENT_ID_AT: Final = 2  # TraceBatch, ver, clientId
 _ATTRIBUTES: Final = {"ver", "offsets"}  # attributes of records without a column of the same meaning
@@ -97,7 +97,7 @@ def _of_place(place: TracePlace) -> Row:
 
 
 def oversize_problem(body: bytes | str) -> str | None:
-    """Return why the body of a trace message is not read, None if it may be."""
+    """Return why the body of a trace message is too large to be read; None: it is not."""
     if len(body) <= TRACE_BODY_SIZE_MAX:
         return None
     return f"body: found {len(body)} bytes, expected at most {TRACE_BODY_SIZE_MAX}"

@@ -1,13 +1,13 @@
-"""Trace messages to rows of `trace_events` in bulk: SQL for DuckDB, made from wire's TRACE_LAYOUTS.
+"""Converts trace messages to rows of `trace_events` in bulk: SQL for DuckDB, built from wire's TRACE_LAYOUTS.
 
-    body text ─split at ␂→ records ─split at ␁→ fields f ─┬─ as writers write them: one SELECT a layout
+    body text ─split at ␂→ records ─split at ␁→ fields f ─┬─ plain records: one SELECT per layout
                                                           └─ others: one by one, by the codec of wire
 
-A record is plain if SQL is sure to read it as wire does: its type is known, it has enough fields, and each number is
-the print of its value. Nearly all are. `lake` gives the others to `trail.record_rows`, which decides what is a reject;
-so no rule of reading is written twice. Texts without the ␂ of UNTERMINATED_PATTERN must be mended before.
+A record is plain if SQL certainly reads it like wire: its type is known, it has enough fields, and each number is in
+canonical form. Nearly all records are plain. `lake` passes the others to `trail.record_rows`, which also decides what
+is a reject, so no rule is written twice. Add the missing ␂ of texts that match UNTERMINATED_PATTERN before.
 
-`trail.trace_rows` defines the rows; a test compares both, rejects included.
+`trail.trace_rows` defines the rows; a test compares both, including rejects.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ TRACE_PLACE = (
     "trace_store_ms",
     "trace_born_host",
 )
-"""Columns of a table of trace messages beside body_text: where each is from. Named as in trace_events."""
+"""Columns of a table of trace messages besides body_text: the position of each message. Named as in trace_events."""
 
 _LAYOUTS = tuple(layout for layouts in TRACE_LAYOUTS.values() for layout in layouts)
 _FIELD, _RECORD = f"chr({ord(FIELD_SEPARATOR)})", f"chr({ord(RECORD_SEPARATOR)})"
 _NULL = f"'{NULL_TEXT}'"
-_BATCH_TYPES = ("Pub", "PubAttempt")  # their msgId can list several ids
+_BATCH_TYPES = ("Pub", "PubAttempt")  # their msgId may contain several ids
 _DELIVERED = "Delivered"
 
 
 class TraceShape(NamedTuple):
-    """Records that one SELECT reads: of one layout, and either all or none of them with several items."""
+    """The records that one SELECT reads: they have the same layout, and either one item each or several."""
 
     layout: int
-    """Its number among the layouts of all types."""
+    """Index among the layouts of all types."""
     several: bool
 
     @property
@@ -65,10 +65,10 @@ class TraceShape(NamedTuple):
 
 
 def trace_records_sql(messages: str) -> str:
-    """SQL: one row a record of a table of trace messages (message_no and body_text, which is not NULL).
+    """SQL: one row per record of a table of trace messages (columns message_no and body_text, which is not NULL).
 
-    Columns: message_no, record_no, f (its fields, the type first), layout (of TraceShape; NULL: not plain), several
-    (whether it has several items).
+    Columns: message_no, record_no, f (the fields; the first is the type), layout (of TraceShape; NULL: not plain),
+    several (whether the record has several items).
     """
     return f"""
 SELECT *, CASE f[1] {_layouts()} END AS layout,
@@ -87,7 +87,7 @@ def trace_events_sql(messages: str, records: str, shapes: Sequence[TraceShape], 
 
 
 def _layouts() -> str:
-    """SQL, the inside of a CASE over the type: the number of a plain record's layout, else NULL."""
+    """SQL: the inside of a CASE over the type: the index of a plain record's layout, else NULL."""
     return " ".join(f"WHEN '{name}' THEN {_layout_of(name)}" for name in TRACE_LAYOUTS)
 
 
@@ -158,7 +158,7 @@ def _arm(messages: str, records: str, shape: TraceShape, cluster: str) -> str:
 
 
 def _unnested(source: str, items: str, places: str) -> str:
-    """SQL: one row an item: item, item_no, item_count, and the place of the same number, NULL without one."""
+    """SQL: one row per item: item, item_no, item_count, and the place with the same index, or NULL."""
     both = f"SELECT *, {items} AS items, {places} AS places FROM {source}"
     return (
         "SELECT *, len(items) AS item_count, unnest(items) AS item, generate_subscripts(items, 1) - 1 AS item_no, "
@@ -172,7 +172,7 @@ def _split(layout: Layout, attribute: str) -> str:
 
 
 def _offset(item: str) -> str:
-    """SQL: an offset; NULL if the text is no int64."""
+    """SQL: an offset; NULL if the text is not an int64."""
     value = f"try_cast({item} AS bigint)"
     return (
         f"CASE WHEN cast({value} AS string) = {item} THEN {value} "
@@ -209,7 +209,7 @@ def _nothing() -> dict[str, str]:
 
 
 def _text(text: str) -> str:
-    """SQL: a text; '' for none."""
+    """SQL: a text; '' if there is none."""
     return f"CASE WHEN {text} = {_NULL} THEN '' ELSE {text} END"
 
 
@@ -222,7 +222,7 @@ def _field(layout: Layout, attribute: str) -> str:
 
 
 def _place(record_type: str, attribute: str) -> int:
-    """The place of an attribute among the fields of a type, from 1; the same in all its layouts that have it."""
+    """Return the index of an attribute among the fields of a type, from 1; the same in all layouts that have it."""
     return [field.attribute for field in TRACE_LAYOUTS[record_type][-1].fields].index(attribute) + 2
 
 

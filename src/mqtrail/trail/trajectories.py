@@ -1,4 +1,4 @@
-"""The whole message: knowledge, reasons, and its events in order."""
+"""The trajectory of a message: knowledge, reasons, and events in order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FROM group_verdicts GROUP BY cluster, msg_id"""
 
 
 def _send_losses(settings: Settings) -> str:
-    """The loss that may explain a missing send record: of the same connection, otherwise of the same address."""
+    """The loss that may explain a missing send record: a loss of the same connection, otherwise of the same address."""
     hit = packed(
         "CASE WHEN l.host = m.born_host THEN '2' WHEN l.client_id = '' THEN '1' ELSE '0' END",
         padded("l.from_ms"), padded("l.to_ms"), padded("l.lost_count"), "l.reason",

@@ -1,11 +1,11 @@
-"""open_ids: what each judgement that can still change waits for.
+"""open_ids: the changes that each open judgement waits for.
 
-A judgement changes when its message gets new records, and otherwise by what its verdict was computed from: the instant,
-the offset of a group, its clients, samples. A row of `open_ids` names these: the place that an offset has to pass, the
-time of a sample that says more, the instant at which a limit is reached. `due` compares them with what moved.
+A judgement can change when its message gets new records, and when another input of its verdict changes: the time, the
+offset of a group, its clients, samples. A row of `open_ids` contains these: the position that an offset must pass, the
+time of a sample that can decide, the time at which a limit is reached. `due` compares them with the new state.
 
-Causes that concern many settled messages at once (a group is seen for the first time, a loss of trace records is found)
-have no row here; `due` looks for their messages in the results.
+Changes that concern many settled messages (a group is seen for the first time, a loss of trace records is found) have
+no rows here; `due` finds their messages in the results.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from .settings import Settings
 from .stages import Stage
 
 SETTLED = "GONE"
-"""State of the one row of an id that waits for nothing any more."""
+"""State in the only row of an id that no longer waits for anything."""
 
 _OPEN = (
     "IN_FLIGHT", "HUNG", "WAITING", "NO_CONSUMER", "WAITING:HANDLER_GONE", "NO_CONSUMER:HANDLER_GONE",
     "UNKNOWN:CLIENTS_NOT_SAMPLED", "UNKNOWN:STATE_STALE", "UNKNOWN:TRACE_PENDING", "UNKNOWN:OFFSETS_NOT_SAMPLED",
 )  # fmt: skip
-"""States that depend on offsets and clients. The others change by new records, or by what `due` finds in results."""
+"""States that depend on offsets and clients. Others change by new records or by changes that `due` finds in results."""
 
 
 def watch_stages(as_of_ms: int, settings: Settings, *, only_until: bool) -> list[Stage]:
-    """open_ids, without the rows of ids that settled. only_until: ids with later attempts are due at the next instant.
+    """open_ids, without rows of settled ids. only_until: ids with attempts after as_of_ms are due next time.
 
-    Those attempts are in `attempts`: the stage that keeps them is called `later_ids`.
+    The stage `later_ids` finds these attempts in `attempts`.
     """
     later = [
         Stage("later_ids", _later_ids(as_of_ms), ("attempts",), partition_by=("cluster", "msg_id")),
@@ -44,13 +44,13 @@ SELECT DISTINCT cluster, publish_hour, msg_id FROM attempts WHERE coalesce(start
 
 
 def _next(as_of_ms: int, *instants: str) -> str:
-    """SQL: the earliest of some instants after as_of_ms, NULL without one."""
+    """SQL: the earliest of some times that is after as_of_ms; NULL if there is none."""
     return f"least({', '.join(f'CASE WHEN {at} > {as_of_ms} THEN {at} END' for at in instants)})"
 
 
 _BY_OFFSET = """(said_count > 0 AND passed_now = 0 AND (consume_type = 'CONSUME_ACTIVELY'
   OR consume_type = '' AND sure_count = 0 AND said_cost = 0))"""
-"""A success that only SubAfter reports counts or not by whether the offset has passed the message."""
+"""The offset decides whether a success that only SubAfter reports counts: it must have passed the message."""
 
 
 def _open_ids(as_of_ms: int, settings: Settings, only_until: bool) -> str:
@@ -77,7 +77,7 @@ UNION ALL SELECT {OPEN_IDS.typed(later)} FROM later_ids'''
 
 
 def _of_groups(is_open: str, as_of_ms: int, settings: Settings) -> dict[str, str]:
-    """What the judgement of a group waits for, by column."""
+    """Return SQL by column: what the judgement of a group waits for."""
     look = _next(
         as_of_ms,
         f"visible_ms + {settings.trace_delay_ms}",
@@ -101,7 +101,7 @@ def _of_groups(is_open: str, as_of_ms: int, settings: Settings) -> dict[str, str
 
 
 def _of_message(as_of_ms: int, delay_ms: int) -> dict[str, str]:
-    """What the judgement of a message itself waits for, by column."""
+    """Return SQL by column: what the judgement of the message itself waits for."""
     return {
         "group_name": "''",
         "as_of_ms": str(as_of_ms),
