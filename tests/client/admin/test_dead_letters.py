@@ -24,7 +24,7 @@ def test_a_letter_goes_to_an_ordinary_existing_topic_alone() -> None:
                 resent = [one async for one in admin.resend_dead_letters("CG", to_topic=True)]
             assert [one.message.body.decode() for one in resent if one.error is None] == ["orders"]
             assert all(str(one.error) for one in resent if one.result is None)
-            assert "expected a topic of applications" in str(resent[-1].error)
+            assert "expected an application's topic" in str(resent[-1].error)
             assert cluster.bodies("orders") == [b"orders"]
             stored = {topic for topic, _ in broker.queues if broker.stored(topic)}
             assert stored == {DLQ, "orders"}

@@ -86,7 +86,7 @@ async def test_a_request_without_a_reply() -> None:
     """Stored and not replied to: NoReply. Not stored: the error of the send."""
     config = ProducerConfig(retry_count=0)
     async with fake_cluster({"asks": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
-        with pytest.raises(NoReply, match="not replied to within 400 ms"):
+        with pytest.raises(NoReply, match="no reply arrived within 400 ms"):
             await producer.request(Message("asks", b"what?"), 400)
         cluster.brokers[0].script = on_code(SEND, refuse(14))
         with pytest.raises(SendFailed):

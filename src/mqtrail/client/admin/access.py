@@ -26,7 +26,7 @@ from .brokers import AdminBrokers
 
 @dataclass(frozen=True, slots=True)
 class AclVersion:
-    """The state of a broker's ACL files (52), as the broker reports it."""
+    """The versions of a broker's ACL files (52), as the broker reports them."""
 
     broker_name: str
     broker_address: str
@@ -35,12 +35,12 @@ class AclVersion:
 
 
 class AdminAccess(AdminBrokers):
-    """What Admin can do with users, policies and accounts."""
+    """Admin's methods for users, policies and accounts."""
 
     # -- users of 5.x ----------------------------------------------------------------------------------------------
 
     async def users(self, name_part: str | None = None, *, broker: str | None = None) -> Gathered[list[UserInfo]]:
-        """The users that each master has, whose names hold name_part. Passwords come as the broker gives them."""
+        """Each master's users whose names contain name_part (None: all). Passwords are as the broker returns them."""
         ext = UserFilterHeader(name_part).to_ext()
         code = RequestCode.AUTH_LIST_USER
 
@@ -50,7 +50,7 @@ class AdminAccess(AdminBrokers):
         return await self._on_targets(None, broker, users)
 
     async def user(self, username: str, *, broker: str | None = None) -> Gathered[UserInfo | None]:
-        """A user, as each master has it; None where it is not there."""
+        """A user on each master; None where it does not exist."""
         ext = {"username": username}
         code = RequestCode.AUTH_GET_USER
 
@@ -68,7 +68,7 @@ class AdminAccess(AdminBrokers):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> Gathered[str]:
-        """Create a user: Normal, or Super, who may do everything."""
+        """Create a user. user_type: Normal, or Super, which has all permissions."""
         body = UserInfo(username, password, user_type).encode()
         ext = {"username": username}
         code = RequestCode.AUTH_CREATE_USER
@@ -84,7 +84,7 @@ class AdminAccess(AdminBrokers):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> Gathered[str]:
-        """Change a user; what is None stays as it is. user_status: enable or disable."""
+        """Change a user; arguments that are None change nothing. user_status: enable or disable."""
         body = UserInfo(username, password, user_type, user_status).encode()
         ext = {"username": username}
         code = RequestCode.AUTH_UPDATE_USER
@@ -93,7 +93,7 @@ class AdminAccess(AdminBrokers):
     async def delete_user(
         self, username: str, *, cluster: str | None = None, broker: str | None = None
     ) -> Gathered[str]:
-        """Delete a user; its policies stay."""
+        """Delete a user; its policies remain."""
         ext = {"username": username}
         code = RequestCode.AUTH_DELETE_USER
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
@@ -103,7 +103,7 @@ class AdminAccess(AdminBrokers):
     async def acls(
         self, subject_part: str | None = None, resource_part: str | None = None, *, broker: str | None = None
     ) -> Gathered[list[AclInfo]]:
-        """The policies that each master has, of subjects and resources that hold the parts."""
+        """Each master's policies whose subject and resource contain the given parts (None: all)."""
         ext = AclFilterHeader(subject_part, resource_part).to_ext()
         code = RequestCode.AUTH_LIST_ACL
 
@@ -113,7 +113,7 @@ class AdminAccess(AdminBrokers):
         return await self._on_targets(None, broker, acls)
 
     async def acl(self, subject: str, *, broker: str | None = None) -> Gathered[AclInfo | None]:
-        """The policies of a subject (User:name), as each master has them; None where it has none."""
+        """The policies of a subject (User:name) on each master; None where it has none."""
         ext = {"subject": subject}
         code = RequestCode.AUTH_GET_ACL
 
@@ -134,8 +134,11 @@ class AdminAccess(AdminBrokers):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> Gathered[str]:
-        """Add entries to a subject's policy: Topic:name, Group:name or Cluster:name (with * as their end), and of
-        Pub, Sub, Create, Update, Delete, Get, List, All those that are allowed, or denied."""
+        """Add entries to the policy of a subject (User:name).
+
+        resources: Topic:name, Group:name or Cluster:name; a final * is a wildcard. actions: of Pub, Sub, Create,
+        Update, Delete, Get, List, All. decision: Allow or Deny. source_ips: addresses it applies to (empty: all).
+        """
         body = _acl(subject, resources, actions, decision, source_ips, policy_type).encode()
         ext = SubjectHeader(subject).to_ext()
         code = RequestCode.AUTH_CREATE_ACL
@@ -153,7 +156,7 @@ class AdminAccess(AdminBrokers):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> Gathered[str]:
-        """Set entries of a subject's policy, in place of those of the same resources; as create_acl."""
+        """Replace the entries of a subject's policy that have the same resources. Arguments as create_acl."""
         body = _acl(subject, resources, actions, decision, source_ips, policy_type).encode()
         ext = SubjectHeader(subject).to_ext()
         code = RequestCode.AUTH_UPDATE_ACL
@@ -168,7 +171,7 @@ class AdminAccess(AdminBrokers):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> Gathered[str]:
-        """Delete a subject's policies, or the entry of one resource."""
+        """Delete a subject's policies, or only the entry of one resource."""
         ext = SubjectHeader(subject, policy_type, resource).to_ext()
         code = RequestCode.AUTH_DELETE_ACL
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
@@ -178,7 +181,7 @@ class AdminAccess(AdminBrokers):
     async def set_acl_account(
         self, account: AclAccountHeader, *, cluster: str | None = None, broker: str | None = None
     ) -> Gathered[str]:
-        """Create or change an account of the ACL files; what is None stays as it is."""
+        """Create or change an account of the ACL files; fields that are None change nothing."""
         ext = account.to_ext()
         code = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
@@ -194,13 +197,13 @@ class AdminAccess(AdminBrokers):
     async def set_white_addresses(
         self, addresses: Sequence[str], *, cluster: str | None = None, broker: str | None = None
     ) -> Gathered[str]:
-        """Set the addresses that need no signature, as 10.0.0.* and 192.168.1.10-20."""
+        """Set the addresses that need no signature, such as 10.0.0.* and 192.168.1.10-20."""
         ext = {"globalWhiteAddrs": ",".join(addresses)}
         code = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
 
     async def acl_versions(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[AclVersion]:
-        """Which state of its ACL files each master has."""
+        """The versions of each master's ACL files."""
 
         async def version(address: str) -> AclVersion:
             reply = await self._client.call(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO, {})

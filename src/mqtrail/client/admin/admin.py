@@ -1,10 +1,9 @@
 """Admin: requests of operators and tools to name servers and brokers.
 
-A query to many brokers returns `Gathered`: what was found, and which brokers failed and how. "Nothing there" and "could
-not look" are different answers: a broker's refusal is in `failures`, with its class. Changes return the same: the
-outcome for each broker, queue or name server.Only methods with these
-names or prefixes change anything: create_, set_, update_, delete_, reset_, clone_, clean_, wipe_, add_, kv_put,
-consume_directly, resend_, resume_.
+A query to several brokers returns `Gathered`: the answers in `found`, and the errors of brokers that did not answer or
+refused in `failures`. Changes return the same, with the outcome for each broker, queue or name server. Only methods
+with these names or prefixes change anything: create_, set_, update_, delete_, reset_, clone_, clean_, wipe_, add_,
+kv_put, kv_delete, consume_directly, resend_, resume_, skip_.
 """
 
 from .access import AclVersion, AdminAccess
@@ -35,6 +34,6 @@ __all__ = [
 class Admin(AdminAccess):
     """Queries and changes a cluster. Use it with `async with`, from one event loop.
 
-    Where several brokers may be meant, `broker` is one by its name or address, `cluster` all masters of a cluster, and
-    neither all masters there are.
+    Where a method has both arguments, `broker` selects one broker by name or address (host:port) and `cluster` all
+    masters of a cluster. Without either, all masters are selected.
     """

@@ -1,4 +1,4 @@
-"""What all requests of Admin share: the brokers to ask, asking several at once, and the failures."""
+"""The base of Admin: selects the brokers for a request, sends several requests at once, and collects failures."""
 
 import asyncio
 import inspect
@@ -12,25 +12,25 @@ from mqtrail.wire import MASTER_ID, ClusterInfo, MessageQueue, MQError, Remoting
 from ..core import ClientError, ClientInstance, InstanceConfig, read_body, reply_number
 
 T = TypeVar("T")
-LISTED_MAX: Final = 500  # topics or groups in one request; brokers take 1 000
+LISTED_MAX: Final = 500  # topics or groups in one request; brokers accept 1 000
 
 ASKED_AT_ONCE_MAX: Final = 64  # requests of one call that wait for their replies
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered(Generic[T]):
-    """Answers of several brokers, by broker name; and why the others gave none."""
+    """Answers by broker name, and the errors of the brokers that gave none."""
 
     found: Mapping[str, T]
     failures: Mapping[str, Exception] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        """Whether every broker that was asked answered."""
+        """Whether all requested brokers answered."""
         return not self.failures
 
     def values(self) -> list[T]:
-        """The answers, without their brokers' names."""
+        """The answers without the broker names."""
         return list(self.found.values())
 
 
@@ -55,7 +55,7 @@ class AdminBase:
         await self.close()
 
     async def start(self) -> None:
-        """Nothing to do: connections are made when they are needed."""
+        """Do nothing: connections are opened when needed."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -63,13 +63,13 @@ class AdminBase:
             await self._client.close()
 
     async def cluster(self) -> ClusterInfo:
-        """All brokers and clusters that the name server knows."""
+        """All brokers and clusters that the name server knows. Raises NoNameServer."""
         return await self._client.name_servers.ask(
             RequestCode.GET_BROKER_CLUSTER_INFO, {}, lambda reply: read_body(reply, ClusterInfo.decode)
         )
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Broker name -> address of every master of a cluster (None: of all)."""
+        """The addresses of the masters of a cluster (None: of all clusters), by broker name."""
         info = await self.cluster()
         return {
             name: broker.broker_addrs[MASTER_ID]
@@ -78,9 +78,9 @@ class AdminBase:
         }
 
     async def targets(self, cluster: str | None = None, broker: str | None = None) -> dict[str, str]:
-        """Broker name -> address of what a change is for: one broker, by its name or address, or a cluster's masters.
+        """The addresses that a change is sent to, by broker name: one broker, or the masters of a cluster or of all.
 
-        Raises ClientError when there is none such.
+        broker: name or address (host:port). Raises ClientError if no master matches.
         """
         if broker is not None and ":" in broker:
             return {broker: broker}
@@ -88,11 +88,11 @@ class AdminBase:
         if broker is None:
             if not masters:
                 where = f" in cluster {cluster!r}" if cluster else ""
-                raise ClientError(f"no master broker{where}; check that one is registered with the name server")
+                raise ClientError(f"found no master broker{where}; check that one is registered with the name server")
             return masters
         if broker not in masters:
             known = ", ".join(masters) or "none"
-            raise ClientError(f"no master of broker {broker!r}: expected an address host:port, or one of {known}")
+            raise ClientError(f"found no master of broker {broker!r}, expected an address host:port, or one of {known}")
         return {broker: masters[broker]}
 
     async def _call(self, address: str, code: RequestCode, ext: dict[str, str], body: bytes = b"") -> str:
@@ -147,17 +147,17 @@ class AdminBase:
     async def _on_targets(
         self, cluster: str | None, broker: str | None, call: Callable[[str], Coroutine[Any, Any, T]]
     ) -> Gathered[T]:
-        """Ask each broker of `targets`; by broker name what it answered, or why it did not."""
+        """Call each broker of `targets`; return answers and failures by broker name."""
         targets = await self.targets(cluster, broker)
         return await self._gather({name: call(address) for name, address in targets.items()})
 
     async def _on_name_servers(self, call: Callable[[str], Coroutine[Any, Any, T]]) -> Gathered[T]:
-        """Ask each name server: a change has to reach all of them. By address."""
+        """Call each name server, because a change must reach all of them; return answers and failures by address."""
         addresses = await self._client.name_servers.known()
         return await self._gather({address: call(address) for address in addresses})
 
     async def _gather(self, calls: Mapping[str, Awaitable[T]]) -> Gathered[T]:
-        """Await all calls, ASKED_AT_ONCE_MAX at a time: how many there are is often a server's word."""
+        """Await all calls, ASKED_AT_ONCE_MAX at a time: their number often comes from a server."""
         found: dict[str, T] = {}
         failures: dict[str, Exception] = {}
         waiting = iter(calls.items())
@@ -176,7 +176,7 @@ class AdminBase:
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
-            for _, call in waiting:  # an error of our own, or a cancellation: these are not awaited any more
+            for _, call in waiting:  # after a bug or a cancellation these are not awaited
                 if inspect.iscoroutine(call):
                     call.close()
         ordered = {name: found[name] for name in calls if name in found}
@@ -184,6 +184,6 @@ class AdminBase:
 
 
 def in_parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield what goes into one request each; of nothing, one empty part."""
+    """Yield the values in parts of LISTED_MAX, one per request; without values, one empty part."""
     for first in range(0, max(1, len(values)), LISTED_MAX):
         yield values[first : first + LISTED_MAX]

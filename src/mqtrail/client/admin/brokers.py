@@ -19,7 +19,7 @@ from .messages import AdminMessages
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """One broker process: its place in the cluster, and its counters and versions (None: it did not answer)."""
+    """One broker process. runtime: its counters and versions; None if it did not answer, then error says why."""
 
     cluster: str
     name: str
@@ -30,13 +30,13 @@ class BrokerInfo:
 
     @property
     def version(self) -> str:
-        """The release, as V5_3_3; '?' where it did not answer."""
+        """The release, such as V5_3_3; '?' if the broker did not answer."""
         return (self.runtime or {}).get("brokerVersionDesc", "?")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRates:
-    """One broker's counts of a topic for the last minute, hour and day: stored, and delivered by group."""
+    """One broker's counts of a topic for the last minute, hour and day: stored, and delivered to each group."""
 
     stored: BrokerStatsData
     consumed: Mapping[str, BrokerStatsData]
@@ -52,10 +52,10 @@ class BrokerExport:
 
 
 class AdminBrokers(AdminMessages):
-    """What Admin can do with brokers and name servers."""
+    """Admin's methods for brokers and name servers."""
 
     async def brokers(self, cluster: str | None = None) -> list[BrokerInfo]:
-        """Every broker, masters and slaves, of a cluster (None: of all), each asked for its counters."""
+        """All brokers, masters and slaves, of a cluster (None: of all), with their counters."""
         info = await self.cluster()
         places = [
             (broker.cluster, name, broker_id, address)
@@ -76,7 +76,7 @@ class AdminBrokers(AdminMessages):
     async def set_broker_config(
         self, settings: Mapping[str, str], *, cluster: str | None = None, broker: str | None = None
     ) -> Gathered[str]:
-        """Change settings of running brokers, which also write them to their files."""
+        """Change settings of running brokers, which also write them to their configuration files."""
         body = _properties_text(settings)
         code = RequestCode.UPDATE_BROKER_CONFIG
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}, body))
@@ -87,15 +87,15 @@ class AdminBrokers(AdminMessages):
         return dict(table.table)
 
     async def broker_stats(self, broker_address: str, name: str, key: str) -> BrokerStatsData:
-        """A statistic of the last minute, hour and day, as TOPIC_PUT_NUMS of a topic, GROUP_GET_NUMS of topic@group.
+        """A statistic of the last minute, hour and day: e.g. TOPIC_PUT_NUMS of a topic, GROUP_GET_NUMS of topic@group.
 
-        Raises SystemError_ (Java's code 1) when nothing was counted under that name and key.
+        Raises SystemError_ (Java's code 1) if the broker has no count of that name and key.
         """
         ext = {"statsName": name, "statsKey": key}
         return await self._ask(broker_address, RequestCode.VIEW_BROKER_STATS_DATA, ext, BrokerStatsData.decode)
 
     async def ha_status(self, broker_address: str) -> str:
-        """How a broker's replicas are, as the JSON that it answers (5.x)."""
+        """The state of a broker's replicas, as the JSON text that the broker returns (5.x)."""
         return await self._ask(broker_address, RequestCode.GET_BROKER_HA_STATUS, {}, lambda body: body.decode())
 
     async def topic_rates(self, topic: str) -> Gathered[TopicRates]:
@@ -119,10 +119,10 @@ class AdminBrokers(AdminMessages):
         try:
             return await self.broker_stats(address, name, key)
         except SystemError_:
-            return BrokerStatsData()  # nothing was counted
+            return BrokerStatsData()  # no count: all zero
 
     async def export(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[BrokerExport]:
-        """All that masters are set up with: topics, groups and settings."""
+        """The configuration of masters: topics, groups and settings."""
 
         async def export(address: str) -> BrokerExport:
             topics, groups = await self.topic_configs(address), await self.groups(address)
@@ -135,7 +135,7 @@ class AdminBrokers(AdminMessages):
     # -- upkeep ----------------------------------------------------------------------------------------------------
 
     async def clean_expired_queues(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[str]:
-        """Have brokers drop ConsumeQueue files whose messages are gone."""
+        """Have brokers delete ConsumeQueue files whose messages are deleted."""
         code = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}))
 
@@ -145,14 +145,14 @@ class AdminBrokers(AdminMessages):
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}))
 
     async def wipe_write_perm(self, broker_name: str) -> Gathered[int]:
-        """Take the write permission of all of a broker's topics away, in the routes of every name server.
+        """Remove the write permission of all of a broker's topics from the routes of every name server.
 
-        Returns the topics changed, by name server.
+        Returns the number of topics changed, by name server.
         """
         return await self._write_perm(broker_name, RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipeTopicCount")
 
     async def add_write_perm(self, broker_name: str) -> Gathered[int]:
-        """Give the write permission back; as wipe_write_perm."""
+        """Restore the write permission. Returns as wipe_write_perm."""
         return await self._write_perm(broker_name, RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount")
 
     async def _write_perm(self, broker_name: str, code: RequestCode, counted: str) -> Gathered[int]:
@@ -183,7 +183,7 @@ def _properties_of(body: bytes) -> dict[str, str]:
 
 
 def _properties_text(settings: Mapping[str, str]) -> bytes:
-    """Write `name=value` lines, in Java's escapes."""
+    """Write `name=value` lines with Java's escapes."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()).encode()
 
 

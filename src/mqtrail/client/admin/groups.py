@@ -31,13 +31,13 @@ from mqtrail.wire import (
 from .base import Gathered, in_parts
 from .topics import AdminTopics, Deleted
 
-GROUPS_AT_ONCE_MAX = 16  # most groups whose connections one broker is asked for at the same time
+GROUPS_AT_ONCE_MAX = 16  # concurrent requests to one broker for the connections of groups
 FORWARD_TIMEOUT_MS = 15_000  # a broker waits 10 s for the client that it forwards a request to
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A live consumer: what its broker knows about it, and its running info (None: it did not answer)."""
+    """A live consumer, as its broker reports it. running: None if it did not answer, then error says why."""
 
     client_id: str
     address: str
@@ -49,15 +49,15 @@ class Member:
 
 
 class AdminGroups(AdminTopics):
-    """What Admin can do with groups."""
+    """Admin's methods for groups."""
 
     async def groups(self, broker_address: str) -> SubscriptionGroupTable:
-        """All consumer groups that a broker has a configuration of."""
+        """The configurations of all consumer groups of a broker."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         return await self._ask(broker_address, code, {}, SubscriptionGroupTable.decode)
 
     async def group_config(self, group: str) -> Gathered[SubscriptionGroupConfig | None]:
-        """How each master has the group set up; None where it does not know it."""
+        """The group's configuration on each master; None where it has none."""
 
         async def config(address: str) -> SubscriptionGroupConfig | None:
             return (await self.groups(address)).subscription_group_table.get(group)
@@ -74,8 +74,7 @@ class AdminGroups(AdminTopics):
     async def create_groups(
         self, configs: Sequence[SubscriptionGroupConfig], *, cluster: str | None = None, broker: str | None = None
     ) -> Gathered[str]:
-        """Create groups with one request a broker for each LISTED_MAX. Brokers of 4.9 refuse
-        (RequestCodeNotSupported)."""
+        """Create groups, LISTED_MAX per request. 4.9 brokers refuse (RequestCodeNotSupported)."""
         bodies = [SubscriptionGroupList(tuple(some)).encode() for some in in_parts(configs)]
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
         return await self._on_targets(cluster, broker, lambda address: self._call_in_parts(address, code, bodies))
@@ -83,14 +82,14 @@ class AdminGroups(AdminTopics):
     async def delete_group(
         self, group: str, *, cluster: str | None = None, broker: str | None = None, clean_offsets: bool = False
     ) -> Gathered[str]:
-        """Delete a group's configuration, and with clean_offsets its offsets; its retry and dead-letter topics stay."""
+        """Delete a group's configuration (clean_offsets: and offsets), but not its retry and dead-letter topics."""
         clean = "true" if clean_offsets else "false"
         ext = {"groupName": group, "cleanOffset": clean, "removeOffset": clean}
         code = RequestCode.DELETE_SUBSCRIPTIONGROUP
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
 
     async def delete_group_topics(self, group: str, *, cluster: str | None = None) -> dict[str, Deleted]:
-        """Delete a group's retry and dead-letter topics, and with them the messages in them."""
+        """Delete a group's retry and dead-letter topics and all messages in them."""
         return {
             topic: await self.delete_topic(topic, cluster=cluster) for topic in (retry_topic(group), dlq_topic(group))
         }
@@ -98,8 +97,8 @@ class AdminGroups(AdminTopics):
     async def groups_of_topic(self, topic: str) -> Gathered[GroupList]:
         """The groups that consume a topic, from each of its brokers: live ones, and those with a committed offset.
 
-        Apache's brokers up to 5.3.3 answer with the topic's own name in place of its live groups. Such a broker is
-        asked for the connections of every group that it has a configuration of.
+        Apache's brokers up to 5.3.3 return the topic's name instead of its live groups. From such a broker, the
+        connections of all configured groups are requested.
         Source: ConsumerManager.registerConsumer, apache/rocketmq 5.3.3 broker/.
         """
 
@@ -116,14 +115,14 @@ class AdminGroups(AdminTopics):
         return await self._gather({name: groups(address) for name, address in addresses.items()})
 
     async def _live_groups(self, topic: str, address: str) -> set[str]:
-        """The groups of a broker's configurations whose live members subscribe to the topic."""
+        """The configured groups of a broker whose live members subscribe to the topic."""
         asking = asyncio.Semaphore(GROUPS_AT_ONCE_MAX)
 
         async def subscribes(group: str) -> bool:
             async with asking:
                 try:
                     return topic in (await self.consumer_connections(group, address)).subscription_table
-                except Refusal:  # no member of it is connected there
+                except Refusal:  # no member of the group is connected to the broker
                     return False
 
         groups = sorted((await self.groups(address)).subscription_group_table)
@@ -131,16 +130,16 @@ class AdminGroups(AdminTopics):
         return {group for group, is_found in zip(groups, found, strict=True) if is_found}
 
     async def topics_of_group(self, group: str, broker_address: str) -> list[str]:
-        """The topics of which a broker has an offset of the group. Not of 4.9 brokers (RequestCodeNotSupported)."""
+        """The topics for which a broker has an offset of the group. 4.9 brokers refuse (RequestCodeNotSupported)."""
         found = await self._ask(
             broker_address, RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}, TopicList.decode
         )
         return sorted(found.topic_list)
 
     async def subscription(self, group: str, topic: str) -> Gathered[GroupSubscription]:
-        """What the group's live members subscribe to of a topic, as each of its brokers has it.
+        """The subscription of the group's live members to a topic, from each of its brokers.
 
-        Brokers of 4.9 are asked for the members' connections, which name the subscriptions too.
+        From 4.9 brokers it is read from the members' connections.
         """
         ext = {"group": group, "topic": topic}
 
@@ -157,17 +156,17 @@ class AdminGroups(AdminTopics):
         addresses = {name: address for name in route.brokers if (address := route.address(name)) is not None}
         return await self._gather({name: subscription(address) for name, address in addresses.items()})
 
-    # -- who is there ----------------------------------------------------------------------------------------------
+    # -- live members ----------------------------------------------------------------------------------------------
 
     async def consumer_connections(self, group: str, broker_address: str) -> ConsumerConnections:
-        """The live members of a group at a broker. Raises ConsumerNotOnline when it has none there."""
+        """The live members of a group at a broker. Raises ConsumerNotOnline if there are none."""
         ext = {"consumerGroup": group}
         return await self._ask(
             broker_address, RequestCode.GET_CONSUMER_CONNECTION_LIST, ext, ConsumerConnections.decode
         )
 
     async def group_connections(self, group: str) -> Gathered[ConsumerConnections]:
-        """The live members of a group at every master; a master without any has an empty entry."""
+        """The live members of a group at each master; an empty entry where there are none."""
 
         async def connections(address: str) -> ConsumerConnections:
             try:
@@ -180,9 +179,9 @@ class AdminGroups(AdminTopics):
     async def running_info(
         self, group: str, client_id: str, broker_address: str, *, jstack: bool = False
     ) -> ConsumerRunningInfo:
-        """The running info of a live consumer, requested through its broker. jstack: with its threads' stacks (Java).
+        """The running info of a live consumer, requested through its broker. jstack: include its threads' stacks.
 
-        Raises SystemError_ (Java's code 1) when it is not there, ConsumeMsgTimeout when it did not answer.
+        Raises SystemError_ (Java's code 1) if it is not connected there, ConsumeMsgTimeout if it did not answer.
         """
         ext = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "true" if jstack else "false"}
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
@@ -217,7 +216,7 @@ class AdminGroups(AdminTopics):
         return await self._gather({name: member(address, name) for name, address in masters.items()})
 
     async def producer_connections(self, group: str, broker_address: str) -> ProducerConnections:
-        """The live producers of a group at a broker. Raises SystemError_ (Java's code 1) when it has none there."""
+        """The live producers of a group at a broker. Raises SystemError_ (Java's code 1) if there are none."""
         ext = {"producerGroup": group}
         return await self._ask(
             broker_address, RequestCode.GET_PRODUCER_CONNECTION_LIST, ext, ProducerConnections.decode
@@ -228,32 +227,32 @@ class AdminGroups(AdminTopics):
         code = RequestCode.GET_ALL_PRODUCER_INFO
         return await self._on_targets(None, None, lambda address: self._ask(address, code, {}, ProducerTable.decode))
 
-    # -- how far they are ------------------------------------------------------------------------------------------
+    # -- progress --------------------------------------------------------------------------------------------------
 
     async def consume_stats(self, group: str, topic: str | None = None) -> Gathered[ConsumeStats]:
-        """A group's offset of each queue of a topic (None: of all its topics), from every broker's master.
+        """A group's offset of each queue of a topic (None: of all its topics), from every master.
 
-        Brokers show a queue without a committed offset with consumer offset 0 or -1: `committed_offsets` shows the
-        difference.
+        For a queue without a committed offset brokers return consumer offset 0 or -1; use `committed_offsets` to
+        distinguish it from a committed 0.
         """
         ext = {"consumerGroup": group} | ({"topic": topic} if topic else {})
         code = RequestCode.GET_CONSUME_STATS
         return await self._on_targets(None, None, lambda address: self._ask(address, code, ext, ConsumeStats.decode))
 
     async def broker_consume_stats(self, broker_address: str, *, ordered: bool = False) -> BrokerConsumeStats:
-        """All groups of a broker at once. ordered: the topics of ordered messages alone."""
+        """The progress of all groups of a broker. ordered: only topics of ordered messages."""
         ext = {"isOrder": "true" if ordered else "false"}
         return await self._ask(broker_address, RequestCode.GET_BROKER_CONSUME_STATS, ext, BrokerConsumeStats.decode)
 
     async def consume_time_spans(self, group: str, topic: str) -> Gathered[ConsumeTimeSpans]:
-        """Each queue's oldest, newest and consumed message times, and how far the group is behind."""
+        """For each queue the times of its oldest, newest and consumed message, and the group's delay."""
         ext = {"group": group, "topic": topic}
         return await self._on_topic(topic, RequestCode.QUERY_CONSUME_TIME_SPAN, ext, ConsumeTimeSpans.decode)
 
     async def consumer_status(
         self, group: str, topic: str, *, client_id: str | None = None
     ) -> Gathered[ConsumerStatus]:
-        """The offsets that each live member of a group has in its memory, asked through the topic's brokers."""
+        """The offsets in the memory of each live member of a group, requested through the topic's brokers."""
         ext = {"group": group, "topic": topic} | ({"clientAddr": client_id} if client_id else {})
         code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
         return await self._on_topic(topic, code, ext, ConsumerStatus.decode)
@@ -268,7 +267,10 @@ class AdminGroups(AdminTopics):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> Gathered[str]:
-        """Have a group take a topic's messages by PULL or by POP (5.x). pop_share_queue_num 0: all pop all queues."""
+        """Set the mode in which a group consumes a topic (5.x). mode: PULL or POP.
+
+        pop_share_queue_num: number of members whose queues a popping member shares; 0: all members pop all queues.
+        """
         body = RequestMode(topic, group, mode, pop_share_queue_num).encode()
         code = RequestCode.SET_MESSAGE_REQUEST_MODE
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}, body))

@@ -1,4 +1,4 @@
-"""Messages: found by id, key, offset or time; their consumers; direct consumption; resending of dead letters."""
+"""Messages: queries by id, key, offset or time; their consumers; direct consumption; resending of dead letters."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -60,13 +60,13 @@ from .base import Gathered
 from .groups import FORWARD_TIMEOUT_MS
 from .offsets import AdminOffsets
 
-QUERY_COUNT_MAX = 64  # a broker's bound for one query (maxMsgsNumBatch)
+QUERY_COUNT_MAX = 64  # a broker's limit for one query (maxMsgsNumBatch)
 END_MS_MAX = 0x7FFF_FFFF_FFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Messages that an index knew, oldest first; brokers that could not be queried; whether a bound cut some off."""
+    """Messages found by an index, oldest first. failures: brokers that failed. cut_off: a limit may hide more."""
 
     messages: tuple[MessageExt, ...]
     failures: Mapping[str, Exception]
@@ -74,7 +74,7 @@ class QueryResult:
 
 
 class TrackStatus(StrEnum):
-    """The state of a message in a group, by the group's offset, in mqadmin's words."""
+    """The state of a message in a group, by the group's offset; the values are mqadmin's."""
 
     CONSUMED = "CONSUMED"
     CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"
@@ -104,16 +104,16 @@ class Resent:
 
 
 class AdminMessages(AdminOffsets):
-    """What Admin can do with messages."""
+    """Admin's methods for messages."""
 
     async def message_at(self, offset_msg_id: str) -> MessageExt:
-        """The message of a broker's id. Raises IdError for another shape, SystemError_ when it is not there."""
+        """The message with a broker's id. Raises IdError for an invalid id, SystemError_ if there is no message."""
         host, physical_offset = parse_offset_msg_id(offset_msg_id)
         address = f"[{host.ip}]:{host.port}" if ":" in host.ip else str(host)
         reply = await self._client.call(address, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(physical_offset)})
         found = read_records(reply.body, count_max=1)
         if not found:
-            raise NoMessage(f"the broker at {address} answered without a record for {offset_msg_id}")
+            raise NoMessage(f"found no record of {offset_msg_id} in the reply of the broker at {address}, expected one")
         return found[0]
 
     async def query(
@@ -126,10 +126,10 @@ class AdminMessages(AdminOffsets):
         count_max: int = QUERY_COUNT_MAX,
         unique: bool = False,
     ) -> QueryResult:
-        """Messages of a topic that carry a key (unique: that have this id), from every broker's index.
+        """Messages of a topic with a key (unique: with this id), from every broker's index.
 
-        Brokers know messages by time of storage and give at most QUERY_COUNT_MAX, the newest; `cut_off`: there
-        may be more. Hash collisions are dropped.
+        begin_ms, end_ms: range of store times, epoch ms. A broker returns at most QUERY_COUNT_MAX messages, the newest;
+        `cut_off` is set if there may be more. Hash collisions are dropped.
         """
         header = QueryMessageHeader(topic, key, count_max, begin_ms, end_ms, unique)
         route = await self._client.route(topic)
@@ -143,7 +143,7 @@ class AdminMessages(AdminOffsets):
         return QueryResult(tuple(messages), answers.failures, cut_off)
 
     async def message_by_id(self, topic: str, msg_id: str, begin_ms: int = 0) -> QueryResult:
-        """All stored copies of a client's id (retries and dead letters are in other topics)."""
+        """All copies of a client's message id stored in a topic (retries and dead letters are in other topics)."""
         return await self.query(topic, msg_id, begin_ms, unique=True)
 
     async def _query(self, address: str, header: QueryMessageHeader, broker_name: str) -> list[MessageExt]:
@@ -154,7 +154,7 @@ class AdminMessages(AdminOffsets):
         return read_records(reply.body, broker_name, max(QUERY_COUNT_MAX, header.max_num))
 
     async def pull(self, queue: MessageQueue, offset: int, count_max: int = 32) -> PullResult:
-        """Pull once, without leaving a mark; offset must be within the queue's range (see QueueReader's head)."""
+        """Pull once, without changing the cluster. offset must be within the queue's range (see sync/reader.py)."""
         header = PullHeader(
             consumer_group=TOOLS_CONSUMER_GROUP,
             topic=queue.topic,
@@ -173,7 +173,7 @@ class AdminMessages(AdminOffsets):
         return read_pull_reply(reply, queue, offset, count_max)
 
     async def message_at_offset(self, queue: MessageQueue, offset: int) -> MessageExt:
-        """The message at a place in a queue. Raises NoMessage outside of the queue's range."""
+        """The message at an offset of a queue. Raises NoMessage outside of the queue's range."""
         first, end = await self.min_offset(queue), await self.max_offset(queue)
         if first <= offset < end:
             found = next((await self.pull(queue, offset, 1)).open(queue, offset), None)
@@ -187,10 +187,10 @@ class AdminMessages(AdminOffsets):
     async def messages(
         self, topic: str, begin_ms: int = 0, end_ms: int = END_MS_MAX, *, queue: MessageQueue | None = None
     ) -> AsyncIterator[MessageExt]:
-        """Yield the messages of a topic (queue: of that one) stored in [begin_ms, end_ms), queue by queue in order.
+        """Yield the messages of a topic (queue: only of that one) stored in [begin_ms, end_ms), queue by queue.
 
-        What is stored after the call began is left out. Brokers know times by the millisecond; nothing is marked.
-        Raises ReadFailed for a queue of which a broker does not return all messages.
+        begin_ms, end_ms: epoch ms. Messages stored after the call began are not listed. Nothing is changed on the
+        cluster. Raises ReadFailed for a queue of which a broker does not return all messages.
         """
         for one in [queue] if queue is not None else await self.queues(topic):
             end = await self.max_offset(one)
@@ -216,13 +216,13 @@ class AdminMessages(AdminOffsets):
     async def consume_queue(
         self, queue: MessageQueue, index: int, count: int = 16, *, group: str | None = None
     ) -> ConsumeQueueEntries:
-        """A queue's index entries from `index` on; group: whether its filter takes each."""
+        """A queue's index entries from `index` on. group: also report whether its filter matches each."""
         ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "index": str(index), "count": str(count)}
         ext |= {"consumerGroup": group} if group else {}
         address = await self._address_of(queue)
         return await self._ask(address, RequestCode.QUERY_CONSUME_QUEUE, ext, ConsumeQueueEntries.decode)
 
-    # -- who had it ------------------------------------------------------------------------------------------------
+    # -- consumers of a message ------------------------------------------------------------------------------------
 
     async def message_tracks(self, message: MessageExt) -> list[Track]:
         """The state of a message in each group of its topic, by the groups' offsets (a trace shows more)."""
@@ -267,7 +267,7 @@ class AdminMessages(AdminOffsets):
     ) -> Gathered[DirectConsumeResult]:
         """Have live members of a group consume a stored message now; results by client id.
 
-        client_id: only that member. No offset is committed. Raises ConsumerNotOnline if no member is online.
+        client_id: only by that member. No offset is committed. Raises ConsumerNotOnline if no member is online.
         """
         address = self._store_address(message)
         if client_id is None:
@@ -292,12 +292,12 @@ class AdminMessages(AdminOffsets):
     async def resend_dead_letters(
         self, group: str, *, msg_ids: frozenset[str] | None = None, to_topic: bool = False, count_max: int | None = None
     ) -> AsyncIterator[Resent]:
-        """Resend dead letters of a group, with their ids; the letters themselves stay. Yields the outcome of each.
+        """Resend dead letters of a group with their ids, and yield the outcome of each; the dead letters remain.
 
-        They go to the group's retry topic, so that no other group sees them, or (to_topic) to the topic they were sent
-        to. That topic is the letter's property RETRY_TOPIC, which any sender of a message can set: it must be an
-        existing topic, and neither a system topic nor one of retries or dead letters. A letter with another one is
-        not sent and has an `error`. msg_ids: only these letters. count_max: maximum number of letters.
+        They are sent to the group's retry topic, so that other groups do not get them, or (to_topic) to the topic that
+        the message was first sent to. That topic is the property RETRY_TOPIC, which any sender can set: it must exist,
+        and must not be a system, retry or dead-letter topic. Otherwise the letter is not sent and has an `error`.
+        msg_ids: only these letters. count_max: maximum number of letters.
         """
         config = ProducerConfig()
         sender = Sender(self._client, Composer(INNER_PRODUCER_GROUP, config, unique_ids().next), config, (), ())
@@ -312,7 +312,7 @@ class AdminMessages(AdminOffsets):
                 count += 1
                 yield await self._resend(sender, letter, group, to_topic=to_topic)
         except RouteNotFound:
-            return  # no dead letter was ever written
+            return  # the group has no dead letters
 
     async def _resend(self, sender: Sender, letter: MessageExt, group: str, *, to_topic: bool) -> Resent:
         properties = {name: value for name, value in letter.properties.items() if name not in _OF_THE_COPY}
@@ -327,7 +327,7 @@ class AdminMessages(AdminOffsets):
             if to_topic:
                 await self._check_origin(origin)
             if letter.undecodable is not None:
-                raise CompressionError(f"it cannot be read, so its group could not either: {letter.undecodable}")
+                raise CompressionError(f"the message cannot be read, not by its group either: {letter.undecodable}")
             out = sender.composer.message(message)
             deadline = asyncio.get_running_loop().time() + self._timeout_ms / 1000
             return Resent(letter, await sender.send(out, await sender.route(out, deadline), None, deadline))
@@ -335,17 +335,17 @@ class AdminMessages(AdminOffsets):
             return Resent(letter, None, error)
 
     async def _check_origin(self, topic: str) -> None:
-        """Check the topic that a dead letter names as its own. InvalidMessage, InvalidParameter, RouteNotFound."""
+        """Check a dead letter's RETRY_TOPIC. Raises InvalidMessage, InvalidParameter, RouteNotFound."""
         validate_topic(topic)
         if is_system_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise InvalidMessage(
-                f"found a dead letter whose RETRY_TOPIC is {topic!r}, expected a topic of applications: "
+                f"found a dead letter whose RETRY_TOPIC is {topic!r}, expected an application's topic: "
                 "resend it to the group instead"
             )
         await self._client.route(topic)
 
     async def resume_check(self, message: MessageExt) -> None:
-        """Have a half message that was given up (in TRANS_CHECK_MAX_TIME_TOPIC) checked again."""
+        """Have a broker check a half message again whose checks were used up (in TRANS_CHECK_MAX_TIME_TOPIC)."""
         ext = {"msgId": message.offset_msg_id, "topic": message.topic}
         await self._client.call(self._store_address(message), RequestCode.RESUME_CHECK_HALF_MESSAGE, ext)
 

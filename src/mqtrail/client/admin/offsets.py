@@ -19,10 +19,10 @@ from .groups import AdminGroups
 
 
 class AdminOffsets(AdminGroups):
-    """What Admin can do with offsets."""
+    """Admin's methods for offsets."""
 
     async def consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """The group's committed offset of a queue; None when it committed none."""
+        """The group's committed offset of a queue; None if there is none."""
         # Without setZeroIfNotFound=false a broker answers 0 for a young queue.
         ext = {"consumerGroup": group, "setZeroIfNotFound": "false"}
         try:
@@ -31,19 +31,19 @@ class AdminOffsets(AdminGroups):
             return None
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The first offset that the queue still keeps."""
+        """The first offset that a queue still keeps."""
         return await self._offset(queue, RequestCode.GET_MIN_OFFSET, {})
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the queue's next message will get."""
+        """The offset that a queue's next message will get."""
         return await self._offset(queue, RequestCode.GET_MAX_OFFSET, {})
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after a time; the queue's end when there is none."""
+        """The offset of the first message stored at or after a time (epoch ms); else the queue's end."""
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"timestamp": str(timestamp_ms)})
 
     async def earliest_store_ms(self, queue: MessageQueue) -> int | None:
-        """When the queue's first kept message was stored, epoch ms; None for an empty queue."""
+        """The store time of the queue's first message, epoch ms; None for an empty queue."""
         address = await self._address_of(queue)
         ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
         reply = await self._client.call(address, RequestCode.GET_EARLIEST_MSG_STORETIME, ext)
@@ -55,18 +55,18 @@ class AdminOffsets(AdminGroups):
         return await self._ask(broker_address, RequestCode.GET_ALL_CONSUMER_OFFSET, {}, ConsumerOffsetTable.decode)
 
     async def delay_offsets(self, broker_address: str) -> DelayOffsetTable:
-        """How far a broker is with each delay level: level -> offset delivered next."""
+        """A broker's progress with delayed messages: delay level -> offset to be delivered next."""
         return await self._ask(broker_address, RequestCode.GET_ALL_DELAY_OFFSET, {}, DelayOffsetTable.decode)
 
-    # -- moving groups ---------------------------------------------------------------------------------------------
+    # -- changing a group's offsets --------------------------------------------------------------------------------
 
     async def reset_offset(
         self, group: str, topic: str, timestamp_ms: int, *, force: bool = True, queue_id: int | None = None
     ) -> Gathered[QueueOffsets]:
-        """Move a group to what was stored from a time on (-1: to the end), on every broker of the topic.
+        """Move a group to the first message stored at or after timestamp_ms (-1: to the end), on a topic's brokers.
 
-        force: also forwards past messages that it has not consumed. queue_id: that queue of each broker alone (5.x).
-        Where a broker of 4.9 refuses because the group is not online, its offsets are written one by one.
+        force: also move it forward, past messages that it has not consumed. queue_id: only that queue of each broker
+        (5.x). If a 4.9 broker refuses because the group is not online, the offsets are written one by one.
         """
         ext = {"topic": topic, "group": group, "timestamp": str(timestamp_ms), "isForce": "true" if force else "false"}
         if queue_id is not None:
@@ -106,11 +106,11 @@ class AdminOffsets(AdminGroups):
         return QueueOffsets(moved)
 
     async def skip_backlog(self, group: str, topic: str) -> Gathered[QueueOffsets]:
-        """Move a group to the end of a topic: it never consumes the messages that wait."""
+        """Move a group to the end of a topic: it does not consume the waiting messages."""
         return await self.reset_offset(group, topic, -1)
 
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Write a group's offset of one queue. Its live members overwrite it: stop them first, or use reset."""
+        """Write a group's offset of one queue. Live members overwrite it: stop them first, or use reset_offset."""
         ext = {
             "consumerGroup": group,
             "topic": queue.topic,
@@ -124,7 +124,7 @@ class AdminOffsets(AdminGroups):
     async def set_offsets(
         self, group: str, offsets: Mapping[MessageQueue, int]
     ) -> tuple[dict[MessageQueue, int], dict[MessageQueue, Exception]]:
-        """Write a group's offsets; return those that were written and, for the others, why not."""
+        """Write a group's offsets; return those that were written, and the errors of the others."""
         written: dict[MessageQueue, int] = {}
         failures: dict[MessageQueue, Exception] = {}
         for wave in in_waves(offsets):
@@ -139,8 +139,10 @@ class AdminOffsets(AdminGroups):
     async def clone_offsets(
         self, source: str, target: str, topic: str
     ) -> tuple[dict[MessageQueue, int], dict[MessageQueue, Exception]]:
-        """Give one group the offsets that another committed on a topic; as set_offsets. Raises the first Refusal of
-        asking: nothing is written unless all queues could be asked."""
+        """Copy the offsets that the group source committed on a topic to the group target. Returns as set_offsets.
+
+        Raises the first Refusal of reading them: nothing is written unless all queues could be read.
+        """
         offsets = {}
         for queue in await self.queues(topic):
             offset = await self.consumer_offset(source, queue)

@@ -32,12 +32,12 @@ class Deleted:
 
     @property
     def complete(self) -> bool:
-        """Whether it is gone everywhere."""
+        """Whether it was deleted everywhere."""
         return self.brokers.complete and self.name_servers.complete
 
 
 class AdminTopics(AdminBase):
-    """What Admin can do with topics."""
+    """Admin's methods for topics."""
 
     async def topics(self) -> list[str]:
         """The names of all topics, sorted."""
@@ -48,7 +48,7 @@ class AdminTopics(AdminBase):
         return await self._names(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
 
     async def system_topics(self, broker: str | None = None) -> list[str]:
-        """Names that are RocketMQ's own: cluster and broker names, or (broker: name or address) those of a broker."""
+        """The system topics: cluster and broker names or, with broker (name or address), those of that broker."""
         if broker is None:
             return await self._names(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, {})
         (address,) = (await self.targets(None, broker)).values()
@@ -85,14 +85,13 @@ class AdminTopics(AdminBase):
     async def create_topics(
         self, configs: Sequence[TopicConfig], *, cluster: str | None = None, broker: str | None = None
     ) -> Gathered[str]:
-        """Create topics with one request a broker for each LISTED_MAX. Brokers of 4.9 refuse
-        (RequestCodeNotSupported)."""
+        """Create topics, LISTED_MAX per request. 4.9 brokers refuse (RequestCodeNotSupported)."""
         bodies = [TopicConfigList(tuple(some)).encode() for some in in_parts(configs)]
         code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
         return await self._on_targets(cluster, broker, lambda address: self._call_in_parts(address, code, bodies))
 
     async def topic_config(self, topic: str) -> Gathered[TopicConfig]:
-        """How each broker of a topic has it set up. Of 4.9 brokers the whole table is asked for."""
+        """The topic's configuration on each of its brokers. 4.9 brokers are asked for all topics."""
         route = await self._client.fetch_route(topic)
         return await self._gather(
             {
@@ -110,9 +109,9 @@ class AdminTopics(AdminBase):
         return config
 
     async def set_topic_perm(self, topic: str, perm: int, *, broker: str | None = None) -> Gathered[TopicConfig]:
-        """Set the permission (bits of Perm) of a topic, queues and all else as they are; broker: on that one alone.
+        """Set the permission (bits of Perm) of a topic without changing the rest; broker: only on that one.
 
-        Returns each broker's configuration as it is now.
+        Returns each broker's new configuration. Raises ClientError if the broker does not have the topic.
         """
         known = await self.topic_config(topic)
         if broker is not None and broker not in known.found:
@@ -147,24 +146,24 @@ class AdminTopics(AdminBase):
         return Deleted(brokers, servers)
 
     async def topic_configs(self, broker_address: str) -> TopicConfigTable:
-        """All topics of a broker."""
+        """The configurations of all topics of a broker."""
         return await self._ask(broker_address, RequestCode.GET_ALL_TOPIC_CONFIG, {}, TopicConfigTable.decode)
 
     async def topic_stats(self, topic: str, *, without: Collection[str] = ()) -> Gathered[TopicStatsTable]:
-        """Each broker's queue ranges of a topic and when they were last written. without: brokers not to ask."""
+        """The offset range and last write of each queue of a topic, by broker. without: names of brokers to skip."""
         ext = {"topic": topic}
         code = RequestCode.GET_TOPIC_STATS_INFO
         return await self._on_topic(topic, code, ext, TopicStatsTable.decode, without=without)
 
     async def clean_unused_topics(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[str]:
-        """Have brokers drop the queues of topics that they no longer know."""
+        """Have brokers delete the queues of topics that no longer exist."""
         code = RequestCode.CLEAN_UNUSED_TOPIC
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}))
 
-    # -- values that name servers keep -----------------------------------------------------------------------------
+    # -- key-value configuration of name servers -------------------------------------------------------------------
 
     async def kv_get(self, namespace: str, key: str) -> str | None:
-        """A value that name servers keep; None without one."""
+        """A value kept by the name servers; None if there is none."""
         ext = {"namespace": namespace, "key": key}
         try:
             return await self._client.name_servers.ask(
@@ -194,18 +193,18 @@ class AdminTopics(AdminBase):
         ext = {"namespace": namespace, "key": key}
         return await self._on_name_servers(lambda address: self._call(address, RequestCode.DELETE_KV_CONFIG, ext))
 
-    # -- order configuration: on which brokers an ordered topic has how many queues, whatever is up ----------------
+    # -- order configuration: the fixed number of an ordered topic's queues on each broker -------------------------
 
     async def order_config(self, topic: str) -> str | None:
-        """The topic's order configuration, as `broker-a:4;broker-b:4`; None without one."""
+        """The topic's order configuration, e.g. `broker-a:4;broker-b:4`; None if there is none."""
         return await self.kv_get(ORDER_TOPIC_CONFIG, topic)
 
     async def set_order_config(self, topic: str, value: str) -> Gathered[str]:
-        """Set it on every name server."""
+        """Set the topic's order configuration on every name server."""
         return await self.kv_put(ORDER_TOPIC_CONFIG, topic, value)
 
     async def delete_order_config(self, topic: str) -> Gathered[str]:
-        """Delete it on every name server."""
+        """Delete the topic's order configuration on every name server."""
         return await self.kv_delete(ORDER_TOPIC_CONFIG, topic)
 
 

@@ -62,14 +62,14 @@ class Batch(Sequence[Delivery]):
         return self._deliveries[0].topic
 
     def taken(self) -> "Batch | None":
-        """Return what may still go to the application; None if nothing may."""
+        """Return the messages that may still be delivered to the application; None if there are none."""
         left = self._settler.startable(self._deliveries)
         if not left:
             return None
         return self if len(left) == len(self._deliveries) else Batch(left, self._settler)
 
     def begin(self) -> None:
-        """Note that the handler starts now. `process` does so by itself."""
+        """Note that the handler starts now. `process` calls this."""
         fresh = [delivery for delivery in self._deliveries if not delivery.started_ms]
         if fresh:
             self._settler.begun(fresh)
@@ -89,7 +89,7 @@ class Batch(Sequence[Delivery]):
 
     @asynccontextmanager
     async def process(self, *, reraise: bool = False) -> AsyncIterator["Batch"]:
-        """Settle them by how the block ends; see Delivery.process."""
+        """Settle all messages when the block ends; see Delivery.process."""
         self.begin()
         try:
             yield self

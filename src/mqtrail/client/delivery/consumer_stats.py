@@ -1,7 +1,7 @@
-"""Counts and rates of a consumer by topic, as operators see them in its running info.
+"""Counts and rates of a consumer by topic, shown to operators in its running info.
 
-Counters only grow; rates are differences of samples taken every ten seconds, over the last minute, and the failures
-of the last hour. Source: ConsumerStatsManager, RocketMQ client.
+Counters only grow. Samples are taken every ten seconds: rates cover the last minute, failures the last hour.
+Source: ConsumerStatsManager, RocketMQ client.
 """
 
 from collections import deque
@@ -13,11 +13,11 @@ from mqtrail.wire import ConsumeStatus
 SAMPLE_MS = 10_000
 MINUTE_SAMPLES = 6
 HOUR_SAMPLES = 360
-TOPICS_MAX = 1_024  # beyond it a new topic is not counted
+TOPICS_MAX = 1_024  # further topics are not counted
 
 
 class ConsumerTotals(NamedTuple):
-    """All since the start. Times are ms. undecodable: messages received that could not be read, delivered or not."""
+    """Totals since the start. Times are ms. undecodable: messages received that could not be read, delivered or not."""
 
     pull_count: int = 0
     pulled: int = 0
@@ -42,21 +42,21 @@ class ConsumerStats:
         self._topics: dict[str, _TopicCounts] = {}
 
     def pulled(self, topic: str, count: int, cost_ms: int) -> None:
-        """A pull brought messages."""
+        """Count the messages of one pull. cost_ms: the time the pull took."""
         if (totals := self._totals(topic)) is not None:
             totals[0] += 1
             totals[1] += count
             totals[2] += cost_ms
 
     def consumed(self, topic: str, count: int, failed: int, cost_ms: int) -> None:
-        """A handler has finished with count messages, of which some failed."""
+        """Count messages that a handler has finished. failed: how many of them failed."""
         if (totals := self._totals(topic)) is not None:
             totals[3] += count - failed
             totals[4] += failed
             totals[5] += cost_ms
 
     def undecodable(self, topic: str) -> None:
-        """A message was received that could not be read, whether it is delivered or not."""
+        """Count one undecodable message, delivered or not."""
         if (totals := self._totals(topic)) is not None:
             totals[6] += 1
 
@@ -84,7 +84,7 @@ class ConsumerStats:
             topic.failed.append(totals.failed)
 
     def status(self) -> dict[str, ConsumeStatus]:
-        """Return rates a second and average times in ms of the last minute, topic by topic."""
+        """Return, by topic, the rates per second and average times in ms over the last minute."""
         return {name: _status(topic) for name, topic in self._topics.items()}
 
 

@@ -4,7 +4,8 @@
         async with m.process():        # success when the block ends, retry when it raises
             await handle(m.body)
 
-An unsettled delivery holds its queue's offset: the message is delivered again, here or to another member of the group.
+An unsettled message keeps its queue's offset from being committed past it, so it is delivered again, here or to another
+member of the group.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -19,11 +20,11 @@ from ..trace import detail
 
 log = Log()
 
-DEAD_LETTER = -1  # delay level of a message that is not to be delivered again
+DEAD_LETTER = -1  # delay level: do not deliver the message again
 
 
 class Outcome(NamedTuple):
-    """The outcome of a handler for a message. result: SUCCESS, FAILED or EXCEPTION; the rest is RetryLater's."""
+    """The outcome of a handler for a message. result: SUCCESS, FAILED or EXCEPTION. Other fields: see RetryLater."""
 
     result: str
     delay_level: int = 0
@@ -42,7 +43,7 @@ SUCCESS = Outcome("SUCCESS")
 
 
 class Source(Protocol):
-    """Where a delivery comes from: a queue that is pulled, or one that is popped."""
+    """The source of a delivery: a queue that is pulled or popped."""
 
     @property
     def queue(self) -> MessageQueue: ...
@@ -52,21 +53,21 @@ class Settler(Protocol):
     """The consumer, as deliveries see it."""
 
     def begun(self, deliveries: Sequence["Delivery"]) -> None:
-        """A handler starts with these, all of one source: note the time, notify the hooks."""
+        """Note the time and notify the hooks: a handler starts with these deliveries, all of one source."""
 
     def startable(self, deliveries: Sequence["Delivery"]) -> Sequence["Delivery"]:
-        """Those that may go to the application now."""
+        """Return the deliveries that may be passed to the application now."""
         ...
 
     def abandon(self, deliveries: Sequence["Delivery"]) -> None:
-        """The handler was cancelled, and these are not settled."""
+        """Take back unsettled deliveries whose handler was cancelled."""
 
     async def settle(self, deliveries: Sequence["Delivery"], outcomes: Sequence[Outcome]) -> None:
-        """The handler has finished, one outcome per delivery. Settling completes even if the caller is cancelled."""
+        """Settle deliveries, one outcome for each. Settling completes even if the caller is cancelled."""
 
 
 class Delivery:
-    """A message and its outcome. The message's own fields are in `message`; the common ones are here too."""
+    """A message and its outcome. `message` has all fields of the message; the common ones are attributes here too."""
 
     __slots__ = ("_later", "_settled", "_settler", "message", "process_queue", "request_id", "started_ms")
 
@@ -85,7 +86,7 @@ class Delivery:
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to, also when it comes from the group's retry topic."""
+        """The topic the message was sent to, also if it was delivered from the group's retry topic."""
         return self.message.topic
 
     @property
@@ -106,17 +107,17 @@ class Delivery:
 
     @property
     def undecodable(self) -> str | None:
-        """Why the message could not be read, None if it could (delivered only with `on_undecodable=DELIVER`)."""
+        """Why the message could not be read; None if it could. Such messages need `on_undecodable=DELIVER`."""
         return self.message.undecodable
 
     @property
     def attempt(self) -> int:
-        """1 for the first delivery, one more for each failure before."""
+        """Number of this delivery: 1 for the first, one more for each failure."""
         return self.message.reconsume_times + 1
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue it was pulled from (of the retry topic, when it comes from there)."""
+        """The queue the message was pulled from, which may belong to the retry topic."""
         return self.process_queue.queue
 
     @property
@@ -126,20 +127,20 @@ class Delivery:
 
     @property
     def settler(self) -> Settler:
-        """Who decides what becomes of it."""
+        """Settles this delivery."""
         return self._settler
 
     @property
     def outcome(self) -> Outcome:
-        """What `process` would settle it as now: a success, unless `retry_later` was called."""
+        """The outcome that `process` would settle now: success, unless `retry_later` was called."""
         return self._later or SUCCESS
 
     def taken(self) -> "Delivery | None":
-        """Return itself if it may still go to the application, else None."""
+        """Return itself if it may still be passed to the application, else None."""
         return self if self._settler.startable((self,)) else None
 
     def begin(self) -> None:
-        """Note that its handler starts now. `process` does so by itself."""
+        """Note that its handler starts now. `process` calls this."""
         if not self.started_ms:
             self._settler.begun((self,))
 
@@ -152,19 +153,21 @@ class Delivery:
         await self._settle(SUCCESS)
 
     async def reject(self, reason: str) -> None:
-        """Settle it as one that retries cannot help: it becomes a dead letter, if its group has any."""
+        """Settle it as a failure that a retry cannot mend: it becomes a dead letter, if its group has those."""
         await self._settle(Outcome("EXCEPTION", DEAD_LETTER, detail=detail(reason)))
 
     async def retry(self, delay_level: int = 0, detail: str = "", *, suspend_ms: int | None = None) -> None:
-        """Settle it as a failure: it is delivered again; after the last attempt (-1: now) it becomes a dead letter."""
+        """Settle it as a failure to be delivered again. After the last attempt, or with delay level -1, it becomes a
+        dead letter. For the arguments see RetryLater.
+        """
         await self._settle(Outcome("FAILED", delay_level, suspend_ms, detail))
 
     @asynccontextmanager
     async def process(self, *, reraise: bool = False) -> AsyncIterator["Delivery"]:
         """Settle it when the block ends: as a success, or for a retry if the block raises.
 
-        The exception is logged and not raised, so that a loop over a consumer continues; reraise raises it after the
-        message was returned. Cancellation leaves the message unsettled: it is delivered again.
+        The exception is logged and not raised, so that a loop over a consumer continues. reraise: raise it, after the
+        message was sent back. Cancellation leaves the message unsettled: it is delivered again.
         """
         self.begin()
         try:
@@ -184,9 +187,11 @@ class Delivery:
             await self._settle(self._later or SUCCESS)
 
     def claim(self) -> None:
-        """Claim the settling, which is possible once. Raises ClientError if it is settled already."""
+        """Mark it as settled. Raises ClientError if it is settled already."""
         if self._settled:
-            raise ClientError(f"message {self.msg_id} is settled already: one ack, retry or process block each")
+            raise ClientError(
+                f"message {self.msg_id} is already settled: expected one ack, retry, reject or process block"
+            )
         self._settled = True
 
     async def _settle(self, outcome: Outcome) -> None:

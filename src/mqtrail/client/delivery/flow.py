@@ -1,4 +1,4 @@
-"""Flow control: how many messages a consumer may hold, and whether it pulls at all.
+"""Flow control: the limits of unsettled messages of a consumer, and suspending its pulls.
 
 Source: the flow control of DefaultMQPushConsumerImpl.pullMessage and RebalancePushImpl.messageQueueChanged, RocketMQ
 client.
@@ -14,7 +14,7 @@ from .process_queue import ProcessQueue
 
 
 class Flow:
-    """The bounds of one consumer's queues, and the switch that suspends all of them."""
+    """The limits of one consumer's queues, and whether all its pulls are suspended."""
 
     def __init__(self, config: ConsumerConfig) -> None:
         self._config = config
@@ -24,7 +24,7 @@ class Flow:
 
     @property
     def suspended(self) -> bool:
-        """Whether nothing is pulled."""
+        """Whether pulling is suspended."""
         return not self._open.is_set()
 
     def suspend(self) -> None:
@@ -50,7 +50,7 @@ class Flow:
         self._topics[topic] = count_max, size_max
 
     def is_full(self, held: ProcessQueue) -> bool:
-        """Whether a queue holds so many unsettled messages that it is not pulled now."""
+        """Whether a queue has reached a limit of unsettled messages, so that it must not be pulled now."""
         config = self._config
         count_max, size_max = self._topics.get(held.queue.topic, (config.queue_count_max, config.queue_size_max))
         return held.count > count_max or held.size > size_max or (not config.ordered and held.span > config.span_max)

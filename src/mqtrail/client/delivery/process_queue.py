@@ -1,6 +1,6 @@
 """ProcessQueue: the pulled and unsettled messages of one queue.
 
-Its lowest offset may be committed: everything below it is settled, in any order.
+Messages may be settled in any order. The lowest unsettled offset may be committed: everything below it is settled.
 Source: ProcessQueue, RocketMQ client.
 """
 
@@ -15,14 +15,14 @@ def _ignore() -> None:
 
 
 class ProcessQueue:
-    """Pulled and unsettled messages of one queue, by queue offset. Offsets come in rising order."""
+    """Pulled and unsettled messages of one queue, by queue offset. Messages are added in ascending order."""
 
     def __init__(self, queue: MessageQueue, first_offset: int = -1) -> None:
         self.queue = queue
-        self.on_room: Callable[[], None] = _ignore  # called when something was settled
-        self.dropped = False  # the queue is another member's now: results are ignored
-        self.closing = False  # being released: nothing more is delivered, results still count
-        self.out = 0  # ordered: messages offered or delivered; 1 more while the queue is suspended
+        self.on_room: Callable[[], None] = _ignore  # called after a message was settled
+        self.dropped = False  # no longer assigned to this member: results are ignored
+        self.closing = False  # being released: no more deliveries, results still count
+        self.out = 0  # ordered: messages offered or delivered; one more while the queue is suspended
         self.locked_until = 0.0  # loop time, ordered consumption
         self.last_lock_ms = 0
         self.last_consume_ms = 0
@@ -39,7 +39,7 @@ class ProcessQueue:
 
     @property
     def count(self) -> int:
-        """How many messages are unsettled."""
+        """Number of unsettled messages."""
         return len(self._messages)
 
     @property
@@ -49,12 +49,12 @@ class ProcessQueue:
 
     @property
     def commit_offset(self) -> int:
-        """The offset that may be committed: the lowest unsettled one, else behind the last one seen; -1 for none."""
+        """The offset that may be committed: the lowest unsettled one, else after the last one seen; -1 if none."""
         return self._order[0] if self._order else self._next
 
     @property
     def next_offset(self) -> int:
-        """Where pulling goes on."""
+        """The offset of the next pull."""
         return self._next
 
     @property
@@ -64,11 +64,11 @@ class ProcessQueue:
 
     @property
     def last_offset(self) -> int | None:
-        """The highest offset that is kept; settled ones in between may still be counted."""
+        """The highest offset kept. Settled messages below it may still be counted."""
         return self._order[-1] if self._order else None
 
     def put(self, messages: Iterable[MessageExt], end: int) -> list[MessageExt]:
-        """Take what a pull brought of [.., end), the filtered ones left out; return those that are new."""
+        """Add the matching messages of a pull, which covered offsets up to end; return those that are new."""
         new: list[MessageExt] = []
         for message in messages:
             offset = message.queue_offset
@@ -95,12 +95,12 @@ class ProcessQueue:
         return found
 
     def replace(self, message: MessageExt) -> None:
-        """Put another form of an unsettled message in its place (a local retry counts it up)."""
+        """Replace an unsettled message by another form of it (a local retry increments its count)."""
         if message.queue_offset in self._messages:
             self._messages[message.queue_offset] = message
 
     def remove(self, queue_offset: int) -> int | None:
-        """Settle one message; return what may be committed now, or None when it was not here any more."""
+        """Settle one message; return the offset that may be committed now, or None if the message was not here."""
         message = self._messages.pop(queue_offset, None)
         if message is None:
             return None
@@ -114,10 +114,10 @@ class ProcessQueue:
         return self.commit_offset
 
     def returned(self, queue_offset: int) -> None:
-        """Note that the application is done with a message, whatever its result."""
+        """Note that the application has finished a message, whatever its result."""
         self.handed.pop(queue_offset, None)
         self.running.discard(queue_offset)
 
     def message(self, queue_offset: int) -> MessageExt | None:
-        """The unsettled message at an offset."""
+        """The unsettled message at an offset; None if there is none."""
         return self._messages.get(queue_offset)

@@ -17,11 +17,11 @@ class Ready:
         self._closed = False
 
     def put(self, item: Delivery | Batch) -> None:
-        """Offer a delivery; it may have become void by the time it is taken."""
+        """Offer a delivery. It may have become invalid by the time it is taken; then `take` skips it."""
         self._items.put_nowait(item)
 
     def close(self) -> None:
-        """Deliver nothing more, and wake all that wait."""
+        """Stop delivering, and wake all waiting callers."""
         self._closed = True
         self._items.put_nowait(None)
 

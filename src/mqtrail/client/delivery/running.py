@@ -1,4 +1,4 @@
-"""The handlers that run now, of pulled and of popped messages: hooks and counters are notified, close waits for them.
+"""The running handlers, of pulled and popped messages: notifies hooks and counters, and lets close wait for them.
 
 Source: the hooks around MessageListener.consumeMessage, RocketMQ client.
 """
@@ -19,7 +19,7 @@ CANCELLED = Outcome("EXCEPTION", detail="CancelledError: the handler was cancell
 
 
 class RunningHandlers:
-    """The messages of one consumer that handlers have started and not settled."""
+    """The messages of one consumer whose handlers have started and that are not settled."""
 
     def __init__(self, client: ClientInstance, hooks: Sequence[ConsumeHook], stats: ConsumerStats) -> None:
         self._client = client
@@ -32,11 +32,11 @@ class RunningHandlers:
 
     @property
     def count(self) -> int:
-        """How many messages handlers process now."""
+        """Number of messages that handlers are processing now."""
         return len(self._running)
 
     def begun(self, deliveries: Sequence[Delivery]) -> int:
-        """A handler starts with these; returns when, epoch ms."""
+        """Note that a handler starts with these messages; return the time, epoch ms."""
         started_ms = now_ms()
         request_id = self._next_id() if self._hooks else ""
         for delivery in deliveries:
@@ -48,7 +48,7 @@ class RunningHandlers:
         return started_ms
 
     def ended(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome], late_ms: int) -> None:
-        """The handler is done. late_ms: a later result is reported as TIME_OUT."""
+        """Note that the handler has finished. late_ms: a handler that ran longer is reported as TIME_OUT."""
         ended_ms = now_ms()
         count = len(deliveries)
         failed = 0
@@ -72,7 +72,7 @@ class RunningHandlers:
         self._changed.set()
 
     def undecodable(self, delivery: Delivery, group: str) -> None:
-        """Log a message that could not be read and is settled without the application."""
+        """Log an undecodable message that is settled without the application."""
         log.warning(
             "consumer.undecodable",
             group=group,
@@ -84,11 +84,11 @@ class RunningHandlers:
         )
 
     def abandoned(self, deliveries: Sequence[Delivery]) -> None:
-        """The handler was cancelled."""
+        """Note that the handler was cancelled."""
         self.ended(deliveries, [CANCELLED] * len(deliveries), 1 << 62)
 
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
-        """Complete the settling, even if the caller is cancelled."""
+        """Await work that settles messages; it completes even if the caller is cancelled."""
         task = self._client.spawn(work)
         self._finishing.add(task)
         task.add_done_callback(self._finished)
@@ -98,14 +98,14 @@ class RunningHandlers:
             caller = asyncio.current_task()
             if caller is not None and caller.cancelling():
                 raise
-            # The client was closed meanwhile: the message is delivered again, and the caller continues.
+            # The client was closed during the work: the message is delivered again, and the caller continues.
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._finishing.discard(task)
         self._changed.set()
 
     async def wait_idle(self, wait_ms: int) -> int:
-        """Wait until no handler runs and all is settled; return how many handlers still run after wait_ms."""
+        """Wait up to wait_ms until all handlers have finished and settled; return the number still running."""
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 while self._running or self._finishing:

@@ -5,9 +5,9 @@
 2. If that fails, a normal send to %RETRY%group with the properties that the broker would have set.
 3. If that fails too, the caller keeps the message and retries it.
 
-An undecodable message becomes a dead letter at once, with its bytes as stored. It is sent as a copy first, because a
-copy can have the reason as a property; the broker's copy cannot. A copy to %RETRY%group whose attempts are used up
-(reconsumeTimes above maxReconsumeTimes) is what every broker makes a dead letter of.
+An undecodable message becomes a dead letter immediately, with its bytes as stored. The client sends a copy first,
+because only its own copy can have the reason as a property. The copy goes to %RETRY%group with its attempts used up
+(reconsumeTimes above maxReconsumeTimes); every broker turns such a message into a dead letter.
 Source: DefaultMQPushConsumerImpl.sendMessageBack, RocketMQ client.
 """
 
@@ -69,7 +69,7 @@ class SendBackCalls:
         self._chooser = QueueChooser(0)
 
     async def give_back(self, message: MessageExt, delay_level: int) -> bool:
-        """Return one message; False if both ways failed and the caller must keep it."""
+        """Send back one message. False: both ways failed, and the caller must keep it."""
         try:
             await self._to_broker(message, delay_level)
         except Exception as error:
@@ -84,7 +84,7 @@ class SendBackCalls:
         return True
 
     async def dead_letter(self, message: MessageExt) -> bool:
-        """Make an undecodable message a dead letter; False if both ways failed and the caller must keep it."""
+        """Make an undecodable message a dead letter. False: both ways failed, and the caller must keep it."""
         copy = self._copy(message) | {PROPERTY_UNDECODABLE: detail(message.undecodable or "")}
         try:
             out = self._outgoing(message, copy)
@@ -117,7 +117,7 @@ class SendBackCalls:
         await self._client.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, ext, timeout_ms=timeout_ms)
 
     async def resend(self, message: MessageExt, delay_level: int) -> None:
-        """Send a copy to the group's retry topic; the broker makes a dead letter of it after the last attempt."""
+        """Send a copy to the group's retry topic; after the last attempt the broker makes it a dead letter."""
         out = self._outgoing(message, self._copy(message) | {PROPERTY_DELAY: str(delay_level)})
         out.reconsume_times = message.reconsume_times + 1
         attempts_max = self._config.attempts_max
@@ -145,7 +145,7 @@ class SendBackCalls:
         topic = out.topic
         route = await self._client.route(topic, ("TBW102", 1))
         if not route.publish_queues:
-            raise SendFailed(topic, out.msg_id, [], "no queue of the retry topic can be written")
+            raise SendFailed(topic, out.msg_id, [], "the retry topic has no writable queue")
         queue = self._chooser.next(route.publish_queues)
         command = self._composer.command(out, queue, now_ms())
         address = self._client.master(queue.broker_name, route)

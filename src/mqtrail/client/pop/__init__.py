@@ -1,4 +1,4 @@
-"""Pop consumption: the broker tracks which messages are out, the client acknowledges each message.
+"""Pop consumption: the broker tracks the messages in process, and the client acknowledges each message.
 
 `calls.py` holds the requests and their replies, `queues.py` the queues that one consumer pops.
 """

@@ -45,7 +45,7 @@ class PopStatus(StrEnum):
 
     FOUND = "FOUND"
     NOT_FOUND = "NOT_FOUND"
-    FULL = "FULL"  # the broker holds too many pops: ask later
+    FULL = "FULL"  # the broker holds too many pops: try again later
 
 
 _STATUS = {
@@ -58,9 +58,9 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class PopResult:
-    """Messages popped, each with its handle in POP_CK. rest: messages that still wait in the queues looked at.
+    """Messages popped, each with its handle in POP_CK. rest: messages left in the queues that the broker read.
 
-    beyond: messages not decoded for lack of room; they are to be popped again.
+    beyond: messages not decoded because there was no room; they must be popped again.
     """
 
     status: PopStatus
@@ -88,10 +88,10 @@ class PopCalls:
         body_size_max: int,
         room: Callable[[], int],
     ) -> PopResult:
-        """Take at most count_max messages of a queue (queue id -1: of the broker), wait for one up to poll_ms.
+        """Pop at most count_max messages of a queue (queue id -1: of all queues of the broker); wait up to poll_ms.
 
-        room: bytes that decompressed bodies may take once the reply is there. Raises BrokerUnknown, Refusal, NetError,
-        HeaderError.
+        invisible_ms: time until an unacknowledged message is delivered again. room: called when the reply is there;
+        returns the bytes left for decompressed bodies. Raises BrokerUnknown, Refusal, NetError, HeaderError.
         """
         first = consume_from is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         ext = {
@@ -114,11 +114,11 @@ class PopCalls:
         return read_pop_reply(reply, queue, count_max, body_size_max, room())
 
     async def ack(self, topic: str, handle: PopHandle) -> None:
-        """Acknowledge a message. Raises as pop does."""
+        """Acknowledge a message. Raises as `pop`."""
         await self._call(RequestCode.ACK_MESSAGE, topic, handle, {})
 
     async def change_invisible(self, topic: str, handle: PopHandle, invisible_ms: int) -> None:
-        """Have a message delivered again invisible_ms from now. The handle is invalid afterwards."""
+        """Have a message delivered again after invisible_ms. The handle becomes invalid. Raises as `pop`."""
         ext = {"invisibleTime": str(invisible_ms)}
         await self._call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, topic, handle, ext)
 
@@ -140,7 +140,7 @@ def handle_of(message: MessageExt) -> PopHandle:
 
 
 def due_ms(message: MessageExt) -> int:
-    """Return when the broker delivers a popped message again, epoch ms by the broker's clock."""
+    """Return the time at which the broker delivers a popped message again, epoch ms by the broker's clock."""
     handle = handle_of(message)
     return handle.pop_time_ms + handle.invisible_ms
 
@@ -152,7 +152,7 @@ def read_pop_reply(
     body_size_max: int = BODY_SIZE_MAX,
     expanded_size_max: int = EXPANDED_SIZE_MAX,
 ) -> PopResult:
-    """Return what a pop of count_max messages found: messages have the queue's topic, and their handles.
+    """Return the result of a pop of count_max messages; messages have the queue's topic and their handles.
 
     Messages far beyond that count are not read; the broker delivers them again after their invisible time.
     Raises the Refusal of another code, HeaderError for a header that cannot be read.
@@ -182,10 +182,10 @@ def read_pop_reply(
 def _with_handles(
     messages: Sequence[MessageExt], header: PopResponseHeader, topic: str, broker_name: str
 ) -> Iterator[tuple[MessageExt, MessageExt]]:
-    """Yield each message, as decoded and with its handle; a message without a known queue offset is left out.
+    """Yield pairs of each message as decoded and with its handle; messages without a known queue offset are skipped.
 
-    A handle in a message counts only if it belongs to this pop: any sender can write one. Damaged records, whose queue
-    offset is unknown, get the listed offsets that no other message has.
+    A handle in a message is used only if it belongs to this pop, because any sender can write one. Damaged records,
+    whose queue offset is unknown, get the listed offsets that no other message has.
     """
     starts = decode_start_offsets(header.start_offset_info or "")
     listed = decode_message_offsets(header.msg_offset_info or "")

@@ -28,15 +28,15 @@ from .calls import PopCalls, PopStatus, due_ms, handle_of
 
 log = Log()
 
-# Seconds until a failed message comes again, by its attempts or by delay_level (popDelayLevel).
+# Seconds until a failed message is delivered again, by its attempts or by delay_level (popDelayLevel).
 DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 ATTEMPTS_MAX_DEFAULT = 16
 ACK_RETRY_MS = 100
-HAND_BACK_S = 1  # a popped message that is not processed is delivered again after this
+HAND_BACK_S = 1  # seconds until a popped message that is not processed is delivered again
 
 
 class PopQueue:
-    """One assignment that is popped. waiting: messages popped and not settled, expanded_size: of their bodies."""
+    """One popped assignment. waiting: number of messages popped and not settled."""
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
@@ -49,19 +49,19 @@ class PopQueue:
         self.answers = EmptyAnswers()
 
     def popped(self, messages: Sequence[MessageExt]) -> None:
-        """Note that these wait."""
+        """Note messages that were popped."""
         self.waiting += len(messages)
         self.expanded_size += sum(message.expanded_size for message in messages)
 
     def settled(self, deliveries: Sequence[Delivery]) -> None:
-        """Note that these are settled, or that their invisible time ended."""
+        """Note messages that were settled, or whose invisible time ended."""
         self.waiting -= len(deliveries)
         self.expanded_size -= sum(delivery.message.expanded_size for delivery in deliveries)
         self.room.set()
 
 
 class PoppedQueues:
-    """The assignments that one consumer pops, and the settler of their deliveries."""
+    """The assignments that one consumer pops; it also settles their deliveries."""
 
     def __init__(
         self,
@@ -96,16 +96,16 @@ class PoppedQueues:
         return sorted(self._queues)
 
     def infos(self) -> dict[MessageQueue, PopQueue]:
-        """The state of each."""
+        """The state of each assignment."""
         return {queue: popped for queue, (popped, _) in self._queues.items()}
 
     def take_queue(self, queue: MessageQueue) -> None:
-        """Begin to pop an assignment."""
+        """Start to pop an assignment."""
         popped = PopQueue(queue)
         self._queues[queue] = popped, self._client.spawn(self._run(popped))
 
     def drop_queue(self, queue: MessageQueue) -> None:
-        """End it. What handlers still have of it may be acknowledged."""
+        """Stop popping an assignment. Messages that handlers are processing may still be acknowledged."""
         found = self._queues.pop(queue, None)
         if found is not None:
             found[0].dropped = True
@@ -113,7 +113,7 @@ class PoppedQueues:
             self._client.spawn(self._hand_back(found[0]))
 
     async def stop(self) -> None:
-        """End all; messages not yet started are returned, so that other members get them at once."""
+        """Stop popping all assignments; make messages not yet started visible, so that other members get them."""
         ended = list(self._queues.values())
         self._queues.clear()
         for popped, task in ended:
@@ -190,7 +190,7 @@ class PoppedQueues:
         return result.status
 
     def _room(self) -> int:
-        """Bytes that further decompressed bodies may take."""
+        """Bytes left for decompressed bodies."""
         return self._config.expanded_size_max - sum(popped.expanded_size for popped, _ in self._queues.values())
 
     def _offer(self, popped: PopQueue, messages: Sequence[MessageExt], subscription: SubscriptionData) -> None:
@@ -235,7 +235,7 @@ class PoppedQueues:
         self._running_handlers.begun(deliveries)
 
     def abandon(self, deliveries: Sequence[Delivery]) -> None:
-        """A handler was cancelled: its messages are delivered again when their invisible time ends."""
+        """Drop the messages of a cancelled handler: they are delivered again when their invisible time ends."""
         popped = deliveries[0].process_queue
         assert isinstance(popped, PopQueue)
         if any(delivery.started_ms for delivery in deliveries):
@@ -265,7 +265,7 @@ class PoppedQueues:
                 await self._come_again(message, DELAYS_S[0])
         elif message.reconsume_times < self._attempts_max:
             if outcome.delay_level < 0 and await self._send_back.give_back(message, outcome.delay_level):
-                await self._ack(message)  # its dead letter is written
+                await self._ack(message)  # the dead letter was written
                 return
             level = outcome.delay_level or message.reconsume_times
             await self._come_again(message, DELAYS_S[min(max(level, 0), len(DELAYS_S) - 1)])
@@ -280,7 +280,7 @@ class PoppedQueues:
             await delivery.reject(message.undecodable or "")
 
     async def _give_up(self, message: MessageExt) -> None:
-        """After the last attempt: acknowledge a message that is old enough; a younger one is delivered again later."""
+        """After the last attempt: acknowledge a message that is old enough; have a younger one delivered again."""
         age_s = (self._clock() - message.born_timestamp_ms) / 1000
         if age_s > 2 * DELAYS_S[-1]:
             log.warning("consumer.pop_given_up", group=self._names.group, msg_id=message.msg_id)
@@ -298,7 +298,7 @@ class PoppedQueues:
         await self._retrying(message, lambda: self._calls.change_invisible(topic, handle, delay_s * 1000))
 
     async def _retrying(self, message: MessageExt, call: Callable[[], Awaitable[None]]) -> None:
-        """Send a request about a message; retry after a connection failure while its invisible time lasts."""
+        """Send a request about a message; retry after connection failures until its invisible time ends."""
         for left in range(self._config.ack_retry_count, -1, -1):
             try:
                 await call()

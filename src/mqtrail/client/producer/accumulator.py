@@ -1,6 +1,6 @@
-"""The accumulator: single messages wait a few milliseconds and are sent together as one batch.
+"""The accumulator: collects single messages for a few milliseconds and sends them as one batch.
 
-    await asyncio.gather(*(producer.send(m) for m in messages))      # auto_batch: a few requests, not one each
+    await asyncio.gather(*(producer.send(m) for m in messages))      # auto_batch: fewer requests than messages
 
 Messages of the same topic, queue, WAIT and tags share a batch. A batch is sent when it reaches auto_batch_size bytes or
 is auto_batch_ms old. Source: ProduceAccumulator, RocketMQ 5.x client.
@@ -41,7 +41,7 @@ _Key = tuple[str, MessageQueue | None, str, str]
 
 
 class _Gathering:
-    """Messages that will be sent in one batch."""
+    """Messages collected for one batch."""
 
     __slots__ = ("futures", "messages", "size", "timer")
 
@@ -53,7 +53,7 @@ class _Gathering:
 
 
 class Accumulator:
-    """Collects the single sends of one producer. Holds at most auto_batch_total_size bytes; more are sent alone."""
+    """Collects the single sends of one producer, at most auto_batch_total_size bytes; further ones are sent alone."""
 
     def __init__(self, send_now: SendNow, spawn: Spawn, config: ProducerConfig) -> None:
         self._send_now = send_now
@@ -89,12 +89,12 @@ class Accumulator:
         return await future
 
     def flush(self) -> None:
-        """Send everything now."""
+        """Send all collected messages now."""
         for key in list(self._gathering):
             self._leave(key)
 
     async def drain(self) -> None:
-        """Send everything and wait for it."""
+        """Send all collected messages and wait for the results."""
         self.flush()
         while self._leaving:
             await asyncio.wait(list(self._leaving))

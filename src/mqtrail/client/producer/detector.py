@@ -1,4 +1,4 @@
-"""The detector: probes avoided brokers, so that no send has to find out whether they are back.
+"""The detector: probes avoided brokers, so that no send is spent on finding out whether they are available again.
 
 Source: LatencyFaultToleranceImpl.detectByOneRound and DefaultMQProducerImpl.pickTopic, RocketMQ 5.x client.
 """
@@ -11,7 +11,7 @@ from ..core import BrokerUnknown, ClientInstance, FaultTable, ProducerConfig, no
 
 
 class Detector:
-    """Marks brokers of a fault table as reachable again, never as unreachable."""
+    """Marks brokers in a fault table as reachable again; it never marks one as unreachable."""
 
     def __init__(
         self, client: ClientInstance, faults: FaultTable, config: ProducerConfig, topic: Callable[[], str | None]
@@ -26,7 +26,7 @@ class Detector:
         await self._client.every(self._config.detect_ms, self.round)
 
     async def round(self) -> None:
-        """Probe each due broker by asking for the end of a queue; a refusal does not count as an answer."""
+        """Probe each due broker with a request for a queue's end; a refusal does not count as an answer."""
         topic = self._topic()
         for name in self._faults.to_ask(now_ms(), self._config.detect_interval_ms):
             try:

@@ -1,4 +1,4 @@
-"""Permits: the maximum number of sends, and of bytes, in flight. A send without a permit waits.
+"""Permits: limit the number of sends, and of bytes, in flight. A send without a permit waits.
 
 Source: the semaphores of DefaultMQProducerImpl (back-pressure of asynchronous sends) and NettyRemotingAbstract,
 RocketMQ 5.x client.
@@ -12,8 +12,8 @@ from collections import deque
 class Permits:
     """Permits of one producer; belongs to one event loop. First come, first served.
 
-    count_max: sends; size_max: bytes of their bodies, None for no bound. A body above size_max is sent alone. The
-    callers themselves wait, so only their order is kept here.
+    count_max: maximum number of sends; size_max: maximum bytes of their bodies, None for no limit. A body above
+    size_max is sent when no other send is in flight. Callers wait in `take`; this class only keeps their order.
     """
 
     __slots__ = ("_waiting", "count", "count_max", "size", "size_max")
@@ -26,7 +26,7 @@ class Permits:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def take_now(self, size: int) -> bool:
-        """Take a permit for size bytes if one is free and no other send waits."""
+        """Take a permit for size bytes if one is free and no other send is waiting; return whether it was taken."""
         if self._waiting or self.count >= self.count_max:
             return False
         if self.size_max is not None and not self._fits(size):
@@ -36,7 +36,7 @@ class Permits:
         return True
 
     async def take(self, size: int, deadline: float) -> None:
-        """Wait for a permit until deadline (the loop's clock). TimeoutError."""
+        """Wait for a permit for size bytes until deadline (seconds, the loop's clock). Raises TimeoutError."""
         if self.take_now(size):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -47,15 +47,15 @@ class Permits:
                 await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self.give(size)  # it was granted while this send gave up
+                self.give(size)  # the permit was granted just as this send timed out
             else:
-                with contextlib.suppress(ValueError):  # passed over already
+                with contextlib.suppress(ValueError):  # already removed by _hand_out
                     self._waiting.remove(entry)
                 self._hand_out()
             raise
 
     def give(self, size: int) -> None:
-        """Give a permit back."""
+        """Return a permit for size bytes."""
         self.count -= 1
         self.size -= size
         if self._waiting:
@@ -74,7 +74,7 @@ class Permits:
     def _hand_out(self) -> None:
         while self._waiting and self._fits(self._waiting[0][0]):
             size, turn = self._waiting.popleft()
-            if turn.done():  # cancelled, and its owner has not run yet
+            if turn.done():  # cancelled; its owner has not run yet
                 continue
             self.count += 1
             self.size += size

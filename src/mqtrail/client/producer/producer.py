@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RETRY_CODES", "Producer"]
 
-GREETING_WAIT_MS = 500  # how long a request waits until the brokers of a new topic know this client
+GREETING_WAIT_MS = 500  # how long a request waits for this client's registration at the brokers of a new topic
 
 
 class Producer:
@@ -121,7 +121,7 @@ class Producer:
         return self._tracer
 
     async def start(self) -> None:
-        """Start. The first send opens the first connection."""
+        """Start the producer. Connections are opened by the first send."""
         if self._running:
             return
         await self._client.start()
@@ -134,7 +134,7 @@ class Producer:
         self._running = True
 
     async def close(self) -> None:
-        """Stop sending, flush the trace, leave the group. Sends in flight fail."""
+        """Stop sending, flush the trace, leave the group. Sends in flight fail; collected messages are sent first."""
         if not self._running:
             return
         if self._accumulator is not None:
@@ -163,18 +163,19 @@ class Producer:
     ) -> SendResult:
         """Send a message, or several of one topic as one batch, and return the broker's answer.
 
-        queue: send to this queue. order_key: send to the queue of this key; it stays the same while the topic's queues
-        do. select: send to the queue that this function chooses (see `selectors`). Pass at most one of the three.
-        timeout_ms: for a permit, route, connection and all attempts together (None: send_timeout_ms). With auto_batch,
-        a single message without order_key, select and timeout_ms is sent in a batch. Raises InvalidMessage,
-        RouteNotFound, NoNameServer, a Refusal that a retry would not change, or SendFailed, whose `maybe_stored` says
-        whether the message may be stored. A cancelled send may be stored too.
+        queue: send to this queue. order_key: send to the queue of this key, always the same one while the topic's
+        queues do not change. select: send to the queue that this function chooses (see `selectors`). Pass at most one
+        of the three. timeout_ms: for permit, route, connection and all attempts together (None: send_timeout_ms). With
+        auto_batch, a single message without order_key, select and timeout_ms is sent in a batch.
+
+        Raises InvalidMessage, RouteNotFound, NoNameServer, a Refusal that a retry would not change, or SendFailed,
+        whose `maybe_stored` says whether the message may be stored. The message of a cancelled send may be stored too.
         """
         if not self._running:
             raise self._closed()
         plain = timeout_ms is None and order_key is None and select is None
         if plain and self._accumulator is not None and isinstance(message, Message):
-            self._composer.check(message)  # an invalid message must not fail the others of its batch
+            self._composer.check(message)  # an invalid message must not fail the rest of its batch
             return await self._accumulator.send(message, queue)
         out = self._composer.message(message) if isinstance(message, Message) else self._composer.batch(message)
         timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
@@ -209,9 +210,9 @@ class Producer:
     ) -> list[BatchOutcome]:
         """Send any number of messages, in order, in as few batches as possible; return the outcome of each batch.
 
-        size_max: bytes of a batch (None: body_size_max). timeout_ms: of each batch. Messages that cannot be batched,
-        such as delayed ones, are sent alone. A batch that fails does not stop the others. Raises InvalidMessage before
-        the first is sent.
+        size_max: maximum bytes of a batch (None: body_size_max). timeout_ms: of each batch. Messages that cannot be
+        batched, such as delayed ones, are sent alone. A failed batch does not stop the others. Raises InvalidMessage
+        before anything is sent.
         """
         pieces = list(split_batches(messages, min(size_max or self.config.body_size_max, self.config.body_size_max)))
         outcomes = []
@@ -227,7 +228,7 @@ class Producer:
         return outcomes
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be written to now, for `queue` and selectors. Raises RouteNotFound."""
+        """Return the writable queues of a topic, for `queue` and selectors. Raises RouteNotFound, NoNameServer."""
         route = await self._client.route(with_namespace(self._namespace, topic))
         return self._plain(route, topic)
 
@@ -244,8 +245,8 @@ class Producer:
     ) -> MessageExt:
         """Send a message, wait for a consumer's reply to it (see `reply`), and return the reply.
 
-        timeout_ms: for the send and the reply together (None: send_timeout_ms). Raises as `send`, and NoReply when the
-        request was stored and no reply came in time.
+        timeout_ms: for the send and the reply together (None: send_timeout_ms). Raises as `send`, and NoReply if the
+        request was stored and no reply arrived in time.
         """
         loop = asyncio.get_running_loop()
         timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
@@ -266,9 +267,9 @@ class Producer:
                     return await reply
             except TimeoutError:
                 raise NoReply(
-                    f"request {sent.msg_id} to topic {message.topic!r} was stored and not replied to within "
+                    f"request {sent.msg_id} to topic {message.topic!r} was stored, but no reply arrived within "
                     f"{timeout_ms} ms: check that a consumer replies and is connected to broker "
-                    f"{sent.queue.broker_name}?"
+                    f"{sent.queue.broker_name}"
                 ) from None
         finally:
             self._client.replies.forget(correlation_id)
@@ -276,12 +277,14 @@ class Producer:
     async def reply(
         self, request: "MessageExt | Delivery", body: bytes, *, timeout_ms: int | None = None
     ) -> SendResult:
-        """Reply to a message that was sent by `request`. Raises NotARequest, and as `send`: the broker refuses a reply
-        that it cannot deliver to the client that waits."""
+        """Reply to a message that was sent by `request`.
+
+        Raises NotARequest, and as `send`: the broker refuses a reply that it cannot deliver to the waiting client.
+        """
         return await self.send(make_reply(request, body), timeout_ms=timeout_ms)
 
     async def _greet(self, topic: str, deadline: float) -> None:
-        """For a topic not used before, register with its brokers, so that a reply can reach this client."""
+        """Register with the brokers of a topic not used before, so that a reply can reach this client."""
         wire_topic = with_namespace(self._namespace, topic)
         if self._client.known_route(wire_topic) is None:
             template = (self.config.default_topic, self.config.default_topic_queue_nums)
@@ -290,7 +293,7 @@ class Producer:
                     await self._client.route(wire_topic, template)
             except TimeoutError:
                 raise SendFailed(topic, "", [], "the timeout expired before the request was sent") from None
-            # A broker that is down must not delay the request to the others.
+            # A broker that is down must not delay a request to another one.
             await asyncio.wait([self._client.spawn(self._client.heartbeat())], timeout=GREETING_WAIT_MS / 1000)
 
     # -- delayed messages ------------------------------------------------------------------------------------------
@@ -306,7 +309,8 @@ class Producer:
         validate_topic(topic)
         if group_of(topic) is not None:
             raise InvalidMessage(
-                f"a recall from {topic!r}: expected the topic it was sent to, no retry or dead letters"
+                f"found topic {topic!r} in a recall, expected the topic the message was sent to, not a retry or "
+                "dead-letter topic"
             )
         parts = RecallHandle.decode(handle)
         wire_topic = with_namespace(self._namespace, topic)
@@ -349,7 +353,7 @@ class Producer:
         return await self.send(message, queue=queue, timeout_ms=self.config.send_timeout_ms)
 
     def _checker(self) -> TransactionChecker | None:
-        """Who answers checks of this group's transactions."""
+        """Answers the checks of this group's transactions; None if the group has no transactions."""
         return None
 
     def _closed(self) -> ClientClosed:
@@ -371,7 +375,7 @@ class Producer:
     ) -> MessageQueue | None:
         """The queue of an order key or a selector; None if the topic has no queue, which the send reports."""
         if sum(one is not None for one in (queue, order_key, select)) > 1:
-            raise ClientError("a send with more than one of queue, order_key and select: expected at most one")
+            raise ClientError("found more than one of queue, order_key and select, expected at most one")
         queues = self._plain(route, out.topic)
         if not queues:
             return None
@@ -380,5 +384,7 @@ class Producer:
         assert select is not None
         chosen = select(queues, message)
         if chosen is None:
-            raise InvalidMessage(f"the selector chose none of the {len(queues)} queues of topic {out.topic!r}")
+            raise InvalidMessage(
+                f"the selector chose no queue of topic {out.topic!r}, expected one of its {len(queues)} queues"
+            )
         return chosen

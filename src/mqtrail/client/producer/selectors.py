@@ -2,8 +2,9 @@
 
     await producer.send(message, select=by_hash("customer-7"))
 
-A selector is any function of (queues, message); topics have no namespace there. A send with a selector has one attempt,
-because another queue would not be the one chosen. Source: the classes of client/producer/selector, apache/rocketmq.
+A selector is any function of (queues, message) that returns one of the queues; their topics have no namespace prefix. A
+send with a selector has one attempt, because another queue would not be the one chosen.
+Source: the classes of client/producer/selector, apache/rocketmq.
 """
 
 import random
@@ -24,7 +25,7 @@ def java_hash(key: str | int) -> int:
     if _INT_MIN <= key <= _INT_MAX:
         return key
     if not -(1 << 63) <= key < 1 << 63:
-        raise ValueError(f"found the key {key}, expected a number of at most 64 bits: Java has no larger Long")
+        raise ValueError(f"found the key {key}, expected a number of at most 64 bits, as Java's Long: pass it as text")
     folded = (key ^ (key >> 32)) & 0xFFFFFFFF
     return folded - (1 << 32) if folded > _INT_MAX else folded
 
@@ -35,7 +36,7 @@ def queue_of_hash(queues: Sequence[MessageQueue], key: str | int) -> MessageQueu
 
 
 def by_hash(key: str | int) -> Selector:
-    """Send all messages of one key to one queue, as long as the topic's queues stay the same."""
+    """Send all messages of one key to one queue, as long as the topic's queues do not change."""
     return lambda queues, message: queue_of_hash(queues, key)
 
 
@@ -48,7 +49,7 @@ def by_random(chance: random.Random | None = None) -> Selector:
 def by_machine_room(rooms: Collection[str], chance: random.Random | None = None) -> Selector:
     """Choose any queue of the brokers in these machine rooms, named `room@broker`.
 
-    Java's class of this name selects nothing; the naming follows its AllocateMessageQueueByMachineRoom.
+    Java's class of this name selects nothing. The broker names are those of its AllocateMessageQueueByMachineRoom.
     """
     choose = (chance or random).choice
     wanted = frozenset(rooms)

@@ -5,9 +5,9 @@
     stored, but FLUSH_* or SLAVE_*                        done; with retry_not_stored_ok another attempt
     no address, no connection, no answer, not sent        another attempt
     refused with a code of RETRY_CODES or retry_codes     another attempt
-    refused with another code                             raised at once
+    refused with another code                             raised immediately
 
-The number of attempts (1 + retry_count; 1 if the queue is chosen) and the timeout limit the retries.
+The number of attempts (1 + retry_count; 1 if the caller chose the queue) and the timeout limit the retries.
 Source: DefaultMQProducerImpl.sendDefaultImpl, RocketMQ 5.x client.
 """
 
@@ -63,7 +63,7 @@ RETRY_CODES = frozenset(
         ResponseCode.GO_AWAY,
     )
 )
-CHOOSERS_MAX = 65_536  # topics whose round robin is kept; a producer of more topics starts again
+CHOOSERS_MAX = 65_536  # topics whose round robin is kept; beyond that all are started again
 BACK_PRESSURE_COUNT_MIN = 10
 BACK_PRESSURE_SIZE_MIN = 1024 * 1024
 
@@ -81,12 +81,12 @@ class Sender:
     ) -> None:
         self._client = client
         self._prepare = client.pool.prepare
-        # Commands that are prepared or signed cannot be written from templates.
+        # Commands with added fields or a signature cannot be written from templates.
         self._by_template = self._prepare is None and not client.pool.signs
         self.composer = composer
         self._config = config
         self._hooks = tuple(hooks)
-        self._start_hooks = tuple(start_hooks)  # those of them that are notified at the start of an attempt
+        self._start_hooks = tuple(start_hooks)  # the hooks that are notified at the start of an attempt
         self._choosers: dict[str, QueueChooser] = {}
         self._retry_codes = RETRY_CODES | set(config.retry_codes)
         self._template = (config.default_topic, config.default_topic_queue_nums)
@@ -98,11 +98,11 @@ class Sender:
             self.permits = Permits(config.in_flight_max)
 
     def any_topic(self) -> str | None:
-        """A topic that was sent to, for requests that need one."""
+        """A topic that messages were sent to, for requests that need one; None if there is none."""
         return next(iter(self._choosers), None)
 
     async def route(self, out: Outgoing, deadline: float) -> TopicRoute:
-        """Return the route of its topic. A failure is reported to the hooks as a send that never left the client."""
+        """Return the route of the message's topic. A failure is reported to the hooks as a send that was not sent."""
         route = self._client.known_route(out.wire_topic)
         if route is not None:
             return route
@@ -122,7 +122,7 @@ class Sender:
             raise SendFailed(out.topic, out.msg_id, [failure], "the timeout expired") from error
 
     async def send(self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float) -> SendResult:
-        """Send it before deadline (the loop's clock), to the queue `fixed` if given. Raises as Producer.send."""
+        """Send before deadline (seconds, the loop's clock), to the queue `fixed` if given. Raises as Producer.send."""
         loop = asyncio.get_running_loop()
         out.attempt_max = 1 if fixed is not None else 1 + self._config.retry_count
         failures: list[AttemptFailure] = []
@@ -144,7 +144,7 @@ class Sender:
                     self._cancelled(out, last_broker, int((loop.time() - begun) * 1000))
                     raise
                 except TimeoutError:
-                    cause = ConnectError(f"no connection to {out.address} within the time left")
+                    cause = ConnectError(f"no connection to {out.address} before the send timed out")
                 except MQError as error:
                     cause = error
                 else:
@@ -191,7 +191,7 @@ class Sender:
         return await connection.request(command, left_ms)
 
     def _stored(self, out: Outgoing, result: SendResult, broker_name: str, cost_ms: int, *, is_late: bool) -> bool:
-        """Note an attempt that the broker stored. Returns False when another one is to follow."""
+        """Note an attempt that the broker stored. Return False if another attempt must follow."""
         done = (
             result.status is SendStatus.SEND_OK
             or not self._config.retry_not_stored_ok
@@ -212,7 +212,7 @@ class Sender:
         self._note(broker_name, cost_ms, isolate=False, reachable=True)
 
     def _failed_for_good(self, out: Outgoing, failure: AttemptFailure, cause: MQError, *, is_late: bool) -> bool:
-        """Note a failed attempt. Returns whether it was the last one."""
+        """Note a failed attempt. Return whether it was the last one."""
         final = self._is_final(cause) or out.attempt >= out.attempt_max or is_late
         self._failed(out, failure, final=final)
         self._note_failure(failure.broker_name, failure.cost_ms, cause)
@@ -221,11 +221,11 @@ class Sender:
         return final
 
     def _is_final(self, cause: MQError) -> bool:
-        """Whether the broker refused the message for a reason that another attempt would meet too."""
+        """Whether the broker refused the message for a reason that a retry would not change."""
         return isinstance(cause, Refusal) and cause.response_code not in self._retry_codes
 
     async def oneway(self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float) -> None:
-        """Send it without waiting for an acknowledgement. Raises SendFailed."""
+        """Send without waiting for an acknowledgement. Raises SendFailed."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         queue = fixed or self._choose(route, None)
@@ -289,7 +289,8 @@ class Sender:
         queues = route.publish_queues
         if not queues:
             raise RouteNotFound(
-                f"no queue of topic {route.topic!r} can be written: its brokers have no master or no write permission"
+                f"found no writable queue of topic {route.topic!r}: check that its brokers have a master and that the "
+                "topic has write permission"
             )
         chooser = self._choosers.get(route.topic)
         if chooser is None:
@@ -304,7 +305,7 @@ class Sender:
 
 
 def failure_of(out: Outgoing, error: Exception, cost_ms: int) -> AttemptFailure:
-    """Return what an error means for the message: TIMEOUT for each one after which it may be stored."""
+    """Return the failure that an error means for a send: TIMEOUT if the message may be stored."""
     broker_name = out.queue.broker_name if out.queue is not None else ""
     code: int | None = None
     if isinstance(error, Refusal):

@@ -31,7 +31,7 @@ _ALONE = (
     PROPERTY_TRAN_MSG,
     PROPERTY_MSG_TYPE,
 )
-_ID_SIZE = 2 + len(PROPERTY_UNIQ_KEY) + 56  # the id that is added, of an IPv6 host
+_ID_SIZE = 2 + len(PROPERTY_UNIQ_KEY) + 56  # the property of the id that is added, for an IPv6 host
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class BatchOutcome:
 
 
 def split_batches(messages: Iterable[Message], size_max: int) -> Iterator[tuple[Message, ...]]:
-    """Yield the messages in their order, cut into pieces that can be sent at once.
+    """Yield the messages in order, cut into pieces that can each be sent in one request.
 
     A piece of several messages is a batch of at most size_max bytes; a message that cannot be batched (delayed, to
     a retry topic) is a separate piece. Raises InvalidMessage for a single message larger than size_max.
@@ -78,6 +78,6 @@ def split_batches(messages: Iterable[Message], size_max: int) -> Iterator[tuple[
 
 
 def _size(message: Message, properties: dict[str, str]) -> int:
-    """Bytes of a batch's item, or a little more."""
+    """Upper bound of the bytes of a message in a batch."""
     text = sum(len(name.encode()) + len(str(value).encode()) + 2 for name, value in properties.items())
     return BATCH_ITEM_SIZE_MIN + len(message.body) + text + _ID_SIZE

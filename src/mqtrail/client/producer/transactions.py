@@ -1,11 +1,12 @@
-"""TransactionProducer: messages that become visible only if a local transaction commits.
+"""TransactionProducer: sends messages that become visible only if a local transaction commits.
 
     async with TransactionProducer("orders-group", namesrv, check=look_up) as producer:
         async with producer.transaction(Message("orders", b"...")) as transaction:
             await database.commit(order, transaction.transaction_id)
 
-A half message is stored first, hidden. The result of the local transaction is sent one way (END_TRANSACTION, 37), so it
-may get lost; then the broker asks any producer of the group (39), whose check handler looks the result up.
+A half message, which consumers cannot see, is stored first. The result of the local transaction is sent one way
+(END_TRANSACTION, 37) and may be lost. Then the broker sends a check (39) to any producer of the group, whose check
+handler returns the result.
 Source: DefaultMQProducerImpl.sendMessageInTransaction, endTransaction, checkTransactionState, RocketMQ 5.x client.
 """
 
@@ -59,7 +60,7 @@ log = Log()
 
 
 class TransactionState(IntEnum):
-    """The result of a local transaction; the values are commitOrRollback's. UNKNOWN: the broker asks (again) later."""
+    """The result of a local transaction; the values are those of commitOrRollback. UNKNOWN: the broker checks later."""
 
     UNKNOWN = MessageSysFlag.TRANSACTION_NOT
     COMMIT = MessageSysFlag.TRANSACTION_COMMIT
@@ -97,11 +98,11 @@ class Transaction:
 
     @property
     def transaction_id(self) -> str:
-        """The id to keep with the local transaction: the check handler gets a message with this `msg_id`."""
+        """The id to store with the local transaction: the check handler gets a message with this `msg_id`."""
         return self.sent.msg_id
 
     def require_open(self) -> None:
-        """Raise ClientError if the half message was stored less safely than requested, and so rolled back."""
+        """Raise ClientError if the half message was rolled back because it was stored less safely than requested."""
         if self.state is not None:
             raise ClientError(
                 f"the half message {self.transaction_id} was rolled back: it was stored with status "
@@ -121,9 +122,9 @@ class Transaction:
         await self.end(TransactionState.UNKNOWN, error)
 
     async def end(self, state: TransactionState, error: BaseException | None = None) -> None:
-        """Send the state to the broker; a failure is only logged: the broker asks. ClientError: it ended before."""
+        """Send the state to the broker. A failure is logged: the broker checks later. ClientError: ended already."""
         if self.state is not None:
-            raise ClientError(f"transaction {self.transaction_id} was ended already: {self.state.name}")
+            raise ClientError(f"transaction {self.transaction_id} has already ended: {self.state.name}")
         self.state = state
         await self._producer.end_transaction(self, state, error)
 
@@ -135,10 +136,10 @@ class _Check(NamedTuple):
 
 
 class TransactionProducer(Producer):
-    """A Producer of half messages. Brokers send checks to any producer of the group, so one must be running.
+    """A Producer of half messages. Brokers send checks to any producer of the group, so keep one running.
 
-    check: returns the state of a transaction whose end the broker does not know; a coroutine function, or a plain
-    function, which runs in a thread. It receives the half message; an exception or None means UNKNOWN.
+    check: receives the half message of a transaction whose result the broker does not know, and returns its state; an
+    exception or None means UNKNOWN. A coroutine function, or a plain function, which runs in a thread.
     """
 
     def __init__(
@@ -159,14 +160,14 @@ class TransactionProducer(Producer):
         self._pool: ThreadPoolExecutor | None = None
 
     def checker(self, handler: CheckHandler) -> CheckHandler:
-        """Register the check handler, before `start`: a decorator."""
+        """Register the check handler. A decorator, to be used before `start`."""
         self._check = handler
         return handler
 
     async def start(self) -> None:
-        """Start, and answer checks from now on. Raises ClientError without a check handler."""
+        """Start, and answer checks. Raises ClientError if there is no check handler."""
         if self._check is None:
-            raise ClientError("a transaction producer without a check handler: pass check=, or use @producer.checker")
+            raise ClientError("found no check handler, expected one: pass check=, or use @producer.checker")
         if self._running:
             return
         await super().start()
@@ -174,7 +175,7 @@ class TransactionProducer(Producer):
         self._workers = [self._client.spawn(self._serve_checks()) for _ in range(self.config.check_concurrency)]
 
     async def close(self) -> None:
-        """Close as Producer.close does. Queued checks are dropped: the broker asks another producer of the group."""
+        """Close as Producer.close does. Queued checks are dropped: the broker sends them to another producer."""
         workers, self._workers = self._workers, []
         for worker in workers:
             worker.cancel()
@@ -190,7 +191,7 @@ class TransactionProducer(Producer):
     async def begin(self, message: Message, *, timeout_ms: int | None = None) -> Transaction:
         """Store a half message and return its open transaction. Raises as `send`.
 
-        A delay level is dropped: a transaction's message is not delayed. If the half message is stored less safely
+        The delay level is ignored: a transactional message cannot be delayed. If the half message is stored less safely
         than requested (a status other than SEND_OK), the transaction is already rolled back.
         """
         properties = {name: value for name, value in message.properties.items() if name != PROPERTY_DELAY}
@@ -207,7 +208,7 @@ class TransactionProducer(Producer):
         """Store a half message, run the local transaction, send its state to the broker.
 
         local receives the Transaction and returns the state; None or an exception means UNKNOWN. A plain function runs
-        in a thread. timeout_ms: of the half message's send. Raises as `send`; the local transaction has not run then.
+        in a thread. timeout_ms: of the half message's send. Raises as `send`; then local was not called.
         """
         transaction = await self.begin(message, timeout_ms=timeout_ms)
         if transaction.state is not None:
@@ -218,10 +219,11 @@ class TransactionProducer(Producer):
 
     @asynccontextmanager
     async def transaction(self, message: Message, *, timeout_ms: int | None = None) -> AsyncIterator[Transaction]:
-        """Commit at the block's end, unless it ended the transaction itself.
+        """Commit when the block ends, unless the block has ended the transaction.
 
-        An exception leaves the state unknown, because the local transaction may have committed before it: the check
-        decides. Raises ClientError if the half message was stored less safely than requested, and so rolled back.
+        If the block raises, the state is UNKNOWN, because the local transaction may have committed before: the check
+        decides. Raises ClientError if the half message was rolled back because it was stored less safely than
+        requested.
         """
         transaction = await self.begin(message, timeout_ms=timeout_ms)
         transaction.require_open()
@@ -237,7 +239,7 @@ class TransactionProducer(Producer):
     async def end_transaction(
         self, transaction: Transaction, state: TransactionState, error: BaseException | None = None
     ) -> None:
-        """Send the state to the broker that stored the half message. A failure is logged: the broker asks."""
+        """Send the state to the broker that stored the half message. A failure is logged: the broker checks later."""
         sent, message = transaction.sent, transaction.message
         topic = with_namespace(self._namespace, message.topic)
         try:
@@ -267,7 +269,7 @@ class TransactionProducer(Producer):
         return self
 
     def serve_check(self, address: str, command: RemotingCommand, message: MessageExt) -> None:
-        """Queue a broker's check. One too many is dropped, because the broker asks again."""
+        """Queue a broker's check. A check beyond check_queue_max is dropped, because the broker repeats it."""
         try:
             header = CheckTransactionStateHeader.from_ext(command.ext)
             message = replace(message, topic=without_namespace(self._namespace, message.topic))

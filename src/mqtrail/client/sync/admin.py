@@ -1,4 +1,4 @@
-"""SyncAdmin: Admin for code without asyncio, made from it method by method."""
+"""SyncAdmin: Admin for code without asyncio; each method wraps the one of Admin."""
 
 from collections.abc import Sequence
 from typing import Self

@@ -1,6 +1,6 @@
-"""One blocking connection: a request out, its reply in. No event loop and no thread.
+"""One blocking connection: sends a request and waits for its reply, without event loop or thread.
 
-For places that have neither, such as the Python workers of Spark.
+For code that cannot run an event loop, such as the Python workers of Spark.
 """
 
 import socket
@@ -22,7 +22,7 @@ RECEIVE_SIZE = 256 * 1024
 
 
 class BlockingConnection:
-    """A socket to one address, connected when first used. Not thread safe, not to be used on both sides of a fork.
+    """A socket to one address, connected when first used. Not thread safe; use it on one side of a fork only.
 
     After any error it is closed; the next request connects again. credentials: sign requests with these. tls: context
     of the TLS handshake.
@@ -45,9 +45,9 @@ class BlockingConnection:
         self._opaque = 0
 
     def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """Send command and return the reply, whatever its code; the time to connect counts.
+        """Send command and return the reply, whatever its code. timeout_ms includes the time to connect.
 
-        Raises ConnectError, RequestTimeout and ConnectionClosed (the bytes may have left), RemotingError.
+        Raises ConnectError, RequestTimeout and ConnectionClosed (the request may have been sent), RemotingError.
         """
         end = time.monotonic() + timeout_ms / 1000
         if self._socket is None:
@@ -103,10 +103,10 @@ class BlockingConnection:
                 if reply.is_response and reply.opaque == opaque:
                     return reply
             left = end - time.monotonic()
-            if left <= 0:  # a peer that sends bytes without end, but no reply, must not keep the caller
+            if left <= 0:  # a peer that keeps sending bytes, but no reply, must not block the caller
                 raise TimeoutError
             self._socket.settimeout(left)
             data = self._socket.recv(RECEIVE_SIZE)
             if not data:
-                raise ConnectionResetError("the other side closed it")
+                raise ConnectionResetError("the peer closed it")
             self._decoder.feed(data)

@@ -25,14 +25,14 @@ B = TypeVar("B", bound=BatchHandler)
 
 
 class _Settled(Generic[D]):
-    """What a delivery and a batch share, for code without asyncio."""
+    """The methods that SyncDelivery and SyncBatch share."""
 
     def __init__(self, item: D) -> None:
         self._item = item
 
     @contextmanager
     def process(self, *, reraise: bool = False) -> Iterator[D]:
-        """Settle it by how the block ends; see Delivery.process."""
+        """Settle it when the block ends; see Delivery.process."""
         block = self._item.process(reraise=reraise)
         background().run(_enter(block))
         try:
@@ -48,12 +48,12 @@ class _Settled(Generic[D]):
         background().run(self._item.ack())
 
     def retry(self, delay_level: int = 0, detail: str = "", *, suspend_ms: int | None = None) -> None:
-        """Settle it as a failure: it comes again."""
+        """Settle it as a failure: it is delivered again. For the arguments see RetryLater."""
         background().run(self._item.retry(delay_level, detail, suspend_ms=suspend_ms))
 
 
 class SyncDelivery(_Settled[Delivery]):
-    """A Delivery for code without asyncio. All other attributes are those of the Delivery."""
+    """A Delivery for code without asyncio. It also has all attributes of the Delivery."""
 
     @property
     def delivery(self) -> Delivery:
@@ -86,7 +86,7 @@ async def _leave(block: Any, error: BaseException | None) -> bool:
 
 
 class SyncConsumer(Facade[Consumer]):
-    """Consumer for code without asyncio; see there for what arguments mean."""
+    """Consumer for code without asyncio; for the arguments see Consumer."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class SyncConsumer(Facade[Consumer]):
 
     def _register(self, of: Callable[[Consumer], Any], topic: Any, expression: Expression) -> Any:
         if self._client is not None:
-            raise ClientError("handlers are registered before the consumer is used")
+            raise ClientError("the consumer is already in use: register handlers before the first other call")
         if callable(topic):
             self._registrations.append(lambda consumer: of(consumer)(topic))
             return topic
@@ -169,7 +169,7 @@ class SyncConsumer(Facade[Consumer]):
         background().run(self._get().run(handler))
 
     def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
-        """Subscribe to a topic or change what is wanted of it."""
+        """Subscribe to a topic or change its expression; see Consumer.subscribe."""
         background().run(_call(self._get().subscribe, topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
@@ -177,11 +177,11 @@ class SyncConsumer(Facade[Consumer]):
         background().run(_call(self._get().unsubscribe, topic))
 
     def suspend(self) -> None:
-        """Pull no more until `resume`."""
+        """Stop pulling until `resume`; messages already pulled are still delivered."""
         background().run(_call(self._get().suspend))
 
     def resume(self) -> None:
-        """Go on after `suspend`."""
+        """Pull again after `suspend`."""
         background().run(_call(self._get().resume))
 
     @property
@@ -196,7 +196,7 @@ class SyncConsumer(Facade[Consumer]):
 
 
 class SyncLitePullConsumer(Facade[LitePullConsumer]):
-    """LitePullConsumer for code without asyncio; see there for what each call means and raises."""
+    """LitePullConsumer for code without asyncio; for what each method does and raises, see LitePullConsumer."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class SyncLitePullConsumer(Facade[LitePullConsumer]):
             yield message
 
     def poll(self, timeout_ms: int | None = None, count_max: int | None = None) -> list[MessageExt]:
-        """Return messages of one queue; empty after timeout_ms without any."""
+        """Return messages of one queue; an empty list after timeout_ms without any."""
         return background().run(self._get().poll(timeout_ms, count_max))
 
     def assign(self, queues: Iterable[MessageQueue], filters: Mapping[str, Expression] | None = None) -> None:
@@ -238,44 +238,44 @@ class SyncLitePullConsumer(Facade[LitePullConsumer]):
         return background().run(self._get().queues(topic))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on with a queue at offset."""
+        """Continue a queue at offset."""
         background().run(self._get().seek(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on with the first message that a queue keeps."""
+        """Continue a queue at the first message that it keeps."""
         background().run(self._get().seek_to_begin(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on with what comes next to a queue."""
+        """Continue a queue at its end, with the next message stored."""
         background().run(self._get().seek_to_end(queue))
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Pull these no more until `resume`."""
+        """Stop pulling these queues until `resume`; messages already pulled are still delivered."""
         background().run(_call(self._get().pause, *queues))
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Pull these again."""
+        """Pull these queues again."""
         background().run(_call(self._get().resume, *queues))
 
     def position(self, queue: MessageQueue) -> int | None:
-        """The offset behind what was taken of a queue."""
+        """The offset after the last message taken; None while the start is unknown."""
         return self._get().position(queue)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit now: all that was taken, or the given offsets."""
+        """Commit the offsets after all messages taken, or the given ones."""
         background().run(self._get().commit(offsets))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's committed offset; None when there is none."""
+        """Return the group's committed offset; None if there is none."""
         return background().run(self._get().committed(queue))
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at or after a time."""
+        """Return the offset of the first message stored at or after a time (epoch ms); else the queue's end."""
         return background().run(self._get().offset_for_timestamp(queue, timestamp_ms))
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues it reads now, sorted."""
+        """The queues assigned to this consumer now, sorted."""
         return self._get().assignment
 
     @property
@@ -285,7 +285,7 @@ class SyncLitePullConsumer(Facade[LitePullConsumer]):
 
 
 async def _call(function: Any, *arguments: Any) -> None:
-    """Call a function on the loop, where the client's state is changed."""
+    """Call a function on the loop: the client's state is changed only there."""
     function(*arguments)
 
 

@@ -1,8 +1,8 @@
 """The synchronous facade: the same producers, consumers and admin, on one background event loop per process.
 
-The loop's thread starts with the first call that needs it, never at import, and is a daemon. After fork a child has
-no such thread: its first call starts one, and facades created before the fork create a new client there (the
-connections belong to the parent). Calls are safe from any thread but the loop's own.
+The first call that needs the loop starts its thread, a daemon; importing does not. A child has no such thread after
+fork: its first call starts one, and facades created before the fork create a new client (the connections belong to the
+parent). Calls are safe from any thread except the loop's own.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ C = TypeVar("C", bound="Startable", covariant=True)
 
 
 class Startable(Protocol):
-    """What a facade drives."""
+    """A client that a facade starts and closes."""
 
     async def start(self) -> None: ...
 
@@ -52,7 +52,7 @@ class BackgroundLoop:
             raise
 
     def stop(self) -> None:
-        """End the loop at interpreter exit."""
+        """Stop the loop at interpreter exit."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=1)
 
@@ -70,7 +70,7 @@ _background: BackgroundLoop | None = None
 
 
 def background() -> BackgroundLoop:
-    """Return this process's background loop, started now if need be."""
+    """Return this process's background loop; start it if necessary."""
     global _background
     with _lock:
         if _background is None:
@@ -91,7 +91,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Facade(Generic[C]):
-    """Starts the client behind it when it is first needed, and again in a child after fork."""
+    """Starts its asyncio client at first use, and a new one in a child after fork."""
 
     def __init__(self, make: Callable[[], C]) -> None:
         self._make = make
@@ -108,7 +108,7 @@ class Facade(Generic[C]):
         self.close()
 
     def close(self) -> None:
-        """Close the client behind it; in a child, the parent's is left alone."""
+        """Close the asyncio client. A child does not close the client of its parent."""
         self._closed = True
         client, self._client = self._client, None
         if client is not None and self._pid == os.getpid():
@@ -133,7 +133,7 @@ class Facade(Generic[C]):
 def waiting(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Facade[C], P], T]:
-    """Return a client's method as a blocking method of its facade: same arguments, result and docstring."""
+    """Return a client's method as a blocking method of the facade with the same arguments, result and docstring."""
 
     @functools.wraps(method)
     def call(self: Facade[C], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -12,7 +12,7 @@ from .facade import Facade, background, waiting
 
 
 class SyncProducer(Facade[Producer]):
-    """Producer for code without asyncio. Thread safe; see Producer for what each call means and raises."""
+    """Producer for code without asyncio. Thread safe. For what each method does and raises, see Producer."""
 
     def __init__(
         self,
@@ -41,17 +41,17 @@ class SyncTransaction:
 
     @property
     def transaction_id(self) -> str:
-        """The id to keep with the local transaction."""
+        """The id to store with the local transaction."""
         return self.transaction.transaction_id
 
     @property
     def sent(self) -> SendResult:
-        """The half message's send."""
+        """The result of the half message's send."""
         return self.transaction.sent
 
     @property
     def state(self) -> TransactionState | None:
-        """How it was ended; None while it was not."""
+        """The state it ended with; None while it is open."""
         return self.transaction.state
 
     def commit(self) -> None:
@@ -85,7 +85,7 @@ class SyncTransactionProducer(Facade[TransactionProducer]):
     send_oneway = waiting(TransactionProducer.send_oneway)
 
     def begin(self, message: Message, *, timeout_ms: int | None = None) -> SyncTransaction:
-        """Store a half message, and return the transaction that is now to be ended."""
+        """Store a half message, and return its open transaction; see TransactionProducer.begin."""
         return SyncTransaction(background().run(self._get().begin(message, timeout_ms=timeout_ms)))
 
     def send_in_transaction(
@@ -95,8 +95,10 @@ class SyncTransactionProducer(Facade[TransactionProducer]):
         *,
         timeout_ms: int | None = None,
     ) -> TransactionResult:
-        """Store a half message, run local in this thread, send its state to the broker. None or an exception means
-        UNKNOWN."""
+        """Store a half message, run local in this thread, send its state to the broker.
+
+        None or an exception of local means UNKNOWN; see TransactionProducer.send_in_transaction.
+        """
         transaction = self.begin(message, timeout_ms=timeout_ms)
         if transaction.state is not None:
             return TransactionResult(transaction.sent, transaction.state)
@@ -110,7 +112,7 @@ class SyncTransactionProducer(Facade[TransactionProducer]):
 
     @contextmanager
     def transaction(self, message: Message, *, timeout_ms: int | None = None) -> Iterator[SyncTransaction]:
-        """Commit at the block's end, unless it ended the transaction itself; see TransactionProducer.transaction."""
+        """Commit when the block ends, unless it has ended the transaction; see TransactionProducer.transaction."""
         transaction = self.begin(message, timeout_ms=timeout_ms)
         transaction.transaction.require_open()
         try:

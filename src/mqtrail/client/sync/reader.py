@@ -1,15 +1,15 @@
-"""QueueReader: reads ranges of queues with plain blocking sockets, and changes nothing on the cluster.
+"""QueueReader: reads ranges of queues with blocking sockets, without changing anything on the cluster.
 
 Made for Spark's Python workers and for look-ups: no event loop, no thread, a picklable configuration. Why it changes
-nothing on the broker (read in RocketMQ's sources, tested against 4.9.7 and 5.3.3):
+nothing on the broker (according to RocketMQ's sources, tested against 4.9.7 and 5.3.3):
 
-- It pulls as `TOOLS_CONSUMER`, a group that every broker has from its start. An unknown group would be created and
-  written to subscriptionGroup.json (autoCreateSubscriptionGroup) by the first pull.
-- Its pulls carry their subscription (bit SUBSCRIPTION) and no offset to commit; it sends no heartbeat, so it is no
-  member of anything, and no %RETRY% topic is made for it.
-- It never pulls outside [min, max): a 4.x broker answers that by *storing* a message in OFFSET_MOVED_EVENT. The range
-  is asked for first, and again when the last answer is older than `range_check_ms`.
-- It asks routes for topics that exist; name servers create nothing.
+- It pulls as `TOOLS_CONSUMER`, a group that every broker has. A pull of an unknown group would create that group in
+  subscriptionGroup.json (autoCreateSubscriptionGroup).
+- Its pulls contain their subscription (bit SUBSCRIPTION) and no offset to commit. It sends no heartbeat, so it joins no
+  group, and brokers create no %RETRY% topic for it.
+- It never pulls outside [min, max): a 4.x broker would store a message in OFFSET_MOVED_EVENT. It requests the range
+  before it pulls, and again when the known range is older than `range_check_ms`.
+- It requests routes from name servers, which create nothing.
 """
 
 import random
@@ -60,7 +60,7 @@ Pace = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderConfig:
-    """How to read. Picklable, so that a driver can pass it to its workers."""
+    """A reader's settings. Picklable, so that a driver can pass them to its workers."""
 
     namesrv: str = setting(NAMESRV_DEFAULT, "name servers", like="namesrvAddr")
     group: str = setting(
@@ -87,12 +87,12 @@ class RateLimit:
         self._free_at = clock()
 
     def __call__(self, count: int, size: int) -> None:
-        """Sleep until count more records are within the rate. size is not looked at."""
+        """Sleep until count more records are within the rate. size is ignored."""
         if (wait := self.wait_s(count)) > 0:
             time.sleep(wait)
 
     def wait_s(self, count: int) -> float:
-        """Count records and return the seconds to wait for them."""
+        """Add count records and return the seconds to wait."""
         if self._rate_max <= 0:
             return 0.0
         now = self._clock()
@@ -108,9 +108,9 @@ class _Range:
 
 
 class QueueReader:
-    """Reads queues by offset. Not thread safe; one for each worker.
+    """Reads queues by offset. Not thread safe: use one per worker.
 
-    Every method raises NoNameServer, RouteNotFound, BrokerUnknown, ReadFailed after its retries, or a Refusal.
+    Every method raises NoNameServer, RouteNotFound, BrokerUnknown, a Refusal, or ReadFailed after its retries.
     """
 
     def __init__(self, config: ReaderConfig | str | None = None, pace: Pace | None = None) -> None:
@@ -141,7 +141,7 @@ class QueueReader:
         return list(self._route(topic, refresh=refresh).subscribe_queues)
 
     def range(self, queue: MessageQueue) -> tuple[int, int]:
-        """Return (first kept offset, next offset to be written) as they are now."""
+        """Return (first offset kept, offset of the next message) from the broker."""
         ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
         first = self._offset(queue, RequestCode.GET_MIN_OFFSET, ext)
         end = self._offset(queue, RequestCode.GET_MAX_OFFSET, ext)
@@ -149,7 +149,7 @@ class QueueReader:
         return max(first, 0), max(end, 0)
 
     def ranges(self, topic: str, broker_name: str) -> dict[MessageQueue, tuple[int, int]]:
-        """Return `range` of every queue of a topic that a broker tells about, by one request."""
+        """Return `range` of every queue of a topic on a broker, by one request."""
         at = MessageQueue(topic, broker_name, 0)
         stats = self._ask(
             at,
@@ -165,7 +165,7 @@ class QueueReader:
         return found
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at or after the time; the queue's end when there is none."""
+        """Return the offset of the first message stored at or after the time (epoch ms); else the queue's end."""
         ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "timestamp": str(timestamp_ms)}
         return self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext | {"bname": queue.broker_name})
 
@@ -174,8 +174,8 @@ class QueueReader:
     ) -> PullResult:
         """Return the records of [offset, offset + n), n <= count_max, as many as fit into bytes_max but at least one.
 
-        NO_NEW_MESSAGE at the queue's end (next_offset is offset). OFFSET_MOVED when offset is below the first kept one
-        or past the end: reading can continue at next_offset; no pull was sent that the broker would record.
+        Status NO_NEW_MESSAGE at the queue's end (next_offset is offset). OFFSET_MOVED if offset is below the first
+        offset kept or past the end: continue at next_offset; no pull that the broker would record was sent.
         """
         known = self._ranges.get(queue)
         now = time.monotonic()
@@ -195,7 +195,7 @@ class QueueReader:
     ) -> Iterator[PullResult]:
         """Yield results until end is reached, or the queue's end if that comes first.
 
-        A result OFFSET_MOVED reports a gap [offset asked, next_offset); reading continues after it.
+        A result OFFSET_MOVED reports a gap [requested offset, next_offset); reading continues after it.
         """
         while first < end:
             result = self.read(queue, first, min(count_max, end - first), bytes_max)
@@ -204,8 +204,8 @@ class QueueReader:
                 return
             if stays:
                 raise ReadFailed(
-                    f"found no progress at offset {first} of {queue_name(queue)}, expected records: by its broker the "
-                    f"queue ends at {result.max_offset}. Check that broker"
+                    f"found no progress at offset {first} of {queue_name(queue)}, expected records: its broker reports the "
+                    f"queue's end as {result.max_offset}. Check that broker"
                 )
             yield result
             first = result.next_offset
@@ -224,7 +224,7 @@ class QueueReader:
             if result.status is PullStatus.OFFSET_MOVED:
                 if not records:
                     return result
-                break  # what was read is whole; the next call finds the gap
+                break  # return the records read so far; the next call reports the gap
             if result.next_offset <= offset:
                 break
             offset = result.next_offset
@@ -274,7 +274,7 @@ class QueueReader:
     def _ask(
         self, queue: MessageQueue, code: RequestCode, ext: dict[str, str], read: Callable[[RemotingCommand], T]
     ) -> T:
-        """Ask the queue's broker, with retries after temporary failures; the route is refreshed between them."""
+        """Return read(reply) of the queue's broker. Retries temporary failures, with a refreshed route."""
         failure: Exception | None = None
         for attempt in range(self.config.retry_count + 1):
             if attempt:
@@ -283,7 +283,10 @@ class QueueReader:
                 route = self._route(queue.topic, refresh=attempt > 0)
                 address = route.address(queue.broker_name)
                 if address is None:
-                    raise BrokerUnknown(f"no address of broker {queue.broker_name!r} in the route of {queue.topic!r}")
+                    raise BrokerUnknown(
+                        f"found no address of broker {queue.broker_name!r} in the route of {queue.topic!r}; check that "
+                        "it is up"
+                    )
                 return read(self._request(address, RemotingCommand(code, dict(ext))))
             except Refusal as refusal:
                 if not refusal.retryable:
@@ -295,7 +298,7 @@ class QueueReader:
                 failure = error
         raise ReadFailed(
             f"{code.name} of {queue.topic}/{queue.broker_name}/{queue.queue_id} failed {attempt + 1} times; "
-            f"last: {failure}"
+            f"the last failure: {failure}"
         ) from failure
 
     def _request(self, address: str, command: RemotingCommand) -> RemotingCommand:
@@ -324,7 +327,9 @@ class QueueReader:
             try:
                 reply = self._request(address, command)
                 if reply.code == ResponseCode.TOPIC_NOT_EXIST:
-                    raise RouteNotFound(f"no broker has the topic {topic!r}, says the name server {address}")
+                    raise RouteNotFound(
+                        f"no broker has the topic {topic!r}, according to the name server {address}: create it"
+                    )
                 data = read_body(reply, read_route)
             except (RouteNotFound, NetError) as error:
                 if isinstance(error, RouteNotFound):
@@ -336,7 +341,7 @@ class QueueReader:
                 self._current = (self._current + turn) % len(self._namesrv)
                 return data
         if self._url is not None:
-            self._namesrv = ()  # they may have moved: the next attempt asks the endpoint again
+            self._namesrv = ()  # they may have moved: the next attempt fetches their addresses again
         raise NoNameServer(
             "no name server answered; check the address, and that a name server is running there. "
             + "; ".join(failures)

@@ -1,12 +1,12 @@
 """The dispatcher: accepts trace records without waiting, and reports every lost one.
 
-The path of a context: open segment -> ready (a closed trace message in memory) -> the broker. While the broker cannot
-be reached, ready spills to the spool file; what neither can hold is counted, and the count is written into the trace
-itself (TraceLoss, and droppedTotal of every TraceBatch). At any time
+The path of a context: open segment -> ready (a closed trace message in memory) -> the broker. While the broker is
+unreachable, ready messages are moved to the spool file. Contexts that fit into neither are lost; their count is
+written into the trace (TraceLoss, and droppedTotal of every TraceBatch). At any time
 
     recorded = sent + in memory + spooled + lost
 
-Everything runs on one event loop; files are touched in a worker thread.
+Everything runs on one event loop; a worker thread accesses the files.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ SendTrace = Callable[[SpooledMessage], Awaitable[None]]
 
 
 class TraceRefused(MQError):
-    """The broker rejects this trace message; a retry is useless."""
+    """The broker rejected this trace message, and would reject a retry."""
 
 
 @dataclass(slots=True)
 class Loss:
-    """Contexts that could not be kept, for one reason."""
+    """Contexts lost for one reason, between two times (epoch ms)."""
 
     reason: str
     from_ms: int
@@ -46,7 +46,7 @@ class Loss:
 
 @dataclass(slots=True, eq=False)
 class _Ready:
-    """A closed trace message, and the losses it reports. If it is lost, another one reports them."""
+    """A closed trace message, and the losses it reports. If it is lost, a later message reports them."""
 
     message: SpooledMessage
     losses: tuple[Loss, ...]
@@ -57,7 +57,7 @@ class _Ready:
 class TraceCounts:
     """The contexts of this client by state; recorded is the sum of the other four.
 
-    A context is one attempt to send, one side of one handler call, one commit.
+    A context is one attempt to send, the start or end of a handler call, or one commit.
     """
 
     recorded: int
@@ -70,10 +70,10 @@ class TraceCounts:
 class Dispatcher:
     """Collects the trace of one client and sends it to the trace topic.
 
-    All methods are called on one event loop. client_id and start_id number its messages, so that a reader sees a gap
-    in their sequence. collect is called before segments are looked at, and records what its owner holds back (the send
-    path does not stop to write text). send raises MQError, OSError or TimeoutError when trying again later may help,
-    else TraceRefused.
+    Call all methods on one event loop. client_id and start_id identify the sequence of its messages, so that a reader
+    detects gaps. collect is called before segments are read; it records what its owner has gathered (the send path
+    does not write text itself). send raises MQError, OSError or TimeoutError if a later retry may help, else
+    TraceRefused.
     """
 
     def __init__(
@@ -103,20 +103,20 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._workers: set[asyncio.Task[None]] = set()
         self._spilling: asyncio.Task[None] | None = None
-        self._spool_waits = True  # there may be something in the spool
-        self._outage_ms = 0  # the present wait between attempts; 0: no outage
+        self._spool_waits = True  # the spool may have messages
+        self._outage_ms = 0  # the current wait between attempts; 0: no outage
         self._room = config.memory_size_max  # 0 once closed
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Start sending, first what earlier processes left in the spool folder."""
+        """Start sending, also messages that earlier processes left in the spool folder."""
         self._loop = asyncio.get_running_loop()
         self._wake()
 
     @property
     def counts(self) -> TraceCounts:
-        """Where the contexts of this client are now."""
+        """The numbers of this client's contexts by state."""
         self._collect()
         in_memory = self._segments.count + sum(ready.message.record_count for ready in (*self._ready, *self._in_flight))
         return TraceCounts(self._recorded, self._sent, in_memory, self._spooled, self._lost)
@@ -124,8 +124,8 @@ class Dispatcher:
     def record(self, topic: str, text: str, keys: Sequence[str], now_ms: int, *, ids: str = "", count: int = 1) -> None:
         """Record contexts of one business topic, usually one. Never waits, never raises.
 
-        text: their whole records. keys: the ids and keys to find them by (each may be several, blank-joined), repeats
-        allowed; ids: the same as one text, without repeats.
+        text: their records. keys: the ids and keys to find them by; each item may be several, joined by blanks;
+        duplicates are allowed. ids: further ids, joined by blanks, without duplicates. count: number of contexts.
         """
         self._recorded += count
         if self._segments.size + self._held_size + len(text) > self._room:
@@ -148,14 +148,16 @@ class Dispatcher:
             self._timer = self._loop.call_later(self._config.linger_ms / 1000, self._on_linger)
 
     def flush(self) -> None:
-        """Close every open segment, so that it is sent at once."""
+        """Close all open segments, so that they are sent now."""
         self._collect()
         for segment in self._segments.close_all():
             self._make_ready(segment)
 
     async def close(self, wait_ms: int | None = None) -> None:
-        """Send the remaining messages for at most wait_ms, then spool the rest; what the spool refuses is counted and
-        logged."""
+        """Send the remaining messages for at most wait_ms (None: close_wait_ms), then spool the rest.
+
+        Messages that the spool cannot take are counted as lost and logged.
+        """
         if self._closed:
             return
         self.flush()
@@ -190,7 +192,7 @@ class Dispatcher:
             self._report_losses()
 
     def _make_ready(self, segment: Segment) -> bool:
-        """Queue the message of a segment. False: it cannot be composed, and is counted as lost."""
+        """Queue the message of a segment. False: it cannot be composed and is counted as lost."""
         try:
             ready = self._compose(segment)
         except Exception as error:
@@ -219,16 +221,16 @@ class Dispatcher:
         return _Ready(message, losses, len(body) + len(keys))
 
     def _report_losses(self) -> bool:
-        """Report losses also when no further record comes to carry them. False: there is none, or it cannot be done."""
+        """Queue a message that only reports losses. False: there are none, or it cannot be composed."""
         return bool(self._losses) and self._make_ready(Segment())
 
     def _lose_uncomposed(self, topic: str, count: int, error: Exception) -> None:
-        """Count contexts whose text cannot be written: a bug of ours, which must not take other contexts with it."""
+        """Count contexts whose text cannot be written: a bug, which must not cause the loss of other contexts."""
         self._lose("not composed", self._clock_ms(), count)
         report("trace.lost", error, topic=topic, count=count)
 
     def _lose(self, reason: str, now_ms: int, count: int, losses: Sequence[Loss] = ()) -> None:
-        """Count contexts as lost; losses: what their message would have reported."""
+        """Count contexts as lost. losses: those that their message would have reported."""
         self._lost += count
         for loss in (*losses, *([Loss(reason, now_ms, now_ms, count)] if count else [])):
             if (known := self._losses.get(loss.reason)) is None:
@@ -241,7 +243,7 @@ class Dispatcher:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        """Start workers for ready messages, up to in_flight_max; during an outage, one."""
+        """Start workers for ready messages, up to in_flight_max; during an outage, only one."""
         if self._loop is None:
             return
         wanted = 1 if self._outage_ms else min(self._config.in_flight_max, max(1, len(self._ready)))
@@ -249,24 +251,24 @@ class Dispatcher:
             self._workers.add(self._loop.create_task(self._work()))
 
     async def _work(self) -> None:
-        """Send ready messages, then spooled ones, until none is left."""
+        """Send ready messages, then spooled ones, until none are left."""
         try:
             sent = asyncio.Event()
             await keep_going("trace", partial(self._send_all, sent), sent.is_set)
         finally:
-            # Not in a callback: until it ran, _wake would count a worker that has ended.
+            # Not in a done callback: until that ran, _wake would count a worker that has ended.
             task = asyncio.current_task()
             assert task is not None
             self._workers.discard(task)
 
     async def _send_all(self, sent: asyncio.Event) -> None:
-        """Send until nothing is left, then set sent."""
-        while not (self._closed and self._outage_ms):  # then close spools what is left
+        """Send all messages, then set sent."""
+        while not (self._closed and self._outage_ms):  # in that case close spools the rest
             if self._ready:
                 await self._send_ready(self._ready.popleft())
             elif self._closed or not self._spool_waits or not await self._send_spooled():
                 if self._ready:
-                    continue  # it came while the spool was read
+                    continue  # a message became ready while the spool was read
                 if self._segments or self._closed or not self._report_losses():
                     break
         sent.set()
@@ -287,7 +289,7 @@ class Dispatcher:
             self._sent += ready.message.record_count
             self._outage_ms = 0
         finally:
-            if ready in self._in_flight:  # failed, or cancelled by close, which spools it
+            if ready in self._in_flight:  # the send failed, or close cancelled it and spools the message
                 self._in_flight.discard(ready)
                 self._ready.appendleft(ready)
         if failure is not None:
@@ -298,7 +300,7 @@ class Dispatcher:
         self._held_size -= ready.size
 
     async def _send_spooled(self) -> bool:
-        """Send one message of the spool; False when there is none to send now."""
+        """Send one message of the spool. False: there is none to send now."""
         self._spool_waits = False  # before the read: a spill during it sets the flag again
         try:
             ticket = await self._take()
@@ -333,7 +335,7 @@ class Dispatcher:
         return True
 
     async def _take(self) -> SpoolTicket | None:
-        """Take a message of the spool. If cancelled meanwhile, give it back: only one may be taken at a time."""
+        """Take a message of the spool. If cancelled, give the message back: only one may be taken at a time."""
         taking = asyncio.ensure_future(asyncio.to_thread(self._spool.take))
         try:
             return await asyncio.shield(taking)
@@ -366,7 +368,7 @@ class Dispatcher:
     # -- spilling --------------------------------------------------------------------------------------------------
 
     async def _spill(self, down_to: int) -> None:
-        """Move ready messages, the oldest first, to the spool until down_to bytes are held."""
+        """Move ready messages, oldest first, to the spool until at most down_to bytes are in memory."""
         try:
             while self._ready and self._held_size > down_to:
                 ready = self._ready.popleft()
@@ -386,7 +388,7 @@ class Dispatcher:
                 self._wake()
 
     async def _spool_losses(self) -> None:
-        """At close: leave the last counts in the spool's reserve, so that the next start reports them."""
+        """At close: write the last losses into the spool's reserve, so that the next start reports them."""
         if not self._losses:
             return
         total = sum(loss.count for loss in self._losses.values())

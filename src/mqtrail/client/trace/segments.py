@@ -1,8 +1,8 @@
 """Segments: contexts collected into trace messages, one business topic each, within a broker's limits.
 
-Grouping follows AsyncTraceDispatcher of RocketMQ >= 5.3.1: one trace message holds contexts of one business topic;
-KEYS is the set of their ids and key tokens. Unlike it, the bounds are kept in bytes and kept before a message grows
-over them, the KEYS property included.
+Grouping follows AsyncTraceDispatcher of RocketMQ >= 5.3.1: one trace message holds contexts of one business topic, and
+its KEYS are the set of their ids and key tokens. Unlike there, the limits are bytes, include the KEYS property, and are
+checked before a message exceeds them.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ HEAD_SIZE = 1_024  # bytes left free in a body for its TraceBatch and TraceLoss 
 
 
 def utf8_size(text: str) -> int:
-    """Return the bytes of text in UTF-8 (a lone surrogate becomes one `?`)."""
+    """Return the number of bytes of text in UTF-8 (a lone surrogate becomes one `?`)."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
@@ -33,11 +33,11 @@ class Segment:
 
     @property
     def text(self) -> str:
-        """Its records."""
+        """The text of all its records."""
         return "".join(self.texts)
 
     def keys(self, size_max: int) -> str:
-        """Return its keys, each once and blank-joined; those beyond size_max bytes are cut off."""
+        """Return its keys without duplicates, joined by blanks; those beyond size_max bytes are dropped."""
         keys = " ".join([*filter(None, self.ids), *filter(None, self.tokens)])
         return keys if utf8_size(keys) <= size_max else _cut(keys, size_max)
 
@@ -57,11 +57,11 @@ class TraceSegments:
         return bool(self._open)
 
     def add(self, topic: str, text: str, ids: str, keys: Sequence[str], count: int, now_ms: int) -> list[Segment]:
-        """Add count contexts that must stay together; return the messages that this closed.
+        """Add count contexts that must stay in one message; return the segments that this closed.
 
-        text: their records. ids: keys that occur once in the message, blank-joined. keys: further ones, which may
-        repeat; each may be several, blank-joined. Contexts too large for a segment get their own message; too many keys
-        are cut off, because a broker would refuse the message.
+        text: their records. ids: keys that occur once in the message, joined by blanks. keys: further keys, duplicates
+        allowed; each item may be several, joined by blanks. Contexts too large for a segment get a separate message.
+        Keys beyond the limit are dropped, because a broker would refuse the message.
         """
         joined = " ".join(keys)
         size, keys_size = utf8_size(text), utf8_size(ids) + utf8_size(joined) + 2
@@ -89,7 +89,7 @@ class TraceSegments:
         return closed
 
     def due(self, before_ms: int) -> list[Segment]:
-        """Close and return the segments whose first context came at or before before_ms."""
+        """Close and return the segments whose first context was added at or before before_ms."""
         return [self._close(segment) for segment in list(self._open.values()) if segment.first_ms <= before_ms]
 
     def close_all(self) -> list[Segment]:

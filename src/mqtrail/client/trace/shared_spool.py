@@ -1,4 +1,4 @@
-"""The spool file that every dispatcher of one process shares, and the files that dead processes left beside it."""
+"""The spool file shared by all dispatchers of a process, and the files that ended processes left in the same folder."""
 
 import os
 import re
@@ -16,7 +16,7 @@ _shared: dict[Path, "SharedSpool"] = {}
 
 
 def _folder_name(namesrv: Sequence[str]) -> str:
-    """Return a folder's name for a set of name servers, whatever their order."""
+    """Return the folder name of a set of name servers; their order does not matter."""
     addresses = "+".join(sorted(namesrv))
     name = re.sub(r"[^A-Za-z0-9.+-]", "_", addresses)
     return name if len(name) <= _NAME_LENGTH_MAX else f"{name[:_NAME_LENGTH_MAX]}-{crc32(addresses.encode()):08x}"
@@ -37,10 +37,10 @@ class SharedSpool:
 
     @classmethod
     def acquire(cls, folder: Path | None, namesrv: Sequence[str], size_max: int) -> "SharedSpool":
-        """Return this process's spool for a cluster, below folder (None: ~/.mqtrail/spool); pair it with `release`.
+        """Return this process's spool for a cluster, below folder (None: ~/.mqtrail/spool); call `release` after use.
 
-        Each cluster, identified by its name servers, has a separate folder: the trace of one cluster must never be
-        sent to another by the next client that starts on this machine.
+        Each cluster, identified by its name servers, has a separate folder, so that the next client on this machine
+        does not send one cluster's trace to another cluster.
         """
         folder = (Path.home() / ".mqtrail" / "spool" if folder is None else folder) / _folder_name(namesrv)
         with _lock:
@@ -51,7 +51,7 @@ class SharedSpool:
             return spool
 
     def release(self) -> None:
-        """Give it back; the last user closes the files."""
+        """End the use of this spool; the last user closes the files."""
         with _lock:
             self._users -= 1
             if self._users > 0:
@@ -70,14 +70,14 @@ class SharedSpool:
         return self._own.path
 
     def append(self, message: SpooledMessage, *, note: bool = False) -> None:
-        """Keep one message. Raises SpoolError (SpoolFull)."""
+        """Write one message. note: it may use the reserve beyond the limit. Raises SpoolError (SpoolFull)."""
         with self._lock:
             self._own.append(message, note=note)
 
     def take(self) -> "SpoolTicket | None":
-        """Return one kept message to be sent: of this process first, then of dead ones; None when there is none.
+        """Return the next message to send: of this process first, then of ended ones; None if there is none.
 
-        Only one message is taken at a time: finish it with `SpoolTicket.done` or `back`.
+        Only one message can be taken at a time: finish it with `SpoolTicket.done` or `back`.
         """
         with self._lock:
             if self._taken:
@@ -127,16 +127,16 @@ class SpoolTicket:
         self._shared = shared
 
     def done(self) -> None:
-        """It is sent (or will never be taken): forget it."""
+        """Remove the message from the spool: it was sent, or no broker will accept it."""
         self._shared._finish(self, sent=True)
 
     def back(self) -> None:
-        """It is not sent: keep it."""
+        """Keep the message in the spool: it was not sent."""
         self._shared._finish(self, sent=False)
 
 
 def _after_fork_in_child() -> None:
-    """Close the parent's files in a child: it must neither write to them nor keep their locks."""
+    """Close the parent's files in a child: it must not write to them or keep their locks."""
     global _lock
     _lock = threading.Lock()
     for spool in _shared.values():

@@ -1,4 +1,4 @@
-"""The spool: trace messages that neither the broker nor memory could take, in one file a process.
+"""The spool: a file per process for trace messages that neither the broker nor memory could take.
 
     offset  0          8
             +----------+---------+---------+----
@@ -10,11 +10,10 @@
             | L: u32  | CRC: u32 | payload  |
             +---------+--------+------------+
 
-The payload is one trace message: msgpack of SpooledMessage. CRC is zlib's over the payload. A process holds its file
-locked (flock) while it lives; the next start takes over every unlocked file, sends its whole entries and
-removes it. A torn tail, as left by kill -9 or a power failure, is cut off, and a damaged entry is left out; both are
-logged.
-Entries are written in one `write` each and not synced: they survive the process, not the machine.
+The payload is one trace message: msgpack of SpooledMessage. CRC is zlib's over the payload. A process keeps its file
+locked (flock) until it ends. The next start takes over every unlocked file, sends its complete entries and removes it.
+A torn tail, as left by kill -9 or a power failure, is cut off, and a damaged entry is skipped; both are logged.
+Each entry is written by one `write` and not synced: it survives a crash of the process, but not of the machine.
 """
 
 import contextlib
@@ -39,13 +38,13 @@ _HEAD = struct.Struct(
 assert _HEAD.size == 8
 assert len(MAGIC) == 8
 
-ENTRY_SIZE_MAX = 4 * 1024 * 1024  # no honest entry is larger; a larger size is damage
-DAMAGED_MAX = 1_000  # damaged entries of a file that are passed over; behind more of them nothing is read
-NOTE_RESERVE = 64 * 1024  # beyond the bound, kept for the notes that say what was lost
+ENTRY_SIZE_MAX = 4 * 1024 * 1024  # bytes; a larger size means damage
+DAMAGED_MAX = 1_000  # damaged entries of a file that are skipped; after more of them reading stops
+NOTE_RESERVE = 64 * 1024  # bytes beyond the limit, reserved for messages that report losses
 
 
 class SpooledMessage(msgspec.Struct, frozen=True, array_like=True):
-    """One trace message as it will be sent. record_count: contexts lost with it; start_id: of the client's life."""
+    """One trace message as it will be sent. record_count: its contexts; start_id: of the client's start."""
 
     topic: str
     keys: str
@@ -64,20 +63,20 @@ class SpoolError(OSError):
 
 
 class SpoolFull(SpoolError):
-    """The file has reached its bound."""
+    """The file has reached its maximum size."""
 
 
 def read_entries(file: int, position: int = len(MAGIC)) -> Iterator[tuple[SpooledMessage, int]]:
-    """Yield (message, position behind it) of each whole entry from position on.
+    """Yield (message, position after it) of each complete entry from position on. file: an open descriptor.
 
-    A damaged payload costs its entry; an impossible size, or too much damage, ends the reading.
+    An entry with a damaged payload is skipped; an impossible size, or more than DAMAGED_MAX such entries, end reading.
     """
     for message, _, end in _entries(file, position):
         yield message, end
 
 
 def _entries(file: int, position: int) -> Iterator[tuple[SpooledMessage, int, int]]:
-    """Yield message, position and end of each whole entry."""
+    """Yield message, position and end of each complete entry."""
     end = os.fstat(file).st_size
     damaged_count = 0
     while position + _HEAD.size <= end and damaged_count < DAMAGED_MAX:
@@ -101,15 +100,15 @@ def _opened(payload: bytes) -> SpooledMessage | None:
 
 
 class Spool:
-    """One file: appended to while the broker cannot be reached, read from the front when it can.
+    """One spool file: appended to while the broker is unreachable, read from the front afterwards.
 
-    Not thread safe; the dispatcher calls it from one thread at a time. Raises SpoolError where the disk refuses.
+    Not thread safe; the dispatcher calls it from one thread at a time. Raises SpoolError if the disk fails.
     """
 
     def __init__(self, path: Path, size_max: int) -> None:
         self.path = path
         self.size_max = size_max
-        self.message_count = 0  # whole entries not taken yet
+        self.message_count = 0  # complete entries not taken yet
         self.record_count = 0
         self._file = -1
         self._read_position = len(MAGIC)
@@ -117,7 +116,7 @@ class Spool:
 
     @classmethod
     def adopt(cls, path: Path, size_max: int) -> "Spool | None":
-        """Take over a file that another process left; None when its owner lives or it is gone."""
+        """Take over a file that another process left; None if its owner is running or the file is gone."""
         spool = cls(path, size_max)
         try:
             if not spool._open(create=False):
@@ -125,7 +124,9 @@ class Spool:
         except FileNotFoundError:
             return None
         except OSError as error:
-            log.warning("trace.spool_unusable", path=str(path), error=str(error), remedy="the file is left as it is")
+            log.warning(
+                "trace.spool_unusable", path=str(path), error=str(error), remedy="check the file; it is left unchanged"
+            )
             return None
         return spool
 
@@ -135,15 +136,15 @@ class Spool:
         return self._end - self._read_position
 
     def append(self, message: SpooledMessage, *, note: bool = False) -> None:
-        """Write one entry at the end. note: it may use the reserve beyond the bound. Raises SpoolFull, SpoolError."""
+        """Write one entry at the end. note: it may use the reserve beyond the limit. Raises SpoolFull, SpoolError."""
         payload = _encode(message)
         entry = _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
         bound = self.size_max + (NOTE_RESERVE if note else 0)
         if self._end + len(entry) > bound:
-            raise SpoolFull(f"spool {self.path}: {self._end} of at most {self.size_max} bytes are taken")
+            raise SpoolFull(f"spool {self.path} is full: {self._end} of at most {self.size_max} bytes")
         try:
             if self._file < 0 and not self._open(create=True):
-                raise SpoolError(f"spool {self.path} is held by another process")
+                raise SpoolError(f"spool {self.path} is locked by another process")
             written = os.pwrite(self._file, entry, self._end)
             if written != len(entry):
                 raise SpoolError(f"spool {self.path}: only {written} of {len(entry)} bytes were written")
@@ -161,7 +162,7 @@ class Spool:
         return next(read_entries(self._file, self._read_position), None)
 
     def drop(self, message: SpooledMessage, position: int) -> None:
-        """Forget the entry that `peek` returned. Empties the file once everything in it was taken."""
+        """Remove the entry that `peek` returned. Truncates the file when all entries were taken."""
         self._read_position = position
         self.message_count -= 1
         self.record_count -= message.record_count
@@ -170,7 +171,7 @@ class Spool:
             self._read_position = self._end = len(MAGIC)
 
     def close(self) -> None:
-        """Release the file; remove it when nothing is left in it, else cut off what was sent already."""
+        """Release the file; remove it if it has no entries left, else remove the entries already sent."""
         if self._file < 0:
             return
         try:
@@ -183,7 +184,7 @@ class Spool:
             self._file = -1
 
     def abandon(self) -> None:
-        """Close this process's descriptor and leave file and lock alone: for a child after fork."""
+        """Close this process's descriptor without changing file or lock: for a child after fork."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -194,7 +195,7 @@ class Spool:
         file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(file).st_nlink == 0:  # its owner removed it between our open and our lock
+            if os.fstat(file).st_nlink == 0:  # its owner removed it after the open and before the lock
                 os.close(file)
                 return False
         except BlockingIOError:
@@ -213,7 +214,7 @@ class Spool:
         return True
 
     def _read_whole(self, file: int) -> None:
-        """Count the entries of the file, and cut off what follows the last whole one. SpoolError: it is no spool."""
+        """Count the entries, and cut off a torn tail. Raises SpoolError if the file is not a spool."""
         if os.fstat(file).st_size < len(MAGIC) or os.pread(file, len(MAGIC), 0) != MAGIC:
             if os.fstat(file).st_size > len(MAGIC):
                 raise SpoolError(f"{self.path} is not a spool file of this version: move it away")
@@ -230,12 +231,12 @@ class Spool:
 
     def _cut_back(self) -> None:
         if self._file >= 0:
-            # If even this fails, the next reader ends at the torn entry; later entries are written over it.
+            # If this fails too, readers stop at the torn entry, and later entries overwrite it.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self._end)
 
     def _compact(self) -> None:
-        """Write the remaining messages to a new file and replace the old one with it; a crash leaves either whole."""
+        """Write the remaining messages to a new file and replace the old one; a crash leaves one of them intact."""
         rest = self.path.with_suffix(".tmp")
         with open(rest, "wb") as target:
             target.write(MAGIC)
@@ -250,7 +251,7 @@ class Spool:
 
 
 def orphans(folder: Path, own: Path | None = None) -> list[Path]:
-    """Return the spool files in folder, the oldest first, without our own. Whether they are free is for `adopt`."""
+    """Return the spool files in folder, oldest first, except own. They may be locked; `adopt` checks that."""
     try:
         found = [path for path in folder.iterdir() if path.suffix == ".spool" and path != own]
     except FileNotFoundError:

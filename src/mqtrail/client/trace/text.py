@@ -1,10 +1,10 @@
 """Trace records as text, for the hot path: one f-string per record.
 
-The layouts are those of `mqtrail.wire.trace_text`, which decodes them; a test holds both together. Fields are joined
-by U+0001, a record ends with U+0002, an absent value is the text `null`. Nothing can be escaped, so a separator inside
-a value would shift all fields behind it. Values come from applications, from messages of other producers and from
-servers (ids, regions, broker names): each record is counted, and one with too many separators is made again of values
-without them (`whole`).
+The layouts are those of `mqtrail.wire.trace_text`, which decodes them; a test compares both. Fields are joined by
+U+0001, a record ends with U+0002, and an absent value is the text `null`. There is no escaping, so a separator inside a
+value would shift all fields after it. Values come from applications, messages of other producers and servers (ids,
+regions, broker names). Therefore the fields of each record are counted, and a record with too many separators is
+written again with the separators removed from its values (`whole`).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _STRIP = {1: None, 2: None}
 
 
 def clean(text: str) -> str:
-    """Return text without the separators; `null` when nothing is left."""
+    """Return text without separators; `null` if nothing is left."""
     if "\x01" in text or "\x02" in text:
         text = text.translate(_STRIP)
     return text or "null"
@@ -29,7 +29,7 @@ Values = ParamSpec("Values")
 
 
 def whole(field_count: int) -> Callable[[Callable[Values, str]], Callable[Values, str]]:
-    """Decorate the writer of a record of field_count fields, its type included: no value shifts another's place."""
+    """Decorate a function that writes a record of field_count fields (type included): values cannot shift fields."""
 
     def decorate(write: Callable[Values, str]) -> Callable[Values, str]:
         @wraps(write)
@@ -49,7 +49,7 @@ def whole(field_count: int) -> Callable[[Callable[Values, str]], Callable[Values
 
 
 def detail(error: BaseException | str) -> str:
-    """Return a short text of an error for SubResult.detail."""
+    """Return a short text of an error, at most DETAIL_SIZE_MAX characters, for SubResult.detail."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     return clean(text[:DETAIL_SIZE_MAX])
 
@@ -70,7 +70,7 @@ def pub(
     offset_msg_id: str,
     success: bool,
 ) -> str:
-    """One attempt to send that was answered. store_host: the address dialled; body_size: as sent, compressed."""
+    """Return the record of an acknowledged send. store_host: the address of the broker; body_size: bytes as sent."""
     place = pub_place(region_id, group, topic)
     return pub_at(
         place, started_ms, msg_id, tags, keys, store_host, body_size, cost_ms, msg_type, offset_msg_id, success
@@ -78,7 +78,7 @@ def pub(
 
 
 def pub_place(region_id: str, group: str, topic: str) -> str:
-    """The fields of a Pub that many have in common, as `pub_at` wants them."""
+    """Return the fields that many Pubs have in common, for `pub_at`."""
     return f"\x01{region_id}\x01{group}\x01{topic}\x01"
 
 
@@ -95,7 +95,7 @@ def pub_at(
     offset_msg_id: str,
     success: bool,
 ) -> str:
-    """A Pub of values that hold no separator: the only place where one is written. place: of `pub_place`."""
+    """Return a Pub; no value may contain a separator. Only this function writes Pubs. place: from `pub_place`."""
     return (
         f"Pub\x01{started_ms}{place}{msg_id}\x01{tags or 'null'}\x01{keys or 'null'}\x01{store_host}\x01{body_size}"
         f"\x01{cost_ms}\x01{msg_type}\x01{offset_msg_id}\x01{'true' if success else 'false'}\x02"
@@ -123,7 +123,7 @@ def pub_attempt(
     client_id: str,
     body_size: int,
 ) -> str:
-    """One attempt that Apache's Pub does not cover: failed, one-way, or successful after failed ones."""
+    """Return the record of an attempt that Apache's Pub does not cover: failed, one-way, or a successful retry."""
     return (
         f"PubAttempt\x01{started_ms}\x01{region_id or 'null'}\x01{group}\x01{topic}\x01{msg_id}\x01{keys or 'null'}"
         f"\x01{store_host or 'null'}\x01{broker_name or 'null'}\x01{queue_id}\x01{send_id}\x01{attempt}"
@@ -136,7 +136,7 @@ def pub_attempt(
 def sub_before(
     started_ms: int, region_id: str, group: str, request_id: str, msg_id: str, retries: int, keys: str
 ) -> str:
-    """A handler starts with a message."""
+    """Return the record of a handler's start with a message."""
     return f"SubBefore\x01{started_ms}\x01{region_id}\x01{group}\x01{request_id}\x01{msg_id}\x01{retries}\x01{keys}\x02"
 
 
@@ -144,7 +144,7 @@ def sub_before(
 def sub_after(
     request_id: str, msg_id: str, cost_ms: int, success: bool, keys: str, context_code: int, ended_ms: int, group: str
 ) -> str:
-    """The handler is done. cost_ms: of the handler call divided by its messages."""
+    """Return the record of a handler's end. cost_ms: of the handler call, divided by its number of messages."""
     return (
         f"SubAfter\x01{request_id}\x01{msg_id}\x01{cost_ms}\x01{'true' if success else 'false'}\x01{keys}"
         f"\x01{context_code}\x01{ended_ms}\x01{group}\x02"
@@ -167,7 +167,7 @@ def sub_result(
     client_id: str,
     detail: str,
 ) -> str:
-    """The outcome of one message in a handler, and the time it took."""
+    """Return the record of a handler's outcome for one message."""
     return (
         f"SubResult\x01{request_id}\x01{msg_id}\x01{group}\x01{topic}\x01{broker_name or 'null'}\x01{queue_id}"
         f"\x01{queue_offset}\x01{retries}\x01{result}\x01{cost_ms}\x01{ended_ms}\x01{client_id}"
@@ -179,7 +179,7 @@ def sub_result(
 def offset_commit(
     committed_ms: int, group: str, topic: str, broker_name: str, queue_id: int, consumer_offset: int, client_id: str
 ) -> str:
-    """The group's offset of a queue was sent to the broker."""
+    """Return the record of a group's offset of a queue that was sent to the broker."""
     return (
         f"OffsetCommit\x01{committed_ms}\x01{group}\x01{topic}\x01{broker_name}\x01{queue_id}\x01{consumer_offset}"
         f"\x01{client_id}\x02"
@@ -188,7 +188,7 @@ def offset_commit(
 
 @whole(7)
 def trace_batch(client_id: str, start_id: str, sequence: int, now_ms: int, dropped_total: int) -> str:
-    """The first record of each of our trace messages; a gap in the sequence is a lost trace message."""
+    """Return the first record of each of mqtrail's trace messages; a gap in the sequence is a lost trace message."""
     return (
         f"TraceBatch\x01{TRACE_BATCH_VERSION}\x01{client_id}\x01{start_id}\x01{sequence}\x01{now_ms}"
         f"\x01{dropped_total}\x02"
@@ -197,5 +197,5 @@ def trace_batch(client_id: str, start_id: str, sequence: int, now_ms: int, dropp
 
 @whole(7)
 def trace_loss(client_id: str, start_id: str, from_ms: int, to_ms: int, count: int, reason: str) -> str:
-    """Contexts lost between two times."""
+    """Return the record of contexts lost between two times (epoch ms)."""
     return f"TraceLoss\x01{client_id}\x01{start_id}\x01{from_ms}\x01{to_ms}\x01{count}\x01{reason or 'null'}\x02"

@@ -1,8 +1,7 @@
-"""ClientTracer: a listener that turns hooks into trace records, and the sender of trace messages.
+"""ClientTracer: turns the calls of hooks into trace records; TraceSender: sends trace messages.
 
-When Apache's client writes a record and when not is in docs/design/trace-text.md; this writes the same, and PubAttempt,
-SubResult, OffsetCommit beside them. Nothing is recorded of the trace topic itself, and nothing where the broker says
-that it wants no trace (TRACE_ON=false).
+It writes the same records as Apache's client (docs/design/trace-text.md), and also PubAttempt, SubResult and
+OffsetCommit. It writes no records about the trace topic, nor about brokers with tracing off (TRACE_ON=false).
 """
 
 import itertools
@@ -45,7 +44,7 @@ from .shared_spool import SharedSpool
 from .spool import SpooledMessage
 from .text import clean, offset_commit, pub, pub_at, pub_attempt, pub_place, sub_after, sub_before, sub_result
 
-try:  # three times as quick as zlib, to the same format
+try:  # three times as fast as zlib, with the same format
     from isal.isal_zlib import compress as _compress
 except ImportError:  # no wheel for this machine
     from zlib import compress as _compress
@@ -56,8 +55,8 @@ CONTEXT_CODES = {"SUCCESS": 0, "TIME_OUT": 1, "EXCEPTION": 2, "RETURNNULL": 3, "
 
 _SEND_OK = SendStatus.SEND_OK
 
-GATHER_COUNT = 64  # Pubs gathered before the dispatcher sees them, as one piece
-PIECE_SIZE_MAX = 32 * 1024  # characters; a larger piece would fill trace messages badly
+GATHER_COUNT = 64  # Pubs gathered before they are passed to the dispatcher, as one piece
+PIECE_SIZE_MAX = 32 * 1024  # characters; larger pieces would leave more of a trace message unused
 
 _serial = itertools.count(1)
 
@@ -74,7 +73,7 @@ class ClientTracer:
         sender = TraceSender(client, self.producer_group, config)
         spool = SharedSpool.acquire(config.spool_dir, client.name_servers.names, config.spool_size_max)
         self._dispatcher = Dispatcher(client.client_id, self.start_id, sender.send, config, spool, self._hand_over)
-        # Pubs of one topic and region, not yet with the dispatcher.
+        # Pubs of one topic and region, not yet passed to the dispatcher.
         self._topic = self._region_id = self._place = ""
         self._started_ms = 0
         self._texts: list[str] = []
@@ -85,11 +84,11 @@ class ClientTracer:
         self._client_id = client.client_id
 
     def start(self) -> None:
-        """Begin to send. Called on the client's event loop."""
+        """Start sending. Call it on the client's event loop."""
         self._dispatcher.start()
 
     async def close(self) -> None:
-        """Flush the trace, or spool what cannot be sent."""
+        """Flush the trace; spool what cannot be sent."""
         await self._dispatcher.close()
 
     def flush(self) -> None:
@@ -98,22 +97,22 @@ class ClientTracer:
 
     @property
     def counts(self) -> TraceCounts:
-        """Where the records of this client are."""
+        """The numbers of this client's contexts by state."""
         return self._dispatcher.counts
 
     # -- SendHook --------------------------------------------------------------------------------------------------
 
     def send_started(self, out: Outgoing) -> None:
-        """Nothing is written of an attempt before its end is known."""
+        """Do nothing: a record is written at the end of an attempt."""
 
     def send_complete(self, out: Outgoing, result: SendResult, cost_ms: int) -> None:
-        """One Pub; a PubAttempt too when it was not the first attempt.
+        """Write one Pub; after a retry also a PubAttempt.
 
-        The Pubs of first attempts that succeeded, nearly all of them, are gathered and given to the dispatcher
-        together: this is the one place where trace costs a send anything.
+        Pubs of successful first attempts, nearly all of them, are gathered and passed to the dispatcher together,
+        because only this method adds to the cost of a send.
         """
         status, msg_id, offset_msg_id, _, _, _, region_id, trace_on, _ = result
-        # Ids come from the reply and from the application: `pub` checks those that may hold a separator.
+        # Ids come from the reply and from the application: those that may contain a separator go through `pub`.
         if out.attempt == 1 and trace_on and status is _SEND_OK and msg_id.isalnum() and offset_msg_id.isalnum():
             if out.topic != self._topic or region_id != self._region_id:
                 self._turn_to(out.topic, region_id, out.started_ms)
@@ -160,14 +159,14 @@ class ClientTracer:
             self._record(out.topic, text, (msg_id, out.keys), out.started_ms)
 
     def _turn_to(self, topic: str, region_id: str, started_ms: int) -> None:
-        """Begin to gather Pubs of another topic or region."""
+        """Start to gather Pubs of another topic or region."""
         self._hand_over()
         self._topic, self._region_id, self._started_ms = topic, region_id, started_ms
         self._place = pub_place(clean(region_id), self._group, topic)
         self._dispatcher.wake_later()
 
     def _hand_over(self) -> None:
-        """Give the gathered Pubs to the dispatcher, as one piece where that is small and plain."""
+        """Pass the gathered Pubs to the dispatcher, as one piece if that is small and ASCII."""
         texts, ids, keys = self._texts, self._ids, self._keys
         topic, self._topic = self._topic, ""
         if not texts:
@@ -183,20 +182,20 @@ class ClientTracer:
                 self._record(topic, one, (msg_id, own_keys), self._started_ms)
 
     def send_failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:
-        """One PubAttempt: Apache's records do not cover a failure."""
+        """Write one PubAttempt: Apache's records do not cover failures."""
         if out.topic == self._config.topic:
             return
         text = self._attempt(out, "", failure.outcome, failure.code, failure.cost_ms, final=final)
         self._record(out.topic, text, (out.msg_id, out.keys), out.started_ms)
 
     def send_oneway(self, out: Outgoing, cost_ms: int) -> None:
-        """One PubAttempt: a Pub needs the broker's answer."""
+        """Write one PubAttempt: a Pub needs the broker's answer."""
         if out.topic != self._config.topic:
             text = self._attempt(out, "", "ONEWAY", None, cost_ms, final=True)
             self._record(out.topic, text, (out.msg_id, out.keys), out.started_ms)
 
     def record_seldom(self, record: EndTransaction | Recall) -> None:
-        """The end of a transaction, or a recall: records that no hot path writes."""
+        """Write the record of a transaction's end or of a recall, which are rare."""
         topic = record.topic or ""
         if topic != self._config.topic:
             keys = getattr(record, "keys", None) or ""
@@ -230,7 +229,7 @@ class ClientTracer:
     # -- ConsumeHook -----------------------------------------------------------------------------------------------
 
     def consume_started(self, request_id: str, message: MessageExt, started_ms: int) -> None:
-        """One SubBefore."""
+        """Write one SubBefore."""
         properties = message.properties
         if message.topic != self._config.topic and properties.get(PROPERTY_TRACE_ON) != "false":
             region = properties.get(PROPERTY_MSG_REGION) or REGION_DEFAULT
@@ -251,7 +250,7 @@ class ClientTracer:
         detail: str,
         batch_count: int = 1,
     ) -> None:
-        """One SubAfter and one SubResult. As in Java, a handler's time is shared out over the messages it had."""
+        """Write one SubAfter and one SubResult. As in Java, a handler's time is divided by its number of messages."""
         properties = message.properties
         if message.topic == self._config.topic or properties.get(PROPERTY_TRACE_ON) == "false":
             return
@@ -278,7 +277,7 @@ class ClientTracer:
         self._record(message.topic, text, (msg_id,) if keys == "null" else (msg_id, keys), ended_ms)
 
     def offset_committed(self, queue: MessageQueue, consumer_offset: int, now_ms: int) -> None:
-        """One OffsetCommit, without keys: it is of no single message."""
+        """Write one OffsetCommit, without keys: it does not belong to a single message."""
         if queue.topic != self._config.topic:
             text = offset_commit(
                 now_ms, self._group, queue.topic, queue.broker_name, queue.queue_id, consumer_offset, self._client_id
@@ -291,18 +290,18 @@ def _deflate(body: bytes) -> bytes:
 
 
 class TraceSender:
-    """Sends trace messages as Apache's inner trace producer does: to the brokers that have the trace topic, in turn."""
+    """Sends trace messages as Apache's inner trace producer does: round robin over the trace topic's queues."""
 
     def __init__(self, client: ClientInstance, group: str, config: TraceConfig) -> None:
         self._client = client
         self._config = config
-        producer = self._producer = ProducerConfig(compress_over=NEVER)  # it is done here, by a quicker library
+        producer = self._producer = ProducerConfig(compress_over=NEVER)  # done here, by a faster library
         self._composer = Composer(group, producer, unique_ids().next)
         self._chooser = QueueChooser(secrets.randbelow(1 << 20))
 
     async def send(self, spooled: SpooledMessage) -> None:
-        """Send one trace message. Raises TraceRefused when no broker will ever take it, else why it failed now."""
-        keys = clean(spooled.keys) if spooled.keys else ""  # a property can hold no separator
+        """Send one trace message. Raises TraceRefused if every retry would be refused, else MQError or TimeoutError."""
+        keys = clean(spooled.keys) if spooled.keys else ""  # a property cannot contain separators
         out = self._composer.message(Message(spooled.topic, spooled.body, keys=keys))
         if out.body_size >= self._config.compress_over:
             out.body, out.sys_flag = _deflate(spooled.body), CompressionType.ZLIB.sys_flag
@@ -310,7 +309,7 @@ class TraceSender:
         route = await self._client.route(out.topic, template)
         if not route.publish_queues:
             await self._client.fetch_route(out.topic, template)
-            raise MQError(f"no queue of the trace topic {out.topic!r} can be written")
+            raise MQError(f"found no writable queue of the trace topic {out.topic!r}: check its brokers")
         queue = self._chooser.next(route.publish_queues)
         address = self._client.master(queue.broker_name, route)
         command = self._composer.command(out, queue, now_ms())
