@@ -204,8 +204,8 @@ class QueueReader:
                 return
             if stays:
                 raise ReadFailed(
-                    f"found no progress at offset {first} of {queue_name(queue)}, expected records: its broker reports the "
-                    f"queue's end as {result.max_offset}. Check that broker"
+                    f"found no progress at offset {first} of {queue_name(queue)}, expected records: its broker reports "
+                    f"the queue's end as {result.max_offset}. Check that broker"
                 )
             yield result
             first = result.next_offset
