@@ -180,8 +180,7 @@ class Reader:
     def _not_found(self, physical_offset: int) -> QueryNotFound:
         return QueryNotFound(
             f"found no record at physical offset {physical_offset}, expected one in [{self._log.first_offset}, "
-            f"{self._log.end_offset}) that its queue names: it expired, its topic was deleted, or the id is another "
-            "broker's"
+            f"{self._log.end_offset}): it expired, or the id is another broker's"
         )
 
     def _is_named(self, record: memoryview, physical_offset: int) -> bool:
