@@ -2,24 +2,80 @@
 
 import asyncio
 import importlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from tests.pipeline.test_ingest import HOUR_0_MS, T0, Reader, fill, msg_id, trace
 
 from mqtrail import trail
 from mqtrail.client import Producer
+from mqtrail.lake import arrow_schema
 from mqtrail.pipeline import TRACE_SCHEMA, attempts, decoded, rejected, trajectories, verdicts
+from mqtrail.pipeline.columns import TRACE_COLUMNS
+from mqtrail.pipeline.options import parse_options
+from mqtrail.pipeline.pulling import QueueRange
+from mqtrail.pipeline.reading import read_ranges
 from mqtrail.testing import embedded
 from mqtrail.wire import TRACE_TOPIC, Message
 
 AS_OF_MS = HOUR_0_MS + 3_600_000
 
-pytestmark = pytest.mark.timeout(400)
+
+class RowsHere:
+    """What the stages ask of a DataFrame, in this process: batches, and functions over them."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self.batches = list(batches)
+
+    def mapInArrow(
+        self, make: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+    ) -> "RowsHere":
+        return RowsHere(make(iter(self.batches)))
+
+    def coalesce(self, count: int) -> "RowsHere":
+        return self
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for batch in self.batches for row in batch.to_pylist()]
 
 
+def here(batches: Iterable[pa.RecordBatch]) -> DataFrame:
+    return cast(DataFrame, RowsHere(batches))
+
+
+def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
+    return cast(RowsHere, frame).rows()
+
+
+def test_functions_of_the_stages(cluster: Any, tmp_path: Path) -> None:
+    """Without Spark: what its tasks run gives the rows of the ingest, and a row for each message and group."""
+    fill(cluster)
+    cluster.append(T0, b"Unknown\x01x\x02" + trace([50]))
+    reader = Reader(tmp_path, cluster)
+    reader.run()
+    options = parse_options({"nameServer": str(cluster.folder), "topic": "TRACE"})
+    ranges = [QueueRange(queue, *cluster.bounds(queue)) for queue in cluster.queues("TRACE")]
+    messages = here(read_ranges(cluster, ranges, TRACE_COLUMNS, options))
+    events = decoded(messages, "c")
+    assert sorted((tuple(row.values()) for row in rows_of(events)), key=repr) == reader.rows(trail.TRACE_EVENTS)
+    rejects = rows_of(rejected(messages, "c"))
+    assert sorted((tuple(row.values()) for row in rejects), key=repr) == reader.rows(trail.TRACE_REJECTS)
+    rows = attempts(events)
+    assert cast(RowsHere, rows).batches[0].schema.names == arrow_schema(trail.ATTEMPTS).names
+    stored = [row for row in reader.rows(trail.ATTEMPTS, "msg_id, kind, attempt_key") if row[1] != "STORED"]
+    found = {(row["msg_id"], row["kind"], row["attempt_key"]) for row in rows_of(rows)}
+    assert sorted(found) == sorted(stored)
+    ids = sorted(row["msg_id"] for row in rows_of(trajectories(rows, AS_OF_MS)))
+    assert ids == [msg_id(number) for number in (*range(6), 50)]
+    assert {(row["group_name"], row["state"]) for row in rows_of(verdicts(rows, AS_OF_MS))} == {("CG", "CONSUMED")}
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
 def test_stages_give_the_rows_of_the_job(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
     """Decoding and attempts have the rows of the ingest; the judgement has a row for each message and group."""
     fill(cluster)
@@ -41,6 +97,8 @@ def test_stages_give_the_rows_of_the_job(spark: SparkSession, cluster: Any, tmp_
     assert {(row.group_name, row.state) for row in verdicts(rows, AS_OF_MS).collect()} == {("CG", "CONSUMED")}
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(400)
 def test_the_notebook(spark: SparkSession, tmp_path: Path) -> None:
     """The example follows a trace topic of a broker and ends with a table of verdicts."""
     notebook = importlib.import_module("examples.trace_notebook")
