@@ -16,8 +16,8 @@ from mqtrail.client import Producer
 from mqtrail.lake import arrow_schema
 from mqtrail.pipeline import TRACE_SCHEMA, attempts, decoded, rejected, trajectories, verdicts
 from mqtrail.pipeline.columns import TRACE_COLUMNS
+from mqtrail.pipeline.offsets import QueueRange
 from mqtrail.pipeline.options import parse_options
-from mqtrail.pipeline.pulling import QueueRange
 from mqtrail.pipeline.reading import read_ranges
 from mqtrail.testing import embedded
 from mqtrail.wire import TRACE_TOPIC, Message

@@ -360,7 +360,7 @@ class Cycle:
     def _difference(self, relation: trail.Relation, after: str, before: str) -> None:
         *names, count = relation.names
         key = ", ".join(names)
-        self._view(
+        self._table(  # which is counted and written
             f"append_{relation.name}",
             f"""SELECT {relation.typed()} FROM (SELECT {key}, sum({count}) AS {count} FROM (
               SELECT {key}, {count} FROM ({after}) AS now UNION ALL SELECT {key}, -{count} FROM ({before}) AS before)

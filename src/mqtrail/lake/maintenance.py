@@ -96,7 +96,7 @@ class Join:
     def write(self, duck: duckdb.DuckDBPyConnection) -> None:
         """Write the file. Any thread may call this: it changes nothing that a reader sees."""
         self.target.parent.mkdir(parents=True, exist_ok=True)
-        copy(duck, self.rows, self.target, self.table.table)
+        copy(duck, self.rows, self.target, self.table.table, sum(file.row_count for file in self.files))
 
     def commit(self, now_ms: int) -> bool:
         """Replace the files by the new one in one commit. False: another commit has removed some of them meanwhile."""
@@ -121,17 +121,23 @@ def _holds_oldest(table: LakeTable, files: Sequence[DataFile]) -> bool:
     return all(file.path in names for file in table.files(hours))
 
 
-def copy(duck: duckdb.DuckDBPyConnection, rows: str, target: Path, table: Table) -> None:
+def copy(
+    duck: duckdb.DuckDBPyConnection, rows: str, target: Path, table: Table, row_count_max: int = ROW_GROUP_ROWS
+) -> None:
     """Write the rows of a query to a file of `table`, in the layout for look-ups.
 
     DuckDB writes bloom filters only for dictionary-encoded columns, and uses a dictionary only below a limit. The limit
     is raised to the size of a row group so that unique ids get a filter too (random ids take a third more bytes).
+    DuckDB allocates dictionaries of that size for every column and file, which takes longer than writing few rows.
+    row_count_max: a bound on the rows, if one is known; then the limit is no higher.
     """
     order = f" ORDER BY {', '.join(table.sort_by)}" if table.sort_by else ""
-    duck.execute(f"COPY ({rows}{order}) TO '{quoted(target)}' ({_layout(table)})")
+    duck.execute(f"COPY ({rows}{order}) TO '{quoted(target)}' ({_layout(table, row_count_max)})")
 
 
-def copy_hours(duck: duckdb.DuckDBPyConnection, rows: str, folder: Path, table: Table) -> list[Path]:
+def copy_hours(
+    duck: duckdb.DuckDBPyConnection, rows: str, folder: Path, table: Table, row_count_max: int = ROW_GROUP_ROWS
+) -> list[Path]:
     """Write the rows of a query as `copy` does, each publish hour to its own folder `hour=<publish_hour>`.
 
     Return the files. The query is not materialized first: DuckDB's sort spills to disk if memory is short.
@@ -141,13 +147,13 @@ def copy_hours(duck: duckdb.DuckDBPyConnection, rows: str, folder: Path, table: 
     folder.mkdir(parents=True, exist_ok=True)
     duck.execute(
         f"COPY (SELECT {columns}, publish_hour AS hour FROM ({rows}) AS made ORDER BY {order}) TO '{quoted(folder)}' "
-        f"({_layout(table)}, PARTITION_BY (hour), OVERWRITE_OR_IGNORE)"
+        f"({_layout(table, row_count_max)}, PARTITION_BY (hour), OVERWRITE_OR_IGNORE)"
     )
     return sorted(folder.rglob("*.parquet"))
 
 
-def _layout(table: Table) -> str:
-    bloom = f", DICTIONARY_SIZE_LIMIT {ROW_GROUP_ROWS}" if table.bloom else ""
+def _layout(table: Table, row_count_max: int) -> str:
+    bloom = f", DICTIONARY_SIZE_LIMIT {max(1, min(row_count_max, ROW_GROUP_ROWS))}" if table.bloom else ""
     return f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP_ROWS}{bloom}"
 
 

@@ -148,7 +148,7 @@ class Judge:
         if not count:
             return []
         if table.partition_by:
-            return copy_hours(duck, rows, folder, table)
+            return copy_hours(duck, rows, folder, table, count)
         folder.mkdir(parents=True)
-        copy(duck, rows, folder / "part-0.parquet", table)
+        copy(duck, rows, folder / "part-0.parquet", table, count)
         return [folder / "part-0.parquet"]
