@@ -107,6 +107,28 @@ async def test_damage_of_the_index_is_reported_once(tmp_path: Path, monkeypatch:
     store.close()
 
 
+async def test_an_index_is_saved_without_further_appends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full file needs two checkpoints; entries that were built after the last one need another."""
+    monkeypatch.setattr(upkeep, "CHECKPOINT_S", 0.01)
+    config = replace(CONFIG, index=True, index_slots=100, index_entries=20)
+    store = CommitLogStore(RealDisk(tmp_path), config)
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)))
+    jobs = Upkeep(store, flusher, upkeep.UpkeepTimes(flush_ms=1, expire_ms=3_600_000, index_ms=1, slice_ms=1))
+    jobs.start()
+    for number in range(50):
+        store.append([PendingRecord("T", 0, b"body", b"KEYS\x01k%d\x02" % number, 0, 1, BORN_HOST)], 1_000)
+    jobs.appended()
+    async with asyncio.timeout(60):
+        while not store.is_index_saved or store.behind_size:
+            await asyncio.sleep(0.01)
+    jobs.stop()
+    await flusher.stop()
+    store.abandon()
+    again = CommitLogStore(RealDisk(tmp_path), config)
+    assert len(again._index.files) == 2, "full files are not built again after a crash"
+    again.abandon()
+
+
 def test_a_topic_that_is_deleted_between_slices_leaves_no_files(tmp_path: Path) -> None:
     """Entries appended meanwhile to a queue that is already written are not lost."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)

@@ -4,6 +4,7 @@ power cut nothing that was flushed; the index finds all that is there.
 """
 
 import random
+from collections.abc import Callable, Generator
 
 from mqtrail.store import CommitLogConfig, CommitLogStore, GetStatus, PendingRecord, StoreBroken, StoreFull
 from mqtrail.wire import MessageSysFlag, ServiceNotAvailable, check_record, decode_record, tags_code
@@ -14,7 +15,12 @@ CONFIG = CommitLogConfig(
 )
 BORN_HOST = bytes((127, 0, 0, 1, 0, 0, 0xC3, 0x50))
 QUEUES = (("orders", 0), ("orders", 1), ("%RETRY%group", 0))
-ACTIONS = ("append", "append", "append", "append", "flush", "queues", "index", "kill", "power", "stop")
+ACTIONS = (
+    *("append",) * 8,
+    *("flush", "queues", "index") * 2,
+    *("kill", "power", "stop"),
+    *("checkpoint",) * 4,
+)
 WORST = Rates(power_cut=0.02, full=0.02, write_error=0.01, sync_error=0.01, short_read=0.1)
 BODY_SIZES = (3, 3, 20, 200, 5_000)
 
@@ -40,6 +46,8 @@ class HardLife:
         self.chance = random.Random(seed)
         self.disk = HardDisk(self.chance)
         self.store = CommitLogStore(self.disk, CONFIG)
+        self.writing: Generator[None, None, Callable[[], None]] | None = None  # the checkpoint under way
+        self.syncing: list[Callable[[], None]] = []  # what checkpoints wrote, and is not durable yet
         self.written: dict[tuple[str, int], list[tuple[int, int]]] = {queue: [] for queue in QUEUES}
         self.refused: set[int] = set()
         self.in_flight: list[PendingRecord] = []  # the power went inside their append: they may be there or not
@@ -69,22 +77,47 @@ class HardLife:
             case "append":
                 self.append()
             case "flush":
+                self.sync_all()
                 self.flushed = self.durable = self.store.flush()
-            case "queues":
+            case "queues" if self.writing is None:
+                self.sync_all()
                 self.store.write_queues(sync=self.chance.random() < 0.5)
             case "index":
                 self.store.dispatch_index(self.chance.randrange(1, 5))
+            case "checkpoint":
+                self.checkpoint()
             case "kill":
                 self.end(power=False)
             case "power":
                 self.end(power=True)
             case "stop":
                 try:
+                    self.sync_all()
                     self.store.close()
                     self.flushed = self.durable = self.store.end_offset
                 except (StoreFull, StoreBroken, OSError):
                     self.disk.stop(power=False)
                 self.start()
+
+    def checkpoint(self) -> None:
+        """Do the next slices of a checkpoint, or sync what one wrote: syncs run one after the other."""
+        if self.syncing and (self.writing is None or self.chance.random() < 0.5):
+            self.syncing.pop(0)()
+            return
+        writing = self.writing or self.store.begin_checkpoint_in_slices(index=self.chance.random() < 0.8)
+        self.writing = None  # if this fails, the next one starts over
+        for _ in range(self.chance.randrange(1, 5)):
+            try:
+                next(writing)
+            except StopIteration as end:
+                self.syncing.append(end.value)
+                return
+        self.writing = writing
+
+    def sync_all(self) -> None:
+        """Sync what checkpoints wrote, which comes before any later flush."""
+        while self.syncing:
+            self.syncing.pop(0)()
 
     def append(self) -> None:
         """Append one to five records to one queue or several, some of them prepared."""
@@ -128,6 +161,7 @@ class HardLife:
                 power = self.chance.random() < (0.7 if isinstance(error, PowerCut) else 0.2)
                 self.disk.stop(power=power)
                 if power:
+        self.writing, self.syncing = None, []
                     self.flushed = self.durable
         self.disk.rates = Rates(short_read=0.1)
         for queue in QUEUES:

@@ -159,7 +159,8 @@ class Upkeep:
 
     def _checkpoint(self, *, index: bool = True) -> None:
         end_offset = self._store.end_offset
-        if end_offset > self._checkpointed and self._store.fault is None:
+        is_due = end_offset > self._checkpointed or (index and not self._store.is_index_saved)
+        if is_due and self._store.fault is None:
             self._checkpointed = end_offset
             self._checkpoint_waits = index or bool(self._checkpoint_waits)
             self._write_queues()

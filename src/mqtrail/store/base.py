@@ -392,6 +392,10 @@ class MessageStore(Protocol):
         """Do as `expire`; yield now and then while queue entries are cleaned."""
 
     def close(self) -> None:
+    @property
+    def is_index_saved(self) -> bool:
+        """Whether a checkpoint would make no more of the index durable."""
+
         """Make everything durable, and close the files."""
 
     def abandon(self) -> None:

@@ -61,12 +61,7 @@ class Checkpoints:
         StoreFull, OSError: there is no checkpoint this time.
         """
         end, log_first = self._log.end_offset, self._log.first_offset
-        index_files = []
-        if index:
-            yield from self._index.write_in_slices()
-            self._index_ms = self._index.end_ms
-            index_files = self._index.files[-1:]
-        index_ms = self._index_ms
+        index_write = (yield from self._index.write_in_slices()) if index else None
         # Files of a checkpoint that failed or has not ended are synced again.
         unsynced = self._unsynced = self._unsynced[:]
         ends: list[tuple[str, int, int, int]] = []
@@ -90,8 +85,8 @@ class Checkpoints:
             try:
                 for file in unsynced:
                     file.sync()
-                for index_file in index_files:
-                    index_file.sync()
+                if index_write is not None:
+                    index_write.sync()
             except OSError:
                 # The kernel may have dropped the written data, and the next sync would succeed. The next start must
                 # read from the last complete checkpoint.
@@ -99,7 +94,10 @@ class Checkpoints:
                 raise
             if self.is_frozen:
                 return
-            checkpoint = _checkpoint(store_ms, index_ms)
+            if index_write is not None:
+                index_write.settle()
+                self._index_ms = index_write.end_ms
+            checkpoint = _checkpoint(store_ms, self._index_ms)
             write_notes(self._disk, ends, checkpoint, log_first)
             self._disk.replace("checkpoint", checkpoint)
             self.dispatched = end

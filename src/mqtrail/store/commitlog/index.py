@@ -5,7 +5,7 @@ Source: IndexService, apache/rocketmq store/.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from datetime import datetime
 
 from ..disk import Disk
@@ -15,11 +15,42 @@ from .index_file import FOLDER, IndexDamaged, IndexFile
 from .index_sums import FOLDER as SUMS_FOLDER
 from .index_sums import end_offset_of
 
+CLOSING_MAX = 3  # full files with slots in memory, 20 MB each: when there are as many, one is written at once
 GONE = "found no such file, expected the one whose checksums are there"
 
 
 class IndexLost(Exception):
     """A file of the index was removed: its records must be indexed again, from the index's end on."""
+
+
+class IndexWrite:
+    """What a checkpoint wrote of the index, to be made durable: files whose rest was written because they are full,
+    those that got their headers after that, and the last one.
+
+    end_ms, end_offset: up to which record the index was written.
+    """
+
+    def __init__(self, index: Index, closing: list[IndexFile], ended: list[IndexFile]) -> None:
+        self.end_ms = index.end_ms
+        self._end_offset = index.end_offset
+        self._index = index
+        self._closing = closing
+        self._ended = ended
+        self._last = index.files[-1:]
+
+    def sync(self) -> None:
+        """Make the files durable; in any thread."""
+        for file in (*self._closing, *self._ended, *self._last):
+            file.sync()
+
+    def settle(self) -> None:
+        """Save the checksums of files that are durable but for their headers; in any thread, after `sync`."""
+        for file in self._closing:
+            if not file.is_synced:  # an earlier checkpoint has done it meanwhile
+                file.note_sums()
+        for file in self._ended:
+            file.is_durable = True
+        self._index.saved_offset = self._end_offset
 
 
 class Index:
@@ -53,8 +84,10 @@ class Index:
         missing = self._missing(present, physical_first)
         names = sorted([*present, *missing])
         for name in names:
-            has_sums = is_as_left or name != names[-1]
-            why = (self._load(name, clean_ms, has_sums) if name in present else GONE) if is_whole else ""
+            why: str | None = ""
+            if is_whole:
+                is_last = name == names[-1]
+                why = self._load(name, clean_ms, is_as_left or not is_last, is_last) if name in present else GONE
             if why is not None:
                 is_whole = False  # files after a removed one would leave a gap
                 if why and not may_drop:
@@ -65,10 +98,7 @@ class Index:
                 self._remove(name)
                 if why:
                     self.dropped.append(f"{FOLDER}/{name}: {why}: built again from the CommitLog")
-        last = self.files[-1] if self.files else None
-        if clean_ms is not None and last is not None and not (last.is_full and last.end_ms < clean_ms):
-            # Possibly not synced: its slots may point to entries that did not survive. It is rebuilt.
-            self._forget(self.files.pop())
+        self.saved_offset = self.end_offset  # of the last record whose entries are durable
 
     def _missing(self, present: list[str], physical_first: int) -> list[str]:
         """Return the names of missing files that have sums and whose records the log still has."""
@@ -82,24 +112,21 @@ class Index:
                     found.append(name)
         return found
 
-    def _load(self, name: str, clean_ms: int | None, has_sums: bool) -> str | None:
+    def _load(self, name: str, clean_ms: int | None, has_sums: bool, is_last: bool) -> str | None:
         """Open a file and return None; or return why it must be rebuilt, "" if that was expected."""
         size = self._disk.size(f"{FOLDER}/{name}")
         if size != self._config.index_file_size:
             return f"found {size} bytes, expected {self._config.index_file_size}"
         file = IndexFile(self._disk, name, self._config, is_strict=self._may_drop, may_have_sums=has_sums)
-        if why := file.why_damaged():
-            file.close()
-            return why
-        if clean_ms is not None and file.end_ms > clean_ms:
-            file.close()
-            return ""
-        self.files.append(file)
-        return None
-
-    def _forget(self, file: IndexFile) -> None:
+        is_proven = clean_ms is None or file.is_proven(clean_ms)
+        if not is_proven and not self._may_drop and not is_last:
+            is_proven = file.end_ms == clean_ms  # Apache's broker syncs a full file, then notes its last time
+        why = file.why_damaged(is_proven=is_proven)
+        if why is None and is_proven:
+            self.files.append(file)
+            return None
         file.close()
-        self._remove(file.name)
+        return why or ""
 
     def _remove(self, name: str) -> None:
         self._disk.remove(f"{SUMS_FOLDER}/{name}")  # first: sums without a file would mean that it is missing
@@ -113,14 +140,14 @@ class Index:
         if not self._may_drop:
             raise StoreError(f"{error}: remove the folder {FOLDER} while the broker is down") from error
         while self.files and self.files[-1] is not damaged:
-            self._forget(self.files.pop())
-        self._forget(self.files.pop())
+            self.files.pop().remove()
+        self.files.pop().remove()
         self.drop_count += 1
         self.last_damage = str(error)
 
     def note_sums(self) -> None:
         """Save the checksums of the unfinished file, which is not written any more."""
-        if self.files:
+        if self.files and not self.files[-1].is_full:
             self.files[-1].note_sums()
 
     @property
@@ -148,13 +175,13 @@ class Index:
             hashes, physical_offsets = hashes[room:], physical_offsets[room:]
 
     def _roll(self, store_ms: int) -> None:
+        """Begin a new file. The next checkpoint writes the rest of the full one. StoreFull, OSError: there is none."""
         before = self.files[-1] if self.files else None
         if before is not None:
-            try:
-                before.seal()
-            except OSError as error:  # it is unknown what of it is on disk
-                self._forget(self.files.pop())
-                raise IndexLost(f"{FOLDER}/{before.name} could not be made durable: {error}") from error
+            before.write_entries()
+            with_slots = [file for file in self.files if file.has_slots]
+            if len(with_slots) >= CLOSING_MAX:
+                with_slots[0].write()
         stamp = datetime.fromtimestamp(store_ms / 1000)  # local time, as Apache names them
         while True:
             name = stamp.strftime("%Y%m%d%H%M%S") + f"{stamp.microsecond // 1000:03}"
@@ -172,24 +199,47 @@ class Index:
         if self.files:
             self.files[-1].write_entries()
 
-    def write_in_slices(self) -> Iterator[None]:
-        """Write everything in memory to the last file; earlier files were written when they became full."""
+    def write_in_slices(self) -> Generator[None, None, IndexWrite]:
+        """Write what is in memory now, and headers of full files whose rest is durable; yield now and then.
+
+        Return what was written; at the end only the last file has more to write.
+        """
         if self.files:
-            last = self.files[-1]
-            for _ in last.write_in_slices():
-                yield
-                if last not in self.files:
-                    return  # it was damaged and removed
+            yield from self._write(self.files[-1])
+        while (full := next((file for file in self.files if file.is_full and file.has_slots), None)) is not None:
+            yield
+            if not full.is_removed:
+                yield from self._write(full)
+        closing = self.closing()
+        ended = [file for file in closing if file.is_synced]
+        for file in ended:
+            file.write_header()
+        return IndexWrite(self, [file for file in closing if file not in ended], ended)
+
+    def _write(self, file: IndexFile) -> Iterator[None]:
+        for _ in file.write_in_slices():
+            yield
+            if file.is_removed:
+                return
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether a checkpoint has nothing to do."""
+        return self.saved_offset == self.end_offset and not self.closing()
+
+    def closing(self) -> list[IndexFile]:
+        """Return the full files that are not known to be durable."""
+        return [file for file in self.files if file.is_full and not file.is_durable]
 
     def drop_past(self, physical_end: int) -> None:
         """Remove files with records that the log has lost; earlier records of these files are indexed again."""
         while self.files and self.files[-1].end_offset >= physical_end > 0:
-            self._forget(self.files.pop())
+            self.files.pop().remove()
 
     def expire(self, physical_first: int) -> None:
         """Remove files whose records are all gone, except the last file."""
         while len(self.files) > 1 and self.files[0].end_offset < physical_first:
-            self._forget(self.files.pop(0))
+            self.files.pop(0).remove()
 
     def close(self) -> None:
         """Close the files."""

@@ -10,8 +10,9 @@
 The index stores no keys, so it also finds records of other keys with the same hash: the caller compares.
 
 Entries are gathered; one write adds those of a slice. The slots of the unfinished file are spread over 20 MB: they stay
-in memory, page by page as they are used, and are written with the header at each checkpoint. After an unclean stop the
-unfinished file is always rebuilt, so nothing is lost.
+in memory, page by page as they are used, and are written with the header at each checkpoint. Of a full file, one
+checkpoint writes and syncs everything but the header, then saves its checksums; the next one writes the header. So a
+header of a full file says that the file is whole. After an unclean stop all others are rebuilt, so nothing is lost.
 
 Each read is checked against a checksum (`index_sums.py`) and the rules of a chain. A damaged file and those after it
 are removed and rebuilt; the query fails with this reason instead of finding nothing.
@@ -87,6 +88,9 @@ class IndexFile:
             self._file.read_at(0, HEADER.size)
         )
         page_sizes = [min(PAGE_SLOTS, self._slots - first) * SLOT.size for first in range(0, self._slots, PAGE_SLOTS)]
+        self.is_synced = True  # all but the header is on the disk, and the checksums of all; once it is full
+        self.is_durable = True  # all of it is on the disk; once it is full
+        self.is_removed = False
         self._sums: IndexSums | None = None
         if may_have_sums:
             self._sums = decode_sums(disk.read(f"{SUMS_FOLDER}/{name}"), page_sizes, ENTRY.size)
@@ -101,12 +105,23 @@ class IndexFile:
         self._table: memoryview | None = None  # the slots as native integers, as far as their pages are known
         self._pages = bytearray()  # what is known of each page of it
 
-    def why_damaged(self) -> str | None:
-        """Return what is impossible in the header; None: nothing."""
+    def is_proven(self, clean_ms: int) -> bool:
+        """Return whether the file is full and on the disk, after an unclean stop; clean_ms: up to when the index is.
+
+        Files of Apache's broker have no checksums.
+        """
+        has_sums = self._sums is not None and self._sums.next >= self._entries_max
+        return self.is_full and (has_sums or self.end_ms < clean_ms)
+
+    def why_damaged(self, *, is_proven: bool = True) -> str | None:
+        """Return what is impossible in the header; None: nothing.
+
+        is_proven: it is known to be durable. Otherwise its checksums may be of an earlier header.
+        """
         if not 1 <= self._next <= self._entries_max:
             return f"found {self._next} as the number of its next entry, expected 1 to {self._entries_max}"
         sums = self._sums
-        if sums is not None and sums.header:
+        if is_proven and sums is not None and sums.header:
             data = self._file.read_at(0, HEADER.size)
             if sums.header != crc32(data) or sums.next != HEADER.unpack(data)[-1]:
                 return "found a header whose checksum differs from that noted, expected the same"
@@ -121,6 +136,11 @@ class IndexFile:
     def is_full(self) -> bool:
         """Whether no further entry fits."""
         return self._next >= self._entries_max
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether it has slots in memory, which may have to be written."""
+        return self._table is not None
 
     @property
     def room(self) -> int:
@@ -172,6 +192,7 @@ class IndexFile:
         `write_entries` and `write` write them to the file.
         """
         table = self._table if self._table is not None else self._make_table()
+        self.is_synced = self.is_durable = False
         pages, slots, pack = self._pages, self._slots, ENTRY.pack
         number, used = self._next, 0
         if number == 1:
@@ -209,15 +230,16 @@ class IndexFile:
             self._written = self._next
 
     def write(self) -> None:
-        """Write everything in memory, the header last, which makes it valid."""
+        """Write everything in memory, the header last unless it is full."""
         for _ in self.write_in_slices():
             pass
 
     def write_in_slices(self) -> Iterator[None]:
-        """Write everything in memory; yield now and then.
+        """Write everything in memory, the header last; yield now and then.
 
-        Pages that change between slices are written by a later call. A newer header with older pages is harmless, since
-        a start after a crash rebuilds this file.
+        Of a full file the header is written later, and its slots are dropped from memory when all are written. Pages
+        that change between slices are written by a later call. A newer header with older pages is harmless, since a
+        start after a crash rebuilds this file.
         """
         self.write_entries()
         table = self._table
@@ -230,9 +252,6 @@ class IndexFile:
                 pages = 0
                 yield
                 self.write_entries()
-                table = self._table
-                if table is None:
-                    return  # it became full, and was sealed
             pages += 1
             slots = array("i", table[page * PAGE_SLOTS : (page + 1) * PAGE_SLOTS].tobytes())
             if IS_LITTLE_ENDIAN:
@@ -243,22 +262,33 @@ class IndexFile:
                 self._sums.pages[page] = crc32(data)
             self._pages[page] = KNOWN
             page = self._pages.find(CHANGED, page + 1)
-        header = HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self._used, self._next)
-        self._file.write_at(0, header)
-        if self._sums is not None:
-            self._sums.header, self._sums.end_offset = crc32(header), self.end_offset
+        if not self.is_full:
+            self.write_header()
+        elif CHANGED not in self._pages:
+            self._table = None
 
-    def seal(self) -> None:
-        """Make a full file durable, and drop its slots from memory."""
-        self.write()
-        self._file.sync()
-        self.note_sums()
-        self._table = None
+    def _header(self) -> bytes:
+        return HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self._used, self._next)
+
+    def write_header(self) -> None:
+        """Write the header, of a full file once the rest is durable."""
+        self._file.write_at(0, self._header())
 
     def note_sums(self) -> None:
-        """Save the checksums of everything written and synced."""
-        if self._sums is not None and self._next > 1 and self._sums.header:
+        """Save the checksums of everything, when the rest is durable and does not change any more; in any thread."""
+        if self._sums is not None and self._next > 1:
+            self._sums.header, self._sums.end_offset = crc32(self._header()), self.end_offset
             self._disk.replace(f"{SUMS_FOLDER}/{self.name}", self._sums.encode())
+            if self.is_removed:  # meanwhile: without the file they would mean that it is missing
+                self._disk.remove(f"{SUMS_FOLDER}/{self.name}")
+        self.is_synced = True
+
+    def remove(self) -> None:
+        """Close and remove the file and its checksums."""
+        self.is_removed = True
+        self.close()
+        self._disk.remove(f"{SUMS_FOLDER}/{self.name}")  # first: sums without a file would mean that it is missing
+        self._disk.remove(f"{FOLDER}/{self.name}")
 
     def _entry_at(self, number: int) -> int:
         return HEADER.size + self._slots * SLOT.size + number * ENTRY.size

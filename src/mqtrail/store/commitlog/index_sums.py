@@ -11,14 +11,15 @@ message from queries.
     4   count of pages of slots, then 4 for each: its CRC-32
     4   for each block of entries: its CRC-32; the last block ends at the next entry
 
-The sums of a full file are written when it is sealed, those of the unfinished file at a clean stop. After an unclean
-stop the unfinished file is always rebuilt. A file without sums is Apache's or an older version's, and is used
-unchecked.
+The sums of a full file are written by the checkpoint that made it durable, those of the unfinished file at a clean
+stop. After an unclean stop the unfinished file is always rebuilt. A file without sums is Apache's or an older
+version's, and is used unchecked.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from zlib import crc32
 
@@ -32,6 +33,8 @@ _FIXED = struct.Struct(
     "I"  # count of pages of slots
 )
 _SUM = struct.Struct(">I")
+IS_LITTLE_ENDIAN = sys.byteorder == "little"
+assert array("I").itemsize == _SUM.size
 
 
 class IndexSums:
@@ -61,8 +64,10 @@ class IndexSums:
 
     def encode(self) -> bytes:
         """Return the content to keep beside the file."""
-        body = _FIXED.pack(self.end_offset, self.header, self.next, len(self.pages))
-        body += struct.pack(f">{len(self.pages) + len(self.blocks)}I", *self.pages, *self.blocks)
+        values = self.pages + self.blocks
+        if IS_LITTLE_ENDIAN:
+            values.byteswap()
+        body = _FIXED.pack(self.end_offset, self.header, self.next, len(self.pages)) + values.tobytes()
         return MAGIC + _SUM.pack(crc32(body)) + body
 
 

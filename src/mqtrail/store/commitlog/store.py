@@ -209,6 +209,11 @@ class CommitLogStore:
         return self._index.drop_count, self._index.last_damage
 
     @property
+    @property
+    def is_index_saved(self) -> bool:
+        """Whether a checkpoint would make no more of the index durable."""
+        return self._index.is_saved
+
     def behind_size(self) -> int:
         """Bytes of the log that are not indexed yet."""
         return self._indexer.behind_size if self.config.index else 0
@@ -406,6 +411,8 @@ class CommitLogStore:
 
     def abandon(self) -> None:
         """Close the files as they are, as a crash would leave them."""
+            if self._index.closing():
+                self._settle()  # writes the headers of full files
         self._queues.close()
         self._index.close()
         self.timers.close()
