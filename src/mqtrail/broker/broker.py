@@ -240,7 +240,7 @@ class Broker:
             self._concerns.slow_groups.next_tick_ms(),
             self._concerns.forwards.next_deadline_ms(),
             self._concerns.jobs.next_due_ms(),
-            0 if self.held.is_waking else None,
+            0 if self.held.is_waking or self.offsets.is_forgetting else None,
             None if self.stats is None else self.stats.next_tick_ms(),
             None if self.trace is None else self.trace.next_due_ms(),
         ):
@@ -259,6 +259,8 @@ class Broker:
         self.pop.revive.tick(now_ms)
         if self.stats is not None:
             self.stats.tick(now_ms)
+        if self.offsets.is_forgetting:
+            self.offsets.forget_some()
         if now_ms >= self._next_save_ms and self.offsets.copy_some():
             self.save(now_ms)
         sends = self.transactions.tick(now_ms)
@@ -305,6 +307,8 @@ class Broker:
             self.store.flush()  # delivered messages must be durable before their delivery is saved
         finally:
             self.timers.save(now_ms, final=True)
+            while self.offsets.is_forgetting:
+                self.offsets.forget_some()
             self.save(now_ms)
             self.files.finish()
 

@@ -129,7 +129,11 @@ def state_of(bench: Bench) -> dict[str, Any]:
         for queue_id in store.queue_ids(topic)
     }
     counters = [
-        {key: (counter.count, counter.size, counter.times) for key, counter in table.items()}
+        {
+            (topic, key): (counter.count, counter.size, counter.times)
+            for topic, of_topic in table.items()
+            for key, counter in of_topic.items()
+        }
         for table in (broker.stats._puts, broker.stats._gets)
     ]
     # A counter that was only looked up is no difference.

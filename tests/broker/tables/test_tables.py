@@ -312,6 +312,35 @@ def test_forgetting() -> None:
     assert table.pulled("g", "T", 0) is None
 
 
+def test_offsets_of_a_deleted_topic_are_gone_at_once() -> None:
+    """Whatever is still to be removed from memory; and nothing of a new topic with the name goes with it."""
+    kept = files()
+    table = OffsetTable(kept, NOW_MS)
+    for number in range(4):
+        for topic in ("T", "U"):
+            table.commit(f"g{number}", topic, 0, 1)
+            table.note_pull(f"g{number}", topic, 0, 2)
+    table.reset("g3", "T", 0, 5)
+    table.move("g2", "T", 1, 5)
+    table.forget_topic("T")
+    assert table.is_forgetting
+    assert [name for name, _ in table.entries(sorted([*table, ("g1", "T")]))] == [f"U@g{number}" for number in range(4)]
+    assert list(table.table().offset_table) == [f"U@g{number}" for number in range(4)]
+    assert {topic for _, topic, _, _ in table.pulled_positions()} == {"U"}
+    assert (at_once(table.groups_of("T")), at_once(table.topics_of("g0"))) == ([], ["U"])
+    assert (table.get("g0", "T", 0), table.queues("g1", "T"), table.pulled("g1", "T", 0)) == (None, {}, None)
+    assert (table.is_reset("g3", "T", 0), table.take_reset("g3", "T", 0)) == (False, None)
+    table.commit("g2", "T", 0, 7)
+    table.note_pull("new", "T", 0, 8)
+    while table.is_forgetting:
+        table.forget_some()
+    assert (at_once(table.groups_of("T")), table.queues("g2", "T")) == (["g2"], {0: 7})
+    assert table.pulled("new", "T", 0) == 8
+    assert list(table.table().offset_table) == ["U@g0", "U@g1", "T@g2", "U@g2", "U@g3"]
+    table.save(NOW_MS, 100, 100)
+    assert list(OffsetTable(kept, NOW_MS).table().offset_table) == ["U@g0", "U@g1", "T@g2", "U@g2", "U@g3"]
+
+
 def test_offsets_are_found_by_group_and_by_topic() -> None:
     """Without a look at others' entries, also after some were forgotten and after a restart."""
     bench = Bench()
@@ -334,4 +363,6 @@ def test_offsets_are_found_by_group_and_by_topic() -> None:
     )
     at_once(offsets.forget_group("g"))
     assert (at_once(offsets.topics_of("g")), list(offsets)) == ([], [])
+    while offsets.is_forgetting:
+        offsets.forget_some()
     assert (offsets._topics_of, offsets._groups_of) == ({}, {})

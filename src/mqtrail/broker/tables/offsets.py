@@ -48,6 +48,9 @@ class OffsetTable:
         # The keys of these three by group and by topic, to find them without a scan of all.
         self._topics_of: dict[str, set[str]] = {}
         self._groups_of: dict[str, set[str]] = {}
+        # Groups with entries of a deleted topic that are still in these tables. Such an entry counts as absent: it is
+        # removed when it is looked at, the others in slices (`forget_some`).
+        self._leaving: dict[str, set[str]] = {}
         for entry in self._offsets:
             self._note_entry(entry)
         self._changed: set[GroupTopic] = set()  # entries that changed since the last copy
@@ -80,15 +83,21 @@ class OffsetTable:
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the committed offset; None: nothing was committed."""
+        if self._leaving:
+            self._leave(group, topic)
         queues = self._offsets.get((group, topic))
         return None if queues is None else queues.get(queue_id)
 
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return a copy of the group's offsets in the topic, by queue id."""
+        if self._leaving:
+            self._leave(group, topic)
         return dict(self._offsets.get((group, topic), {}))
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Set an offset, also to a lower value: the client decides."""
+        if self._leaving:
+            self._leave(group, topic)
         entry = (group, topic)
         queues = self._offsets.get(entry)
         if queues is None:
@@ -101,6 +110,8 @@ class OffsetTable:
 
     def move(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Set an offset that depends on the last append; it is saved when that is durable."""
+        if self._leaving:
+            self._leave(group, topic)
         entry = (group, topic)
         queues = self._offsets.get(entry)
         if queues is None:
@@ -112,6 +123,8 @@ class OffsetTable:
 
     def note_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Store how far a group has pulled, for administrators; not saved."""
+        if self._leaving:
+            self._leave(group, topic)
         queues = self._pulled.get((group, topic))
         if queues is None:
             queues = self._begin(self._pulled, (group, topic))
@@ -128,18 +141,24 @@ class OffsetTable:
         self._groups_of.setdefault(topic, set()).add(group)
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
+        if self._leaving:
+            self._leave(group, topic)
         queues = self._pulled.get((group, topic))
         return None if queues is None else queues.get(queue_id)
 
     def pulled_positions(self) -> Iterator[tuple[str, str, int, int]]:
         """Return (group, topic, queue id, queue offset) of each queue that was pulled since the start."""
         for (group, topic), queues in list(self._pulled.items()):
+            if self._is_leaving(group, topic):
+                continue
             for queue_id, queue_offset in list(queues.items()):
                 yield group, topic, queue_id, queue_offset
 
     def topics_of(self, group: str) -> Generator[None, None, list[str]]:
         """Return the topics in which the group has offsets, sorted, in slices."""
-        return sorted_in_slices(topic for topic in self._topics_of.get(group, ()) if (group, topic) in self._offsets)
+        gone = {topic for topic, groups in self._leaving.items() if group in groups}
+        known = self._topics_of.get(group, ())
+        return sorted_in_slices(topic for topic in known if (group, topic) in self._offsets and topic not in gone)
 
     def groups_of(self, topic: str) -> Generator[None, None, list[str]]:
         """Return the groups with offsets in the topic, without the common offsets of broadcasting groups, sorted, in
@@ -148,7 +167,9 @@ class OffsetTable:
         return sorted_in_slices(group for group in known if "@" not in group and (group, topic) in self._offsets)
 
     def __iter__(self) -> Iterator[GroupTopic]:
-        return iter(self._offsets)
+        if not self._leaving:
+            return iter(self._offsets)
+        return (entry for entry in self._offsets if not self._is_leaving(*entry))
 
     # Resets by an administrator: the next pull of the queue receives the new offset; commits until then are ignored.
 
@@ -157,12 +178,18 @@ class OffsetTable:
         self._resets.setdefault((group, topic), {})[queue_id] = queue_offset
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        return bool(self._resets) and queue_id in self._resets.get((group, topic), ())
+        if not self._resets:
+            return False
+        if self._leaving:
+            self._leave(group, topic)
+        return queue_id in self._resets.get((group, topic), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Remove and return the pending reset for this pull; None: there is none."""
         if not self._resets:
             return None
+        if self._leaving:
+            self._leave(group, topic)
         queues = self._resets.get((group, topic))
         if queues is None:
             return None
@@ -172,7 +199,28 @@ class OffsetTable:
         return found
 
     def forget_topic(self, topic: str) -> None:
-        self._forget({(group, topic) for group in self._groups_of.get(topic, ())})
+        """Remove the offsets of all groups in the topic: for everybody at once, from memory in slices."""
+        if groups := self._groups_of.pop(topic, None):
+            self._leaving.setdefault(topic, set()).update(groups)
+
+    @property
+    def is_forgetting(self) -> bool:
+        """Whether `forget_some` has work."""
+        return bool(self._leaving)
+
+    def forget_some(self) -> None:
+        """Remove some of the entries of deleted topics from memory."""
+        for topic, groups in self._leaving.items():
+            self._forget({(group, topic) for group in islice(groups, NAMES_A_SLICE)})
+            return
+
+    def _is_leaving(self, group: str, topic: str) -> bool:
+        return group in self._leaving.get(topic, ())
+
+    def _leave(self, group: str, topic: str) -> None:
+        """Remove an entry of a deleted topic before it is looked at."""
+        if self._is_leaving(group, topic):
+            self._forget({(group, topic)})
 
     def forget_group(self, group: str) -> Generator[None, None, None]:
         """Remove the group's offsets, in slices."""
@@ -186,7 +234,11 @@ class OffsetTable:
         for key in keys:
             for table in (self._offsets, self._pulled, self._resets):
                 table.pop(key, None)
-            for index, name, member in ((self._topics_of, *key), (self._groups_of, key[1], key[0])):
+            for index, name, member in (
+                (self._topics_of, *key),
+                (self._groups_of, key[1], key[0]),
+                (self._leaving, key[1], key[0]),
+            ):
                 members = index.get(name, set())
                 members.discard(member)
                 if not members:
@@ -205,13 +257,13 @@ class OffsetTable:
         """Yield entries as in `table`, while the table may change: each with its value at that moment."""
         for group, topic in keys:
             queues = self._offsets.get((group, topic))
-            if queues is not None:
+            if queues is not None and not self._is_leaving(group, topic):
                 yield f"{topic}@{group}", {queue_id: queues[queue_id] for queue_id in sorted(queues)}
 
     def table(self) -> ConsumerOffsetTable:
         """Return all offsets as one body, as request 43 answers."""
         offsets = {
-            f"{topic}@{group}": dict(sorted(queues.items())) for (group, topic), queues in sorted(self._offsets.items())
+            f"{topic}@{group}": dict(sorted(self._offsets[group, topic].items())) for group, topic in sorted(self)
         }
         return ConsumerOffsetTable(offsets, self._version)
 

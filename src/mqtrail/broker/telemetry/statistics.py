@@ -11,13 +11,15 @@ Source: BrokerStatsManager, StatsItem, StatsItemSet, StoreStatsService, apache/r
 """
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from mqtrail.wire import is_system_topic
 
 SAMPLE_MS: Final = 10_000
+Key = TypeVar("Key")  # of a counter of a topic
 _HOUR_EVERY: Final = 60  # samples of the minute window per sample of the hour window
 _DAY_EVERY: Final = 360
 
@@ -75,12 +77,13 @@ class Statistics:
     def __init__(self, cluster: str, now_ms: int) -> None:
         self._cluster = cluster
         self.boot_ms = now_ms
-        self._puts: dict[tuple[str, int], Counter] = {}
-        self._gets: dict[tuple[str, int, str], Counter] = {}
-        self._send_backs: dict[tuple[str, str], Counter] = {}
-        self._acks: dict[tuple[str, str], Counter] = {}
-        self._check_points: dict[tuple[str, str], Counter] = {}
-        self._items: dict[StatKey, _Item] = {}
+        # By topic, so that a topic is forgotten without a scan of all.
+        self._puts: dict[str, dict[int, Counter]] = {}
+        self._gets: dict[str, dict[tuple[int, str], Counter]] = {}
+        self._send_backs: dict[str, dict[str, Counter]] = {}
+        self._acks: dict[str, dict[str, Counter]] = {}
+        self._check_points: dict[str, dict[str, Counter]] = {}
+        self._items: dict[str, dict[StatKey, _Item]] = {}
         self._totals: deque[tuple[int, int, int, int, int]] = deque(maxlen=61)  # time, put, get, hit, miss
         self.pull_hits = 0
         self.pull_misses = 0
@@ -93,28 +96,28 @@ class Statistics:
 
     def put_counter(self, topic: str, queue_id: int) -> Counter:
         """Return the counter of messages stored in the queue."""
-        counter = self._puts.get((topic, queue_id))
-        if counter is None:
-            counter = self._puts[(topic, queue_id)] = Counter()
-        return counter
+        try:
+            return self._puts[topic][queue_id]
+        except KeyError:
+            return _counter(self._puts, topic, queue_id)
 
     def get_counter(self, topic: str, queue_id: int, group: str) -> Counter:
         """Return the counter of messages of the queue delivered to the group."""
-        counter = self._gets.get((topic, queue_id, group))
-        if counter is None:
-            counter = self._gets[(topic, queue_id, group)] = Counter()
-        return counter
+        try:
+            return self._gets[topic][queue_id, group]
+        except KeyError:
+            return _counter(self._gets, topic, (queue_id, group))
 
     def send_back(self, topic: str, group: str) -> None:
-        self._send_backs.setdefault((topic, group), Counter()).add()
+        _counter(self._send_backs, topic, group).add()
 
     def ack(self, topic: str, group: str, count: int) -> None:
         """Count acknowledged popped messages."""
-        self._acks.setdefault((topic, group), Counter()).add(count)
+        _counter(self._acks, topic, group).add(count)
 
     def check_point(self, topic: str, group: str) -> None:
         """Count a check point of popped messages."""
-        self._check_points.setdefault((topic, group), Counter()).add()
+        _counter(self._check_points, topic, group).add()
 
     # For the timer.
 
@@ -132,9 +135,9 @@ class Statistics:
         self._next_sample_ms = now_ms + SAMPLE_MS
         totals = self._sums()
         for key, (value, times) in totals.items():
-            item = self._items.get(key)
+            item = self._item(key)
             if item is None:
-                item = self._items[key] = _Item()
+                item = self._items.setdefault(_topic_of(key), {})[key] = _Item()
                 start = _Sample(now_ms - SAMPLE_MS, 0, 0)
                 for window in (item.minute, item.hour, item.day):
                     window.append(start)
@@ -152,6 +155,10 @@ class Statistics:
             self.morning["Yesterday"] = self.morning["Today"]
             self.morning["Today"] = (put, got)
 
+    def _item(self, key: StatKey) -> _Item | None:
+        items = self._items.get(_topic_of(key))
+        return None if items is None else items.get(key)
+
     def _sums(self) -> dict[StatKey, tuple[int, int]]:
         sums: dict[StatKey, list[int]] = {}
 
@@ -160,7 +167,7 @@ class Statistics:
             entry[0] += value
             entry[1] += times
 
-        for (topic, queue_id), counter in self._puts.items():
+        for topic, queue_id, counter in _each(self._puts):
             add("QUEUE_PUT_NUMS", f"{topic}@{queue_id}", counter.count, counter.times)
             add("QUEUE_PUT_SIZE", f"{topic}@{queue_id}", counter.size, counter.times)
             add("TOPIC_PUT_NUMS", topic, counter.count, counter.times)
@@ -168,7 +175,7 @@ class Statistics:
             add("BROKER_PUT_NUMS", self._cluster, counter.count, counter.times)
             if not is_system_topic(topic):
                 add("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, counter.count, counter.times)
-        for (topic, queue_id, group), counter in self._gets.items():
+        for topic, (queue_id, group), counter in _each(self._gets):
             add("QUEUE_GET_NUMS", f"{topic}@{queue_id}@{group}", counter.count, counter.times)
             add("QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}", counter.size, counter.times)
             add("GROUP_GET_NUMS", f"{topic}@{group}", counter.count, counter.times)
@@ -176,10 +183,10 @@ class Statistics:
             add("BROKER_GET_NUMS", self._cluster, counter.count, counter.times)
             if not is_system_topic(topic):
                 add("BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, counter.count, counter.times)
-        for (topic, group), counter in self._send_backs.items():
+        for topic, group, counter in _each(self._send_backs):
             add("SNDBCK_PUT_NUMS", f"{topic}@{group}", counter.count, counter.times)
         for name, table in (("ACK", self._acks), ("CK", self._check_points)):
-            for (topic, group), counter in table.items():
+            for topic, group, counter in _each(table):
                 add(f"GROUP_{name}_NUMS", f"{topic}@{group}", counter.count, counter.times)
                 add(f"BROKER_{name}_NUMS", self._cluster, counter.count, counter.times)
         return {key: (value, times) for key, (value, times) in sums.items()}
@@ -188,7 +195,7 @@ class Statistics:
 
     def windows(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
         """Return (minute, hour, day) of a statistic; None: no counter."""
-        item = self._items.get((name, key))
+        item = self._item((name, key))
         current = self._sums().get((name, key))
         if item is None:
             return None if current is None else (Window(), Window(), Window())
@@ -196,18 +203,18 @@ class Statistics:
 
     def put_tps(self, topic: str) -> float:
         """Messages per second sent to the topic in the last minute."""
-        item = self._items.get(("TOPIC_PUT_NUMS", topic))
+        item = self._item(("TOPIC_PUT_NUMS", topic))
         return _window(item.minute).tps if item else 0.0
 
     def get_tps(self, topic: str, group: str) -> float:
         """Messages per second of the topic delivered to the group in the last minute."""
-        item = self._items.get(("GROUP_GET_NUMS", f"{topic}@{group}"))
+        item = self._item(("GROUP_GET_NUMS", f"{topic}@{group}"))
         return _window(item.minute).tps if item else 0.0
 
     def puts_by_topic(self) -> dict[str, tuple[int, int]]:
         """Return (messages, bytes) stored since the broker started, by topic."""
         found: dict[str, tuple[int, int]] = {}
-        for (topic, _), counter in self._puts.items():
+        for topic, _, counter in _each(self._puts):
             count, size = found.get(topic, (0, 0))
             found[topic] = (count + counter.count, size + counter.size)
         return found
@@ -215,21 +222,21 @@ class Statistics:
     def gets_by_topic_group(self) -> dict[tuple[str, str], tuple[int, int]]:
         """Return (messages, bytes) delivered since the start of the broker, by topic and group."""
         found: dict[tuple[str, str], tuple[int, int]] = {}
-        for (topic, _, group), counter in self._gets.items():
+        for topic, (_, group), counter in _each(self._gets):
             count, size = found.get((topic, group), (0, 0))
             found[topic, group] = (count + counter.count, size + counter.size)
         return found
 
     def put_total(self) -> int:
         """Messages stored since the broker started."""
-        return sum(counter.count for counter in self._puts.values())
+        return sum(counter.count for _, _, counter in _each(self._puts))
 
     def put_size_total(self) -> int:
-        return sum(counter.size for counter in self._puts.values())
+        return sum(counter.size for _, _, counter in _each(self._puts))
 
     def get_total(self) -> int:
         """Messages delivered to consumers since the start of the broker."""
-        return sum(counter.count for counter in self._gets.values())
+        return sum(counter.count for _, _, counter in _each(self._gets))
 
     def rates(self, now_ms: int) -> dict[str, tuple[float, float, float]]:
         """Return put, get (transferred), hit, miss and all pulls per second over the last 10, 60 and 600 s."""
@@ -249,11 +256,30 @@ class Statistics:
 
     def forget_topic(self, topic: str) -> None:
         """Remove the counters of a deleted topic."""
-        for table in (self._puts, self._gets, self._send_backs, self._acks, self._check_points):
-            for key in [key for key in table if key[0] == topic]:
-                del table[key]  # type: ignore[arg-type]
-        for item in [item for item in self._items if item[1].split("@")[0] == topic]:
-            del self._items[item]
+        for table in (self._puts, self._gets, self._send_backs, self._acks, self._check_points, self._items):
+            table.pop(topic, None)
+
+
+def _counter(table: dict[str, dict[Key, Counter]], topic: str, key: Key) -> Counter:
+    """Return a counter, made when it is new."""
+    counters = table.get(topic)
+    if counters is None:
+        counters = table[topic] = {}
+    counter = counters.get(key)
+    if counter is None:
+        counter = counters[key] = Counter()
+    return counter
+
+
+def _each(table: dict[str, dict[Key, Counter]]) -> Iterator[tuple[str, Key, Counter]]:
+    """Yield (topic, key, counter) of a table."""
+    for topic, counters in table.items():
+        for key, counter in counters.items():
+            yield topic, key, counter
+
+
+def _topic_of(key: StatKey) -> str:
+    return key[1].partition("@")[0]
 
 
 def _midnight_after(now_ms: int) -> int:

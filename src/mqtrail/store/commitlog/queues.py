@@ -165,8 +165,10 @@ class ConsumeQueues:
         """Remove the topic's queues. Records stay in the log until they expire; see the contract."""
         if topic in self.by_topic:
             self.deleted.add(topic, self._log.end_offset)
-            for queue_id in list(self.by_topic[topic]):
-                self._leave(topic, queue_id)
+            queues = self.by_topic.pop(topic)
+            for queue_id in queues:
+                del self.by_key[topic, queue_id]
+            self._leaving.setdefault(topic, {}).update(queues)  # their files are removed later, in slices
 
     def _leave(self, topic: str, queue_id: int) -> None:
         """Remove a queue. Its files are removed later, in slices, or when a new queue takes its place."""
