@@ -12,8 +12,9 @@ from mqtrail.broker.access.policies import Acl, Entry, Resource, User
 from mqtrail.broker.clients import offsets as client_offsets
 from mqtrail.broker.messages.send import BATCH_COUNT_MAX, BATCH_SLICE
 from mqtrail.broker.operator import groups, offsets, stats, surveys
+from mqtrail.broker.telemetry import BrokerTrace
 from mqtrail.broker.timing import delays
-from mqtrail.store import StoreFull
+from mqtrail.store import Appended
 from mqtrail.wire import (
     JOBS_MAX,
     BatchItem,
@@ -32,6 +33,7 @@ from mqtrail.wire import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfigTable,
+    decode_record,
     encode_batch,
 )
 
@@ -55,24 +57,81 @@ def finish(bench: Bench) -> tuple[RemotingCommand, int]:
     raise AssertionError("no answer")
 
 
-def test_a_large_batch_is_stored_in_slices() -> None:
-    """All of it is stored in order when it is answered; messages of others may be between."""
+def test_a_large_batch_is_stored_at_once() -> None:
+    """Messages of others come before it or after it."""
     bench = Bench()
     bench.send()
     count = 5 * BATCH_SLICE + 1
     assert begin_batch(bench, count) == []
-    assert bench.store.max_offset("orders", 0) == 1, "all of a batch is looked at before any of it is stored"
-    while bench.store.max_offset("orders", 0) == 1:
+    for other in range(3):
         bench.broker.tick(bench.now_ms)
+        assert bench.store.max_offset("orders", 0) == 1 + other
+        assert bench.send(body=b"other").code == ResponseCode.SUCCESS
+    sends: list[Send] = []
+    while len(bench.broker.jobs):
+        before = bench.store.max_offset("orders", 0)
+        sends += bench.broker.tick(bench.now_ms)
+        assert bench.store.max_offset("orders", 0) - before in (0, count)
+    assert [send.command.code for send in sends] == [ResponseCode.SUCCESS]
+    assert sends[0].command.ext["queueOffset"] == "4"
     assert bench.send(body=b"other").code == ResponseCode.SUCCESS
-    reply, ticks = finish(bench)
-    assert ticks > 2
-    assert (reply.code, reply.ext["queueOffset"]) == (ResponseCode.SUCCESS, "1")
-    assert len(bench.broker.jobs) == 0
     bodies: list[bytes] = []
-    while (found := bench.store.read("orders", 0, 1 + len(bodies), 1_000, 1 << 24)).records:
-        bodies += [bytes(record[84:]).split(b"\x06orders")[0][4:] for record in found.records]
-    assert [body for body in bodies if body != b"other"] == [b"%d" % number for number in range(count)]
+    while (found := bench.store.read("orders", 0, len(bodies), 1_000, 1 << 24)).records:
+        bodies += [decode_record(bytes(record))[0].body for record in found.records]
+    assert bodies[1:] == [b"other"] * 3 + [b"%d" % number for number in range(count)] + [b"other"]
+
+
+def test_a_large_batch_ends_pulls_that_wait_for_it() -> None:
+    """Held pulls are looked at once for the batch."""
+    bench = Bench()
+    bench.send()
+    bench.heartbeat(topics={"orders": "*"})
+    assert bench.tell(RequestCode.PULL_MESSAGE, bench.pull_ext("orders", 1, hold_ms=15_000)) == []
+    begin_batch(bench, 2 * BATCH_SLICE)
+    sends: list[Send] = []
+    while len(bench.broker.jobs):
+        sends += bench.broker.tick(bench.now_ms)
+    pulled, stored = sends
+    if stored.command.body:
+        pulled, stored = stored, pulled
+    assert (pulled.command.code, stored.command.code) == (ResponseCode.SUCCESS, ResponseCode.SUCCESS)
+    assert pulled.command.ext["maxOffset"] == str(1 + 2 * BATCH_SLICE)
+
+
+def test_each_message_of_a_large_batch_is_counted_and_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a small one."""
+    traced: list[tuple[bytes, Appended]] = []
+    monkeypatch.setattr(
+        BrokerTrace,
+        "stored",
+        lambda self, record, place, kind, now_ms: traced.append((bytes(record.body), place)),
+    )
+    told = []
+    for count in (BATCH_SLICE, 2 * BATCH_SLICE):
+        traced.clear()
+        bench = Bench(broker_trace=True)
+        begin_batch(bench, count)
+        while len(bench.broker.jobs):
+            bench.broker.tick(bench.now_ms)
+        assert bench.broker.stats is not None
+        counter = bench.broker.stats.put_counter("orders", 0)
+        assert [body for body, _ in traced] == [b"%d" % number for number in range(count)]
+        assert [place.queue_offset for _, place in traced] == list(range(count))
+        assert counter.size == sum(place.size for _, place in traced)
+        told.append((counter.count, counter.times))
+    assert told == [(BATCH_SLICE, BATCH_SLICE), (2 * BATCH_SLICE, 2 * BATCH_SLICE)]
+
+
+def test_a_topic_that_is_deleted_during_a_batch() -> None:
+    """The batch is refused: its messages would be in a queue that nobody can read."""
+    bench = Bench()
+    bench.send()
+    begin_batch(bench, 3 * BATCH_SLICE)
+    bench.broker.tick(bench.now_ms)
+    bench.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})
+    reply, _ = finish(bench)
+    assert reply.code == ResponseCode.TOPIC_NOT_EXIST
+    assert bench.store.max_offset("orders", 0) == 0
 
 
 def test_a_batch_of_too_many_is_refused_whole() -> None:
@@ -89,20 +148,15 @@ def test_a_batch_of_too_many_is_refused_whole() -> None:
 
 
 def test_a_store_that_fills_up_during_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer tells what is stored."""
+    """Nothing of it is stored."""
     bench = Bench()
     bench.send()
     begin_batch(bench, 3 * BATCH_SLICE)
-    while bench.store.max_offset("orders", 0) == 1:
-        bench.broker.tick(bench.now_ms)
-
-    def full(*args: object) -> None:
-        raise StoreFull("full")
-
-    monkeypatch.setattr(bench.store, "append", full)
+    bench.broker.tick(bench.now_ms)
+    monkeypatch.setattr(bench.store, "_full", True)
     reply, _ = finish(bench)
-    assert reply.code == ResponseCode.SYSTEM_ERROR
-    assert f"{BATCH_SLICE} of {3 * BATCH_SLICE} messages" in (reply.remark or "")
+    assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert bench.store.max_offset("orders", 0) == 1
 
 
 def test_many_at_once_wait_for_their_turn() -> None:

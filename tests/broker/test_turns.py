@@ -11,11 +11,13 @@ import pytest
 
 from mqtrail.broker.access.policies import Acl, Entry, Resource, User
 from mqtrail.broker.bounds import BATCH_ACKS_MAX, CONFIG_LIST_MAX, LOCK_QUEUES_MAX
+from mqtrail.broker.messages.send import BATCH_COUNT_MAX
 from mqtrail.broker.requests import REQUESTS
 from mqtrail.store import ConfigFileStore
 from mqtrail.wire import (
     BatchAck,
     BatchAckBody,
+    BatchItem,
     ConsumerData,
     ConsumerOffsetTable,
     HeartbeatData,
@@ -24,14 +26,16 @@ from mqtrail.wire import (
     ProducerData,
     QueryAssignmentBody,
     RequestCode,
+    SendMessageHeader,
     SubscriptionData,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
     TopicConfig,
     TopicConfigList,
+    encode_batch,
 )
 
-from .helpers import OTHER, PEER, Bench
+from .helpers import OTHER, PEER, Bench, at_once
 
 CALLS_MAX = 160_000  # of a turn: some 50 ms
 COUNT = 4_000  # topics, groups, users, queues of one topic
@@ -195,6 +199,50 @@ def test_no_turn_on_a_wide_topic_is_long(
     turns = wide.turns(code, ext, body)
     assert max(turns) <= CALLS_MAX, f"turns of {sorted(turns)[-3:]} calls"
     assert len(turns) >= count_min
+
+
+def test_the_largest_batch_is_stored_in_short_turns() -> None:
+    """Also while a pull waits for it; and the index reads it back in parts."""
+    bench = Bench()
+    bench.send()
+    bench.heartbeat(topics={"orders": "*"})
+    assert bench.tell(RequestCode.PULL_MESSAGE, bench.pull_ext("orders", 1, hold_ms=15_000)) == []
+    body = encode_batch([BatchItem(b"x", b"KEYS\x01k\x02")] * BATCH_COUNT_MAX)
+    header = SendMessageHeader("pg", "orders", queue_id=0, born_timestamp=bench.now_ms, batch=True)
+    request = bench.request(RequestCode.SEND_BATCH_MESSAGE, header.to_ext_v2(), body)
+    turns = [calls_of(lambda: bench.broker.handle(PEER, request, bench.now_ms))]
+    while len(bench.broker.jobs):
+        turns.append(calls_of(lambda: bench.broker.tick(bench.now_ms)))
+    assert bench.store.max_offset("orders", 0) == 1 + BATCH_COUNT_MAX
+    turns += [calls_of(bench.send)]
+    turns += [calls_of(lambda: bench.store.dispatch_index(1_000)) for _ in range(3)]
+    assert max(turns) <= CALLS_MAX, f"turns of {sorted(turns)[-3:]} calls"
+
+
+def test_topics_of_many_groups_and_queues_are_deleted_in_turns() -> None:
+    """Their queues, counters and offsets are gone once the deletion is durable; memory is given back in turns."""
+    bench = Wide()
+    broker = bench.broker
+    assert broker.stats is not None
+    for number in range(bench.count):
+        bench.store.queue("wide", number)
+        broker.stats.put_counter("wide", number).add()
+        broker.stats.get_counter("wide", number, "g").add()
+    for topic in ("busy", "wide"):
+        turns = bench.turns(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        save = bench.files.begin_save()
+        assert save is not None
+        save()
+        turns.append(calls_of(bench.files.end_save))
+        assert at_once(broker.offsets.groups_of(topic)) == []
+        assert broker.offsets.get("group-7", "busy", 0) is broker.offsets.get("h", topic, 7) is None
+        while broker.offsets.is_forgetting:
+            turns.append(calls_of(lambda: broker.tick(bench.now_ms)))
+        assert max(turns) <= CALLS_MAX, f"turns of {sorted(turns)[-3:]} calls"
+    assert bench.store.queue_ids("wide") == []
+    assert broker.stats.puts_by_topic() == {}
+    assert broker.stats.gets_by_topic_group() == {}
+    assert len(list(broker.offsets)) == bench.count
 
 
 def test_many_that_waited_for_a_route_are_answered_in_turns() -> None:

@@ -6,7 +6,7 @@ power cut nothing that was flushed; the index finds all that is there.
 import random
 from collections.abc import Callable, Generator
 
-from mqtrail.store import CommitLogConfig, CommitLogStore, GetStatus, PendingRecord, StoreBroken, StoreFull
+from mqtrail.store import Appended, CommitLogConfig, CommitLogStore, GetStatus, PendingRecord, StoreBroken, StoreFull
 from mqtrail.wire import MessageSysFlag, ServiceNotAvailable, check_record, decode_record, tags_code
 from tests.store.hard_disk import HardDisk, PowerCut, Rates
 
@@ -120,15 +120,17 @@ class HardLife:
             self.syncing.pop(0)()
 
     def append(self) -> None:
-        """Append one to five records to one queue or several, some of them prepared."""
+        """Append one to five records to one queue or several, some of them prepared; or a batch to one queue."""
         records = []
-        for _ in range(self.chance.randrange(1, 6)):
-            topic, queue_id = self.chance.choice(QUEUES)
-            sys_flag = MessageSysFlag.TRANSACTION_PREPARED if self.chance.random() < 0.1 else 0
+        is_batch = self.chance.random() < 0.2
+        queues = [self.chance.choice(QUEUES)] if is_batch else QUEUES
+        for _ in range(self.chance.randrange(1, 30 if is_batch else 6)):
+            topic, queue_id = self.chance.choice(queues)
+            sys_flag = MessageSysFlag.TRANSACTION_PREPARED if not is_batch and self.chance.random() < 0.1 else 0
             records.append(pending(self.numbers, topic, queue_id, self.chance.choice(BODY_SIZES), sys_flag))
             self.numbers += 1
         try:
-            tickets = self.store.append(records, self.now_ms)
+            tickets = self._append_batch(records) if is_batch else self.store.append(records, self.now_ms)
         except (PowerCut, StoreBroken):
             self.in_flight += records
             raise
@@ -143,6 +145,12 @@ class HardLife:
             assert ticket.queue_offset == len(entries), f"a place in the queue was left out, {self.seed=}"
             entries.append((number_of(bytes(record.body)), ticket.end_offset))
 
+    def _append_batch(self, records: list[PendingRecord]) -> list[Appended]:
+        batch = self.store.begin_batch(records[0].topic, records[0].queue_id)
+        batch.add(records)
+        places = batch.append(self.now_ms)
+        return [places.ticket(number) for number in range(len(batch))]
+
     def end(self, *, power: bool) -> None:
         """The process is killed, or the power goes; then the store starts again."""
         self.store.abandon()
@@ -153,6 +161,7 @@ class HardLife:
 
     def start(self) -> None:
         """Start, in spite of power cuts meanwhile, and hold what is there against what was promised."""
+        self.writing, self.syncing = None, []
         while True:
             try:
                 self.store = CommitLogStore(self.disk, CONFIG)
@@ -161,7 +170,6 @@ class HardLife:
                 power = self.chance.random() < (0.7 if isinstance(error, PowerCut) else 0.2)
                 self.disk.stop(power=power)
                 if power:
-        self.writing, self.syncing = None, []
                     self.flushed = self.durable
         self.disk.rates = Rates(short_read=0.1)
         for queue in QUEUES:

@@ -56,6 +56,27 @@ def test_append_gives_consecutive_places(store: MessageStore) -> None:
     assert store.queue_ids("orders") == [0, 1]
 
 
+def test_a_batch_is_appended_at_once(store: MessageStore) -> None:
+    """Prepared in parts, stored in one piece between other appends, and found like them."""
+    for number in range(3):
+        store.append([record(b"other", KEYS="k")], NOW_MS + number)
+    batch = store.begin_batch("orders", 0)
+    for part in range(3):
+        batch.add([record(b"%d" % (3 * part + one), tag="T", KEYS=f"k{part}") for one in range(3)])
+        assert store.max_offset("orders", 0) == 3
+    places = batch.append(NOW_MS + 5)
+    assert (places.queue_offset, len(places.physical_offsets)) == (3, 9)
+    assert places.end_offset == store.end_offset == places.ticket(8).end_offset
+    (after,) = store.append([record(b"after", KEYS="k2")], NOW_MS + 6)
+    assert (after.queue_offset, after.physical_offset) == (12, places.end_offset)
+    assert bodies(store.read("orders", 0, 3, 10, 1 << 20).records) == [b"%d" % one for one in range(9)] + [b"after"]
+    assert bodies([store.read_at(places.ticket(4).physical_offset)]) == [b"4"]
+    assert {store.store_time("orders", 0, at) for at in range(3, 12)} == {NOW_MS + 5}
+    assert [len(store.query("orders", key, 64, 0, 1 << 62).records) for key in ("k", "k0", "k1", "k2")] == [3, 3, 3, 4]
+    with pytest.raises(MessageIllegal, match="expected at most"):
+        store.begin_batch("orders", 0).add([record(bytes(CONFIG.record_size_max))])
+
+
 def test_a_record_is_stored_as_sent(store: MessageStore) -> None:
     """What a reader decodes is what was appended, with the store's own fields."""
     sent = record(b"body", tag="TagA", KEYS="k1 k2", UNIQ_KEY="ID")._replace(flag=7, reconsume_times=2)

@@ -7,7 +7,7 @@ every message. The fast lane appends by itself and reports with `arrived`.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from mqtrail.store import Appended, MessageStore, PendingRecord
+from mqtrail.store import Appended, BatchPlaces, MessageStore, PendingRecord, RecordBatch
 from mqtrail.wire import SCHEDULE_TOPIC, StoredKind
 
 from .tables import Arrived, HeldPopCounts, HeldPulls, QueueKey
@@ -65,8 +65,26 @@ class MessageWriter:
         self._arrivals += [Arrival(queue, next_offset, arrived) for queue, (next_offset, arrived) in grown.items()]
         return appended
 
+    def append_batch(self, batch: RecordBatch, now_ms: int) -> BatchPlaces:
+        """Append a batch, all or none; return its places. Its messages are told to held pulls as one, and not traced.
+
+        Refusal: the store takes none now.
+        """
+        places = batch.append(now_ms)
+        topic, queue_id, count = batch.topic, batch.queue_id, len(batch)
+        if topic == SCHEDULE_TOPIC:
+            self.on_scheduled(queue_id + 1)
+        elif topic == self._revive_log:
+            self._on_revive_log(queue_id, now_ms)
+        self.arrived(topic, queue_id, places.queue_offset + count, None)
+        if self._stats is not None:
+            counter = self._stats.put_counter(topic, queue_id)
+            counter.add(count, sum(places.sizes))
+            counter.times += count - 1  # as if they came one by one
+        return places
+
     def arrived(self, topic: str, queue_id: int, next_offset: int, arrived: Arrived | None) -> None:
-        """Note messages that the fast lane appended. Cheap if no pull of the queue is held."""
+        """Note messages that were appended without `write`. Cheap if no pull of the queue is held."""
         if (topic, queue_id) in self._held:
             self._arrivals.append(Arrival((topic, queue_id), next_offset, arrived))
         if topic in self.watched:

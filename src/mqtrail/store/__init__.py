@@ -6,12 +6,14 @@ a crash on either side of each step leaves.
 
 from .base import (
     Appended,
+    BatchPlaces,
     GetStatus,
     IndexQueryResult,
     MessageStore,
     PendingRecord,
     QueueState,
     ReadResult,
+    RecordBatch,
     Recovery,
     Retention,
 )
@@ -25,6 +27,7 @@ from .timers import PRECISION_MS, Slot, TimerCheckpoint, TimerFiles, Unit, UnitM
 __all__ = [
     "PRECISION_MS",
     "Appended",
+    "BatchPlaces",
     "CommitLogConfig",
     "CommitLogStore",
     "ConfigFileStore",
@@ -40,6 +43,7 @@ __all__ = [
     "QueueState",
     "ReadResult",
     "RealDisk",
+    "RecordBatch",
     "Recovery",
     "Retention",
     "Slot",

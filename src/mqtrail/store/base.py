@@ -63,6 +63,35 @@ class Appended(NamedTuple):
     end_offset: int
 
 
+class BatchPlaces(NamedTuple):
+    """Where a batch is: its records follow each other in their queue, from queue_offset on. See Appended."""
+
+    queue_offset: int
+    physical_offsets: list[int]
+    sizes: list[int]
+    end_offset: int
+
+    def ticket(self, number: int) -> Appended:
+        """Return the ticket of one record."""
+        start, size = self.physical_offsets[number], self.sizes[number]
+        return Appended(start, size, self.queue_offset + number, start + size)
+
+
+class RecordBatch(Protocol):
+    """Many records of one queue, all born at one time at one host, that are appended together."""
+
+    topic: str
+    queue_id: int
+
+    def __len__(self) -> int: ...
+
+    def add(self, records: Sequence[PendingRecord]) -> None:
+        """Prepare more records, which takes most of the time. MessageIllegal: one of them cannot be stored."""
+
+    def append(self, now_ms: int) -> BatchPlaces:
+        """Store all records, in order, or none; only once. See `MessageStore.append`."""
+
+
 class GetStatus(StrEnum):
     """The result of a read of a queue. The broker maps it to a response code and sends its name as the remark."""
 
@@ -280,6 +309,9 @@ class MessageStore(Protocol):
         Plain tuples of PendingRecord's fields do as well. StoreFull, StoreBroken, MessageIllegal.
         """
 
+    def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:
+        """Return an empty batch, for more records than one call of `append` may take. Nothing is stored yet."""
+
     def read(
         self,
         topic: str,
@@ -361,6 +393,10 @@ class MessageStore(Protocol):
         """How often the index was found damaged since the start, and what was found the last time."""
 
     @property
+    def is_index_saved(self) -> bool:
+        """Whether a checkpoint would make no more of the index durable."""
+
+    @property
     def behind_size(self) -> int:
         """Bytes of the log that are not indexed yet."""
 
@@ -392,10 +428,6 @@ class MessageStore(Protocol):
         """Do as `expire`; yield now and then while queue entries are cleaned."""
 
     def close(self) -> None:
-    @property
-    def is_index_saved(self) -> bool:
-        """Whether a checkpoint would make no more of the index durable."""
-
         """Make everything durable, and close the files."""
 
     def abandon(self) -> None:

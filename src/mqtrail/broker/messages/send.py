@@ -112,6 +112,7 @@ class SendMessages:
         self._locks = state.locks
         self._delays = delays
         self._timers = timers
+        self._store = state.store
         self._writer = state.writer
         self.properties = state.properties
         self._trace = state.trace
@@ -365,7 +366,7 @@ class SendMessages:
     ) -> Generator[None, None, list[Send]]:
         """Store a batch: all messages are checked before the first one is stored.
 
-        A large batch is stored in slices. If the store refuses a slice, the answer says how many messages are stored.
+        A large batch is checked and prepared in slices, and stored at once.
         """
         _check_batch_topic(header.topic)
         destination = self._admit(header, request, now_ms)
@@ -403,21 +404,38 @@ class SendMessages:
                     reconsume_times=header.reconsume_times,
                 )
             )
-        if (limited := self._limited(destination.topic)) is not None:
-            self._limits.add_sends(limited, len(records) - 1, now_ms)
-        places: list[Appended] = []
-        for start in range(0, len(records), BATCH_SLICE):
-            if start:
-                yield
-            try:
-                places += self._writer.write(records[start : start + BATCH_SLICE], now_ms, StoredKind.BATCH)
-            except MQError as error:
-                if not start:
-                    raise
-                raise SystemError_(
-                    f"{error}; the first {start} of {len(records)} messages of the batch are stored"
-                ) from error
+        places = yield from self._store_batch(records, now_ms)
         return self._answer(peer, request, batch._replace(waits=wait), places, destination.queue_id)
+
+    def _store_batch(self, records: list[PendingRecord], now_ms: int) -> Generator[None, None, list[Appended]]:
+        """Append all records at once; return their places, of many only the first ones and the last one.
+
+        A large batch is encoded, and traced, in slices.
+        """
+        count = len(records)
+        if count <= BATCH_SLICE:
+            self._count_batch(records, now_ms)
+            return self._writer.write(records, now_ms, StoredKind.BATCH)
+        batch = self._store.begin_batch(records[0].topic, records[0].queue_id)
+        for start in range(0, count, BATCH_SLICE):
+            batch.add(records[start : start + BATCH_SLICE])
+            yield
+        if batch.topic not in self._topics:
+            raise TopicNotExist(f"topic[{batch.topic}] not exist, it was deleted while the batch was received")
+        self._count_batch(records, now_ms)
+        places = self._writer.append_batch(batch, now_ms)
+        if self._trace is not None:
+            for number, record in enumerate(records):
+                if number % BATCH_SLICE == 0:
+                    yield
+                self._trace.stored(record, places.ticket(number), StoredKind.BATCH, now_ms)
+        named = [places.ticket(number) for number in range(min(count, BATCH_IDS_MAX))]
+        return named if len(named) == count else [*named, places.ticket(count - 1)]
+
+    def _count_batch(self, records: list[PendingRecord], now_ms: int) -> None:
+        """Count the other messages of a batch against the rate of their topic."""
+        if (limited := self._limited(records[0].topic)) is not None:
+            self._limits.add_sends(limited, len(records) - 1, now_ms)
 
     def _answer(
         self,

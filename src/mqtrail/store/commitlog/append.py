@@ -22,8 +22,9 @@ from mqtrail.wire import (
     encode_record,
 )
 
-from ..base import Appended, Buffer, PendingRecord
+from ..base import Appended, BatchPlaces, Buffer, PendingRecord
 from ..errors import StoreBroken
+from .batch import EncodedBatch
 from .log import BLANK, BLANK_SIZE_MIN, CommitLog
 from .queue import ENTRY, ConsumeQueue
 
@@ -149,6 +150,52 @@ class Appender:
             raise
         log.commit(position, last)
         return tickets
+
+    def begin_batch(
+        self, topic: str, queue_id: int, append_now: Callable[[EncodedBatch, int], BatchPlaces]
+    ) -> EncodedBatch:
+        """Return an empty batch, which append_now appends."""
+        return EncodedBatch(topic, queue_id, self._store_host, self._check_size, append_now)
+
+    def _check_size(self, size: int, record: PendingRecord) -> None:
+        if size > self._record_size_max or len(record.properties) > 32767:
+            raise _too_large(size, self._record_size_max, len(record.body), len(record.properties))
+
+    def append_batch(self, batch: EncodedBatch, store_ms: int) -> BatchPlaces:
+        """Store all records of a batch or none. Errors: as of `append`."""
+        log = self._log
+        if log.fault is not None:
+            raise StoreBroken(log.fault)
+        position, segment_size = log.end_offset, log.segments.size
+        queue = self._queues.get((batch.topic, batch.queue_id)) or self._open_queue(batch.topic, batch.queue_id)
+        queue_offset, count = queue.next_offset, len(batch)
+        physical_offsets: list[int] = []
+        parts: list[tuple[int, list[Buffer]]] = []
+        try:
+            while (number := len(physical_offsets)) < count:
+                segment_end = position - position % segment_size + segment_size
+                if position == segment_end - segment_size:
+                    log.prepare(position)
+                end = batch.fitting(number, segment_end - position - BLANK_SIZE_MIN)
+                pieces: list[Buffer] = []
+                parts.append((position, pieces))
+                if end > number:
+                    places, data = batch.place(number, end, position, queue_offset + number, store_ms)
+                    physical_offsets += places
+                    pieces.append(data)
+                    position += len(data)
+                if end < count:
+                    log.prepare(segment_end)
+                    pieces.append(BLANK.pack(segment_end - position, MAGIC_BLANK))
+                    position = segment_end
+            queue.buffer += batch.entries(physical_offsets)
+            queue.next_offset = queue_offset + count
+            self._write(parts)
+        except BaseException:
+            queue.set_back(queue_offset)
+            raise
+        log.commit(position, physical_offsets[-1])
+        return BatchPlaces(queue_offset, physical_offsets, batch.sizes, position)
 
     def _write(self, parts: list[tuple[int, list[Buffer]]]) -> None:
         """Write each run of bytes; if that fails, zero the written bytes. StoreBroken: that failed as well."""

@@ -8,6 +8,7 @@ Source of what is indexed: IndexService.buildIndex, apache/rocketmq store/.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from mqtrail.wire import MessageSysFlag, RecordError, find_property
 
@@ -59,6 +60,12 @@ class Indexer:
                 return
         if self.position == begin:
             self._records, self._tickets, self._store_ms = [*records], [*tickets], store_ms
+
+    def leave_to_log(self) -> None:
+        """Let the records of the next append be read from the log, in slices. This never fails: `dispatch` retries."""
+        if self._tickets:
+            with suppress(OSError, StoreError, StoreFull, IndexLost):
+                self._put_waiting()
 
     def dispatch(self, count_max: int) -> int:
         """Index at most count_max records, or the waiting ones; return how many were indexed.

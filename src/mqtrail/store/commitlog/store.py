@@ -22,11 +22,12 @@ from mqtrail.wire import (
     QueryNotFound,
 )
 
-from ..base import Appended, IndexQueryResult, PendingRecord, QueueState, ReadResult, Recovery, Retention
+from ..base import Appended, BatchPlaces, IndexQueryResult, PendingRecord, QueueState, ReadResult, Recovery, Retention
 from ..disk import Disk
 from ..errors import StoreError, StoreFull
 from ..timers import TimerFiles
 from .append import Appender
+from .batch import EncodedBatch
 from .checkpoint import Checkpoints, index_clean_ms
 from .config import CommitLogConfig
 from .foreign import refuse_foreign
@@ -209,11 +210,11 @@ class CommitLogStore:
         return self._index.drop_count, self._index.last_damage
 
     @property
-    @property
     def is_index_saved(self) -> bool:
         """Whether a checkpoint would make no more of the index durable."""
         return self._index.is_saved
 
+    @property
     def behind_size(self) -> int:
         """Bytes of the log that are not indexed yet."""
         return self._indexer.behind_size if self.config.index else 0
@@ -244,6 +245,25 @@ class CommitLogStore:
 
     def append(self, records: Sequence[PendingRecord], now_ms: int) -> list[Appended]:
         """Store all of records or none; see the contract. Store times never run backwards."""
+        self._prepare(len(records), now_ms)
+        begin = self._log.end_offset
+        tickets = self._appender.append(records, self._store_ms)
+        if self.config.index and tickets:
+            self._indexer.hand_over(begin, records, tickets, self._store_ms)
+        return tickets
+
+    def begin_batch(self, topic: str, queue_id: int) -> EncodedBatch:
+        """Return an empty batch; see the contract."""
+        return self._appender.begin_batch(topic, queue_id, self._append_batch)
+
+    def _append_batch(self, batch: EncodedBatch, now_ms: int) -> BatchPlaces:
+        self._prepare(len(batch), now_ms)
+        if self.config.index:
+            self._indexer.leave_to_log()
+        return self._appender.append_batch(batch, self._store_ms)
+
+    def _prepare(self, count: int, now_ms: int) -> None:
+        """Prepare to append so many records. StoreFull: the store takes none now."""
         if self._full:
             raise StoreFull(
                 f"found the disk above {self.config.full_ratio:.0%}, expected less: free space or lower "
@@ -251,14 +271,9 @@ class CommitLogStore:
             )
         if self._gathered > GATHERED_ENTRIES_MAX:
             self.write_queues()  # StoreFull: sends wait until there is room for queue entries
-        self._gathered += len(records)
+        self._gathered += count
         if now_ms > self._store_ms:
             self._store_ms = now_ms
-        begin = self._log.end_offset
-        tickets = self._appender.append(records, self._store_ms)
-        if self.config.index and tickets:
-            self._indexer.hand_over(begin, records, tickets, self._store_ms)
-        return tickets
 
     # -- read ------------------------------------------------------------------------------------------------------
 
@@ -396,6 +411,8 @@ class CommitLogStore:
         try:
             self._finish_index()
             self._settle()
+            if self._index.closing():
+                self._settle()  # writes the headers of full files
             if not self._checkpoints.is_frozen:
                 self._index.note_sums()
                 self._disk.remove("abort")  # stays after a failure: the next start checks more
@@ -411,8 +428,6 @@ class CommitLogStore:
 
     def abandon(self) -> None:
         """Close the files as they are, as a crash would leave them."""
-            if self._index.closing():
-                self._settle()  # writes the headers of full files
         self._queues.close()
         self._index.close()
         self.timers.close()
