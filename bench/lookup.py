@@ -16,8 +16,7 @@ from pathlib import Path
 from bench.registry import figure
 from bench.rows import Bar, CannotMeasure, Row
 from bench.session import Session
-from mqtrail.lake import Lake, LookUp, connect
-from mqtrail.lake.maintenance import copy
+from mqtrail.lake import Lake, LookUp, connect, copy
 from mqtrail.trail import Column, publish_hours
 
 HOURS, PER_HOUR = 20, 500_000

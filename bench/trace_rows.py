@@ -29,16 +29,29 @@ _FIELD, _RECORD = "chr(1)", "chr(2)"
 
 # An id: ip (10.0.0.producer), pid and loader hash, ms since the start of the month, counter.
 _MESSAGES = f"""
-SELECT n, at_ms, format('{{{{:032X}}}}', (({0x0A000000} + n % {_PRODUCERS})::hugeint * {1 << 48} + {0x12675BE20A66})
+SELECT n, at_ms, format('{{{{:032X}}}}', (({{ip}} + n % {_PRODUCERS})::hugeint * {1 << 48} + {0x12675BE20A66})
     * {1 << 48} + (at_ms - {FIRST_MS})::hugeint * 65536 + n % 65536) AS msg_id
-FROM (SELECT range AS n, {FIRST_MS} + range * {HOURS * 3_600_000} // {{count}} AS at_ms FROM range({{count}}))"""
+FROM (SELECT range AS n, {{from_ms}} + range * {{span_ms}} // {{count}} AS at_ms FROM range({{count}}))"""
 
 
-def write_raw(target: Path, count: int, records_a_message: int = RECORDS_A_MESSAGE) -> int:
-    """Write a Parquet file with the trace of `count` messages, as rows of the source; return the number of records."""
+def write_raw(
+    target: Path,
+    count: int,
+    records_a_message: int = RECORDS_A_MESSAGE,
+    *,
+    hours: tuple[float, float] = (0, HOURS),
+    network: int = 0,
+) -> int:
+    """Write a Parquet file with the trace of `count` messages, as rows of the source; return the number of records.
+
+    hours: of the first month, in which they were sent. network: messages of different ones have different ids.
+    """
     duck = connect()
     duck.execute("SET preserve_insertion_order = false")
-    duck.execute("CREATE TABLE sent AS " + _MESSAGES.format(count=count))
+    first, end = (round(hour * 3_600_000) for hour in hours)
+    ip = 0x0A000000 + 256 * network
+    sent = _MESSAGES.format(count=count, ip=ip, from_ms=FIRST_MS + first, span_ms=end - first)
+    duck.execute(f"CREATE TABLE sent AS {sent}")
     duck.execute(f"CREATE TABLE records AS {_records()}")
     duck.execute(f"""
     COPY (SELECT 'RMQ_SYS_TRACE_TOPIC' AS topic, 'broker-a' AS broker_name, 0::int AS queue_id, m AS queue_offset,
@@ -110,6 +123,7 @@ class DuckPipeline:
         self.duck.execute(f"CREATE VIEW group_folds AS SELECT {trail.GROUP_FOLDS.typed(nothing)} WHERE false")
         attempts = self._write(trail.ATTEMPTS, trail.attempts_sql())
         self.duck.execute(f"CREATE VIEW attempts AS SELECT {', '.join(trail.ATTEMPTS.names)} FROM {attempts}")
+        self.duck.execute(f"CREATE VIEW client_records AS {trail.client_records_sql('trace_events')}")
         run_stages(self.duck, trail.judge(AS_OF_MS, batches=False))
         for relation in (trail.TRAJECTORIES, trail.VERDICTS, trail.LATENCY_MINUTE, trail.KEY_INDEX):
             self._write(relation, f"SELECT {', '.join(relation.names)} FROM {relation.name}")

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 
 from mqtrail import trail
 from mqtrail.client import SyncConsumer, SyncProducer
-from mqtrail.lake import Lake, arrow_rows, judge_rows, run_stages
+from mqtrail.lake import Lake, arrow_rows, define, judge_rows, run_stages
 from mqtrail.testing import Embedded
+from mqtrail.trail import Stage
 from tests.trail.histories import AS_OF_MS, HISTORIES, unique_id
 
 Row = dict[str, Any]
@@ -83,8 +84,18 @@ def make_lake(path: Path, rows: dict[str, list[Row]], *, gaps: bool = False, rej
     for relation in trail.EVIDENCE:
         if chosen := evidence.get(relation.name):
             _commit(lake, relation.name, arrow_rows(relation, chosen))
+    define(connection, Stage("queue_spans", trail.queue_spans_sql("message_meta"), ("message_meta",)))
     run_stages(connection, trail.lag_stages())
-    for name in ("attempts", "trajectories", "verdicts", "key_index", "latency_minute", "lag", "open_ids"):
+    for name in (
+        "attempts",
+        *(one.name for one in trail.INDEXES),
+        "trajectories",
+        "verdicts",
+        "key_index",
+        "latency_minute",
+        "lag",
+        "open_ids",
+    ):
         _commit(lake, name, connection.sql(f"SELECT * FROM {name}").to_arrow_table())
     _commit(lake, "group_folds", connection.sql("SELECT * FROM fold_counts").to_arrow_table())
     return lake

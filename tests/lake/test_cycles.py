@@ -52,6 +52,8 @@ class Tables:
             self.duck.register("no_rows", arrow_rows(relation, ()))
             number = ", 0 AS cycle" if relation is trail.ATTEMPTS else ""
             self.duck.execute(f"CREATE TABLE kept_{relation.name} AS SELECT *{number} FROM no_rows")
+        self.duck.register("no_rows", arrow_rows(trail.CLIENT_RECORDS, ()))
+        self.duck.execute("CREATE TABLE kept_client_records AS FROM no_rows")
         self.rows: dict[str, list[Row]] = {relation.name: [] for relation in trail.EVIDENCE}
         self.batches: list[Batch] = []
         """Samples as changes."""
@@ -83,7 +85,7 @@ class Tables:
             rows = arrow_rows(trail.EVIDENCE[_NAMES.index(name)], needed(self.batches, horizon_ms)[name])
             self.duck.register(f"needed_{name}", rows)
             return f"SELECT * FROM needed_{name}"
-        return f"SELECT * FROM bronze_{name}"
+        return f"SELECT * FROM {'kept' if name == trail.CLIENT_RECORDS.name else 'bronze'}_{name}"
 
     def _attempts(self, where: str) -> str:
         return f"SELECT {', '.join(trail.ATTEMPTS.names)} FROM kept_attempts WHERE {where}"
@@ -101,6 +103,7 @@ class Tables:
             self.duck.register(f"more_{relation.name}", arrow_rows(relation, rows.get(relation.name, ())))
         made = trail.attempts_sql("more_trace_events", "more_message_meta")
         self.duck.execute(f"INSERT INTO kept_attempts SELECT *, {self.cycle} FROM ({made})")
+        self.duck.execute(f"INSERT INTO kept_client_records {trail.client_records_sql('more_trace_events')}")
 
     def judge(self, as_of_ms: int, settings: Settings, *, only_until: bool = False, dies: bool = False) -> int:
         """Judge. dies: before anything is committed."""
@@ -126,6 +129,9 @@ class Tables:
             if chance.random() < 0.5:
                 rows = trail.latest_sql(relation, f"kept_{relation.name}")
                 self.duck.execute(f"CREATE OR REPLACE TABLE kept_{relation.name} AS {rows}")
+        settled_ms = self.last.as_of_ms - self.last.settings["trace_delay_ms"] if self.last else 0
+        rows = trail.folded_client_records_sql("kept_client_records", settled_ms, 0)
+        self.duck.execute(f"CREATE OR REPLACE TABLE kept_client_records AS {rows}")
 
     def now(self, relation: trail.Relation) -> str:
         """What holds of a relation."""

@@ -22,6 +22,9 @@ def fill(lake: Lake, rows: dict[str, list[dict[str, Any]]], as_of_ms: int) -> No
     connection = judge_rows(rows, as_of_ms)
     for name in ("trace_events", "message_meta", "group_offsets", "clients", "subscriptions", "queue_ranges", "gaps"):
         lake[name].commit([write(lake[name], "b0", rows.get(name, []))], app="test", batch=0)
+    records = lake["client_records"].path / "part.parquet"
+    pq.write_table(connection.sql("SELECT * FROM client_records").to_arrow_table(), records)
+    lake["client_records"].commit([records], app="test", batch=0)
     for name in ("attempts", "trajectories", "verdicts", "key_index"):
         table: pa.Table = connection.sql(f"SELECT * FROM {name}").to_arrow_table()
         files = []
@@ -136,4 +139,8 @@ def test_a_slow_group_of_the_lake_is_hung_later(tmp_path: Path, count: int, stat
 
 def test_every_input_of_a_judgement_is_a_relation_of_trail() -> None:
     """Every relation that judge reads is bronze evidence, attempts, or what earlier judgements counted."""
-    assert set(trail.INPUTS) <= {relation.name for relation in trail.EVIDENCE} | {"attempts", "group_folds"}
+    assert set(trail.INPUTS) <= {relation.name for relation in trail.EVIDENCE} | {
+        "attempts",
+        "client_records",
+        "group_folds",
+    }

@@ -178,6 +178,43 @@ def test_other_lakes(tmp_path: Path, old: Path) -> None:
         steps(old)
 
 
+def without_indexes(path: Path) -> None:
+    """Make a lake of this version as it was before there were indexes."""
+    for relation in trail.INDEXES:
+        shutil.rmtree(path / relation.name)
+        (path / "_marks" / f"{relation.name}.json").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("by", ["writer", "command"])
+def test_indexes_are_added(old: Path, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers refuse a lake without indexes; its writer or the command adds them, also after a crash."""
+    steps(old)
+    wanted = contents(old)
+    assert wanted["queue_spans"]
+    without_indexes(old)
+    with pytest.raises(SchemaVersionError, match=r"without table 'client_records'.*mqtrail pipeline migrate --lake"):
+        Lake.open(old)
+
+    def add() -> None:
+        if by == "writer":
+            Lake.create(old)
+        else:
+            assert steps(old)[0] == "made client_records and queue_spans"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", die)
+        with pytest.raises(Dead):
+            add()
+    add()
+    assert contents(old) == wanted
+    assert not (old / "_indexes").exists()
+    assert (old / "_marks" / "queue_spans.json").exists()
+
+
+def die(*_: object) -> None:
+    raise Dead
+
+
 def as_migrated(rows: Evidence) -> Evidence:
     """Evidence whose samples are full copies, with what the migration makes of them."""
     duck = connect(threads=1)

@@ -17,10 +17,23 @@ from tests.lake.recorded import Batch, as_changes
 from tests.lake.stories import story
 from tests.lake.test_cycles import shown, split, split_batches
 from tests.pipeline.test_shares import TasksHere
-from tests.trail.histories import Row
+from tests.trail.histories import AS_OF_MS, HISTORIES, Row, evidence
 
 from mqtrail import trail
-from mqtrail.lake import Change, Lake, LakeTable, arrow_rows, compact, connect, copy_hours, judge_rows, relation_of
+from mqtrail.lake import (
+    JUDGED_APP,
+    Change,
+    Lake,
+    LakeTable,
+    arrow_rows,
+    compact,
+    connect,
+    copy_hours,
+    judge_messages,
+    judge_rows,
+    maintenance,
+    relation_of,
+)
 from mqtrail.lake.known import STATES
 from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.judging import RESULTS, Judge
@@ -65,6 +78,10 @@ class Life:
                 table = self.lake["attempts"]
                 folder = table.path / f"batch={app}-{self.number}" / "0"
                 changes["attempts"] = Change(copy_hours(self.duck, made, folder, table.table))
+                path = self.lake["client_records"].path / f"batch={app}-{self.number}" / "part-0.parquet"
+                path.parent.mkdir(parents=True)
+                self.duck.execute(f"COPY ({trail.client_records_sql('more_trace_events')}) TO '{path}'")
+                changes["client_records"] = Change([path])
             self.lake.batches.commit(app, self.number, changes, {})
             for name, some in batch.items():
                 self.rows.setdefault(name, []).extend(some)
@@ -79,6 +96,14 @@ class Life:
         tasks = TasksHere(self.folder)
         judge = Judge(tasks, self.lake, Committer(self.lake), self.settings, "300MB", bulk_rows_min=rows_min)
         judge.run(as_of_ms, only_until=only_until)
+
+    def fold_client_records(self) -> None:
+        """Join some of their files, as compaction does, with everything settled that can be."""
+        table, last = self.lake["client_records"], self.lake.batches.last(JUDGED_APP)
+        if last is not None and (files := table.files()):
+            some = self.chance.sample(files, self.chance.randint(1, len(files)))
+            settled_ms = last.number - last.notes["settings"]["trace_delay_ms"]
+            maintenance.rewrite(table, some, self.duck, last.number, settled_ms)
 
     def assert_as_at_once(self, as_of_ms: int) -> None:
         whole = judge_rows(self.rows, as_of_ms, self.settings)
@@ -127,7 +152,32 @@ def test_a_lake_in_cycles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed:
         monkeypatch.undo()
         if chance.random() < 0.5:
             compact(life.lake, chance.choice((0, instant // HOUR_MS)), now_ms=instant)
+            life.fold_client_records()
         if chance.random() < 0.1:
             shutil.rmtree(tmp_path / "lake" / STATES, ignore_errors=True)
     life.assert_as_at_once(last_ms)
     assert not (tmp_path / "lake" / "_judging").exists()
+
+
+def test_a_look_up_counts_a_message_once(tmp_path: Path) -> None:
+    """Judged again with newer rows, a message counts in the folds over its group by what it shows now, not twice."""
+    settings = trail.Settings(hung_p99_samples=2)
+    [slow] = (history for history in HISTORIES if history.name == "hung")
+    rows = {name: list(some) for name, some in evidence((slow,)).items()}
+    begun = next(row for row in rows["trace_events"] if row["record_type"] == "SubBefore")
+    earlier = begun | {"request_id": "Q0", "event_ms": begun["event_ms"] - 30_000}
+    ended = {"record_type": "SubAfter", "success": False, "cost_ms": 20_000, "event_ms": begun["event_ms"] - 10_000}
+    rows["trace_events"] += [earlier, earlier | ended]
+    life = Life(tmp_path, settings, random.Random(1))
+    life.arrive(rows, [])
+    life.judge(AS_OF_MS, NEVER)
+    life.assert_as_at_once(AS_OF_MS)
+    newer = begun | {"request_id": "Q1", "event_ms": begun["event_ms"] + 1}
+    for extra in ([], [newer]):
+        at_once = judge_rows({**rows, "trace_events": [*rows["trace_events"], *extra]}, AS_OF_MS, settings)
+        connection = connect()
+        judge_messages(
+            Lake.open(tmp_path / "lake"), [begun["msg_id"]], AS_OF_MS, {"trace_events": extra}, connection, settings
+        )
+        for query in ("SELECT * FROM folds", "SELECT codes FROM verdicts"):
+            assert shown(connection, query) == shown(at_once, query)

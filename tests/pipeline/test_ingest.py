@@ -28,8 +28,11 @@ from mqtrail.wire import (
     Pub,
     SubAfter,
     SubBefore,
+    TraceBatch,
+    TraceLoss,
     encode_trace,
 )
+from mqtrail.wire.trace_records import OffsetCommit
 
 from .conftest import FolderCluster
 
@@ -161,6 +164,33 @@ def test_bronze_and_silver(reader: Reader, cluster: Any) -> None:
     assert len(hours) == 1
 
 
+def test_indexes_of_bronze(reader: Reader, cluster: Any) -> None:
+    """What bronze says of clients, and where it has which offsets: written with it, in bulk and one by one."""
+    place: dict[str, Any] = {"group_name": "CG", "topic": "orders", "broker_name": "broker-a", "queue_id": 0}
+    commit = OffsetCommit(time_stamp=HOUR_0_MS, **place, consumer_offset=3, client_id="c1")
+    for number in (1, 2):
+        head = TraceBatch(client_id="c1", start_id="s", sequence=number, time_stamp=HOUR_0_MS, dropped_total=0)
+        cluster.append(T0, encode_trace([head, commit]).encode())
+        fill(cluster, first=4 * number, count=4)
+        reader.run()
+    late = TraceLoss(client_id="c1", start_id="s", from_ms=1, to_ms=2, count=7, reason="FULL")
+    cluster.append(T0, encode_trace([late]).replace("\x017\x01", "\x01+7\x01").encode())  # read one by one
+    reader.run()
+    for relation, source, sql in (
+        (trail.CLIENT_RECORDS, trail.TRACE_EVENTS, trail.client_records_sql),
+        (trail.QUEUE_SPANS, trail.MESSAGE_META, trail.queue_spans_sql),
+    ):
+        bronze = parquet_of(reader.lake[source.name].paths())
+        wanted = duckdb.execute(sql(bronze)).fetchall()
+        assert len(wanted) == {trail.CLIENT_RECORDS: 5, trail.QUEUE_SPANS: 1}[relation]
+        if relation is trail.CLIENT_RECORDS:
+            assert reader.rows(relation) == sorted(wanted, key=repr)
+    assert reader.rows(trail.QUEUE_SPANS, "topic, queue_id, first_offset, last_offset") == [
+        ("orders", 0, 0, 3),
+        ("orders", 0, 4, 7),
+    ]
+
+
 def test_runs_go_on_where_the_last_ended(reader: Reader, cluster: Any) -> None:
     """A second run brings what came since, a third nothing."""
     fill(cluster)
@@ -269,7 +299,9 @@ def test_tasks_read_the_same(cluster: Any, tmp_path: Path, monkeypatch: pytest.M
     counts = spread.run()
     monkeypatch.undo()
     whole = Reader(tmp_path / "whole", cluster)
-    assert whole.run() == counts
+    found = whole.run()
+    assert found.rows.pop("queue_spans") < counts.rows.pop("queue_spans")  # one each time that a task reads a queue
+    assert found == counts
     columns = ", ".join(name for name in trail.MESSAGE_META.names if name != "read_ms")
     assert spread.rows(trail.MESSAGE_META, columns) == whole.rows(trail.MESSAGE_META, columns)
     for relation in (trail.TRACE_EVENTS, trail.TRACE_REJECTS):

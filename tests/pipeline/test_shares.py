@@ -17,7 +17,7 @@ from mqtrail.pipeline.shares import Shares
 from mqtrail.pipeline.tasks import TaskFile, Tasks, TaskWork, run_task
 from mqtrail.trail import Relation
 
-PIECES = (trail.ATTEMPTS.name, trail.TRACE_EVENTS.name)
+PIECES = (trail.ATTEMPTS.name,)
 RESULTS = tuple(relation for relation in trail.APPENDED if relation != trail.GROUP_FOLDS)  # which counts of shares make
 Evidence = Mapping[str, Sequence[Mapping[str, Any]]]
 Rows = dict[str, list[dict[str, Any]]]
@@ -43,13 +43,13 @@ def rows_of(relation: Relation, paths: Sequence[Path]) -> list[dict[str, Any]]:
     return [row for path in paths for row in pq.read_table(path, schema=schema, partitioning=None).to_pylist()]
 
 
-def attempts_of(rows: Evidence) -> list[dict[str, Any]]:
+def silver_of(rows: Evidence) -> Rows:
     """What silver has of evidence."""
     connection = connect()
     for relation in trail.EVIDENCE:
         connection.register(relation.name, arrow_rows(relation, rows.get(relation.name, ())))
-    run_stages(connection, [trail.attempts_stage()])
-    return read(connection, trail.ATTEMPTS)
+    run_stages(connection, [trail.attempts_stage(), trail.client_records_stage()])
+    return {relation.name: read(connection, relation) for relation in (trail.ATTEMPTS, trail.CLIENT_RECORDS)}
 
 
 def on_one(rows: Evidence) -> Rows:
@@ -74,9 +74,9 @@ def in_shares(
     tasks: Tasks, rows: Evidence, folder: Path, count: int, *, batches: bool, only_until: bool = False
 ) -> Rows:
     """Judge in so many shares, as the job does; each table of the lake lies in up to three files."""
-    tables = {**rows, trail.ATTEMPTS.name: attempts_of(rows)}
+    tables = {**rows, **silver_of(rows)}
     files: dict[str, list[str]] = {}
-    for relation in (trail.ATTEMPTS, *trail.EVIDENCE):
+    for relation in (trail.ATTEMPTS, trail.CLIENT_RECORDS, *trail.EVIDENCE):
         files[relation.name] = []
         for number in range(3):
             if part := tables.get(relation.name, [])[number::3]:
@@ -136,46 +136,3 @@ def test_nothing_to_judge(tmp_path: Path) -> None:
         folder.mkdir()
         found = in_shares(TasksHere(tmp_path), {}, folder, 2, batches=batches)
         assert found == {relation.name: [] for relation in RESULTS}
-
-
-def test_lag_in_shares(tmp_path: Path) -> None:
-    """The lag of one sample, its copies spread over files, equals the lag over everything.
-
-    The offsets are recorded as they did not change since the first sample, the ranges in full in each sample.
-    """
-    at: dict[str, Any] = {"cluster": "c", "broker_name": "b", "topic": "t"}
-    queues, samples = range(5), (1000, 2000)
-    unchanged = {"sampled_ms": 1000, "change": "SEEN", "first_ms": 1000}
-    offsets = [
-        at | unchanged | {"queue_id": q, "group_name": g, "consumer_offset": q + i, "first_offset": q + i}
-        for q in queues for i, g in enumerate("xyz")
-    ]  # fmt: skip
-    ranges = [
-        at | {"queue_id": q, "sampled_ms": ms, "min_offset": 1, "max_offset": 6} for q in queues for ms in samples
-    ]
-    asked: list[dict[str, Any]] = [{"cluster": "c", "what": "SAMPLE", "sampled_ms": ms} for ms in samples]
-    asked.append({"cluster": "c", "what": "OFFSETS", "broker_name": "b", "sampled_ms": 1000, "status": "OK"})
-    stored = [at | {"queue_id": q, "queue_offset": o, "store_ms": 100 * o} for q in queues for o in range(4)]
-    tables = {
-        trail.GROUP_OFFSETS: offsets,
-        trail.QUEUE_RANGES: ranges,
-        trail.SAMPLES: asked,
-        trail.MESSAGE_META: stored,
-    }
-    files: dict[str, list[str]] = {}
-    for relation, rows in tables.items():
-        files[relation.name] = [str(tmp_path / f"{relation.name}-{number}.parquet") for number in range(3)]
-        for number, path in enumerate(files[relation.name]):
-            pq.write_table(arrow_rows(relation, rows[number::3]), path)
-    copies = {trail.MESSAGE_META.name: files.pop(trail.MESSAGE_META.name)}
-    for count in (1, 3):
-        folder = tmp_path / str(count)
-        made = Shares(TasksHere(tmp_path), folder / "work", "200MB").run(
-            trail.lag_stages(2000), count, pieces=copies, whole=files, results={"lag": folder}
-        )
-        found = rows_of(trail.LAG, made["lag"])
-        assert {(row["queue_id"], row["group_name"]): (row["lag_count"], row["lag_ms"]) for row in found} == {
-            (q, g): (6 - max(q + i, 1), 2000 - 100 * max(q + i, 1) if max(q + i, 1) < 4 else None)
-            if q + i < 6 else (0, 0)
-            for q in queues for i, g in enumerate("xyz")
-        }  # fmt: skip

@@ -9,7 +9,7 @@ from mqtrail.lake import arrow_rows, connect, define, run_stages
 from mqtrail.trail import Stage
 
 SLOW = trail.Settings(hung_ms=0, hung_p99_samples=1)
-PIECES = ("attempts", "trace_events")
+PIECES = ("attempts",)
 PLANS = {
     "judgement": (trail.judge(1, batches=False), PIECES),
     "judgement with batches": (trail.judge(1, batches=True, only_until=True), PIECES),
@@ -22,10 +22,11 @@ PLANS = {
 def test_a_stage_reads_what_it_declares(name: str) -> None:
     """DuckDB finds exactly the declared relations in each text; each of them is an input or an earlier stage."""
     duck = connect(threads=1)
-    for relation in (*trail.EVIDENCE, trail.ATTEMPTS, trail.GROUP_FOLDS):
+    inputs = (*trail.EVIDENCE, trail.ATTEMPTS, *trail.INDEXES, trail.GROUP_FOLDS)
+    for relation in inputs:
         columns = ", ".join(f"{column.name} {column.type}" for column in relation)
         duck.execute(f"CREATE TABLE {relation.name} ({columns})")
-    known = {relation.name for relation in (*trail.EVIDENCE, trail.ATTEMPTS, trail.GROUP_FOLDS)}
+    known = {relation.name for relation in inputs}
     for stage in PLANS[name][0]:
         assert duck.get_table_names(stage.sql) == set(stage.reads) <= known, stage.name
         assert len(stage.reads) == len(set(stage.reads)), stage.name

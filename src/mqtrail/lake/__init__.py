@@ -21,11 +21,13 @@ from .errors import (
 from .fresh import judge_messages
 from .judged import JUDGED, JUDGED_APP, note_settings, settings_at, unfinished_judgement
 from .known import LakeKnown
+from .lags import define_lag
 from .lake import Lake
 from .lock import WriteLock
-from .lookup import Answer, LookUp, relation_of, rows_of
-from .maintenance import Join, compact, copy, copy_hours, expire, joins_due, parquet_of, sweep, sweeping
+from .lookup import Answer, LookUp, relation_of
+from .maintenance import Join, compact, expire, joins_due, settled_ms, sweep, sweeping
 from .migration import migrate
+from .parquet import copy, copy_hours, parquet_of, rows_of
 from .rebuild import rebuild
 from .samples import keyframes_at, sample_files
 from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
@@ -72,6 +74,7 @@ __all__ = [
     "copy_hours",
     "ddl",
     "define",
+    "define_lag",
     "expire",
     "joins_due",
     "judge_messages",
@@ -87,6 +90,7 @@ __all__ = [
     "run_stages",
     "sample_files",
     "settings_at",
+    "settled_ms",
     "sweep",
     "sweeping",
     "unfinished_judgement",

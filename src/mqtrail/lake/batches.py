@@ -90,6 +90,11 @@ class Batches:
         self._last: dict[str, tuple[LakeBatch, DataFile]] | None = None
         self._is_partial = False
 
+    def refresh(self) -> None:
+        """Read newer records."""
+        self._record.refresh()
+        self._last = None
+
     def last(self, app: str) -> LakeBatch | None:
         """Return the last batch of an app, None if it has none."""
         found = self._read().get(app)
@@ -133,8 +138,7 @@ class Batches:
         LakeDamaged: a table has a later batch than the record: one of them was replaced by an older copy.
         """
         with self._lock.held():
-            self._record.refresh()
-            self._last = None
+            self.refresh()
             mended = [name for batch, _ in list(self._read().values()) for name in self._finish(batch)]
             self._is_partial = False
             return mended

@@ -20,7 +20,7 @@ from mqtrail import trail
 from mqtrail.trail import Settings, Stage
 
 from .duck import define, run_stages
-from .maintenance import parquet_of
+from .parquet import nothing_of, parquet_of
 
 _SAMPLES = tuple(name for name in trail.INPUTS if name not in (trail.ATTEMPTS.name, trail.GROUP_FOLDS.name))
 BULK_RESULTS = (trail.TRAJECTORIES, trail.VERDICTS, trail.OPEN_IDS, trail.KEY_INDEX)
@@ -126,7 +126,7 @@ class Cycle:
             self._count_before()
             self._count()
         else:
-            self._table("folded", _nothing(trail.GROUP_FOLDS))
+            self._table("folded", nothing_of(trail.GROUP_FOLDS))
         self._see_state()
         if self._find_changed():
             self._pick()
@@ -153,7 +153,7 @@ class Cycle:
         else:
             for relation in (*BULK_RESULTS, trail.LATENCY_MINUTE):
                 name = "latency_counts" if relation == trail.LATENCY_MINUTE else relation.name
-                self._table(name, _nothing(relation))
+                self._table(name, nothing_of(relation))
         self._duck.execute("INSERT INTO due_ids SELECT * FROM judged_ids")
 
     def _judge_facts(self) -> None:
@@ -238,7 +238,7 @@ class Cycle:
             self._facts("attempts_before", self._last.as_of_ms if self._last.only_until else None)
             self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM fold_counts")
         else:
-            self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM ({_nothing(trail.GROUP_FOLDS)})")
+            self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM ({nothing_of(trail.GROUP_FOLDS)})")
 
     def _count(self) -> None:
         """Make folded: what the messages with new records show now, less what they showed before."""
@@ -336,7 +336,7 @@ class Cycle:
     def _append_nothing(self) -> None:
         """Make the relations `append_…` where no message is due."""
         for relation in trail.APPENDED:
-            rows = "SELECT * FROM folded" if relation == trail.GROUP_FOLDS else _nothing(relation)
+            rows = "SELECT * FROM folded" if relation == trail.GROUP_FOLDS else nothing_of(relation)
             self._view(f"append_{relation.name}", rows)
 
     def _judged(self, relation: trail.Relation) -> str:
@@ -345,7 +345,7 @@ class Cycle:
 
     def _of_bulk(self, relation: trail.Relation) -> str:
         files = self.bulk_files.get(relation.name)
-        return f"SELECT {', '.join(relation.names)} FROM {parquet_of(files)}" if files else _nothing(relation)
+        return f"SELECT {', '.join(relation.names)} FROM {parquet_of(files)}" if files else nothing_of(relation)
 
     def _known_results(self) -> None:
         """Make trajectories_known and verdicts_known: the last judgements of the due messages."""
@@ -390,11 +390,6 @@ def _sum_of(plus: str, minus: str) -> str:
         f"UNION ALL SELECT {_FOLD}, -row_count FROM {minus} AS taken) AS counts "
         f"GROUP BY {_FOLD} HAVING sum(row_count) <> 0"
     )
-
-
-def _nothing(relation: trail.Relation) -> str:
-    """SQL: no rows, with the columns of a relation."""
-    return f"SELECT {relation.typed(dict.fromkeys(relation.names, 'NULL'))} WHERE false"
 
 
 def _gone(relation: trail.Relation, as_of_ms: int, **texts: str) -> str:

@@ -1,14 +1,14 @@
 """Pulled messages become files of bronze and silver, in one DuckDB and in bounded memory.
 
     trace messages   ─▶ trace_events, trace_rejects ─┐
-    stored messages  ─▶ message_meta ────────────────┴─▶ attempts, merged, one file an hour
+    stored messages  ─▶ message_meta ────────────────┴─▶ attempts, merged, one file an hour; client_records, queue_spans
 
 Files are Parquet V2 with zstd, in the order of reading: compaction rewrites them, sorted and with filters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +28,7 @@ from mqtrail.wire import (
 )
 
 from .duck import Row, arrow_rows
-from .maintenance import parquet_of
+from .parquet import parquet_of
 from .schemas import arrow_schema
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ class EvidenceWriter:
         self._waiting: list[tuple[Relation, Path, int]] = []  # bronze that is not in silver yet: its rows
         self._types: set[str] = set()  # of the records that wait
         self._late_types: set[str] = set()  # of records that were made one by one
+        self._has_client_records = False
         self._written: dict[Path, tuple[str, int]] = {}  # file -> its table and rows
 
     def trace(self, messages: pa.Table) -> None:
@@ -150,6 +151,7 @@ class EvidenceWriter:
             for relation in (trail.TRACE_EVENTS, trail.TRACE_REJECTS):
                 self._append(relation, rest.get(relation.name, ()))
             self._types |= {shape.record_type for shape in decoded.shapes}
+            self._note_types(shape.record_type for shape in decoded.shapes)
             if decoded.shapes:
                 self._bronze(trail.TRACE_EVENTS, decoded.events_sql)
         finally:
@@ -181,6 +183,7 @@ class EvidenceWriter:
             self._types |= self._late_types
         self._writers.clear()
         self._silver()
+        self._indexes()
 
     def _append(self, relation: Relation, rows: Sequence[Row]) -> None:
         """Append rows that were made one by one to their file."""
@@ -194,6 +197,7 @@ class EvidenceWriter:
         self._written[path] = relation.name, self._written.get(path, ("", 0))[1] + len(rows)
         if relation is trail.TRACE_EVENTS:
             self._late_types.update(row["record_type"] for row in rows)
+            self._note_types(row["record_type"] for row in rows)
 
     def _bronze(self, relation: Relation, rows: str) -> None:
         path = self._folder(relation) / f"part-{len(self._written)}.parquet"
@@ -225,6 +229,20 @@ class EvidenceWriter:
         self._copy(rows, folder, ", PARTITION_BY (hour)")
         for path in sorted(folder.rglob("*.parquet")):
             self._written[path] = trail.ATTEMPTS.name, pq.read_metadata(path).num_rows
+
+    def _note_types(self, types: Iterable[str]) -> None:
+        self._has_client_records = self._has_client_records or not set(types).isdisjoint(trail.CONTEXT_RECORDS)
+
+    def _indexes(self) -> None:
+        """Write what bronze says of clients, and where message_meta has which offsets."""
+        for relation, source, sql in (
+            (trail.CLIENT_RECORDS, trail.TRACE_EVENTS, trail.client_records_sql),
+            (trail.QUEUE_SPANS, trail.MESSAGE_META, trail.queue_spans_sql),
+        ):
+            bronze = [str(path) for path, (name, _) in self._written.items() if name == source.name]
+            if bronze and (relation is not trail.CLIENT_RECORDS or self._has_client_records):
+                path = self._folder(relation) / "part-0.parquet"
+                self._written[path] = relation.name, self._copy(sql(parquet_of(bronze)), path)
 
     def _copy(self, rows: str, path: Path, more: str = "") -> int:
         target = str(path).replace("'", "''")

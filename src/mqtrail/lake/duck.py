@@ -82,5 +82,6 @@ def judge_rows(
         connection.register(relation.name, arrow_rows(relation, evidence.get(relation.name, ())))
     connection.register(trail.GROUP_FOLDS.name, arrow_rows(trail.GROUP_FOLDS, ()))
     define(connection, trail.attempts_stage())
+    define(connection, trail.client_records_stage())
     run_stages(connection, trail.judge(as_of_ms, settings))
     return connection

@@ -1,7 +1,8 @@
 """Judges single messages again, from the lake's rows and newer rows of the cluster, with the same SQL.
 
 `answers` reads the newer rows from the broker and passes them in. Facts about a whole group (how slow its handlers are,
-whether it traces, how many attempts it makes) come from the verdicts of the message's own hour.
+whether it traces, how many attempts it makes) come from `group_folds`, without what the last judgement counted there of
+the messages that are judged again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from mqtrail import trail
 from mqtrail.trail import Settings, Stage
 
 from .duck import Row, arrow_rows, define, run_stages
+from .judged import is_judged, last_judgement
 from .lake import Lake
 from .lookup import relation_of
+from .parquet import nothing_of, rows_of
 from .samples import sample_files
 from .tables import DataFile
 
@@ -42,11 +45,12 @@ def judge_messages(
         evidence = _evidence(lake, relation.name, sampled.get(relation.name))
         define(connection, Stage(relation.name, evidence, (f"extra_{relation.name}",)))
     extra_attempts = trail.attempts_sql("extra_trace_events", "extra_message_meta")
-    attempts = f"{_attempts(lake, msg_ids)} UNION ALL {extra_attempts}"
+    attempts = f"{_attempts(lake, msg_ids)} UNION ALL SELECT *, false FROM ({extra_attempts}) AS extra"
     define(connection, Stage("all_attempts", attempts, ("extra_trace_events", "extra_message_meta")))
     define(connection, Stage("batch_ids", _BATCH_IDS, ("all_attempts", "asked_ids")), table=True)
+    _define_client_records(lake, connection)
+    _define_group_folds(lake, connection)
     define(connection, Stage("attempts", _ATTEMPTS, ("all_attempts", "asked_ids", "batch_ids")), table=True)
-    define(connection, Stage(trail.GROUP_FOLDS.name, _group_folds(lake), ()))
     run_stages(connection, trail.judge(as_of_ms, settings))
 
 
@@ -69,26 +73,48 @@ def _hours(lake: Lake, name: str, msg_ids: Sequence[str]) -> set[int]:
 
 
 def _attempts(lake: Lake | None, msg_ids: Sequence[str]) -> str:
-    columns = ", ".join(trail.ATTEMPTS.names)
+    """Return SQL for attempts of the lake, each with `is_counted`: whether the last judgement has seen it."""
     if lake is None:
-        typed = trail.attempts_sql("extra_trace_events", "extra_message_meta")
-        return f"SELECT {columns} FROM ({typed}) AS nothing WHERE false"
+        return f"SELECT *, false AS is_counted FROM ({nothing_of(trail.ATTEMPTS)}) AS nothing"
     table = lake["attempts"]
-    return relation_of(table, table.files(_hours(lake, "attempts", msg_ids)))
+    files = table.readable(table.files(_hours(lake, "attempts", msg_ids)))
+    last = last_judgement(lake)
+    judged = [] if last is None else [file for file in files if is_judged(file.path, last.notes)]
+    others = [file for file in files if file not in judged]
+    return " UNION ALL ".join(
+        f"SELECT *, {counted} AS is_counted FROM ({rows_of(table, some)}) AS committed_rows"
+        for some, counted in ((judged, "true"), (others, "false"))
+    )
 
 
-def _group_folds(lake: Lake | None) -> str:
-    """Return SQL for what the lake's judgements show of groups."""
-    if lake is not None:
-        return relation_of(lake[trail.GROUP_FOLDS.name])
-    nothing = dict.fromkeys(trail.GROUP_FOLDS.names, "NULL")
-    return f"SELECT {trail.GROUP_FOLDS.typed(nothing)} WHERE false"
+def _define_client_records(lake: Lake | None, connection: duckdb.DuckDBPyConnection) -> None:
+    name = trail.CLIENT_RECORDS.name
+    committed = nothing_of(trail.CLIENT_RECORDS) if lake is None else relation_of(lake[name])
+    extra = trail.client_records_sql("extra_trace_events")
+    define(connection, Stage(name, f"{committed} UNION ALL {extra}", ("extra_trace_events",)))
+
+
+def _define_group_folds(lake: Lake | None, connection: duckdb.DuckDBPyConnection) -> None:
+    """Define what the last judgement counted of groups, of all messages but the asked ones."""
+    name = trail.GROUP_FOLDS.name
+    last = None if lake is None else last_judgement(lake)
+    if lake is None or last is None:
+        define(connection, Stage(name, nothing_of(trail.GROUP_FOLDS) if lake is None else relation_of(lake[name]), ()))
+        return
+    columns = ", ".join(trail.ATTEMPTS.names)
+    counted = f"SELECT {columns} FROM ({_ATTEMPTS}) AS asked WHERE is_counted"
+    define(connection, Stage("attempts", counted, ("all_attempts", "asked_ids", "batch_ids")), table=True)
+    until_ms = last.number if last.notes["only_until"] else None
+    run_stages(connection, trail.fact_stages(until_ms, batches=True))
+    *key, count = trail.GROUP_FOLDS.names
+    less = f"SELECT {', '.join(key)}, -{count} AS {count} FROM fold_counts"
+    others = f"{relation_of(lake[name])} UNION ALL {less}"
+    define(connection, Stage(name, trail.latest_sql(trail.GROUP_FOLDS, f"({others})"), ("fold_counts",)), table=True)
 
 
 def _evidence(lake: Lake | None, name: str, files: Sequence[DataFile] | None) -> str:
     """Return SQL for the extra rows and, of sampled or small relations, the lake's rows. files: default all."""
     extra = f"SELECT * FROM extra_{name}"
-    if lake is None or name in ("message_meta", "trace_rejects"):
+    if lake is None or name in ("trace_events", "message_meta", "trace_rejects"):
         return extra
-    where = "record_type IN ('TraceBatch', 'TraceLoss', 'OffsetCommit')" if name == "trace_events" else "true"
-    return f"SELECT * FROM ({relation_of(lake[name], files)}) AS committed_rows WHERE {where} UNION ALL {extra}"
+    return f"SELECT * FROM ({relation_of(lake[name], files)}) AS committed_rows UNION ALL {extra}"

@@ -17,12 +17,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from mqtrail.trail import APPENDED, VERDICTS, Settings
+from mqtrail.trail import APPENDED, GROUP_FOLDS, VERDICTS, Settings
 
+from .batches import FOLDER as BATCHES
+from .batches import LakeBatch
 from .edge import RESTORE
-from .errors import LakeDamaged
+from .errors import LakeDamaged, LakeError
 from .lake import Lake
-from .tables import LakeTable
+from .tables import LakeTable, has_log
 
 KEY: Final = "mqtrail.judged"
 CHANGES_MAX: Final = 100  # older entries are dropped; the thresholds of their rows are then unknown
@@ -72,6 +74,21 @@ def settings_at(lake: Lake, instants: Iterable[int]) -> dict[int, Mapping[str, i
     firsts = [first_ms for first_ms, _ in notes]
     places = {as_of_ms: bisect_right(firsts, as_of_ms) for as_of_ms in instants}
     return {as_of_ms: notes[place - 1][1] if place else None for as_of_ms, place in places.items()}
+
+
+def last_judgement(lake: Lake) -> LakeBatch | None:
+    """Return the judgement whose counts a reader's snapshot has. None: there is none, or it cannot be read."""
+    number = lake[GROUP_FOLDS.name].last_batch(JUDGED_APP) if not lake[GROUP_FOLDS.name].is_lost else None
+    if number is None or not has_log(lake.path / BATCHES):
+        return None
+    for _ in range(_REFRESH_MAX):
+        try:
+            lake.batches.refresh()
+            last = lake.batches.last(JUDGED_APP)
+        except LakeError:  # a writer has replaced the record meanwhile, or it is damaged
+            continue
+        return last if last is not None and last.number == number else None
+    return None
 
 
 def _read(table: LakeTable) -> Notes:

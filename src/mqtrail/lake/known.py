@@ -19,8 +19,7 @@ from mqtrail import trail
 from .cycles import LastJudgement
 from .judged import JUDGED_APP, is_judged, seen_up_to
 from .lake import Lake
-from .lookup import rows_of
-from .maintenance import parquet_of, quoted
+from .parquet import parquet_of, quoted, rows_of
 from .samples import sample_files
 from .tables import DataFile
 

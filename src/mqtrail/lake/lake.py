@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mqtrail import trail
+
 from .batches import Batches
 from .edge import lake_errors
-from .errors import LakeDamaged, LakeMissing, LakeUnsupported
+from .errors import LakeDamaged, LakeMissing, LakeUnsupported, SchemaVersionError
+from .indexes import add_indexes, missing_indexes
 from .lock import WriteLock
 from .marks import MARKS
-from .schemas import TABLES
-from .tables import LakeTable, create_table, has_log
+from .schemas import SCHEMA_VERSION, TABLES
+from .tables import VERSION_KEY, LakeTable, create_table, has_log
 
 
 class Lake:
@@ -43,7 +46,13 @@ class Lake:
                 "Run `mqtrail pipeline once --namesrv HOST:PORT --lake DIR` first, or name its folder."
             )
         opened: dict[str, LakeTable] = {}
+        without = missing_indexes(folder)
         for name in sorted(TABLES, key=lambda name: name in missing):  # a lake of an older version lacks newer tables
+            if name in without:
+                raise SchemaVersionError(
+                    f"{folder}: found a lake without table {name!r}, expected the tables of this version: start its "
+                    "pipeline once, or run `mqtrail pipeline migrate --lake DIR`"
+                )
             opened[name] = LakeTable(TABLES[name], folder / name, lock, is_whole=is_whole)
             if not opened[name].is_lost:
                 opened[name].check_version()
@@ -54,7 +63,7 @@ class Lake:
 
     @classmethod
     def create(cls, path: str | Path) -> Lake:
-        """Open the lake at `path`; create missing tables of a new lake.
+        """Open the lake at `path`; create missing tables of a new lake, and indexes that an older one lacks.
 
         Errors: those of `open`, and LakeBusy. If a lake with commits lacks a table, it is damaged: creating an empty
         table would hide that.
@@ -69,6 +78,9 @@ class Lake:
                     for name in missing:
                         if not has_log(folder / name):
                             create_table(TABLES[name], folder / name)
+            elif missing_indexes(folder) and _is_of_this_version(folder, lock):
+                with lock.held():
+                    add_indexes(folder, lock)
         return cls._open(folder, lock, is_whole=True)
 
     @contextmanager
@@ -123,6 +135,14 @@ def local_folder(path: str | Path) -> Path:
             "log, credentials on every executor and range reads in DuckDB, none of which is supported yet"
         )
     return Path(text).expanduser().absolute()
+
+
+def _is_of_this_version(folder: Path, lock: WriteLock) -> bool:
+    """Return whether the table that a migration changes last has this version."""
+    if not has_log(folder / trail.TRACE_EVENTS.name):
+        return False
+    last = LakeTable(TABLES[trail.TRACE_EVENTS.name], folder / trail.TRACE_EVENTS.name, lock)
+    return last.noted(VERSION_KEY) == str(SCHEMA_VERSION)
 
 
 def _is_begun(folder: Path) -> bool:

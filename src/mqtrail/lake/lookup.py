@@ -20,7 +20,8 @@ from mqtrail.trail import publish_hours
 from .duck import connect
 from .edge import lake_errors
 from .lake import Lake
-from .maintenance import COMPACT_PREFIX, parquet_of
+from .maintenance import COMPACT_PREFIX
+from .parquet import parquet_of, rows_of
 from .tables import DataFile, LakeTable
 
 
@@ -104,14 +105,6 @@ def relation_of(table: LakeTable, files: Sequence[DataFile] | None = None) -> st
     if others or not folded:
         parts.append(trail.latest_sql(relation, f"({rows_of(table, others)})"))
     return " UNION ALL ".join(parts)
-
-
-def rows_of(table: LakeTable, files: Sequence[DataFile]) -> str:
-    """Return SQL for the rows of files as they are; without files, for an empty typed relation."""
-    if files:
-        return f"SELECT {', '.join(table.table.relation.names)} FROM {parquet_of(table.paths(files))}"
-    columns = {column.name: "NULL" for column in table.table.relation}
-    return f"SELECT {table.table.relation.typed(columns)} WHERE false"
 
 
 def _folded(files: Sequence[DataFile]) -> list[DataFile]:

@@ -3,7 +3,8 @@
 Compaction rewrites the files of a closed hour as one file for fast look-ups: merged, sorted by id, in small row groups
 with bloom filters. Of an hour that still gets files, and of tables without hours, it joins files of like size as soon
 as there are several, so that there are never many: each row is written again a few times, not at each cycle. Bronze
-files, which look-ups do not read, are only concatenated. Readers of both snapshots get the same answers.
+files, which look-ups do not read, are only concatenated; the rows of indexes of bronze become fewer. Readers of both
+snapshots get the same answers.
 
 Silver files that no judgement has seen yet stay as they are: the next one knows them by their names.
 """
@@ -23,15 +24,15 @@ from mqtrail import trail
 from .duck import connect
 from .judged import JUDGED_APP, is_judged
 from .lake import Lake
+from .parquet import copy, parquet_of
 from .samples import sample_files
-from .schemas import Table
 from .tables import DataFile, LakeTable
 
 HOUR_MS = 3_600_000
-ROW_GROUP_ROWS = 65_536
-"""Rows per row group of a compacted file: about 4 MiB in memory. A look-up reads one group."""
 EXPIRED_KEY = "mqtrail.expired_before_ms"
-"""Property of a bronze table: the time up to which retention has removed rows."""
+"""Property of a bronze table or an index: the time up to which retention has removed rows."""
+INDEX_STEP_MS = 24 * HOUR_MS
+"""How often that of an index is noted."""
 COMPACT_PREFIX = "compact-"
 """Prefix of the folder names of compacted files."""
 JOINED_PREFIX = "joined-"
@@ -51,7 +52,7 @@ def compact(
         for table in lake:
             table.refresh()
             for files in _due(lake, table, closed_before_hour):
-                rewrite(table, table.readable(files), duck, now_ms)
+                rewrite(table, table.readable(files), duck, now_ms, settled_ms(lake))
                 written += 1
     return written
 
@@ -85,12 +86,12 @@ class Join:
     rows: str  # SQL
 
     @classmethod
-    def of(cls, table: LakeTable, files: Sequence[DataFile]) -> Self:
-        """Prepare to write the rows of these files, which are committed, to one file."""
+    def of(cls, table: LakeTable, files: Sequence[DataFile], settled_ms: int = 0) -> Self:
+        """Prepare to write the rows of these files, which are committed, to one file. settled_ms: of the lake."""
         is_whole = _holds_oldest(table, files)
         prefix = COMPACT_PREFIX if is_whole or table.table.relation not in trail.APPENDED else JOINED_PREFIX
         name = f"{prefix}{table.version + 1}-{files[0].hour if files[0].hour is not None else 'all'}"
-        rows = _rows_of(table.table, table.paths(files), is_whole)
+        rows = _rows_of(table, table.paths(files), is_whole, settled_ms)
         return cls(table, files, table.path / name / "part.parquet", rows)
 
     def write(self, duck: duckdb.DuckDBPyConnection) -> None:
@@ -106,9 +107,15 @@ class Join:
         return True
 
 
-def rewrite(table: LakeTable, files: Sequence[DataFile], duck: duckdb.DuckDBPyConnection, now_ms: int) -> Path:
+def rewrite(
+    table: LakeTable,
+    files: Sequence[DataFile],
+    duck: duckdb.DuckDBPyConnection,
+    now_ms: int,
+    settled_ms: int = 0,
+) -> Path:
     """Write the rows of `files` to one file and replace them by it in one commit. Return its path."""
-    join = Join.of(table, files)
+    join = Join.of(table, files, settled_ms)
     join.write(duck)
     join.commit(now_ms)
     return join.target
@@ -121,61 +128,27 @@ def _holds_oldest(table: LakeTable, files: Sequence[DataFile]) -> bool:
     return all(file.path in names for file in table.files(hours))
 
 
-def copy(
-    duck: duckdb.DuckDBPyConnection, rows: str, target: Path, table: Table, row_count_max: int = ROW_GROUP_ROWS
-) -> None:
-    """Write the rows of a query to a file of `table`, in the layout for look-ups.
-
-    DuckDB writes bloom filters only for dictionary-encoded columns, and uses a dictionary only below a limit. The limit
-    is raised to the size of a row group so that unique ids get a filter too (random ids take a third more bytes).
-    DuckDB allocates dictionaries of that size for every column and file, which takes longer than writing few rows.
-    row_count_max: a bound on the rows, if one is known; then the limit is no higher.
-    """
-    order = f" ORDER BY {', '.join(table.sort_by)}" if table.sort_by else ""
-    duck.execute(f"COPY ({rows}{order}) TO '{quoted(target)}' ({_layout(table, row_count_max)})")
+def settled_ms(lake: Lake) -> int:
+    """Return an instant that no later judgement looks back to; 0: there was no judgement."""
+    last = lake.batches.last(JUDGED_APP)
+    if last is None:
+        return 0
+    return last.number - max(trail.SETTLED_MS, 2 * int(last.notes["settings"].get("trace_delay_ms", 0)))
 
 
-def copy_hours(
-    duck: duckdb.DuckDBPyConnection, rows: str, folder: Path, table: Table, row_count_max: int = ROW_GROUP_ROWS
-) -> list[Path]:
-    """Write the rows of a query as `copy` does, each publish hour to its own folder `hour=<publish_hour>`.
-
-    Return the files. The query is not materialized first: DuckDB's sort spills to disk if memory is short.
-    """
-    columns = ", ".join(table.relation.names)
-    order = ", ".join(("hour", *table.sort_by))
-    folder.mkdir(parents=True, exist_ok=True)
-    duck.execute(
-        f"COPY (SELECT {columns}, publish_hour AS hour FROM ({rows}) AS made ORDER BY {order}) TO '{quoted(folder)}' "
-        f"({_layout(table, row_count_max)}, PARTITION_BY (hour), OVERWRITE_OR_IGNORE)"
-    )
-    return sorted(folder.rglob("*.parquet"))
-
-
-def _layout(table: Table, row_count_max: int) -> str:
-    bloom = f", DICTIONARY_SIZE_LIMIT {max(1, min(row_count_max, ROW_GROUP_ROWS))}" if table.bloom else ""
-    return f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP_ROWS}{bloom}"
-
-
-def quoted(path: Path) -> str:
-    """Return a path for SQL, inside its quotes."""
-    return str(path).replace("'", "''")
-
-
-def _rows_of(table: Table, paths: Sequence[str], is_whole: bool) -> str:
-    columns = ", ".join(table.relation.names)
+def _rows_of(table: LakeTable, paths: Sequence[str], is_whole: bool, settled_ms: int) -> str:
+    relation = table.table.relation
+    columns = ", ".join(relation.names)
     source = f"(SELECT {columns} FROM {parquet_of(paths)})"
-    if table.relation == trail.ATTEMPTS:
+    if relation == trail.ATTEMPTS:
         return f"SELECT {columns} FROM ({trail.merge_sql(source)}) AS merged"
-    if table.relation in trail.APPENDED:
-        return f"SELECT * FROM ({trail.latest_sql(table.relation, source, keep_gone=not is_whole)}) AS latest"
+    if relation == trail.CLIENT_RECORDS:
+        return trail.folded_client_records_sql(source, settled_ms, expired_before_ms(table))
+    if relation == trail.QUEUE_SPANS:
+        return trail.folded_queue_spans_sql(source, expired_before_ms(table))
+    if relation in trail.APPENDED:
+        return f"SELECT * FROM ({trail.latest_sql(relation, source, keep_gone=not is_whole)}) AS latest"
     return f"SELECT * FROM {source} AS rows_of_files"
-
-
-def parquet_of(paths: Sequence[str]) -> str:
-    """Return SQL for the rows of Parquet files. Folder names are not read as partition columns."""
-    names = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
-    return f"read_parquet([{names}], hive_partitioning = false, union_by_name = false)"
 
 
 def _hours_due(files: Sequence[DataFile], closed_before_hour: int) -> list[list[DataFile]]:
@@ -239,15 +212,18 @@ def _expire(table: LakeTable, before_ms: int, now_ms: int, needed: Container[str
         old = [
             f for f in table.files() if column in f.maximum and f.maximum[column] < before_ms and f.path not in needed
         ]
+    # Rows of an index expire when its files are joined.
+    is_index = table.table.relation in trail.INDEXES and expired_before_ms(table) <= before_ms - INDEX_STEP_MS
+    is_index = is_index and any(file.minimum.get(column, before_ms) < before_ms for file in table.files())
+    if is_index or (old and table.table.layer == "bronze" and not table.table.is_sampled):
+        table.note(EXPIRED_KEY, str(before_ms))
     if old:
-        if table.table.layer == "bronze" and not table.table.is_sampled:
-            table.note(EXPIRED_KEY, str(before_ms))
         table.swap([], old, now_ms=now_ms)
     return len(old)
 
 
 def expired_before_ms(table: LakeTable) -> int:
-    """Return up to which time retention may have removed rows of a bronze table; 0: it has removed none."""
+    """Return up to which time retention may have removed rows of a table of bronze, or an index; 0: none."""
     return int(table.noted(EXPIRED_KEY) or 0)
 
 

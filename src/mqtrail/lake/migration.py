@@ -28,10 +28,12 @@ from mqtrail.trail import Relation
 from .duck import connect
 from .edge import lake_errors
 from .errors import LakeMissing, SchemaVersionError
+from .indexes import SOURCES, add_indexes, missing_indexes, sync, write_index
 from .lake import local_folder
 from .lock import WriteLock
-from .maintenance import EXPIRED_KEY, copy, parquet_of, quoted
+from .maintenance import EXPIRED_KEY
 from .marks import MARKS
+from .parquet import copy, parquet_of, quoted
 from .schemas import MIGRATED_VERSION, SCHEMA_VERSION, TABLES, Table
 from .tables import VERSION_KEY, LakeTable, create_table, has_log
 
@@ -41,7 +43,11 @@ MEMORY_LIMIT: Final = "1GB"
 
 _LAST: Final = trail.TRACE_EVENTS.name
 _HOURS: Final = Path("_checkpoints", "hours.json")  # hours to judge, which version 1 noted
-_KEPT: Final = [table.name for table in TABLES.values() if table.layer != "gold" and not table.is_sampled]
+_KEPT: Final = [
+    table.name
+    for table in TABLES.values()
+    if table.layer != "gold" and not table.is_sampled and table.name not in SOURCES
+]
 _MADE: Final = [table.name for table in TABLES.values() if table.name not in _KEPT]
 
 _QUEUE: Final = ("topic", "broker_name", "queue_id")
@@ -84,6 +90,9 @@ class _Migration:
         version = last.noted(VERSION_KEY) or "none"
         if version == str(SCHEMA_VERSION):
             shutil.rmtree(self._new, ignore_errors=True)
+            if missing := missing_indexes(self._folder):
+                add_indexes(self._folder, self._lock)
+                yield f"made {' and '.join(missing)}"
             yield f"{self._folder} has schema version {SCHEMA_VERSION}: nothing to do"
             return
         if version != str(MIGRATED_VERSION):
@@ -128,11 +137,18 @@ class _Migration:
             if table.is_sampled:
                 count = self._convert(duck, table, clusters)
                 yield f"{name}: {count} rows of changes"
+            elif name in SOURCES:
+                bronze = self._open(SOURCES[name][0].name)
+                if files := bronze.files():
+                    made = LakeTable(table, self._new / name, WriteLock(self._new))
+                    made.swap(
+                        [write_index(duck, name, bronze, files, made.path / "batch=index-0" / "part.parquet")], []
+                    )
         duck.close()
         for path in self._new.rglob("*"):
-            _sync(path)  # everything new is durable before anything old is deleted
+            sync(path)  # everything new is durable before anything old is deleted
         self._complete.touch()
-        _sync(self._new)
+        sync(self._new)
 
     def _convert(self, duck: duckdb.DuckDBPyConnection, table: Table, clusters: list[str]) -> int:
         """Write the samples of each cluster to a file of its own."""
@@ -157,7 +173,7 @@ class _Migration:
             shutil.rmtree(place, ignore_errors=True)
             mark.unlink(missing_ok=True)
             os.rename(new, place)
-            _sync(self._folder)
+            sync(self._folder)
         if new_mark.exists():
             mark.parent.mkdir(exist_ok=True)
             os.replace(new_mark, mark)
@@ -262,12 +278,3 @@ def _filled(relation: Relation, rows: str) -> str:
         f"{empty[column.type]} AS {column.name}" if column.name in missing else column.name for column in relation
     ]
     return f"SELECT {', '.join(columns)} FROM ({rows}) AS made"
-
-
-def _sync(path: Path) -> None:
-    """Make a file, or the names in a folder, durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,4 +1,4 @@
-"""Makes silver anew from bronze, and empties gold, so that the next judgement judges every message again.
+"""Makes silver and indexes anew from bronze, and empties gold, so that the next judgement judges every message again.
 
 For lakes whose silver is wrong or damaged while bronze is whole. Everything changes in one batch: a crash before it
 leaves the lake as it was.
@@ -20,10 +20,11 @@ from .batches import Change
 from .duck import connect
 from .edge import lake_errors
 from .errors import LakeDamaged
+from .indexes import SOURCES, write_index
 from .known import STATES
 from .lake import Lake
-from .lookup import rows_of
-from .maintenance import HOUR_MS, copy_hours, expired_before_ms
+from .maintenance import HOUR_MS, expired_before_ms
+from .parquet import copy_hours, rows_of
 from .tables import DataFile, LakeTable
 
 APP: Final = "rebuild"
@@ -51,16 +52,22 @@ def rebuild(path: str | Path) -> Iterator[str]:
         pieces = [(relation, files) for relation in _BRONZE for files in _pieces(lake[relation.name].files())]
         partial_hour = max(expired_before_ms(lake[relation.name]) for relation in _BRONZE) // HOUR_MS
         added: list[Path] = []
+        indexes: dict[str, list[Path]] = {name: [] for name in SOURCES}
         duck = connect(memory_limit=MEMORY_LIMIT)
         duck.execute("SET temp_directory = ?", [str(lake.path / "_rebuild")])
         for done, (relation, files) in enumerate(pieces, 1):
             added += _attempts_of(duck, lake, relation, files, folder / str(done))
+            for name, (source, _) in SOURCES.items():
+                if source is relation:
+                    target = lake[name].path / folder.name / f"{done}.parquet"
+                    indexes[name].append(write_index(duck, name, lake[relation.name], files, target))
             yield f"{relation.name}: {len(files)} files read, piece {done} of {len(pieces)}"
         duck.close()
         shutil.rmtree(lake.path / "_rebuild", ignore_errors=True)
         kept = range(UNKNOWN_HOUR, partial_hour + 1) if partial_hour else ()
         removed = [file for file in attempts.files() if file.hour not in kept or not _is_readable(attempts, file)]
         changes = {one.name: Change(removed=lake[one.name].files()) for one in trail.APPENDED}
+        changes |= {name: Change(made, lake[name].files()) for name, made in indexes.items()}
         shutil.rmtree(lake.path / STATES, ignore_errors=True)  # without it, every message is judged again
         lake.batches.commit(APP, number, {**changes, attempts.table.name: Change(added, removed)}, {})
     yield f"{len(added)} files of attempts replace {len(removed)}; the next cycle judges every message again"

@@ -69,7 +69,12 @@ TABLES: dict[str, Table] = {
     for table in (
         Table(trail.TRACE_EVENTS, "bronze", time_column="trace_store_ms", sort_by=("msg_id",)),
         Table(trail.TRACE_REJECTS, "bronze", time_column="trace_store_ms"),
-        Table(trail.MESSAGE_META, "bronze", time_column="store_ms", sort_by=("last_unique_key",)),
+        Table(
+            trail.MESSAGE_META,
+            "bronze",
+            time_column="store_ms",
+            sort_by=("topic", "broker_name", "queue_id", "queue_offset"),
+        ),
         _sampled(trail.GROUP_OFFSETS, "group_name", "topic", "broker_name", "queue_id"),
         _sampled(trail.CLIENTS, "group_name", "client_id"),
         _sampled(trail.SUBSCRIPTIONS, "group_name", "topic"),
@@ -84,6 +89,18 @@ TABLES: dict[str, Table] = {
             ("msg_id", "kind", "attempt_key"),
             bloom=("msg_id",),
             counted=("batch_id",),
+        ),
+        Table(
+            trail.CLIENT_RECORDS,
+            "silver",
+            time_column="trace_store_ms",
+            sort_by=("record_type", "cluster", "client_id", "start_id", "first_sequence"),
+        ),
+        Table(
+            trail.QUEUE_SPANS,
+            "silver",
+            time_column="last_ms",
+            sort_by=("cluster", "topic", "broker_name", "queue_id", "first_offset"),
         ),
         Table(trail.TRAJECTORIES, "gold", "publish_hour", "publish_hour", ("msg_id",), ("msg_id",)),
         Table(trail.VERDICTS, "gold", "publish_hour", "publish_hour", ("msg_id", "group_name"), ("msg_id",)),

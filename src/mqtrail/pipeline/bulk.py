@@ -23,7 +23,7 @@ from .tasks import quoted
 
 ROWS_MIN = 1_000_000  # attempts that the driver does not judge itself; about 200 000 messages
 SHARE_ROWS_MAX = 500_000  # attempts that a task judges at most
-PIECES = (trail.ATTEMPTS.name, trail.TRACE_EVENTS.name)
+PIECES = (trail.ATTEMPTS.name,)
 _SAMPLED = tuple(name for name in trail.INPUTS if name not in (trail.ATTEMPTS.name, trail.GROUP_FOLDS.name))
 _BACK = ("folds", *trail.STATE)
 _COPY = "made_"  # prefix of the stages that are copies of those: what shares read is no result

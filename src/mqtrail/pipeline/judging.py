@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from duckdb import DuckDBPyConnection
@@ -25,16 +26,15 @@ from mqtrail.lake import (
     connect,
     copy,
     copy_hours,
+    define_lag,
     lake_errors,
-    sample_files,
 )
 
 from .bulk import ROWS_MIN, SharesBulk
 from .files import Committer
 from .shares import WORK, Shares
-from .tasks import DriverTasks, Tasks
+from .tasks import Tasks
 
-LAG_INPUTS = (trail.GROUP_OFFSETS.name, trail.QUEUE_RANGES.name, trail.SAMPLES.name)
 RESULTS = trail.APPENDED
 EXCHANGE = "_judging"  # the lake's folder for what the driver and the tasks of a large judgement exchange
 APP = JUDGED_APP  # its batches are numbered by the instant of judgement
@@ -61,7 +61,6 @@ class Judge:
         self._memory = task_memory
         self._bulk_rows_min = bulk_rows_min
         self._shares = Shares(tasks, lake.path / WORK, task_memory)
-        self._shares_here = Shares(DriverTasks(), lake.path / WORK, task_memory)
 
     def run(self, as_of_ms: int, *, only_until: bool = False) -> int:
         """Judge what is due as of as_of_ms; return the number of messages.
@@ -73,11 +72,8 @@ class Judge:
             self._say("the state of the last judgement is missing or damaged: judging every message of the lake again")
         if known.last is not None and known.last.as_of_ms >= as_of_ms:
             return 0
-        with tempfile.TemporaryDirectory(prefix="mqtrail-judge-") as spill, lake_errors(self._lake.path):
-            duck = connect(memory_limit=self._memory)
+        with self._duck() as duck:
             try:
-                duck.execute("SET temp_directory = ?", [spill])
-                duck.execute("SET preserve_insertion_order = false")
                 bulk = self._bulk(duck, known, as_of_ms, only_until=only_until)
                 cycle = Cycle(duck, known, as_of_ms, self._settings, known.last, only_until=only_until, bulk=bulk)
                 count = cycle.run()
@@ -90,7 +86,6 @@ class Judge:
                 }
                 known.keep_state(duck, as_of_ms)
             finally:
-                duck.close()
                 shutil.rmtree(self._lake.path / EXCHANGE, ignore_errors=True)
         self._committer.note_settings(self._settings, as_of_ms)
         self._lake.batches.commit(APP, as_of_ms, changes, known.notes(self._settings, only_until=only_until))
@@ -116,22 +111,24 @@ class Judge:
         """Add the lag of one sample."""
         if self._committer.is_committed(trail.LAG, "lag", sampled_ms):
             return
-        samples = self._sample_paths(sampled_ms)
-        copies = trail.MESSAGE_META.name
-        inputs = {name: samples[name] for name in LAG_INPUTS} | {copies: self._lake[copies].paths()}
-        is_large = sum(file.row_count for file in self._lake[copies].files()) >= self._bulk_rows_min
-        made = (self._shares if is_large else self._shares_here).run(
-            trail.lag_stages(sampled_ms),
-            max(1, min(len(inputs[copies]), self._tasks.parallelism)) if is_large else 1,
-            pieces={copies: inputs.pop(copies)},
-            whole=inputs,
-            results={trail.LAG.name: self._empty_folder(trail.LAG, "lag", sampled_ms)},
-        )
-        self._committer.commit(trail.LAG, made[trail.LAG.name], "lag", sampled_ms)
+        target = self._empty_folder(trail.LAG, "lag", sampled_ms) / "part-0.parquet"
+        target.parent.mkdir(parents=True)
+        with self._duck() as duck:
+            define_lag(duck, self._lake, sampled_ms)
+            copy(duck, f"SELECT * FROM {trail.LAG.name}", target, self._lake[trail.LAG.name].table)
+        self._committer.commit(trail.LAG, [target], "lag", sampled_ms)
 
-    def _sample_paths(self, from_ms: int) -> dict[str, list[str]]:
-        """The files of each sampled relation that every instant from from_ms on reads."""
-        return {name: self._lake[name].paths(files) for name, files in sample_files(self._lake, from_ms).items()}
+    @contextmanager
+    def _duck(self) -> Iterator[DuckDBPyConnection]:
+        """A DuckDB whose files are deleted after the block."""
+        with tempfile.TemporaryDirectory(prefix="mqtrail-judge-") as spill, lake_errors(self._lake.path):
+            duck = connect(memory_limit=self._memory)
+            try:
+                duck.execute("SET temp_directory = ?", [spill])
+                duck.execute("SET preserve_insertion_order = false")
+                yield duck
+            finally:
+                duck.close()
 
     def _empty_folder(self, relation: trail.Relation, app: str, batch: int) -> Path:
         """The folder of a batch, without the files that a crash left there before their commit."""

@@ -13,7 +13,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count as count_from
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -81,21 +80,6 @@ class SparkTasks:
         """See Tasks."""
         rows = started(lambda: self._spark.range(0, count, 1, count).mapInArrow(_task(work), _FILE_SCHEMA).collect())
         return sorted(TaskFile(*row) for row in rows)
-
-
-class DriverTasks:
-    """Tasks in this process, one after the other: for few rows, which take less time than a job of Spark."""
-
-    parallelism = 1
-
-    def __init__(self) -> None:
-        self._attempts = count_from(1)
-
-    def run(self, work: TaskWork, count: int) -> list[TaskFile]:
-        """See Tasks."""
-        scratch = tempfile.gettempdir()
-        made = [run_task(work, number, f"{number}-{next(self._attempts)}", scratch) for number in range(count)]
-        return sorted(file for files in made for file in files)
 
 
 def _task(work: TaskWork) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

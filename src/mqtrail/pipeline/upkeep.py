@@ -14,7 +14,19 @@ from typing import Final
 
 import duckdb
 
-from mqtrail.lake import DataFile, Join, Lake, LakeError, LakeTable, connect, expire, joins_due, lake_errors, sweeping
+from mqtrail.lake import (
+    DataFile,
+    Join,
+    Lake,
+    LakeError,
+    LakeTable,
+    connect,
+    expire,
+    joins_due,
+    lake_errors,
+    settled_ms,
+    sweeping,
+)
 
 from .config import HOUR_MS
 
@@ -73,7 +85,7 @@ class LakeUpkeep:
         """The next files to write as one; None: there are none of those that were found."""
         for table, files in self._due:
             if table.has(files) and (table.table.name, files[0].hour) not in self._refused:
-                return Join.of(table, table.readable(files))
+                return Join.of(table, table.readable(files), settled_ms(self._lake))
         return None
 
     def _tidy(self, at_ms: int, done: Counter[str]) -> None:

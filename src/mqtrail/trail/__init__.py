@@ -7,10 +7,16 @@ verdict codes are data.
 
 from .appended import APPENDED, latest_sql
 from .attempts import attempts_sql, attempts_stage, folded_attempts_sql, merge_sql
+from .client_records import (
+    CONTEXT_RECORDS,
+    SETTLED_MS,
+    client_records_sql,
+    client_records_stage,
+    folded_client_records_sql,
+)
 from .codes import CODES, GROUP_CODES, NOT_YET_JUDGED, STATES, TRANSITIONS, Code
 from .columns import Column, Relation
-from .companions import key_tokens, lag_stages, latency_counts
-from .context import CONTEXT_RECORDS
+from .companions import key_tokens, latency_counts
 from .due import STATE, Cause, causes
 from .evidence import (
     CLIENTS,
@@ -35,14 +41,18 @@ from .kinds import (
     retry_group,
     stored_kind,
 )
+from .lags import folded_queue_spans_sql, lag_stages, queue_spans_sql
 from .results import (
     ATTEMPTS,
+    CLIENT_RECORDS,
     EVENT_FIELDS,
     GROUP_FOLDS,
+    INDEXES,
     KEY_INDEX,
     LAG,
     LATENCY_MINUTE,
     OPEN_IDS,
+    QUEUE_SPANS,
     RESULTS,
     TRAJECTORIES,
     VERDICTS,
@@ -71,6 +81,7 @@ __all__ = [
     "ATTEMPTS",
     "BODY_RECORD_NO",
     "CLIENTS",
+    "CLIENT_RECORDS",
     "CODES",
     "CONTEXT_RECORDS",
     "EVENT_FIELDS",
@@ -79,6 +90,7 @@ __all__ = [
     "GROUP_CODES",
     "GROUP_FOLDS",
     "GROUP_OFFSETS",
+    "INDEXES",
     "INPUTS",
     "KEY_INDEX",
     "LAG",
@@ -88,11 +100,13 @@ __all__ = [
     "OPEN_IDS",
     "OPEN_STATES",
     "QUEUE_RANGES",
+    "QUEUE_SPANS",
     "RECORD_TEXT_LENGTH_MAX",
     "RESULTS",
     "SAMPLED",
     "SAMPLES",
     "SETTLED",
+    "SETTLED_MS",
     "STATE",
     "STATES",
     "SUBSCRIPTIONS",
@@ -121,8 +135,12 @@ __all__ = [
     "business_topic",
     "causes",
     "changed_settings",
+    "client_records_sql",
+    "client_records_stage",
     "fact_stages",
     "folded_attempts_sql",
+    "folded_client_records_sql",
+    "folded_queue_spans_sql",
     "group_rows",
     "judge",
     "key_tokens",
@@ -134,6 +152,7 @@ __all__ = [
     "oversize_problem",
     "publish_hour_select",
     "publish_hours",
+    "queue_spans_sql",
     "record_rows",
     "retry_group",
     "rounds",

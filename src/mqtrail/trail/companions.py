@@ -1,9 +1,8 @@
-"""Latency histograms, the index of keys, and lag: tables for charts and look-ups."""
+"""Latency histograms and the index of keys: tables for charts and look-ups."""
 
 from __future__ import annotations
 
-from .results import KEY_INDEX, LAG, LATENCY_MINUTE
-from .samples import offset_states, question_times, range_states
+from .results import KEY_INDEX, LATENCY_MINUTE
 from .stages import Stage
 
 _SEGMENTS = (
@@ -87,55 +86,3 @@ def key_tokens(of_trajectories: str) -> str:
 SELECT DISTINCT cluster, publish_hour, key_token, msg_id, topic, 1 AS row_count FROM (
   SELECT cluster, publish_hour, unnest(string_split(keys, ' ')) AS key_token, msg_id, topic FROM {of_trajectories}
   WHERE keys <> '') AS tokens WHERE key_token <> ''"""
-
-
-def lag_stages(sampled_ms: int | None = None) -> list[Stage]:
-    """lag_points, lag_copies and lag (columns of LAG) of one sample; None: of all samples that are recorded in full.
-
-    The range of a queue is the latest one at or before the sample of the offset.
-    """
-    if sampled_ms is None:
-        sources, first = ("group_offsets", "queue_ranges"), []
-    else:
-        sources = ("offset_states", "range_states")
-        first = [
-            question_times(sampled_ms, sampled_ms),
-            offset_states(sampled_ms, sampled_ms),
-            range_states(sampled_ms),
-        ]
-    return [
-        *first,
-        Stage("lag_points", _lag_points(*sources, sampled_ms), sources),
-        Stage("lag_copies", _LAG_COPIES, ("message_meta", "lag_points"), gathered=True),
-        Stage("lag", _LAG, ("lag_points", "lag_copies")),
-    ]
-
-
-def _lag_points(offsets: str, ranges: str, sampled_ms: int | None) -> str:
-    """The offsets, with the range of their queue and the offset of the first kept message that was not read."""
-    sampled = "change = ''" if sampled_ms is None else f"sampled_ms = {sampled_ms}"
-    return f"""
-SELECT *, greatest(consumer_offset, min_offset) AS next_offset FROM (
-  SELECT g.cluster, g.sampled_ms, g.group_name, g.topic, g.broker_name, g.queue_id,
-    max(g.consumer_offset) AS consumer_offset, max_by(q.min_offset, q.sampled_ms) AS min_offset,
-    max_by(q.max_offset, q.sampled_ms) AS max_offset
-  FROM (SELECT * FROM {offsets} WHERE {sampled}) g JOIN (SELECT * FROM {ranges} WHERE {sampled}) q
-    ON g.cluster = q.cluster AND g.broker_name = q.broker_name AND g.topic = q.topic AND g.queue_id = q.queue_id
-    AND q.sampled_ms <= g.sampled_ms
-  GROUP BY ALL) AS ranges"""
-
-
-_LAG_COPIES = """
-SELECT m.cluster, m.broker_name, m.topic, m.queue_id, m.queue_offset, min(m.store_ms) AS store_ms
-FROM message_meta m SEMI JOIN lag_points p ON m.cluster = p.cluster AND m.broker_name = p.broker_name
-  AND m.topic = p.topic AND m.queue_id = p.queue_id AND m.queue_offset = p.next_offset
-GROUP BY ALL"""
-
-_LAG = f"""
-SELECT {LAG.typed()} FROM (
-  SELECT p.*, greatest(p.max_offset - p.next_offset, 0) AS lag_count,
-    CASE WHEN p.max_offset <= p.consumer_offset THEN 0 ELSE p.sampled_ms - m.store_ms END AS lag_ms
-  FROM lag_points p LEFT JOIN (SELECT cluster, broker_name, topic, queue_id, queue_offset, min(store_ms) AS store_ms
-    FROM lag_copies GROUP BY ALL) m
-  ON p.cluster = m.cluster AND p.broker_name = m.broker_name AND p.topic = m.topic AND p.queue_id = m.queue_id
-    AND p.next_offset = m.queue_offset) AS lags"""

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
+from .client_records import runs_sql
 from .kinds import business_group
 from .packing import number_at, packed, padded
 from .samples import sample_stages
 from .settings import Settings
 from .stages import Stage
-
-CONTEXT_RECORDS = ("OffsetCommit", "TraceBatch", "TraceLoss")
-"""Types of the trace records about clients. A judgement reads only these from trace_events."""
 
 
 def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
@@ -20,7 +18,6 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     horizon = as_of_ms - settings.trace_delay_ms
     return [
         *sample_stages(as_of_ms, horizon),
-        Stage("client_records", _CLIENT_RECORDS, ("trace_events",), gathered=True),
         Stage("committed", _committed(as_of_ms), ("offset_states", "client_records")),
         Stage("topic_groups", _TOPIC_GROUPS, ("committed", "subscription_states")),
         Stage("offsets_at", _offsets_at(horizon), ("committed",)),
@@ -32,12 +29,6 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
         Stage("losses", _losses(horizon), ("client_records", "gaps")),
     ]
-
-
-_CLIENT_RECORDS = f"""
-SELECT cluster, record_type, event_ms, group_name, topic, store_broker_name, store_queue_id, consumer_offset, client_id,
-    start_id, sequence, trace_born_host, dropped_total, from_ms, to_ms, lost_count, reason
-FROM trace_events WHERE record_type IN {CONTEXT_RECORDS}"""
 
 
 def _committed(as_of_ms: int) -> str:
@@ -141,21 +132,15 @@ def _losses(horizon: int) -> str:
     """
     return f"""
 SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (
-  SELECT cluster, client_id, host, coalesce(before_ms, 0) AS from_ms, event_ms AS to_ms,
-      CASE WHEN sequence > coalesce(before_sequence, 0) + 1 THEN sequence - coalesce(before_sequence, 0) - 1
-           ELSE dropped_total - coalesce(before_dropped, 0) END AS lost_count,
-      CASE WHEN sequence > coalesce(before_sequence, 0) + 1 THEN 'TRACE_MESSAGES_LOST' ELSE 'TRACE_DROPPED' END AS
-          reason
-  FROM (SELECT cluster, client_id, host, sequence, event_ms, dropped_total,
-      lag(sequence) OVER (PARTITION BY cluster, start_id, client_id ORDER BY sequence) AS before_sequence,
-      lag(event_ms) OVER (PARTITION BY cluster, start_id, client_id ORDER BY sequence) AS before_ms,
-      lag(dropped_total) OVER (PARTITION BY cluster, start_id, client_id ORDER BY sequence) AS before_dropped
-    FROM (SELECT cluster, client_id, start_id, sequence, max(trace_born_host) AS host, max(event_ms) AS event_ms,
-        max(dropped_total) AS dropped_total
-      FROM client_records WHERE record_type = 'TraceBatch' GROUP BY cluster, client_id, start_id, sequence) AS batches
-    ) AS numbered
-  WHERE event_ms <= {horizon}
-    AND (sequence > coalesce(before_sequence, 0) + 1 OR dropped_total > coalesce(before_dropped, 0))
+  SELECT cluster, client_id, host, coalesce(before_ms, 0) AS from_ms, first_ms AS to_ms,
+      CASE WHEN first_sequence > before_sequence + 1 THEN first_sequence - before_sequence - 1
+           ELSE dropped_total - before_dropped END AS lost_count,
+      CASE WHEN first_sequence > before_sequence + 1 THEN 'TRACE_MESSAGES_LOST' ELSE 'TRACE_DROPPED' END AS reason
+  FROM (SELECT cluster, client_id, trace_born_host AS host, first_sequence, first_ms, dropped_total,
+      before.event_ms AS before_ms, coalesce(before.sequence, 0) AS before_sequence,
+      coalesce(before.dropped_total, 0) AS before_dropped
+    FROM ({runs_sql("client_records")}) AS runs) AS numbered
+  WHERE first_ms <= {horizon} AND (first_sequence > before_sequence + 1 OR dropped_total > before_dropped)
   UNION ALL
   SELECT DISTINCT cluster, client_id, trace_born_host, from_ms, to_ms, lost_count,
       CASE WHEN reason = '' THEN 'TRACE_DROPPED' ELSE 'TRACE_DROPPED:' || reason END

@@ -1,4 +1,4 @@
-"""Relations derived from the evidence: silver attempts; gold trajectories, verdicts, latency, lag and keys."""
+"""Relations derived from the evidence: silver attempts and indexes of bronze; gold trajectories and verdicts."""
 
 from __future__ import annotations
 
@@ -65,6 +65,51 @@ ATTEMPTS = Relation(
             "one of its sources: trace:broker/queue@offset#record or message:broker/topic/queue@offset",
             "min",
         ),
+    ),
+)
+
+CLIENT_RECORDS = Relation(
+    "client_records",
+    "One row a trace record about a client: TraceBatch, TraceLoss, OffsetCommit. TraceBatches of one start that follow "
+    "each other without a hole, and without records dropped in between, become one row; of OffsetCommits that every "
+    "judgement has seen, the first and the last of a queue are kept.",
+    (
+        text("cluster", "as in trace_events"),
+        text("record_type", "TraceBatch, TraceLoss or OffsetCommit"),
+        number("trace_store_ms", "when the broker stored the trace message, the last one of a row"),
+        number("event_ms", "timeStamp of the record, the last one of a row"),
+        text("client_id", "clientId"),
+        text("start_id", "startId of TraceBatch and TraceLoss"),
+        number("first_sequence", "TraceBatch: first sequence of the row"),
+        number("sequence", "TraceBatch: last sequence of the row"),
+        number("first_ms", "TraceBatch: timeStamp of the first"),
+        text("trace_born_host", "ip:port of the connection that sent the trace message, the first one of a row"),
+        number("dropped_total", "droppedTotal of TraceBatch"),
+        number("from_ms", "fromMs of TraceLoss"),
+        number("to_ms", "toMs of TraceLoss"),
+        number("lost_count", "count of TraceLoss"),
+        text("reason", "reason of TraceLoss"),
+        text("group_name", "consumer group of OffsetCommit"),
+        text("topic", "topic of OffsetCommit"),
+        text("store_broker_name", "brokerName of OffsetCommit"),
+        number("store_queue_id", "queueId of OffsetCommit"),
+        number("consumer_offset", "consumerOffset of OffsetCommit"),
+    ),
+)
+
+QUEUE_SPANS = Relation(
+    "queue_spans",
+    "Where message_meta has a message: one row a queue and minute of store time, or hour of older ones, in what was "
+    "read at once. Rows of one queue can overlap; an offset between those of a row need not exist.",
+    (
+        text("cluster", "as in trace_events"),
+        text("topic", "topic"),
+        text("broker_name", "broker"),
+        number("queue_id", "queue"),
+        number("first_offset", "least queue_offset"),
+        number("last_offset", "greatest queue_offset"),
+        number("first_ms", "least store_ms"),
+        number("last_ms", "greatest store_ms"),
     ),
 )
 
@@ -259,5 +304,8 @@ GROUP_FOLDS = Relation(
     ),
 )
 
-RESULTS = (ATTEMPTS, TRAJECTORIES, VERDICTS, LATENCY_MINUTE, LAG, KEY_INDEX, OPEN_IDS, GROUP_FOLDS)
+INDEXES = (CLIENT_RECORDS, QUEUE_SPANS)
+"""Relations that say in few rows what a judgement needs of bronze."""
+
+RESULTS = (ATTEMPTS, *INDEXES, TRAJECTORIES, VERDICTS, LATENCY_MINUTE, LAG, KEY_INDEX, OPEN_IDS, GROUP_FOLDS)
 """Every derived relation, silver first."""

@@ -1,0 +1,75 @@
+"""Rows in Parquet files, for DuckDB: SQL that reads them, and files in the layout of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from mqtrail.trail import Relation
+
+from .schemas import Table
+from .tables import DataFile, LakeTable
+
+ROW_GROUP_ROWS = 65_536
+"""Rows per row group of a compacted file: about 4 MiB in memory. A look-up reads one group."""
+
+
+def rows_of(table: LakeTable, files: Sequence[DataFile]) -> str:
+    """Return SQL for the rows of files as they are; without files, for an empty typed relation."""
+    if files:
+        return f"SELECT {', '.join(table.table.relation.names)} FROM {parquet_of(table.paths(files))}"
+    return nothing_of(table.table.relation)
+
+
+def nothing_of(relation: Relation) -> str:
+    """Return SQL for no rows of a relation without nested columns, with its columns typed."""
+    return f"SELECT {relation.typed(dict.fromkeys(relation.names, 'NULL'))} WHERE false"
+
+
+def parquet_of(paths: Sequence[str]) -> str:
+    """Return SQL for the rows of Parquet files. Folder names are not read as partition columns."""
+    names = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    return f"read_parquet([{names}], hive_partitioning = false, union_by_name = false)"
+
+
+def copy(
+    duck: duckdb.DuckDBPyConnection, rows: str, target: Path, table: Table, row_count_max: int = ROW_GROUP_ROWS
+) -> None:
+    """Write the rows of a query to a file of `table`, in the layout for look-ups.
+
+    DuckDB writes bloom filters only for dictionary-encoded columns, and uses a dictionary only below a limit. The limit
+    is raised to the size of a row group so that unique ids get a filter too (random ids take a third more bytes).
+    DuckDB allocates dictionaries of that size for every column and file, which takes longer than writing few rows.
+    row_count_max: a bound on the rows, if one is known; then the limit is no higher.
+    """
+    order = f" ORDER BY {', '.join(table.sort_by)}" if table.sort_by else ""
+    duck.execute(f"COPY ({rows}{order}) TO '{quoted(target)}' ({_layout(table, row_count_max)})")
+
+
+def copy_hours(
+    duck: duckdb.DuckDBPyConnection, rows: str, folder: Path, table: Table, row_count_max: int = ROW_GROUP_ROWS
+) -> list[Path]:
+    """Write the rows of a query as `copy` does, each publish hour to its own folder `hour=<publish_hour>`.
+
+    Return the files. The query is not materialized first: DuckDB's sort spills to disk if memory is short.
+    """
+    columns = ", ".join(table.relation.names)
+    order = ", ".join(("hour", *table.sort_by))
+    folder.mkdir(parents=True, exist_ok=True)
+    duck.execute(
+        f"COPY (SELECT {columns}, publish_hour AS hour FROM ({rows}) AS made ORDER BY {order}) TO '{quoted(folder)}' "
+        f"({_layout(table, row_count_max)}, PARTITION_BY (hour), OVERWRITE_OR_IGNORE)"
+    )
+    return sorted(folder.rglob("*.parquet"))
+
+
+def _layout(table: Table, row_count_max: int) -> str:
+    bloom = f", DICTIONARY_SIZE_LIMIT {max(1, min(row_count_max, ROW_GROUP_ROWS))}" if table.bloom else ""
+    return f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP_ROWS}{bloom}"
+
+
+def quoted(path: Path) -> str:
+    """Return a path for SQL, inside its quotes."""
+    return str(path).replace("'", "''")

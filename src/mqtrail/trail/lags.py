@@ -1,0 +1,107 @@
+"""Lag: how far groups are behind, in messages and in time, as of one sample.
+
+    offset_states, range_states → lag_points ─┬→ lag_spans: the times in which their copies were stored
+                                              └→ lag_copies, from message_meta of these times → lag
+
+`queue_spans` is what finds a copy among all that were ever stored. Its rows are made when messages are read, and become
+coarser with age. They select files of message_meta; the time of the lag is that of the copy itself.
+"""
+
+from __future__ import annotations
+
+from .results import LAG, QUEUE_SPANS
+from .samples import offset_states, question_times, range_states
+from .stages import Stage
+
+_MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
+
+
+def queue_spans_sql(message_meta: str) -> str:
+    """SQL: rows of QUEUE_SPANS of rows of message_meta."""
+    columns = {
+        "first_offset": "queue_offset",
+        "last_offset": "queue_offset",
+        "first_ms": "store_ms",
+        "last_ms": "store_ms",
+    }
+    return _spans(message_meta, columns, f"store_ms // {_MINUTE_MS}")
+
+
+def folded_queue_spans_sql(spans: str, kept_from_ms: int = 0) -> str:
+    """SQL: the same spans in fewer rows: one a queue and minute in the last hour, one a queue and hour before it.
+
+    kept_from_ms: messages that were stored earlier have expired.
+    """
+    newest = f"(SELECT max(first_ms) FROM {spans} AS every)"
+    window = (
+        f"CASE WHEN first_ms > {newest} - {_HOUR_MS} THEN first_ms // {_MINUTE_MS} ELSE -first_ms // {_HOUR_MS} END"
+    )
+    return _spans(f"(SELECT * FROM {spans} AS kept WHERE last_ms >= {kept_from_ms})", {}, window)
+
+
+def _spans(source: str, columns: dict[str, str], window: str) -> str:
+    names = {name: columns.get(name, name) for name in ("first_offset", "last_offset", "first_ms", "last_ms")}
+    found = {name: f"{'min' if name.startswith('first') else 'max'}({column})" for name, column in names.items()}
+    queue = "cluster, topic, broker_name, queue_id"
+    return f"SELECT {QUEUE_SPANS.typed(found)} FROM {source} AS of_queues GROUP BY {queue}, {window}"
+
+
+def lag_stages(sampled_ms: int | None = None) -> list[Stage]:
+    """lag_points, lag_spans, lag_copies and lag (columns of LAG) of one sample; None: of every one recorded in full.
+
+    A queue's range is the latest one at or before the sample of the offset. Of message_meta, the rows that lag_spans
+    names are enough.
+    """
+    if sampled_ms is None:
+        sources, first = ("group_offsets", "queue_ranges"), []
+    else:
+        sources = ("offset_states", "range_states")
+        first = [
+            question_times(sampled_ms, sampled_ms),
+            offset_states(sampled_ms, sampled_ms),
+            range_states(sampled_ms),
+        ]
+    return [
+        *first,
+        Stage("lag_points", _lag_points(*sources, sampled_ms), sources),
+        Stage("lag_spans", _LAG_SPANS, ("queue_spans", "lag_points")),
+        Stage("lag_copies", _LAG_COPIES, ("message_meta", "lag_points")),
+        Stage("lag", _LAG, ("lag_points", "lag_copies")),
+    ]
+
+
+def _lag_points(offsets: str, ranges: str, sampled_ms: int | None) -> str:
+    """The offsets, with the range of their queue and the offset of the first kept message that was not read."""
+    sampled = "change = ''" if sampled_ms is None else f"sampled_ms = {sampled_ms}"
+    return f"""
+SELECT *, greatest(consumer_offset, min_offset) AS next_offset FROM (
+  SELECT g.cluster, g.sampled_ms, g.group_name, g.topic, g.broker_name, g.queue_id,
+    max(g.consumer_offset) AS consumer_offset, max_by(q.min_offset, q.sampled_ms) AS min_offset,
+    max_by(q.max_offset, q.sampled_ms) AS max_offset
+  FROM (SELECT * FROM {offsets} WHERE {sampled}) g JOIN (SELECT * FROM {ranges} WHERE {sampled}) q
+    ON g.cluster = q.cluster AND g.broker_name = q.broker_name AND g.topic = q.topic AND g.queue_id = q.queue_id
+    AND q.sampled_ms <= g.sampled_ms
+  GROUP BY ALL) AS ranges"""
+
+
+# Where the copies of first messages that a group has not read can be.
+_LAG_SPANS = """
+SELECT DISTINCT s.first_ms, s.last_ms FROM queue_spans s JOIN lag_points p ON s.cluster = p.cluster
+  AND s.topic = p.topic AND s.broker_name = p.broker_name AND s.queue_id = p.queue_id
+  AND s.first_offset <= p.next_offset AND s.last_offset >= p.next_offset
+WHERE p.max_offset > p.consumer_offset"""
+
+_LAG_COPIES = """
+SELECT m.cluster, m.broker_name, m.topic, m.queue_id, m.queue_offset, min(m.store_ms) AS store_ms
+FROM message_meta m SEMI JOIN lag_points p ON m.cluster = p.cluster AND m.broker_name = p.broker_name
+  AND m.topic = p.topic AND m.queue_id = p.queue_id AND m.queue_offset = p.next_offset
+GROUP BY ALL"""
+
+_LAG = f"""
+SELECT {LAG.typed()} FROM (
+  SELECT p.*, greatest(p.max_offset - p.next_offset, 0) AS lag_count,
+    CASE WHEN p.max_offset <= p.consumer_offset THEN 0 ELSE p.sampled_ms - m.store_ms END AS lag_ms
+  FROM lag_points p LEFT JOIN (SELECT cluster, broker_name, topic, queue_id, queue_offset, min(store_ms) AS store_ms
+    FROM lag_copies GROUP BY ALL) m
+  ON p.cluster = m.cluster AND p.broker_name = m.broker_name AND p.topic = m.topic AND p.queue_id = m.queue_id
+    AND p.next_offset = m.queue_offset) AS lags"""
