@@ -135,6 +135,31 @@ def test_a_cycle_reads_a_part_and_the_next_one_the_rest(job: PipelineJob, broker
     assert sum(each.messages for each in reports) == 6
 
 
+def test_answers_do_not_wait_for_samples(job: PipelineJob, broker: Embedded, tmp_path: Path) -> None:
+    """What a cycle reads is judged in it, though the only sample is older; then nothing is judged until another one."""
+    reports: list[JobReport] = []
+    stop = Event()
+    running = PipelineJob(dataclasses.replace(job.config, lake=tmp_path / "lake", sample_interval_ms=3_600_000))
+
+    def show(report: JobReport) -> None:
+        reports.append(report)
+        if len(reports) == 1:
+            trade(broker.namesrv_address, 3)
+        read = [each.messages + each.trace_messages for each in reports]
+        if sum(each.messages for each in reports[1:]) == 3 and not any(read[-2:]):
+            stop.set()
+
+    worker = Thread(target=running.use(job.spark).run, args=(200, stop), kwargs={"show": show})
+    worker.start()
+    worker.join(120)
+    assert not worker.is_alive()
+    judged = [each for each in reports[1:] if each.trajectories]
+    assert sum(each.trajectories for each in judged) >= 3
+    assert [each.as_of_ms for each in judged] == sorted({each.as_of_ms for each in judged} - {0})
+    assert reports[-1].as_of_ms == 0
+    assert rows(running, trail.SAMPLES, "what").count(("SAMPLE",)) == 1
+
+
 def test_a_cluster_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
     """Without a name server `once` fails with its address, and `run` tells of it and tries again."""
     config = JobConfig(namesrv="127.0.0.1:1", lake=tmp_path / "lake")

@@ -3,9 +3,10 @@
     once    sample the cluster → read trace and messages to their ends → bronze, silver → judge as of the sample → gold
     run     the same in a loop, with compaction and retention; a sampler beside it takes the samples
 
-The sample comes first and is the instant of judgement, so that everything that was stored or consumed before it is read
-after it. A cycle of `run` takes the latest sample that there is, and judges nothing if there is none since the last
-cycle. Nothing is written to the cluster.
+What is read comes after the instant of judgement, so that everything that was stored or consumed before it is there:
+`once` judges as of its sample, a cycle of `run` as of its beginning, with the latest sample that there is. What claims
+that something is missing waits for the samples and times that show it; everything else is judged as soon as it is read.
+Without a new sample and new records nothing is judged. Nothing is written to the cluster.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
-from mqtrail.lake import Lake, lake_errors
+from mqtrail.lake import JUDGED_APP, Lake, lake_errors
 
 from .config import JobConfig, JobReport
 from .files import Committer
 from .freshness import Freshness
-from .ingest import Ingest, Limit, now_ms
+from .ingest import Counts, Ingest, Limit, now_ms
 from .judging import Judge
 from .pulling import SparkPulls
 from .recording import Recorders
@@ -60,6 +61,8 @@ class PipelineJob:
         self._lake: Lake | None = None
         self._step = progress  # what a cycle does; `run` tells of it only if the cycle takes long
         self._freshness = Freshness()
+        self._sample_problems: list[str] = []  # of the latest sample
+        self._is_judged = False  # whether there was a judgement since something was read
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -165,7 +168,8 @@ class PipelineJob:
         with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
             topology = survey(admin, self.config.trace_topic, self.config.topics)
             found = self._latest(self._cluster(topology)) if is_sampled else self._look(admin, topology)
-        problems = [*topology.problems, *(found.problems if found else ())]
+        begun_ms = now_ms()
+        problems = list(topology.problems)
         if not topology.trace_topics:
             problems.append(f"the cluster has no topic {self.config.trace_topic}: nothing is traced")
         self._step("reading trace records and messages")
@@ -178,20 +182,17 @@ class PipelineJob:
             limit=limit,
         )
         self._freshness.read(counts.files)
-        judged = 0
-        instant = as_of_ms or 0
+        self._is_judged = self._is_judged and trail.ATTEMPTS.name not in counts.files
         if found is not None and not limit.is_over():
             reached = self._ingest.offsets()
-            problems += found.behind(reached)
+            self._sample_problems = [*found.problems, *found.behind(reached)]
             self._recorders.of(self._cluster(topology)).read_up_to(found.sampled_ms, found.read_topics(reached))
-            instant = found.sampled_ms if as_of_ms is None else as_of_ms
-            self._step(f"judging as of {instant}")
-            with self._reading_lake():
-                judged = self._judge.run(instant, only_until=as_of_ms is not None)
-                self._freshness.answered(now_ms())
-                self._judge.lag(found.sampled_ms)
+        judged, instant = 0, as_of_ms or self._instant(found, counts, begun_ms if is_sampled else None)
+        if instant is not None and not limit.is_over():
+            judged = self._judged(instant, found, only_until=as_of_ms is not None)
+        problems += self._sample_problems
         return JobReport(
-            as_of_ms=instant,
+            as_of_ms=instant or 0,
             trace_messages=counts.trace_messages,
             trace_records=counts.of(trail.TRACE_EVENTS),
             rejects=counts.of(trail.TRACE_REJECTS),
@@ -202,6 +203,28 @@ class PipelineJob:
             problems=tuple(problems),
             behind=counts.behind,
         )
+
+    def _instant(self, found: ClusterSample | None, counts: Counts, begun_ms: int | None) -> int | None:
+        """The instant to judge as of; None: it would say nothing new. begun_ms: of a cycle beside a sampler."""
+        if found is None and self._is_judged:
+            return None
+        # What was left behind can be older than this cycle. The sample has the ranges that tell what is missing.
+        at_ms = found.sampled_ms if found and (counts.behind or begun_ms is None) else begun_ms
+        if at_ms is None or (found is None and counts.behind):
+            return None
+        last = self.lake.batches.last(JUDGED_APP)  # its instant is later if a clock was set back
+        return at_ms if last is None else max(at_ms, last.number + 1)
+
+    def _judged(self, instant: int, found: ClusterSample | None, *, only_until: bool) -> int:
+        """Judge as of an instant, and add the lag of a new sample; return the number of messages."""
+        self._step(f"judging as of {instant}")
+        with self._reading_lake():
+            judged = self._judge.run(instant, only_until=only_until)
+            self._is_judged = True
+            self._freshness.answered(now_ms())
+            if found is not None:
+                self._judge.lag(found.sampled_ms)
+        return judged
 
     @contextmanager
     def _reading_lake(self) -> Iterator[None]:
