@@ -234,7 +234,7 @@ class BrokerConfig:
     )
     broadcast_expire_max_ms: int = setting(
         5 * MINUTE_MS,
-        "the same for a connected broadcast consumer (RocketMQ: seconds)",
+        "time without a request after which a connected broadcast consumer is removed (RocketMQ: seconds)",
         conf="broadcastOffsetExpireMaxSecond",
         unit=SECONDS,
         changeable=True,

@@ -16,7 +16,9 @@ class Settings:
     consume_slow_ms: int = setting(1_000, "minimum handler time for CONSUMED_SLOW")
     delivered_late_ms: int = setting(3_000, "minimum delay after the due time for DELIVERED_LATE")
     hung_ms: int = setting(45_000, "time after which a delivery without a result is HUNG; before, it is IN_FLIGHT")
-    hung_p99_factor: int = setting(3, "the same as a multiple of the group's 99th percentile; the longer time applies")
+    hung_p99_factor: int = setting(
+        3, "multiple of the group's 99th percentile after which a delivery is HUNG, if that is longer than hung_ms"
+    )
     hung_p99_samples: int = setting(
         100, "minimum number of completed deliveries of a group for its percentile to apply"
     )

@@ -86,7 +86,7 @@ class Auth:
             if signed and not is_signed_with(command, user.password.encode()):
                 raise NoPermission(
                     f"check signature failed. Found user {user.username} with another signature, expected the "
-                    "HMAC-SHA1 of this request with the user's password"
+                    "HMAC-SHA1 of this request with the user's password: check the client's secret key"
                 )
         self.authorize(ip, command, scene)
 
@@ -111,7 +111,7 @@ class Auth:
             why = "no matched policies." if allowed is None else "the decision is deny."
             raise NoPermission(
                 f"{subject} has no permission to access {need.resource} from {ip}, {why} Request {code} needs "
-                f"{' or '.join(need.actions)}"
+                f"{' or '.join(need.actions)}: allow it with mqadmin createAcl or updateAcl"
             )
 
     def allows(self, ip: str, name: str, need: Need) -> bool:
@@ -128,7 +128,10 @@ class Auth:
     def enabled_user(self, name: str) -> User:
         """Return an enabled user. NoPermission."""
         if not name:
-            raise NoPermission("username cannot be null. Found a request without AccessKey, expected a signed one")
+            raise NoPermission(
+                "username cannot be null. Found a request without AccessKey, expected a signed one: set access key and "
+                "secret key of the client"
+            )
         user = self.users.get(name)
         if user is None:
             raise NoPermission(f"User:{name} is not found. Create it with mqadmin createUser")

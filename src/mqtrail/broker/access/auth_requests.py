@@ -136,7 +136,7 @@ class AuthRequests:
         weight = 0
         for subject in sorted(subject for subject in self._auth.acls if (header.subject_filter or "") in subject):
             acl = self._auth.acls.get(subject)
-            if acl is None:  # it was deleted meanwhile
+            if acl is None:  # deleted since the list was read
                 continue
             weight += 1 + len(acl.custom) + len(acl.default)
             if weight >= ENTRIES_A_SLICE:
@@ -148,7 +148,7 @@ class AuthRequests:
                 found.append(dumps(info.members()))
         return answer(peer, request, body=b"[%b]" % b",".join(found) if found else b"")
 
-    # Inside.
+    # Helpers.
 
     def _user_of(self, request: RemotingCommand) -> tuple[str, UserInfo]:
         name = UserHeader.from_ext(request.ext).username

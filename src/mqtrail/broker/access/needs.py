@@ -1,9 +1,9 @@
-"""Permissions that requests need, for users and policies (5.x) and for ACL files (4.9): the terms of the permission
-table.
+"""Permissions that requests need: terms for the rows of the permission table.
 
-The table is part of the table of request codes (`broker.requests`). A row states the permissions for the resources that
-a request names, and for stored records that it touches, such as the half message that it ends. Codes without a row are
-refused, except for Super users and admins (tests/broker/access/test_matrix.py).
+They apply to users and policies (5.x) and to ACL files (4.9). The table is part of the table of request codes
+(`broker.requests`). A row states the permissions for the resources that a request names, and for stored records that it
+touches, such as the half message that it ends. Codes without a row are refused, except for Super users and admins
+(tests/broker/access/test_matrix.py).
 
     actions on a resource     5.x: as they are       4.9: Pub is PUB, Sub and Get are SUB, others need admin: true
     several actions           one of them            the weakest of them

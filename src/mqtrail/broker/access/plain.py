@@ -121,7 +121,7 @@ class PlainRules:
         if signed and not is_signed_with(command, account.secret_key):
             raise AclRefusal(
                 f"Check signature failed for accessKey={access_key}: expected the HMAC-SHA1 of this request with the "
-                "account's secret key"
+                "account's secret key: check the client's secret key"
             )
         check_permissions(account, command, scene)
 

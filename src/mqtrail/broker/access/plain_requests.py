@@ -142,7 +142,7 @@ class PlainAcl:
         body = {"globalWhiteAddrs": white, "plainAccessConfigs": accounts}
         return answer(peer, request, body=json.dumps(body, default=str, separators=(",", ":")).encode())
 
-    # Inside.
+    # Helpers.
 
     def _write_account(self, wanted: AclAccountHeader, now_ms: int) -> None:
         access_key, secret_key = wanted.access_key, wanted.secret_key

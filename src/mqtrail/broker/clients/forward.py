@@ -97,9 +97,9 @@ class ForwardedRequests:
         of_asker = self._of_asker[asker.id]
         of_asked = max([count + self._of_asked[one] for one, count in Counter(asked).items()], default=0)
         for what, found, limit in (
-            ("questions to clients", len(self._waiting) + len(asked), FORWARDS_MAX),
-            ("questions of one connection", of_asker + len(asked) if of_asker else 1, FORWARDS_PEER_MAX),
-            ("questions to one client", of_asked, FORWARDS_PEER_MAX),
+            ("requests to clients", len(self._waiting) + len(asked), FORWARDS_MAX),
+            ("requests of one connection to clients", of_asker + len(asked) if of_asker else 1, FORWARDS_PEER_MAX),
+            ("requests to one client", of_asked, FORWARDS_PEER_MAX),
         ):
             if found > limit:
                 raise SystemBusy(f"found {found} {what} without an answer, expected at most {limit}: try again later")
@@ -158,7 +158,7 @@ class ForwardedRequests:
     def tick(self, now_ms: int) -> list[Send]:
         """Answer requests whose client did not answer in time."""
         late = list(takewhile(lambda opaque: self._waiting[opaque].deadline_ms <= now_ms, self._waiting))
-        return self._give_up(late, f"found no answer of the consumer within {self._timeout_ms} ms")
+        return self._give_up(late, f"found no answer from the consumer within {self._timeout_ms} ms")
 
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Answer requests to a closed connection; drop requests from it."""

@@ -139,8 +139,8 @@ class ClientRequests:
             return
         if not self._config.acl_like_apache:
             raise NoPermission(
-                f"found client id {client.client_id}, which a live client of another account has: expected another one "
-                "(instanceName)"
+                f"found client id {client.client_id} of a live client of another account, expected an unused one: set "
+                "another instanceName"
             )
 
     def _is_known(self, group: str, fingerprint: int) -> bool:

@@ -107,7 +107,7 @@ def parse(text: str) -> Expression:
 
 def _what_was_found(text: str, at: int | None) -> str:
     if at is None:
-        return f"found the end of {text!r:.80}, expected more of the expression"
+        return f"found the end of {text!r:.80}, expected the rest of the expression"
     return f"found {text[at : at + 20]!r} at character {at + 1}, which the SQL92 grammar does not allow there"
 
 

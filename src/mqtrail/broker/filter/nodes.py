@@ -257,7 +257,7 @@ _ORDERS: Final[dict[str, Test]] = {
 def equal(left: Expression, right: Expression) -> Expression:
     for node in (left, right):
         if node.is_constant and node.value is None:
-            raise ExpressionError("found = or <> beside NULL, expected IS NULL or IS NOT NULL")
+            raise ExpressionError("found = or <> with NULL, expected IS NULL or IS NOT NULL")
     if left.kind is ExpressionKind.TRUTH and right.kind is ExpressionKind.CONSTANT:
         raise ExpressionError(f"found {left.text} = {right.text}, expected two values of the same type")
     text = f"{left.text} = {right.text}"
@@ -291,7 +291,7 @@ def ordered(left: Expression, symbol: str, right: Expression) -> Expression:
     for node in (left, right):
         is_number = not isinstance(node.value, bool) and isinstance(node.value, int | float)
         if node.kind in _CONDITIONS or (node.is_constant and not is_number):
-            raise ExpressionError(f"found {node.text} beside {symbol}, expected a number or a property")
+            raise ExpressionError(f"found {node.text} as an operand of {symbol}, expected a number or a property")
     test, text = _ORDERS[symbol], f"{left.text} {symbol} {right.text}"
     if left.kind is ExpressionKind.PROPERTY and right.kind is ExpressionKind.CONSTANT:
         return _condition(_property_test(left.name, test, right.value), text, left, right)

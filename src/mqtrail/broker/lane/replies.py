@@ -57,5 +57,5 @@ def _template(
     for mark, hole in (*holes, (b"%d" % _OPAQUE_MARK, b"%d")):
         places.append(header.index(mark))
         header = header.replace(mark, hole)
-    assert places == sorted(places), "the answer's fields have changed their order"
+    assert places == sorted(places), "the order of the answer's fields has changed"
     return header

@@ -173,8 +173,8 @@ class PullMessages:
         kept = self._filters.get(header.topic, header.consumer_group)
         if kept is None or kept.expression is None:
             raise FilterDataNotExist(
-                "The broker's consumer filter data is not exist!Your expression may be wrong! found no expression of "
-                f"{header.consumer_group} for {header.topic} that can be read: correct it and send a heartbeat"
+                "The broker's consumer filter data is not exist!Your expression may be wrong! found no valid "
+                f"expression of {header.consumer_group} for {header.topic}: correct it and send a heartbeat"
             )
         if kept.data.client_version < header.sub_version:
             raise FilterDataNotLatest(

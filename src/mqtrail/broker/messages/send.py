@@ -242,7 +242,7 @@ class SendMessages:
             return queue_id
         if admission.write_queue_nums <= 0:
             raise InvalidParameter(
-                f"found no queue to write in topic {admission.topic}, expected at least 1: raise writeQueueNums"
+                f"found no writable queue in topic {admission.topic}, expected at least 1: raise writeQueueNums"
             )
         self._turn += 1
         return self._turn % admission.write_queue_nums

@@ -1,4 +1,4 @@
-"""Samples of a broker's Prometheus metrics: names and labels of RocketMQ 5, and a few of our own.
+"""Samples of a broker's Prometheus metrics: names and labels of RocketMQ 5, and a few of mqtrail.
 
 Sends and pulls do no work for metrics: samples are computed on request from the state of the broker. An unknown value
 has no sample. METRICS (table) gives the meaning of each metric; docs/reference/metrics.md prints it. Every sample also

@@ -92,7 +92,9 @@ class SettingsRequests:
         if (one := CHANGEABLE.get(key)) is not None:
             return one
         if key in _SETTINGS:
-            raise InvalidParameter(f"found a change of {key}, which needs a restart: change it in broker.conf")
+            raise InvalidParameter(
+                f"found a change of {key}, which needs a restart: change it in broker.conf and restart the broker"
+            )
         raise InvalidParameter(
             f"found {key}, which has no effect here: expected one of {', '.join(sorted(CHANGEABLE))}"
         )

@@ -123,7 +123,7 @@ class Pop:
                 sends += self._serve(pop, handler, now_ms)
         return sends
 
-    # What is kept.
+    # Saves.
 
     def save(self, now_ms: int) -> None:
         """Save the orders and the ends of the logs, just before the offsets are saved."""

@@ -80,7 +80,7 @@ class Positions:
             return 0
         return max(0, self._store.max_offset(topic, queue_id) - 1)
 
-    # After a kill.
+    # After a crash.
 
     def start(self) -> bool:
         """Store the ends of the logs before the first pop of a broker; return whether offsets must be saved now.

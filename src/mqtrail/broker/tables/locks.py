@@ -59,7 +59,7 @@ class LockTable:
             self._drop_lapsed(now_ms)
         if self._count >= self._locks_max:
             raise SystemBusy(
-                f"found {self._locks_max} queue locks held, expected fewer: consume fewer queues in order on one broker"
+                f"found {self._locks_max} held queue locks, expected fewer: consume fewer queues in order on one broker"
             )
 
     def _drop_lapsed(self, now_ms: int) -> None:

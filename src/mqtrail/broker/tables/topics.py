@@ -181,7 +181,7 @@ class TopicTable:
 
     def _put(self, topic: TopicConfig, now_ms: int) -> None:
         if topic.topic in self._leaving:
-            raise SystemBusy(f"found topic {topic.topic} being deleted, expected it to be gone: try again")
+            raise SystemBusy(f"found topic {topic.topic} being deleted, expected a finished deletion: try again later")
         self._change(topic.topic, self._topics.get(topic.topic), topic, now_ms)
 
     def _change(self, name: str, before: TopicConfig | None, after: TopicConfig, now_ms: int) -> None:

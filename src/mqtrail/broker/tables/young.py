@@ -1,4 +1,4 @@
-"""Young queues, at whose first message a group without an offset starts."""
+"""Young queues: a group without an offset reads them from the first message."""
 
 from mqtrail.store import MessageStore
 from mqtrail.wire import decode_head

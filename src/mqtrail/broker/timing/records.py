@@ -70,7 +70,7 @@ def recalls(text: bytes) -> bool:
 def recall_ms(text: bytes) -> int:
     """Return the delivery time for the recall handle of a waiting record, in its second (epoch ms)."""
     value = find_property(text, _OUT_MS)
-    assert value is not None, "a record that waits says until when"
+    assert value is not None, "a waiting record has TIMER_OUT_MS"
     return int(value) + 1
 
 

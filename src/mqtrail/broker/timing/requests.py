@@ -86,7 +86,7 @@ class TimerRequests:
             )
         if handle.broker_name != self._config.broker_name:
             raise IllegalOperation(
-                f"recall failed, broker service not available: found a handle of {handle.broker_name}, this is "
+                f"recall failed, broker service not available: found a handle of broker {handle.broker_name}, expected "
                 f"{self._config.broker_name}"
             )
         if not 0 < handle.deliver_ms - now_ms < self._config.timer_delay_max_ms:

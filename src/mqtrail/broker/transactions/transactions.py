@@ -95,7 +95,7 @@ class Transactions:
             return answer(peer, request, after_offset=self._store.end_offset)
         if self._ends_count >= ENDS_MAX:
             raise SystemBusy(
-                f"found {ENDS_MAX} ends of transactions that wait for the store, expected fewer: try later"
+                f"found {ENDS_MAX} ends of transactions that wait for the store, expected fewer: try again later"
             )
         after_offset = 0
         destination = real_queue(text)
