@@ -380,3 +380,27 @@ def test_tables_are_their_owners_alone(tmp_path: Path) -> None:
             assert (tmp_path / "config" / name).stat().st_mode & 0o777 == 0o600
     finally:
         os.umask(before)
+
+
+def test_a_save_that_fails_leaves_nothing_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk the part that was written would take the room that the next save needs."""
+    disk = RealDisk(tmp_path)
+    disk.replace("config/topics.json", b"{}")
+    disk.keep("config/topics.json", "config/topics.json.bak")
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StoreFull, match="free space on that disk"):
+            disk.replace("config/topics.json", b"[]")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with pytest.raises(StoreFull):
+            disk.replace("config/topics.json", b"[]")
+        with pytest.raises(OSError, match="No space left"):
+            disk.keep("config/topics.json", "config/topics.json.bak")
+    assert sorted(os.listdir(tmp_path / "config")) == ["topics.json", "topics.json.bak"]
+    assert disk.read("config/topics.json") == b"{}"
+    disk.close()

@@ -7,7 +7,7 @@ from .batches import Batches, Change, LakeBatch
 from .cycles import BULK_RESULTS, Bulk, Cycle, LastJudgement
 from .decoding import DecodedTrace, EvidencePlan, EvidenceWriter
 from .duck import arrow_rows, connect, define, judge_rows, run_stages
-from .edge import lake_errors
+from .edge import lake_errors, part_file
 from .errors import (
     FileRefused,
     LakeBusy,
@@ -84,6 +84,7 @@ __all__ = [
     "migrate",
     "note_settings",
     "parquet_of",
+    "part_file",
     "rebuild",
     "relation_of",
     "rows_of",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import duckdb
@@ -43,6 +43,20 @@ def lake_errors(path: Path) -> Iterator[None]:
             f"{path}: found what cannot be read ({first_line(error)}), expected a lake's Delta logs and Parquet "
             f"files: {RESTORE}"
         ) from error
+
+
+@contextmanager
+def part_file(path: Path) -> Iterator[Path]:
+    """Yield path, where the block writes a file and then renames it. If the block fails, remove what it wrote.
+
+    `mqtrail.net` has the same for rooms that do not know the lake.
+    """
+    try:
+        yield path
+    except BaseException:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise
 
 
 def of_os_error(path: Path, error: OSError) -> LakeError:

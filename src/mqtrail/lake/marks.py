@@ -18,6 +18,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
+from .edge import part_file
 from .errors import LakeDamaged
 
 MARKS = "_marks"
@@ -66,12 +67,12 @@ class CommitMark:
         kept = {one: crc for one, crc in marked.items() if one == version or one > checkpoint}
         self.commits = dict(sorted(kept.items())[-COMMITS_MAX:])
         self._file.parent.mkdir(exist_ok=True)
-        written = self._file.with_suffix(".tmp")
-        with written.open("w") as file:
-            json.dump({"commits": self.commits}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(written, self._file)
+        with part_file(self._file.with_suffix(".tmp")) as written:
+            with written.open("w") as file:
+                json.dump({"commits": self.commits}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(written, self._file)
 
     def problems(self, version: int, after: int = -1) -> dict[str, str]:
         """Compare a log that was read up to `version` with the mark: commit file -> found and expected. OSError.

@@ -9,6 +9,7 @@ from .client import Connection
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
 from .log import Log, log_processors
 from .metrics_port import MetricsPort
+from .part_files import part_file
 from .pool import ConnectionPool
 from .secret_files import mode_open_to_others
 from .server import BindError, Server
@@ -52,6 +53,7 @@ __all__ = [
     "mode_open_to_others",
     "next_command",
     "parse_namesrv",
+    "part_file",
     "read_tls_properties",
     "split_address",
     "tls_failure",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mqtrail.net import Log, mode_open_to_others
+from mqtrail.net import Log, mode_open_to_others, part_file
 from mqtrail.store import StoreError
 from mqtrail.wire import MQError
 
@@ -31,12 +31,13 @@ def replace_file(path: Path, data: bytes, mode: int) -> None:
     """Replace a file durably, with this mode: a crash leaves the old file or the new one. OSError."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)  # an earlier one may have another mode
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(descriptor, "wb") as handle:
-        handle.write(data)
-        handle.flush()
-        os.fsync(handle.fileno())
-    temporary.replace(path)
+    with part_file(temporary):
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with open(descriptor, "wb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
 
 
 @contextmanager

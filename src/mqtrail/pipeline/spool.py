@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mqtrail.lake import LakeBusy, WriteLock, lake_errors
+from mqtrail.lake import LakeBusy, WriteLock, lake_errors, part_file
 
 from .sampling import ClusterSample
 
@@ -80,9 +80,9 @@ class PullSpool:
         path = self._folder / f"{found.sampled_ms:015d}{_SUFFIX}"
         with lake_errors(path):
             self._folder.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(".part")
-            part.write_bytes(gzip.compress(json.dumps(values, separators=(",", ":")).encode(), 1))
-            os.replace(part, path)
+            with part_file(path.with_suffix(".part")) as part:
+                part.write_bytes(gzip.compress(json.dumps(values, separators=(",", ":")).encode(), 1))
+                os.replace(part, path)
 
     def last_ms(self) -> int:
         """The time of the latest sample in the spool; 0: it is empty."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
+from mqtrail.lake import part_file
 from mqtrail.wire import visible
 
 from .config import JobReport
@@ -90,9 +91,9 @@ class StatusFile:
         with self._lock:
             status.written_ms = time.time_ns() // 1_000_000
             text = json.dumps(dataclasses.asdict(status), ensure_ascii=False)
-            temporary = self.path.with_suffix(".tmp")
-            temporary.write_text(text, "utf-8")
-            temporary.replace(self.path)
+            with part_file(self.path.with_suffix(".tmp")) as temporary:
+                temporary.write_text(text, "utf-8")
+                temporary.replace(self.path)
 
     def read(self) -> PipelineStatus | None:
         """The status; None: no pipeline has written one, or the file is damaged."""

@@ -255,6 +255,12 @@ def _write_all(fd: int, offset: int, data: bytes, path: str | Path) -> None:
         raise _full_or_same(error, f"{len(data)} bytes in {path}") from error
 
 
+def _remove_part(path: str) -> None:
+    """Remove a file that could not take the place of another one."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
 def _full_or_same(error: OSError, what: str) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StoreFull(
@@ -335,6 +341,7 @@ class RealDisk:
                 os.close(fd)
             os.replace(beside, full)
         except OSError as error:
+            _remove_part(beside)
             raise _full_or_same(error, f"{len(data)} bytes in {full}") from error
         self._sync_folder(folder)
 
@@ -351,7 +358,11 @@ class RealDisk:
         except OSError:  # a file system without hard links
             self.replace(as_path, Path(full).read_bytes())
             return
-        os.replace(beside, kept)
+        try:
+            os.replace(beside, kept)
+        except OSError:
+            _remove_part(beside)
+            raise
 
     def remove(self, path: str) -> None:
         """Remove a file, or a folder with what is in it."""

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from mqtrail.net import Log
+from mqtrail.net import Log, part_file
 from mqtrail.wire import BodyError, MessageQueue, MQError, QueueOffsets, loads_file
 
 from ..core import ClientError
@@ -149,14 +149,14 @@ class LocalOffsets:
 
     def _save(self, offsets: dict[MessageQueue, int]) -> None:
         """Write a temporary file, sync it, rename: a crash leaves the new file, the old one, or the old as `.bak`."""
-        new = self._path.with_name("offsets.json.tmp")
-        with open(new, "wb") as file:
-            file.write(QueueOffsets(offsets).encode(strict=False))
-            file.flush()
-            os.fsync(file.fileno())
-        if self._is_good and self._path.exists():
-            os.replace(self._path, self._path.with_name("offsets.json.bak"))
-        os.replace(new, self._path)
+        with part_file(self._path.with_name("offsets.json.tmp")) as new:
+            with open(new, "wb") as file:
+                file.write(QueueOffsets(offsets).encode(strict=False))
+                file.flush()
+                os.fsync(file.fileno())
+            if self._is_good and self._path.exists():
+                os.replace(self._path, self._path.with_name("offsets.json.bak"))
+            os.replace(new, self._path)
         self._is_good = True
 
 

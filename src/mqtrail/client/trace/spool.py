@@ -26,7 +26,7 @@ from pathlib import Path
 
 import msgspec
 
-from mqtrail.net import Log
+from mqtrail.net import Log, part_file
 
 log = Log()
 
@@ -237,17 +237,17 @@ class Spool:
 
     def _compact(self) -> None:
         """Write the remaining messages to a new file and replace the old one; a crash leaves one of them intact."""
-        rest = self.path.with_suffix(".tmp")
-        with open(rest, "wb") as target:
-            target.write(MAGIC)
-            position = self._read_position
-            while position < self._end:
-                piece = os.pread(self._file, min(1 << 20, self._end - position), position)
-                if not piece:
-                    break
-                target.write(piece)
-                position += len(piece)
-        os.replace(rest, self.path)
+        with part_file(self.path.with_suffix(".tmp")) as rest:
+            with open(rest, "wb") as target:
+                target.write(MAGIC)
+                position = self._read_position
+                while position < self._end:
+                    piece = os.pread(self._file, min(1 << 20, self._end - position), position)
+                    if not piece:
+                        break
+                    target.write(piece)
+                    position += len(piece)
+            os.replace(rest, self.path)
 
 
 def orphans(folder: Path, own: Path | None = None) -> list[Path]:

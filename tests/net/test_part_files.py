@@ -1,0 +1,51 @@
+"""What was written to take a file's place does not stay behind when that fails."""
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from mqtrail.lake import part_file as part_file_of_lake
+from mqtrail.net import part_file
+from mqtrail.node.files import replace_file
+
+PartFile = Callable[[Path], AbstractContextManager[Path]]
+
+
+@pytest.mark.parametrize("beside", [part_file, part_file_of_lake])
+def test_a_part_is_removed_when_it_fails(tmp_path: Path, beside: PartFile) -> None:
+    """And stays what it became otherwise; also when there is no file to remove."""
+    target = tmp_path / "file"
+    with beside(tmp_path / "file.tmp") as part:
+        part.write_text("new")
+        part.replace(target)
+
+    def fail(error: BaseException, *, writes: bool) -> None:
+        with beside(tmp_path / "file.tmp") as part:
+            if writes:
+                part.write_text("newer")
+            raise error
+
+    with pytest.raises(OSError, match="full"):
+        fail(OSError("full"), writes=True)
+    with pytest.raises(KeyboardInterrupt):
+        fail(KeyboardInterrupt(), writes=False)
+    assert os.listdir(tmp_path) == ["file"]
+    assert target.read_text() == "new"
+
+
+def test_a_nodes_file_that_cannot_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old content stays, alone."""
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    replace_file(tmp_path / "file", b"old", 0o600)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(tmp_path / "file", b"new", 0o600)
+    assert os.listdir(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"old"
