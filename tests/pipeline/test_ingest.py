@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +110,13 @@ class LocalPulls:
 class Reader:
     """Ingest of a folder cluster into its own lake; a new instance acts as a restarted process."""
 
-    def __init__(self, folder: Path, source: Any, tasks: PullTasks | None = None) -> None:
+    def __init__(self, folder: Path, source: Any, tasks: PullTasks | None = None, **settings: Any) -> None:
         from tests.pipeline.conftest import FolderDataSource
 
         self.lake = Lake.create(folder / "lake")
         with self.lake.writing():  # as the job does: finishes what a crash left
             pass
-        config = JobConfig(namesrv=str(source.folder), lake=folder / "lake", retry_timeout_ms=1_000)
+        config = JobConfig(namesrv=str(source.folder), lake=folder / "lake", retry_timeout_ms=1_000, **settings)
         self.committer = Committer(self.lake)
         self.ingest = Ingest(tasks or LocalPulls(), self.lake, config, FolderDataSource)
 
@@ -290,14 +289,11 @@ def test_a_process_that_lives_on_finishes_its_batch(
     assert_all_once(reader)
 
 
-def test_tasks_read_the_same(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_read_the_same(cluster: Any, tmp_path: Path) -> None:
     """A large amount, spread over tasks and batches, gives the rows of a small one."""
     fill_all(cluster)
-    monkeypatch.setattr("mqtrail.pipeline.ingest.DRIVER_MESSAGES_MAX", 0)
-    spread = Reader(tmp_path / "spread", cluster)
-    spread.ingest._config = replace(spread.ingest._config, offsets_per_batch_max=4)
+    spread = Reader(tmp_path / "spread", cluster, driver_messages_max=0, offsets_per_batch_max=4)
     counts = spread.run()
-    monkeypatch.undo()
     whole = Reader(tmp_path / "whole", cluster)
     found = whole.run()
     assert found.rows.pop("queue_spans") < counts.rows.pop("queue_spans")  # one each time that a task reads a queue
@@ -326,12 +322,11 @@ def test_chunks_give_the_same_rows(cluster: Any, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.spark
-def test_spark_pulls_a_large_amount(spark: SparkSession, cluster: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_spark_pulls_a_large_amount(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
     """Spark's tasks pull and write; one whose worker dies is tried again, and leaves nothing twice."""
     fill_all(cluster)
-    monkeypatch.setattr("mqtrail.pipeline.ingest.DRIVER_MESSAGES_MAX", 0)
     cluster.kill("pull")
-    reader = Reader(tmp_path, cluster, SparkPulls(spark))
+    reader = Reader(tmp_path, cluster, SparkPulls(spark), driver_messages_max=0)
     reader.run()
     assert_all_once(reader)
     cluster.append(T0, trace([60]))
@@ -435,7 +430,6 @@ class LatePulls(LocalPulls):
 def test_python_workers_that_start_late(
     cluster: Any,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     late_count: int,
     text: str,
     ends_with: str | None,
@@ -446,9 +440,8 @@ def test_python_workers_that_start_late(
     Any other failure ends the cycle at once.
     """
     fill_all(cluster)
-    monkeypatch.setattr("mqtrail.pipeline.ingest.DRIVER_MESSAGES_MAX", 0)
     tasks = LatePulls(late_count, text)
-    reader = Reader(tmp_path, cluster, tasks)
+    reader = Reader(tmp_path, cluster, tasks, driver_messages_max=0)
     if ends_with is None:
         reader.run()
         assert_all_once(reader)

@@ -8,7 +8,8 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from mqtrail.pipeline import spark_session
-from mqtrail.pipeline.session import SessionConfig, SparkNotStarted
+from mqtrail.pipeline.masters import SparkNotStarted
+from mqtrail.pipeline.session import SessionConfig
 
 pytestmark = pytest.mark.spark
 

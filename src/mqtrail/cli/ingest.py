@@ -41,9 +41,14 @@ ReadRateMax = Annotated[
 Thresholds = Annotated[
     list[str] | None, typer.Option("--threshold", metavar="FIELD=VALUE", help="Threshold of the judgement; repeatable.")
 ]
-Master = Annotated[str | None, typer.Option(help="Spark master. [default: local[*]]")]
+Master = Annotated[
+    str | None, typer.Option(help="Spark master: local[N], spark://HOST:PORT, yarn or k8s://URL. [default: local[*]]")
+]
 SparkConf = Annotated[
-    list[str] | None, typer.Option("--spark-conf", metavar="KEY=VALUE", help="Spark setting; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--spark-conf", "--conf", metavar="KEY=VALUE", help="Spark setting, above spark-defaults.conf; repeatable."
+    ),
 ]
 SampleInterval = Annotated[
     str | None, typer.Option(help="Time between two samples of groups, offsets and clients. [default: 5s]")

@@ -21,7 +21,7 @@ from mqtrail.trail import Stage
 from .shares import Shares
 from .tasks import quoted
 
-ROWS_MIN = 1_000_000  # attempts that the driver does not judge itself; about 200 000 messages
+ROWS_MIN = 1_000_000  # attempts that the driver does not judge itself
 SHARE_ROWS_MAX = 500_000  # attempts that a task judges at most
 PIECES = (trail.ATTEMPTS.name,)
 _SAMPLED = tuple(name for name in trail.INPUTS if name not in (trail.ATTEMPTS.name, trail.GROUP_FOLDS.name))

@@ -41,6 +41,14 @@ class JobConfig:
     fail_on_data_loss: bool = setting(
         True, "`once` only: fail when unread messages are gone; `run` records a gap and continues"
     )
+    driver_messages_max: int = setting(
+        4_000, "maximum number of messages of a batch that the driver reads itself; Spark's tasks read larger batches"
+    )
+    driver_attempts_max: int = setting(
+        1_000_000,
+        "number of new attempts from which on Spark's tasks judge them, and rows from which on they compute the lag; "
+        "about five attempts a message",
+    )
     offsets_per_batch_max: int = setting(200_000, "maximum number of messages per batch")
     messages_per_cycle_max: int = setting(
         1_000_000, "`run` only: maximum number of messages per cycle; it judges them before it reads the rest"

@@ -30,6 +30,7 @@ from mqtrail.wire import MessageQueue, MQError
 from .bounds import bounds_of, check_bounds
 from .checkpoint import spark_offsets
 from .config import JobConfig, JobFailed
+from .executors import check_seen
 from .late_workers import started
 from .offsets import (
     QueueOffsets,
@@ -46,7 +47,6 @@ from .pulling import TABLES, TRACE_MESSAGES, PulledFile, PullTasks, PullWork, pu
 from .source import RocketMQDataSource
 
 APP = "ingest"
-DRIVER_MESSAGES_MAX = 4_000  # messages that the driver pulls itself: starting tasks would take longer
 
 
 @dataclass(slots=True)
@@ -217,12 +217,14 @@ class Ingest:
     def _pulled(self, work: PullWork, ranges: list[QueueRange], folders: Mapping[str, str]) -> list[PulledFile]:
         """Pull ranges here or in tasks; return the files."""
         rate = self._config.read_rate_max or None
-        if count_of(ranges) <= DRIVER_MESSAGES_MAX:
+        if count_of(ranges) <= self._config.driver_messages_max:  # starting tasks would take longer
             return pull(_with(work, folders, rate), ranges, uuid4().hex[:8])
         count = self._tasks.parallelism
         pieces = pack_ranges(split_ranges(ranges, count), count)
         spread = _with(work, folders, rate / len(pieces) if rate else None)
-        return started(lambda: self._tasks.run(spread, pieces), self._say)
+        made = started(lambda: self._tasks.run(spread, pieces), self._say)
+        check_seen(Path(file.path) for file in made if file.relation != TRACE_MESSAGES)
+        return made
 
 
 def _with(work: PullWork, folders: Mapping[str, str], rate_max: float | None) -> PullWork:

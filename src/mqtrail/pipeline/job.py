@@ -26,11 +26,13 @@ from mqtrail import trail
 from mqtrail.client import SyncAdmin
 from mqtrail.lake import JUDGED_APP, Lake, lake_errors
 
-from .config import JobConfig, JobReport
+from .config import JobConfig, JobFailed, JobReport
+from .executors import check_executors
 from .files import Committer
 from .freshness import Freshness
 from .ingest import Counts, Ingest, Limit, now_ms
 from .judging import Judge
+from .masters import is_local, spark_cause
 from .pulling import SparkPulls
 from .recording import Recorders
 from .sampler import Sampler, traced_groups
@@ -68,7 +70,12 @@ class PipelineJob:
         with ExitStack() as stack:
             self._lake = Lake.create(self.config.lake)
             stack.enter_context(self._lake.writing())  # a second pipeline is refused until this one has ended
-            self.use(stack.enter_context(spark_session(self.config.session)))
+            spark = stack.enter_context(spark_session(self.config.session, self.config.task_memory))
+            master = spark.sparkContext.master or ""
+            if not is_local(master):
+                self._say(f"waiting for executors of {master}")
+                check_executors(spark, self._lake.path, self.config.session.executor_timeout_ms)
+            self.use(spark)
             self._stack = stack.pop_all()
         return self
 
@@ -81,7 +88,15 @@ class PipelineJob:
         committer = Committer(self._lake)
         tasks = SparkTasks(spark)
         self._ingest = Ingest(SparkPulls(spark), self._lake, self.config, self.source, self._say)
-        self._judge = Judge(tasks, self._lake, committer, self.config.settings, self.config.task_memory, self._say)
+        self._judge = Judge(
+            tasks,
+            self._lake,
+            committer,
+            self.config.settings,
+            self.config.task_memory,
+            self._say,
+            self.config.driver_attempts_max,
+        )
         return self
 
     def __exit__(
@@ -110,9 +125,15 @@ class PipelineJob:
             return self._look(admin, survey(admin, self.config.trace_topic, self.config.topics)).problems
 
     def once(self, as_of_ms: int | None = None) -> JobReport:
-        """Run one cycle. as_of_ms: the instant of judgement; None: the instant of the sample."""
+        """Run one cycle. as_of_ms: the instant of judgement; None: the instant of the sample. JobFailed."""
         with self.lake.writing():
-            return self._cycle(as_of_ms, fail_on_data_loss=self.config.fail_on_data_loss)
+            try:
+                return self._cycle(as_of_ms, fail_on_data_loss=self.config.fail_on_data_loss)
+            except Py4JJavaError as error:  # of Spark itself: executors were lost, memory ended
+                raise JobFailed(
+                    f"Spark failed ({spark_cause(str(error))}), expected tasks that end: committed data is kept. Look "
+                    "at the logs of the executors, and run it again"
+                ) from error
 
     def run(
         self,

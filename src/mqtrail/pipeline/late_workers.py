@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from .config import JobFailed
@@ -22,7 +23,7 @@ def started(tasks: Callable[[], T], say: Callable[[str], None] = lambda text: No
     for attempt in range(1, WORKER_STARTS_MAX + 1):
         try:
             return tasks()
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:  # the second one: a failure that Python did not raise
             if not _WORKER_LATE.search(str(error)):
                 raise
         say(f"Python workers did not start in time: attempt {attempt} of {WORKER_STARTS_MAX}")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -90,6 +91,8 @@ def _task(
     work: PullWork, pieces: Sequence[Sequence[QueueRange]]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for mapInArrow. Its input rows are not used: each partition is a task."""
+    # Spark counts attempts anew after a restart, while a worker of a driver that was killed can still be writing.
+    run_id = uuid4().hex[:8]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -98,7 +101,7 @@ def _task(
         assert context is not None
         number = context.partitionId()
         scratch = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
-        files = pull(work, pieces[number], f"{number}-{context.taskAttemptId()}", scratch)
+        files = pull(work, pieces[number], f"{number}-{context.taskAttemptId()}-{run_id}", scratch)
         columns: dict[str, pa.DataType] = {"relation": pa.string(), "path": pa.string(), "row_count": pa.int64()}
         yield pa.RecordBatch.from_pylist([file._asdict() for file in files], schema=pa.schema(columns))
 

@@ -23,6 +23,7 @@ from mqtrail.wire import MQError
 
 from .config import JobFailed, JobReport
 from .freshness import Freshness
+from .masters import spark_cause
 from .status import PipelineStatus, StatusFile, exposition
 
 PAUSE_MS_MAX: Final = 60_000  # between two cycles that fail
@@ -105,11 +106,11 @@ class Service:
             self._faults += 1
             if self._faults >= FAULTS_MAX:
                 raise JobFailed(
-                    f"Spark failed {FAULTS_MAX} times in a row ({_first_line(error)}), expected cycles that end: "
+                    f"Spark failed {FAULTS_MAX} times in a row ({spark_cause(str(error))}), expected cycles that end: "
                     "committed data is kept. Give the machine more memory or time (--master, --spark-conf, "
                     "[spark] driver_memory) and start the pipeline again"
                 ) from error
-            return self._failed(f"Spark failed: {_first_line(error)}", interval_ms)
+            return self._failed(f"Spark failed: {spark_cause(str(error))}", interval_ms)
         self._faults = 0
         self._note(report)
         if stop.is_set():
@@ -213,10 +214,6 @@ def served(text: Callable[[], bytes], host: str, port: int) -> Iterator[str]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(PORT_TIMEOUT_S)
         loop.close()
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _now_ms() -> int:

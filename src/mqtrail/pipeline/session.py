@@ -17,19 +17,20 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from mqtrail.wire import MQError, setting
+from mqtrail.wire import setting
 
 from .java import find_java, wrap_java
+from .masters import SparkNotStarted, check_master, executor_python, is_local, overhead_mib, spark_cause, spark_defaults
 from .python import wrap_python
 
 # Three retries of a task, so that a killed Python worker does not end the job. Plain local[n] does not retry.
@@ -57,7 +58,7 @@ appender.console.layout.pattern = %d{{HH:mm:ss}} spark %p %c{{1}}: %m%n%ex{{shor
 # method is only interpreted: the decoding of trace records ran at a fifth of its speed.
 _COMPILE_LARGE_METHODS = "-XX:-DontCompileHugeMethods"
 
-# Fixed for this pipeline; --spark-conf still overrides each of them.
+# Of this pipeline; spark-defaults.conf and --spark-conf override each of them.
 _SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -83,16 +84,18 @@ _SETTINGS: Mapping[str, str] = {
 }
 
 
-class SparkNotStarted(MQError):
-    """Spark's JVM ended before it could be used."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionConfig:
-    """How to start Spark. spark_conf has the values of `--spark-conf key=value`, which override all other settings."""
+    """How to start Spark. spark_conf has the values of `--spark-conf key=value`, which override all other settings.
+
+    spark-defaults.conf (see `masters`) overrides app_name, master and driver_memory where they have their defaults.
+    """
 
     app_name: str = setting("mqtrail", "name of the Spark application")
-    master: str = setting(LOCAL_MASTER, "Spark master; the default retries a task three times")
+    master: str = setting(
+        LOCAL_MASTER,
+        "Spark master: local[N], spark://HOST:PORT, yarn, k8s://URL; the default retries a task three times",
+    )
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     driver_memory: str = setting("2g", "heap of the driver")
     log_level: str = setting("ERROR", "level of Spark's own log")
@@ -100,21 +103,24 @@ class SessionConfig:
     scratch: Path | None = setting(
         None, "folder of temporary files; none: a new one in the temporary folder of the system"
     )
+    executor_timeout_ms: int = setting(
+        120_000, "time that a cluster has to run the first tasks, before a pipeline ends with an error"
+    )
 
 
 @contextmanager
-def spark_session(config: SessionConfig | None = None) -> Iterator[SparkSession]:
-    """Start Spark, yield the session, and stop it in the end.
+def spark_session(config: SessionConfig | None = None, task_memory: str = "1GB") -> Iterator[SparkSession]:
+    """Start Spark, yield the session, and stop it in the end. task_memory: of DuckDB in one task, as `1GB`.
 
-    Raises JavaNotFound before it starts anything, SparkNotStarted if the JVM does not start, RuntimeError if a session
-    is active in this process: the settings of that session would be used silently.
+    Raises JavaNotFound before it starts anything, SparkNotStarted if the master does not answer or the JVM does not
+    start, RuntimeError if a session is active in this process: the settings of that session would be used silently.
     """
     config = config or SessionConfig()
     if SparkSession.getActiveSession() is not None:
         raise RuntimeError("a Spark session is already active in this process: stop it first, or use that one")
     scratch = Path(tempfile.mkdtemp(prefix="mqtrail-spark-", dir=config.scratch))
     try:
-        spark = _start(config, scratch)
+        spark = _start(config, scratch, task_memory)
         _let_the_jvm_go(spark)
         try:
             yield spark
@@ -125,27 +131,47 @@ def spark_session(config: SessionConfig | None = None) -> Iterator[SparkSession]
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _start(config: SessionConfig, scratch: Path) -> SparkSession:
+def session_settings(config: SessionConfig, defaults: Mapping[str, str], task_memory: str = "1GB") -> dict[str, str]:
+    """Return Spark's settings: this pipeline's, over them those of spark-defaults.conf, over them what config sets."""
+    plain = {field.name: field.default for field in fields(SessionConfig)}
+    own = {
+        name: (str(getattr(config, of)), getattr(config, of) != plain[of])
+        for name, of in (
+            ("spark.app.name", "app_name"),
+            ("spark.master", "master"),
+            ("spark.driver.memory", "driver_memory"),
+        )
+    }
+    given = {name: value for name, (value, is_given) in own.items() if is_given} | dict(config.spark_conf)
+    below = {name: value for name, (value, _) in own.items()}
+    above = {**defaults, **given}
+    if is_local(above.get("spark.master", config.master)):
+        # The loopback address avoids a look-up of the host name and its warning, and opens no port to others.
+        below |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    elif overhead := overhead_mib(above, task_memory):
+        below |= {"spark.executor.memoryOverhead": f"{overhead}m"}
+    return {**_SETTINGS, **below, **above}
+
+
+def _start(config: SessionConfig, scratch: Path, task_memory: str) -> SparkSession:
     log4j2 = scratch / "log4j2.properties"
     log4j2.write_text(_LOG4J2.format(level=config.log_level.lower()))
     settings = {
-        **_SETTINGS,
-        "spark.driver.memory": config.driver_memory,
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.local.dir": str(scratch),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quote(str(log4j2))} "
         f"{_COMPILE_LARGE_METHODS} {config.java_options}",
         "spark.executor.extraJavaOptions": _COMPILE_LARGE_METHODS,
+        **session_settings(config, spark_defaults(os.environ), task_memory),
     }
-    if config.master.startswith("local"):
-        # The loopback address avoids a look-up of the host name and its warning, and opens no port to others.
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    settings |= {"spark.app.name": config.app_name, "spark.master": config.master, **config.spark_conf}
+    master = settings["spark.master"]
+    check_master(master, os.environ)
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
     # Executors on other hosts do not have the scratch folder.
-    python = str(wrap_python(scratch)) if config.master.startswith("local") else sys.executable
+    own = sys.executable
+    python = str(wrap_python(scratch)) if is_local(master) else executor_python(settings, os.environ, own)
     variables = {
         "JAVA_HOME": str(wrap_java(find_java(os.environ), scratch)),
         "PYSPARK_PYTHON": python,
@@ -156,11 +182,16 @@ def _start(config: SessionConfig, scratch: Path) -> SparkSession:
             # Started by the builder, the JVM would be given every setting as an argument, which any user can list.
             SparkContext._ensure_initialized()
             return builder.getOrCreate()
+        except Py4JJavaError as error:
+            raise SparkNotStarted(
+                f"Spark did not start at {master} ({spark_cause(str(error))}), expected a session: look at "
+                "--master, --spark-conf and the master's log; driver and cluster need the same version of Spark"
+            ) from error
         except (Py4JError, PySparkRuntimeError, OSError) as error:
             raise SparkNotStarted(
                 f"Spark did not start ({str(error).strip().splitlines()[0]}), expected a JVM with "
-                f"{config.driver_memory} of heap: the lines above are its own. Free memory or lower the heap "
-                "(driver_memory), and look at --master and --spark-conf"
+                f"{settings['spark.driver.memory']} of heap: the lines above are its own. Free memory or lower the "
+                "heap (driver_memory), and look at --master and --spark-conf"
             ) from error
 
 
@@ -174,7 +205,7 @@ def _submit_arguments(settings: Mapping[str, str], scratch: Path) -> str:
         for key, value in settings.items():
             opened.write(f"{_escaped(key)}={_escaped(value)}\n")
     given = os.environ.get("PYSPARK_SUBMIT_ARGS") or "pyspark-shell"
-    return f"--load-spark-defaults --properties-file {shlex.quote(str(file))} {given}"
+    return f"--properties-file {shlex.quote(str(file))} {given}"  # spark-defaults.conf is in it
 
 
 def _escaped(text: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from mqtrail import trail
 from mqtrail.trail import Stage
 
+from .executors import check_seen
 from .tasks import EVERY_SHARE, TaskFile, Tasks, TaskWork
 
 WORK = "_work"  # the lake's folder for files between rounds
@@ -84,6 +85,7 @@ class Shares:
                 made += once
             for name, paths in found.items():
                 paths += map(Path, _paths(made, name))
+        check_seen(path for paths in found.values() for path in paths)
         return found
 
     def _work(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -84,6 +85,8 @@ class SparkTasks:
 
 def _task(work: TaskWork) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for mapInArrow. Its input rows are not used: each partition is a task."""
+    # Spark counts attempts anew after a restart, while a worker of a driver that was killed can still be writing.
+    run_id = uuid4().hex[:8]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -92,7 +95,7 @@ def _task(work: TaskWork) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Re
         assert context is not None
         number = context.partitionId()
         scratch = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
-        files = run_task(work, number, f"{number}-{context.taskAttemptId()}", scratch)
+        files = run_task(work, number, f"{number}-{context.taskAttemptId()}-{run_id}", scratch)
         yield pa.RecordBatch.from_pylist([file._asdict() for file in files], schema=_arrow_schema())
 
     return run

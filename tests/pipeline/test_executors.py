@@ -1,0 +1,129 @@
+"""What executors lack is told in one line, before they are given work."""
+
+import importlib.metadata
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JError
+
+from mqtrail.pipeline import JobFailed, executors
+from mqtrail.pipeline.executors import Probed, _within, check_seen, look, probe
+from mqtrail.pipeline.masters import SparkNotStarted
+
+VERSION = importlib.metadata.version("mqtrail")
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "SEEN_MS_MAX", 0)
+
+
+class Executors:
+    """Executors that look at a folder of their own, or at the driver's, and answer or fail."""
+
+    def __init__(self, lake: Path, mounted: Path | None = None, **answer: str) -> None:
+        self.lake = lake
+        self.mounted = mounted or lake
+        self.answer = answer
+
+    def __call__(self, count: int, task: Task) -> list[Probed]:
+        given = inspect.getclosurevars(task).nonlocals
+        folder = self.mounted / Path(given["folder"]).relative_to(self.lake)
+        return [look(folder, given["token"], f"{n}-{n}")._replace(**self.answer) for n in range(count)]
+
+
+def test_executors_that_share_the_lake(tmp_path: Path) -> None:
+    """Nothing is said, and nothing is left in the lake."""
+    probe(Executors(tmp_path), tmp_path, 3, "python", "driver:1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_executors_with_a_folder_of_their_own(tmp_path: Path) -> None:
+    """The folder is not there, or is another one, or the driver does not see what is written to it."""
+    lake, other = tmp_path / "lake", tmp_path / "other"
+    lake.mkdir()
+    with pytest.raises(SparkNotStarted, match=r"does not see this folder as the driver does .No such file"):
+        probe(Executors(lake, other), lake, 1, "python", "driver:1")
+    with pytest.raises(SparkNotStarted, match="the driver does not see what executor host far wrote here"):
+        probe(Executors(lake, name="elsewhere", host="far"), lake, 1, "python", "driver:1")
+    assert list(lake.iterdir()) == []
+
+
+def test_another_version_of_mqtrail(tmp_path: Path) -> None:
+    """It could write other columns."""
+    with pytest.raises(SparkNotStarted, match=f"found mqtrail 0.0.1 on executor host far, expected {VERSION}"):
+        probe(Executors(tmp_path, version="0.0.1", host="far"), tmp_path, 1, "python", "driver:1")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            'x\n: Job aborted: java.io.IOException: Cannot run program "/v/python": error=2',
+            "found no program /v/python",
+        ),
+        ("ModuleNotFoundError: No module named 'mqtrail'", "found no Python module mqtrail on an executor (/p)"),
+        ("/p: Error while finding module spec: No module named pyspark", "found no Python module pyspark"),
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has 3.10, driver 3.11.\n at x",
+            "Python in worker has 3.10, driver",
+        ),
+        (
+            "Job aborted due to stage failure: Master removed our application: FAILED",
+            "let them reach the driver at d:1",
+        ),
+        ("An error\n: org.x.Odd: what\n\tat y", "the executors cannot run tasks: org.x.Odd: what;"),
+    ],
+)
+def test_tasks_that_fail(tmp_path: Path, text: str, told: str) -> None:
+    """Each reason has its remedy, on one line."""
+
+    def run(count: int, task: Task) -> list[Probed]:
+        raise Py4JError(text)
+
+    with pytest.raises(SparkNotStarted) as raised:
+        probe(run, tmp_path, 2, "/p", "d:1")
+    assert told in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_job_that_waits() -> None:
+    """It is left alone after its time; what it returns or raises in time is passed on."""
+    stop = Event()
+    with pytest.raises(TimeoutError):
+        _within(1, lambda: [Probed("", "", "", str(stop.wait()))])
+    stop.set()
+    assert _within(60_000, list) == []
+
+    def fail() -> Any:
+        raise ValueError("odd")
+
+    with pytest.raises(ValueError, match="odd"):
+        _within(60_000, fail)
+
+
+def test_a_file_that_only_its_executor_sees(tmp_path: Path) -> None:
+    """Nothing is committed that readers would miss."""
+    file = tmp_path / "batch=ingest-1" / "0-0" / "part-0.parquet"
+    with pytest.raises(JobFailed, match=r"found no such file on the driver.*mount the lake at the same path"):
+        check_seen([file])
+    file.parent.mkdir(parents=True)
+    file.touch()
+    check_seen([file])
+
+
+def test_a_file_that_is_seen_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system tells of it after a while."""
+    answers = iter([False, False, True])
+    monkeypatch.setattr(executors, "SEEN_MS_MAX", 60_000)
+    monkeypatch.setattr(executors, "SEEN_POLL_MS", 0)
+    monkeypatch.setattr(Path, "exists", lambda self: next(answers))
+    check_seen([tmp_path / "file"])
+    assert next(answers, None) is None
