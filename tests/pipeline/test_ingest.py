@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -404,21 +405,33 @@ def test_data_loss_as_gaps(reader: Reader, cluster: Any) -> None:
     assert len(reader.rows(trail.MESSAGE_META)) == 10
 
 
+class SparkFailed(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
+    """A failure of Spark itself, as collect() raises it, without a JVM."""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)
+
+    def __str__(self) -> str:
+        return f"An error occurred while calling o1.collectToPython.\n: org.x.SparkException: {self.args[0]}"
+
+
 class LatePulls(LocalPulls):
     """Tasks whose Python worker comes too late for Spark, a number of times."""
 
-    def __init__(self, late_count: int, text: str) -> None:
+    def __init__(self, late_count: int, text: str, kind: type[Exception]) -> None:
         self.late_count = late_count
         self.text = text
+        self.kind = kind
         self.starts = 0
 
     def run(self, work: PullWork, pieces: Sequence[Sequence[QueueRange]]) -> list[PulledFile]:
         self.starts += 1
         if self.starts <= self.late_count:
-            raise PySparkException(self.text)
+            raise self.kind(self.text)
         return super().run(work, pieces)
 
 
+@pytest.mark.parametrize("kind", [PySparkException, SparkFailed])
 @pytest.mark.parametrize(
     ("late_count", "text", "ends_with", "starts"),
     [
@@ -430,6 +443,7 @@ class LatePulls(LocalPulls):
 def test_python_workers_that_start_late(
     cluster: Any,
     tmp_path: Path,
+    kind: type[Exception],
     late_count: int,
     text: str,
     ends_with: str | None,
@@ -440,13 +454,14 @@ def test_python_workers_that_start_late(
     Any other failure ends the cycle at once.
     """
     fill_all(cluster)
-    tasks = LatePulls(late_count, text)
+    tasks = LatePulls(late_count, text, kind)
     reader = Reader(tmp_path, cluster, tasks, driver_messages_max=0)
     if ends_with is None:
         reader.run()
         assert_all_once(reader)
     else:
-        with pytest.raises(JobFailed, match=ends_with):
+        # A failure of Spark itself passes: `run` ends after three of them, because Spark may have ended.
+        with pytest.raises(JobFailed if starts is None else (JobFailed, SparkFailed), match=ends_with):
             reader.run()
     assert tasks.starts == (starts or WORKER_STARTS_MAX)
 

@@ -66,8 +66,9 @@ class PullWork:
 class PullTasks(Protocol):
     """Runs tasks side by side."""
 
-    parallelism: int
-    """How many tasks run at once."""
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run at once."""
 
     def run(self, work: PullWork, pieces: Sequence[Sequence[QueueRange]]) -> list[PulledFile]:
         """Let a task pull each of the pieces; return the files that they left."""
@@ -78,7 +79,12 @@ class SparkPulls:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self.parallelism: int = spark.sparkContext.defaultParallelism
+
+    @property
+    def parallelism(self) -> int:
+        """See PullTasks. Executors join and leave."""
+        count: int = self._spark.sparkContext.defaultParallelism
+        return count
 
     def run(self, work: PullWork, pieces: Sequence[Sequence[QueueRange]]) -> list[PulledFile]:
         """See PullTasks."""

@@ -63,8 +63,9 @@ class TaskWork:
 class Tasks(Protocol):
     """Runs tasks side by side."""
 
-    parallelism: int
-    """How many tasks run at once."""
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run at once."""
 
     def run(self, work: TaskWork, count: int) -> list[TaskFile]:
         """Let `count` tasks do the work; return the files that they left, ordered."""
@@ -75,7 +76,12 @@ class SparkTasks:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self.parallelism: int = spark.sparkContext.defaultParallelism
+
+    @property
+    def parallelism(self) -> int:
+        """See Tasks. Executors join and leave."""
+        count: int = self._spark.sparkContext.defaultParallelism
+        return count
 
     def run(self, work: TaskWork, count: int) -> list[TaskFile]:
         """See Tasks."""
