@@ -20,11 +20,11 @@ from mqtrail.lake import Lake, arrow_schema, connect, parquet_of, run_stages
 from mqtrail.testing import embedded
 
 # Four JVMs of Spark and their Python workers: half a minute on a quiet machine.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 MESSAGES = 120
 RATE_MAX = 60  # messages a second: so a task that pulls half of them takes two seconds
-WAIT_S_MAX = 300.0
+WAIT_S_MAX = 500.0
 RESULTS = (trail.TRAJECTORIES, trail.VERDICTS, trail.LATENCY_MINUTE, trail.KEY_INDEX)
 TOML = f"""
 [pipeline]
