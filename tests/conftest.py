@@ -93,6 +93,7 @@ TOGETHER = (
     "tests/lake/test_damage.py",
     "tests/lake/test_lookup.py",
     "tests/pipeline/test_shares.py",
+    "tests/pipeline/test_spark_cluster.py",
     "tests/test_house.py",
     "tests/trail/test_judge.py",
     "tests/trail/test_properties.py",
