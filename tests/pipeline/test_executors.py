@@ -5,13 +5,15 @@ import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from tests.pipeline.faults import SparkFailed
 
-from mqtrail.pipeline import JobFailed, executors
+from mqtrail.pipeline import JobConfig, JobFailed, PipelineJob, executors
 from mqtrail.pipeline.executors import Probed, _within, check_seen, look, probe
 from mqtrail.pipeline.masters import SparkNotStarted
 
@@ -85,7 +87,7 @@ def test_tasks_that_fail(tmp_path: Path, text: str, told: str) -> None:
     """Each reason has its remedy, on one line."""
 
     def run(count: int, task: Task) -> list[Probed]:
-        raise Py4JError(text)
+        raise RuntimeError(text)
 
     with pytest.raises(SparkNotStarted) as raised:
         probe(run, tmp_path, 2, "/p", "d:1")
@@ -127,3 +129,15 @@ def test_a_file_that_is_seen_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Path, "exists", lambda self: next(answers))
     check_seen([tmp_path / "file"])
     assert next(answers, None) is None
+
+
+def test_a_failure_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`once` tells of it in one line: executors were lost, or memory ended."""
+
+    def cycle(*_: object, **__: object) -> None:
+        raise SparkFailed("Job aborted: ExecutorLostFailure")
+
+    monkeypatch.setattr(PipelineJob, "_cycle", cycle)
+    job = PipelineJob(JobConfig(namesrv="127.0.0.1:1", lake=tmp_path)).use(cast(SparkSession, SimpleNamespace()))
+    with pytest.raises(JobFailed, match=r"^Spark failed \(org.x.SparkException: Job aborted: Exec[^\n]+again$"):
+        job.once()

@@ -8,9 +8,9 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from tests.pipeline.faults import SparkFailed
 
 from mqtrail import trail
 from mqtrail.lake import EvidenceWriter, Lake, LakeTable, arrow_rows, parquet_of
@@ -403,16 +403,6 @@ def test_data_loss_as_gaps(reader: Reader, cluster: Any) -> None:
     assert trace_gap[:5] == ("TRACE", "broker-b", 2, 3, "EXPIRED")
     assert trace_gap[5] > 1_700_000_000_013  # nothing is stored behind it: up to now
     assert len(reader.rows(trail.MESSAGE_META)) == 10
-
-
-class SparkFailed(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
-    """A failure of Spark itself, as collect() raises it, without a JVM."""
-
-    def __init__(self, text: str) -> None:
-        Exception.__init__(self, text)
-
-    def __str__(self) -> str:
-        return f"An error occurred while calling o1.collectToPython.\n: org.x.SparkException: {self.args[0]}"
 
 
 class LatePulls(LocalPulls):

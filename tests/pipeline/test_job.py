@@ -15,7 +15,7 @@ from tests.loops import run
 from mqtrail import trail
 from mqtrail.client import Consumer, Producer
 from mqtrail.lake import parquet_of
-from mqtrail.pipeline import JobConfig, JobFailed, JobReport, PipelineJob, StatusFile
+from mqtrail.pipeline import JobConfig, JobReport, PipelineJob, StatusFile
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import TRACE_TOPIC, Message
 
@@ -175,19 +175,6 @@ def test_a_cluster_that_is_not_there(spark: SparkSession, tmp_path: Path) -> Non
 
     PipelineJob(config, say).use(spark).run(1, stop)
     assert "127.0.0.1:1" in said[-1]
-
-
-def test_a_failure_of_spark(job: PipelineJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`once` tells of it in one line: executors were lost, or memory ended."""
-
-    def cycle(*_: object, **__: object) -> JobReport:
-        job.spark.sparkContext._jvm.java.util.ArrayList().iterator().next()  # type: ignore[union-attr]
-        raise AssertionError
-
-    monkeypatch.setattr(job, "_cycle", cycle)
-    with pytest.raises(JobFailed, match=r"Spark failed \(java.util.NoSuchElementException\), expected") as raised:
-        job.once()
-    assert "\n" not in str(raised.value)
 
 
 def test_a_stop_takes_spark_along(job: PipelineJob, monkeypatch: pytest.MonkeyPatch) -> None:
