@@ -167,7 +167,7 @@ def test_what_stays_broken_ends_the_query(spark: SparkSession, cluster: Any, tmp
     cluster.break_down("bounds", 1_000)
     stream = Stream(spark, tmp_path, options(cluster, retryTimeoutMs=300))
     with pytest.raises(
-        StreamingQueryException, match=r"bounds of .* failed for 300 ms.*broken on purpose.*Is the broker"
+        StreamingQueryException, match=r"bounds of .* failed for 300 ms.*broken on purpose.*Check that the broker"
     ):
         stream.run()
 

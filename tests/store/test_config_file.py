@@ -85,4 +85,4 @@ def test_use_of_the_bak_is_reported(content: bytes | None) -> None:
         disk.replace("config/topics.json", content)
     found = ConfigFileStore(disk)
     assert found.load("topics.json") == {"a": 1}
-    assert "config/topics.json.bak is taken" in found.report[0]
+    assert "using config/topics.json.bak" in found.report[0]

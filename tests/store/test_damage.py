@@ -220,7 +220,7 @@ def test_an_unreadable_mark_is_reported() -> None:
     mark.data[:] = bytes(b ^ 0x55 if b else 0 for b in mark.data)
     store = opened(disk)
     assert everything(store) == list(range(COUNT))
-    assert "mqtrail-durable: found no note that can be read" in str(store.recovery)
+    assert "mqtrail-durable: found no readable mark" in str(store.recovery)
     store.abandon()
 
 
@@ -247,7 +247,7 @@ def test_a_damaged_table_is_taken_from_its_bak() -> None:
     files.save("consumerOffset.json", {"offsetTable": {"T@g": {0: 2}}})
     disk.replace("config/consumerOffset.json", b'{"offsetTab')
     assert files.load("consumerOffset.json") == {"offsetTable": {"T@g": {0: 1}}}
-    assert "config/consumerOffset.json.bak is taken" in files.report[0]
+    assert "using config/consumerOffset.json.bak" in files.report[0]
     disk.replace("config/consumerOffset.json.bak", b"\0" * 40)
     with pytest.raises(StoreError, match="repair one of them by hand, or remove both"):
         files.load("consumerOffset.json")
@@ -270,7 +270,7 @@ def test_an_emptied_mark_is_lost_not_new(tmp_path: Path) -> None:
     store.close()
     os.truncate(tmp_path / "mqtrail-durable", 0)
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
-    assert "mqtrail-durable: found no note that can be read" in str(store.recovery)
+    assert "mqtrail-durable: found no readable mark" in str(store.recovery)
     assert store.max_offset("orders", 0) == 2
     store.close()
 
@@ -369,7 +369,9 @@ def test_a_beginning_of_the_log_that_somebody_removed() -> None:
     first = CONFIG.segment_size
     assert store.min_physical_offset == first
     [told] = store.recovery.lost
-    assert told.startswith(f"commitlog/ begins at physical offset {first}, expected 0: {first} bytes are gone")
+    assert told.startswith(
+        f"commitlog/ begins at physical offset {first}, expected 0: {first} bytes with their messages are missing"
+    )
     assert not store.recovery.is_plain
     assert told in str(store.recovery)
     store.close()

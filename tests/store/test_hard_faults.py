@@ -98,9 +98,9 @@ def test_a_flush_beside_a_failed_take_back_promises_nothing() -> None:
     store.append([pending(0, "orders", 0, 20)], 1_000)
     flush: Callable[[], int] = store.begin_flush()
     disk.failing_writes, disk.failing_syncs = 1, 1
-    with pytest.raises(StoreBroken, match="could not be taken back"):
+    with pytest.raises(StoreBroken, match="could not be undone"):
         store.append([pending(1, "orders", 0, 20)], 1_000)
-    with pytest.raises(StoreBroken, match="could not be taken back"):
+    with pytest.raises(StoreBroken, match="could not be undone"):
         flush()
     assert store.flushed_offset == 0
 

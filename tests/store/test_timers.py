@@ -198,7 +198,7 @@ def test_a_lost_checkpoint_begins_anew(content: bytes | None) -> None:
     assert again.checkpoint is None
     assert not again.must_rebuild
     assert again.report is not None
-    assert "delivered once more" in again.report
+    assert "delivered again" in again.report
     assert dict(slots(again)) == {}
     assert opened(MemoryDisk()).report is None  # a new folder is not a damaged one
 

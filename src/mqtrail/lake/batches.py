@@ -1,14 +1,14 @@
 """Batches: commits of several tables that count as one, and what their writer noted with them.
 
-A batch has an app (who writes: a stream of the pipeline, the judgement, the sampler) and a number that rises with each
+A batch has an app (its writer: a stream of the pipeline, the judgement, the sampler) and a number that rises with each
 batch of the app. Its tables are committed one after the other, so a crash could leave it in some of them. Therefore the
-whole batch is recorded first, by one commit of a small table of its own:
+whole batch is recorded first, by one commit of a separate small table:
 
     <lake>/_batches/     a Delta table, one row for the last batch of each app: number, notes, files of each table
 
-That commit decides: before it, the batch does not exist; after it, `Batches.recover` brings whatever is missing into
-the tables. So each batch is in all of its tables or in none, and its notes (how far the writer has read, what it has
-judged) agree with the tables. Readers need not look here.
+That commit decides: before it, the batch does not exist; after it, `Batches.recover` commits missing files to the
+tables. So each batch is in all of its tables or in none, and its notes (how far the writer has read, what it has
+judged) agree with the tables. Readers do not need this table.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Batches:
             return True
 
     def recover(self) -> list[str]:
-        """Finish batches that a crash left in some of their tables; return the tables that were mended.
+        """Finish batches that a crash left in some of their tables; return the tables that were completed.
 
         LakeDamaged: a table has a later batch than the record: one of them was replaced by an older copy.
         """

@@ -24,8 +24,8 @@ from .parquet import nothing_of, parquet_of
 
 _SAMPLES = tuple(name for name in trail.INPUTS if name not in (trail.ATTEMPTS.name, trail.GROUP_FOLDS.name))
 BULK_RESULTS = (trail.TRAJECTORIES, trail.VERDICTS, trail.OPEN_IDS, trail.KEY_INDEX)
-"""Results that a bulk writes to the files of their tables itself."""
-_LONG_TEXTS = ("events", "reasons", "detail")  # columns of results that no difference is made of
+"""Results that a bulk writes to files of their tables."""
+_LONG_TEXTS = ("events", "reasons", "detail")  # columns of results that differences leave out
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class LastJudgement:
 
 
 class Known(Protocol):
-    """What is there: SQL of rows, by whoever keeps them. hours: publish hours that suffice."""
+    """Returns SQL for the rows that a judgement reads. hours: rows of other publish hours may be left out."""
 
     is_state_lost: bool
     """Whether the state of the last judgement cannot be read: then all attempts are new, and none are judged."""
 
     def new_count(self) -> int:
-        """How many attempts no judgement has seen."""
+        """Number of attempts that no judgement has seen."""
 
     def new_attempts(self) -> str:
         """Attempts that no judgement has seen."""
@@ -59,7 +59,7 @@ class Known(Protocol):
         """Rows of a relation of results; outdated ones may be among them."""
 
     def state(self, name: str) -> str:
-        """A relation of trail.STATE, as the last judgement had it."""
+        """A relation of trail.STATE as of the last judgement."""
 
     def samples(self, name: str, horizon_ms: int) -> str:
         """An input of the judgement that is read as a whole, for every instant from horizon_ms on."""
@@ -70,7 +70,7 @@ class Bulk(Protocol):
 
     @property
     def rows_min(self) -> int:
-        """How many of their attempts are many."""
+        """Number of attempts from which on the bulk is used."""
 
     def judge(self, attempts_before: str, group_folds: str, *, batches: bool) -> Mapping[str, Sequence[str]]:
         """Judge the messages of the new attempts and of attempts_before, with the folds of all other messages.
@@ -136,9 +136,9 @@ class Cycle:
         self._judge_facts()
 
     def _judge_in_bulk(self, bulk: Bulk) -> None:
-        """Let the bulk judge the messages with new records; judge here whom the state concerns besides.
+        """Let the bulk judge the messages with new records; judge the others here that the state concerns.
 
-        No batch has messages of both kinds, so each kind can be judged alone.
+        No batch has messages of both kinds, so each kind can be judged separately.
         """
         self._count_before()
         self.bulk_files = bulk.judge("attempts_before", self._folds_of_others(), batches=self._batches)
@@ -179,7 +179,7 @@ class Cycle:
         self._pick()
 
     def _left_out(self, last_ms: int) -> str:
-        """SQL: messages with attempts that the last judgement left out. The folds lack them, as they lack new ones."""
+        """SQL: messages with attempts that the last judgement left out. The folds do not contain these attempts."""
         return f"""SELECT cluster, publish_hour, msg_id FROM ({self._known.results(trail.OPEN_IDS.name)}) AS waiting
           WHERE as_of_ms = {last_ms} AND look_ms = {last_ms + 1}"""
 
@@ -187,7 +187,7 @@ class Cycle:
         return self._known.new_count() + self._number("SELECT count(*) FROM attempts_before")
 
     def _pick(self) -> None:
-        """Make attempts_due: all attempts of due messages, with whoever shares a batch with them."""
+        """Make attempts_due: all attempts of due messages and of messages in the same batches."""
         self._close_over_batches()
         hours = self._hours()
         due = "SEMI JOIN due_ids d ON a.cluster = d.cluster AND a.msg_id = d.msg_id"
@@ -230,7 +230,7 @@ class Cycle:
         run_stages(self._duck, trail.fact_stages(until_ms, self._batches), also_read=kept * 2)
 
     def _count_before(self) -> None:
-        """Make fold_counts_before: what the messages with new records showed before."""
+        """Make fold_counts_before: the counts of the messages with new records as of the last judgement."""
         if self._known.is_state_lost:
             kept = self._known.results(trail.GROUP_FOLDS.name)
             self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM ({kept})")
@@ -241,7 +241,7 @@ class Cycle:
             self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM ({nothing_of(trail.GROUP_FOLDS)})")
 
     def _count(self) -> None:
-        """Make folded: what the messages with new records show now, less what they showed before."""
+        """Make folded: the counts of the messages with new records now, less their counts before."""
         self._facts("attempts_due", self._until)
         self._table("folded", _sum_of("fold_counts", "fold_counts_before"))
 
@@ -250,7 +250,7 @@ class Cycle:
         return _sum_of(f"({self._known.results(trail.GROUP_FOLDS.name)})", "fold_counts_before")
 
     def _read_state_of_bulk(self) -> None:
-        """Make folded and trail.STATE as `_count` and `_see_state` do, from what a bulk made."""
+        """Make folded and trail.STATE as `_count` and `_see_state` do, from the files of a bulk."""
         for name in ("folds", *trail.STATE):
             self._table(name, f"SELECT * FROM {parquet_of(self.bulk_files[name])}")
         self._table("folded", _sum_of("folds", f"({self._known.results(trail.GROUP_FOLDS.name)})"))
@@ -308,10 +308,10 @@ class Cycle:
             ON f.cluster = latest.cluster AND f.msg_id = latest.msg_id AND f.as_of_ms = latest.as_of_ms"""
         )
 
-    # -- what to append --------------------------------------------------------------------------------------------
+    # -- rows to append --------------------------------------------------------------------------------------------
 
     def _append(self) -> None:
-        """Make the relations `append_…`: new rows, rows that say what is gone, and differences of counts."""
+        """Make the relations `append_…`: new rows, rows that mark removed results, and differences of counts."""
         self._known_results()
         place = "cluster, publish_hour, msg_id"
         for relation in (trail.TRAJECTORIES, trail.VERDICTS):
@@ -329,12 +329,12 @@ class Cycle:
             f"SELECT {counts} FROM latency_counts UNION ALL {self._of_bulk(trail.LATENCY_MINUTE)}",
             trail.latency_counts("trajectories_known", "verdicts_known"),
         )
-        # A bulk has appended each token of its messages: those that they had before are taken away here.
+        # A bulk has appended all tokens of its messages: remove those that they had before.
         self._difference(trail.KEY_INDEX, "SELECT * FROM key_index", trail.key_tokens("trajectories_known"))
         self._view("append_group_folds", "SELECT * FROM folded")
 
     def _append_nothing(self) -> None:
-        """Make the relations `append_…` where no message is due."""
+        """Make the relations `append_…` if no message is due."""
         for relation in trail.APPENDED:
             rows = "SELECT * FROM folded" if relation == trail.GROUP_FOLDS else nothing_of(relation)
             self._view(f"append_{relation.name}", rows)
@@ -393,7 +393,7 @@ def _sum_of(plus: str, minus: str) -> str:
 
 
 def _gone(relation: trail.Relation, as_of_ms: int, **texts: str) -> str:
-    """SQL: the columns of a row that says what is gone, from its place."""
+    """SQL: the columns of a row that marks a removed result, from its place."""
     own = {name: name for name in ("cluster", "publish_hour", "msg_id")}
     own |= {"as_of_ms": str(as_of_ms)} | {name: f"'{value}'" for name, value in texts.items()}
     return relation.typed({c.name: own.get(c.name, "''" if c.type == "string" else "NULL") for c in relation})

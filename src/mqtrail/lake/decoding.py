@@ -116,7 +116,7 @@ def _prepared(messages: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidencePlan:
-    """What the files of a batch are made for. folders: of each table, for the files of one writer."""
+    """Where and with what values a writer writes. folders: of each table, for the files of one writer."""
 
     cluster: str
     folders: Mapping[str, str]
@@ -125,7 +125,7 @@ class EvidencePlan:
 
 
 class EvidenceWriter:
-    """Writes the files of one batch, or of a part of it: what was pulled, chunk by chunk, and in the end `finish`."""
+    """Writes the files of one batch, or of a part of it: one call per chunk of pulled messages, at last `finish`."""
 
     def __init__(self, duck: duckdb.DuckDBPyConnection, plan: EvidencePlan) -> None:
         self._duck = duck
@@ -166,7 +166,7 @@ class EvidenceWriter:
         self._duck.unregister("stored_messages")
 
     def gaps(self, rows: Sequence[Row]) -> None:
-        """Write ranges that are gone."""
+        """Write offset ranges that expired before they were read."""
         self._append(trail.GAPS, rows)
 
     def files(self) -> list[tuple[str, Path, int]]:
@@ -174,7 +174,7 @@ class EvidenceWriter:
         return [(name, path, rows) for path, (name, rows) in self._written.items()]
 
     def finish(self) -> None:
-        """Write what waits, silver of all bronze, and close the files."""
+        """Write waiting rows, then silver of all bronze, and close the files."""
         for writer in self._writers.values():
             writer.close()
         if trail.TRACE_EVENTS.name in self._writers:

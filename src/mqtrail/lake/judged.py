@@ -33,7 +33,7 @@ JUDGED_APP: Final = "gold"
 """App of a judgement's commits; their batch is the instant of the judgement, epoch ms."""
 JUDGED: Final = APPENDED
 """What a judgement appends to."""
-_REFRESH_MAX: Final = 3  # how often a judgement that is being committed is looked at again
+_REFRESH_MAX: Final = 3  # how often the tables are read again while a judgement is being committed
 
 _BATCH_FOLDER: Final = re.compile(r"batch=([^/]+)-(\d+)/")  # the folder of a batch; writers make others below it
 
@@ -48,7 +48,7 @@ def is_judged(path: str, notes: Mapping[str, Any]) -> bool:
 
 
 def seen_up_to(paths: Iterable[str], notes: Mapping[str, Any]) -> dict[str, int]:
-    """Return what the notes of a judgement that has seen these files too say of silver: writer -> number."""
+    """Return the last number of silver files by writer, in the notes and in these files."""
     seen: dict[str, int] = dict(notes.get("attempts", {}))
     for path in paths:
         if found := _BATCH_FOLDER.match(path):

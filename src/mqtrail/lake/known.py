@@ -1,4 +1,4 @@
-"""What a lake has for a judgement of what changed, as SQL over its files.
+"""The rows of a lake that a judgement of changed messages reads, as SQL over its files.
 
 <lake>/_state/<instant>/<relation>.parquet    the state of the cluster, as the judgement of that instant saw it
 """
@@ -27,7 +27,7 @@ STATES: Final = "_state"
 
 
 class LakeKnown:
-    """One snapshot of a lake, and its last judgement. Without the state that this saw, every message is due."""
+    """One snapshot of a lake, and its last judgement. If the state of that judgement is lost, every message is due."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake

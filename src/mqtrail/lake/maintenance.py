@@ -6,7 +6,7 @@ as there are several, so that there are never many: each row is written again a 
 files, which look-ups do not read, are only concatenated; the rows of indexes of bronze become fewer. Readers of both
 snapshots get the same answers.
 
-Silver files that no judgement has seen yet stay as they are: the next one knows them by their names.
+Silver files that no judgement has seen yet are not rewritten: the next judgement finds them by their names.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ INDEX_STEP_MS = 24 * HOUR_MS
 COMPACT_PREFIX = "compact-"
 """Prefix of the folder names of compacted files."""
 JOINED_PREFIX = "joined-"
-"""The same for files that were joined while their hour still got others: their rows may be outdated by these."""
+"""The same for files joined in an open hour: rows of other files may replace theirs."""
 JOINED_FILES_MIN = 8
-"""How many files are joined, of an open hour of like size."""
-_TIER_BASE = 64 * 1024  # bytes: files are of like size if JOINED_FILES_MIN ** n times this bounds both
+"""Number of files of similar size that are joined in an open hour."""
+_TIER_BASE = 64 * 1024  # bytes; sizes are similar if the same base * JOINED_FILES_MIN ** n is next above them
 
 
 def compact(
@@ -58,7 +58,7 @@ def compact(
 
 
 def _due(lake: Lake, table: LakeTable, closed_before_hour: int) -> list[list[DataFile]]:
-    """Return the groups of files to make one of each."""
+    """Return the groups of files to be written as one file each."""
     files = table.files()
     if table.table.relation == trail.ATTEMPTS:
         last = lake.batches.last(JUDGED_APP)
@@ -69,7 +69,7 @@ def _due(lake: Lake, table: LakeTable, closed_before_hour: int) -> list[list[Dat
 
 
 def joins_due(lake: Lake, closed_before_hour: int) -> Iterator[tuple[LakeTable, list[DataFile]]]:
-    """Yield the files that `compact` would write as one: make a Join of them when the one before is committed."""
+    """Yield the files that `compact` would write as one. Commit each Join before taking the next."""
     for table in lake:
         table.refresh()
         for files in _due(lake, table, closed_before_hour):
@@ -78,7 +78,7 @@ def joins_due(lake: Lake, closed_before_hour: int) -> Iterator[tuple[LakeTable, 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Files of a table to write as one. One of a lake at a time."""
+    """Files of a table to write as one. Only one Join of a lake at a time."""
 
     table: LakeTable
     files: Sequence[DataFile]
@@ -122,7 +122,7 @@ def rewrite(
 
 
 def _holds_oldest(table: LakeTable, files: Sequence[DataFile]) -> bool:
-    """Return whether no other file can have earlier rows of what these files have: then what is gone can be dropped."""
+    """Return whether no other file can have earlier rows of these messages: then removed results can be dropped."""
     names = {file.path for file in files}
     hours = None if files[0].hour is None else {files[0].hour}
     return all(file.path in names for file in table.files(hours))
@@ -152,7 +152,7 @@ def _rows_of(table: LakeTable, paths: Sequence[str], is_whole: bool, settled_ms:
 
 
 def _hours_due(files: Sequence[DataFile], closed_before_hour: int) -> list[list[DataFile]]:
-    """Return the files of closed hours that are not one compacted file yet, and the tiers of hours that are open."""
+    """Return the files of closed hours that are not compacted to one file yet, and the full tiers of open hours."""
     hours: dict[int, list[DataFile]] = {}
     for file in files:
         if file.hour is not None:
@@ -167,7 +167,7 @@ def _hours_due(files: Sequence[DataFile], closed_before_hour: int) -> list[list[
 
 
 def _tiers_due(files: Sequence[DataFile]) -> list[list[DataFile]]:
-    """Return the files of like size of which there are JOINED_FILES_MIN."""
+    """Return the groups of JOINED_FILES_MIN or more files of similar size."""
     tiers: dict[int, list[DataFile]] = {}
     for file in files:
         tier = 0
@@ -237,7 +237,7 @@ def sweep(lake: Lake, *, now_ms: int, grace_ms: int = HOUR_MS) -> int:
 
 
 def sweeping(lake: Lake, *, now_ms: int, grace_ms: int = HOUR_MS) -> Iterator[Path | None]:
-    """Do what `sweep` does; yield each deleted file, and None after each folder: there commits may follow."""
+    """As `sweep`; yield each deleted file, and None after each folder, when the caller may commit."""
     for table in lake:
         yield from _sweeping(table, now_ms - grace_ms)
 

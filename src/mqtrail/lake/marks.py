@@ -2,12 +2,12 @@
 
     <lake>/_marks/<table>.json      {"commits": {"7": 2774563010, "8": 331940185}}     version -> CRC-32 of its file
 
-A Delta log cannot tell that its last commits are missing: without them it is the log of an earlier version. Nor does a
-reader of Delta refuse a commit of something else: it ignores what it does not know. The mark tells both.
+A Delta log does not show that its last commits are missing: without them it is the log of an earlier version. Readers
+of Delta also accept a commit with other content, because they ignore unknown entries. The mark reveals both.
 
-It is written after the commit. So a crash leaves a mark that is behind its log, which the next commit mends, and never
-one that is ahead. A reader reads the mark before the log, for the same reason. A lake without marks (written before
-there were any) is read unchecked.
+It is written after the commit. So a crash can leave a mark behind its log, which the next commit corrects, but never
+one ahead of it. For the same reason a reader reads the mark before the log. A lake without marks (written by an earlier
+version) is read unchecked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CommitMark:
 
     @property
     def exists(self) -> bool:
-        """Whether the table was ever marked."""
+        """Whether the table has a mark."""
         return self._file.exists()
 
     @property
@@ -45,7 +45,7 @@ class CommitMark:
         return max(self.commits, default=-1)
 
     def read(self) -> None:
-        """Read what was marked since. LakeDamaged where the file is no mark. OSError."""
+        """Read the file again. LakeDamaged: it is not a mark. OSError."""
         try:
             text = self._file.read_bytes()
         except FileNotFoundError:
@@ -77,8 +77,8 @@ class CommitMark:
     def problems(self, version: int, after: int = -1) -> dict[str, str]:
         """Compare a log that was read up to `version` with the mark: commit file -> found and expected. OSError.
 
-        after: commits up to this version were compared before. A commit that is gone from inside the log is none of
-        these: the log could be read without it, so a checkpoint holds what it said.
+        after: commits up to this version were compared before. A commit missing inside the log is not a problem: the
+        log could be read without it, so a checkpoint contains it.
         """
         found: dict[str, str] = {}
         for one, crc in self.commits.items():

@@ -2,14 +2,15 @@
 
     for line in migrate(path): print(line)         # what was done, step by step
 
-Version 1 stored every sample as a full copy, and gold by whole hours. So samples become changes (`trail.samples`), gold
-begins empty, and the next cycle of a pipeline judges every message again. Bronze and silver stay as they are.
+Version 1 stored every sample as a full copy, and gold by whole hours. So samples are converted to changes
+(`trail.samples`), gold begins empty, and the next cycle of a pipeline judges every message again. Bronze and silver are
+not changed.
 
     <lake>/_migration/<table>/     new tables, until all of them are complete
-    <lake>/_migration/complete     from here on, they take the places of the old ones
+    <lake>/_migration/complete     created when they are: from then on they replace the old ones
 
-A crash before `complete` leaves the old lake, and the next call begins again; after it, the next call goes on. The
-version of `trace_events` changes last. Until then, every other command refuses the lake as one of version 1.
+After a crash before `complete`, the lake is unchanged, and the next call starts again; after `complete`, the next call
+continues. The version of `trace_events` changes last. Until then, every other command refuses the lake as version 1.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ _COLUMNS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 
 
 def migrate(path: str | Path) -> Iterator[str]:
-    """Migrate the lake at a path; yield a line for each step. A lake of this version is left as it is.
+    """Migrate the lake at a path; yield a line for each step. A lake of this version is not changed.
 
-    LakeMissing, LakeBusy, LakeDamaged, SchemaVersionError: it is of a version that cannot be migrated. The same call
-    continues a migration that was interrupted.
+    LakeMissing, LakeBusy, LakeDamaged. SchemaVersionError: its version cannot be migrated. Call it again to continue
+    an interrupted migration.
     """
     folder = local_folder(path)
     with lake_errors(folder):
@@ -120,7 +121,7 @@ class _Migration:
     # -- new tables ------------------------------------------------------------------------------------------------
 
     def _make(self) -> Iterator[str]:
-        """Make every table anew that version 1 had in another form or not at all."""
+        """Make each table that version 1 had in another form or not at all."""
         shutil.rmtree(self._new, ignore_errors=True)
         self._new.mkdir()
         for name in _KEPT:
@@ -151,7 +152,7 @@ class _Migration:
         sync(self._new)
 
     def _convert(self, duck: duckdb.DuckDBPyConnection, table: Table, clusters: list[str]) -> int:
-        """Write the samples of each cluster to a file of its own."""
+        """Write the samples of each cluster to a separate file."""
         made = LakeTable(table, self._new / table.name, WriteLock(self._new))
         files = []
         for number, cluster in enumerate(clusters):
@@ -163,7 +164,7 @@ class _Migration:
         made.swap(files, [])
         return sum(file.row_count for file in made.files())
 
-    # -- in place of the old ones ----------------------------------------------------------------------------------
+    # -- replacing the old tables ----------------------------------------------------------------------------------
 
     def _replace(self, name: str) -> None:
         """Put a new table in its place, unless it is there."""
@@ -184,7 +185,7 @@ def _oldest_ms(table: LakeTable) -> int:
 
 
 def _old_rows(table: LakeTable) -> str:
-    """SQL: the rows of a sampled table of version 1, which lacks the columns that tell of changes."""
+    """SQL: the rows of a sampled table of version 1, which lacks the columns of changes."""
     relation = table.table.relation
     key, values = _COLUMNS[relation.name]
     names = ["cluster", "sampled_ms", *key, *values]

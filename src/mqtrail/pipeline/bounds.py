@@ -1,4 +1,4 @@
-"""What the queues of some topics hold now, and whether a reader can continue at its offsets."""
+"""The current ranges of topics' queues, and whether a reader can continue at its offsets."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Bounds = dict[MessageQueue, tuple[int, int]]  # [first, end) of each queue
 
 
 def bounds_of(cluster: Cluster, topics: Iterable[str], retry_timeout_ms: int, *, hold_unreachable: bool) -> Bounds:
-    """Return [first, end) of every queue of the topics: by one request for each topic and broker, if they answer it.
+    """Return [first, end) of every queue of the topics, by one request per topic and broker if brokers support it.
 
-    hold_unreachable: a broker that does not answer in time is left out, so that a reader keeps its offsets in its
-    queues. Otherwise BrokerUnreachable is raised.
+    hold_unreachable: leave out a broker that does not answer in time, so that a reader keeps its offsets in the
+    broker's queues. Otherwise BrokerUnreachable is raised.
     """
     retrying = Retrying(retry_timeout_ms)
     bounds: Bounds = {}
@@ -51,20 +51,20 @@ def _of_broker(
 def check_bounds(
     at: QueueOffsets, bounds: Mapping[MessageQueue, tuple[int, int]], *, hold_unreachable: bool, fail_on_data_loss: bool
 ) -> None:
-    """Raise if a queue is gone or ends before the offset that was read, unless that is allowed.
+    """Raise BrokerUnreachable if a queue is missing, DataLoss if it ends before the offset reached, unless allowed.
 
-    The reader then keeps its offset until the queue is back: offsets never decrease.
+    If allowed, the reader keeps its offset until the queue is back: offsets never decrease.
     """
     gone = sorted(set(at) - set(bounds))
     if gone and not hold_unreachable:
         raise BrokerUnreachable(
-            f"{len(gone)} queues that were read before have no route any more, the first is {gone[0]}: "
+            f"{len(gone)} queues that were read before have no route now, the first is {gone[0]}: "
             "check its broker, or set onUnreachable to hold to continue with the others"
         )
     for queue in sorted(set(at) & set(bounds)):
         if bounds[queue][1] < at[queue] and fail_on_data_loss:
             raise DataLoss(
                 f"{queue} ends at {bounds[queue][1]} and was read up to {at[queue]}: the topic was deleted "
-                "and created again, or the broker lost messages. Read it anew with a new checkpoint (the pipeline: "
+                "and created again, or the broker lost messages. Read it again with a new checkpoint (the pipeline: "
                 "into a new lake), or set failOnDataLoss to false"
             )

@@ -1,8 +1,8 @@
-"""The larger part of a judgement in shares on Spark: the messages with new records, if these are many.
+"""Judges many messages with new records in shares on Spark.
 
-The stages are those of a judgement of everything (`trail.judge`). The other messages count by what is known of groups
-(`group_folds`). Tasks write trajectories, verdicts, open ids and keys to the files that are appended to gold; the state
-of the cluster comes back to the driver, which finds the messages that it concerns besides (`lake.Cycle`).
+The stages are those of a judgement of everything (`trail.judge`). The other messages are represented by the counts of
+groups (`group_folds`). Tasks write trajectories, verdicts, open ids and keys to the files that are appended to gold.
+They return the state of the cluster to the driver, which finds the other messages that it concerns (`lake.Cycle`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COPY = "made_"  # prefix of the stages that are copies of those: what shares re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharesBulk:
-    """A bulk of one judgement. See lake.Bulk."""
+    """The lake.Bulk of one judgement."""
 
     duck: DuckDBPyConnection
     known: LakeKnown
@@ -43,7 +43,7 @@ class SharesBulk:
     folder: Path
     """For files that the driver and the tasks exchange."""
     target: Callable[[trail.Relation], Path]
-    """Where the files of a result belong."""
+    """Returns the folder for the files of a result."""
     rows_min: int = ROWS_MIN
 
     def judge(self, attempts_before: str, group_folds: str, *, batches: bool) -> dict[str, list[str]]:
@@ -67,11 +67,11 @@ class SharesBulk:
         return {name.removeprefix(_COPY): [str(path) for path in paths] for name, paths in made.items()}
 
     def _written(self, name: str, rows: str) -> tuple[str, int]:
-        """Write rows where every task can read them; return the file and their number."""
+        """Write rows to a file that every task can read; return the file and the number of rows."""
         path = self.folder / f"{name}.parquet"
         [(count,)] = self.duck.execute(f"COPY ({rows}) TO '{quoted(path)}' (FORMAT parquet)").fetchall()
         return str(path), int(count)
 
     def _share_count(self, rows: int) -> int:
-        """How many shares to make of so many attempts: the same number for each core."""
+        """Return the number of shares for this number of attempts: a multiple of the number of cores."""
         return self.parallelism * max(1, ceil(rows / (SHARE_ROWS_MAX * self.parallelism)))

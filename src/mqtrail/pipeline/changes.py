@@ -1,11 +1,11 @@
-"""Samples as changes: what a sample adds to those that a lake has, in the form that `trail.samples` describes.
+"""Samples as changes: the rows that a new sample adds to a lake, in the form of `trail.samples`.
 
     changes = Changes.load(lake, cluster, retention_ms)
     rows = changes.add(found)                     # of one sample, by relation; sampled_ms must rise
     rows = changes.read_up_to(sampled_ms, topics)  # the pipeline has read the messages stored before that sample
 
-A sample becomes a keyframe when the rows since the last one are several times those of a keyframe, or when the last one
-is old. So keyframes add a fixed share to what is written, and what a reader needs is a fixed multiple of the state.
+A sample becomes a keyframe when the rows since the last keyframe are several times its size, or when the last keyframe
+is old. So keyframes add a fixed share to the rows written, and a reader reads a fixed multiple of the state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 Rows = dict[str, list[Row]]
 Key = tuple[Any, ...]
 
-KEYFRAME_FACTOR = 4  # a keyframe follows four times its rows, and so adds a fourth to what is written
+KEYFRAME_FACTOR = 4  # rows between two keyframes, in multiples of a keyframe: it adds a quarter to the rows written
 KEYFRAME_ROWS_MIN = 5_000  # fewer rows are read in milliseconds
 KEYFRAME_AGE_MS_MAX = 6 * 3_600_000
 NOT_ASKED = "not asked: its broker or topic is gone, or an earlier question found its broker silent"
@@ -34,7 +34,7 @@ NOT_ASKED = "not asked: its broker or topic is gone, or an earlier question foun
 
 @dataclass(slots=True)
 class _Kept:
-    """The latest row of a key. seen_ms: the last sample with it; None while it is there."""
+    """The latest row of a key. seen_ms: the last sample that had the key; None: the latest sample has it."""
 
     values: Key
     first: Key
@@ -77,7 +77,7 @@ class _Track:
                     yield row | {"change": "GONE", "seen_ms": seen_ms}
 
     def everything(self, keep_from_ms: int) -> Iterator[Row]:
-        """Every row with its first sight. Rows that are gone since before keep_from_ms are forgotten."""
+        """Return all rows, with the values of their first sample. Forget keys last seen before keep_from_ms."""
         self.kept = {
             key: kept for key, kept in self.kept.items() if kept.seen_ms is None or kept.seen_ms >= keep_from_ms
         }
@@ -108,7 +108,7 @@ class _Track:
 
 
 class Changes:
-    """The latest sample of one cluster in a lake, and what the next one changes."""
+    """Computes the changes of the next sample from the latest one of a cluster in a lake."""
 
     def __init__(self, cluster: str, retention_ms: int) -> None:
         self.cluster = cluster
@@ -135,13 +135,13 @@ class Changes:
 
     @property
     def groups(self) -> list[str]:
-        """The groups of the samples: a broker forgets a group without offsets whose members are gone."""
+        """The groups in the samples, because a broker forgets a group without offsets and members."""
         return sorted({key[0] for track in (self._clients, self._offsets) for key in track.kept})
 
-    # -- what a sample adds ----------------------------------------------------------------------------------------
+    # -- rows of a new sample --------------------------------------------------------------------------------------
 
     def add(self, found: ClusterSample) -> Rows:
-        """Return the rows of a sample, by relation. Its time must be later than that of the one before."""
+        """Return the rows that a sample adds, by relation. Its time must be later than that of the latest sample."""
         assert self.sampled_ms is None or found.sampled_ms > self.sampled_ms, "samples come in the order of their times"
         at_ms, last_ms = found.sampled_ms, self.sampled_ms
         questions = list(self._questions(found, last_ms))
@@ -173,7 +173,7 @@ class Changes:
         return self._stamped(made, at_ms)
 
     def read_up_to(self, sampled_ms: int, topics: Iterable[str]) -> Rows:
-        """Return the rows that tell that the messages of these topics were read up to a sample, and of no others."""
+        """Return the rows that record that the messages of exactly these topics were read up to a sample."""
         if self._read_ms is not None and sampled_ms <= self._read_ms:
             return {}
         now = set(topics)
@@ -206,7 +206,7 @@ class Changes:
                 yield self._question_row(question, why)
 
     def _every_question(self, keep_from_ms: int, answers: dict[Question, str]) -> list[Row]:
-        """The rows of all questions. Those without an answer since before keep_from_ms are forgotten."""
+        """The rows of all questions. Forget those without an answer since before keep_from_ms."""
         self._failed = {each: seen for each, seen in self._failed.items() if (seen or 0) >= keep_from_ms}
         rows = [self._question_row(each, "") for each in sorted(self._answered)]
         return rows + [self._question_row(each, answers.get(each, NOT_ASKED)) for each in sorted(self._failed)]
@@ -252,7 +252,7 @@ class Changes:
         stamp = {"cluster": self.cluster, "sampled_ms": sampled_ms}
         return {name: [stamp | row for row in some] for name, some in rows.items() if some}
 
-    # -- what a lake has -------------------------------------------------------------------------------------------
+    # -- reading a lake --------------------------------------------------------------------------------------------
 
     @classmethod
     def load(cls, lake: Lake, cluster: str, retention_ms: int) -> Self:

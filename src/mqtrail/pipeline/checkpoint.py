@@ -1,9 +1,9 @@
-"""Where a lake continues that an earlier version filled with streams of Spark.
+"""The position of a lake that an earlier version filled with streams of Spark.
 
 <lake>/_checkpoints/<stream>/id        name of the stream in commits
 <lake>/_checkpoints/<stream>/spark/    Spark's files: it wrote offsets/<batch> before a batch and commits/<batch> after
 
-A batch that Spark did not record is read again. What a crash left of it in some tables is removed.
+A batch that Spark did not record is read again. Files that a crash left of it in some tables are removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TABLES = (trail.TRACE_EVENTS, trail.TRACE_REJECTS, trail.MESSAGE_META, trail.GA
 
 
 def spark_offsets(lake: Lake) -> tuple[QueueOffsets, dict[str, list[DataFile]]]:
-    """Return how far streams of Spark read each queue, and the files to remove of a batch that they did not finish.
+    """Return the offset that streams of Spark reached in each queue, and the files of an unfinished batch to remove.
 
     Both are empty for a lake without such streams. JobFailed: their files are damaged.
     """

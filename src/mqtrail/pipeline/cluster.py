@@ -1,4 +1,4 @@
-"""What the source reads from a cluster: queues, their bounds, and messages from an offset on. It writes nothing.
+"""The source's requests to a cluster: queues, their bounds, and messages from an offset on. It writes nothing.
 
 `connect` returns a `Cluster` over mqtrail.client; tests pass their own. Every call can raise MQError. An error that the
 source raises ends the query, so `Retrying` repeats requests whose error can be temporary (a name server that restarts,
@@ -23,7 +23,7 @@ RETRY_WAIT_MAX_S = 2.0
 
 
 class BrokerUnreachable(MQError):
-    """A request failed until its time was up. Its answer is not known."""
+    """A request failed repeatedly until its timeout. Its answer is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Cluster(Protocol):
         """Return [first, end): the first offset that the broker still has, and the next one it will write."""
 
     def topic_bounds(self, topic: str, broker_name: str) -> dict[MessageQueue, tuple[int, int]]:
-        """Return the bounds of a topic's queues on a broker, by one request; none if the broker does not tell them."""
+        """Return the bounds of a topic's queues on a broker, by one request; {} if the broker does not return them."""
 
     def pull(self, queue: MessageQueue, queue_offset: int, count_max: int) -> Pulled:
         """Read at most count_max messages from queue_offset on. Nothing is committed or registered."""
@@ -73,9 +73,9 @@ class Retrying:
         self._sleep = sleep
 
     def __call__(self, what: str, request: Callable[[], T]) -> T:
-        """Return the result of request(). A refusal that is not retryable is raised at once.
+        """Return the result of request(). what: names the request in errors.
 
-        BrokerUnreachable, from the last failure, if the time is up.
+        Raises a refusal that is not retryable immediately; BrokerUnreachable, from the last failure, after the timeout.
         """
         deadline = self._clock() + self._timeout_ms / 1000
         wait_s = RETRY_WAIT_FIRST_S
@@ -88,7 +88,7 @@ class Retrying:
                 if self._clock() + wait_s > deadline:
                     raise BrokerUnreachable(
                         f"{what} failed for {self._timeout_ms} ms, last with: {error}. "
-                        "Is the broker up and its advertised address reachable from here?"
+                        "Check that the broker is up and that its advertised address is reachable from this machine"
                     ) from error
             self._sleep(wait_s)
             wait_s = min(wait_s * 2, RETRY_WAIT_MAX_S)

@@ -29,7 +29,7 @@ def connect(port: int, secret: str) -> tuple[Any, socket.socket]:
     file.flush()
     (size,) = _LENGTH.unpack(file.read(_LENGTH.size))
     if file.read(size) != b"ok":
-        raise ConnectionError("found a refusal of the worker's secret by Spark's JVM, expected ok")
+        raise ConnectionError("Spark's JVM refused the worker's secret: start the pipeline again")
     return file, connection
 
 

@@ -1,4 +1,4 @@
-"""How fresh answers are: the time from a broker's storing of something to the commit of the answers that contain it."""
+"""Freshness of answers: the time from storing a message at a broker to the commit of the answers that contain it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import pyarrow.parquet as pq
 
 from mqtrail import trail
 
-WINDOW_MS: Final = 300_000  # percentiles are of what was answered in this time
-FILES_MAX: Final = 10_000  # files that wait for a judgement; of more, the oldest are not counted
+WINDOW_MS: Final = 300_000  # percentiles are of rows answered in this time
+FILES_MAX: Final = 10_000  # files that wait for a judgement; beyond that the oldest are not counted
 SOURCES: Final[Mapping[str, tuple[str, str]]] = {
     "trace": (trail.TRACE_EVENTS.name, "trace_store_ms"),
     "messages": (trail.MESSAGE_META.name, "store_ms"),
 }
-"""Source -> the table that it is read into, and when the broker stored a row."""
+"""Source -> the table that it is read into, and the column with the time at which the broker stored a row."""
 _STEPS: Final = 8  # buckets each time that a delay doubles: a percentile is at most 9 % too high
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFreshness:
-    """Freshness of one source. None: unknown, because nothing of it was answered (p50_ms, p95_ms: in WINDOW_MS)."""
+    """Freshness of one source. None: unknown, because no answer contains it (p50_ms, p95_ms: none in WINDOW_MS)."""
 
     newest_ms: int | None = None  # when the broker stored the newest row that answers contain
     p50_ms: int | None = None
@@ -33,7 +33,7 @@ class SourceFreshness:
 
 
 class Freshness:
-    """Follows what was read until it is judged. Times are epoch ms, of this machine and of the brokers."""
+    """Tracks rows from reading to judgement. Times are epoch ms, of this machine and of the brokers."""
 
     def __init__(self, newest_ms: Mapping[str, int] | None = None) -> None:
         """newest_ms: of each source, as it was known before."""
@@ -47,7 +47,7 @@ class Freshness:
             self._waiting[source].extend(files.get(table, ()))
 
     def answered(self, at_ms: int) -> None:
-        """Note that answers now contain all that was read."""
+        """Note that answers now contain all rows read."""
         for source, (_, column) in SOURCES.items():
             counts: Counter[int] = Counter()
             while self._waiting[source]:

@@ -1,12 +1,12 @@
-"""From queues to bronze and silver: batches of exact ranges, each committed with the offsets that it reached.
+"""Reads queues into bronze and silver: batches of exact ranges, each committed with the offsets that it reached.
 
     trace topics      → trace_events, trace_rejects, gaps   ┐
     stored messages   → message_meta, gaps                  ┴→ attempts
 
 The driver asks for the queues' ends and plans ranges; tasks pull them and write files (`pulling`); the driver commits
 the files of all tables as one batch of the lake, with the offsets as its notes. No other record of the position exists.
-So a batch is in the lake as a whole, with its offsets, or nothing of it is; whatever dies before, the next run reads
-the same messages again.
+So a batch is in the lake completely, with its offsets, or not at all. After a crash before the commit, the next run
+reads the same messages again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Counts:
     files: dict[str, list[Path]] = field(default_factory=dict, compare=False)
     """The files that the rows are in, by table."""
     behind: int = 0
-    """Messages that were there and were left for the next run."""
+    """Messages left for the next run."""
 
     def of(self, relation: trail.Relation) -> int:
         """The number of rows of a table."""
@@ -91,10 +91,10 @@ class Ingest:
         self._say = say
         self.progress = say  # called with texts on the progress of a run
         self._reached: QueueOffsets = {}
-        self._is_sure = True  # that the last batch is in all of its tables
+        self._is_sure = True  # the last batch is certainly in all of its tables
 
     def offsets(self) -> QueueOffsets:
-        """How far each queue was read; a queue that the last run found empty is at its first offset."""
+        """The next offset to read of each queue; of a queue that the last run found empty, its first offset."""
         return self._reached | self._position()[0]
 
     def _position(self) -> tuple[QueueOffsets, dict[str, list[DataFile]]]:
@@ -112,7 +112,7 @@ class Ingest:
         fail_on_data_loss: bool,
         limit: Limit | None = None,
     ) -> Counts:
-        """Read to the present ends of all queues, or until the limit. JobFailed: committed data stays."""
+        """Read to the current ends of all queues, or until the limit. JobFailed: committed data is kept."""
         counts = Counts()
         limit = limit or Limit()
         if not (topics := (*trace_topics, *message_topics)):

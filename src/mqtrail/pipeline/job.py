@@ -61,7 +61,7 @@ class PipelineJob:
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
         self._lake: Lake | None = None
-        self._step = progress  # what a cycle does; `run` tells of it only if the cycle takes long
+        self._step = progress  # called with each step of a cycle; `run` prints it only if the cycle takes long
         self._freshness = Freshness()
         self._sample_problems: list[str] = []  # of the latest sample
         self._is_judged = False  # whether there was a judgement since something was read
@@ -80,7 +80,7 @@ class PipelineJob:
         return self
 
     def use(self, spark: SparkSession) -> Self:
-        """Use a Spark session that runs already, instead of entering the job. The caller stops the session."""
+        """Use a running Spark session, instead of entering the job. The caller stops the session."""
         self._lake = self._lake or Lake.create(self.config.lake)
         self._spark = spark
         self._spool = PullSpool(self.config.lake)
@@ -117,7 +117,7 @@ class PipelineJob:
         assert self._lake is not None, "use the job within `with PipelineJob(...)`"
         return self._lake
 
-    # -- what a user calls -----------------------------------------------------------------------------------------
+    # -- public methods --------------------------------------------------------------------------------------------
 
     def sample(self) -> list[str]:
         """Sample groups, offsets and clients now; return what could not be queried. MQError: no cluster."""
@@ -145,9 +145,9 @@ class PipelineJob:
     ) -> None:
         """Run a cycle every interval_ms until stop is set, which ends it after the commit under way.
 
-        metrics: host and port to serve Prometheus on. show: is given the report of each good cycle. Between the cycles
-        the lake is compacted and expired rows are removed. A gap is recorded and does not end the run. A cycle that
-        fails is reported, and tried again. LakeBusy: another pipeline uses the lake. BindError. JobFailed: Spark fails.
+        metrics: host and port to serve Prometheus on. show: called with the report of each successful cycle. Between
+        cycles the lake is compacted and expired rows are removed. A gap is recorded and does not end the run. A failed
+        cycle is reported and retried. LakeBusy: another pipeline uses the lake. BindError. JobFailed: Spark fails.
         """
         upkeep = LakeUpkeep(self.lake, self.config.retention_ms, self.config.task_memory)
         limit = Limit(self.config.messages_per_cycle_max, stop.is_set)
@@ -163,7 +163,7 @@ class PipelineJob:
 
     @contextmanager
     def _sampling(self) -> Iterator[None]:
-        """Let a sampler run beside the block, with connections of its own."""
+        """Run a sampler with separate connections in a thread while the block runs."""
         ended = Event()
         thread = Thread(target=Sampler(self.config, self._say).run, args=(ended,), name="mqtrail-sampler", daemon=True)
         thread.start()
@@ -180,7 +180,7 @@ class PipelineJob:
     ) -> JobReport:
         """Run one cycle. is_sampled: a sampler takes the samples; otherwise the cycle takes one.
 
-        Beyond the limit the cycle judges what was read; once the limit is over, nothing more is begun.
+        At limit.messages_max the cycle stops reading and judges what was read; once limit.is_over(), it starts no step.
         """
         limit = limit or Limit()
         begun = time.monotonic()
@@ -271,9 +271,9 @@ class PipelineJob:
         return found
 
     def _latest(self, cluster: str) -> ClusterSample | None:
-        """Record the sampler's samples and return the latest. None: there is none since the last call.
+        """Record the sampler's samples and return the latest; None if there is none since the last call.
 
-        Waits for the first sample of a lake, which is under way when a pipeline starts.
+        Waits for the first sample of a lake, which is being taken when a pipeline starts.
         """
         end = time.monotonic() + FIRST_SAMPLE_MS_MAX / 1000
         while True:

@@ -1,8 +1,8 @@
-"""From silver to gold: judges the messages that are due, and appends their results to the lake.
+"""Judges the messages that are due, and appends their results from silver to gold.
 
-Due are messages with new attempts, and those whose verdict the state of the cluster changed (`lake.Cycle`). One DuckDB
-in the driver judges them, with `task_memory` of memory; what needs more goes to files. If there are many attempts,
-tasks of Spark judge those that are new (`bulk`).
+Messages are due if they have new attempts, or if the state of the cluster may change their verdict (`lake.Cycle`). One
+DuckDB in the driver judges them, with `task_memory` of memory; larger data goes to files. If there are many attempts,
+tasks of Spark judge the messages with new ones (`bulk`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ APP = JUDGED_APP  # its batches are numbered by the instant of judgement
 
 
 class Judge:
-    """Judges what a lake holds."""
+    """Judges the messages of a lake."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class Judge:
         self._shares = Shares(tasks, lake.path / WORK, task_memory)
 
     def run(self, as_of_ms: int, *, only_until: bool = False) -> int:
-        """Judge what is due as of as_of_ms; return the number of messages.
+        """Judge the messages that are due as of as_of_ms; return their number.
 
-        only_until: leave out what happened later. An instant that was judged before is not judged again.
+        only_until: leave out later attempts. An instant that was judged before is not judged again.
         """
         known = LakeKnown(self._lake)
         if known.is_state_lost:
@@ -137,7 +137,7 @@ class Judge:
         return folder
 
     def _write(self, duck: DuckDBPyConnection, relation: trail.Relation, as_of_ms: int) -> list[Path]:
-        """Write what a judgement appends to a table; return the files."""
+        """Write the rows that a judgement appends to a table; return the files."""
         table, folder = self._lake[relation.name].table, self._committer.folder(relation, APP, as_of_ms) / "driver"
         shutil.rmtree(folder, ignore_errors=True)
         rows = f"SELECT {', '.join(relation.names)} FROM append_{relation.name}"

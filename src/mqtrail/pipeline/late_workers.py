@@ -1,4 +1,4 @@
-"""Starts tasks again whose Python workers did not connect within Spark's 10 s (`early_worker`): the machine is busy."""
+"""Restarts tasks whose Python workers did not connect within Spark's 10 s (`early_worker`) on a busy machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from .config import JobFailed
 
 WORKER_STARTS_MAX = 4
-"""How often tasks are started."""
+"""Maximum number of starts of a task."""
 _WORKER_LATE = re.compile("Python worker (failed )?to connect back")
 
 T = TypeVar("T")

@@ -33,12 +33,12 @@ from .source import RocketMQDataSource
 
 CHUNK_SIZE_MAX = 32 * 1024 * 1024  # bytes of Arrow columns that are decoded at once
 TABLES = (trail.TRACE_EVENTS, trail.TRACE_REJECTS, trail.MESSAGE_META, trail.GAPS, trail.ATTEMPTS, *trail.INDEXES)
-"""What a task can write."""
+"""The tables that a task can write."""
 _FILE_SCHEMA = "relation string, path string, row_count bigint"
 
 
 class PulledFile(NamedTuple):
-    """A file that a task left. relation TRACE_MESSAGES: no file, but how many trace messages were read."""
+    """A file written by a task. relation TRACE_MESSAGES: not a file, but the number of trace messages read."""
 
     relation: str
     path: str
@@ -50,7 +50,7 @@ TRACE_MESSAGES = "trace_messages"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullWork:
-    """What tasks read and write, the same for each. folders: of the tables of TABLES, for this batch."""
+    """The work that all tasks of a batch share. folders: of the tables of TABLES, for this batch."""
 
     source: type[RocketMQDataSource]
     options: Mapping[str, str]
@@ -71,7 +71,7 @@ class PullTasks(Protocol):
         """How many tasks run at once."""
 
     def run(self, work: PullWork, pieces: Sequence[Sequence[QueueRange]]) -> list[PulledFile]:
-        """Let a task pull each of the pieces; return the files that they left."""
+        """Run a task for each of the pieces; return the files that the tasks wrote."""
 
 
 class SparkPulls:
@@ -115,7 +115,7 @@ def _task(
 
 
 def pull(work: PullWork, ranges: Sequence[QueueRange], attempt: str, scratch: str | None = None) -> list[PulledFile]:
-    """Pull ranges into files. attempt: a name that no other attempt of the batch has. scratch: for what spills."""
+    """Pull ranges into files. attempt: a unique name within the batch. scratch: folder for DuckDB's temporary files."""
     options = parse_options(work.options)
     with tempfile.TemporaryDirectory(prefix="mqtrail-pull-", dir=scratch) as spill:
         duck = connect(threads=1, memory_limit=work.memory_limit)
@@ -161,7 +161,7 @@ def _pull(
 def _messages(
     batches: Iterable[pa.RecordBatch], work: PullWork, gaps: list[dict[str, Any]]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of messages. Rows about losses, which are batches of their own, go to `gaps`."""
+    """Yield the batches of messages. Rows about losses, which are separate batches, are added to `gaps`."""
     for batch in batches:
         if batch["lost_until"].null_count == len(batch):
             yield batch
@@ -170,7 +170,7 @@ def _messages(
 
 
 def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield batches joined to tables of some CHUNK_SIZE_MAX."""
+    """Yield batches joined to tables of about CHUNK_SIZE_MAX bytes."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -184,7 +184,7 @@ def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _gap(row: Mapping[str, Any], work: PullWork) -> dict[str, Any]:
-    """The row of trail.GAPS of a range that is gone."""
+    """The row of trail.GAPS of a lost range."""
     return {
         "cluster": work.cluster,
         "broker_name": row["broker_name"],

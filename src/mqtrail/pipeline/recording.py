@@ -40,7 +40,7 @@ class Recorder:
         return self._known().groups
 
     def record(self, samples: Iterable[ClusterSample]) -> None:
-        """Record samples, oldest first. Those that the lake has already are skipped."""
+        """Record samples, oldest first. Skip those that the lake already has."""
         changes = self._known()
         rows: Rows = {}
         self._changes = None  # read again unless all of it is committed

@@ -1,7 +1,7 @@
 """The sampler: samples a cluster every few seconds, beside the cycles of a pipeline or alone.
 
-It has connections of its own, and hands its samples over as files (`spool`), so that nothing waits for it and it waits
-for nothing: a broker that does not answer is left out for the rest of a sample. A time without samples is recorded as a
+It has separate connections and passes its samples on as files (`spool`), so that sampler and pipeline do not wait for
+each other. A broker that does not answer is left out for the rest of a sample. A time without samples is recorded as a
 gap, with its reason.
 """
 
@@ -25,7 +25,7 @@ from .recording import Recorders
 from .sampling import sample, survey
 from .spool import PullSpool, PullSpoolFull
 
-JITTER: Final = 0.1  # a pause is up to this part shorter or longer, so that samplers of many lakes do not meet
+JITTER: Final = 0.1  # a pause varies by this part, so that samplers of several lakes do not run at the same time
 GAP_INTERVALS: Final = 3  # a pause of more intervals than this between two samples is a gap
 REQUEST_TIMEOUT_MS: Final = 3_000
 GROUPS_AGE_MS_MAX: Final = 60_000  # how often groups are looked for in the trace
@@ -81,7 +81,7 @@ class Sampler:
                 stop.wait(self._pause_s(time.monotonic() - begun))
 
     def take(self, admin: SyncAdmin) -> bool:
-        """Take a sample and put it into the spool. False: there is none, and the next one tells of a gap."""
+        """Take a sample and put it into the spool. False: that failed, and the next sample records a gap."""
         try:
             topology = survey(admin, self._config.trace_topic, self._config.topics)
             cluster = self._config.cluster or topology.cluster
@@ -102,7 +102,7 @@ class Sampler:
         return True
 
     def _look_for_groups(self, cluster: str) -> None:
-        """Add groups of the lake's samples and of recent verdicts to those that are asked for."""
+        """Add groups of the lake's samples and of recent verdicts to those that are queried."""
         at_ms = self._now_ms()
         if self._groups_ms and at_ms - self._groups_ms < GROUPS_AGE_MS_MAX:
             return
@@ -129,8 +129,8 @@ class Sampler:
 def sample_alone(config: JobConfig, stop: Event, say: Callable[[str], None] = lambda text: None) -> None:
     """Sample until stop is set, with or without a pipeline on the same lake.
 
-    A running pipeline records the samples in its cycles. Without one they wait in the spool and are recorded now and
-    then, so that the lake's lock is rarely taken.
+    A running pipeline records the samples in its cycles. Without one they wait in the spool and are recorded every
+    RECORD_INTERVAL_MS, so that the lake's lock is rarely taken.
     """
     lake = Lake.create(config.lake)
     spool, recorders = PullSpool(config.lake), Recorders(lake, config.retention_ms)
@@ -155,7 +155,7 @@ def sample_alone(config: JobConfig, stop: Event, say: Callable[[str], None] = la
 
 
 def traced_groups(lake: Lake, cluster: str) -> set[str]:
-    """The groups of recent verdicts: of a group that no broker knows the trace may tell deliveries."""
+    """The groups of recent verdicts: the trace may show deliveries to a group that no broker knows."""
     verdicts = lake[trail.VERDICTS.name]
     verdicts.refresh()
     recent = relation_of(verdicts, verdicts.files(verdicts.hours()[-TRACED_HOURS:]))

@@ -2,7 +2,7 @@
 
 The samples are queries to name servers and masters; nothing is written to the cluster.
 
-What a broker does not know has no row, and is reported; it is never a zero. A group that no broker answered for has a
+Unknown values have no row and are reported; they are never stored as zero. A group for which no broker answered has a
 row with status ERROR. A queue without a committed offset has no row.
 """
 
@@ -59,9 +59,9 @@ class Topology:
 
 
 def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> Topology:
-    """Ask the cluster for its brokers and topics. MQError: no name server answers.
+    """Query the cluster's brokers and topics. MQError: no name server answers.
 
-    Masters that do not answer count as the others are, and become a problem.
+    A master that does not answer becomes a problem, and is assumed to be like the others.
 
     only: the business topics to read, ALL_TOPICS for all. None: all topics of a cluster of mqtrail brokers. On other
     clusters None reads no business topic, because a second reader of all messages is a load that its operator decides.
@@ -115,9 +115,9 @@ class ClusterSample:
     rows: dict[str, list[Row]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     answers: dict[Question, str] = field(default_factory=dict)
-    """What was asked -> why there is no answer; '' if there is one."""
+    """Question -> why there is no answer; '' if there is one."""
     gap: str = ""
-    """Why there is no sample of the time before this one; '' if there is one."""
+    """Why there are no samples of the time before this one; '' if there are."""
 
     def add(self, relation: trail.Relation, row: Row) -> None:
         """Add one row of a relation."""
@@ -125,17 +125,17 @@ class ClusterSample:
 
     @property
     def groups(self) -> set[str]:
-        """The groups that were asked for."""
+        """The groups that were queried."""
         return {row["group_name"] for row in self.rows.get(trail.CLIENTS.name, ())}
 
     def read_topics(self, reached: QueueOffsets) -> set[str]:
-        """Topics all of whose queues were read up to this sample. reached: how far each queue was read."""
+        """Topics all of whose queues were read up to this sample. reached: the next offset to read of each queue."""
         ends = list(self._ends())
         topics = {queue.topic for queue, _ in ends if queue in reached}
         return topics - {queue.topic for queue, max_offset in ends if reached.get(queue, 0) < max_offset}
 
     def behind(self, reached: QueueOffsets) -> list[str]:
-        """Report the brokers whose queues were not read up to the sample: the judgement lacks these messages."""
+        """Return a sentence for each broker whose queues were not read up to the sample: messages are missing."""
         missing: Counter[str] = Counter()
         for queue, max_offset in self._ends():
             missing[queue.broker_name] += max(max_offset - (reached.get(queue) or 0), 0)
@@ -160,7 +160,7 @@ def sample(
     """Sample a cluster now.
 
     Groups are those that masters have a configuration or offsets of, and known_groups: groups of earlier samples and
-    of the trace, because a broker forgets a group. A master that does not answer is asked nothing more.
+    of the trace, because a broker forgets a group. A master that does not answer gets no further queries.
     """
     asking = _Asking(admin, ClusterSample(sampled_ms), topology.masters, {"cluster": cluster, "sampled_ms": sampled_ms})
     groups = set(known_groups)
@@ -176,7 +176,7 @@ def sample(
 
 @dataclass(slots=True)
 class _Asking:
-    """The questions of one sample, and the masters that were silent in it."""
+    """Queries for one sample, and the masters that did not answer."""
 
     admin: SyncAdmin
     found: ClusterSample
@@ -185,7 +185,7 @@ class _Asking:
     silent: set[str] = field(default_factory=set)
 
     def _note(self, what: str, name: str, error: Exception) -> None:
-        """Report a question without an answer. A refusal is an answer of the broker; anything else is silence."""
+        """Report a failed query. After an error other than a refusal, the broker counts as silent."""
         self.found.problems.append(f"{what} on {name}: {error}")
         if not isinstance(error, Refusal):
             self.silent.add(name)

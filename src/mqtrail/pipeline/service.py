@@ -1,8 +1,8 @@
 """The loop of `mqtrail pipeline run`: cycles, upkeep of the lake between them, and reports of both.
 
-A cycle that fails is reported and retried after a pause that doubles up to PAUSE_MS_MAX. Faults of Spark itself, as a
-busy machine causes them, are tried again FAULTS_MAX times in a row; after that the run ends with the error, so that
-whatever supervises the process starts it anew. A stop ends the run after the commit under way.
+A failed cycle is reported and retried after a pause that doubles up to PAUSE_MS_MAX. Failures of Spark itself, as on a
+busy machine, are retried up to FAULTS_MAX times in a row; after that the run ends with the error, so that the process's
+supervisor restarts it. A stop ends the run after the commit in progress.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .status import PipelineStatus, StatusFile, exposition
 
 PAUSE_MS_MAX: Final = 60_000  # between two cycles that fail
 FAULTS_MAX: Final = 3  # faults of Spark in a row before the run ends
-TELL_MS: Final = 10_000  # how often a cycle that takes long says what it does
-IDLE_TELL_MS: Final = 60_000  # how often a line tells of cycles that found nothing
+TELL_MS: Final = 10_000  # interval at which a long cycle prints its current step
+IDLE_TELL_MS: Final = 60_000  # interval of lines about cycles that found nothing
 PORT_TIMEOUT_S: Final = 10.0  # for the port of the metrics to open, and to close
 
 Say = Callable[[str], None]
@@ -39,10 +39,10 @@ class UpkeepWork(Protocol):
     """Work on the lake between cycles."""
 
     def slice(self, at_ms: int) -> dict[str, int]:
-        """Do a bounded part of it; return how many files it dealt with, by kind of work."""
+        """Do a bounded part of the work; return the number of files by kind of work."""
 
     def end(self) -> None:
-        """Leave what is under way."""
+        """Stop work in progress."""
 
 
 class Service:
@@ -56,7 +56,7 @@ class Service:
         say: Say,
         show: Callable[[JobReport], None] = lambda report: None,
     ) -> None:
-        """show: is given the report of each good cycle."""
+        """show: called with the report of each successful cycle."""
         self._file = StatusFile(lake)
         self._lake = lake
         self._cycle = cycle
@@ -72,7 +72,7 @@ class Service:
         self._begun_s = 0.0
 
     def doing(self, text: str) -> None:
-        """Note what the cycle does; a line tells of it if the cycle takes long."""
+        """Note the current step of the cycle; it is printed if the cycle takes long."""
         self.status.doing = text
 
     def run(self, interval_ms: int, stop: Event, metrics: tuple[str, int] | None = None) -> None:
@@ -90,7 +90,7 @@ class Service:
                 stop.wait(pause_ms / 1000)
 
     def _turn(self, interval_ms: int, stop: Event) -> float:
-        """Run one cycle and a slice of upkeep; return how long to wait for the next, ms."""
+        """Run one cycle and a slice of upkeep; return the milliseconds to wait before the next."""
         self._begun_s = time.monotonic()
         try:
             report = self._cycle()
@@ -119,7 +119,7 @@ class Service:
             for work, count in self._upkeep.slice(_now_ms()).items():
                 self.status.upkeep[work] = self.status.upkeep.get(work, 0) + count
         except MQError as error:
-            self._say(f"the upkeep of the lake failed, and is tried again: {error}")
+            self._say(f"the upkeep of the lake failed and will be retried: {error}")
         self._write()
         return 0 if report.behind else max(0, interval_ms - (time.monotonic() - self._begun_s) * 1000)
 
@@ -150,7 +150,7 @@ class Service:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """Write the status, and say what a long cycle does, every TELL_MS while the block runs."""
+        """Write the status, and print the step of a long cycle, every TELL_MS while the block runs."""
         ended = Event()
 
         def tell() -> None:

@@ -190,8 +190,8 @@ def _start(config: SessionConfig, scratch: Path, task_memory: str) -> SparkSessi
         except (Py4JError, PySparkRuntimeError, OSError) as error:
             raise SparkNotStarted(
                 f"Spark did not start ({str(error).strip().splitlines()[0]}), expected a JVM with "
-                f"{settings['spark.driver.memory']} of heap: the lines above are its own. Free memory or lower the "
-                "heap (driver_memory), and look at --master and --spark-conf"
+                f"{settings['spark.driver.memory']} of heap: see its output above. Free memory or lower the "
+                "heap (driver_memory), and check --master and --spark-conf"
             ) from error
 
 

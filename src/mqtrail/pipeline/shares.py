@@ -3,8 +3,8 @@
     Spark    a task a piece ──▶ a task a share ─┐     one task     ┌─▶ a task a share ─┐     one task
     DuckDB   attempts by id     `trail.rounds`: shares ──▶ whole ──┘         shares ───┴──▶ whole
 
-`trail.rounds` says which stages a share can run alone, and which run once. Between rounds rows are in Parquet files
-below one folder, which is deleted in the end.
+`trail.rounds` decides which stages run per share and which run once. Between rounds, rows are in Parquet files below
+one folder, which is deleted at the end.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Shares:
         own_files: OwnFiles | None = None,
         share_count: int = 1,
     ) -> TaskWork:
-        """The work of running stages: of results those that are among them, of files those that they read."""
+        """Return the work of running stages, with those of `results` that they make and of `files` that they read."""
         names = {stage.name for stage in stages}
         read = {name for stage in stages for name in stage.reads} - names
         written = {name: str(folder) for name, folder in (results or {}).items() if name in names}

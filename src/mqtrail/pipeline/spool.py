@@ -1,9 +1,9 @@
-"""Samples on their way into a lake: files of full samples, which the lake's writer records and then deletes.
+"""The spool of samples: files of full samples, which the lake's writer records and then deletes.
 
-    <lake>/_samples/<sampled_ms>.json.gz    one sample; written beside its name and renamed, so that it is whole
+    <lake>/_samples/<sampled_ms>.json.gz    one sample; written under another name and renamed, so that it is complete
     <lake>/_samples/_lock                   held by the one sampler of the lake, until its process ends
 
-So a sampler never waits for the writer of the lake, and goes on while no writer runs.
+So a sampler never waits for the writer of the lake, and continues while no writer runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Waiting:
 
 
 class PullSpoolFull(Exception):
-    """Nothing has recorded the samples of the spool for so long that it is full."""
+    """The spool is full: no pipeline has recorded its samples for a long time."""
 
 
 class PullSpool:
@@ -63,7 +63,7 @@ class PullSpool:
             lock.__exit__(None, None, None)
 
     def put(self, cluster: str, found: ClusterSample) -> None:
-        """Write a sample. PullSpoolFull: too many wait, or they are too large."""
+        """Write a sample. PullSpoolFull: the waiting samples exceed COUNT_MAX or SIZE_MAX."""
         waiting = self._paths()
         if len(waiting) >= COUNT_MAX or sum(path.stat().st_size for path in waiting) >= SIZE_MAX:
             raise PullSpoolFull(
@@ -90,7 +90,7 @@ class PullSpool:
         return _time_of(paths[-1]) if paths else 0
 
     def waiting(self) -> Iterator[Waiting]:
-        """The samples, oldest first. A file that is damaged is deleted, and the next sample tells of a gap."""
+        """The samples, oldest first. A damaged file is deleted, and the next sample records a gap."""
         damage = ""
         for path in self._paths():
             with lake_errors(path):

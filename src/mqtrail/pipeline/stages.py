@@ -1,12 +1,12 @@
-"""The stages of the pipeline for DataFrames of one's own: DataFrame in, DataFrame out.
+"""The stages of the pipeline for any DataFrames: DataFrame in, DataFrame out.
 
     messages = spark.readStream.format("rocketmq").schema(TRACE_SCHEMA)….load()
     rows = attempts(decoded(messages, "my-cluster"))        # streams and batches; no state
     verdicts(spark.read.parquet(…rows…), as_of_ms)          # batches only
 
 Each stage runs the SQL that the job runs, with DuckDB in Spark's tasks. The columns are those of the lake's tables:
-docs/design/lake.md describes every one. These stages know the trace alone: without stored messages and samples of the
-cluster (`mqtrail pipeline`), a verdict that needs them is UNKNOWN.
+docs/design/lake.md describes them. These stages use only the trace: without stored messages and samples of the cluster
+(`mqtrail pipeline`), a verdict that needs them is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def decoded(messages: DataFrame, cluster: str) -> DataFrame:
 
 
 def rejected(messages: DataFrame, cluster: str) -> DataFrame:
-    """Return what `decoded` leaves out because it cannot be read: the columns of `trace_rejects`."""
+    """Return the records that `decoded` leaves out because they cannot be read: the columns of `trace_rejects`."""
     return _mapped(messages, trail.TRACE_REJECTS, partial(_decoded, cluster=cluster, wanted=trail.TRACE_REJECTS.name))
 
 
 def attempts(events: DataFrame) -> DataFrame:
-    """Return what records say about attempts: the columns of `attempts`. events: rows of `decoded`.
+    """Return the attempts that records show: the columns of `attempts`. events: rows of `decoded`.
 
     The rows are partial: rows of one key merge, by the fold of each column, whenever they are judged.
     """
@@ -61,16 +61,16 @@ def attempts(events: DataFrame) -> DataFrame:
 
 
 def trajectories(rows: DataFrame, as_of_ms: int, settings: Settings | None = None) -> DataFrame:
-    """Return where each message went, as of an instant: the columns of `trajectories`. rows: of `attempts`, no stream.
+    """Return the path of each message as of an instant: the columns of `trajectories`. rows: of `attempts`, no stream.
 
-    One task judges all rows together, because what is known about a group counts for all of its messages.
+    as_of_ms: epoch ms. One task judges all rows together, because facts about a group apply to all of its messages.
     """
     judge = partial(_judged, wanted=trail.TRAJECTORIES.name, as_of_ms=as_of_ms, settings=settings)
     return _mapped(rows.coalesce(1), trail.TRAJECTORIES, judge)
 
 
 def verdicts(rows: DataFrame, as_of_ms: int, settings: Settings | None = None) -> DataFrame:
-    """Return what became of each message in each group, as of an instant: the columns of `verdicts`.
+    """Return the verdict of each message in each group as of an instant: the columns of `verdicts`.
 
     rows and the task: as for `trajectories`.
     """

@@ -1,6 +1,6 @@
-"""What a running pipeline does and how it fares: kept in memory, in a file of the lake, and as Prometheus metrics.
+"""The status of a running pipeline: in memory, in a file of the lake, and as Prometheus metrics.
 
-<lake>/_status.json    written whole every few seconds; read by `mqtrail pipeline status`
+<lake>/_status.json    replaced every few seconds; read by `mqtrail pipeline status`
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .freshness import SourceFreshness
 
 FILE: Final = "_status.json"
 STALE_MS: Final = 60_000  # a running pipeline writes its status much more often
-PROBLEMS_MAX: Final = 100  # problems that the status names
+PROBLEMS_MAX: Final = 100  # problems that the status lists
 COUNTED: Final = ("trace_messages", "trace_records", "rejects", "messages", "gaps", "trajectories")
-"""What is summed up over the cycles of a run, as in JobReport."""
+"""The fields of JobReport that are summed over the cycles of a run."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class PipelineStatus:
     problems: dict[str, int] = field(default_factory=dict)  # problem -> since when
 
     def note_problems(self, problems: Iterable[str], at_ms: int) -> tuple[list[str], list[str]]:
-        """Take the problems of a cycle; return those that are new and those that are gone."""
+        """Note the problems of a cycle; return the new ones and those that no longer exist."""
         found = {problem: self.problems.get(problem, at_ms) for problem in list(dict.fromkeys(problems))[:PROBLEMS_MAX]}
         new = [problem for problem in found if problem not in self.problems]
         gone = [problem for problem in self.problems if problem not in found]
@@ -62,7 +62,7 @@ class PipelineStatus:
         return new, gone
 
     def note_cycle(self, report: JobReport, at_ms: int) -> None:
-        """Take the report of a cycle that ended well."""
+        """Note the report of a successful cycle."""
         self.cycles += 1
         self.failed_in_row = 0
         self.last_error = ""
@@ -73,7 +73,7 @@ class PipelineStatus:
             self.counts[name] += getattr(report, name)
 
     def note_failure(self, error: str) -> None:
-        """Take the error of a cycle that failed."""
+        """Note the error of a failed cycle."""
         self.failures += 1
         self.failed_in_row += 1
         self.last_error = error
@@ -108,10 +108,10 @@ class StatusFile:
 
 
 def wrongs(status: PipelineStatus, at_ms: int) -> list[str]:
-    """What an operator should look at, a sentence each; empty: all is well. Problems of the cluster are not counted."""
+    """Return a sentence for each fault of the pipeline; empty if there is none. Excludes problems of the cluster."""
     found = []
     if not status.is_running:
-        found.append("found a pipeline that has ended, expected one that runs: start `mqtrail pipeline run`")
+        found.append("found a pipeline that has ended, expected a running one: start `mqtrail pipeline run`")
     elif at_ms - status.written_ms > STALE_MS:
         found.append(
             f"found a status of {(at_ms - status.written_ms) // 1000} s ago, expected one of the last "
@@ -170,7 +170,7 @@ _Sample = tuple[str, tuple[str, ...], float]
 
 
 def _samples(status: PipelineStatus) -> Iterator[_Sample]:
-    """Yield every sample. What is unknown has none."""
+    """Yield all samples. An unknown value has none."""
     prefix = "mqtrail_pipeline_"
     yield prefix + "cycles_total", ("ok",), status.cycles
     yield prefix + "cycles_total", ("failed",), status.failures

@@ -1,10 +1,10 @@
-"""One task of a judgement: in it DuckDB runs stages of `trail` over Parquet files, and leaves Parquet files.
+"""One task of a judgement: DuckDB runs stages of `trail` over Parquet files and writes Parquet files.
 
 Spark starts the requested number of tasks, retries them, and decides which attempt of a task counts. A task writes to
 a folder named after its attempt and returns the names of its files, so files of other attempts are never read.
 
-A task has one core and `memory_limit` of memory; what needs more goes to files in its scratch folder. It needs the
-installed package and the lake's folder. Functions and values are sent to it; it leaves no state in its process.
+A task has one core and `memory_limit` of memory; larger data goes to files in its scratch folder. It needs the
+installed package and the lake's folder. Functions and values are sent to it; it keeps no state in its process.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .late_workers import started
 if TYPE_CHECKING:
     import duckdb
 
-PARTITION_ROWS_MAX = 100_000  # rows that a task holds, of all shares together, before it writes some of them
+PARTITION_ROWS_MAX = 100_000  # rows of all shares that a task keeps in memory before it writes some of them
 EVERY_SHARE = -1
 _FILE_SCHEMA = "relation string, share int, path string"
 
 
 class TaskFile(NamedTuple):
-    """A file that a task left: rows of a relation, for one share or for EVERY_SHARE."""
+    """A file written by a task: rows of a relation, for one share or for EVERY_SHARE."""
 
     relation: str
     share: int
@@ -44,16 +44,16 @@ class TaskFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskWork:
-    """What each of some tasks does. Paths are of files that every executor can read; it can write to the folders."""
+    """The work of a set of tasks. Every executor can read the files, and write to the folders."""
 
     folder: str
     memory_limit: str
     stages: tuple[Stage, ...]
     kept: tuple[str, ...] = ()
-    """Stages to leave for later tasks. Those with `partition_by` are left too, divided into shares."""
+    """Stages to write for later tasks. Those with `partition_by` are written too, divided into shares."""
     share_count: int = 1
     results: Mapping[str, str] = field(default_factory=dict)
-    """Stages to write as tables of the lake, and the folder of each; a stage that is none becomes one plain file."""
+    """Stages to write as tables of the lake, and the folder of each; a stage that is not a table becomes one file."""
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Relations that every task reads, by their files. A table of the lake without files is empty."""
     own_files: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Tasks(Protocol):
         """How many tasks run at once."""
 
     def run(self, work: TaskWork, count: int) -> list[TaskFile]:
-        """Let `count` tasks do the work; return the files that they left, ordered."""
+        """Run `count` tasks of the work; return the files that they wrote, ordered."""
 
 
 class SparkTasks:
@@ -113,7 +113,7 @@ def _arrow_schema() -> pa.Schema:
 
 
 def run_task(work: TaskWork, number: int, attempt: str, scratch: str) -> list[TaskFile]:
-    """Do the work of task `number`, from 0; return its files. attempt: a name that no other attempt has."""
+    """Do the work of task `number`, from 0; return its files. attempt: a unique name of this attempt."""
     with tempfile.TemporaryDirectory(prefix="mqtrail-share-", dir=scratch) as spill:
         duck = connect(threads=1, memory_limit=work.memory_limit)
         try:
@@ -160,7 +160,7 @@ def _divide(duck: duckdb.DuckDBPyConnection, stage: Stage, folder: Path, share_c
 
 
 def _empty(duck: duckdb.DuckDBPyConnection, name: str, folder: Path) -> TaskFile:
-    """Write a file without rows: a share that no row falls into learns the columns from it."""
+    """Write a file without rows, from which a share without rows gets the columns."""
     path = folder / f"{name}-empty.parquet"
     duck.execute(f"COPY (SELECT * FROM {name} WHERE false) TO '{quoted(path)}' (FORMAT parquet)")
     return TaskFile(name, EVERY_SHARE, str(path))

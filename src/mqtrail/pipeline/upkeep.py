@@ -1,7 +1,7 @@
-"""Upkeep of the lake between cycles: compaction, retention, and deletion of files that no commit names.
+"""Upkeep of the lake between cycles: compaction, retention, and deletion of files without a commit.
 
 Each part is bounded, so that no cycle waits for it: compaction writes its files in a thread, and the writer of the lake
-commits them between two cycles; retention and deletion go on for SLICE_MS at a time.
+commits them between two cycles; retention and deletion run for SLICE_MS at a time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from mqtrail.lake import (
 from .config import HOUR_MS
 
 SLICE_MS: Final = 100  # of deletion after one cycle
-COMPACT_INTERVAL_MS: Final = 10_000  # how often files to compact are looked for
-TIDY_INTERVAL_MS: Final = 600_000  # how often expired rows and files without a commit are looked for
+COMPACT_INTERVAL_MS: Final = 10_000  # interval of the search for files to compact
+TIDY_INTERVAL_MS: Final = 600_000  # interval of the search for expired rows and for files without a commit
 END_MS_MAX: Final = 10_000  # how long the end waits for the file that is being written
 
 
@@ -51,7 +51,10 @@ class LakeUpkeep:
         self._looked_ms = self._tidied_ms = 0
 
     def slice(self, at_ms: int) -> dict[str, int]:
-        """Commit what was written, start the next, delete for a while. Return files by work. LakeError: told once."""
+        """Commit the file written, start the next one, delete for a slice. Return the number of files by kind of work.
+
+        LakeError: raised once per cause.
+        """
         done: Counter[str] = Counter()
         with self._lake.writing(), lake_errors(self._lake.path):
             self._compact(at_ms, done)
@@ -59,7 +62,7 @@ class LakeUpkeep:
         return dict(done)
 
     def end(self) -> None:
-        """Give up the file that is being written."""
+        """Stop writing the current file."""
         if self._writing is not None:
             self._writing.stop()
             self._writing = None
@@ -82,7 +85,7 @@ class LakeUpkeep:
             self._writing = _Writing(join, self._memory)
 
     def _next(self) -> Join | None:
-        """The next files to write as one; None: there are none of those that were found."""
+        """The next files to write as one; None if none of those found are left."""
         for table, files in self._due:
             if table.has(files) and (table.table.name, files[0].hour) not in self._refused:
                 return Join.of(table, table.readable(files), settled_ms(self._lake))

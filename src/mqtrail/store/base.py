@@ -216,7 +216,7 @@ class Damage(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        return f"{self.end - self.first} damaged bytes stepped over at physical offset {self.first} ({self.why})"
+        return f"{self.end - self.first} damaged bytes skipped at physical offset {self.first} ({self.why})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +293,7 @@ class MessageStore(Protocol):
         """The files of the broker's timers."""
 
     retention: Retention
-    """What `expire` goes by; may be set while the store is open."""
+    """The settings of `expire`; may be changed while the store is open."""
 
     @property
     def disk_ratio(self) -> float:

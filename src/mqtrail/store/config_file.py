@@ -28,7 +28,7 @@ from .errors import StoreError
 FOLDER = "config"
 
 Document = Callable[[], Callable[[], bytes]]
-"""Takes note of a table as it is now; returns what makes the file's content of it, in any thread."""
+"""Captures the current state of a table; returns a function that encodes it for the file, in any thread."""
 
 
 class ConfigFileStore:
@@ -73,12 +73,12 @@ class ConfigFileStore:
                 self._good[path] = len(data)
             else:
                 found = failures[0] if failures else f"{path}: found no file"
-                self.report.append(f"{found}: {place} is taken, as it was one save earlier")
+                self.report.append(f"{found}: using {place}, the state before the last save")
             return document
         if failures:
             raise StoreError(
                 f"cannot read {'; '.join(failures)}; repair one of them by hand, or remove both to start "
-                "anew, without what they held"
+                "without their content"
             )
         return None
 

@@ -14,8 +14,8 @@ class StoreBroken(ServiceNotAvailable):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"found that {what}; nothing more is taken, what was stored can be read: look at the disk and the kernel's "
-            "log, then restart the broker"
+            f"found that {what}; the store rejects writes, stored messages remain readable: check the disk and the "
+            "kernel's log, then restart the broker"
         )
 
 

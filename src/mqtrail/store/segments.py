@@ -47,7 +47,7 @@ class Segments:
             if len(name) != NAME_DIGITS or not name.isdigit():
                 raise StoreError(
                     f"found {self.folder}/{name}, expected only files named by {NAME_DIGITS} digits: "
-                    "move away what does not belong there"
+                    "move other files away"
                 )
             found = self._disk.size(f"{self.folder}/{name}")
             if name == names[-1] and found is not None and self._is_unfinished(name, found):
@@ -56,7 +56,7 @@ class Segments:
             if found != self.size:
                 raise StoreError(
                     f"found {self.folder}/{name} with {found} bytes, expected {self.size}: start with the segment size "
-                    "the folder was made with, or restore the file"
+                    "of this folder, or restore the file"
                 )
             starts.append(int(name))
         for before, after in pairwise(starts):

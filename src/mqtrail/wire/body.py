@@ -29,7 +29,7 @@ Long = Annotated[int, msgspec.Meta(ge=-0x8000000000000000, le=0x7FFFFFFFFFFFFFFF
 """The numbers of bodies: Java's long. A JSON number may have thousands of digits, which no Java peer can hold."""
 
 REQUEST_NODES_MAX: Final = 50_000
-"""Of bodies that clients send: reading one keeps others waiting. A lock request for 5 000 queues has 40 000."""
+"""Limit for bodies of clients, because other requests wait while one is read. A lock of 5 000 queues has 40 000."""
 REQUEST_DIALECT_NODES_MAX: Final = 10_000  # official clients send strict JSON
 
 Value = TypeVar("Value")

@@ -252,7 +252,7 @@ def _text(value: object) -> str:
 
 
 def _too_many_fields() -> RemotingError:
-    return RemotingError(f"found a header with more than {EXT_FIELDS_MAX} ext fields, expected at most so many")
+    return RemotingError(f"found a header with too many ext fields, expected at most {EXT_FIELDS_MAX}")
 
 
 def _encode_binary(command: RemotingCommand) -> bytes:

@@ -95,7 +95,7 @@ class Jobs:
         ):
             if found > limit:
                 raise SystemBusy(
-                    f"found {found} {what} that wait behind long requests, expected at most {limit}: try again"
+                    f"found {found} {what} waiting behind long requests, expected at most {limit}: try again"
                 )
         self._queued.append(job)
         self._queued_size = size

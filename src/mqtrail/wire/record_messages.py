@@ -154,7 +154,7 @@ def read_records(data: Buffer, broker_name: str = "", count_max: int = sys.maxsi
     """
     records = cut_records(data, count_max)
     messages = list(open_records(records, broker_name))
-    reason = f"found a reply of more than {EXPANDED_SIZE_MAX} bytes decompressed, expected less: ask for this one alone"
+    reason = f"found a reply of more than {EXPANDED_SIZE_MAX} bytes decompressed, expected less: request this one alone"
     for record in records[len(messages) :]:
         opened = open_record(record, broker_name, 0)
         messages.append(opened if opened.undecodable is None else replace(opened, undecodable=reason))

@@ -216,6 +216,6 @@ def _too_large(size: int, size_max: int, body_size: int, properties_size: int) -
     if properties_size > 32767:
         return MessageIllegal(f"found properties of {properties_size} bytes, expected at most 32767: send fewer")
     return MessageIllegal(
-        f"found a record of {size} bytes (body {body_size}), expected at most {size_max}: send less at once, or raise "
+        f"found a record of {size} bytes (body {body_size}), expected at most {size_max}: send less, or raise "
         "maxMessageSize"
     )

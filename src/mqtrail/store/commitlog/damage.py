@@ -28,7 +28,7 @@ from .queue import ConsumeQueue
 TOPIC = "mqtrail-damaged"
 TOPIC_SHORT = "x"
 NO_HOST = bytes(8)
-SKIP_REMEDY = "start once with --skip-damaged (store.skip_damaged) to step over it and lose the messages there"
+SKIP_REMEDY = "start once with --skip-damaged (store.skip_damaged) to skip it and lose the messages there"
 
 
 def damaged(log: CommitLog, position: int, why: object) -> StoreError:
@@ -90,7 +90,7 @@ def _filler(data: bytes, position: int, start: int, log: CommitLog) -> bytes:
     room = size - RECORD_SIZE_MIN - len(topic)
     if room < 0:
         raise StoreError(
-            f"found {size} damaged bytes at physical offset {position}, too few to step over: restore "
+            f"found {size} damaged bytes at physical offset {position}, too few to be skipped: restore "
             f"{log.segments.path(start)} from a copy"
         )
     return encode_record(

@@ -89,7 +89,7 @@ class DeletedTopics:
             self._free_slots(dispatched_offset)
         if not self._free:
             raise StoreFull(
-                f"found {SLOTS} topics deleted since the last checkpoint, expected fewer: try again in some seconds"
+                f"found {SLOTS} topics deleted since the last checkpoint, expected fewer: try again in a few seconds"
             )
         return self._free.pop()
 

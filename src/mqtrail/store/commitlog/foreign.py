@@ -45,5 +45,5 @@ def refuse_bad_name(topic: str) -> None:
     size = len(topic.encode())
     if not 1 <= size <= 255 or topic in (".", "..") or "/" in topic or "\0" in topic:
         raise MessageIllegal(
-            f"found topic {topic[:40]!r} of {size} bytes, expected 1 to 255 and a name that can be a folder's"
+            f"found topic {topic[:40]!r} of {size} bytes, expected 1 to 255 bytes and a valid folder name"
         )

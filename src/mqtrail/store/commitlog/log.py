@@ -132,8 +132,8 @@ class CommitLog:
                     _zero(self.segments.file(start), first - start, last - start)
         except Exception as error:
             self.fault = (
-                f"an append failed and could not be taken back at physical offset {self.end_offset} ({error!r}): "
-                "its messages may come back at the next start"
+                f"an append failed and could not be undone at physical offset {self.end_offset} ({error!r}): "
+                "its messages may reappear after the next start"
             )
             return
         finally:
@@ -238,9 +238,9 @@ class CommitLog:
         view = segment[at : at + size]
         head = check_record(view, crc=crc)
         if head.physical_offset != physical_offset:
-            raise RecordError(f"found a record of {head.physical_offset} at {physical_offset}: a stale one")
+            raise RecordError(f"found a stale record, of physical offset {head.physical_offset}, at {physical_offset}")
         if torn_from is not None and physical_offset >= torn_from and _is_torn(view, head):
-            raise RecordError(f"found a record without all of its properties at {physical_offset}: a torn one")
+            raise RecordError(f"found a torn record, without all of its properties, at {physical_offset}")
         return head, view, physical_offset + size
 
     def wipe(self, physical_offset: int) -> int:

@@ -85,7 +85,7 @@ class Lookup:
             if done >= CATCH_UP_MAX:
                 raise SystemBusy(
                     f"found the index {self._indexer.behind_size} bytes behind the log, expected none: it is being "
-                    "built, ask again"
+                    "built, try again"
                 )
             if not count:
                 break
@@ -114,12 +114,12 @@ class Lookup:
                     if number:
                         yield None
                     if index.drop_count != drops:
-                        raise SystemBusy("found the index damaged during the query: it is built again, ask again")
+                        raise SystemBusy("found the index damaged during the query: it is being rebuilt, try again")
                     if file not in index.files:
                         break
             except IndexDamaged as error:
                 index.drop_damaged(file, error)
                 self._indexer.restart()
-                raise SystemBusy(f"{error}: ask again when it is") from error
+                raise SystemBusy(f"{error}: try again later") from error
             if file.begin_ms < begin_ms:
                 return

@@ -65,7 +65,7 @@ def read_notes(disk: Disk, checkpoint: bytes | None) -> Noted:
     head, _, data = content.partition(b"\n")
     version, _, crc = head.partition(b" ")
     if not version.isdigit() or crc != b"%d" % crc32(data):
-        return Noted(damage=f"{NOTES_FILE}: found {len(content)} bytes that are not what a checkpoint wrote")
+        return Noted(damage=f"{NOTES_FILE}: found {len(content)} bytes that no checkpoint wrote")
     if version not in (VERSION, VERSION_WITHOUT_FIRSTS):
         return Noted()
     first, *lines = data.decode().removesuffix("\n").split("\n")

@@ -33,8 +33,8 @@ from .queue import ConsumeQueue
 from .scan import LogScan, PutEntry
 
 MARK_LOST = (
-    "mqtrail-durable: found no note that can be read: the whole CommitLog was read, and taken to end at the first "
-    "bytes that are no record"
+    "mqtrail-durable: found no readable mark: the whole CommitLog was read, and its end set to the first bytes that "
+    "are not a record"
 )
 CHECKPOINT_SLACK_MS = 3_000  # what Apache subtracts from the checkpoint's times
 

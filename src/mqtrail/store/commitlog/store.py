@@ -142,8 +142,8 @@ class CommitLogStore:
         if noted.log_first is None or found <= expected or not self._log.segments.starts:
             return None
         return (
-            f"commitlog/ begins at physical offset {found}, expected {expected}: {found - expected} bytes are gone "
-            "that retention did not remove, with their messages: restore the missing files, or accept the loss"
+            f"commitlog/ begins at physical offset {found}, expected {expected}: {found - expected} bytes with "
+            "their messages are missing, not removed by retention: restore the missing files, or accept the loss"
         )
 
     # -- state -----------------------------------------------------------------------------------------------------

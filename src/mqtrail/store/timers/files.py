@@ -71,8 +71,8 @@ class TimerFiles:
             if self.log.files_end or (data is not None and any(data)):
                 how = "missing" if data is None else "damaged"
                 self.report = (
-                    f"found {CHECKPOINT_FILE} {how}: timer messages that are still in the CommitLog are delivered once "
-                    "more, also those that were delivered before"
+                    f"found {CHECKPOINT_FILE} {how}: timer messages still in the CommitLog are delivered again, "
+                    "also those that were delivered before"
                 )
             self._begin_anew()
             return
@@ -82,7 +82,7 @@ class TimerFiles:
         if own_mark == IS_REBUILDING or not self.log.first <= checkpoint.log_position <= self.log.files_end:
             self.report = (
                 f"found timerlog/ to end at {self.log.files_end}, expected {checkpoint.log_position} or more: the last "
-                "days of timer messages are gone through again"
+                "days of timer messages are read again"
             )
             self._mark(checkpoint, IS_REBUILDING)
             self._begin_anew()

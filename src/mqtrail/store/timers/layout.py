@@ -66,7 +66,7 @@ class UnitMagic:
 
     DEFAULT: Final = 1
     ROLL: Final = 2
-    """The slot is a stop on the way: the message is put in once more."""
+    """The message is due later than the wheel reaches: at this slot it is scheduled again."""
     DELETE: Final = 4
     """The message recalls another."""
 
