@@ -191,8 +191,8 @@ class Cycle:
         self._close_over_batches()
         hours = self._hours()
         due = "SEMI JOIN due_ids d ON a.cluster = d.cluster AND a.msg_id = d.msg_id"
-        self._table("attempts_before", f"SELECT a.* FROM ({self._known.judged_attempts(hours)}) a {due}")
-        self._has_before = self._has_before or self._number("SELECT count(*) FROM attempts_before") > 0
+        before = self._table("attempts_before", f"SELECT a.* FROM ({self._known.judged_attempts(hours)}) a {due}")
+        self._has_before = self._has_before or before > 0
         self._view("attempts_due", f"SELECT * FROM attempts_before UNION ALL SELECT a.* FROM new_attempts a {due}")
 
     def _close_over_batches(self) -> None:
@@ -204,17 +204,15 @@ class Cycle:
               UNION ALL SELECT cluster, publish_hour, msg_id, batch_id FROM new_attempts) AS items WHERE batch_id <> ''
               AND ((cluster, msg_id) IN (SELECT (cluster, msg_id) FROM due_ids)
                 OR (cluster, batch_id) IN (SELECT (cluster, msg_id) FROM due_ids))"""
-            self._table("items_due", found)
-            before = self._number("SELECT count(*) FROM due_ids")
-            self._duck.execute(
+            self._batches = self._table("items_due", found) > 0
+            added = self._number(
                 """INSERT INTO due_ids SELECT cluster, publish_hour, msg_id FROM (
                   SELECT cluster, publish_hour, msg_id FROM items_due
                   UNION SELECT cluster, publish_hour, batch_id FROM items_due) AS linked
                 WHERE (cluster, publish_hour, msg_id) NOT IN
                   (SELECT (cluster, publish_hour, msg_id) FROM due_ids)"""
             )
-            self._batches = self._number("SELECT count(*) FROM items_due") > 0
-            if self._number("SELECT count(*) FROM due_ids") == before:
+            if not added:
                 return
 
     def _hours(self) -> set[int]:
@@ -280,19 +278,17 @@ class Cycle:
         self._table("found_open", f"{found} AS every WHERE {settings}")
         self._table("found_ids", "SELECT * FROM found_open WHERE false")
         for cause in trail.causes(last.as_of_ms, self._as_of_ms, self._settings):
-            self._table(f"changed_{cause.name}", cause.changes)
-            if self._number(f"SELECT count(*) FROM changed_{cause.name}"):
+            if self._table(f"changed_{cause.name}", cause.changes):
                 relation = cause.reads.removesuffix("_before")
                 self._view(cause.reads, self._known.results(relation))
                 target = "found_open" if relation == trail.OPEN_IDS.name else "found_ids"
                 self._duck.execute(f"INSERT INTO {target} {cause.finds}")
         self._drop_outdated()
-        before = self._number("SELECT count(*) FROM due_ids")
-        self._duck.execute(
+        added = self._number(
             """INSERT INTO due_ids SELECT DISTINCT cluster, publish_hour, msg_id FROM found_ids
             WHERE (cluster, msg_id) NOT IN (SELECT (cluster, msg_id) FROM due_ids)"""
         )
-        return self._number("SELECT count(*) FROM due_ids") > before
+        return added > 0
 
     def _drop_outdated(self) -> None:
         """Keep the found rows of open_ids that no later judgement replaced."""
@@ -369,13 +365,15 @@ class Cycle:
 
     # -- DuckDB ----------------------------------------------------------------------------------------------------
 
-    def _table(self, name: str, sql: str) -> None:
-        define(self._duck, Stage(name, sql, ()), table=True)
+    def _table(self, name: str, sql: str) -> int:
+        """Make a table; return how many rows it has."""
+        return define(self._duck, Stage(name, sql, ()), table=True)
 
     def _view(self, name: str, sql: str) -> None:
         define(self._duck, Stage(name, sql, ()))
 
     def _number(self, sql: str) -> int:
+        """The number that a statement gives: of INSERT, how many rows."""
         [(number,)] = self._duck.execute(sql).fetchall()
         return int(number)
 

@@ -28,19 +28,27 @@ def connect(threads: int | None = None, memory_limit: str = "") -> duckdb.DuckDB
     return connection
 
 
-def define(connection: duckdb.DuckDBPyConnection, stage: Stage, *, table: bool = False) -> None:
-    """Make a stage readable by its name: as a temporary view, or as a temporary table. Replaces what has the name."""
+def define(connection: duckdb.DuckDBPyConnection, stage: Stage, *, table: bool = False) -> int:
+    """Make a stage readable by its name: as a temporary view, or as a temporary table. Replaces what has the name.
+
+    Return the number of rows of a table, 0 for a view.
+    """
     kind, other = ("TABLE", "VIEW") if table else ("VIEW", "TABLE")
     create = f"CREATE OR REPLACE TEMP {kind} {stage.name} AS {stage.sql}"
     try:
-        connection.execute(create)
+        return _made(connection, create)
     except duckdb.CatalogException:
         # DuckDB replaces a view only by a view. Its catalog is not asked before: listing the views plans all of them.
         found = f"duckdb_{other.lower()}s() WHERE {other.lower()}_name = ? AND temporary"
         if connection.execute(f"SELECT 1 FROM {found}", [stage.name]).fetchone() is None:
             raise
         connection.execute(f"DROP {other} temp.{stage.name}")
-        connection.execute(create)
+        return _made(connection, create)
+
+
+def _made(connection: duckdb.DuckDBPyConnection, create: str) -> int:
+    (count,) = connection.execute(create).fetchone() or (0,)
+    return int(count)
 
 
 def run_stages(connection: duckdb.DuckDBPyConnection, stages: Sequence[Stage], also_read: Iterable[str] = ()) -> None:
