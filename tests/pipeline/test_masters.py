@@ -104,11 +104,13 @@ def test_a_master_that_is_not_there() -> None:
             check_master(master, {})
 
 
-def test_masters_that_spark_finds_by_itself() -> None:
+def test_masters_that_spark_finds_by_itself(tmp_path: Path) -> None:
     """YARN needs its configuration; what cannot be tried is left to Spark."""
     with pytest.raises(SparkNotStarted, match=r"expected the folder of yarn-site\.xml"):
         check_master("yarn", {})
     check_master("yarn", {"HADOOP_CONF_DIR": "/etc/hadoop"})
+    (tmp_path / "spark-env.sh").touch()
+    check_master("yarn", {"SPARK_CONF_DIR": str(tmp_path)})
     for master in ("local[2]", "nonsense", "spark://host:port"):
         check_master(master, {})
 

@@ -33,8 +33,7 @@ def is_local(master: str) -> bool:
 
 def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of spark-defaults.conf; none if there is no such file. SparkNotStarted: it is unreadable."""
-    home = environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
-    file = Path(environ.get("SPARK_CONF_DIR") or Path(home) / "conf") / "spark-defaults.conf"
+    file = _conf_folder(environ) / "spark-defaults.conf"
     try:
         found = properties_of(file.read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -46,6 +45,11 @@ def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in found.items() if key.startswith("spark.")}
 
 
+def _conf_folder(environ: Mapping[str, str]) -> Path:
+    home = environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    return Path(environ.get("SPARK_CONF_DIR") or Path(home) / "conf")
+
+
 def executor_python(settings: Mapping[str, str], environ: Mapping[str, str], own: str) -> str:
     """Return the Python of executors on other machines, as PySpark looks for it; own: what is taken without any."""
     return settings.get("spark.pyspark.python") or environ.get("PYSPARK_PYTHON") or own
@@ -53,7 +57,9 @@ def executor_python(settings: Mapping[str, str], environ: Mapping[str, str], own
 
 def check_master(master: str, environ: Mapping[str, str]) -> None:
     """Fail at once where Spark would try for a minute. SparkNotStarted: nothing accepts connections at the master."""
-    if master.startswith("yarn") and not (environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")):
+    has_yarn = environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")
+    # Spark's launcher reads spark-env.sh, which can set these variables.
+    if master.startswith("yarn") and not has_yarn and not (_conf_folder(environ) / "spark-env.sh").exists():
         raise SparkNotStarted(
             "found --master yarn without HADOOP_CONF_DIR or YARN_CONF_DIR, expected the folder of yarn-site.xml: set "
             "one of them"
