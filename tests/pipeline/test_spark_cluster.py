@@ -16,7 +16,7 @@ from tests.crash import pipeline as crash
 from tests.pipeline.standalone import SMALL_JVM, Standalone, standalone
 
 from mqtrail import trail
-from mqtrail.lake import Lake, arrow_schema, connect, parquet_of, run_stages
+from mqtrail.lake import TABLES, Lake, arrow_schema, connect, parquet_of, run_stages
 from mqtrail.testing import embedded
 
 # Four JVMs of Spark and their Python workers: half a minute on a quiet machine.
@@ -92,12 +92,12 @@ def rows(lake: Lake, relation: trail.Relation) -> list[tuple[Any, ...]]:
 def judged_at_once(lake: Lake, as_of_ms: int) -> duckdb.DuckDBPyConnection:
     """A connection with what one DuckDB makes of the lake's evidence, without Spark and without its gold."""
     duck = connect()
-    for relation in (*trail.EVIDENCE, trail.ATTEMPTS, trail.GROUP_FOLDS):
-        paths = lake[relation.name].paths() if relation != trail.GROUP_FOLDS else []
+    for name in trail.INPUTS:
+        paths = lake[name].paths() if name != trail.GROUP_FOLDS.name else []
         if paths:
-            duck.execute(f"CREATE VIEW {relation.name} AS SELECT * FROM {parquet_of(paths)}")
+            duck.execute(f"CREATE VIEW {name} AS SELECT * FROM {parquet_of(paths)}")
         else:
-            duck.register(relation.name, arrow_schema(relation).empty_table())
+            duck.register(name, arrow_schema(TABLES[name].relation).empty_table())
     run_stages(duck, trail.judge(as_of_ms), also_read=tuple(relation.name for relation in RESULTS))
     return duck
 
