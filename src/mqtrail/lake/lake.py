@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from .lock import WriteLock
 from .marks import MARKS
 from .schemas import SCHEMA_VERSION, TABLES
 from .tables import VERSION_KEY, LakeTable, create_table, has_log
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class Lake:
@@ -127,9 +130,9 @@ class Lake:
 
 
 def local_folder(path: str | Path) -> Path:
-    """Return `path` as an absolute local folder. LakeUnsupported: it is a URL."""
+    """Return `path` as an absolute local folder. LakeUnsupported: it is a URL, of which a Path has only one slash."""
     text = str(path)
-    if "://" in text:
+    if _URL.match(text):
         raise LakeUnsupported(
             f"found {text!r}, expected a local or mounted path: an object store needs atomic renames for the Delta "
             "log, credentials on every executor and range reads in DuckDB, none of which is supported yet"
