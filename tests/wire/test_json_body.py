@@ -187,6 +187,13 @@ def test_following_references_is_counted() -> None:
     assert loads(json.dumps({"a": 1, "b": {"$ref": "$" + ".a" * 600}})) == {"a": 1, "b": None}  # no such depth
 
 
+@pytest.mark.parametrize("path", ["$..x", "$x.x", "$.x.", "$.x ]", "$[[0]", "$" + "." * 900 + ".x"])
+def test_a_path_is_made_of_steps_alone(path: str) -> None:
+    """What is no step is not looked for the next one: a thousand of such characters cost as much as a thousand steps,
+    and count as none."""
+    assert loads(json.dumps({"x": {"y": 1}, "b": {"$ref": path}}))["b"] is None
+
+
 def test_a_long_chain_of_references_is_too_deep() -> None:
     """Not a RecursionError."""
     members = {f"a{number}": {"x": {"$ref": f"$.a{number + 1}"}} for number in range(20_000)}

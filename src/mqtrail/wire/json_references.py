@@ -64,7 +64,7 @@ class _Resolver:
         """Find what a path names: "$" the root, ".." the object that holds this one's holder, "$.a[0].b" a step each.
 
         Steps count like values, so many references to one long chain of references reach the limit as a large text
-        does.
+        does. A path that is not made of steps alone has no target.
         """
         if path == "..":
             return parents[-2] if len(parents) > 1 else None
@@ -72,11 +72,16 @@ class _Resolver:
             if not path.startswith("$") or len(path) > REFERENCE_SIZE_MAX:
                 return None
             found = self._root
-            for step in _PATH_STEP.finditer(path):
-                name, number = step.groups()
+            position = 1
+            while position < len(path):
                 self._left -= 1
                 if self._left < 0:
                     raise self._too_many()
+                step = _PATH_STEP.match(path, position)
+                if step is None:
+                    return None
+                name, number = step.groups()
+                position = step.end()
                 try:
                     found = found[name] if name else found[int(number)]
                 except (KeyError, IndexError, TypeError):
