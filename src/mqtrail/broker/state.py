@@ -12,6 +12,7 @@ from mqtrail.wire import Jobs
 from .access import Access, AclFiles, Permission, Scene
 from .config import BrokerConfig
 from .filter import FilterTable
+from .jobs import BOUNDED_CODES
 from .properties import PropertyRules
 from .tables import ClientTable, GroupTable, HeldPulls, LockTable, OffsetTable, RateLimits, TopicTable
 from .telemetry import BrokerTrace, Statistics
@@ -85,7 +86,7 @@ def load_state(
         locks=LockTable(config.lock_ttl_ms, config.locks_max),
         held=held,
         limits=RateLimits(config),
-        jobs=Jobs(files),
+        jobs=Jobs(files, BOUNDED_CODES),
         access=access,
         properties=properties,
         stats=stats,

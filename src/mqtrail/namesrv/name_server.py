@@ -17,6 +17,7 @@ from mqtrail.wire import (
     Peer,
     PeerId,
     RemotingCommand,
+    RequestCode,
     RequestCodeNotSupported,
     Send,
     SystemError_,
@@ -45,7 +46,7 @@ class NameServer:
         self._access = NameServerAccess(config, accounts)
         self.routes = RouteTable(config)
         self._files = ConfigFileStore(MemoryDisk()) if files is None else files
-        self._jobs = Jobs(self._files)
+        self._jobs = Jobs(self._files, {RequestCode.REGISTER_BROKER})
         self.stalls: dict[str, list[int]] = {}  # work that held the loop -> times, ms, ms of CPU; by the shell
         self._next_scan_ms = now_ms + config.scan_ms
         self._concerns = NameServerConcerns(config, self.routes, KeyValues(self._files), self._jobs, now_ms)

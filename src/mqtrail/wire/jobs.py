@@ -1,7 +1,8 @@
 """Long requests in slices: between two slices a broker or a name server serves other requests.
 
 A handler that is a generator yields after some milliseconds of work, and returns its Sends at the end. One that never
-yields is answered at once. The others continue by `step`, in turn, whenever the server ticks.
+yields is answered at once. The others continue by `step`, in turn, whenever the server ticks. Those whose work depends
+on their body alone, and those that go through tables, have these limits each:
 
     JOBS_MAX           running at once: each keeps its request and its partial result
     JOBS_PEER_MAX      of these from one connection
@@ -13,7 +14,7 @@ Further requests are refused before any work is done.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from .command import RemotingCommand
@@ -53,39 +54,25 @@ class Job(NamedTuple):
     looked: int
 
 
-class Jobs:
-    """The running jobs and the queued ones."""
+class _JobLine:
+    """Jobs that share the limits of the module: the running ones and the queued ones."""
 
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-        self._under_way: deque[Job] = deque()
+    def __init__(self) -> None:
+        self.under_way: deque[Job] = deque()
         self._queued: deque[Job] = deque()
         self._queued_size = 0
 
     def __len__(self) -> int:
-        return len(self._under_way) + len(self._queued)
+        return len(self.under_way) + len(self._queued)
 
-    def begin(self, peer: Peer, request: RemotingCommand, work: Work) -> list[Send]:
-        """Do the first slice, or queue the job. Return the answer if the slice completed it. SystemBusy: too many
-        wait."""
-        job = Job(peer, request, work, 0)
-        if not self._may_start(job):
-            self._queue(job)
-            return []
-        try:
-            next(work)
-        except StopIteration as end:
-            return _sends(end)
-        self._under_way.append(job._replace(looked=self._tables.looked))
-        return []
-
-    def _may_start(self, job: Job) -> bool:
+    def may_start(self, job: Job) -> bool:
         return (
-            len(self._under_way) < JOBS_MAX
-            and sum(other.peer.id == job.peer.id for other in self._under_way) < JOBS_PEER_MAX
+            len(self.under_way) < JOBS_MAX
+            and sum(other.peer.id == job.peer.id for other in self.under_way) < JOBS_PEER_MAX
         )
 
-    def _queue(self, job: Job) -> None:
+    def queue(self, job: Job) -> None:
+        """Let a job wait for its first slice. SystemBusy: too many wait."""
         size = self._queued_size + len(job.request.body)
         of_peer = sum(other.peer.id == job.peer.id for other in self._queued)
         for what, found, limit in (
@@ -100,6 +87,56 @@ class Jobs:
         self._queued.append(job)
         self._queued_size = size
 
+    def disconnected(self, peer: PeerId) -> None:
+        """Drop the queued jobs of a closed connection; its running jobs continue."""
+        if any(job.peer.id == peer for job in self._queued):
+            self._queued = deque(job for job in self._queued if job.peer.id != peer)
+            self._queued_size = sum(len(job.request.body) for job in self._queued)
+
+    def take(self) -> Job | None:
+        """Return the job whose turn it is."""
+        for place, job in enumerate(self._queued):
+            if self.may_start(job):
+                del self._queued[place]
+                self._queued_size -= len(job.request.body)
+                self.under_way.append(job)
+                break
+        return self.under_way.popleft() if self.under_way else None
+
+
+class Jobs:
+    """The jobs of a server. bounded_codes: requests whose work depends on their body alone.
+
+    They do not wait behind requests that go through tables, of which a few can take very long: a broker without
+    heartbeats, locks and batches would lose its clients. Each of the two kinds has the limits of the module.
+    """
+
+    def __init__(self, tables: Tables, bounded_codes: Collection[int] = ()) -> None:
+        self._tables = tables
+        self._bounded_codes = bounded_codes
+        self._bounded, self._of_tables = _JobLine(), _JobLine()
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._bounded) + len(self._of_tables)
+
+    def _line(self, request: RemotingCommand) -> _JobLine:
+        return self._bounded if request.code in self._bounded_codes else self._of_tables
+
+    def begin(self, peer: Peer, request: RemotingCommand, work: Work) -> list[Send]:
+        """Do the first slice, or queue the job. Return the answer if the slice completed it. SystemBusy: too many
+        wait."""
+        job, line = Job(peer, request, work, 0), self._line(request)
+        if not line.may_start(job):
+            line.queue(job)
+            return []
+        try:
+            next(work)
+        except StopIteration as end:
+            return _sends(end)
+        line.under_way.append(job._replace(looked=self._tables.looked))
+        return []
+
     def handler(
         self, start: Callable[[Peer, RemotingCommand, int], Work]
     ) -> Callable[[Peer, RemotingCommand, int], list[Send]]:
@@ -108,23 +145,18 @@ class Jobs:
 
     def disconnected(self, peer: PeerId) -> None:
         """Drop the queued jobs of a closed connection; its running jobs continue."""
-        if any(job.peer.id == peer for job in self._queued):
-            self._queued = deque(job for job in self._queued if job.peer.id != peer)
-            self._queued_size = sum(len(job.request.body) for job in self._queued)
+        self._bounded.disconnected(peer)
+        self._of_tables.disconnected(peer)
 
     def next_due_ms(self) -> int | None:
         """Return 0, at once, while there is a job."""
-        return 0 if self._under_way or self._queued else None
+        return 0 if len(self) else None
 
     def take(self) -> Job | None:
-        """Return the job whose turn it is."""
-        for place, job in enumerate(self._queued):
-            if self._may_start(job):
-                del self._queued[place]
-                self._queued_size -= len(job.request.body)
-                self._under_way.append(job)
-                break
-        return self._under_way.popleft() if self._under_way else None
+        """Return the job whose turn it is: of the two kinds in turn."""
+        self._turn += 1
+        first, second = (self._bounded, self._of_tables) if self._turn % 2 else (self._of_tables, self._bounded)
+        return first.take() or second.take()
 
     def step(self, job: Job) -> list[Send]:
         """Do a slice of a job that was taken; return its answer, if any. An error ends the job."""
@@ -133,7 +165,7 @@ class Jobs:
             next(job.work)
         except StopIteration as end:
             return _sends(end)
-        self._under_way.append(job._replace(looked=self._tables.looked))
+        self._line(job.request).under_way.append(job._replace(looked=self._tables.looked))
         return []
 
 
