@@ -14,6 +14,7 @@ LIST_SIZE_MAX: Final = 2 * 1024 * 1024  # of a body that lists topics, groups, q
 LINES_SIZE_MAX: Final = 32 * 1024  # of a body with lines of settings (25, 2001)
 HEARTBEAT_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of a heartbeat's body
 CLIENT_GROUPS_MAX: Final = 1_000  # groups of one connection, of producers and of consumers each
+MEMBERSHIPS_MAX: Final = 200_000  # of all connections in all groups: the scan for silent ones looks at each
 GROUP_SUBSCRIPTIONS_MAX: Final = 1_000  # topics that one group subscribes to
 GROUP_NAME_LENGTH_MAX: Final = 255  # limit of Java's client; new consumer groups may have 120 at most
 CLIENT_ID_LENGTH_MAX: Final = 1_024

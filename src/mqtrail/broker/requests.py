@@ -187,9 +187,9 @@ REQUESTS: Final[Mapping[int, Request]] = {
     ),
     Code.SET_MESSAGE_REQUEST_MODE: Request(lambda c: c.pop.assignments.set_mode, CHANGE_CLUSTER_5, Wait.UNLIMITED),
     Code.GET_ALL_MESSAGE_REQUEST_MODE: Request(lambda c: c.pop.assignments.all_modes, READ_CLUSTER_5),
-    Code.GET_CONSUMER_CONNECTION_LIST: Request(lambda c: c.stats.consumers, READ_GROUP),
-    Code.GET_PRODUCER_CONNECTION_LIST: Request(lambda c: c.stats.producers, READ_CLUSTER),
-    Code.GET_ALL_PRODUCER_INFO: Request(lambda c: c.stats.all_producers, READ_CLUSTER),
+    Code.GET_CONSUMER_CONNECTION_LIST: Request(lambda c: c.job(c.stats.consumers), READ_GROUP),
+    Code.GET_PRODUCER_CONNECTION_LIST: Request(lambda c: c.job(c.stats.producers), READ_CLUSTER),
+    Code.GET_ALL_PRODUCER_INFO: Request(lambda c: c.job(c.stats.all_producers), READ_CLUSTER),
     Code.GET_CONSUMER_RUNNING_INFO: Request(lambda c: c.forwards.running_info, READ_GROUP),
     # Topics and groups.
     Code.UPDATE_AND_CREATE_TOPIC: Request(lambda c: c.topics.update, permission(topic("Create"), opened=NEVER)),

@@ -131,8 +131,7 @@ def state_of(bench: Bench) -> dict[str, Any]:
     counters = [
         {
             (topic, key): (counter.count, counter.size, counter.times)
-            for topic, of_topic in table.items()
-            for key, counter in of_topic.items()
+            for topic, key, counter in cast(Any, table)
         }
         for table in (broker.stats._puts, broker.stats._gets)
     ]

@@ -238,3 +238,27 @@ def test_forgotten_after_a_day(bench: Bench) -> None:
     saved = bench.files.load("consumerOrderInfo.json")
     assert saved is not None
     assert list(saved["table"]["orders@g"]) == [0]
+
+
+def test_many_queues_that_open_at_once_are_taken_in_slices() -> None:
+    """In time that grows with their number: each is looked at once."""
+    orders = OrderTable(ConfigFileStore(MemoryDisk()))
+    for queue_id in range(1_000):
+        orders.popped(("orders", "g", queue_id), None, 60_000, [1, 2], START_MS)
+    taken = []
+    while (next_ms := orders.next_open_ms()) is not None and next_ms <= START_MS + 60_000:
+        taken.append(orders.take_open(START_MS + 60_000))
+    assert [len(some) for some in taken] == [256, 256, 256, 232]
+    assert len({queue for some in taken for queue in some}) == 1_000
+
+
+def test_queues_popped_in_order_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused in words; those that are known go on."""
+    monkeypatch.setattr("mqtrail.broker.pop.orders.ORDERS_MAX", 1)
+    send(bench, "x", queue_id=2)
+    assert bodies(pop(bench, queue_id=1, order=True)) == ["a", "b", "c"]
+    refused = ask_pop(bench, queue_id=2, order=True)
+    assert refused.code == ResponseCode.SYSTEM_BUSY
+    assert "pop fewer queues in order" in (refused.remark or "")
+    bench.advance(INVISIBLE_MS)
+    assert bodies(pop(bench, queue_id=1, order=True)) == ["a", "b", "c"]

@@ -4,7 +4,7 @@ Source: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChange
 apache/rocketmq broker/.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 
 from mqtrail.wire import (
     EXT_HEART_BEAT_V2,
@@ -40,15 +40,17 @@ from mqtrail.wire import (
 from ..bounds import (
     CLIENT_GROUPS_MAX,
     CLIENT_ID_LENGTH_MAX,
+    EXPRESSION_LENGTH_MAX,
     GROUP_NAME_LENGTH_MAX,
     LOCK_QUEUES_MAX,
+    MEMBERSHIPS_MAX,
     SUBSCRIPTIONS_SIZE_MAX,
     check_count,
     check_heartbeat,
     check_length,
 )
 from ..filter import compile_expression, is_tag_type, require_filter
-from ..jobs import BODY_SIZE_A_SLICE, CHANGES_A_SLICE, LOCKS_A_SLICE
+from ..jobs import BODY_SIZE_A_SLICE, CHANGES_A_SLICE, LOCKS_A_SLICE, NOTIFIED_A_SLICE
 from ..state import BrokerState
 from ..tables import Client, subscriptions_size
 
@@ -70,6 +72,9 @@ class ClientRequests:
         self._fingerprints: dict[str, int] = {}
         self._left: set[str] = set()  # groups that lost a connection since the last scan
         self._opaque = 0
+        self._to_notify: dict[str, None] = {}  # groups whose members are to be notified, besides those of _notifying
+        self._notifying: Iterator[tuple[str, Client]] = iter(())
+        self._is_notifying = False
         self._next_scan_ms: int | None = None
 
     def heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
@@ -108,11 +113,8 @@ class ClientRequests:
     def _check_room(self, peer: Peer, data: HeartbeatData) -> None:
         """Check the bounds on groups of a heartbeat. InvalidParameter, SystemError_: exceeded."""
         consuming, producing = self._clients.groups_of(peer.id)
-        check_count(
-            "consumer groups of one connection",
-            consuming | {consumer.group_name for consumer in data.consumer_data_set},
-            CLIENT_GROUPS_MAX,
-        )
+        consumers = {consumer.group_name for consumer in data.consumer_data_set}
+        check_count("consumer groups of one connection", consuming | consumers, CLIENT_GROUPS_MAX)
         producers = {producer.group_name for producer in data.producer_data_set}
         check_count("producer groups of one connection", producing | producers, CLIENT_GROUPS_MAX)
         count = self._clients.producer_groups_with(producers)
@@ -121,7 +123,12 @@ class ClientRequests:
                 f"found {count} producer groups with those of this heartbeat, expected at most "
                 f"{self._config.producer_groups_max}: let producers share groups, or raise producer_groups_max"
             )
-
+        memberships = self._clients.memberships + len(consumers - consuming) + len(producers - producing)
+        if memberships > MEMBERSHIPS_MAX and (consumers - consuming or producers - producing):
+            raise SystemError_(
+                f"found {memberships} clients in groups with those of this heartbeat, expected at most "
+                f"{MEMBERSHIPS_MAX}: let clients join fewer groups"
+            )
         grown = 0
         for consumer in data.consumer_data_set:
             known = self._clients.consumer_group(consumer.group_name)
@@ -190,6 +197,7 @@ class ClientRequests:
         subscription = SubscriptionData()
         if isinstance(body, dict) and isinstance(body.get("subscriptionData"), dict):
             subscription = SubscriptionData.read(body["subscriptionData"])
+        check_length(f"an expression for topic {subscription.topic}", subscription.sub_string, EXPRESSION_LENGTH_MAX)
         require_filter(subscription, self._config.property_filter)
         if is_tag_type(subscription.expression_type):
             SubscriptionData.build(subscription.topic, subscription.sub_string)
@@ -240,12 +248,12 @@ class ClientRequests:
             self._next_scan_ms -= by_ms
 
     def next_tick_ms(self) -> int | None:
-        return self._next_scan_ms
+        return 0 if self._is_notifying else self._next_scan_ms
 
     def tick(self, now_ms: int) -> list[Send]:
         """Remove clients that are silent for client_expire_ms; return notifications for their groups."""
         if self._next_scan_ms is None or now_ms < self._next_scan_ms:
-            return []
+            return self._notify_some()
         self._next_scan_ms = now_ms + self._config.client_scan_ms
         left = self._clients.expire(now_ms - self._config.client_expire_ms)
         for name in self._left.union(left):
@@ -265,21 +273,34 @@ class ClientRequests:
         return self._notify(wanted)
 
     def _notify(self, groups: Iterable[str]) -> list[Send]:
-        """Return 40, one-way, for each member of the groups that rebalance."""
-        sends = []
-        for name in groups:
-            group = self._clients.consumer_group(name)
-            if group is None or group.broadcasts:
+        """Return 40, one-way, for each member of the groups that rebalance; `tick` returns the rest if there are
+        many."""
+        self._to_notify.update(dict.fromkeys(groups))
+        return self._notify_some()
+
+    def _notify_some(self) -> list[Send]:
+        sends: list[Send] = []
+        while len(sends) < NOTIFIED_A_SLICE:
+            notified = next(self._notifying, None)
+            if notified is None:
+                if not self._to_notify:
+                    break
+                name = next(iter(self._to_notify))
+                del self._to_notify[name]
+                group = self._clients.consumer_group(name)
+                if group is not None and not group.broadcasts:
+                    self._notifying = iter([(name, member) for member in group.members.values()])
                 continue
-            for member in group.members.values():
-                self._opaque += 1
-                command = RemotingCommand(
-                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                    ConsumerGroupHeader(name).to_ext(),
-                    opaque=self._opaque & 0x7FFFFFFF,
-                    flag=FLAG_ONEWAY,
-                )
-                sends.append(Send(member.peer.id, command))
+            name, member = notified
+            self._opaque += 1
+            command = RemotingCommand(
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                ConsumerGroupHeader(name).to_ext(),
+                opaque=self._opaque & 0x7FFFFFFF,
+                flag=FLAG_ONEWAY,
+            )
+            sends.append(Send(member.peer.id, command))
+        self._is_notifying = bool(self._to_notify) or len(sends) >= NOTIFIED_A_SLICE
         return sends
 
 

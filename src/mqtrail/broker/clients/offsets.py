@@ -88,6 +88,7 @@ class OffsetRequests:
             )
         if self._offsets.is_reset(group, topic, queue_id):
             return answer(peer, request, {}, remark="Offset has been previously reset")
+        self._offsets.check_room(group, topic, queue_id)
         self._offsets.commit(group, topic, queue_id, header.commit_offset)
         return answer(peer, request, {})
 

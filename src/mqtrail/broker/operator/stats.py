@@ -39,11 +39,13 @@ from mqtrail.wire import (
     answer,
     decode_head,
     dumps,
+    dumps_in_slices,
     encode_in_slices,
+    encode_list_in_slices,
     version_text,
 )
 
-from ..jobs import QUEUES_A_SLICE, Pace
+from ..jobs import ENTRIES_A_SLICE, QUEUES_A_SLICE, Pace
 from ..state import BrokerState
 from ..tables import Client
 from ..telemetry import Window
@@ -91,7 +93,7 @@ class StatsRequests:
         """208: offsets of a group in one topic, in several, or in all topics that it committed to."""
         header = ConsumeStatsHeader.from_ext(request.ext)
         if header.topic_list:
-            topics = header.topic_list.split(";")
+            topics = list(dict.fromkeys(header.topic_list.split(";")))
         else:
             topics = [header.topic] if header.topic else (yield from self._offsets.topics_of(header.consumer_group))
         online = self._clients.consumer_group(header.consumer_group)
@@ -166,41 +168,54 @@ class StatsRequests:
 
     # Clients.
 
-    def consumers(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def consumers(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """203. ConsumerNotOnline: no live client of the group."""
         name = ConsumerGroupHeader.from_ext(request.ext).consumer_group
         group = self._clients.consumer_group(name)
         if group is None:
             raise ConsumerNotOnline(f"the consumer group[{name}] not online")
-        body = ConsumerConnections(
-            tuple(_connection(member) for member in group.members.values()),
+        bare = ConsumerConnections(
+            (),
             dict(sorted(group.subscriptions.items())),
             group.consume_type,
             group.message_model,
             group.consume_from_where,
         )
-        return answer(peer, request, body=body.encode())
+        found = map(_connection, list(group.members.values()))
+        return answer(
+            peer, request, body=(yield from encode_list_in_slices(bare, "connectionSet", found, ENTRIES_A_SLICE))
+        )
 
-    def producers(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def producers(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """204. SystemError_: no live client of the group (the code of 5.3.3)."""
         name = ProducerGroupHeader.from_ext(request.ext).producer_group
         members = self._clients.producers(name)
         if not members:
             raise SystemError_(f"the producer group[{name}] not exist")
-        return answer(peer, request, body=ProducerConnections(tuple(map(_connection, members))).encode())
+        found, bare = map(_connection, members), ProducerConnections(())
+        return answer(
+            peer, request, body=(yield from encode_list_in_slices(bare, "connectionSet", found, ENTRIES_A_SLICE))
+        )
 
-    def all_producers(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def all_producers(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """328."""
-        table = {
-            group: tuple(
-                ProducerInfo(
-                    member.client_id, f"/{member.peer.address}", member.language, member.version, member.seen_ms
-                )
-                for member in members
-            )
-            for group, members in sorted(self._clients.producer_groups().items())
-        }
-        return answer(peer, request, body=ProducerTable(table).encode())
+        groups = []
+        weight = size = 0
+        for name in sorted(self._clients.producer_group_names()):
+            members = self._clients.producers(name)
+            if not members:
+                continue  # they left meanwhile
+            infos = yield from dumps_in_slices(map(_producer, members), ENTRIES_A_SLICE)
+            groups.append(b"%b:%b" % (dumps(name), infos))
+            size += len(groups[-1])
+            _check_size(size)
+            weight += 1 + len(members)
+            if weight >= ENTRIES_A_SLICE:
+                weight = 0
+                yield
+        before, empty, after = ProducerTable().encode().partition(b"{}")
+        assert empty, "its only member is empty"
+        return answer(peer, request, body=b"".join((before, b"{", b",".join(groups), b"}", after)))
 
     # The broker.
 
@@ -324,6 +339,10 @@ def _check_size(size: int) -> None:
 
 def _connection(client: Client) -> ClientConnection:
     return ClientConnection(client.client_id, str(client.peer.address), client.language, client.version)
+
+
+def _producer(client: Client) -> ProducerInfo:
+    return ProducerInfo(client.client_id, f"/{client.peer.address}", client.language, client.version, client.seen_ms)
 
 
 def _item(window: Window) -> StatsItem:

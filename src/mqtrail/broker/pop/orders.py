@@ -22,6 +22,8 @@ from ..tables import GroupTable, TopicTable
 
 ORDERS_FILE: Final = "consumerOrderInfo.json"
 KEPT_MS: Final = 24 * 3_600_000
+ORDERS_MAX: Final = 200_000  # queues and groups; above it only known ones are popped in order
+OPENED_A_SLICE: Final = 256  # maximum number of queues that one call of take_open returns
 SWEPT_A_SAVE: Final = 1_000  # unchanged entries checked for outdated ones at each save
 
 PoppedQueue = tuple[str, str, int]  # topic, group, queue id
@@ -121,6 +123,11 @@ class OrderTable:
                     self._saved.note((topic, group, queue_id), order.copy())
                     self._watch((topic, group, queue_id), order)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no further queue can be popped in order: it counts as closed."""
+        return len(self._orders) >= ORDERS_MAX
+
     def catch_up(self, committed: Callable[[str, str, int], int | None]) -> None:
         """Treat messages below the committed offset of a group as acknowledged: after a crash, offsets are newer.
 
@@ -137,7 +144,9 @@ class OrderTable:
     def is_closed(self, queue: PoppedQueue, attempt_id: str | None, invisible_ms: int, now_ms: int) -> bool:
         """Return whether the queue is closed to the group. attempt_id: of the pop; a repeated pop is allowed."""
         order = self._orders.get(queue)
-        if order is None or (order.attempt_id is not None and order.attempt_id == attempt_id):
+        if order is None:
+            return self.is_full
+        if order.attempt_id is not None and order.attempt_id == attempt_id:
             return False
         if order.invisible_ms <= 0:
             order.invisible_ms = invisible_ms
@@ -206,14 +215,15 @@ class OrderTable:
         return self._opens[0][0] if self._opens else None
 
     def take_open(self, now_ms: int) -> list[PoppedQueue]:
-        """Return the queues that opened since the last call, including fully acknowledged ones."""
-        opened = []
-        while self._opens and self._opens[0][0] <= now_ms:
+        """Return the queues that opened since the last call, including fully acknowledged ones: some of them, if there
+        are many."""
+        opened: dict[PoppedQueue, None] = {}
+        while self._opens and self._opens[0][0] <= now_ms and len(opened) < OPENED_A_SLICE:
             _, queue = heapq.heappop(self._opens)
             order = self._orders.get(queue)
-            if order is not None and order.free_ms() <= now_ms and queue not in opened:
-                opened.append(queue)
-        return opened
+            if order is not None and order.free_ms() <= now_ms:
+                opened[queue] = None
+        return list(opened)
 
     def save(self, topics: TopicTable, groups: GroupTable, now_ms: int) -> None:
         """Save what changed, without entries of deleted topics, queues and groups, or unused for a day.

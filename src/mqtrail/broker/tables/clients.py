@@ -87,6 +87,7 @@ class ClientTable:
         self._producers: dict[str, dict[PeerId, Client]] = {}
         self._groups_of: dict[PeerId, tuple[set[str], set[str]]] = {}
         self._producer_ids: dict[str, Client] = {}
+        self.memberships = 0  # pairs of a connection and a group
         self._id_of: dict[PeerId, str] = {}  # connection of a producer -> its only id in _producer_ids
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
@@ -101,6 +102,9 @@ class ClientTable:
     def producer(self, client_id: str) -> Client | None:
         """Return the live producer with a client id, in any group."""
         return self._producer_ids.get(client_id)
+
+    def producer_group_names(self) -> list[str]:
+        return list(self._producers)
 
     def producer_groups(self) -> dict[str, list[Client]]:
         return {group: list(members.values()) for group, members in self._producers.items()}
@@ -122,6 +126,7 @@ class ClientTable:
         if known is None:
             self._producers[group][client.peer.id] = client
             self._of(client.peer.id)[1].add(group)
+            self.memberships += 1
         else:
             known.renew(client)
         if self._id_of.get(client.peer.id) != client.client_id:
@@ -145,6 +150,7 @@ class ClientTable:
         if known is None:
             group.members[client.peer.id] = client
             self._of(client.peer.id)[0].add(group.name)
+            self.memberships += 1
         else:
             known.renew(client)
         changed = known is None
@@ -162,6 +168,7 @@ class ClientTable:
         members = self._producers.get(group, {})
         member = members.pop(peer, None)
         if member is not None:
+            self.memberships -= 1
             producing = self._groups_of[peer][1]
             producing.discard(group)
             if not producing:
@@ -181,6 +188,7 @@ class ClientTable:
         group = self._consumers.get(group_name)
         if group is None or group.members.pop(peer, None) is None:
             return False
+        self.memberships -= 1
         self._groups_of[peer][0].discard(group_name)
         if not group.members:
             del self._consumers[group_name]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import ConsumerOffsetTable, DataVersion, dumps, dumps_fastjson
+from mqtrail.wire import ConsumerOffsetTable, DataVersion, SystemBusy, dumps, dumps_fastjson
 
 from ..encoded import EncodedEntries, Handover
 from ..files import OFFSETS_FILE, load_table, next_version
@@ -22,6 +22,8 @@ from ..jobs import NAMES_A_SLICE, sorted_in_slices
 GroupTopic = tuple[str, str]  # group, topic
 _Key = tuple[GroupTopic, int]  # and queue id
 WAITING_MAX = 16  # saved sets of earlier offsets that wait for a flush of the log
+OFFSETS_MAX = 2_000_000  # further offsets are refused to clients; the broker itself still commits
+PULLED_MAX = 500_000  # groups and topics whose last pull is stored
 COPIES_A_SLICE = 5_000  # changed entries copied for a save
 
 
@@ -53,6 +55,7 @@ class OffsetTable:
         self._leaving: dict[str, set[str]] = {}
         for entry in self._offsets:
             self._note_entry(entry)
+        self._count = sum(map(len, self._offsets.values()))
         self._changed: set[GroupTopic] = set()  # entries that changed since the last copy
         self._copies: dict[GroupTopic, dict[int, int] | None] = {}  # some of those changed before, for the next save
         self._saved = Handover[GroupTopic, dict[int, int]]()
@@ -94,6 +97,17 @@ class OffsetTable:
             self._leave(group, topic)
         return dict(self._offsets.get((group, topic), {}))
 
+    def check_room(self, group: str, topic: str, queue_id: int) -> None:
+        """Return if a client may commit an offset. SystemBusy: it is a further one, and there are too many."""
+        if not self.has_room(group, topic, queue_id):
+            raise SystemBusy(
+                f"found {self._count} offsets of groups, expected at most {OFFSETS_MAX}: delete groups or topics"
+            )
+
+    def has_room(self, group: str, topic: str, queue_id: int) -> bool:
+        """Return whether a client may commit an offset."""
+        return self._count < OFFSETS_MAX or queue_id in self._offsets.get((group, topic), ())
+
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Set an offset, also to a lower value: the client decides."""
         if self._leaving:
@@ -102,6 +116,8 @@ class OffsetTable:
         queues = self._offsets.get(entry)
         if queues is None:
             queues = self._begin(self._offsets, entry)
+        if queue_id not in queues:
+            self._count += 1
         queues[queue_id] = consumer_offset
         if self._kept:
             self._kept.pop((entry, queue_id), None)
@@ -119,6 +135,8 @@ class OffsetTable:
         key = entry, queue_id
         self._kept.setdefault(key, queues.get(queue_id))
         self._moved.add(key)
+        if queue_id not in queues:
+            self._count += 1
         queues[queue_id] = consumer_offset
 
     def note_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
@@ -127,6 +145,8 @@ class OffsetTable:
             self._leave(group, topic)
         queues = self._pulled.get((group, topic))
         if queues is None:
+            if len(self._pulled) >= PULLED_MAX:
+                return
             queues = self._begin(self._pulled, (group, topic))
         queues[queue_id] = queue_offset
 
@@ -232,6 +252,7 @@ class OffsetTable:
 
     def _forget(self, keys: set[GroupTopic]) -> None:
         for key in keys:
+            self._count -= len(self._offsets.get(key, ()))
             for table in (self._offsets, self._pulled, self._resets):
                 table.pop(key, None)
             for index, name, member in (

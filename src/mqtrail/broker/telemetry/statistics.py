@@ -11,10 +11,11 @@ Source: BrokerStatsManager, StatsItem, StatsItemSet, StoreStatsService, apache/r
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, TypeVar
+from itertools import chain
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from mqtrail.wire import is_system_topic
 
@@ -22,6 +23,11 @@ SAMPLE_MS: Final = 10_000
 Key = TypeVar("Key")  # of a counter of a topic
 _HOUR_EVERY: Final = 60  # samples of the minute window per sample of the hour window
 _DAY_EVERY: Final = 360
+COUNTERS_MAX: Final = 100_000  # of each kind; further ones are counted together under OTHERS
+ITEMS_MAX: Final = 50_000  # figures with windows, those of single queues last: one has up to 5 KB after a day
+COUNTERS_A_SLICE: Final = 4_000  # added up by one tick
+ITEMS_A_SLICE: Final = 10_000  # sampled by one tick
+OTHERS: Final = "%OTHERS%"  # in the place of a topic or group; no name of one
 
 
 @dataclass(slots=True)
@@ -69,6 +75,37 @@ class _Item:
 
 
 StatKey = tuple[str, str]  # name such as TOPIC_PUT_NUMS, key such as the topic
+Sums = dict[StatKey, list[int]]  # value, times
+_SAMPLED: Final = object()
+
+
+class CounterTable(Generic[Key]):
+    """Counters by topic and key. Above COUNTERS_MAX, further ones are one counter, of `others` in OTHERS."""
+
+    def __init__(self, others: Key) -> None:
+        self.by_topic: dict[str, dict[Key, Counter]] = {}
+        self._others = others
+        self._count = 0
+
+    def __iter__(self) -> Iterator[tuple[str, Key, Counter]]:
+        for topic, counters in self.by_topic.items():
+            for key, counter in counters.items():
+                yield topic, key, counter
+
+    def counter(self, topic: str, key: Key) -> Counter:
+        """Return a counter; create it if it is new."""
+        known = self.by_topic.get(topic, {}).get(key)
+        if known is not None:
+            return known
+        if self._count >= COUNTERS_MAX:
+            return self.by_topic.setdefault(OTHERS, {}).setdefault(self._others, Counter())
+        self._count += 1
+        made = self.by_topic.setdefault(topic, {})[key] = Counter()
+        return made
+
+    def forget(self, topic: str) -> None:
+        """Remove the counters of a topic."""
+        self._count -= len(self.by_topic.pop(topic, ()))
 
 
 class Statistics:
@@ -78,12 +115,14 @@ class Statistics:
         self._cluster = cluster
         self.boot_ms = now_ms
         # By topic, so that a topic is forgotten without a scan of all.
-        self._puts: dict[str, dict[int, Counter]] = {}
-        self._gets: dict[str, dict[tuple[int, str], Counter]] = {}
-        self._send_backs: dict[str, dict[str, Counter]] = {}
-        self._acks: dict[str, dict[str, Counter]] = {}
-        self._check_points: dict[str, dict[str, Counter]] = {}
+        self._puts = CounterTable[int](0)
+        self._gets = CounterTable[tuple[int, str]]((0, OTHERS))
+        self._send_backs = CounterTable[str](OTHERS)
+        self._acks = CounterTable[str](OTHERS)
+        self._check_points = CounterTable[str](OTHERS)
         self._items: dict[str, dict[StatKey, _Item]] = {}
+        self._item_count = 0
+        self._sampling: Generator[None, None, None] | None = None  # a sample that takes several ticks
         self._totals: deque[tuple[int, int, int, int, int]] = deque(maxlen=61)  # time, put, get, hit, miss
         self.pull_hits = 0
         self.pull_misses = 0
@@ -97,27 +136,27 @@ class Statistics:
     def put_counter(self, topic: str, queue_id: int) -> Counter:
         """Return the counter of messages stored in the queue."""
         try:
-            return self._puts[topic][queue_id]
+            return self._puts.by_topic[topic][queue_id]
         except KeyError:
-            return _counter(self._puts, topic, queue_id)
+            return self._puts.counter(topic, queue_id)
 
     def get_counter(self, topic: str, queue_id: int, group: str) -> Counter:
         """Return the counter of messages of the queue delivered to the group."""
         try:
-            return self._gets[topic][queue_id, group]
+            return self._gets.by_topic[topic][queue_id, group]
         except KeyError:
-            return _counter(self._gets, topic, (queue_id, group))
+            return self._gets.counter(topic, (queue_id, group))
 
     def send_back(self, topic: str, group: str) -> None:
-        _counter(self._send_backs, topic, group).add()
+        self._send_backs.counter(topic, group).add()
 
     def ack(self, topic: str, group: str, count: int) -> None:
         """Count acknowledged popped messages."""
-        _counter(self._acks, topic, group).add(count)
+        self._acks.counter(topic, group).add(count)
 
     def check_point(self, topic: str, group: str) -> None:
         """Count a check point of popped messages."""
-        _counter(self._check_points, topic, group).add()
+        self._check_points.counter(topic, group).add()
 
     # For the timer.
 
@@ -126,27 +165,24 @@ class Statistics:
         self._next_sample_ms -= by_ms
 
     def next_tick_ms(self) -> int:
-        return self._next_sample_ms
+        return self._next_sample_ms if self._sampling is None else 0
 
     def tick(self, now_ms: int) -> None:
-        """Take a sample when one is due."""
-        if now_ms < self._next_sample_ms:
-            return
-        self._next_sample_ms = now_ms + SAMPLE_MS
-        totals = self._sums()
-        for key, (value, times) in totals.items():
-            item = self._item(key)
-            if item is None:
-                item = self._items.setdefault(_topic_of(key), {})[key] = _Item()
-                start = _Sample(now_ms - SAMPLE_MS, 0, 0)
-                for window in (item.minute, item.hour, item.day):
-                    window.append(start)
-            sample = _Sample(now_ms, value, times)
-            item.minute.append(sample)
-            if self._samples % _HOUR_EVERY == 0:
-                item.hour.append(sample)
-            if self._samples % _DAY_EVERY == 0:
-                item.day.append(sample)
+        """Take a sample when one is due, or a part of it if there are many counters."""
+        if self._sampling is None:
+            if now_ms < self._next_sample_ms:
+                return
+            self._next_sample_ms = now_ms + SAMPLE_MS
+            self._sampling = self._sample(now_ms)
+        if next(self._sampling, _SAMPLED) is _SAMPLED:
+            self._sampling = None
+
+    def _sample(self, now_ms: int) -> Generator[None, None, None]:
+        sums = yield from self._sums()
+        for number, (key, (value, times)) in enumerate(chain.from_iterable(map(dict.items, sums)), 1):
+            self._add_sample(key, _Sample(now_ms, value, times))
+            if number % ITEMS_A_SLICE == 0:
+                yield
         self._samples += 1
         put, got = self.put_total(), self.get_total()
         self._totals.append((now_ms, put, got, self.pull_hits, self.pull_misses))
@@ -155,51 +191,96 @@ class Statistics:
             self.morning["Yesterday"] = self.morning["Today"]
             self.morning["Today"] = (put, got)
 
+    def _add_sample(self, key: StatKey, sample: _Sample) -> None:
+        item = self._item(key)
+        if item is None:
+            if self._item_count >= ITEMS_MAX:
+                return
+            self._item_count += 1
+            item = self._items.setdefault(_topic_of(key), {})[key] = _Item()
+            start = _Sample(sample.time_ms - SAMPLE_MS, 0, 0)
+            for window in (item.minute, item.hour, item.day):
+                window.append(start)
+        item.minute.append(sample)
+        if self._samples % _HOUR_EVERY == 0:
+            item.hour.append(sample)
+        if self._samples % _DAY_EVERY == 0:
+            item.day.append(sample)
+
     def _item(self, key: StatKey) -> _Item | None:
         items = self._items.get(_topic_of(key))
         return None if items is None else items.get(key)
 
-    def _sums(self) -> dict[StatKey, tuple[int, int]]:
-        sums: dict[StatKey, list[int]] = {}
+    def _sums(self) -> Generator[None, None, tuple[Sums, Sums, Sums]]:
+        """Return the sums of the broker, of topics and groups, and of single queues."""
+        of_broker: Sums = {}
+        sums: Sums = {}
+        of_queues: Sums = {}
 
-        def add(name: str, key: str, value: int, times: int) -> None:
-            entry = sums.setdefault((name, key), [0, 0])
+        def add(name: str, key: str, value: int, times: int, to: Sums = sums) -> None:
+            entry = to.setdefault((name, key), [0, 0])
             entry[0] += value
             entry[1] += times
 
-        for topic, queue_id, counter in _each(self._puts):
-            add("QUEUE_PUT_NUMS", f"{topic}@{queue_id}", counter.count, counter.times)
-            add("QUEUE_PUT_SIZE", f"{topic}@{queue_id}", counter.size, counter.times)
+        for number, (topic, queue_id, counter) in enumerate(list(self._puts), 1):
+            add("QUEUE_PUT_NUMS", f"{topic}@{queue_id}", counter.count, counter.times, of_queues)
+            add("QUEUE_PUT_SIZE", f"{topic}@{queue_id}", counter.size, counter.times, of_queues)
             add("TOPIC_PUT_NUMS", topic, counter.count, counter.times)
             add("TOPIC_PUT_SIZE", topic, counter.size, counter.times)
-            add("BROKER_PUT_NUMS", self._cluster, counter.count, counter.times)
+            add("BROKER_PUT_NUMS", self._cluster, counter.count, counter.times, of_broker)
             if not is_system_topic(topic):
-                add("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, counter.count, counter.times)
-        for topic, (queue_id, group), counter in _each(self._gets):
-            add("QUEUE_GET_NUMS", f"{topic}@{queue_id}@{group}", counter.count, counter.times)
-            add("QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}", counter.size, counter.times)
+                add("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, counter.count, counter.times, of_broker)
+            if number % COUNTERS_A_SLICE == 0:
+                yield
+        for number, (topic, (queue_id, group), counter) in enumerate(list(self._gets), 1):
+            add("QUEUE_GET_NUMS", f"{topic}@{queue_id}@{group}", counter.count, counter.times, of_queues)
+            add("QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}", counter.size, counter.times, of_queues)
             add("GROUP_GET_NUMS", f"{topic}@{group}", counter.count, counter.times)
             add("GROUP_GET_SIZE", f"{topic}@{group}", counter.size, counter.times)
-            add("BROKER_GET_NUMS", self._cluster, counter.count, counter.times)
+            add("BROKER_GET_NUMS", self._cluster, counter.count, counter.times, of_broker)
             if not is_system_topic(topic):
-                add("BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, counter.count, counter.times)
-        for topic, group, counter in _each(self._send_backs):
-            add("SNDBCK_PUT_NUMS", f"{topic}@{group}", counter.count, counter.times)
-        for name, table in (("ACK", self._acks), ("CK", self._check_points)):
-            for topic, group, counter in _each(table):
-                add(f"GROUP_{name}_NUMS", f"{topic}@{group}", counter.count, counter.times)
-                add(f"BROKER_{name}_NUMS", self._cluster, counter.count, counter.times)
-        return {key: (value, times) for key, (value, times) in sums.items()}
+                add("BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, counter.count, counter.times, of_broker)
+            if number % COUNTERS_A_SLICE == 0:
+                yield
+        for name, table in (("SNDBCK_PUT", self._send_backs), ("ACK", self._acks), ("CK", self._check_points)):
+            for number, (topic, group, counter) in enumerate(list(table), 1):
+                of_group = f"{name}_NUMS" if table is self._send_backs else f"GROUP_{name}_NUMS"
+                add(of_group, f"{topic}@{group}", counter.count, counter.times)
+                if table is not self._send_backs:
+                    add(f"BROKER_{name}_NUMS", self._cluster, counter.count, counter.times, of_broker)
+                if number % COUNTERS_A_SLICE == 0:
+                    yield
+        return of_broker, sums, of_queues
 
     # For requests.
 
     def windows(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
-        """Return (minute, hour, day) of a statistic; None: no counter."""
+        """Return (minute, hour, day) of a statistic; None: no counter, or no windows (ITEMS_MAX)."""
         item = self._item((name, key))
-        current = self._sums().get((name, key))
         if item is None:
-            return None if current is None else (Window(), Window(), Window())
+            is_new = self._item_count < ITEMS_MAX and self._is_counted(name, key)
+            return (Window(), Window(), Window()) if is_new else None
         return _window(item.minute), _window(item.hour), _window(item.day)
+
+    def _is_counted(self, name: str, key: str) -> bool:
+        """Return whether a statistic that was not sampled yet has a counter."""
+        topic, _, rest = key.partition("@")
+        match name.removesuffix("_NUMS").removesuffix("_SIZE"):
+            case "TOPIC_PUT":
+                return key in self._puts.by_topic
+            case "QUEUE_PUT":
+                return any(rest == str(queue_id) for queue_id in self._puts.by_topic.get(topic, ()))
+            case "QUEUE_GET":
+                return any(rest == f"{queue_id}@{group}" for queue_id, group in self._gets.by_topic.get(topic, ()))
+            case "GROUP_GET":
+                return any(rest == group for _, group in self._gets.by_topic.get(topic, ()))
+            case "SNDBCK_PUT":
+                return rest in self._send_backs.by_topic.get(topic, ())
+            case "GROUP_ACK":
+                return rest in self._acks.by_topic.get(topic, ())
+            case "GROUP_CK":
+                return rest in self._check_points.by_topic.get(topic, ())
+        return key == self._cluster and name.startswith("BROKER_")
 
     def put_tps(self, topic: str) -> float:
         """Messages per second sent to the topic in the last minute."""
@@ -214,7 +295,7 @@ class Statistics:
     def puts_by_topic(self) -> dict[str, tuple[int, int]]:
         """Return (messages, bytes) stored since the broker started, by topic."""
         found: dict[str, tuple[int, int]] = {}
-        for topic, _, counter in _each(self._puts):
+        for topic, _, counter in self._puts:
             count, size = found.get(topic, (0, 0))
             found[topic] = (count + counter.count, size + counter.size)
         return found
@@ -222,21 +303,21 @@ class Statistics:
     def gets_by_topic_group(self) -> dict[tuple[str, str], tuple[int, int]]:
         """Return (messages, bytes) delivered since the start of the broker, by topic and group."""
         found: dict[tuple[str, str], tuple[int, int]] = {}
-        for topic, (_, group), counter in _each(self._gets):
+        for topic, (_, group), counter in self._gets:
             count, size = found.get((topic, group), (0, 0))
             found[topic, group] = (count + counter.count, size + counter.size)
         return found
 
     def put_total(self) -> int:
         """Messages stored since the broker started."""
-        return sum(counter.count for _, _, counter in _each(self._puts))
+        return sum(counter.count for _, _, counter in self._puts)
 
     def put_size_total(self) -> int:
-        return sum(counter.size for _, _, counter in _each(self._puts))
+        return sum(counter.size for _, _, counter in self._puts)
 
     def get_total(self) -> int:
         """Messages delivered to consumers since the start of the broker."""
-        return sum(counter.count for _, _, counter in _each(self._gets))
+        return sum(counter.count for _, _, counter in self._gets)
 
     def rates(self, now_ms: int) -> dict[str, tuple[float, float, float]]:
         """Return put, get (transferred), hit, miss and all pulls per second over the last 10, 60 and 600 s."""
@@ -255,27 +336,11 @@ class Statistics:
         return tuple((now - then) * 1000 / span_ms for now, then in zip(current[1:], start[1:], strict=True))
 
     def forget_topic(self, topic: str) -> None:
-        """Remove the counters of a deleted topic."""
-        for table in (self._puts, self._gets, self._send_backs, self._acks, self._check_points, self._items):
-            table.pop(topic, None)
-
-
-def _counter(table: dict[str, dict[Key, Counter]], topic: str, key: Key) -> Counter:
-    """Return a counter, made when it is new."""
-    counters = table.get(topic)
-    if counters is None:
-        counters = table[topic] = {}
-    counter = counters.get(key)
-    if counter is None:
-        counter = counters[key] = Counter()
-    return counter
-
-
-def _each(table: dict[str, dict[Key, Counter]]) -> Iterator[tuple[str, Key, Counter]]:
-    """Yield (topic, key, counter) of a table."""
-    for topic, counters in table.items():
-        for key, counter in counters.items():
-            yield topic, key, counter
+        """Remove the counters of a deleted topic. A sample that is being taken is dropped: it has the topic too."""
+        self._sampling = None
+        for table in (self._puts, self._gets, self._send_backs, self._acks, self._check_points):
+            table.forget(topic)
+        self._item_count -= len(self._items.pop(topic, ()))
 
 
 def _topic_of(key: StatKey) -> str:
