@@ -3,21 +3,28 @@
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from mqtrail.broker import Broker, bounds
+from mqtrail.broker import Broker, Lane, bounds
 from mqtrail.broker.clients import heartbeats
 from mqtrail.broker.filter import table
 from mqtrail.broker.requests import BODY_SIZES
+from mqtrail.broker.tables import offsets
 from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.wire import (
+    ConsumerConnections,
     ConsumerData,
     HeartbeatData,
     LockBatchBody,
     MessageQueue,
+    Peer,
+    PeerId,
+    ProducerConnections,
     ProducerData,
+    ProducerTable,
     RemotingCommand,
     RequestCode,
     ResponseCode,
@@ -27,6 +34,7 @@ from mqtrail.wire import (
     SubscriptionGroupList,
     TopicConfig,
     TopicConfigList,
+    encode_command,
 )
 
 from .helpers import NOW_MS, OTHER, PEER, Bench
@@ -305,3 +313,121 @@ def test_kept_filters_are_bounded_in_size(monkeypatch: pytest.MonkeyPatch) -> No
     register("g", 40, 2)
     register("h", 60, 1)
     assert filters.get("t", "h") is not None
+
+
+def test_members_of_many_groups_are_notified_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that joins or leaves a thousand groups with a thousand members does not hold the loop; each hears of each."""
+    monkeypatch.setattr(heartbeats, "NOTIFIED_A_SLICE", 10)
+    bench = Bench()
+    peers = [Peer(PeerId(number), PEER.address) for number in range(10, 20)]
+    for peer in peers:
+        bench.ask(RequestCode.HEART_BEAT, body=heartbeat(*names(7), client_id=f"c{peer.id}").encode(), peer=peer)
+        bench.advance(0)
+    request = bench.request(RequestCode.HEART_BEAT, body=heartbeat(*names(7), client_id="new").encode())
+    joins, leaves = (
+        partial(bench.broker.handle, PEER, request, bench.now_ms),
+        partial(bench.broker.disconnected, PEER.id),
+    )
+    for act in (joins, leaves):
+        slices = [act()]
+        while bench.broker.next_tick_ms() <= bench.now_ms:
+            slices.append(bench.broker.tick(bench.now_ms))
+        notified = [
+            [send for send in some if send.command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] for some in slices
+        ]
+        assert max(map(len, notified)) == 10
+        found = Counter((send.peer, send.command.ext["consumerGroup"]) for some in notified for send in some)
+        assert {(peer.id, name): 1 for peer in peers for name in names(7)}.items() <= found.items()
+
+
+def test_committed_offsets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of queues that do not exist count too. Known ones are still committed, and what is deleted makes room."""
+    monkeypatch.setattr(offsets, "OFFSETS_MAX", 3)
+    bench = Bench()
+    bench.send()
+    bench.ask(RequestCode.HEART_BEAT, body=heartbeat("g").encode())
+
+    def commit(queue_id: int, offset: int = 1) -> RemotingCommand:
+        ext = {"consumerGroup": "g", "topic": "orders", "queueId": str(queue_id), "commitOffset": str(offset)}
+        return bench.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+
+    assert [commit(queue_id).code for queue_id in range(4)] == [0, 0, 0, ResponseCode.SYSTEM_BUSY]
+    assert "delete groups or topics" in (commit(4).remark or "")
+    ext = bench.pull_ext() | {"sysFlag": "5", "commitOffset": "1", "queueId": "3"}
+    lane = Lane(bench.broker)
+    frame = encode_command(bench.request(RequestCode.PULL_MESSAGE, ext))
+    (send,) = lane.process(PEER, frame, 0, len(frame), bench.now_ms).sends
+    assert send.command.code == ResponseCode.SYSTEM_BUSY
+    assert commit(2, 7).code == 0
+    assert bench.broker.offsets.queues("g", "orders") == {0: 1, 1: 1, 2: 7}
+    bench.broker.offsets.forget_topic("orders")
+    assert commit(3).code == 0
+
+
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE])
+def test_expressions_of_pulls_are_bounded(code: int) -> None:
+    """As those of heartbeats: 250 KB of tags take a tenth of a second, and twenty times the memory."""
+    bench = Bench()
+    bench.send()
+    expression = "||".join(f"{number:x}" for number in range(14_000))
+    assert len(expression) > bounds.EXPRESSION_LENGTH_MAX
+    ext = bench.pull_ext(tags=expression) | {
+        "exp": expression, "expType": "TAG", "invisibleTime": "60000", "pollTime": "0", "bornTime": str(bench.now_ms),
+        "initMode": "0",
+    }  # fmt: skip
+    reply = bench.ask(code, ext)
+    assert reply.code in (ResponseCode.INVALID_PARAMETER, ResponseCode.SUBSCRIPTION_PARSE_FAILED)
+    assert "expected at most 65536" in (reply.remark or "")
+
+
+def test_the_lane_keeps_short_subscriptions_alone() -> None:
+    """It keeps thousands of them: of long ones that would be gigabytes."""
+    bench = Bench()
+    bench.send(TAGS="1")
+    bench.ask(RequestCode.HEART_BEAT, body=heartbeat("g").encode())
+    lane = Lane(bench.broker)
+    for tags in ("1", "||".join(map(str, range(2_000)))):
+        frame = encode_command(bench.request(RequestCode.PULL_MESSAGE, bench.pull_ext(tags=tags)))
+        served = lane.process(PEER, frame, 0, len(frame), bench.now_ms)
+        assert served.replies or served.sends[0].command.code == ResponseCode.SUCCESS
+    assert [key[1] for key in lane._pulls._filters] == ["1"]
+
+
+def test_memberships_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all connections in all groups: who is a member stays one, and who leaves makes room."""
+    monkeypatch.setattr(heartbeats, "MEMBERSHIPS_MAX", 5)
+    bench = Bench()
+
+    def beat(peer: Peer, count: int) -> RemotingCommand:
+        data = heartbeat(*names(count), producers=names(count), client_id=f"c{peer.id}")
+        return bench.ask(RequestCode.HEART_BEAT, body=data.encode(), peer=peer)
+
+    assert [beat(PEER, 2).code, beat(PEER, 2).code] == [0, 0]
+    assert bench.broker.clients.memberships == 4
+    assert "expected at most 5" in (beat(OTHER, 1).remark or "")
+    assert beat(PEER, 2).code == 0
+    bench.broker.disconnected(PEER.id)
+    assert bench.broker.clients.memberships == 0
+    assert beat(OTHER, 2).code == 0
+
+
+def test_many_clients_are_listed_in_slices() -> None:
+    """203, 204 and 328: others are served meanwhile, and the answer has everybody."""
+    bench = Bench()
+    for number in range(10, 710):
+        client = Peer(PeerId(number), PEER.address)
+        data = heartbeat("g", producers=("p", f"p{number}"), client_id=f"c{number}")
+        bench.tell(RequestCode.HEART_BEAT, body=data.encode(), peer=client)
+        bench.advance(0)
+    ids = {f"c{number}" for number in range(10, 710)}
+    lists: tuple[tuple[int, Callable[[bytes], set[str]]], ...] = (
+        (203, lambda body: {one.client_id for one in ConsumerConnections.decode(body).connection_set}),
+        (204, lambda body: {one.client_id for one in ProducerConnections.decode(body).connection_set}),
+        (328, lambda body: {one.client_id for one in ProducerTable.decode(body).data["p"]}),
+    )
+    for code, listed in lists:
+        ext = {"consumerGroup": "g", "producerGroup": "p"}
+        assert bench.tell(code, ext, peer=OTHER) == []
+        reply = bench.ask(code, ext)
+        assert listed(reply.body) == ids
+    assert len(ProducerTable.decode(bench.ask(328).body).data) == 701

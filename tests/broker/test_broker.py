@@ -200,6 +200,7 @@ def test_forwarding_and_its_ends() -> None:
     (asked,) = bench.tell(RequestCode.GET_CONSUMER_RUNNING_INFO, info, peer=OTHER)
     assert (asked.peer, asked.command.code) == (PEER.id, 307)
     answer = RemotingCommand.reply_to(asked.command, 0, body=b"{}")
+    assert bench.broker.handle(OTHER, answer, bench.now_ms) == [], "it was not asked"
     (back,) = bench.broker.handle(PEER, answer, bench.now_ms)
     assert (back.peer, back.command.body) == (OTHER.id, b"{}")
     assert bench.broker.handle(PEER, answer, bench.now_ms) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqtrail.broker import jobs
+from mqtrail.broker import Lane, jobs
 from mqtrail.broker.access.policies import Acl, Entry, Resource, User
 from mqtrail.broker.clients import offsets as client_offsets
 from mqtrail.broker.messages.send import BATCH_COUNT_MAX, BATCH_SLICE
@@ -30,11 +30,13 @@ from mqtrail.wire import (
     ResponseCode,
     Send,
     SendMessageHeader,
+    SerializeType,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfigTable,
     decode_record,
     encode_batch,
+    encode_command,
 )
 
 from .helpers import OTHER, PEER, Bench, at_once
@@ -386,3 +388,21 @@ def test_a_topic_of_many_groups_is_deleted_in_slices() -> None:
     assert (reply.code, ticks) == (ResponseCode.SUCCESS, 3)
     assert not any(topic.startswith("%RETRY%") for topic in bench.broker.topics.all())
     assert at_once(bench.broker.offsets.groups_of("orders")) == []
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_the_lane_leaves_a_large_batch_to_its_slices(binary: bool) -> None:
+    """One more message than a slice has: the lane would store all of them at once."""
+    bench = Bench()
+    bench.send()
+    items = encode_batch([BatchItem(b"x")] * (BATCH_SLICE + 1))
+    header = SendMessageHeader("pg", "orders", queue_id=0, batch=True, born_timestamp=bench.now_ms)
+    kind = SerializeType.ROCKETMQ if binary else SerializeType.JSON
+    request = bench.request(RequestCode.SEND_BATCH_MESSAGE, header.to_ext_v2(), items, serialize=kind)
+    frame = encode_command(request)
+    served = Lane(bench.broker).process(PEER, frame, 0, len(frame), bench.now_ms)
+    assert (served.position, served.replies, served.sends) == (len(frame), b"", [])
+    assert bench.store.max_offset("orders", 0) == 1
+    reply, _ = finish(bench)
+    assert reply.code == ResponseCode.SUCCESS
+    assert bench.store.max_offset("orders", 0) == BATCH_SLICE + 2

@@ -13,6 +13,7 @@ from mqtrail.broker.properties import PropertyRules, with_real_queue
 from mqtrail.broker.tables.clients import Client, ClientTable
 from mqtrail.broker.tables.held import DUE_A_SLICE, Arrived, HeldPull, HeldPulls, QueueKey
 from mqtrail.broker.tables.locks import LockTable
+from mqtrail.broker.telemetry import statistics
 from mqtrail.broker.telemetry.statistics import Statistics
 from mqtrail.wire import (
     ConsumerData,
@@ -102,6 +103,18 @@ def test_held_pulls_of_one_connection_are_bounded() -> None:
     pulls.hold(held(OTHER))
     pulls.disconnect(PEER.id)
     pulls.hold(held())
+
+
+def test_filters_of_held_pulls_count() -> None:
+    """A subscription of 64 KiB is 16 000 tag hashes: twenty times its text."""
+    pulls = HeldPulls(100_000)
+    codes = frozenset(range(50_000))
+    for _ in range(HELD_SIZE_MAX // HELD_PEER_SHARE // (64 * len(codes))):
+        pulls.hold(held(codes=codes))
+    with pytest.raises(SystemBusy, match="held requests of"):
+        pulls.hold(held(codes=codes))
+    pulls.disconnect(PEER.id)
+    pulls.hold(held(codes=codes))
 
 
 def test_bodies_of_held_requests_are_not_kept() -> None:
@@ -201,6 +214,57 @@ def test_statistics_windows() -> None:
     assert stats.rates(now_ms)["put"][1] == pytest.approx(3.0)
     stats.forget_topic("T")
     assert stats.windows("TOPIC_PUT_NUMS", "T") is None
+
+
+def test_counters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that sends to, and pulls from, very many queues does not fill the memory; totals stay right."""
+    monkeypatch.setattr(statistics, "COUNTERS_MAX", 10)
+    monkeypatch.setattr(statistics, "ITEMS_MAX", 30)
+    stats = Statistics("C", NOW_MS)
+    for number in range(1_000):
+        stats.put_counter("T", number).add(1, 10)
+        stats.get_counter("T", number, f"g{number}").add(2, 20)
+        stats.ack(f"T{number}", "g", 1)
+        stats.check_point("T", f"g{number}")
+        stats.send_back("T", f"g{number}")
+    tables = (stats._puts, stats._gets, stats._acks, stats._check_points, stats._send_backs)
+    assert [len(table) for table in tables] == [11] * 5
+    assert (stats.put_total(), stats.put_size_total(), stats.get_total()) == (1_000, 10_000, 2_000)
+    stats.tick(NOW_MS + 10_000)
+    assert len(stats._items) == 30
+    for name, total in (("BROKER_PUT_NUMS", 1_000), ("BROKER_ACK_NUMS", 1_000)):
+        found = stats.windows(name, "C")
+        assert found is not None
+        assert found[0].sum == total
+    assert stats.windows("QUEUE_PUT_NUMS", "T@900") is None
+
+
+def test_statistics_are_sampled_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tick sums up all counters; the sample is that of one tick."""
+    summed: list[str] = []
+
+    def seen(topic: str) -> bool:
+        summed.append(topic)
+        return False
+
+    monkeypatch.setattr(statistics, "is_system_topic", seen)
+    stats = Statistics("C", NOW_MS)
+    for number in range(20_000):
+        stats.put_counter("T", number).add(1, 10)
+        stats.get_counter("T", number, "g").add(1, 10)
+    ticks = []
+    now_ms = NOW_MS + 10_000
+    while stats.next_tick_ms() <= now_ms:
+        before = len(summed)
+        stats.tick(now_ms)
+        ticks.append(len(summed) - before)
+    assert max(ticks) == statistics.COUNTERS_A_SLICE
+    assert sum(ticks) == 40_000
+    assert len(ticks) > 10
+    windows = stats.windows("TOPIC_PUT_NUMS", "T")
+    assert windows is not None
+    assert windows[0].sum == 20_000
+    assert not summed[40_000:]
 
 
 def test_statistics_morning() -> None:

@@ -227,6 +227,16 @@ def test_a_pop_reads_no_retry_topic_of_a_group_that_is_named_alike(two: Two) -> 
     assert "g_orders" in (two.ask("alicealice", 14, retry).remark or "")
 
 
+def test_offsets_are_cloned_from_readable_groups_alone() -> None:
+    """314 shows how far the source group is: it takes a grant on that one too."""
+    two = Two("users")
+    for resource in ("Topic:orders", "Group:g"):
+        two.guarded.allow("alicealice", resource, "Update")
+    ext = {"srcGroup": "h", "destGroup": "g", "topic": "orders", "offline": "true"}
+    assert "Group:h" in (two.ask("alicealice", 314, ext).remark or "")
+    assert two.ask("alicealice", 314, ext | {"srcGroup": "g"}).code == 0
+
+
 def test_lists_in_fields(two: Two) -> None:
     """Topics of 208 and groups of 308 that are listed in a field count each."""
     if isinstance(two.guarded, WithUsers):

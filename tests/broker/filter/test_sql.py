@@ -11,7 +11,7 @@ from mqtrail.broker.filter.bloom import bloom_places, murmur64
 from mqtrail.broker.filter.grammar import EXPRESSION_LENGTH_MAX, KEYWORDS, parse
 from mqtrail.broker.filter.nodes import DEPTH_MAX, ExpressionError
 from mqtrail.broker.filter.numbers import NotComparable
-from mqtrail.wire import SubscriptionData, SubscriptionParseFailed
+from mqtrail.wire import SubscriptionData, SubscriptionParseFailed, encode_properties
 
 
 def rows() -> list[tuple[str, str, str]]:
@@ -214,3 +214,12 @@ def test_the_size_of_an_expression_has_a_bound() -> None:
         compile_sql("(" * 800 + "a=1" + ")" * 800)
     assert compile_sql(" or ".join(["a=1"] * 300)).matches(b"a\x011\x02")
     assert compile_sql("a in (" + ",".join(["'x'"] * 4_000) + ")").matches(b"a\x01x\x02")
+
+
+@pytest.mark.parametrize("digits", [20, 4_000, 4_400, 30_000])
+def test_numbers_of_any_length_in_properties_match_nothing(digits: int) -> None:
+    """Python refuses to convert very long texts: that is no error of the pull, and no reason to end its connection."""
+    for sign in ("", "-"):
+        properties = encode_properties({"a": sign + "9" * digits}).encode()
+        assert not compile_sql("a BETWEEN 1 AND 5").matches(properties)
+        assert not compile_sql("a = 5").matches(properties)

@@ -15,6 +15,8 @@ from .sql import SqlExpression, compile_sql
 
 Accepts = Callable[[bytes], bool]
 NODES_A_READ_MAX: Final = 20_000  # nodes of an expression times messages that one read may test
+CODE_SIZE: Final = 64  # bytes of a tag hash in a set
+NODE_SIZE: Final = 512  # bytes of a node of a compiled expression
 
 
 class MessageFilter(Protocol):
@@ -31,6 +33,11 @@ class MessageFilter(Protocol):
     @property
     def scan_max(self) -> int | None:
         """Maximum number of entries that one read may test; None: the limit of the store."""
+
+    @property
+    def size(self) -> int:
+        """Approximate number of bytes that it takes."""
+        ...
 
     def matches_code(self, tags_code: int) -> bool:
         """Return whether a queue entry is accepted."""
@@ -55,6 +62,10 @@ class TagFilter:
     def scan_max(self) -> int | None:
         return None
 
+    @property
+    def size(self) -> int:
+        return 0 if self.tags_codes is None else CODE_SIZE * len(self.tags_codes)
+
     def matches_code(self, tags_code: int) -> bool:
         return self.tags_codes is None or (tags_code + 0x80000000 & 0xFFFFFFFF) - 0x80000000 in self.tags_codes
 
@@ -78,6 +89,10 @@ class SqlFilter:
     @property
     def scan_max(self) -> int | None:
         return max(1, NODES_A_READ_MAX // self.expression.size)
+
+    @property
+    def size(self) -> int:
+        return NODE_SIZE * self.expression.size
 
     def matches_code(self, tags_code: int) -> bool:
         return True

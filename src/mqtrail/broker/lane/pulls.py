@@ -28,6 +28,7 @@ from .layouts import HeaderLayout
 from .replies import pull_template
 
 SUBSCRIPTIONS_MAX: Final = 4_096
+SUBSCRIPTION_LENGTH_MAX: Final = 256  # characters; `handle` compiles a longer one for each pull
 
 
 class LanePulls:
@@ -60,11 +61,15 @@ class LanePulls:
             return None  # its rate may be limited
         if queue_id >= topic_config.read_queue_nums or broker.offsets.is_reset(name, topic, queue_id):
             return None
+        if sys_flag & PullSysFlag.COMMIT_OFFSET and not broker.offsets.has_room(name, topic, queue_id):
+            return None
         consumers = broker.clients.consumer_group(name)
         if consumers is not None and consumers.broadcasts:
             return None
         if sys_flag & PullSysFlag.SUBSCRIPTION:
             key = (topic, ext.subscription or "", ext.expression_type)
+            if len(key[1]) > SUBSCRIPTION_LENGTH_MAX:
+                return None
             if key not in self._filters and not self._learn(*key):
                 return None
             wanted = self._filters[key]

@@ -37,6 +37,7 @@ from mqtrail.wire import (
     record_end,
 )
 
+from ..bounds import EXPRESSION_LENGTH_MAX, check_length
 from ..filter import MessageFilter, SqlExpression, SqlFilter, compile_filter, is_tag_type, require_filter
 from ..state import BrokerState
 from ..tables import HeldPull
@@ -100,6 +101,9 @@ class PullMessages:
             if start is not None:
                 self._broadcasts.note(client_id, header, start, now_ms)
                 return self._answer_reset(peer, request, header, topic, group, start)
+        commits = may_hold and header.sys_flag & PullSysFlag.COMMIT_OFFSET and header.commit_offset >= 0
+        if commits:
+            self._offsets.check_room(name, header.topic, queue_id)
         left = self._limits.pulls_left(group, now_ms)
         found = self._store.read(
             header.topic,
@@ -112,7 +116,7 @@ class PullMessages:
             scan_max=None if wanted is None else wanted.scan_max,
         )
         self._limits.take_pulls(group, len(found.records), now_ms)
-        if may_hold and header.sys_flag & PullSysFlag.COMMIT_OFFSET and header.commit_offset >= 0:
+        if commits:
             self._offsets.commit(name, header.topic, queue_id, header.commit_offset)
         code = pull_code(found.status, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and may_hold and header.sys_flag & PullSysFlag.SUSPEND:
@@ -154,6 +158,7 @@ class PullMessages:
     def _filter(self, header: PullHeader, group: SubscriptionGroupConfig) -> MessageFilter | None:
         """Return the filter of the request's own subscription, or of the group's from its heartbeats; None: all."""
         if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+            check_length(f"an expression for topic {header.topic}", header.subscription or "", EXPRESSION_LENGTH_MAX)
             subscription = SubscriptionData.build(
                 header.topic, header.subscription, header.expression_type, header.sub_version
             )

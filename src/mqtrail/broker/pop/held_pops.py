@@ -53,9 +53,9 @@ class HeldPops:
     def hold(self, pop: HeldPop) -> bool:
         """Hold the request until it is taken; return whether there was room for it."""
         topic, group, queue_id = pop.key
-        if self.count(pop.key) > self._key_count_max or self._room.full(pop.peer.id, pop.request) is not None:
+        if self.count(pop.key) > self._key_count_max or self._room.full(pop.peer.id, pop.request, pop.filter):
             return False
-        self._room.take(pop.peer.id, pop.request)
+        self._room.take(pop.peer.id, pop.request, pop.filter)
         self._by_topic.setdefault(topic, {}).setdefault(group, {}).setdefault(queue_id, {})[id(pop)] = pop
         self._by_peer.setdefault(pop.peer.id, {})[id(pop)] = pop
         self._watched.add(topic, group)
@@ -136,7 +136,7 @@ class HeldPops:
     def _drop(self, pop: HeldPop) -> None:
         topic, group, queue_id = pop.key
         pop.live = False
-        self._room.give_back(pop.peer.id, pop.request)
+        self._room.give_back(pop.peer.id, pop.request, pop.filter)
         self._watched.remove(topic, group)
         groups = self._by_topic[topic]
         queues = groups[group]

@@ -26,15 +26,18 @@ from mqtrail.wire import (
     Send,
     SubscriptionData,
     SubscriptionParseFailed,
+    SystemBusy,
     TopicConfig,
     answer,
     pop_retry_topic,
 )
 
+from ..bounds import EXPRESSION_LENGTH_MAX, check_length
 from ..filter import MessageFilter, compile_filter
 from ..state import BrokerState
 from .checks import POP_COUNT_MAX
 from .held_pops import ANY_QUEUE, HeldPop, WaitKey
+from .orders import ORDERS_MAX
 from .state import PopState
 from .taking import Taking
 
@@ -100,6 +103,11 @@ class PopMessages:
         wanted = _filter(header)
         self._turn += 1
         taking = self._take(header, topic, wanted, now_ms)
+        if not taking.queues and header.order and self._orders.is_full:
+            raise SystemBusy(
+                f"found {ORDERS_MAX} queues that groups pop in order, expected fewer: pop fewer queues in order; "
+                "one that is not used is forgotten after a day"
+            )
         if not taking.queues:
             return self._wait(peer, request, header, wanted, taking, now_ms)
         after_offset = taking.end_offset
@@ -246,6 +254,7 @@ def _filter(header: PopHeader) -> MessageFilter | None:
     if not header.exp:
         return None
     try:
+        check_length(f"an expression for topic {header.topic}", header.exp, EXPRESSION_LENGTH_MAX)
         return compile_filter(
             SubscriptionData.build(header.topic, header.exp or SUBSCRIBE_ALL, header.exp_type or EXPRESSION_TAG)
         )

@@ -64,11 +64,11 @@ class HeldRoom:
         self.count = 0
         self._of: dict[PeerId, tuple[int, int]] = {}
 
-    def full(self, peer: PeerId, request: RemotingCommand) -> str | None:
-        """Return why a request cannot be held; None: it can."""
+    def full(self, peer: PeerId, request: RemotingCommand, wanted: MessageFilter | None) -> str | None:
+        """Return why a request cannot be held; None: it can. wanted: its filter, which takes memory too."""
         if self.count >= self._count_max:
             return f"found {self.count} held requests, expected fewer than {self._count_max}"
-        size = _size(request)
+        size = _size(request, wanted)
         peer_count, peer_size = self._of.get(peer, (0, 0))
         if peer_count >= self._peer_count_max:
             return f"found {peer_count} held requests of one connection, expected fewer than {self._peer_count_max}"
@@ -79,14 +79,14 @@ class HeldRoom:
             )
         return None
 
-    def take(self, peer: PeerId, request: RemotingCommand) -> None:
+    def take(self, peer: PeerId, request: RemotingCommand, wanted: MessageFilter | None) -> None:
         """Add a request to the counts, and drop its body, which is not used while it is held."""
         request.body = b""
-        self._add(peer, 1, _size(request))
+        self._add(peer, 1, _size(request, wanted))
 
-    def give_back(self, peer: PeerId, request: RemotingCommand) -> None:
+    def give_back(self, peer: PeerId, request: RemotingCommand, wanted: MessageFilter | None) -> None:
         """Remove a request from the counts."""
-        self._add(peer, -1, -_size(request))
+        self._add(peer, -1, -_size(request, wanted))
 
     def _add(self, peer: PeerId, count: int, size: int) -> None:
         self.count += count
@@ -117,9 +117,9 @@ class HeldPulls:
 
     def hold(self, pull: HeldPull) -> None:
         """Hold the pull until it is taken. SystemBusy: too many held pulls."""
-        if (why := self._room.full(pull.peer.id, pull.request)) is not None:
+        if (why := self._room.full(pull.peer.id, pull.request, pull.filter)) is not None:
             raise SystemBusy(f"{why}: use fewer consumers, or raise held_pulls_max")
-        self._room.take(pull.peer.id, pull.request)
+        self._room.take(pull.peer.id, pull.request, pull.filter)
         self._number += 1
         self._by_queue.setdefault(pull.queue, {})[id(pull)] = pull
         self._by_peer.setdefault(pull.peer.id, {})[id(pull)] = pull
@@ -204,13 +204,14 @@ class HeldPulls:
 
     def _drop(self, pull: HeldPull) -> None:
         pull.live = False
-        self._room.give_back(pull.peer.id, pull.request)
+        self._room.give_back(pull.peer.id, pull.request, pull.filter)
         _remove(self._by_queue, pull.queue, pull)
         _remove(self._by_peer, pull.peer.id, pull)
 
 
-def _size(request: RemotingCommand) -> int:
-    return sum(map(len, request.ext)) + sum(map(len, request.ext.values()))
+def _size(request: RemotingCommand, wanted: MessageFilter | None) -> int:
+    size = sum(map(len, request.ext)) + sum(map(len, request.ext.values()))
+    return size if wanted is None else size + wanted.size
 
 
 def _cost(wanted: MessageFilter | None, arrived: Arrived | None) -> int:

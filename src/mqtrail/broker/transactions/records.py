@@ -36,6 +36,7 @@ _OP_PROPERTIES: Final = encode_properties({"WAIT": "true", "TAGS": OP_TAG}).enco
 _OP_TAGS_CODE: Final = tags_code(OP_TAG)
 _MASK: Final = MessageSysFlag.TRANSACTION_MASK
 _OFFSET_DIGITS_MAX: Final = 18
+_QUEUE_DIGITS_MAX: Final = 9
 
 
 def half_record(record: PendingRecord) -> PendingRecord:
@@ -55,7 +56,7 @@ def half_record(record: PendingRecord) -> PendingRecord:
 def real_queue(text: bytes) -> tuple[str, int] | None:
     """Return the target topic and queue of a half message; None: it names none, or a half topic."""
     topic, queue_id = find_property(text, b"REAL_TOPIC"), find_property(text, b"REAL_QID")
-    if topic is None or queue_id is None or not queue_id.isdigit():
+    if topic is None or queue_id is None or not queue_id.isdigit() or len(queue_id) > _QUEUE_DIGITS_MAX:
         return None
     name = topic.decode("utf-8", "replace")
     return None if name in (HALF_TOPIC, OP_HALF_TOPIC) else (name, int(queue_id))
