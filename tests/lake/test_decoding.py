@@ -275,6 +275,12 @@ def test_a_body_with_a_problem() -> None:
     }
 
 
+def test_a_body_with_too_many_parts() -> None:
+    """It is one reject, as in trail.trace_rows, and does not touch its neighbours."""
+    many = b"Pub\x01170\x01r\x01G\x01T\x01" + b"," * (trail.TRACE_PARTS_MAX + 1)
+    assert_equal([PUB.encode(), many, PUB.encode(), b"\x02" * (trail.TRACE_PARTS_MAX + 1)])
+
+
 IDS = 30_000  # in time that grows with the square of it: half an hour
 
 

@@ -59,6 +59,18 @@ def test_a_body_that_is_too_large() -> None:
         assert row["reason"].endswith("bytes, expected at most 4194304")
 
 
+@pytest.mark.parametrize("part", [",", "\x02"])
+def test_a_body_with_too_many_parts(part: str) -> None:
+    """Each separator or comma may be a row: 4 KB of zstd would give four million of one key."""
+    record = f"Pub\x01170\x01r\x01G\x01T\x01{part * (trail.TRACE_PARTS_MAX - 1)}\x01\x01K\x02"
+    for body in (record, record.encode()):
+        assert len(list(trail.trace_rows(PLACE, body))) > 0
+    for body in (record + part * 2, (record + part * 2).encode()):
+        [(relation, row)] = trail.trace_rows(PLACE, body)
+        assert relation is trail.TRACE_REJECTS
+        assert row["reason"] == "body: found 131074 records, ids and offsets, expected at most 131072"
+
+
 EXTREMES = (-(1 << 63), -(1 << 53), -1, 0, TIME_MS_MAX, TIME_MS_MAX + 1, 1 << 62, (1 << 63) - 1)
 
 

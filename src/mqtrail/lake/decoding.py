@@ -23,6 +23,7 @@ from mqtrail.trail import Relation
 from mqtrail.wire import (
     APACHE_TYPES,
     FIELD_SEPARATOR,
+    RECORD_SEPARATOR,
     decode_record_text,
     terminated,
 )
@@ -102,7 +103,7 @@ class DecodedTrace:
 
 def _prepared(messages: pa.Table) -> pa.Table:
     """Name the columns as in trace_events; number the messages, find their client ids, mend texts without a ␂."""
-    found = messages.rename_columns([_RENAMED.get(name, name) for name in messages.column_names])
+    found = _without_oversize(messages.rename_columns([_RENAMED.get(name, name) for name in messages.column_names]))
     texts = found["body_text"]
     client_ids = [""] * len(found)
     if pc.any(pc.starts_with(texts, _HEAD)).as_py():
@@ -112,6 +113,22 @@ def _prepared(messages: pa.Table) -> pa.Table:
         found = found.set_column(found.schema.get_field_index("body_text"), "body_text", pa.array(mended, pa.string()))
     found = found.append_column("message_no", pa.array(range(len(found)), pa.int64()))
     return found.append_column("trace_client_id", pa.array(client_ids, pa.string()))
+
+
+def _without_oversize(messages: pa.Table) -> pa.Table:
+    """Replace bodies that may have more rows than trail.TRACE_PARTS_MAX by that problem."""
+    texts = messages["body_text"]
+    parts = pc.add(pc.count_substring(texts, ","), pc.count_substring(texts, RECORD_SEPARATOR))
+    if not pc.any(pc.greater(parts, pa.scalar(trail.TRACE_PARTS_MAX, pa.int32()))).as_py():
+        return messages
+    problems = messages["body_problem"].to_pylist()
+    found = [
+        problem or trail.parts_problem(count or 0) for problem, count in zip(problems, parts.to_pylist(), strict=True)
+    ]
+    kept = [text if problem is None else None for text, problem in zip(texts.to_pylist(), found, strict=True)]
+    for name, values in (("body_text", kept), ("body_problem", found)):
+        messages = messages.set_column(messages.schema.get_field_index(name), name, pa.array(values, pa.string()))
+    return messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

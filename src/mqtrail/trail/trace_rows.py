@@ -32,7 +32,10 @@ Row = dict[str, Any]
 
 RECORD_TEXT_LENGTH_MAX: Final = 2_000  # characters of a rejected record that are kept
 TRACE_BODY_SIZE_MAX: Final = 4 * 1024 * 1024
-"""Maximum bytes of a trace message's body, decompressed. Clients write at most 128 KB; each ␂ or comma may be a row."""
+"""Maximum bytes of a trace message's body, decompressed. Clients write at most 128 KB."""
+TRACE_PARTS_MAX: Final = 131_072
+"""Maximum number of separators (␂) and commas in a trace message's body: each may be a row, of a record, an id or an
+offset. The largest batch has 65 536 ids and as many offset ids."""
 BODY_RECORD_NO: Final = -1  # record_no of the reject of a whole body
 _CLIENT_ID_AT: Final = 2  # TraceBatch, ver, clientId
 _ATTRIBUTES: Final = {"ver", "offsets"}  # attributes of records without a column of the same meaning
@@ -58,7 +61,7 @@ def trace_rows(place: TracePlace, body: bytes | str) -> Iterator[tuple[Relation,
 
     An event has all columns of TRACE_EVENTS. A record about n messages gives n rows. An invalid offset in a Delivered
     becomes None; the other offsets are kept. A reject has the first error of its record. A body above
-    TRACE_BODY_SIZE_MAX is one reject.
+    TRACE_BODY_SIZE_MAX or TRACE_PARTS_MAX is one reject.
     """
     if problem := oversize_problem(body):
         yield TRACE_REJECTS, body_reject(place, problem)
@@ -98,9 +101,18 @@ def _of_place(place: TracePlace) -> Row:
 
 def oversize_problem(body: bytes | str) -> str | None:
     """Return why the body of a trace message is too large to be read; None: it is not."""
-    if len(body) <= TRACE_BODY_SIZE_MAX:
+    if len(body) > TRACE_BODY_SIZE_MAX:
+        return f"body: found {len(body)} bytes, expected at most {TRACE_BODY_SIZE_MAX}"
+    if isinstance(body, bytes):
+        return parts_problem(body.count(RECORD_SEPARATOR.encode()) + body.count(b","))
+    return parts_problem(body.count(RECORD_SEPARATOR) + body.count(","))
+
+
+def parts_problem(count: int) -> str | None:
+    """Return why a body with so many separators and commas is too large to be read; None: it is not."""
+    if count <= TRACE_PARTS_MAX:
         return None
-    return f"body: found {len(body)} bytes, expected at most {TRACE_BODY_SIZE_MAX}"
+    return f"body: found {count} records, ids and offsets, expected at most {TRACE_PARTS_MAX}"
 
 
 _PLACE: Final = tuple(field.name for field in fields(TracePlace))
