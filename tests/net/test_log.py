@@ -1,15 +1,18 @@
 """Events as lines on standard error, without structlog unless the application has configured it."""
 
+import ast
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
+import mqtrail.client
 from mqtrail.net import Log, log_processors
-from mqtrail.net.log import LINES_A_WINDOW, WINDOW_S, log_line
+from mqtrail.net.log import LINES_A_WINDOW, TRACEBACK_LENGTH_MAX, VALUE_LENGTH_MAX, WINDOW_S, log_line
 
 KEYS = {
     "work": "17",
@@ -97,3 +100,37 @@ def test_what_peers_cause_is_written_sparsely(monkeypatch: pytest.MonkeyPatch) -
     )
     assert [line["event"] for line in lines].count("test.other") == 1
     assert [line["event"] for line in lines].count("test.steady") == 30
+
+
+def test_long_values_are_cut() -> None:
+    """A remark of 4 MiB in each of 20 lines would fill a disk; so would an exception that quotes it."""
+    long = "x" * (4 << 20)
+    try:
+        raise ValueError(long)
+    except ValueError:
+        for line in (
+            log_line("exception", "client.failed", {"error": long}, colors=False),
+            of_structlog("exception", "client.failed", {"error": long}, colors=False),
+        ):
+            assert f"({len(long)} characters)" in line
+            assert len(line) < VALUE_LENGTH_MAX + TRACEBACK_LENGTH_MAX + 500
+
+
+OF_OURS_ALONE = {
+    "trace.spool_unusable", "trace.spool_damaged", "consumer.offsets_unreadable",  # files of this machine
+    "client.task_failed", "client.periodic_failed", "client.endpoint_failed",  # at intervals
+    "consumer.listener_failed", "consumer.allocation_failed", "consumer.subscription_refused",  # the application's
+    "consumer.closed_over_handlers",  # once
+}  # fmt: skip
+
+
+def test_what_servers_and_senders_cause_in_clients_is_written_sparsely() -> None:
+    """Every warning and error of the client, but for those that no peer can cause as often as it likes."""
+    found = set()
+    for path in sorted((Path(mqtrail.client.__file__).parent).rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in ("log.warning", "log.error", "log.exception"):
+                event = ast.unparse(call.args[0]).strip("'")
+                if path.name != "local_offsets.py" or event != "consumer.commit_failed":
+                    found.add(event)
+    assert found == OF_OURS_ALONE

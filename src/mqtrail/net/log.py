@@ -19,6 +19,8 @@ _DIM, _BOLD, _CYAN, _MAGENTA, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[36m", "\x1b[3
 _COLORS: Final = {"info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
 LINES_A_WINDOW: Final = 20  # of one event that peers can cause
 WINDOW_S: Final = 10.0
+VALUE_LENGTH_MAX: Final = 4_000  # characters of a value: a remark of a server may have millions
+TRACEBACK_LENGTH_MAX: Final = 20_000  # characters: the text of an exception may quote a peer too
 _QUOTED: Final = re.compile(r"""[\s="']""")  # a value with one of these is written in quotes
 
 
@@ -33,7 +35,7 @@ def log_processors(*, colors: bool) -> list[Any]:
     def plain_traceback(sio: TextIO, exc_info: Any) -> None:
         text = StringIO()
         structlog.dev.plain_traceback(text, exc_info)
-        sio.write(visible_lines(text.getvalue()))
+        sio.write(visible_lines(_cut(text.getvalue(), TRACEBACK_LENGTH_MAX)))
 
     return [
         _made_visible,
@@ -54,7 +56,12 @@ def _made_visible(_logger: Any, _method: str, event: MutableMapping[str, Any]) -
 def _visible_value(value: object) -> str | float | None:
     if isinstance(value, int | float | None):
         return value
-    return visible(value if isinstance(value, str) else repr(value))
+    return visible(_cut(value if isinstance(value, str) else repr(value), VALUE_LENGTH_MAX))
+
+
+def _cut(text: str, length_max: int) -> str:
+    """Return the beginning of a long text, and how many characters it has."""
+    return text if len(text) <= length_max else f"{text[:length_max]}… ({len(text)} characters)"
 
 
 def log_line(level: str, event: str, keys: Mapping[str, object], *, colors: bool) -> str:
@@ -70,7 +77,11 @@ def log_line(level: str, event: str, keys: Mapping[str, object], *, colors: bool
         text = repr(value) if isinstance(value, str) and _QUOTED.search(value) else str(value)
         parts.append(f"{cyan}{visible(key)}{plain}={magenta}{text}{plain}")
     line = " ".join(parts).rstrip(" ")
-    return f"{line}\n{visible_lines(traceback.format_exc().rstrip())}" if is_exception else line
+    return (
+        f"{line}\n{visible_lines(_cut(traceback.format_exc().rstrip(), TRACEBACK_LENGTH_MAX))}"
+        if is_exception
+        else line
+    )
 
 
 class _Burst:

@@ -168,7 +168,7 @@ class ConsumeService:
             if outcome.result == "SUCCESS":
                 self._done(queue, [message.queue_offset])
             elif not self._clustering:
-                log.warning(
+                log.sparse.warning(
                     "consumer.message_dropped", group=self._names.group, msg_id=message.msg_id, model="BROADCASTING"
                 )
                 self._done(queue, [message.queue_offset])
@@ -257,7 +257,9 @@ class ConsumeService:
                     continue
                 if await self._send_back.give_back(self._names.restored(message), EXPIRED_DELAY_LEVEL):
                     name = queue_name(queue.queue)
-                    log.warning("consumer.handler_stuck", group=self._names.group, msg_id=message.msg_id, queue=name)
+                    log.sparse.warning(
+                        "consumer.handler_stuck", group=self._names.group, msg_id=message.msg_id, queue=name
+                    )
                     self._done(queue, [offset])
 
 

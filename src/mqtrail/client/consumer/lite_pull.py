@@ -243,7 +243,7 @@ class LitePullConsumer(ConsumerBase):
     def _rejected(self, message: MessageExt) -> None:
         """Log and trace an undecodable message that is skipped: a lite pull consumer sends nothing back."""
         reason = message.undecodable or ""
-        log.warning(
+        log.sparse.warning(
             "consumer.undecodable",
             group=self.group,
             topic=message.topic,

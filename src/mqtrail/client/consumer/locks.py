@@ -40,7 +40,7 @@ class QueueLocks:
             reply = await self._client.call(address, RequestCode.LOCK_BATCH_MQ, {}, self._body(queues), 1_000)
             locked = set(LockedQueues.decode(reply.body).locked) & set(queues)  # ignore queues not asked for
         except (MQError, OSError) as error:
-            log.warning("consumer.lock_failed", group=self._group, broker=broker_name, error=str(error))
+            log.sparse.warning("consumer.lock_failed", group=self._group, broker=broker_name, error=str(error))
             return set()
         until = asked_at + self._config.lock_valid_ms / 1000
         self._locked_until.update(dict.fromkeys(locked, until))
@@ -57,7 +57,7 @@ class QueueLocks:
                 address = self._client.master(name)
                 await self._client.call(address, RequestCode.UNLOCK_BATCH_MQ, {}, self._body(given), 1_000)
             except (MQError, OSError) as error:
-                log.warning("consumer.unlock_failed", group=self._group, broker=name, error=str(error))
+                log.sparse.warning("consumer.unlock_failed", group=self._group, broker=name, error=str(error))
 
     async def renew(self, held: Iterable[ProcessQueue]) -> None:
         """Lock the held queues again; a refused queue is not processed after its lock expires."""

@@ -130,7 +130,7 @@ class RemoteOffsets:
         try:
             await self._store(queue, offset)
         except (MQError, OSError) as error:
-            log.warning(
+            log.sparse.warning(
                 "consumer.commit_failed", group=self._group, queue=queue_name(queue), offset=offset, error=str(error)
             )
 

@@ -114,7 +114,7 @@ class Puller:
             await asyncio.sleep(config.broker_flow_control_ms / 1000)
         except (SubscriptionNotExist, SubscriptionNotLatest) as refusal:
             name = queue_name(held.queue)
-            log.info("consumer.subscription_unknown", group=work.group, queue=name, error=str(refusal))
+            log.sparse.info("consumer.subscription_unknown", group=work.group, queue=name, error=str(refusal))
             await work.client.heartbeat()
             if self._unknown:  # the last heartbeat did not help
                 await asyncio.sleep(config.pull_error_ms / 1000)

@@ -245,7 +245,9 @@ class Rebalancer:
             try:
                 offset = await self._starts.of(queue)
             except (MQError, OSError) as error:
-                log.warning("consumer.offset_unknown", group=self._group, queue=queue_name(queue), error=str(error))
+                log.sparse.warning(
+                    "consumer.offset_unknown", group=self._group, queue=queue_name(queue), error=str(error)
+                )
                 settled = False
                 continue
             await taker.take_queue(queue, offset)

@@ -41,6 +41,6 @@ async def keep_going(
 def report(event: str, error: Exception, **keys: Any) -> None:
     """Log a failure that the caller recovers from: a line for a failure of the cluster, else the traceback too."""
     if isinstance(error, MQError | OSError):
-        log.warning(event, error=str(error), **keys)
+        log.sparse.warning(event, error=str(error), **keys)
     else:
-        log.error(event, error=repr(error), exc_info=error, **keys)
+        log.sparse.error(event, error=repr(error), exc_info=error, **keys)

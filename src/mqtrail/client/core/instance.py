@@ -321,7 +321,7 @@ class ClientInstance:
         try:
             await self.call(address, RequestCode.HEART_BEAT, {}, body)
         except (MQError, OSError) as error:
-            log.warning("client.heartbeat_failed", client=self.client_id, address=address, error=str(error))
+            log.sparse.warning("client.heartbeat_failed", client=self.client_id, address=address, error=str(error))
         finally:
             self._beating.discard(address)
 

@@ -96,7 +96,7 @@ class Batch(Sequence[Delivery]):
         except RetryLater as later:
             await self._settle(Outcome.of(later))
         except Exception as error:
-            log.exception("consumer.handler_failed", topic=self.topic, msg_id=self[0].msg_id, count=len(self))
+            log.sparse.exception("consumer.handler_failed", topic=self.topic, msg_id=self[0].msg_id, count=len(self))
             await self._settle(Outcome.of(error))
             if reraise:
                 raise

@@ -175,7 +175,7 @@ class Delivery:
         except RetryLater as later:
             await self._settle(Outcome.of(later))
         except Exception as error:
-            log.exception("consumer.handler_failed", topic=self.topic, msg_id=self.msg_id, attempt=self.attempt)
+            log.sparse.exception("consumer.handler_failed", topic=self.topic, msg_id=self.msg_id, attempt=self.attempt)
             await self._settle(Outcome.of(error))
             if reraise:
                 raise

@@ -73,7 +73,7 @@ class RunningHandlers:
 
     def undecodable(self, delivery: Delivery, group: str) -> None:
         """Log an undecodable message that is settled without the application."""
-        log.warning(
+        log.sparse.warning(
             "consumer.undecodable",
             group=group,
             topic=delivery.topic,

@@ -283,7 +283,7 @@ class PoppedQueues:
         """After the last attempt: acknowledge a message that is old enough; have a younger one delivered again."""
         age_s = (self._clock() - message.born_timestamp_ms) / 1000
         if age_s > 2 * DELAYS_S[-1]:
-            log.warning("consumer.pop_given_up", group=self._names.group, msg_id=message.msg_id)
+            log.sparse.warning("consumer.pop_given_up", group=self._names.group, msg_id=message.msg_id)
             await self._ack(message)
             return
         await self._come_again(message, next((delay for delay in DELAYS_S if age_s < delay), DELAYS_S[-1]))

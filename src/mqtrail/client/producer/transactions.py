@@ -355,12 +355,12 @@ async def _outcome(
             answer = await asyncio.get_running_loop().run_in_executor(pool, handler, argument)
             answer = await answer if inspect.isawaitable(answer) else answer
     except Exception as error:
-        log.exception("producer.transaction_handler_failed", handler=getattr(handler, "__name__", repr(handler)))
+        log.sparse.exception("producer.transaction_handler_failed", handler=getattr(handler, "__name__", repr(handler)))
         return TransactionState.UNKNOWN, error
     if answer is None:
         return TransactionState.UNKNOWN, None
     if not isinstance(answer, TransactionState):
         text = f"found {answer!r} from a transaction handler, expected a TransactionState"
-        log.error("producer.transaction_handler_failed", error=text)
+        log.sparse.error("producer.transaction_handler_failed", error=text)
         return TransactionState.UNKNOWN, ClientError(text)
     return answer, None

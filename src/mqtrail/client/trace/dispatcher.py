@@ -281,7 +281,9 @@ class Dispatcher:
         except TraceRefused as error:
             self._forget(ready)
             self._lose("refused by the broker", self._clock_ms(), ready.message.record_count, ready.losses)
-            log.warning("trace.refused", topic=ready.message.topic, count=ready.message.record_count, error=str(error))
+            log.sparse.warning(
+                "trace.refused", topic=ready.message.topic, count=ready.message.record_count, error=str(error)
+            )
         except Exception as error:
             failure = error
         else:
@@ -319,7 +321,7 @@ class Dispatcher:
             self._spooled -= count
             self._lose("refused by the broker", self._clock_ms(), ticket.message.record_count)
             self._lost -= ticket.message.record_count - count
-            log.warning("trace.refused", topic=ticket.message.topic, count=count, error=str(error))
+            log.sparse.warning("trace.refused", topic=ticket.message.topic, count=count, error=str(error))
         except Exception as error:
             failure = error
         else:
