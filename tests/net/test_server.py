@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -264,3 +265,22 @@ async def test_a_bug_in_the_application_closes_one_connection() -> None:
             assert await talk(server, encode_command(RemotingCommand(ECHO))) == b""
         assert logs[0]["event"] == "connection.failed"
         await until(lambda: application.gone == [1])
+
+
+async def test_a_frame_that_comes_in_tiny_pieces_takes_no_more_memory() -> None:
+    """An object for each piece would take some thirty times the bytes that `partial_size_max` counts."""
+    async with serving() as (server, application):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        await until(lambda: len(application.connections) == 1)
+        (connection,) = application.connections
+        stream = encode_command(RemotingCommand(ECHO, body=bytes(40_000)))[:40_000]
+        tracemalloc.start()
+        try:
+            for start in range(0, len(stream), 2):
+                connection.received(bytes(bytearray(stream[start : start + 2])))
+            size, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert server.partial_size == connection.unfinished_size == 40_000
+        assert size < 3 * 40_000
+        await hang_up(writer)

@@ -107,7 +107,7 @@ class ServerConnection(asyncio.BaseProtocol):
         self._application = application
         self._transport: asyncio.Transport | None = None
         self._outgoing: list[bytes] = []
-        self._partial: list[bytes] = []
+        self._partial = bytearray()  # not a list: a byte that came alone would take fifty
         self._partial_size = 0
         self._needed = 0
         self._receiving = False
@@ -206,7 +206,7 @@ class ServerConnection(asyncio.BaseProtocol):
             if not data:
                 return
         if self._partial:
-            self._partial.append(data)
+            self._partial += data
             self._partial_size += len(data)
             self._server.partial_size += len(data)
             if self._partial_size < self._needed or self._write_paused or self._waits_turn:
@@ -337,7 +337,7 @@ class ServerConnection(asyncio.BaseProtocol):
             self._transport.abort()
 
     def _keep(self, data: bytes, needed: int) -> None:
-        self._partial.append(data)
+        self._partial += data
         self._partial_size = len(data)
         self._server.partial_size += len(data)
         self._needed = needed if len(data) >= 4 else 4
@@ -345,13 +345,13 @@ class ServerConnection(asyncio.BaseProtocol):
             self.kept_s = asyncio.get_running_loop().time()
 
     def _take_partial(self) -> bytes:
-        data = b"".join(self._partial)
+        data = bytes(self._partial)
         self._drop_partial()
         return data
 
     def _drop_partial(self) -> None:
         self._server.partial_size -= self._partial_size
-        self._partial.clear()
+        self._partial = bytearray()
         self._partial_size = self._needed = 0
 
     def _refuse(self, found: str) -> None:
