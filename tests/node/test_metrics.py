@@ -118,10 +118,14 @@ async def test_every_metric_can_be_seen() -> None:
         assert core is not None
         assert core.stats is not None
         core.stats.put_counter("%DLQ%reader", 0).count += 1
+        core.stats.put_counter("evil\u202e\x1b\ud800", 0).count += 1
         core.stalls["tick"] = [1, 60, 50]
         seen = (await read(node)).keys()
         assert seen >= {name for name in METRICS if not name.startswith(WAITING)}
         assert node._metrics is not None
+        assert 'topic="evil\\\\u202e\\\\x1b\\\\ud800"' in (await node._metrics.text()).decode(), (
+            "as it is escaped everywhere"
+        )
         kinds = {
             family.name: family.type for family in text_string_to_metric_families((await node._metrics.text()).decode())
         }

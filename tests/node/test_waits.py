@@ -10,13 +10,18 @@ from typing import Any, cast
 import pytest
 
 from mqtrail.broker import Broker, BrokerConfig
+from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.net import ServerConnection
 from mqtrail.node import Node, NodeConfig
 from mqtrail.node.broker_shell import BrokerShell
+from mqtrail.node.fast_door import FastDoor
 from mqtrail.node.flusher import Flusher
 from mqtrail.node.late import late_replies
+from mqtrail.node.shell import Shell
 from mqtrail.store import MemoryStore
 from mqtrail.wire import (
+    ConsumerData,
+    HeartbeatData,
     Host,
     Peer,
     PeerId,
@@ -35,6 +40,7 @@ from .helpers import send_command
 from .test_flusher import SlowStore, until
 
 START_MS = 1_700_000_000_000
+HEARTBEAT = HeartbeatData("c", (), (ConsumerData("g"),)).encode()
 
 
 def commands(data: bytes) -> list[RemotingCommand]:
@@ -238,3 +244,36 @@ async def test_async_flush_does_not_wait_for_the_disk(tmp_path: Path, monkeypatc
         hangs.set()
         await pool.close()
         await node.stop()
+
+
+class EndedTurn(Listener):
+    """A connection whose turn is over with its first request."""
+
+    def turn_is_over(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("code", [RequestCode.GET_MIN_OFFSET, RequestCode.PULL_MESSAGE, RequestCode.GET_KV_CONFIG])
+@pytest.mark.parametrize("door", ["broker", "broker, late", "fast port", "name server"])
+async def test_each_door_stops_at_the_end_of_a_turn(door: str, code: int) -> None:
+    """What a connection sent behind is left for its next turn, so that others are served."""
+    waits = Waits()
+    waits.serve(Listener(1), send_command("orders", b"x"))
+    waits.serve(Listener(1), RemotingCommand(RequestCode.HEART_BEAT, {}, HEARTBEAT))
+    ext = {
+        "consumerGroup": "g", "topic": "orders", "queueId": "0", "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "4",
+        "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
+    }  # fmt: skip
+    frame = encode_command(RemotingCommand(code, ext))
+    connection = cast(ServerConnection, EndedTurn(2))
+    waits.shell._connections[PeerId(2)] = connection
+    names = Shell(NameServer(NameServerConfig()), clock=lambda: START_MS)
+    doors: dict[str, Callable[[bytes], int]] = {
+        "broker": lambda data: waits.shell.process(connection, data, 0, len(data)),
+        "broker, late": lambda data: waits.shell._process_late(connection, data, 0, len(data), START_MS, 1),
+        "fast port": lambda data: FastDoor(waits.shell, lambda: START_MS).process(connection, data, 0, len(data)),
+        "name server": lambda data: names.process(connection, data, 0, len(data)),
+    }
+    assert doors[door](3 * frame) == len(frame)
+    names.stop()
+    waits.shell.stop()
