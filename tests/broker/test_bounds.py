@@ -217,7 +217,7 @@ def test_locks_of_many_groups_are_counted_not_summed() -> None:
     assert locks.lock("h", "c", queues[:1], NOW_MS) == queues[:1]
     assert locks.lock("g", "other", queues[:1], NOW_MS) == []
     reply = bench.ask(RequestCode.LOCK_BATCH_MQ, body=LockBatchBody("i", "c", tuple(queues)).encode())
-    assert "found 2 queue locks" in (reply.remark or "")
+    assert "found 2 held queue locks" in (reply.remark or "")
     locks.unlock("g", "c", queues)
     assert locks.lock("i", "c", queues[1:2], NOW_MS) == queues[1:2]
     assert locks.lock("i", "c", queues[2:], NOW_MS + 3_000) == queues[2:]

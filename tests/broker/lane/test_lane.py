@@ -129,10 +129,7 @@ def state_of(bench: Bench) -> dict[str, Any]:
         for queue_id in store.queue_ids(topic)
     }
     counters = [
-        {
-            (topic, key): (counter.count, counter.size, counter.times)
-            for topic, key, counter in cast(Any, table)
-        }
+        {(topic, key): (counter.count, counter.size, counter.times) for topic, key, counter in cast(Any, table)}
         for table in (broker.stats._puts, broker.stats._gets)
     ]
     # A counter that was only looked up is no difference.

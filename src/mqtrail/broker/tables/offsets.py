@@ -106,6 +106,8 @@ class OffsetTable:
 
     def has_room(self, group: str, topic: str, queue_id: int) -> bool:
         """Return whether a client may commit an offset."""
+        if self._leaving:
+            self._leave(group, topic)
         return self._count < OFFSETS_MAX or queue_id in self._offsets.get((group, topic), ())
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
