@@ -35,6 +35,8 @@ MODULES = (
     "lookup",
     "demo_time",
     "pipeline_bench",
+    "cycle",
+    "freshness",
 )
 
 
