@@ -6,10 +6,23 @@ import errno
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
+from deltalake.exceptions import CommitFailedError, DeltaError
 
-from mqtrail.lake import Lake, LakeUnreadable, LookUp, compact, expire, keyframes_at, relation_of, sample_files, sweep
+from mqtrail.lake import (
+    Lake,
+    LakeUnreadable,
+    LookUp,
+    compact,
+    expire,
+    keyframes_at,
+    lake_errors,
+    relation_of,
+    sample_files,
+    sweep,
+)
 from tests.lake.test_tables import verdict, write
 
 HOUR_MS = 3_600_000
@@ -152,3 +165,20 @@ def test_a_full_disk_is_no_file_system_without_locks(lake: Lake, monkeypatch: py
     of_delta = OSError("Generic LocalFileSystem error\n↳ Unable to write\n↳ No space left on device (os error 28)")
     with pytest.raises(LakeUnreadable, match="found no space left, expected room"), lake.writing():
         raise of_delta
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        duckdb.IOException('IO Error: Could not write file "a.parquet": No space left on device'),
+        DeltaError("Generic LocalFileSystem error: Unable to copy data to file: No space left on device (os error 28)"),
+        CommitFailedError("Generic LocalFileSystem error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_no_damage(tmp_path: Path, error: Exception) -> None:
+    """Whichever library meets it: the remedy is room, not another lake."""
+    remedy = r"no space left.*free space.*what was committed is kept"
+    with pytest.raises(LakeUnreadable, match=remedy), lake_errors(tmp_path):
+        raise error

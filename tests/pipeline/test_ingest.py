@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from tests.pipeline.faults import SparkFailed
 
 from mqtrail import trail
-from mqtrail.lake import EvidenceWriter, Lake, LakeTable, arrow_rows, parquet_of
+from mqtrail.lake import EvidenceWriter, Lake, LakeError, LakeTable, arrow_rows, parquet_of
 from mqtrail.lake.batches import Batches
-from mqtrail.pipeline import JobConfig, JobFailed
+from mqtrail.pipeline import JobConfig, JobFailed, ingest
 from mqtrail.pipeline.bounds import bounds_of
 from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.ingest import APP, Counts, Ingest
@@ -485,3 +485,23 @@ def test_bounds_take_one_request_a_broker(cluster: Any) -> None:
     asked = AskedCluster(cluster.folder, silent="broker-b")
     assert bounds_of(asked, ["orders"], 1_000, hold_unreachable=False) == expected
     assert asked.asked == ["orders@broker-a", "orders@broker-b", *map(str, queues[4:])]
+
+
+@pytest.mark.parametrize(
+    ("report", "is_of_lake", "text"),
+    [
+        (
+            "Job aborted\n  E  mqtrail.lake.errors.LakeUnreadable: found no space left\n at x",
+            True,
+            "found no space left",
+        ),
+        ("mqtrail.lake.errors.LakeBusy: a\nmqtrail.pipeline.source.SourceFailed: b", False, "b"),
+        ("Python worker failed\nmore", False, "Python worker failed"),
+    ],
+)
+def test_an_error_of_the_lake_in_a_task_stays_one(report: str, text: str, *, is_of_lake: bool) -> None:
+    """It has an exit code of its own."""
+    failure = ingest._failure(report)
+    assert isinstance(failure, LakeError) is is_of_lake
+    assert isinstance(failure, JobFailed) is not is_of_lake
+    assert str(failure) == text

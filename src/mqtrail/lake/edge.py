@@ -8,6 +8,7 @@ The text is one line: found, expected, remedy. Errors in mqtrail's own SQL are n
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ OUR_MISTAKES = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserEx
 """DuckDB errors that cannot come from a file on disk."""
 RESTORE = "restore it from a copy, or run `mqtrail pipeline` with a new --lake folder"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_ROOM_TEXTS = tuple(map(os.strerror, _NO_ROOM))  # libraries raise their own errors, some without errno
 
 
 @contextmanager
@@ -31,18 +33,31 @@ def lake_errors(path: Path) -> Iterator[None]:
         yield
     except (LakeError, ConnectionError, *OUR_MISTAKES):  # ConnectionError: Spark's JVM has ended
         raise
-    except CommitFailedError as error:
-        raise LakeBusy(
-            f"{path}: found a commit of another writer ({first_line(error)}), expected one writer a lake: stop one of "
-            "them and run the other again"
-        ) from error
-    except OSError as error:  # before the others: Arrow raises it too
-        raise of_os_error(path, error) from error
-    except (DeltaError, duckdb.Error, pa.ArrowException) as error:
-        raise LakeDamaged(
-            f"{path}: found what cannot be read ({first_line(error)}), expected a lake's Delta logs and Parquet "
-            f"files: {RESTORE}"
-        ) from error
+    except (OSError, DeltaError, duckdb.Error, pa.ArrowException) as error:
+        raise _of_library(path, error) from error
+
+
+def _of_library(path: Path, error: Exception) -> LakeError:
+    if any(text in str(error) for text in _NO_ROOM_TEXTS):
+        return _no_room(path)
+    if isinstance(error, CommitFailedError):
+        return LakeBusy(
+            f"{path}: found a commit of another writer ({first_line(error)}), expected one writer a lake: stop one "
+            "of them and run the other again"
+        )
+    if isinstance(error, OSError):  # Arrow raises it too
+        return of_os_error(path, error)
+    return LakeDamaged(
+        f"{path}: found what cannot be read ({first_line(error)}), expected a lake's Delta logs and Parquet "
+        f"files: {RESTORE}"
+    )
+
+
+def _no_room(where: Path | str) -> LakeUnreadable:
+    return LakeUnreadable(
+        f"{where}: found no space left, expected room for the lake's files: free space on that disk; what was "
+        "committed is kept, and the next run continues from there"
+    )
 
 
 @contextmanager
@@ -71,8 +86,8 @@ def of_os_error(path: Path, error: OSError) -> LakeError:
         return LakeUnreadable(f"{where}: found a file, expected the folder of a lake: pass the folder with --lake")
     if isinstance(error, FileNotFoundError):
         return LakeDamaged(f"{where}: found no such file, expected a file that the tables of the lake list: {RESTORE}")
-    if error.errno in _NO_ROOM or "No space left" in str(error):  # delta-rs sets no errno
-        return LakeUnreadable(f"{where}: found no space left, expected room for the lake's files: free some")
+    if error.errno in _NO_ROOM:
+        return _no_room(where)
     return LakeUnreadable(f"{where}: {first_line(error)}, expected a lake that can be read: check the disk or mount")
 
 

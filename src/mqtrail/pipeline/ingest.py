@@ -24,7 +24,7 @@ from uuid import uuid4
 from pyspark.errors import PySparkException
 
 from mqtrail import trail
-from mqtrail.lake import Change, DataFile, Lake
+from mqtrail.lake import Change, DataFile, Lake, LakeError
 from mqtrail.wire import MessageQueue, MQError
 
 from .bounds import bounds_of, check_bounds
@@ -112,7 +112,7 @@ class Ingest:
         fail_on_data_loss: bool,
         limit: Limit | None = None,
     ) -> Counts:
-        """Read to the current ends of all queues, or until the limit. JobFailed: committed data is kept."""
+        """Read to the current ends of all queues, or until the limit. JobFailed, LakeError: committed data is kept."""
         counts = Counts()
         limit = limit or Limit()
         if not (topics := (*trace_topics, *message_topics)):
@@ -135,8 +135,8 @@ class Ingest:
             self._run(work, topics, counts, limit, fail_on_data_loss=fail_on_data_loss)
             self._is_sure = True
         except PySparkException as error:
-            raise JobFailed(_cause(str(error))) from error
-        except JobFailed:
+            raise _failure(str(error)) from error
+        except (JobFailed, LakeError):
             raise
         except MQError as error:
             raise JobFailed(str(error)) from error
@@ -241,10 +241,16 @@ def _least(left: int | None, batch_max: int) -> int:
     return batch_max if left is None else max(min(left, batch_max), 1)
 
 
-def _cause(text: str) -> str:
-    """The cause of a failed query for users: the last mqtrail error in Spark's report, otherwise its first line."""
-    own = re.findall(r"^\s*(?:E\s+)?mqtrail\.[\w.]+: (.+)$", text, re.MULTILINE)
-    return own[-1] if own else text.splitlines()[0]
+def _failure(text: str) -> MQError:
+    """Return the error of a failed query for users, with the last mqtrail error in Spark's report or its first line.
+
+    An error of the lake stays one.
+    """
+    own: list[tuple[str, str]] = re.findall(r"^\s*(?:E\s+)?mqtrail\.([\w.]+): (.+)$", text, re.MULTILINE)
+    if not own:
+        return JobFailed(text.splitlines()[0])
+    name, cause = own[-1]
+    return LakeError(cause) if name.startswith("lake.") else JobFailed(cause)
 
 
 def now_ms() -> int:
