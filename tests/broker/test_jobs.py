@@ -395,8 +395,8 @@ def test_the_lane_leaves_a_large_batch_to_its_slices(binary: bool) -> None:
     """One more message than a slice has: the lane would store all of them at once."""
     bench = Bench()
     bench.send()
-    items = encode_batch([BatchItem(b"x")] * (BATCH_SLICE + 1))
-    header = SendMessageHeader("pg", "orders", queue_id=0, batch=True, born_timestamp=bench.now_ms)
+    items = encode_batch([BatchItem(b"x", b"UNIQ_KEY\x01id\x02")] * (BATCH_SLICE + 1))
+    header = SendMessageHeader("pg", "orders", queue_id=0, batch=True, born_timestamp=1, properties="UNIQ_KEY\x01b\x02")
     kind = SerializeType.ROCKETMQ if binary else SerializeType.JSON
     request = bench.request(RequestCode.SEND_BATCH_MESSAGE, header.to_ext_v2(), items, serialize=kind)
     frame = encode_command(request)
