@@ -158,3 +158,16 @@ def test_messages_of_others_are_shown_harmless(
                 assert_harmless(said.err)
                 if words[0] == "message":
                     assert "[red]fake[/nope]" in "".join(said.out.split()), words
+
+
+def test_questions_and_lines_of_ours_are_harmless(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They quote what the user typed, which may be a name that a peer made: it is escaped as everywhere."""
+    evil = "\x1b]0;x\x07\u202e"
+    output.warn_lines(f"found {evil}\nnext\n")
+    assert capsys.readouterr().err == "found \\x1b]0;x\\x07\\u202e\nnext\n"
+    asked: list[str] = []
+    monkeypatch.setattr("typer.confirm", lambda question, **more: asked.append(question))
+    output.confirm(f"delete topic {evil}?")
+    assert asked == ["delete topic \\x1b]0;x\\x07\\u202e?"]
