@@ -103,7 +103,7 @@ class ConsumerBase(ServedConsumer, ABC):
                 try:
                     await self._client.route(topic)
                 except RouteNotFound:
-                    log.info("consumer.topic_missing", group=self.group, topic=topic)
+                    log.sparse.info("consumer.topic_missing", group=self.group, topic=topic)
             await self._subscriptions.check(self._client)
             await self._client.heartbeat()
         except BaseException:

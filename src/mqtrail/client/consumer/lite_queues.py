@@ -228,7 +228,7 @@ class LiteQueues:
             await self._pull(lite)
         except RequestCodeNotSupported as error:
             known = lite.queue.broker_name in self._old_brokers
-            log.info("consumer.lite_pull_unsupported", broker=lite.queue.broker_name, error=str(error))
+            log.sparse.info("consumer.lite_pull_unsupported", broker=lite.queue.broker_name, error=str(error))
             self._old_brokers.add(lite.queue.broker_name)
             wait_ms = config.pull_error_ms if known else 0
         except FlowControl:

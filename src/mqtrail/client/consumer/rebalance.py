@@ -155,7 +155,7 @@ class Rebalancer:
             try:
                 share = await self._assigned(topic, queues)
             except RequestCodeNotSupported:
-                log.info("consumer.assignment_unsupported", group=self._group, topic=topic, instead="client_rebalance")
+                log.sparse.info("consumer.assignment_unsupported", group=self._group, topic=topic, instead="client_rebalance")
             else:
                 return share is not None and await self._apply(topic, share)
         mine: Sequence[MessageQueue] = ()
@@ -230,7 +230,7 @@ class Rebalancer:
         for queue in [queue for queue in taker.queues if queue.topic == topic and queue not in share.pulled]:
             if await taker.drop_queue(queue):
                 changed = True
-                log.info("consumer.queue_dropped", group=self._group, queue=queue_name(queue))
+                log.sparse.info("consumer.queue_dropped", group=self._group, queue=queue_name(queue))
             else:
                 settled = False
         kept = {queue for queue in taker.queues if queue.topic == topic}
@@ -252,7 +252,7 @@ class Rebalancer:
                 continue
             await taker.take_queue(queue, offset)
             changed = True
-            log.info("consumer.queue_taken", group=self._group, queue=queue_name(queue), queue_offset=offset)
+            log.sparse.info("consumer.queue_taken", group=self._group, queue=queue_name(queue), queue_offset=offset)
         changed |= self._apply_pop(topic, share.popped)
         if changed and self._on_share is not None:
             await self._on_share(topic, share)
@@ -264,8 +264,8 @@ class Rebalancer:
         had = {queue for queue in self._popping.queues if queue.topic == topic}
         for queue in sorted(had - wanted):
             self._popping.drop_queue(queue)
-            log.info("consumer.pop_ended", group=self._group, queue=queue_name(queue))
+            log.sparse.info("consumer.pop_ended", group=self._group, queue=queue_name(queue))
         for queue in sorted(wanted - had):
             self._popping.take_queue(queue)
-            log.info("consumer.pop_begun", group=self._group, queue=queue_name(queue))
+            log.sparse.info("consumer.pop_begun", group=self._group, queue=queue_name(queue))
         return had != wanted

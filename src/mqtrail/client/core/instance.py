@@ -188,7 +188,7 @@ class ClientInstance:
         if known != route:
             self._routes[topic] = route
             if known is not None:
-                log.info("client.route_changed", client=self.client_id, topic=topic)
+                log.sparse.info("client.route_changed", client=self.client_id, topic=topic)
             for consumer in list(self._consumers.values()):
                 consumer.on_route_changed()
         return route
