@@ -160,7 +160,8 @@ def context(rows: Rows, as_of_ms: int) -> dict[str, list[str]]:
     connection = connect(threads=1)
     for relation in trail.EVIDENCE:
         connection.register(relation.name, arrow_rows(relation, rows.get(relation.name, ())))
-    run_stages(connection, context_stages(as_of_ms, SETTINGS), also_read=RELATIONS)
+    stages = [trail.client_records_stage(), *context_stages(as_of_ms, SETTINGS)]
+    run_stages(connection, stages, also_read=RELATIONS)
     return {name: dump(connection, name) for name in RELATIONS}
 
 

@@ -125,7 +125,8 @@ def test_lag_counts_what_is_still_kept() -> None:
     copies = [at | {"queue_offset": 5, "store_ms": 400}]
     for relation, rows in ((trail.GROUP_OFFSETS, offsets), (trail.QUEUE_RANGES, ranges), (trail.MESSAGE_META, copies)):
         connection.register(relation.name, arrow_rows(relation, rows))
-    run_stages(connection, trail.lag_stages())
+    spans = trail.Stage("queue_spans", trail.queue_spans_sql("message_meta"), ("message_meta",))
+    run_stages(connection, [spans, *trail.lag_stages()])
     found = connection.sql("SELECT group_name, lag_count, lag_ms FROM lag ORDER BY ALL").fetchall()
     assert found == [("a", 4, 600), ("b", 0, 0), ("c", 6, None)]
 

@@ -155,7 +155,9 @@ class Rebalancer:
             try:
                 share = await self._assigned(topic, queues)
             except RequestCodeNotSupported:
-                log.sparse.info("consumer.assignment_unsupported", group=self._group, topic=topic, instead="client_rebalance")
+                log.sparse.info(
+                    "consumer.assignment_unsupported", group=self._group, topic=topic, instead="client_rebalance"
+                )
             else:
                 return share is not None and await self._apply(topic, share)
         mine: Sequence[MessageQueue] = ()
