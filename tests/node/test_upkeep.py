@@ -96,11 +96,12 @@ async def test_damage_of_the_index_is_reported_once(tmp_path: Path, monkeypatch:
     with capture_logs() as logs:
         jobs.start()
         async with asyncio.timeout(60):
-            while not logs or store.behind_size:
+            while not any(line["event"] == "store.index_damaged" for line in logs) or store.behind_size:
                 await asyncio.sleep(0.01)
     jobs.stop()
-    assert [line["event"] for line in logs] == ["store.index_damaged"]
-    assert f"index/{file.name}: found entries" in logs[0]["found"]
+    [damage] = [line for line in logs if line["event"] != "loop.stalled"]  # the machine may be busy
+    assert damage["event"] == "store.index_damaged"
+    assert f"index/{file.name}: found entries" in damage["found"]
     assert store.index_damage[0] == 1
     assert len(store.query("T", "k", 9, 0, 1 << 62).records) == 1
     await flusher.stop()
