@@ -120,4 +120,8 @@ def test_causes() -> None:
     text = "An error occurred while calling o174.collectToPython.\n: org.x.SparkException: Job aborted\n\tat java\n"
     assert spark_cause(text) == "org.x.SparkException: Job aborted"
     assert spark_cause("just this\nand that") == "just this"
+    worker = (
+        "o1.collect.\n: org.x.SparkException: \nError from python worker:\n  python: 2: /a: not found\nPYTHONPATH was:"
+    )
+    assert spark_cause(worker) == "org.x.SparkException: Error from python worker: python: 2: /a: not found"
     assert spark_cause(" ") == "no reason given"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -149,7 +150,8 @@ def test_executors_that_cannot_work(cluster_of_spark: Standalone, environment: d
     absent.parent.mkdir(parents=True)
     absent.write_text("raise ModuleNotFoundError(\"No module named 'mqtrail'\")")
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={absent.parent.parent}:$PYTHONPATH exec {sys.executable} "$@"\n')
+    module, program = shlex.quote(str(absent.parent.parent)), shlex.quote(sys.executable)  # paths may have spaces
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={module}:$PYTHONPATH exec {program} "$@"\n')
     python.chmod(0o755)
     cases = [
         (sys.executable, {"spark.executor.memory": "64g"}, 5_000),

@@ -93,10 +93,20 @@ def _addresses(master: str) -> list[tuple[str, int]]:
         return []
 
 
+CAUSE_LENGTH_MAX = 500
+
+
 def spark_cause(text: str) -> str:
-    """Return what Java threw, in one line, from the text of an error. The first line of py4j's names only a call."""
+    """Return what Java threw, in one line, from the text of an error. The first line of py4j's names only a call.
+
+    A line that ends in a colon goes on in the next one: so does what a Python worker printed before it ended.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"]
-    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])[:400]
+    start = next((number for number, line in enumerate(lines) if line.startswith(": ")), 0)
+    cause, *more = lines[start:]
+    while cause.endswith(":") and more:
+        cause = f"{cause} {more.pop(0)}"
+    return cause.removeprefix(": ")[:CAUSE_LENGTH_MAX]
 
 
 def overhead_mib(settings: Mapping[str, str], task_memory: str) -> int | None:
