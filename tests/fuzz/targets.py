@@ -20,7 +20,7 @@ from mqtrail.net import Connection, Server
 from mqtrail.net.server_connection import PieceConnection
 from mqtrail.node.broker_shell import BrokerShell
 from mqtrail.store import CommitLogConfig, ConfigFileStore, MemoryDisk, MemoryStore
-from mqtrail.trail import TracePlace, trace_rows
+from mqtrail.trail import TRACE_REJECTS, TracePlace, trace_rows
 from mqtrail.wire import (
     FLAG_RESPONSE,
     FrameDecoder,
@@ -311,8 +311,8 @@ class LyingServer(Target):
             properties = decode_properties(encode_properties(message.properties))
             assert properties == dict(message.properties)
         place = TracePlace("c", "b", "T", 0, 0, 0, 0, "h:1")
-        for _, row in trace_rows(place, body):
-            assert row["record_no"] >= 0
+        for relation, row in trace_rows(place, body):
+            assert row["record_no"] >= (-1 if relation is TRACE_REJECTS else 0)  # -1: the whole body is rejected
         for data in (body, self._grammar.route()):
             with contextlib.suppress(MQError):
                 route = read_route(data)
