@@ -33,6 +33,7 @@ from mqtrail.wire import (
     TopicConfig,
     TopicConfigList,
     encode_batch,
+    pop_retry_topic,
 )
 
 from .helpers import OTHER, PEER, Bench, at_once
@@ -243,6 +244,36 @@ def test_topics_of_many_groups_and_queues_are_deleted_in_turns() -> None:
     assert broker.stats.puts_by_topic() == {}
     assert broker.stats.gets_by_topic_group() == {}
     assert len(list(broker.offsets)) == bench.count
+
+
+def test_retry_topics_of_many_groups_are_forgotten_in_turns() -> None:
+    """The deletion of a topic deletes both retry topics of every group that popped it. It is settled once all is
+    done, so that its answer waits for that."""
+    bench = Bench()
+    bench.files = ConfigFileStore(bench.disk, gathers=True)
+    bench.broker = broker = bench._new_broker()
+    names = []
+    for number in range(10_000):
+        group = f"group-{number}"
+        broker.offsets.commit(group, "busy", 0, 0)
+        names += [pop_retry_topic("busy", group), pop_retry_topic("busy", group, v2=True)]
+    for name in ("busy", *names):
+        broker.topics.create_own(name, 1, 6, bench.now_ms)
+        bench.store.queue(name, 0)
+    bench.files.finish()
+    broker.handle(PEER, bench.request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "busy"}), bench.now_ms)
+    while len(broker.jobs):
+        broker.tick(bench.now_ms)
+    save = bench.files.begin_save()
+    assert save is not None
+    save()
+    settled, ending = bench.files.settled, bench.files.end_save_in_slices()
+    turns = [calls_of(lambda: next(ending, None))]
+    assert 0 < len(bench.store.topics()) <= len(names)
+    while bench.files.settled == settled:
+        turns.append(calls_of(lambda: next(ending, None)))
+    assert max(turns) <= CALLS_MAX // 4, f"turns of {sorted(turns)[-3:]} calls"
+    assert bench.store.topics() == []
 
 
 def test_many_that_waited_for_a_route_are_answered_in_turns() -> None:

@@ -9,7 +9,7 @@ save: their locks make two threads wait for the interpreter in turn.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Final
@@ -97,13 +97,22 @@ class TableWriter:
             self._loop.call_soon_threadsafe(self._saved, error)
 
     def _saved(self, error: BaseException | None) -> None:
+        self._end(self._files.end_save_in_slices(failed=error is not None), error)
+
+    def _end(self, ending: Iterator[None], error: BaseException | None) -> None:
+        """Do one slice of the end of a save; after the last one, release what waited. Other work runs in between."""
+        try:
+            next(ending)
+        except StopIteration:
+            pass
+        except Exception:
+            log.exception("tables.follow_up_failed", owner=self._owner)
+        else:
+            self._loop.call_soon(self._end, ending, error)
+            return
         self._is_saving = False
         if self._saved_once is not None:
             self._saved_once.set()
-        try:
-            self._files.end_save(failed=error is not None)
-        except Exception:
-            log.exception("tables.follow_up_failed", owner=self._owner)
         if error is not None:
             self._failed(error)
             return

@@ -15,10 +15,9 @@ Source: ConfigManager, apache/rocketmq common/.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from mqtrail.wire import BodyError, Send, dumps_fastjson, loads_file
 
@@ -26,6 +25,7 @@ from .disk import Disk
 from .errors import StoreError
 
 FOLDER = "config"
+FOLLOW_UPS_A_SLICE: Final = 500  # of a finished save; each may write a slot of a file
 
 Document = Callable[[], Callable[[], bytes]]
 """Captures the current state of a table; returns a function that encodes it for the file, in any thread."""
@@ -179,18 +179,31 @@ class ConfigFileStore:
             self.end_save()
 
     def end_save(self, *, failed: bool = False) -> None:
-        """Note the result of the save, and call what waited for it (`after`); its errors are raised at the end.
+        """Do all slices of `end_save_in_slices` at once."""
+        for _ in self.end_save_in_slices(failed=failed):
+            pass
+
+    def end_save_in_slices(self, *, failed: bool = False) -> Iterator[None]:
+        """Note the result of the save, and call what waited for it (`after`); its first error is raised at the end.
+
+        It yields now and then: the deletion of a topic that thousands of groups popped is followed up for each of their
+        retry topics. The changes are settled once all is done.
 
         failed: every change that is not durable is undone, the last one first.
 
         Undone and noted tables are saved again with the next save: the failed one may have reached the disk.
         """
         under_way, self._under_way = self._under_way, {}
-        if not failed:
-            self.settled = max(self.settled, self._saving)
-            self._undos = [entry for entry in self._undos if entry[0] > self.settled]
-            self._follow_up()
+        if failed:
+            self._undo(under_way)
             return
+        self._undos = [entry for entry in self._undos if entry[0] > self._saving]
+        try:
+            yield from self._follow_up()
+        finally:
+            self.settled = max(self.settled, self._saving)
+
+    def _undo(self, under_way: dict[str, Document]) -> None:
         self._changed = under_way | self._changed
         self._follow_ups.clear()
         undos, self._undos = self._undos, []
@@ -199,13 +212,20 @@ class ConfigFileStore:
             self._changed[name] = document
         self.settled = self._number
 
-    def _follow_up(self) -> None:
-        """Call everything that waited for changes that are durable now, then raise the first error."""
-        due = [act for number, act in self._follow_ups if number <= self.settled]
-        self._follow_ups = [entry for entry in self._follow_ups if entry[0] > self.settled]
-        with ExitStack() as acts:
-            for act in reversed(due):
-                acts.callback(act)
+    def _follow_up(self) -> Iterator[None]:
+        """Call in slices everything that waited for changes that are durable now, then raise the first error."""
+        errors: list[Exception] = []
+        due = [act for number, act in self._follow_ups if number <= self._saving]
+        self._follow_ups = [entry for entry in self._follow_ups if entry[0] > self._saving]
+        for count, act in enumerate(due, 1):
+            try:
+                act()
+            except Exception as error:
+                errors.append(error)
+            if count % FOLLOW_UPS_A_SLICE == 0:
+                yield
+        if errors:
+            raise errors[0]
 
 
 def _document(data: bytes) -> dict[str, Any]:
