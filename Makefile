@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 CODE := src tests bench interop examples scripts
 
-.PHONY: help demo test check format coverage spark interop sim crash kills fuzz bench docs release lock clean bootstrap
+.PHONY: help demo test check format coverage spark cycles interop sim crash kills fuzz bench docs release lock clean bootstrap
 .DEFAULT_GOAL := help
 # Tests and tools start hundreds of Python processes: let them keep what they compile.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,6 +29,9 @@ test: bootstrap  ## The fast suite, under five minutes on two cores (JOBS=N: pro
 spark: bootstrap  ## The pipeline on Spark: jobs, sources, tasks, pipelines that are killed
 	@$(PYTEST) tests -m spark -n 2
 
+cycles: bootstrap  ## Judging in cycles, in shares, after crashes and migrations equals judging everything at once
+	@$(PYTEST) tests -m cycles -n 2
+
 check: bootstrap  ## Lint, types, import rules
 	@$(VENV)/ruff format --check $(CODE)
 	@$(VENV)/ruff check $(CODE)
@@ -39,7 +42,7 @@ format: bootstrap  ## Format and mend what the linter can
 	@$(VENV)/ruff format $(CODE)
 	@$(VENV)/ruff check --fix $(CODE)
 
-coverage: bootstrap  ## The fast suite and Spark's with coverage; a room below its floor fails it (WRITE=1: set the floors anew)
+coverage: bootstrap  ## The suites test, spark and cycles with coverage; a room below its floor fails it (WRITE=1: set the floors anew)
 	@mkdir -p .build
 	@$(VENV)/python -m pytest tests -m "not interop" -n $(JOBS) --timeout 600 --cov --cov-report=json:.build/coverage.json
 	@$(VENV)/python scripts/coverage_floors.py .build/coverage.json $(if $(WRITE),--write)

@@ -231,6 +231,7 @@ def keyframes_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes_module, "KEYFRAME_FACTOR", 1)
 
 
+@pytest.mark.cycles
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_labelled_histories_in_cycles(seed: int) -> None:
     """All labelled histories, their rows split at random, some late, some twice."""
@@ -238,6 +239,7 @@ def test_labelled_histories_in_cycles(seed: int) -> None:
     assert_as_at_once(tables, Settings())
 
 
+@pytest.mark.cycles
 @pytest.mark.parametrize("changes", [False, True])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_stories_in_cycles(seed: int, changes: bool) -> None:
@@ -265,7 +267,7 @@ def but_one_row(rows: Evidence, chance: random.Random) -> tuple[Batch, Batch]:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-@pytest.mark.parametrize("told", ["histories", "stories"])
+@pytest.mark.parametrize("told", [pytest.param("histories", marks=pytest.mark.cycles), "stories"])
 def test_one_late_row(told: str, seed: int) -> None:
     """What one row changes is judged again, although nothing else changes and no time passes that matters."""
     chance = random.Random(seed)
@@ -281,7 +283,7 @@ def test_one_late_row(told: str, seed: int) -> None:
     assert_as_at_once(tables, settings)
 
 
-@pytest.mark.parametrize("causes", [True, False])
+@pytest.mark.parametrize("causes", [True, pytest.param(False, marks=pytest.mark.cycles)])
 def test_each_cause_finds_its_messages(monkeypatch: pytest.MonkeyPatch, causes: bool) -> None:
     """One late row changes the verdict of another message; without causes each of these verdicts is out of date."""
     settings = Settings(hung_p99_samples=1)

@@ -142,7 +142,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[Any,
     return contents(folder / "lake")
 
 
-@pytest.mark.parametrize("at", [1, 2, 5, 15, 18, 19, 30, 42])
+@pytest.mark.parametrize("at", [15, *(pytest.param(at, marks=pytest.mark.cycles) for at in (1, 2, 5, 18, 19, 30, 42))])
 def test_crashes(old: Path, whole: dict[str, list[tuple[Any, ...]]], at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash at any change of the folder, and the same command again, give the same lake."""
     calls = 0
@@ -225,7 +225,7 @@ def as_migrated(rows: Evidence) -> Evidence:
     return {**rows, **{one.name: duck.sql(f"FROM {one.name}").to_arrow_table().to_pylist() for one in sampled}}
 
 
-@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.cycles) for seed in (None, 1, 2))])
 def test_same_verdicts(seed: int | None) -> None:
     """Changes made of full copies give the same verdicts, with the same times of samples in their reasons."""
     if seed is None:

@@ -39,7 +39,6 @@ from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.judging import RESULTS, Judge
 
 HOUR_MS = 3_600_000
-CYCLES = 4
 ALWAYS, NEVER = 1, 1 << 40  # attempts from which on shares judge
 
 
@@ -119,12 +118,18 @@ def trail_relation(name: str) -> trail.Relation:
     return next(relation for relation in trail.EVIDENCE if relation.name == name)
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SEEDS", "1"))))
-def test_a_lake_in_cycles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+SHORT = (50, 12, 3)  # judged in shares, then dying at the second commit and compacted, then judged in the driver
+LONG = [pytest.param(seed, 40, 4, marks=pytest.mark.cycles) for seed in range(int(os.environ.get("SEEDS", "1")))]
+
+
+@pytest.mark.parametrize(("seed", "messages", "cycles"), [SHORT, *LONG])
+def test_a_lake_in_cycles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, messages: int, cycles: int
+) -> None:
     """Some cycles are judged in shares; some die at one of their commits, and the next process goes on."""
     chance = random.Random(seed)
-    rows, first_ms, last_ms, settings = story(seed, 40)
-    instants = [*sorted(chance.sample(range(first_ms, last_ms), CYCLES - 1)), last_ms]
+    rows, first_ms, last_ms, settings = story(seed, messages)
+    instants = [*sorted(chance.sample(range(first_ms, last_ms), cycles - 1)), last_ms]
     batches = split_batches(as_changes(rows, chance), instants, chance)
     evidence = {name: some for name, some in rows.items() if name not in trail.SAMPLED}
     life = Life(tmp_path, settings, chance)

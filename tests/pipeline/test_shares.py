@@ -103,19 +103,21 @@ def assert_same(found: Rows, wanted: Rows) -> None:
         assert in_order(found[relation.name]) == in_order(wanted[relation.name]), relation.name
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.cycles), 3])
 def test_shares_agree_with_the_whole(tmp_path: Path, count: int) -> None:
     """Every labelled history, batches among them: all columns of all results."""
     rows, wanted = labelled(batches=True)
     assert_same(in_shares(TasksHere(tmp_path), rows, tmp_path, count, batches=True), wanted)
 
 
+@pytest.mark.cycles
 def test_without_batches(tmp_path: Path) -> None:
     """The shorter way, if no message was sent in a batch."""
     rows, wanted = labelled(batches=False)
     assert_same(in_shares(TasksHere(tmp_path), rows, tmp_path, 3, batches=False), wanted)
 
 
+@pytest.mark.cycles
 def test_attempts_after_the_instant_are_left_out(tmp_path: Path) -> None:
     """A judgement of an earlier instant does not see what happened later, and has its ids looked at again at once."""
     rows, wanted = labelled(batches=False)
