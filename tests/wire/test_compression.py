@@ -75,26 +75,29 @@ def test_unknown_types_are_refused() -> None:
         decompress(b"x", 0x401)
 
 
-def blown_up(size: int) -> list[tuple[bytes, int]]:
-    """Bodies of so many zeros in every format, with and without the size in front."""
+DECLARED, READ = "declares 80000000 bytes", "more than 1000000 bytes"
+
+
+def blown_up(size: int) -> list[tuple[bytes, int, str]]:
+    """Bodies of so many zeros in every format, with and without the size in front, and how each is refused."""
     zeros = bytes(size)
     return [
-        (compress(zeros, CompressionType.ZLIB), 0x301),
-        (lz4.frame.compress(zeros, store_size=True), 0x101),
-        (lz4.frame.compress(zeros, store_size=False), 0x101),
-        (zstandard.ZstdCompressor(write_content_size=True).compress(zeros), 0x201),
-        (zstandard.ZstdCompressor(write_content_size=False).compress(zeros), 0x201),
-        (zstandard.compress(b"!") + zstandard.compress(zeros), 0x201),
+        (compress(zeros, CompressionType.ZLIB), 0x301, READ),
+        (lz4.frame.compress(zeros, store_size=True), 0x101, DECLARED),
+        (lz4.frame.compress(zeros, store_size=False), 0x101, READ),
+        (zstandard.ZstdCompressor(write_content_size=True).compress(zeros), 0x201, DECLARED),
+        (zstandard.ZstdCompressor(write_content_size=False).compress(zeros), 0x201, READ),
+        (zstandard.compress(b"!") + zstandard.compress(zeros), 0x201, READ),
     ]
 
 
 @pytest.mark.parametrize("number", range(6))
 def test_a_body_that_would_fill_the_memory_is_refused(number: int) -> None:
-    """Whatever a body declares, what is made of it stays near the bound."""
-    data, sys_flag = blown_up(80_000_000)[number]
+    """By the size that it declares, before anything is read; otherwise what is made of it stays near the bound."""
+    data, sys_flag, refusal = blown_up(80_000_000)[number]
     tracemalloc.start()
     try:
-        with pytest.raises(CompressionError, match=r"declares 80000000 bytes|more than 1000000 bytes"):
+        with pytest.raises(CompressionError, match=refusal):
             decompress(data, sys_flag, 1_000_000)
         _, peak = tracemalloc.get_traced_memory()
     finally:

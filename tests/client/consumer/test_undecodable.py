@@ -1,6 +1,7 @@
 """Undecodable messages: no queue stops at one, its neighbours come, it becomes a dead letter with its reason."""
 
 import asyncio
+import tracemalloc
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -309,6 +310,27 @@ def test_printing_goes_past_poison() -> None:
                 assert [message.undecodable is not None for message in found].count(True) == 3
                 queue = MessageQueue("orders", "broker-a", 0)
                 assert (await admin.message_at_offset(queue, 7)).undecodable
+
+    run(main())
+
+
+def test_printing_holds_one_body_at_a_time() -> None:
+    """A pull of small records that expand to 64 MB takes an admin little memory, as it keeps none of them."""
+    body = compress(bytes(4_000_000), CompressionType.ZSTD)
+
+    async def main() -> None:
+        async with fake_cluster({"orders": 1}) as cluster:
+            for number in range(16):
+                cluster.brokers[0].store("orders", 0, body, encode_properties({"UNIQ_KEY": f"B{number}"}), ZSTD)
+            async with Admin(cluster.namesrv) as admin:
+                tracemalloc.start()
+                try:
+                    sizes = [len(message.body) async for message in admin.messages("orders")]
+                    _, peak = tracemalloc.get_traced_memory()
+                finally:
+                    tracemalloc.stop()
+            assert sizes == [4_000_000] * 16
+            assert peak < 30_000_000
 
     run(main())
 
