@@ -1,7 +1,9 @@
 """A node in the test's event loop: its life cycle, settings and limits, as clients see them."""
 
 import asyncio
+import os
 import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -261,6 +263,29 @@ async def test_the_index_follows_appends(tmp_path: Path) -> None:
         async with asyncio.timeout(60):
             while store.behind_size:
                 await asyncio.sleep(0.005)
+
+
+async def test_large_removed_files_are_freed_outside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment of a gigabyte that is in the page cache takes half a second."""
+    monkeypatch.setattr("mqtrail.store.disk.FREED_APART_SIZE", 1)
+    async with running(data=tmp_path / "data", store=CommitLogConfig(segment_size=1 << 24)) as (node, _):
+        store = node.brokers["broker-a"].store
+        assert isinstance(store, CommitLogStore)
+        disk = store._disk
+        disk.open("large", 4_096, reserve=True).write_at(0, b"x")
+        closing: list[int] = []
+        close = os.close
+
+        def spy(fd: int) -> None:
+            closing.append(threading.get_ident())
+            close(fd)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "close", spy)
+            disk.remove("large")
+            async with asyncio.timeout(60):
+                while not set(closing) - {threading.get_ident()}:
+                    await asyncio.sleep(0.005)
 
 
 async def test_a_failing_disk_stops_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,12 +214,16 @@ def test_a_queue_without_messages_keeps_its_place(disk: FillingDisk, tmp_path: P
 
 
 def test_queues_are_cleaned_in_slices(store: CommitLogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There may be very many of them. The file is gone first, and reads of what it held say so meanwhile."""
+    """There may be very many of them. The files are gone first, one in a slice, and reads of what they held say so
+    meanwhile."""
     monkeypatch.setattr(queues, "QUEUES_A_SLICE", 1)
     age(tmp_path, 73, 2)
     expiring = store.expire_in_slices(FOUR_AM_MS)
     next(expiring)
-    assert store.min_physical_offset == 2 * SEGMENT
+    assert store.min_physical_offset == SEGMENT
+    next(expiring)
+    assert (store.min_physical_offset, store.min_offset("orders", 0)) == (2 * SEGMENT, 0)
+    next(expiring)
     assert store.min_offset("orders", 0) > 0 == store.min_offset("orders", 1)
     assert store.read("orders", 1, 0, 1, 1).status is GetStatus.MESSAGE_WAS_REMOVING
     assert store.store_time("orders", 1, 0) == -1

@@ -1,5 +1,6 @@
 """The operating system's disk: locks between processes, room that ends, files that are not ours."""
 
+import contextlib
 import errno
 import json
 import os
@@ -7,12 +8,14 @@ import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mqtrail.store import CommitLogConfig, CommitLogStore, GetStatus, PendingRecord, RealDisk, StoreError, StoreFull
-from mqtrail.store.segments import used_size
+from mqtrail.store.disk import FREED_APART_SIZE
+from mqtrail.store.segments import Segments, used_size
 from mqtrail.wire import Host, ServiceNotAvailable, decode_record
 
 MIB = 1024 * 1024
@@ -364,6 +367,57 @@ def test_a_file_system_without_links_gets_a_copy(tmp_path: Path, monkeypatch: py
     disk.keep("t.json", "t.json.bak")
     disk.replace("t.json", b"2")
     assert (disk.read("t.json.bak"), disk.list("")) == (b"1", ["t.json", "t.json.bak"])
+
+
+def held(path: Path) -> int:
+    """Return how many descriptors of this process hold a removed file."""
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+    return links.count(f"{path} (deleted)")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs Linux's /proc")
+@pytest.mark.parametrize("reserve", [True, False])
+def test_a_large_removed_file_is_freed_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, reserve: bool) -> None:
+    """Its name is gone at once and its space counts as free; another thread lets the space go, as the last one."""
+    usual = os.statvfs(tmp_path)
+    full = os.statvfs_result((4096, 4096, 10_240, 0, 0, *usual[5:]))  # 40 MiB, all of them used
+    apart: list[tuple[int, Callable[[], None]]] = []
+    first = tmp_path / "commitlog" / f"{0:020}"
+    disk = RealDisk(tmp_path, apart=lambda free: apart.append((held(first), free)))
+    size = FREED_APART_SIZE
+    segments = Segments(disk, "commitlog", size, reserve=reserve)
+    for start in range(0, 2 * size, size):
+        segments.make(start).write_at(0, bytes(size))
+        segments.file(start).view(0, 1)
+    small = Segments(disk, "consumequeue/orders/0", 4_096, reserve=False)
+    small.make(0).write_at(0, b"x")
+    segments.drop_first()
+    small.drop_first()
+    assert [path.name for path in (tmp_path / "commitlog").iterdir()] == [f"{size:020}"]
+    ((count, free),) = apart
+    assert count == held(first) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda path: full)
+        assert disk.usage() == pytest.approx(24 / 40, abs=0.01)
+        free()
+        assert disk.usage() == 1.0
+    assert held(first) == 0
+
+
+def test_files_of_messages_are_their_owners_alone(tmp_path: Path) -> None:
+    """Mode 600 whatever the umask."""
+    disk = RealDisk(tmp_path)
+    before = os.umask(0)
+    try:
+        disk.open("commitlog/0", 4_096, reserve=True)
+        disk.open("consumequeue/0", 4_096)
+    finally:
+        os.umask(before)
+    for name in ("commitlog/0", "consumequeue/0"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
 
 def test_tables_are_their_owners_alone(tmp_path: Path) -> None:

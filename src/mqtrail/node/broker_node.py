@@ -22,7 +22,7 @@ from .broker_shell import BrokerShell
 from .clock import SteadyClock
 from .config import NodeConfig
 from .fast_door import FIRST_ID, PORT_STEP, FastDoor
-from .files import unusable_files, warn_if_open_to_others
+from .files import in_a_thread, unusable_files, warn_if_open_to_others
 from .flusher import Flusher
 from .registrar import Commands, Registrar
 from .route_keeper import RouteKeeper
@@ -119,7 +119,7 @@ class BrokerNode:
 
     def _open(self) -> None:
         config = self._broker_config()
-        disk = MemoryDisk() if self._folder is None else RealDisk(self._folder)
+        disk = MemoryDisk() if self._folder is None else RealDisk(self._folder, apart=in_a_thread)
         self.store = CommitLogStore(disk, self._store_config(config))
         recovery = self.store.recovery
         if not recovery.is_plain:

@@ -1,7 +1,8 @@
 """Small files of a node: their stamps, their durable replacement, and a warning for secrets that others can read."""
 
 import os
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,6 +26,11 @@ def file_stamps(paths: Iterable[Path]) -> dict[str, Stamp]:
             continue
         found[str(path)] = (status.st_mtime_ns, status.st_size, status.st_ino)
     return found
+
+
+def in_a_thread(act: Callable[[], None]) -> None:
+    """Run act in a thread of its own. For rare work, such as freeing a large file."""
+    threading.Thread(target=act, name="disk", daemon=True).start()
 
 
 def replace_file(path: Path, data: bytes, mode: int) -> None:

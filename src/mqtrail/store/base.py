@@ -425,7 +425,7 @@ class MessageStore(Protocol):
         """
 
     def expire_in_slices(self, now_ms: int, *, at_any_hour: bool = False) -> Generator[None, None, int]:
-        """Do as `expire`; yield now and then while queue entries are cleaned."""
+        """Do as `expire`; yield after each segment, and now and then while queue entries are cleaned."""
 
     def close(self) -> None:
         """Make everything durable, and close the files."""

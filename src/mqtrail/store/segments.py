@@ -131,8 +131,8 @@ class Segments:
         return len(gone)
 
     def _remove(self, start: int) -> None:
-        if (file := self._open.pop(start, None)) is not None:
-            file.close()
+        if start in self._open:
+            self._open.pop(start).close()  # no reference stays: the last one frees the file's space
         self._disk.remove(self.path(start))
 
     def close(self) -> None:

@@ -396,6 +396,7 @@ class CommitLogStore:
                 break
             note_expired(self._disk, segments.starts[1])  # otherwise a start would report them as missing
             freed += segments.drop_first()
+            yield
         if freed:
             self._indexer.expire()
             self.timers.expire(self._log.first_offset)
