@@ -125,7 +125,7 @@ def test_a_full_disk_refuses_until_there_is_room(store: CommitLogStore, disk: Fi
     store.expire(FOUR_AM_MS)
     assert segments(tmp_path) == 1
     one = PendingRecord("orders", 0, b"x", b"", 0, 1, BORN_HOST)
-    with pytest.raises(StoreFull, match=r"above 90%.*free space.*nothing of this request was stored"):
+    with pytest.raises(StoreFull, match=r"more than 90% full.*free space.*nothing of this request was stored"):
         store.append([one], FOUR_AM_MS)
     assert store.read("orders", 0, store.min_offset("orders", 0), 1, 1).status is GetStatus.FOUND
     disk.used = 0.5

@@ -261,7 +261,7 @@ def test_the_bodies_of_a_reply_are_bounded_together() -> None:
     body = compress(bytes(30_000_000), CompressionType.ZSTD)
     read = read_records(b"".join([record(body=body, sys_flag=0x201)] * 5 + [record()]))
     assert [one.undecodable is None for one in read] == [True] * 4 + [False, True]
-    assert "request this one alone" in str(read[4].undecodable)
+    assert "pull this message alone" in str(read[4].undecodable)
 
 
 @given(st.lists(st.one_of(st.just(record()), st.binary(min_size=1, max_size=150)), max_size=5))

@@ -117,9 +117,9 @@ class ReadResult(NamedTuple):
 
 
 class IndexQueryResult(NamedTuple):
-    """The answer to a query by key: records in physical order, and how far the index reaches.
+    """The answer to a query by key: records in physical order, and up to where the log is indexed.
 
-    is_cut: the store stopped at a bound; older records under the key may be missing.
+    is_cut: the store stopped at one of its limits; older records with the key may be missing.
     """
 
     records: Sequence[bytes]
@@ -196,7 +196,7 @@ class Retention:
         """Reject invalid values. InvalidParameter names the field and RocketMQ's key."""
         if self.retention_ms < 0:
             raise InvalidParameter(f"found retention_ms {self.retention_ms} (fileReservedTime), expected 0 or more")
-        if not all(0 <= hour <= 23 for hour in self.delete_hours):  # none: files go for want of room alone
+        if not all(0 <= hour <= 23 for hour in self.delete_hours):  # empty: only a lack of space removes files
             raise InvalidParameter(f"found delete_hours {self.delete_hours} (deleteWhen), expected hours, 0 to 23")
         for name, key in (
             ("expire_ratio", "diskMaxUsedSpaceRatio"),
@@ -205,7 +205,7 @@ class Retention:
         ):
             ratio = getattr(self, name)
             if not 0 < ratio <= 1:
-                raise InvalidParameter(f"found {name} {ratio:g} ({key}), expected more than 0, 1 (100 %) at most")
+                raise InvalidParameter(f"found {name} {ratio:g} ({key}), expected more than 0 and at most 1 (100 %)")
 
 
 class Damage(NamedTuple):
@@ -222,9 +222,10 @@ class Damage(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
     """The result of recovery. wiped_size: bytes that were written and are not a record; an unknown number of further
-    bytes may be lost with them. dangling_entries: queue entries that pointed past the end of the log. damage: what was
-    stepped over. rebuilt: derived files that were damaged and are built again, each with what was found. first_start:
-    no broker has been in the folder before. lost: what is missing from the log and was not removed by retention."""
+    bytes may be lost with them. dangling_entries: queue entries that pointed past the end of the log. damage: the
+    ranges that were skipped. rebuilt: derived files that were damaged and are built again, each with what was found.
+    first_start: no broker has used the folder before. lost: what is missing from the log and was not removed by
+    retention."""
 
     unclean: bool
     scanned_from: int
@@ -278,7 +279,7 @@ class MessageStore(Protocol):
 
     @property
     def fault(self) -> str | None:
-        """Why the store accepts nothing until it is opened again; None: there is no fault."""
+        """Why the store rejects appends until it is opened again; None: it accepts them."""
 
     @property
     def is_full(self) -> bool:
@@ -326,15 +327,15 @@ class MessageStore(Protocol):
     ) -> ReadResult:
         """Return records from queue_offset on: at most count_max, at most size_max bytes but at least one.
 
-        tags_codes: only entries whose low 32 bits are among them. end_offset: none at or past this physical offset.
-        accepts: only records whose properties text it accepts; it is not called for records that tags_codes exclude.
-        scan_max: the most entries to look at; the store also has its own bound.
+        tags_codes: only entries with one of these codes (low 32 bits). end_offset: only records below this physical
+        offset. accepts: only records whose properties text it accepts; it is not called for records that tags_codes
+        exclude. scan_max: the most entries to scan; the store also has a limit of its own.
         """
 
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound: there is none.
 
-        Bytes inside a body that look like a record are none: clients choose the offset, and can send such a body.
+        Bytes inside a body that look like a record do not count: clients choose the offset, and can send such a body.
         """
 
     def query_in_slices(
@@ -342,11 +343,11 @@ class MessageStore(Protocol):
     ) -> Generator[None, None, IndexQueryResult]:
         """Return the newest count_max records under topic and key stored in [begin_ms, end_ms], in the log's order.
 
-        It yields now and then; anything may be called in between. SystemBusy: not everything is indexed yet.
+        It yields now and then; any method may be called in between. SystemBusy: not everything is indexed yet.
         """
 
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> IndexQueryResult:
-        """Do all slices of a query at once."""
+        """Run all slices of a query at once."""
 
     def queue(self, topic: str, queue_id: int) -> QueueState:
         """Return the queue's state, making the queue when it is new."""
@@ -367,7 +368,7 @@ class MessageStore(Protocol):
         """Return the store time (ms) of a queue's record, -1 when it is not there."""
 
     def begin_flush(self) -> Callable[[], int]:
-        """Note how far the log is appended; return a function that makes it durable and returns the new flushed_offset.
+        """Note the log's end; return a function that makes the log durable up to it and returns the new flushed_offset.
 
         StoreBroken: an earlier flush failed; nothing can be made durable until the store is opened again.
         """
@@ -385,7 +386,7 @@ class MessageStore(Protocol):
         """Write buffered data; return a function that makes it durable, so that recovery starts where this call
         started.
 
-        index: the index too. It yields now and then; appends and deletions may come in between.
+        index: include the index. It yields now and then; appends and deletions may come in between.
         """
 
     @property
@@ -394,7 +395,7 @@ class MessageStore(Protocol):
 
     @property
     def is_index_saved(self) -> bool:
-        """Whether a checkpoint would make no more of the index durable."""
+        """Whether the whole index is durable, so that a checkpoint has no work with it."""
 
     @property
     def behind_size(self) -> int:
@@ -407,7 +408,7 @@ class MessageStore(Protocol):
         """Return the topics that have queues, sorted."""
 
     def entries(self, topic: str, queue_id: int, queue_offset: int, count_max: int) -> list[tuple[int, int, int]]:
-        """Return (physical offset, size, tags code) of entries from queue_offset on; none where it is out of range."""
+        """Return (physical offset, size, tags code) of entries from queue_offset on; empty when it is out of range."""
 
     def clean_queues(self) -> Iterator[None]:
         """Forget queue entries whose records expired, and files that hold nothing else; yield now and then."""
@@ -425,7 +426,7 @@ class MessageStore(Protocol):
         """
 
     def expire_in_slices(self, now_ms: int, *, at_any_hour: bool = False) -> Generator[None, None, int]:
-        """Do as `expire`; yield after each segment, and now and then while queue entries are cleaned."""
+        """Do the work of `expire`; yield after each segment, and now and then while queue entries are cleaned."""
 
     def close(self) -> None:
         """Make everything durable, and close the files."""

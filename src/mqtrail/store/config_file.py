@@ -4,11 +4,11 @@ A table is saved in one of three ways:
 
     save(name, value)           at once: it is durable when the call returns
     change(name, …, undo)       collected: the change has a number, and is durable when `settled` has reached it
-    note(name, …)               collected too, and retried until it works: no reply waits for it
+    note(name, …)               collected too, and retried until it succeeds: no reply waits for it
 
-Gathered changes cost one save however many there are. Whoever drives the I/O takes `begin_save`, runs what it returns
-in any thread, and calls `end_save`; until then a reply that follows from a change waits (`Send.after_tables`). A store
-that does not gather saves each change at once.
+One save writes all collected changes. The node calls `begin_save`, runs the returned function in any thread, and calls
+`end_save`; until then a reply that depends on a change waits (`Send.after_tables`). A store that does not gather saves
+each change at once.
 
 Source: ConfigManager, apache/rocketmq common/.
 """
@@ -47,10 +47,10 @@ class ConfigFileStore:
         self._number = 0  # of the last change
         self._follow_ups: list[tuple[int, Callable[[], None]]] = []
         self._saving = 0  # the last change of the running save
-        self._under_way: dict[str, Document] = {}  # what it writes
+        self._under_way: dict[str, Document] = {}  # the tables that it writes
         self.settled = 0
         self.looked = 0
-        self.report: list[str] = []  # what was found damaged and taken from its .bak, for the operator
+        self.report: list[str] = []  # for the operator: files found damaged and read from their .bak
 
     def load(self, name: str) -> dict[str, Any] | None:
         """Return the document, or its .bak if it is absent or unreadable; None: there is neither.
@@ -94,20 +94,20 @@ class ConfigFileStore:
         self._good[path] = len(data)
 
     def _is_good(self, path: str) -> bool:
-        """Tell whether a file may become the .bak: a damaged one must not displace the good one."""
+        """Whether a file may become the .bak: a damaged file must not replace a good .bak."""
         size = self._disk.size(path)
         if size is None or size == self._good.get(path):
             return size is not None
         before = self._disk.read(path)
         return before is not None and _is_document(before)
 
-    # Changes that are saved together.
+    # -- changes that are saved together
 
     def change(self, name: str, document: Document, undo: Callable[[], None]) -> int:
-        """Note that a table has changed; return the change's number. undo: makes the table as before, if saving fails.
+        """Note that a table has changed; return the change's number. undo: restores the table if saving fails.
 
-        A change that a restart would lose must not take effect before: messages could depend on it.
-        Where nothing gathers, the change is durable when this returns, or undone and the error raised.
+        A change takes effect only when a restart cannot lose it: messages could depend on it.
+        A store that does not gather makes the change durable before this returns, or undoes it and raises the error.
         """
         self._number += 1
         self._changed[name] = document
@@ -127,7 +127,7 @@ class ConfigFileStore:
     def note(self, name: str, document: Document) -> None:
         """Save a changed table that no answer depends on: files are written in the order of these calls.
 
-        Where nothing gathers, it is durable when this returns.
+        A store that does not gather makes it durable before this returns.
         """
         if not self._gathers:
             self._write(name, document()())
@@ -136,7 +136,7 @@ class ConfigFileStore:
         self._changed[name] = document
 
     def after(self, number: int, act: Callable[[], None]) -> None:
-        """Call act once a change is durable, before any answer that depends on it is sent; never if it is undone."""
+        """Call act once a change is durable, before any answer that depends on it is sent; not if it is undone."""
         if number <= self.settled:
             act()
         else:
@@ -179,15 +179,15 @@ class ConfigFileStore:
             self.end_save()
 
     def end_save(self, *, failed: bool = False) -> None:
-        """Do all slices of `end_save_in_slices` at once."""
+        """Run all slices of `end_save_in_slices` at once."""
         for _ in self.end_save_in_slices(failed=failed):
             pass
 
     def end_save_in_slices(self, *, failed: bool = False) -> Iterator[None]:
-        """Note the result of the save, and call what waited for it (`after`); its first error is raised at the end.
+        """Note the result of the save, and call the functions given to `after`; the first error is raised at the end.
 
-        It yields now and then: the deletion of a topic that thousands of groups popped is followed up for each of their
-        retry topics. The changes are settled once all is done.
+        It yields now and then: after the deletion of a topic that thousands of groups popped, there is a call for each of
+        their retry topics. The changes are settled after the last call.
 
         failed: every change that is not durable is undone, the last one first.
 
@@ -213,7 +213,7 @@ class ConfigFileStore:
         self.settled = self._number
 
     def _follow_up(self) -> Iterator[None]:
-        """Call in slices everything that waited for changes that are durable now, then raise the first error."""
+        """Call in slices the functions that waited for changes that are durable now, then raise the first error."""
         errors: list[Exception] = []
         due = [act for number, act in self._follow_ups if number <= self._saving]
         self._follow_ups = [entry for entry in self._follow_ups if entry[0] > self._saving]
@@ -229,12 +229,12 @@ class ConfigFileStore:
 
 
 def _document(data: bytes) -> dict[str, Any]:
-    """Return a file's object. BodyError, ValueError: it has none."""
+    """Return the JSON object that a file contains. BodyError, ValueError: there is none."""
     if not data.strip():
-        raise ValueError(f"found {len(data)} bytes without content, expected an object")
+        raise ValueError(f"found {len(data)} bytes without content, expected a JSON object")
     document = loads_file(data)
     if not isinstance(document, dict):
-        raise ValueError(f"found a {type(document).__name__}, expected an object")
+        raise ValueError(f"found a {type(document).__name__}, expected a JSON object")
     return document
 
 

@@ -17,8 +17,8 @@ from typing import Protocol
 from .errors import StoreError, StoreFull
 
 MIB = 1024 * 1024
-MAPPED_WRITE_MAX = 8 * 1024  # bytes; above, page faults on fresh pages cost more than a system call
-OPEN_FILES_MAX = 256  # of the sparse files; the usual limit is 1024 descriptors a process
+MAPPED_WRITE_MAX = 8 * 1024  # bytes; larger writes use pwrite: page faults on fresh pages cost more than a call
+OPEN_FILES_MAX = 256  # open sparse files; the usual limit of a process is 1024 descriptors
 FREED_APART_SIZE = 16 * MIB  # bytes of a removed file from which on another thread frees them
 STAT_BLOCK_SIZE = 512  # bytes of a block that stat counts
 
@@ -38,7 +38,7 @@ class File(Protocol):
         """Return the first position at or after offset that may not be zero; None: all is zero."""
 
     def write_at(self, offset: int, data: bytes) -> None:
-        """Write all of data, or raise: StoreFull when there is no room, OSError else."""
+        """Write all of data, or raise: StoreFull without space, otherwise OSError."""
 
     def sync(self) -> None:
         """Make what was written survive power loss. May be called from another thread."""
@@ -51,11 +51,11 @@ class Disk(Protocol):
     """Files and folders under one root. Paths are relative to it, with "/"."""
 
     def open(self, path: str, size: int, *, reserve: bool = False) -> File:
-        """Open a file of exactly size bytes, making it and its folder when absent. reserve: take its room now, so that
-        later writes cannot meet a full disk (StoreFull when there is not enough)."""
+        """Open a file of exactly size bytes; make it and its folder if they are missing. reserve: allocate its space
+        now, so that no later write fails on a full disk (StoreFull: there is not enough)."""
 
     def list(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted; none when it does not exist."""
+        """Return the names in a folder, sorted; empty if it does not exist."""
 
     def size(self, path: str) -> int | None:
         """Return a file's size, None when there is none."""
@@ -67,26 +67,27 @@ class Disk(Protocol):
         """Return a small file's content, None when there is none."""
 
     def replace(self, path: str, data: bytes) -> None:
-        """Put data in a file's place, durably: after a crash the old or the new content is there, whole."""
+        """Replace a file's content durably: after a crash the file has the whole old or the whole new content."""
 
     def keep(self, path: str, as_path: str) -> None:
-        """Let as_path have what path has now, whatever replaces path later. Both lie in one folder; durable with the
-        next `replace` in it, and never without either content."""
+        """Let as_path keep the present content of path when path is replaced later. Both are in one folder.
+
+        The next `replace` in that folder makes it durable. At any time as_path has its old or its new content."""
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with what is in it; nothing when it is not there."""
+        """Remove a file, or a folder with its content; do nothing if it is missing."""
 
     def lock(self, path: str) -> None:
-        """Take a file's lock until close. StoreError when another process has it."""
+        """Take a file's lock and keep it until `close`. StoreError: another process has it."""
 
     def usage(self) -> float:
         """Return how full the partition is, 0 to 1."""
 
     def capacity(self) -> tuple[int, int]:
-        """Return the partition's bytes, and how many of them are free; (0, 0) where that means nothing."""
+        """Return the partition's bytes, and how many of them are free; (0, 0) if there is no partition."""
 
     def close(self) -> None:
-        """Give back the locks and descriptors."""
+        """Release the locks and descriptors."""
 
 
 class ReservedFile:
@@ -146,7 +147,7 @@ class ReservedFile:
 
 
 class SparseFile:
-    """A sparse file, written by pwrite only. Its disk lends it a descriptor when needed."""
+    """A sparse file, written by pwrite only. Its disk gives it a descriptor when it needs one."""
 
     def __init__(self, path: Path, size: int, descriptors: Descriptors) -> None:
         self._path = path
@@ -168,7 +169,7 @@ class SparseFile:
         return memoryview(self.read_at(offset, size))
 
     def next_data(self, offset: int) -> int | None:
-        """Return from where on there may be data."""
+        """Return the first position at or after offset that may hold data; None: there is none."""
         return _next_data(self._descriptors.of(self._path), offset)
 
     def write_at(self, offset: int, data: bytes) -> None:
@@ -187,7 +188,7 @@ class SparseFile:
             os.close(fd)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         self._descriptors.drop(self._path)
 
 
@@ -198,7 +199,7 @@ class Descriptors:
         self._open: dict[Path, int] = {}
 
     def of(self, path: Path) -> int:
-        """Return a descriptor of the file, which is made when absent; good until the next call."""
+        """Return a descriptor of the file, valid until the next call; make the file if it is missing."""
         fd = self._open.pop(path, -1)
         if fd < 0:
             if len(self._open) >= OPEN_FILES_MAX:
@@ -219,7 +220,7 @@ class Descriptors:
 
 
 def read_whole(read: Callable[[int, int], bytes], offset: int, size: int) -> bytes:
-    """Return size bytes from offset on, fewer at the file's end only: read(offset, size) may give fewer at any time."""
+    """Return size bytes from offset on, fewer only at the file's end; one call of read may return fewer anywhere."""
     data = read(offset, size)
     if len(data) == size or not data:
         return data
@@ -231,7 +232,7 @@ def read_whole(read: Callable[[int, int], bytes], offset: int, size: int) -> byt
 
 
 def _next_data(fd: int, offset: int) -> int | None:
-    """Ask the file system for the end of a hole. One without support reports the whole file as data."""
+    """Ask the file system where a hole ends. A file system without holes reports the whole file as data."""
     if not hasattr(os, "SEEK_DATA"):
         return offset
     try:
@@ -258,7 +259,7 @@ def _write_all(fd: int, offset: int, data: bytes, path: str | Path) -> None:
 
 
 def _remove_part(path: str) -> None:
-    """Remove a file that could not take the place of another one."""
+    """Remove a new file that could not replace the old one."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 
@@ -266,14 +267,14 @@ def _remove_part(path: str) -> None:
 def _full_or_same(error: OSError, what: str) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StoreFull(
-            f"found no room for {what} ({error.strerror}), nothing of this request was stored: "
-            "free space on that disk, or lower fileReservedTime; sends succeed again once there is room"
+            f"found no space for {what} ({error.strerror}), nothing of this request was stored: "
+            "free space on that disk, or lower fileReservedTime; sends succeed again once there is space"
         )
     return error
 
 
 class RealDisk:
-    """The operating system's files under a root folder, which is made (mode 0700) when absent.
+    """The operating system's files under a root folder, which is made (mode 0700) if it is missing.
 
     apart: runs a function in another thread. It frees the space of large files that were removed: a gigabyte that is in
     the page cache takes about half a second. Without it, `remove` does.
@@ -334,7 +335,7 @@ class RealDisk:
             return None
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write beside, sync, rename, sync the folder."""
+        """Write a new file beside the old one, sync it, rename it, and sync the folder."""
         full = self._prefix + path
         folder, beside = os.path.dirname(full), f"{full}.tmp"
         if not os.path.isdir(folder):
@@ -342,7 +343,7 @@ class RealDisk:
         try:
             fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                os.fchmod(fd, 0o600)  # a crash may have left it with another mode; tables hold passwords
+                os.fchmod(fd, 0o600)  # a crash may have left another mode; tables contain passwords
                 _write_all(fd, 0, data, full)
                 os.fsync(fd)
             finally:
@@ -354,7 +355,7 @@ class RealDisk:
         self._sync_folder(folder)
 
     def keep(self, path: str, as_path: str) -> None:
-        """Add a second name for the file, which stays when the first is replaced. Needs no sync."""
+        """Add a second name for the file; it stays when the first is replaced. This needs no sync."""
         full, kept = self._prefix + path, self._prefix + as_path
         beside = f"{kept}.tmp"
         with contextlib.suppress(FileNotFoundError):
@@ -439,7 +440,7 @@ class RealDisk:
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
     def close(self) -> None:
-        """Give back the locks and descriptors."""
+        """Release the locks and descriptors."""
         self._descriptors.drop_all()
         while self._locks:
             fd, file_id = self._locks.pop()

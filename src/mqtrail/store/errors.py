@@ -1,4 +1,4 @@
-"""The store's errors: no room, a failed disk, and files that cannot be used."""
+"""The store's errors: a full disk, a failed disk, and unusable files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mqtrail.wire import MQError, ServiceNotAvailable
 
 
 class StoreFull(ServiceNotAvailable):
-    """There is no room to append: nothing of the call was stored."""
+    """There is no space to append: nothing of the call was stored."""
 
 
 class StoreBroken(ServiceNotAvailable):

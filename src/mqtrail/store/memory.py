@@ -10,7 +10,7 @@ MEMORY_TIMER_LOG_FILE_SIZE = 1024 * 1024
 
 
 class MemoryFile:
-    """A file that is a byte array. It takes memory as it is written."""
+    """A file in a byte array. It takes memory as it is written."""
 
     def __init__(self, size: int) -> None:
         self.data = bytearray(size)
@@ -25,7 +25,7 @@ class MemoryFile:
         return self._view[offset : offset + size].toreadonly()
 
     def next_data(self, offset: int) -> int | None:
-        """Return offset: what is zero is not known."""
+        """Return offset: this file does not know where it has zeros."""
         return offset if offset < len(self.data) else None
 
     def write_at(self, offset: int, data: bytes) -> None:
@@ -68,7 +68,7 @@ class MemoryDisk:
         return len(self.small[path]) if path in self.small else None
 
     def modified_ms(self, path: str) -> int:
-        """Return 0: in memory nothing expires by age alone."""
+        """Return 0: files in memory do not expire by age."""
         return 0
 
     def read(self, path: str) -> bytes | None:
@@ -76,32 +76,32 @@ class MemoryDisk:
         return self.small.get(path)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Put data in a file's place."""
+        """Replace a file's content."""
         self.small[path] = data
 
     def keep(self, path: str, as_path: str) -> None:
-        """Let as_path have what path has now."""
+        """Let as_path keep the present content of path."""
         if path in self.small:
             self.small[as_path] = self.small[path]
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with what is in it."""
+        """Remove a file, or a folder with its content."""
         for table in (self.files, self.small):
             for known in [name for name in table if name == path or name.startswith(f"{path}/")]:
                 del table[known]
 
     def lock(self, path: str) -> None:
-        """Take the one lock there is."""
+        """Take the only lock."""
         if self._locked:
             raise StoreError(f"found {path} locked, expected this disk to be free: close the other store first")
         self._locked = True
 
     def usage(self) -> float:
-        """Return 0: memory is never full here."""
+        """Return 0: this disk never fills."""
         return 0.0
 
     def capacity(self) -> tuple[int, int]:
-        """Return nothing: memory is not a partition."""
+        """Return (0, 0): memory is not a partition."""
         return 0, 0
 
     def close(self) -> None:

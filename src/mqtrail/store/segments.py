@@ -14,12 +14,12 @@ from .disk import Disk, File
 from .errors import StoreError
 
 NAME_DIGITS = 20
-FILES_OPEN_MAX = 64  # the current file and those read lately
+FILES_OPEN_MAX = 64  # the current file and those read last
 CHUNK = 64 * 1024
 
 
 def used_size(file: File, first: int, end: int) -> int:
-    """Return the bytes of [first, end) up to the last one that is not zero; 0 when all are. Holes are stepped over."""
+    """Return the bytes of [first, end) up to the last one that is not zero; 0 when all are. Holes are skipped."""
     used = at = first
     while (data_at := file.next_data(at)) is not None and data_at < end:
         data = file.read_at(data_at, min(CHUNK, end - data_at))
@@ -100,13 +100,13 @@ class Segments:
         file = self._open.get(start)
         if file is None:
             if len(self._open) >= FILES_OPEN_MAX:
-                self._open.pop(next(iter(self._open))).close()  # a writer or a sync that still uses it keeps it open
+                self._open.pop(next(iter(self._open))).close()  # it stays open while a writer or a sync uses it
             file = self._open[start] = self._disk.open(self.path(start), self.size, reserve=self._reserve)
         return file
 
     def make(self, start: int) -> File:
         """Make the file that begins at start, which follows the last one. StoreFull when there is no room."""
-        assert not self.starts or start == self.end, f"{self.folder}: {start} does not follow {self.end}"
+        assert not self.starts or start == self.end, f"{self.folder}: found {start}, expected {self.end}"
         try:
             file = self._disk.open(self.path(start), self.size, reserve=self._reserve)
         except BaseException:

@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class AclAccountHeader(Header):
-    """50. Permissions are name=PUB|SUB texts joined by commas; absent fields stay unchanged."""
+    """50. Permissions are name=PUB|SUB texts joined by commas; absent fields keep their values."""
 
     access_key: str
     secret_key: str = field(default="", repr=False)

@@ -32,7 +32,7 @@ V6_PARTS: Final = 8
 
 
 def address_matcher(pattern: str) -> AddressMatcher:
-    """Return the test of a pattern of an ACL file. InvalidParameter: it is not a pattern."""
+    """Return a function that tests addresses against a pattern of an ACL file. InvalidParameter: not a pattern."""
     text = pattern.strip()
     if not text:
         return _none
@@ -51,7 +51,7 @@ def address_matcher(pattern: str) -> AddressMatcher:
 
 
 def block_matcher(text: str) -> AddressMatcher:
-    """Return the test of an address or a CIDR block of a policy. InvalidParameter: it is neither."""
+    """Return a function that tests addresses against a policy's address or CIDR block. InvalidParameter: neither."""
     try:
         if "/" not in text:
             return _one_of([ipaddress.ip_address(text.strip())])

@@ -205,7 +205,7 @@ class RegisterBrokerHeader(Header):
 
 @dataclass(slots=True)
 class RegisterBrokerResponseHeader(Header):
-    """Reply to 103; both for slaves."""
+    """Reply to 103. Only slaves use both fields."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -213,7 +213,7 @@ class RegisterBrokerResponseHeader(Header):
 
 @dataclass(slots=True)
 class BrokerHeader(Header):
-    """104, 322: which broker."""
+    """104, 322. The fields identify the broker."""
 
     broker_name: str
     broker_addr: str
@@ -230,7 +230,7 @@ class DataVersionResponseHeader(Header):
 
 @dataclass(slots=True)
 class BrokerHeartbeatHeader(Header):
-    """904. heartbeat_timeout_mills is spelled so."""
+    """904. heartbeat_timeout_mills: the protocol's spelling."""
 
     cluster_name: str
     broker_addr: str

@@ -3,7 +3,7 @@
     TOTALSIZE i32 (with itself) ‖ MAGICCODE i32 = 0 ‖ BODYCRC i32 = 0 ‖ FLAG i32
     ‖ body size i32 ‖ body (never compressed) ‖ properties size i16 ‖ properties
 
-All items go to one topic with the same WAIT, none is delayed; the item's own UNIQ_KEY, KEYS and TAGS are in its
+All items go to one topic, with the same WAIT and without a delay. An item's UNIQ_KEY, KEYS and TAGS are in its
 properties.
 
 Source: MessageDecoder.encodeMessages and decodeMessages, MessageBatch, apache/rocketmq common/.

@@ -52,7 +52,7 @@ class RegisterBrokerBody(Body, frozen=True):
 
 
 class TopicList(Body, frozen=True):
-    """Reply to 206, 224, 304, 305, 311 to 313, 343. broker_addr: of any broker, for requests that need it."""
+    """Reply to 206, 224, 304, 305, 311 to 313, 343. broker_addr: any broker's address, for requests that need one."""
 
     topic_list: tuple[str, ...] = ()
     broker_addr: str | None = None
@@ -148,7 +148,7 @@ BROADCAST: Final = "broadcast"
 class GroupOffsets(NamedTuple):
     """A group's offsets in a topic: queue id to the offset consumed next.
 
-    is_broadcast: the lowest offset of the clients of a broadcasting group, which no client has committed.
+    is_broadcast: the offset is the lowest one of a broadcasting group's clients; no client has committed it.
     """
 
     topic: str

@@ -82,12 +82,12 @@ def encode_in_slices(
     """Return body's JSON with entries as its empty object `member`, yielding after each count of them.
 
     entries: sorted names and values, Body or plain, as Body.encode would write them. A name may be an int or a
-    MessageQueue, a value with entries of its own counts as so many, and must not change meanwhile.
+    MessageQueue. A value with entries of its own counts as that many entries, and must not change meanwhile.
     """
     write = dumps if strict else dumps_fastjson
     empty = b'"%b":{}' % member.encode()
     before, found, after = body.encode(strict=strict).partition(empty)
-    assert found, f"{member} is no empty object of {type(body).__name__}"
+    assert found, f"{member} is not an empty object of {type(body).__name__}"
     parts = []
     some: dict[Any, object] = {}
     weight = 0
@@ -131,7 +131,7 @@ def encode_list_in_slices(
     """
     empty = b'"%b":[]' % member.encode()
     before, found, after = body.encode(strict=strict).partition(empty)
-    assert found, f"{member} is no empty array of {type(body).__name__}"
+    assert found, f"{member} is not an empty array of {type(body).__name__}"
     array = yield from dumps_in_slices(items, count, strict=strict)
     return b"".join((before, empty[:-2], array, after))
 
@@ -149,7 +149,7 @@ def dumps_in_slices(items: Iterable[object], count: int, *, strict: bool = True)
 
 
 def convert(value: object, kind: type[Value]) -> Value:
-    """Return plain JSON values as kind, numbers from text too; int means Long. BodyError: they do not fit."""
+    """Convert plain JSON values to kind; numbers may be texts, int means Long. BodyError: a value does not fit."""
     if kind is int:
         kind = cast(type[Value], Long)
     try:

@@ -333,7 +333,7 @@ def version_of(major: int, minor: int, patch: int) -> int:
 
 
 def version_text(version: int) -> str:
-    """Return the name of a header's version, such as "V5_3_3" or "V4_9_8_SNAPSHOT"; "V3_…" and below by number."""
+    """Return the name of a header's version, such as "V5_3_3" or "V4_9_8_SNAPSHOT"; "V3_…" and below as numbers."""
     if version > _VERSION_LAST:
         return "HIGHER_VERSION"
     if version < _V4_0_0 - 1:
@@ -350,8 +350,8 @@ MQ_VERSION: Final = 479  # what we send: 5.3.3
 assert version_of(5, 3, 3) == MQ_VERSION
 assert (version_of(4, 9, 8), version_of(4, 5, 2), version_of(5, 0, 0)) == (409, 317, 413)
 
-# Peers behave differently from these versions on (remoting header field "version").
+# Peers change their behaviour at these versions (remoting header field "version").
 VERSION_FULL_REGISTER_BODY: Final = 37
 VERSION_MAX_RECONSUME_TIMES: Final = 121  # 3.4.9: the request's maxReconsumeTimes counts
-VERSION_STRICT_ROUTE_JSON: Final = 401  # 4.9.4: route answers in strict JSON
+VERSION_STRICT_ROUTE_JSON: Final = 401  # 4.9.4: route replies in strict JSON
 VERSION_UNIQUE_KEY_UNSIGNED: Final = 399  # up to here the ACL signature leaves _UNIQUE_KEY_QUERY out

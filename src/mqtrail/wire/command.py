@@ -63,7 +63,7 @@ class RemotingCommand:
     """A request or a reply.
 
     ext: the header's fields, all text. opaque: int32 that pairs a reply with its request. flag: FLAG_RESPONSE,
-    FLAG_ONEWAY. serialize: how the header is written, or was. empty_ext: write "extFields":{} where ext is empty, as
+    FLAG_ONEWAY. serialize: the format of the header. empty_ext: write "extFields":{} if ext is empty, as
     Java does when the header's class has no value set; its clients see a difference only in a debugger.
     """
 
@@ -95,7 +95,7 @@ class RemotingCommand:
         ext: dict[str, str] | None = None,
         body: bytes = b"",
     ) -> Self:
-        """Return the answer to request: its opaque, bit 0 of the flag set; in JSON whatever request was, as 5.3.3.
+        """Return the reply to request: its opaque, bit 0 of the flag set. Like 5.3.3, always in JSON.
 
         A remark above REMARK_LENGTH_MAX characters is cut.
         """
@@ -267,8 +267,8 @@ def _encode_binary(command: RemotingCommand) -> bytes:
         head = _BINARY_HEAD.pack(command.code, language, command.version, command.opaque, command.flag, len(remark))
     except struct.error as error:
         raise RemotingError(
-            f"command does not fit a binary header ({error}): found code {command.code}, version {command.version}, "
-            f"opaque {command.opaque}; expected int16, int16, int32: use JSON for codes above 32767"
+            f"command too large for a binary header ({error}): found code {command.code}, version {command.version} "
+            f"and opaque {command.opaque}, expected int16, int16, int32: use JSON for codes above 32767"
         ) from error
     return b"".join((head, remark, _I32.pack(len(fields)), fields))
 

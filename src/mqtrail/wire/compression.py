@@ -48,12 +48,12 @@ class CompressionType(IntEnum):
 
     @property
     def sys_flag(self) -> int:
-        """The bits that tell a reader: compressed, and how."""
+        """The bits for a compressed body of this type."""
         return MessageSysFlag.COMPRESSED | self << 8
 
 
 def compress(body: bytes, kind: CompressionType = CompressionType.ZLIB, level: int = COMPRESS_LEVEL) -> bytes:
-    """Return body compressed; the caller sets kind.sys_flag. LZ4 takes no level, as in Java."""
+    """Return body compressed; the caller sets kind.sys_flag. As in Java, LZ4 ignores the level."""
     if kind is CompressionType.ZLIB:
         return zlib.compress(body, level)
     if kind is CompressionType.ZSTD:
@@ -62,7 +62,7 @@ def compress(body: bytes, kind: CompressionType = CompressionType.ZLIB, level: i
 
 
 def decompress(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
-    """Return the body as it was sent; unchanged where sys_flag says it is not compressed.
+    """Return the body before compression; unchanged if sys_flag does not mark it as compressed.
 
     CompressionError: the type is unknown, the bytes are not of that type, or the body has more than size_max bytes.
     Memory use is bounded by size_max as well.
@@ -91,7 +91,7 @@ def decompress(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> byt
 
 
 def inflate(data: bytes, size_max: int) -> tuple[bytes, bool]:
-    """Return at most size_max bytes of a zlib stream, and whether they are all of it. zlib.error: it is not a zlib
+    """Return at most size_max bytes of a zlib stream, and whether the stream has no more. zlib.error: it is not a zlib
     stream."""
     reader = zlib.decompressobj()
     plain = reader.decompress(data, size_max)
@@ -117,7 +117,7 @@ def _unlz4(body: bytes, size_max: int) -> tuple[bytes, bool]:
 def _unzstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
     """Read one frame or several. A reader does not bound its output, so its input comes in pieces.
 
-    A piece is so small that its blocks cannot expand beyond the rest of size_max, or beyond one block.
+    A piece is small enough that its blocks cannot expand beyond the rest of size_max, or beyond one block.
     """
     decompressor = zstandard.ZstdDecompressor()
     reader = None

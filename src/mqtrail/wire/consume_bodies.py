@@ -275,7 +275,7 @@ class PopQueueInfo(Body, frozen=True):
 
 
 class ConsumeStatus(Body, frozen=True):
-    """A topic's consumption by one client: response times in ms, rates a second, failures of the last hour."""
+    """A topic's consumption by one client: response times in ms, rates per second, failures of the last hour."""
 
     pull_rt: float = msgspec.field(name="pullRT", default=0.0)
     pull_tps: float = msgspec.field(name="pullTPS", default=0.0)
@@ -346,7 +346,7 @@ class DirectConsumeResult(Body, frozen=True):
 
 
 class StatsItem(Body, frozen=True):
-    """Sum of a span, its rate a second, and the average of one call."""
+    """The sum over a time span, its rate per second, and the average per call."""
 
     sum: Long = 0
     tps: float = 0.0

@@ -39,8 +39,8 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Write command to peer once the log is flushed up to after_offset (a physical offset; 0: at once) and the changes
-    of tables up to number after_tables are durable (0: it depends on none).
+    """Write command to peer once the log is flushed up to after_offset (a physical offset; 0: at once) and all changes
+    of tables with numbers up to after_tables are durable (0: it depends on no change).
 
     The core always sets after_offset; under ASYNC_FLUSH the shell ignores it.
     """
@@ -79,8 +79,8 @@ def answer_error(peer: Peer, request: RemotingCommand, error: MQError, ext: dict
 def response_code(error: MQError, version: int) -> int:
     """Return the code for an error, as a client of that version knows it.
 
-    Clients before 5.0 do not know 29 and get 1, as from a 4.9 broker; nor 215, and get 2. What is no Refusal (a body or
-    a record that cannot be read) is 1, as Java answers an exception.
+    Clients before 5.0 do not know codes 29 and 215: they get 1 and 2, as from a 4.9 broker. An error that is not a
+    Refusal (a body or a record that cannot be read) becomes 1, as when Java replies to an exception.
     Source: 5.3.3's processors; 4.9's for older clients (docs/reference/compatibility.md).
     """
     if not isinstance(error, Refusal):

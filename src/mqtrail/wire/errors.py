@@ -67,7 +67,7 @@ class RecordError(MQError, ValueError):
 
 
 class PropertiesError(MQError, ValueError):
-    """A property cannot be written: a separator in its name or value, or too many bytes in all."""
+    """A property cannot be written: its name or value has a separator, or the properties have too many bytes."""
 
 
 class IdError(MQError, ValueError):
@@ -133,19 +133,19 @@ class TransactionFailed(Refusal):
 
 
 class FlushDiskTimeout(Refusal):
-    """Stored, but not known to be on disk in time."""
+    """The message was stored, but its flush did not end in time."""
 
     code = ResponseCode.FLUSH_DISK_TIMEOUT
 
 
 class SlaveNotAvailable(Refusal):
-    """Stored, but there was no slave to copy it to; or the asked broker is itself a slave."""
+    """The message was stored, but there was no slave to copy it to; or the broker is itself a slave."""
 
     code = ResponseCode.SLAVE_NOT_AVAILABLE
 
 
 class FlushSlaveTimeout(Refusal):
-    """Stored, but the slave did not confirm in time."""
+    """The message was stored, but the slave did not acknowledge it in time."""
 
     code = ResponseCode.FLUSH_SLAVE_TIMEOUT
 

@@ -5,10 +5,10 @@
             | L: i32 | type | H: u24      | header   | body       |
             +--------+------+-------------+----------+------------+
 
-L counts what follows it (4 + H + body size). type: 0 JSON, 1 ROCKETMQ. A frame has at most 16 MiB, its length field
-included. A header has at most 256 KiB (HEADER_SIZE_MAX); in what a client reads, 4 MiB (REPLY_HEADER_SIZE_MAX). A
+L counts the bytes after it (4 + H + body size). type: 0 JSON, 1 ROCKETMQ. A frame has at most 16 MiB, including its
+length field. A header has at most 256 KiB (HEADER_SIZE_MAX), one that a client reads 4 MiB (REPLY_HEADER_SIZE_MAX). A
 longer frame or header, a header longer than its frame or an unknown type ends the connection (RemotingError) as soon as
-the first 8 bytes show it: without the header it is unknown which request to answer.
+the first 8 bytes show it: without the header it is unknown which request to reply to.
 
 Source: RemotingCommand.encode and decode, NettyDecoder, apache/rocketmq remoting/.
 """
@@ -36,8 +36,8 @@ HEADER_SIZE_MAX: Final = 256 * 1024
 """Bytes of a header. Properties have 32 767 bytes, which JSON writes as up to six each (\\u0001): 192 KiB. That leaves
 64 KiB for all other fields, of which Apache's largest (subscriptions, lists of permissions) take a few."""
 REPLY_HEADER_SIZE_MAX: Final = 4 * 1024 * 1024
-"""Bytes of a header that a client reads. Apache's broker answers a batch with the id of each message, 33 bytes with the
-comma: 4 MiB are 127 000 messages, more than a batch of 4 MiB has whose messages have as much as a unique key."""
+"""Bytes of a header that a client reads. Apache's broker replies to a batch with the id of each message, 33 bytes with
+the comma. 4 MiB hold the ids of 127 000 messages: more than a batch of 4 MiB can have if each has a unique key."""
 
 FRAME_HEAD: Final = struct.Struct(
     ">I"  # L: bytes after this field
@@ -75,8 +75,8 @@ def frame_end(
 ) -> int:
     """Return where the frame at start ends, or 0 when [start, end) does not hold all of it yet.
 
-    It checks the first 8 bytes as soon as they are there, so no reader waits for 2 GiB of invalid data. RemotingError:
-    they cannot begin a frame.
+    It checks the first 8 bytes as soon as they have arrived, so no reader waits for 2 GiB of invalid data.
+    RemotingError: they are not the start of a frame.
     """
     if end - start < FRAME_HEAD_SIZE:
         if end - start >= 4:
@@ -90,7 +90,9 @@ def frame_end(
     if mark & 0xFFFFFF > header_size_max:
         raise RemotingError(f"found a header of {mark & 0xFFFFFF} bytes, expected at most {header_size_max}")
     if mark & 0xFFFFFF > size - 4:
-        raise RemotingError(f"found a header of {mark & 0xFFFFFF} bytes in a frame with room for {size - 4}")
+        raise RemotingError(
+            f"found a header of {mark & 0xFFFFFF} bytes, expected at most {size - 4}, the rest of the frame"
+        )
     if mark >> 24 > 1:
         raise RemotingError(f"found serialize type {mark >> 24}, expected 0 (JSON) or 1 (ROCKETMQ)")
     whole = start + 4 + int(size)
@@ -105,7 +107,7 @@ def cut_frame(buffer: bytes | bytearray | memoryview, start: int, end: int) -> F
 
 
 class FrameDecoder:
-    """Cuts a stream of bytes into frames: feed what arrived, then take frames until there is none.
+    """Divides a stream of bytes into frames: feed the bytes that arrived, then take frames until there is none.
 
     After a RemotingError the stream cannot be read further; each call raises the same error. A client passes
     REPLY_HEADER_SIZE_MAX.

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, Self, Union, get_args, get_origin
 from .errors import HeaderError
 
 Int32 = Annotated[int, 32]
-"""An int that has to fit Java's int; a plain int has to fit its long."""
+"""An int that must fit into Java's int; a plain int must fit into its long."""
 
 _QUOTED_NAMES_MAX = 30  # names of ext fields that an error quotes,
 _QUOTED_LENGTH_MAX = 40  # and characters of each
@@ -24,12 +24,12 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def wire(name: str) -> Any:
-    """Return a required field with another name on the wire than the rule gives."""
+    """Return a required field with this name on the wire instead of the derived one."""
     return dataclasses.field(metadata={"wire": name})
 
 
 def wire_or(name: str, default: Any) -> Any:
-    """Return a field called name on the wire that may be absent."""
+    """Return an optional field with this name on the wire."""
     return dataclasses.field(default=default, metadata={"wire": name})
 
 
@@ -54,7 +54,7 @@ class Header:
         return cls(**values)
 
     def to_ext(self) -> dict[str, str]:
-        """Return the ext fields, those that are None left out."""
+        """Return the ext fields, without those that are None."""
         ext = {}
         for field in _fields(type(self)):
             value = getattr(self, field.name)

@@ -130,9 +130,9 @@ _SEND_LONG_NAMES = {short: long for long, short in _SEND_SHORT_NAMES.items()}
 
 @dataclass(slots=True)
 class SendResponseHeader(Header):
-    """Reply to every send. msg_id: the offset id, of a batch comma-joined; queue_offset: of a batch's first.
+    """Reply to every send. msg_id: the offset id, for a batch all ids joined by commas; queue_offset: the first one's.
 
-    Every answer has msg_region and trace_on: Java's client reads the first without a check.
+    Every reply has msg_region and trace_on: Java's client reads msg_region without checking that it is there.
     """
 
     msg_id: str
@@ -147,9 +147,9 @@ class SendResponseHeader(Header):
 
 @dataclass(slots=True)
 class PullHeader(Header):
-    """11, 361. sys_flag: PullSysFlag. Times in ms; suspend_timeout_millis is how long the broker may hold the pull.
+    """11, 361. sys_flag: PullSysFlag. Times in ms; suspend_timeout_millis: the broker may hold the pull for so long.
 
-    request_source: 0 to 2 from a proxy, which names its client with it (a field that Java spells so).
+    request_source: 0 to 2 from a proxy, which then also names its client (proxyFrowardClientId: Java's spelling).
     """
 
     consumer_group: str
@@ -184,9 +184,9 @@ class PullResponseHeader(Header):
 
 @dataclass(slots=True)
 class SendBackHeader(Header):
-    """36: the group wants the record at CommitLog `offset` again, after delay_level's delay.
+    """36: deliver the record at CommitLog `offset` to the group again, after delay_level's delay.
 
-    delay_level 0: the broker chooses by reconsumeTimes; below 0: to the dead letters at once.
+    delay_level 0: the broker chooses the delay by reconsumeTimes; below 0: move it to the dead letters at once.
     """
 
     offset: int

@@ -36,7 +36,7 @@ EXPRESSION_SQL92: Final = "SQL92"
 
 
 class ConsumeType(StrEnum):
-    """Who starts a delivery: the consumer's code (actively), the client's pull loop (passively), or POP."""
+    """How the client consumes: its code pulls (actively), the client calls a listener (passively), or POP."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -93,11 +93,11 @@ class SubscriptionData(Body, frozen=True):
 
     @property
     def is_all(self) -> bool:
-        """Whether it excludes no tag: "*", and SQL92, which does not filter by tags."""
+        """Whether it accepts all tags: "*", and SQL92, which does not filter by tags."""
         return self.sub_string == SUBSCRIBE_ALL or not self.tags_set
 
     def matches_code(self, code: int) -> bool:
-        """The broker's test, by hash: it may accept a wrong tag, and never rejects a right one."""
+        """The broker's test, by hash: it may accept a wrong tag, but never rejects a right one."""
         return self.is_all or code in self.code_set
 
     def matches_tag(self, tag: str) -> bool:

@@ -74,13 +74,13 @@ class UniqueId:
     pid: int
     loader_hash: int
     month_ms: int
-    """Milliseconds since the month began where the producer lives."""
+    """Milliseconds since the month began in the producer's time zone."""
     counter: int
 
     def time_ms(self, now_ms: int) -> int:
-        """Return when the id was made, epoch ms: this month's candidate, or the last month's if that lies ahead.
+        """Return when the id was made, epoch ms: in this month, or in the last one if that time is in the future.
 
-        Right only for ids younger than a month whose producer shares our time zone, as in Java.
+        As in Java, this is right only for ids younger than a month whose producer is in our time zone.
         """
         month_start_ms, _ = _month_of(now_ms)
         if month_start_ms + self.month_ms >= now_ms:

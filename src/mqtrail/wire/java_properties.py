@@ -14,13 +14,13 @@ __all__ = [
 ]
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_LINE_BREAK = re.compile(r"\r\n|\r|\n")  # what else Unicode breaks lines at is part of a value
+_LINE_BREAK = re.compile(r"\r\n|\r|\n")  # other line breaks of Unicode are part of a value
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _KEY = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*", re.DOTALL)
 
 
 def read_properties(text: str) -> list[tuple[int, str, str]]:
-    """Return (line number, key, value) in the file's order; of keys that come twice, both."""
+    """Return (line number, key, value) in the file's order; a key that comes twice is there twice."""
     found = []
     lines = _LINE_BREAK.split(text)
     number = 0
@@ -43,7 +43,7 @@ def read_properties(text: str) -> list[tuple[int, str, str]]:
 
 
 def properties_of(text: str) -> dict[str, str]:
-    """Return key -> value; of a key that comes twice, the last one's."""
+    """Return key -> value; if a key comes twice, the last value counts."""
     return {key: value for _, key, value in read_properties(text)}
 
 
@@ -58,5 +58,5 @@ def _plain(text: str) -> str:
 
     if "\\" not in text:
         return text
-    # Escaped halves of a pair join; a half alone has no UTF-8, so it is replaced as Java's encoder does.
+    # Two escaped surrogates become one character; a lone one has no UTF-8, so it is replaced as Java's encoder does.
     return _ESCAPE.sub(one, text).encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")

@@ -1,8 +1,9 @@
 """Long requests in slices: between two slices a broker or a name server serves other requests.
 
-A handler that is a generator yields after some milliseconds of work, and returns its Sends at the end. One that never
-yields is answered at once. The others continue by `step`, in turn, whenever the server ticks. Those whose work depends
-on their body alone, and those that go through tables, have these limits each:
+A handler that is a generator yields after some milliseconds of work, and returns its Sends at the end. A request whose
+handler never yields is answered at once. The others continue by `step`, in turn, whenever the server ticks. There are
+two kinds: requests whose work depends on their body alone, and requests that go through tables. Each kind has these
+limits:
 
     JOBS_MAX           running at once: each keeps its request and its partial result
     JOBS_PEER_MAX      of these from one connection
@@ -38,7 +39,7 @@ Work: TypeAlias = Generator[None, None, list[Send]]
 
 
 class Tables(Protocol):
-    """The part of a ConfigFileStore that tracks the changes that answers depend on."""
+    """The part of a ConfigFileStore that tracks which change an answer depends on."""
 
     looked: int
 
@@ -82,7 +83,7 @@ class _JobLine:
         ):
             if found > limit:
                 raise SystemBusy(
-                    f"found {found} {what} waiting behind long requests, expected at most {limit}: try again"
+                    f"found {found} {what} waiting behind long requests, expected at most {limit}: try again later"
                 )
         self._queued.append(job)
         self._queued_size = size
@@ -124,8 +125,8 @@ class Jobs:
         return self._bounded if request.code in self._bounded_codes else self._of_tables
 
     def begin(self, peer: Peer, request: RemotingCommand, work: Work) -> list[Send]:
-        """Do the first slice, or queue the job. Return the answer if the slice completed it. SystemBusy: too many
-        wait."""
+        """Run the first slice, or queue the job. Return the answer if the slice completed it. SystemBusy: too many
+        jobs wait."""
         job, line = Job(peer, request, work, 0), self._line(request)
         if not line.may_start(job):
             line.queue(job)
@@ -149,17 +150,17 @@ class Jobs:
         self._of_tables.disconnected(peer)
 
     def next_due_ms(self) -> int | None:
-        """Return 0, at once, while there is a job."""
+        """Return 0 (at once) while there is a job; None: there is none."""
         return 0 if len(self) else None
 
     def take(self) -> Job | None:
-        """Return the job whose turn it is: of the two kinds in turn."""
+        """Return the job whose turn it is; the two kinds alternate."""
         self._turn += 1
         first, second = (self._bounded, self._of_tables) if self._turn % 2 else (self._of_tables, self._bounded)
         return first.take() or second.take()
 
     def step(self, job: Job) -> list[Send]:
-        """Do a slice of a job that was taken; return its answer, if any. An error ends the job."""
+        """Run a slice of a job that was taken; return the answer if that completed it. An error ends the job."""
         self._tables.look(job.looked)
         try:
             next(job.work)

@@ -8,10 +8,10 @@ Bodies come from fastjson 1.x. It differs from the standard:
     {name:1}  {'a':'b'}                                   bare and single-quoted names, accepted from anyone
 
 Here an integer name becomes an int, an object name an ObjectKey (body.py makes MessageQueues of them), and a reference
-the same value as its target. We write strict JSON (dumps), or, for an answer that old peers know only in fastjson's
-form, bare integer and object names (dumps_fastjson).
+the same value as its target. We write strict JSON (dumps). Old peers read some replies only in fastjson's form: these
+have bare integer and object names (dumps_fastjson).
 
-A text comes from a peer that may be hostile, so reading it is bounded:
+A text may come from a hostile peer, so reading it has limits:
 
     NODES_MAX              values and names of one text, with references followed
     DIALECT_NODES_MAX      the same for a text that is not strict JSON, which takes a hundred times as long to read

@@ -10,10 +10,10 @@ DIALECT_NODES_MAX: Final = 50_000
 """Values and names of a text that only the lenient reader takes, about 2 µs each. Requests in the dialect are small;
 a reply with a table by queues may have more, and its body class says so."""
 NODES_PER_BYTE: Final = 4
-"""Values that references may bring in for each byte of a text, beside NODES_FREE. The shortest reference has 17 bytes;
-RocketMQ's longer ones, of 40 and more, stand for a SubscriptionData or TopicConfig of about ten values."""
+"""Values that references may add per byte of a text, beside NODES_FREE. The shortest reference has 17 bytes; those that
+RocketMQ writes have 40 or more, and each points to a SubscriptionData or TopicConfig of about ten values."""
 NODES_FREE: Final = 1_000
-TEXT_PER_NODE: Final = 64  # characters of a text that references bring in, which count as one value more
+TEXT_PER_NODE: Final = 64  # a text that references add counts as one more value for so many characters
 REFERENCE_SIZE_MAX: Final = 1_000  # characters of a reference's path; a longer one points to nothing
 
 

@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _BARE_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.-]*")
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0"}
 _WORDS = {"true": True, "false": False, "null": None}
-_DIGITS_MAX = 400  # of a number: beyond any of RocketMQ's, below Python's limit for text to int
+_DIGITS_MAX = 400  # digits of a number: more than any of RocketMQ's, fewer than Python's limit for int(text)
 _NAME_MAX = 1 << 63  # integer names are Java's longs; larger ones could be chosen to share one hash
 
 
@@ -56,7 +56,7 @@ class DialectReader:
         return self._skip(_SPACE) if head in _BLANKS else head
 
     def _skip_commas(self) -> str:
-        """The same, but also skip extra commas, which fastjson accepts."""
+        """Do as _skip_space, and skip extra commas, which fastjson accepts."""
         head = self._text[self._position : self._position + 1]
         return self._skip(_SPACE_AND_COMMAS) if head in _BLANKS_AND_COMMA else head
 
@@ -134,11 +134,11 @@ class DialectReader:
             text = self._lenient_string(quote)
         if text.isascii():
             return text
-        # Escaped halves of a pair join; a half alone has no UTF-8, so it is replaced as Java's encoder does.
+        # Two escaped surrogates become one character; a lone one has no UTF-8: it is replaced as by Java's encoder.
         return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
 
     def _strict_string(self) -> str | None:
-        """Read a string with JSON's escapes only; None: it has others."""
+        """Read a string that has only JSON's escapes; None: it has others."""
         match = _QUOTED.match(self._text, self._position)
         if match is None:
             return None
@@ -146,7 +146,7 @@ class DialectReader:
         if "\\" in quoted:
             try:
                 text, _ = scanstring(quoted, 1, False)
-            except JSONDecodeError:  # decoded on its own: the decoder counts the lines of the whole text that it gets
+            except JSONDecodeError:  # decoded separately: the decoder counts the lines of all the text that it gets
                 return None
         else:
             text = quoted[1:-1]

@@ -21,7 +21,7 @@ _PATH_STEP = re.compile(r"\.([^.\[]+)|\[(\d{1,9})\]")
 
 
 class _Resolver:
-    """Replaces references in place. Each value of the text is visited once; what is shared stays shared."""
+    """Replaces references in place. Each value of the text is visited once; shared values stay shared."""
 
     __slots__ = ("_left", "_nodes_max", "_root")
 
@@ -64,7 +64,7 @@ class _Resolver:
         """Find what a path names: "$" the root, ".." the object that holds this one's holder, "$.a[0].b" a step each.
 
         Steps count like values, so many references to one long chain of references reach the limit as a large text
-        does. A path that is not made of steps alone has no target.
+        does. A path with anything but steps has no target.
         """
         if path == "..":
             return parents[-2] if len(parents) > 1 else None

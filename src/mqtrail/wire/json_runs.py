@@ -1,8 +1,8 @@
 """One large object in a JSON text, cut into runs of whole members, which are read one at a time.
 
-A run ends where a member's value ends and another member begins. A few places that look like an end are tried: only at
-a real one is the text before it an object by itself. The text behind the last run stays, behind a mark, and is read at
-the end. The mark shows whether the runs came from the expected object and not from a text or another object.
+A run ends where a member's value ends and another member begins. A few places that look like an end are tried: the text
+before a real end is an object by itself. The text after the last run is kept behind a mark and read at the end. The
+mark shows whether the runs came from the expected object and not from a text or another object.
 """
 
 import re
@@ -13,11 +13,13 @@ import msgspec
 
 RUN_SIZE: Final = 256 * 1024
 REST_SIZE: Final = 2 * 1024 * 1024  # a text that is not larger is not cut
-ENDS_TRIED_MAX: Final = 8  # an Apache broker's topic has two that look like it: its own, and that of its attributes
+ENDS_TRIED_MAX: Final = (
+    8  # a topic of an Apache broker has two that look like one: its own end, and its attributes' end
+)
 MARK: Final = "\0"  # no name of a member
 
 _ENDS: Final = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\"")
-_ENDS_SIZE: Final = 8 * 1024  # bytes at the end of a run, where an end is looked for first
+_ENDS_SIZE: Final = 8 * 1024  # bytes at the end of a run that are searched for an end first
 _cut = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 

@@ -53,7 +53,7 @@ class HaRuntimeInfo(Body, frozen=True):
 
 
 class ColdDataInfo(Body, frozen=True):
-    """Reply to 2003: thresholds of reading what is no longer in memory, and what was read so, bytes."""
+    """Reply to 2003: limits for reading data that is no longer in memory, and how much was read, in bytes."""
 
     runtime_table: dict[str, Any] = msgspec.field(default_factory=dict)
     config_table: dict[str, Long] = msgspec.field(default_factory=dict)

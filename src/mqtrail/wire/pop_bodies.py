@@ -37,8 +37,9 @@ __all__ = [
 class PopCheckPoint(Body, frozen=True):
     """Messages that one pop took from one queue, in the revive log under the tag "ck".
 
-    diffs: queue offsets of its messages, relative to start_offset; none: count successive ones. bits: of acked ones,
-    bit 0 the first; always 0 in the log. re_puts: how often it was put again because a message could not be revived.
+    diffs: queue offsets of its messages, relative to start_offset; empty: count successive ones. bits: one for each
+    acked message, bit 0 the first; always 0 in the log. re_puts: how often it was put again because a message could
+    not be revived.
     """
 
     start_offset: Long = msgspec.field(name="so", default=0)
@@ -68,7 +69,7 @@ class PopCheckPoint(Body, frozen=True):
 
 
 class PopAck(Body, frozen=True):
-    """What was acknowledged of a check point: in the revive log under "ack" (offset) or "bAck" (offsets)."""
+    """Acknowledged messages of a check point: in the revive log under "ack" (offset) or "bAck" (offsets)."""
 
     offset: Long = msgspec.field(name="ao", default=0)
     start_offset: Long = msgspec.field(name="so", default=0)
@@ -189,7 +190,7 @@ class QueryAssignmentBody(RequestBody, frozen=True):
 
 
 class QueueAssignment(Body, frozen=True):
-    """A queue that a client is to consume, by PULL or POP. Queue -1 of a broker: all of the topic's there."""
+    """A queue that a client is to consume, by PULL or POP. Queue -1 of a broker: all queues of the topic there."""
 
     queue: MessageQueue
     mode: str = "PULL"
@@ -245,10 +246,10 @@ class RequestModeTable(Body, frozen=True):
 
 
 class QueueOrderInfo(Body, frozen=True):
-    """What a group popped last, in order, from one queue. Times are epoch ms.
+    """The messages that a group popped last, in order, from one queue. Times are epoch ms.
 
     offsets: the first queue offset, the others relative to it. acked: bits of acked messages. counts: queue offset to
-    how often it was popped before. visible: queue offset to when the message may come again, where that was changed.
+    how often it was popped before. visible: queue offset to when the message becomes visible again, if changed.
     """
 
     pop_time_ms: Long = msgspec.field(name="popTime", default=0)
@@ -262,6 +263,6 @@ class QueueOrderInfo(Body, frozen=True):
 
 
 class OrderInfoTable(Body, frozen=True):
-    """consumerOrderInfo.json: "topic@group" to queue id to what was popped."""
+    """consumerOrderInfo.json: "topic@group" to queue id to the messages popped last."""
 
     table: dict[str, dict[Long, QueueOrderInfo]] = msgspec.field(default_factory=dict)

@@ -52,7 +52,7 @@ class PopHeader(Header):
 
 @dataclass(slots=True)
 class PopResponseHeader(Header):
-    """Reply to 200050, with codes 0, 209 and 210 alike. rest_num: messages that still wait in the queues looked at.
+    """Reply to 200050, with codes 0, 209 and 210 alike. rest_num: messages that still wait in the queues read.
 
     The three texts are pop_info's.
     """
@@ -79,7 +79,7 @@ class AckHeader(Header):
 
 @dataclass(slots=True)
 class ChangeInvisibleHeader(Header):
-    """200053: AckHeader's fields and the new invisible time in ms, from now on."""
+    """200053: AckHeader's fields and the new invisible time in ms, counted from now."""
 
     consumer_group: str
     topic: str
@@ -100,7 +100,7 @@ class ChangeInvisibleResponseHeader(Header):
 
 @dataclass(slots=True)
 class NotificationHeader(Header):
-    """200054: answer when there is a message to pop, without popping it."""
+    """200054: reply when there is a message to pop, without popping it."""
 
     consumer_group: str
     topic: str
@@ -137,7 +137,7 @@ class PollingInfoResponseHeader(Header):
 
 @dataclass(slots=True)
 class PeekHeader(Header):
-    """200052: as a pop, but the messages stay visible."""
+    """200052: like a pop, but the messages stay visible."""
 
     topic: str
     queue_id: Int32

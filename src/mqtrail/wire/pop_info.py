@@ -6,8 +6,8 @@
     msgOffsetInfo                "0 2 41,42,45;1 0 7"        marker queueId offset,offset,…
     orderCountInfo               "0 qo2%41 1;0 2 0"          marker queueId count, marker qo<queueId>%<offset> count
 
-The marker tells which of a group's topics a queue belongs to: the topic itself, or the retry topic of its popped and
-not acknowledged messages, which has two forms of name.
+The marker tells which of a group's topics a queue belongs to: the topic itself, or the retry topic of messages that
+were popped and not acknowledged. A retry topic's name has two forms.
 
 Source: ExtraInfoUtil, KeyBuilder, apache/rocketmq 5.3.3 remoting/ and common/.
 """
@@ -82,7 +82,7 @@ def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:
 
 
 def is_pop_retry_v2(topic: str) -> bool:
-    """Tell whether a topic is a retry topic named the second way (no group or topic name holds a "+")."""
+    """Tell whether a topic is a retry topic with the second form of name (no other name contains a "+")."""
     return topic.startswith(RETRY_PREFIX) and "+" in topic
 
 
@@ -115,7 +115,7 @@ def encode_start_offsets(starts: Iterable[tuple[str, int, int]]) -> str:
 
 
 def decode_start_offsets(text: str) -> dict[QueueName, int]:
-    """Return the start offset of each queue, none for "". HeaderError: it is not such a text, or names a queue
+    """Return the start offset of each queue; "" has none. HeaderError: it is not such a text, or names a queue
     twice."""
     return {(marker, _number(text, name)): _number(text, value) for (marker, name), value in _items(text).items()}
 
@@ -126,7 +126,7 @@ def encode_message_offsets(queues: Iterable[tuple[str, int, Sequence[int]]]) -> 
 
 
 def decode_message_offsets(text: str) -> dict[QueueName, list[int]]:
-    """Return the offsets of each queue's messages, none for "". HeaderError as decode_start_offsets."""
+    """Return the offsets of each queue's messages; "" has none. HeaderError as decode_start_offsets."""
     return {
         (marker, _number(text, name)): [_number(text, offset) for offset in value.split(",")]
         for (marker, name), value in _items(text).items()

@@ -2,9 +2,9 @@
 
     name ␁ value ␂ name ␁ value ␂ …        ␁ = U+0001, ␂ = U+0002
 
-There is no escaping: a name holds neither separator, a value no ␂. Releases differ in whether the last ␂ is there
-(written ≤ 4.9.0 and ≥ 5.2.0, left out between); we write it and read both. Java's map has no order, so none is
-promised; a later duplicate wins.
+There is no escaping: a name contains neither separator, a value no ␂. Releases up to 4.9.0 and from 5.2.0 write the
+last ␂, those in between do not; we write it and read both. Java's map has no order, so the order means nothing; a later
+duplicate wins.
 
 Source: MessageDecoder.messageProperties2String and string2messageProperties, MessageConst, apache/rocketmq common/.
 """
@@ -137,7 +137,7 @@ RESERVED_PROPERTIES: Final[frozenset[str]] = frozenset(
 def encode_properties(properties: Mapping[str, str]) -> str:
     """Return the properties' text, in the map's order, each ended by ␂; "" for none.
 
-    PropertiesError: a name is empty or holds a separator, or a value holds ␂ or is empty (Java's reader drops such).
+    PropertiesError: a name is empty or holds a separator, or a value holds ␂ or is empty (Java's reader drops these).
     """
     parts = []
     for name, value in properties.items():

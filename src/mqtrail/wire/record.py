@@ -19,7 +19,7 @@
     16  TOPIC                          1 + n    …      V2: 2 + n
     17  PROPERTIES                     2 + n    …
 
-A list of records is records back to back. MAGIC_BLANK marks the padding at a CommitLog file's end.
+In a list, records follow each other without separators. MAGIC_BLANK marks the padding at a CommitLog file's end.
 
 Source: MessageExtEncoder, CommitLog, MessageDecoder.decode, MessageVersion, apache/rocketmq store/ and common/.
 """
@@ -49,7 +49,7 @@ __all__ = [
     "topic_length",
 ]
 
-try:  # four times as fast, on the machines it is built for
+try:  # four times as fast, where there is a build of it
     from isal.isal_zlib import crc32
 except ImportError:
     from zlib import crc32
@@ -99,7 +99,7 @@ _I64 = struct.Struct(">q")
 
 
 class RecordHead(NamedTuple):
-    """All of a record but its body and properties, which are ranges [start, end) in the same buffer."""
+    """All fields of a record; its body and properties are ranges [start, end) in the same buffer."""
 
     size: int
     magic: int
@@ -123,7 +123,7 @@ class RecordHead(NamedTuple):
 
 
 def body_crc(body: Buffer) -> int:
-    """Return what BODYCRC holds for a body as stored: CRC-32 without its top bit; 0 for an empty body."""
+    """Return the BODYCRC of a body as stored: CRC-32 without its top bit; 0 for an empty body."""
     return crc32(body) & 0x7FFFFFFF
 
 
@@ -293,7 +293,7 @@ def decode_head(buffer: Buffer, position: int = 0) -> RecordHead:
 
 
 def check_record(buffer: Buffer, position: int = 0, *, crc: bool = True) -> RecordHead:
-    """Return the head of the record at position, its body's CRC compared too. RecordError: damaged or not a record."""
+    """Return the head of the record at position; check its body's CRC too. RecordError: damaged or not a record."""
     head = decode_head(buffer, position)
     if crc:
         found = body_crc(memoryview(buffer)[head.body_start : head.body_end])

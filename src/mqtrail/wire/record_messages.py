@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _MAGIC: Final = re.compile(rb"\xda\xa3\x20[\xa7\xab]")  # V1, V2
-RESYNCS_MAX: Final = 1_024  # places of one reply tried behind damage: bytes can look like records everywhere
+RESYNCS_MAX: Final = 1_024  # places tried after damage in one reply: any bytes can look like records
 _NO_HOST: Final = Host("0.0.0.0", 0)
 _I32 = struct.Struct(">i")
 
@@ -131,9 +131,9 @@ def open_records(
     body_size_max: int = BODY_SIZE_MAX,
     expanded_size_max: int = EXPANDED_SIZE_MAX,
 ) -> Iterator[MessageExt]:
-    """Yield the messages of records, each as open_record gives it, the first in any case.
+    """Yield the messages of records, each as open_record gives it, and at least the first.
 
-    It ends before a message with which the decompressed bodies would have more than expanded_size_max bytes together.
+    It ends before the message whose body would raise the decompressed bodies above expanded_size_max bytes in all.
     """
     room = expanded_size_max
     first = True
@@ -154,7 +154,9 @@ def read_records(data: Buffer, broker_name: str = "", count_max: int = sys.maxsi
     """
     records = cut_records(data, count_max)
     messages = list(open_records(records, broker_name))
-    reason = f"found a reply of more than {EXPANDED_SIZE_MAX} bytes decompressed, expected less: request this one alone"
+    reason = (
+        f"found a reply of more than {EXPANDED_SIZE_MAX} bytes decompressed, expected less: pull this message alone"
+    )
     for record in records[len(messages) :]:
         opened = open_record(record, broker_name, 0)
         messages.append(opened if opened.undecodable is None else replace(opened, undecodable=reason))
@@ -212,9 +214,9 @@ def cut_records(data: Buffer, count_max: int = sys.maxsize) -> list[bytes]:
 
 
 def _next_record(data: bytes, position: int, tries: int) -> tuple[int, int]:
-    """Return where the next whole record begins, at position or behind it, and how many tries are left.
+    """Return where the next whole record begins, at position or after it, and how many tries are left.
 
-    That is the end of data if there is none, or if no tries are left.
+    If there is none, or no tries are left, return the end of data.
     """
     for match in _MAGIC.finditer(data, position + 4):
         if not tries:

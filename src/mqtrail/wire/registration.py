@@ -4,9 +4,9 @@
     compressed    zlib of length-prefixed texts: the DataVersion's JSON, the count of topics, a line for each, the
                   filter servers' JSON; what 5.x adds behind them (static topics) is not read
 
-Of each topic only what a name server keeps is read: its queues, permission and flags. JSON is first cut into one piece
-for each topic without reading the pieces (a large text run by run). A text in fastjson's dialect, or with references,
-is read whole: it may have REST_SIZE bytes, and DIALECT_TEXT_NODES_MAX values and names.
+Only the fields that a name server keeps are read: a topic's queues, permission and flags. JSON is first divided into
+one piece per topic without reading the pieces (a large text run by run). A text in fastjson's dialect, or with
+references, is read whole: it may have REST_SIZE bytes, and DIALECT_TEXT_NODES_MAX values and names.
 
 Source: RegisterBrokerBody, TopicConfigSerializeWrapper, TopicConfig.decode, apache/rocketmq remoting/, common/.
 """
@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 TOPICS_A_SLICE: Final = 1_000
-SIZE_A_SLICE: Final = 256 * 1024  # bytes of topics that are read
+SIZE_A_SLICE: Final = 256 * 1024  # bytes of topics read in one slice
 STEP_SIZE: Final = 2 * 1024 * 1024  # decompressed in one slice
-DIALECT_TEXT_NODES_MAX: Final = 20_000  # values and names, with what references stand for: some 40 ms
+DIALECT_TEXT_NODES_MAX: Final = 20_000  # values and names, with references expanded: about 40 ms
 TOPIC_SIZE_MAX: Final = 64 * 1024  # bytes of one topic with its attributes
 DIGITS_MAX: Final = 19  # of a number in a line
 
@@ -66,7 +66,7 @@ class Registration:
 def read_registration(
     data: bytes, *, compressed: bool, topics_max: int
 ) -> Generator[dict[str, RegisteredTopic], None, Registration]:
-    """Yield the topics of a registration's body, some at a time; return the rest.
+    """Yield the topics of a registration's body, some at a time; return its other fields.
 
     BodyError: it is not a registration. InvalidParameter: it has more than topics_max topics.
     """
@@ -221,7 +221,7 @@ def _read_lines(data: bytes, topics_max: int) -> Generator[dict[str, RegisteredT
 
 
 class _Texts:
-    """Reads texts one after the other, each behind its i32 length."""
+    """Reads consecutive texts, each after its i32 length."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -88,7 +88,7 @@ class ClusterInfo(Body, frozen=True):
     cluster_addr_table: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
     def encode(self, *, strict: bool = False) -> bytes:
-        """Return the reply; broker ids are bare whatever the peer's version, as name servers write them."""
+        """Return the reply; broker ids are bare for every version of peer, as name servers write them."""
         return super().encode(strict=strict)
 
 

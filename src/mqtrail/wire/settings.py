@@ -46,7 +46,7 @@ def _is_true(text: str) -> bool:
 
 
 def scaled(factor: int) -> SettingUnit:
-    """Whole numbers there are `factor` times as large here."""
+    """Whole numbers in RocketMQ's files, multiplied by `factor` here."""
     return SettingUnit(lambda text: int(text) * factor, lambda value: str(value // factor))
 
 
@@ -63,9 +63,9 @@ _UNITS: Final[Mapping[object, SettingUnit]] = {bool: BOOLEAN, int: NUMBER, int |
 class Setting:
     """The declaration of a setting.
 
-    text: what it does, for the documentation. conf: the key in RocketMQ's file that sets it. like: RocketMQ's name,
-    where no file sets it here. least, most: bounds of a number, or of the length of a text. changeable: while the
-    server runs.
+    text: what it does, for the documentation. conf: the key in RocketMQ's file that sets it. like: RocketMQ's name of a
+    setting that no file sets here. least, most: bounds of a number, or of the length of a text. changeable: it can
+    change while the server runs.
     """
 
     name: str
@@ -102,7 +102,7 @@ def setting(
     changeable: bool = False,
     secret: bool = False,
 ) -> T:
-    """Declare a field of a config dataclass; see Setting. unit: where the field's type does not decide it."""
+    """Declare a field of a config dataclass; see Setting. unit: needed if the field's type does not decide it."""
     declared = (text, unit, conf, like, least, most, changeable, secret)
     made: T = field(default=default, repr=not secret, metadata={_KEY: declared})
     return made
@@ -138,14 +138,14 @@ def check_settings(config: object) -> None:
 
 
 def change_settings(config: Any, values: Mapping[str, object]) -> None:
-    """Set fields of the config of a running server, all or none of them. InvalidParameter."""
+    """Set fields of the config of a running server, all or none. InvalidParameter: a value is invalid."""
     replace(config, **values)
     for name, value in values.items():
         object.__setattr__(config, name, value)
 
 
 def conf_lines(config: object) -> Iterator[tuple[str, str]]:
-    """Yield key and text of every setting that has a key and is no secret."""
+    """Yield key and text of every setting that has a key and is not secret."""
     for key, one in conf_keys(type(config)).items():
         if not one.secret:
             yield key, one.unit.write(getattr(config, one.name))

@@ -3,9 +3,9 @@
     content    the values of all ext fields but Signature, in the order of their names, then the body
     Signature  base64 of HMAC-SHA1(secret key, content)
 
-Clients up to 4.9.3 do not sign `_UNIQUE_KEY_QUERY`, so it is left out for requests of their versions. Brokers of 4.x
-always leave it out, brokers from 5.1 by the request's version; so `sign` leaves it out and sends version 399, which
-both accept.
+Clients up to 4.9.3 do not sign `_UNIQUE_KEY_QUERY`, so checks omit it for requests of their versions. Brokers of 4.x
+always omit it; brokers from 5.1 decide by the request's version. So `sign` omits it and sends version 399, which both
+accept.
 
 Source: AclClientRPCHook, AclSigner, AclUtils.combineRequestContent, apache/rocketmq client/ and acl/.
 """
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 EXT_SECURITY_TOKEN: Final = "SecurityToken"
-KEYS_KEPT_MAX: Final = 1_024  # keys whose prepared hashes are cached
+KEYS_KEPT_MAX: Final = 1_024  # keys whose initial hashes are cached
 
 _BLOCK_SIZE: Final = 64  # bytes, of SHA-1 (RFC 2104)
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
@@ -89,7 +89,7 @@ def _begun(secret_key: bytes) -> tuple[Any, Any]:
 
 
 def sign(command: RemotingCommand, credentials: Credentials) -> None:
-    """Put access key, token and signature into the command's ext. Nothing may be added or changed after it."""
+    """Put access key, token and signature into the command's ext. The command must not change afterwards."""
     ext = command.ext
     ext.pop(EXT_SIGNATURE, None)  # a retry signs the same command again
     ext[EXT_ACCESS_KEY] = credentials.access_key

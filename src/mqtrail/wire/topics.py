@@ -92,7 +92,7 @@ SYSTEM_TOPICS: Final = frozenset(
         CHECKPOINT_TOPIC,
     }
 )
-# Topics that no application uses, to recognize applications' messages: more than those that a broker protects.
+# Topics that no application uses, to tell applications' messages apart; a broker protects only some of them.
 INNER_TOPICS: Final = SYSTEM_TOPICS | {HEARTBEAT_SYNC_TOPIC, TIMER_TOPIC}
 INNER_TOPIC_PREFIXES: Final = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, DLQ_PREFIX, "%SYS%")
 # A client may not send to these (code 16). The trace topic is not among them.
@@ -104,7 +104,7 @@ DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
-TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"  # whose offsets are the progress of the check of half messages
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"  # its offsets are the progress of the check of half messages
 SYSTEM_GROUPS: Final = frozenset(
     {
         DEFAULT_PRODUCER_GROUP,
@@ -137,7 +137,7 @@ INNER_GROUP_PREFIXES: Final = (
     "MONITOR_CONSUMER",
 )
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"  # namespace of name servers: topic -> the order of its queues
-RECALL_TAG: Final = "_RECALL_TAG_"  # of the timer's notes that delete a message
+RECALL_TAG: Final = "_RECALL_TAG_"  # tag of the timer's notes that delete a message
 
 DELAY_LEVELS_DEFAULT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
@@ -177,7 +177,7 @@ def is_system_group(group: str) -> bool:
 
 
 def is_business_topic(topic: str) -> bool:
-    """Return whether an application may have made the topic: it is not '', a system, retry or dead-letter topic."""
+    """Return whether the topic may be an application's: it is not '', a system, retry or dead-letter topic."""
     return bool(topic) and topic not in INNER_TOPICS and not topic.startswith(INNER_TOPIC_PREFIXES)
 
 
@@ -245,5 +245,5 @@ assert DELAY_LEVEL_MAX == 18
 
 
 def delay_of_level(level: int, delays_ms: Sequence[int] = DELAY_LEVELS_MS) -> int:
-    """Return the delay in ms of a level; 0 for level 0 and below, the last level's for one above it."""
+    """Return the delay in ms of a level; 0 for level 0 and below, the last level's delay for higher ones."""
     return 0 if level <= 0 else delays_ms[min(level, len(delays_ms)) - 1]

@@ -28,10 +28,10 @@ How a field's text becomes a value:
     MSG_TYPE             an INT of 0 to 4                       the number       the record is rejected
     TRANSACTION_STATE    one of the three names                 the name         the record is rejected
 
-A nullable number or boolean is None for "null" and "". An attribute that a layout lacks is None unless ABSENT says
-otherwise. That is what Java's decoders accept and refuse (Long.parseLong, Boolean.parseBoolean, the enums' lookup),
-with two exceptions: they drop empty fields at the end, which makes them fail on records that are whole, and they take
-any int64 as a time. Who judges adds to times and counts, so one that no clock can show would stop every judgement.
+A nullable number or boolean is None for "null" and "". An attribute that a layout lacks is None unless ABSENT has a
+value for it. Java's decoders accept and reject the same texts (Long.parseLong, Boolean.parseBoolean, the enums'
+lookup), with two exceptions: they drop empty fields at the end, which makes them fail on whole records, and they accept
+any int64 as a time. The judgement adds to times and counts, so a time that no clock can show would stop it.
 
 Source: TraceDataEncoder at every release from 4.4.0 to 5.3.3, apache/rocketmq client/; internal/trace.go of the Go
 client; MsgTraceDecodeUtil of the dashboard.
@@ -72,7 +72,7 @@ FOUND_LENGTH_MAX: Final = 40  # characters of the found text that a reject's rea
 
 
 class FieldKind(Enum):
-    """How a field's text is read. The value is what a reject says was expected."""
+    """How a field's text is read. The value is the text that a reject names as expected."""
 
     TEXT = "text"
     INT = "a decimal int32"
@@ -94,7 +94,7 @@ KIND_RANGE: Final[Mapping[FieldKind, tuple[int, int]]] = {
     FieldKind.COUNT: (0, COUNT_MAX),
     FieldKind.MSG_TYPE: (0, MSG_TYPE_MAX),
 }
-"""The kinds that are numbers: the least and the greatest of each."""
+"""The kinds that are numbers, with the least and the greatest value of each."""
 assert str(TIME_MS_MAX) in FieldKind.TIME.value
 assert str(COUNT_MAX) in FieldKind.COUNT.value
 TRANSACTION_STATES: Final = tuple(state.value for state in LocalTransactionState)
@@ -180,7 +180,7 @@ _RECALL = (_TIME_STAMP, _REGION_ID, _GROUP_NAME, _TOPIC, _MSG_ID, _IS_SUCCESS)
 _OUR_KINDS = {
     **dict.fromkeys(["timeStamp", "fromMs", "toMs", "storeTimestamp", "dueMs"], FieldKind.TIME),
     **dict.fromkeys(["sequence", "droppedTotal", "count"], FieldKind.COUNT),
-    # bornTimestamp is what a sender claims: the broker's record of the message counts whatever it is.
+    # The sender sets bornTimestamp: the broker's record is valid with any value.
     **dict.fromkeys(["queueOffset", "consumerOffset", "physicalOffset", "bornTimestamp"], _LONG),
     **dict.fromkeys(
         [
@@ -261,7 +261,7 @@ TRACE_LAYOUTS: Final[Mapping[str, tuple[Layout, ...]]] = {
 }
 
 ABSENT: Final[Mapping[str, Mapping[str, bool]]] = {"Pub": {"is_success": True}}
-"""What an attribute is that a record's layout lacks, by type; None where it is not named."""
+"""Values of attributes that a record's layout lacks, by type; attributes not named here are None."""
 
 APACHE_TYPES: Final = ("Pub", "SubBefore", "SubAfter", "EndTransaction", "Recall")
 

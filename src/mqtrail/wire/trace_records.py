@@ -1,8 +1,8 @@
 """Trace records as values: events of a message, reported by clients and our broker.
 
-The first five are Apache's (Pub to Recall); the others are ours and report what Apache's do not: failures, times of
-each message, losses of the trace itself, and events in the broker. Field names are those of the layouts (trace_layouts)
-in snake_case; all times are epoch ms, all costs ms. Text is None where the record says `null` or nothing.
+The first five are Apache's (Pub to Recall). The others are ours: they report failures, times of each message, losses of
+the trace itself, and events in the broker, which Apache's do not. Field names are those of the layouts (trace_layouts)
+in snake_case; all times are epoch ms, all costs ms. Text is None if the record has `null` or an empty field.
 
 Source: TraceBean, TraceContext, TraceType, ConsumeReturnType, MessageType, apache/rocketmq client/ and common/.
 """
@@ -99,7 +99,7 @@ class DeadLetterCause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pub:
-    """A send that was answered. msg_id and offset_msg_id are comma-joined for a batch.
+    """A send with a reply. msg_id and offset_msg_id are comma-joined for a batch.
 
     time_stamp: just before the send (Go: after it). body_length: bytes as sent, so compressed. client_host is read
     from 4.8.0 and Go clients and never written.
@@ -138,7 +138,7 @@ class SubBefore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubAfter:
-    """The listener is done. cost_time: of the call, divided by its messages.
+    """The listener has returned. cost_time: that of the call, divided by the number of its messages.
 
     context_code, time_stamp and group_name are None in layouts that lack them (trace_layouts).
     """
@@ -213,7 +213,7 @@ class TraceLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PubAttempt:
-    """One attempt to send: each that failed, each one-way, and a success that was not the first.
+    """One attempt to send: written for failed attempts, one-way sends, and successful retries.
 
     send_id: the same for the attempts of one send of the application. is_final: it is the last one.
     """

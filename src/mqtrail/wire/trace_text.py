@@ -54,8 +54,8 @@ _WRITTEN = {
     for layout in layouts
     if layout.written
 }
-# Records whose ids and keys a trace message is indexed by; our broker's are not, so that Apache's viewers, which read
-# 64 messages at most, keep theirs.
+# A trace message is indexed by the ids and keys of these records. Our broker's records are not among them: Apache's
+# viewers read at most 64 messages, and need them for the clients' records.
 _INDEXED_TYPES = frozenset(RECORD_CLASSES[name] for name in (*APACHE_TYPES, "PubAttempt", "SubResult"))
 
 
@@ -197,8 +197,8 @@ for _name, _layouts in TRACE_LAYOUTS.items():
 def trace_keys(records: Iterable[TraceRecord]) -> list[str]:
     """Return the index keys of a trace message that holds these records: ids and keys, each once, in order.
 
-    As Apache's client: every msgId, and every token of keys. Of a batch's Pub also each id for itself, so that one of
-    them finds it (Apache's puts the joined ids in as one key). Records of our broker add none.
+    Like Apache's client: every msgId, and every token of keys. Each id of a batch's Pub is a key as well, so that a
+    query by one id finds it (Apache's client only adds the joined ids as one key). Records of our broker add none.
     """
     keys: dict[str, None] = {}
     for record in records:

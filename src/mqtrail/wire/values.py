@@ -39,7 +39,7 @@ _LEVEL = re.compile(r"-?[0-9]{1,9}")
 
 
 class SendStatus(Enum):
-    """The broker's status of a stored message. Every status except SEND_OK: stored, but less safely than requested."""
+    """The broker's status of a stored message. All but SEND_OK: stored, but less safely than requested."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -105,7 +105,7 @@ class MessageQueue:
 class Message:
     """A message to send.
 
-    keys: one or several index keys; several are joined by a blank on the wire, so a key holds none.
+    keys: one or several index keys; several are joined by a blank on the wire, so a key contains none.
     delay_level: 0 at once, 1 to 18 after the broker's delay of that level. delay_ms, deliver_at_ms (epoch): any time
     within three days, at brokers of 5.x; a level has priority over both. flag: the application's own int.
     properties: further ones; a name of RocketMQ's own (RESERVED_PROPERTIES) among them overrides the other fields.
@@ -145,8 +145,8 @@ class MessageExt:
 
     store_size: bytes of the whole record. body_crc: of the body as stored (perhaps compressed), 31 bits.
     sys_flag: as stored; bit 0 tells that the stored body was compressed.
-    undecodable: None, or why the message could not be read; its body is then as stored, perhaps compressed, and of a
-    damaged record the bytes of all of it.
+    undecodable: None, or why the message could not be read. Its body is then as stored, perhaps compressed; for a
+    damaged record it is the bytes of the whole record.
     """
 
     topic: str
@@ -175,12 +175,12 @@ class MessageExt:
 
     @property
     def msg_id(self) -> str:
-        """The client's id (UNIQ_KEY), which retries and dead letters keep; without one the broker's id."""
+        """The client's id (UNIQ_KEY), which retries and dead letters keep; if there is none, the broker's id."""
         return self.properties.get(PROPERTY_UNIQ_KEY) or self.offset_msg_id
 
     @property
     def offset_msg_id(self) -> str:
-        """The broker's id: store host and physical offset. Every stored copy has another one."""
+        """The broker's id: store host and physical offset. Every stored copy has an id of its own."""
         return f"{self.store_host.packed().hex().upper()}{self.physical_offset:016X}"
 
     @property

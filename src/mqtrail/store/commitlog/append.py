@@ -198,7 +198,7 @@ class Appender:
         return BatchPlaces(queue_offset, physical_offsets, batch.sizes, position)
 
     def _write(self, parts: list[tuple[int, list[Buffer]]]) -> None:
-        """Write each run of bytes; if that fails, zero the written bytes. StoreBroken: that failed as well."""
+        """Write each run of bytes; if a write fails, zero the written bytes. StoreBroken: zeroing failed as well."""
         end = self._log.end_offset
         try:
             for position, pieces in parts:

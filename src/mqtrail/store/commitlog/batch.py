@@ -92,7 +92,7 @@ class EncodedBatch:
     # For the appender.
 
     def fitting(self, first: int, room: int) -> int:
-        """Return the number after the last record, from first on, up to which all fit into so many bytes."""
+        """Return the number after the last record, counted from first, that still fits into so many bytes."""
         return bisect_right(self._ends, self._start(first) + room, first)
 
     def _start(self, number: int) -> int:

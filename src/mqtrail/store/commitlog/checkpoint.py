@@ -1,4 +1,4 @@
-"""Checkpoints: the place up to which the next start need not read the log, since all derived files are on disk.
+"""Checkpoints: up to this physical offset all derived files are on disk, so the next start reads the log from here.
 
 Buffered data is written in slices, in the caller's thread; syncing runs in any thread. A checkpoint is for the log's
 end when its slices began. Queues may grow meanwhile: the end of each is noted in its slice, and the log is synced up to
@@ -20,7 +20,7 @@ from .queue import ConsumeQueue
 
 CHECKPOINT = struct.Struct(">qqqqq")  # physic, logics, index timestamps (ms), master flushed offset, confirm offset
 CHECKPOINT_SIZE = 4096
-QUEUES_A_SLICE = 1_000  # looked at
+QUEUES_A_SLICE = 1_000  # checked for unwritten entries
 QUEUES_WRITTEN_A_SLICE = 8  # each may make a file
 
 

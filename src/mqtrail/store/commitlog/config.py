@@ -34,8 +34,8 @@ class CommitLogConfig(Retention):
     index_slots: int = setting(5_000_000, "hash slots of one IndexFile", conf="maxHashSlotNum", least=1)
     index_entries: int = setting(20_000_000, "entries of one IndexFile", conf="maxIndexNum", least=1)
     timer_log_file_size: int = setting(100 * MIB, "bytes of one timer log file", conf="mappedFileSizeTimerLog")
-    message_size_max: int = 4 * MIB  # that of the broker
-    message_delay_level: str = DELAY_LEVELS_DEFAULT  # that of the broker, to rebuild schedule queues
+    message_size_max: int = 4 * MIB  # the broker's setting
+    message_delay_level: str = DELAY_LEVELS_DEFAULT  # the broker's setting, to rebuild schedule queues
     check_crc: bool = setting(True, "verify checksums of bodies when a start scans the log", conf="checkCRCOnRecover")
     skip_damaged: bool = setting(
         False, "start despite damage inside the CommitLog, and skip damaged records when reading (`--skip-damaged`)"

@@ -32,7 +32,7 @@ SKIP_REMEDY = "start once with --skip-damaged (store.skip_damaged) to skip it an
 
 
 def damaged(log: CommitLog, position: int, why: object) -> StoreError:
-    """Return the error for damage of durable records."""
+    """Return the error to raise for damaged durable records."""
     known = log.mark
     return StoreError(
         f"found damage in the CommitLog at physical offset {position} ({why}), expected whole records up to "

@@ -114,7 +114,7 @@ class DeletedTopics:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next topic needs the slot of another one."""
+        """Whether no slot is free: the next deletion needs the slot of an earlier one."""
         return not self._free
 
     def is_waiting(self, topic: str) -> bool:
@@ -122,7 +122,7 @@ class DeletedTopics:
         return topic in self._waiting
 
     def cut(self, end_offset: int) -> None:
-        """Limit all offsets to the log's end after a start: later records belong to the new topics of these names."""
+        """After a start, lower all offsets to the log's end: later records belong to new topics with these names."""
         for topic, end in self.ends.items():
             if end > end_offset:
                 self.ends[topic] = self._waiting[topic] = end_offset

@@ -15,8 +15,8 @@ from .index_file import FOLDER, IndexDamaged, IndexFile
 from .index_sums import FOLDER as SUMS_FOLDER
 from .index_sums import end_offset_of
 
-CLOSING_MAX = 3  # full files with slots in memory, 20 MB each: when there are as many, one is written at once
-GONE = "found no such file, expected the one whose checksums are there"
+CLOSING_MAX = 3  # full files with slots in memory, 20 MB each: at this count, one is written at once
+GONE = "found no such file, expected it since its checksums exist"
 
 
 class IndexLost(Exception):

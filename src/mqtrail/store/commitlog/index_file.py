@@ -9,10 +9,10 @@
 
 The index stores no keys, so it also finds records of other keys with the same hash: the caller compares.
 
-Entries are gathered; one write adds those of a slice. The slots of the unfinished file are spread over 20 MB: they stay
-in memory, page by page as they are used, and are written with the header at each checkpoint. Of a full file, one
-checkpoint writes and syncs everything but the header, then saves its checksums; the next one writes the header. So a
-header of a full file says that the file is whole. After an unclean stop all others are rebuilt, so nothing is lost.
+Entries are buffered; one write adds those of a slice. The slots of the unfinished file are spread over 20 MB: they stay
+in memory, page by page as they are used, and are written with the header at each checkpoint. A full file takes two
+checkpoints: the first writes and syncs everything but the header, then saves the checksums; the second writes the
+header. So a full file with a header is complete. After an unclean stop all other files are rebuilt, so nothing is lost.
 
 Each read is checked against a checksum (`index_sums.py`) and the rules of a chain. A damaged file and those after it
 are removed and rebuilt; the query fails with this reason instead of finding nothing.
@@ -53,7 +53,7 @@ assert ENTRY.size == 20
 FOLDER = "index"
 SECONDS_MAX = 2**31 - 1
 PAGE_SLOTS = 1024
-PAGES_A_SLICE = 100  # written, 4 KiB each
+PAGES_A_SLICE = 100  # pages of slots written in one slice, 4 KiB each
 IS_LITTLE_ENDIAN = sys.byteorder == "little"
 UNKNOWN, KNOWN, CHANGED = range(3)  # state of a page of slots in memory
 
@@ -124,7 +124,7 @@ class IndexFile:
         if is_proven and sums is not None and sums.header:
             data = self._file.read_at(0, HEADER.size)
             if sums.header != crc32(data) or sums.next != HEADER.unpack(data)[-1]:
-                return "found a header whose checksum differs from that noted, expected the same"
+                return "found a header that differs from its saved checksum, expected the same"
         if not (0 <= self.begin_ms <= self.end_ms and 0 <= self.begin_offset <= self.end_offset):
             return (
                 f"found times {self.begin_ms} to {self.end_ms} and physical offsets {self.begin_offset} to "
@@ -160,7 +160,7 @@ class IndexFile:
     def _make_table(self) -> memoryview:
         pages = -(-self._slots // PAGE_SLOTS)
         self._pages = bytearray(pages)
-        # Of its own mapping: zero pages, which take memory when they are touched. A bytearray writes its zeros.
+        # A mapping of its own has zero pages, which take memory only when touched. A bytearray would write zeros.
         zeros = mmap.mmap(-1, self._slots * SLOT.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._table = memoryview(zeros).cast("i")
         return self._table
@@ -180,7 +180,7 @@ class IndexFile:
         first, last = page * PAGE_SLOTS, min((page + 1) * PAGE_SLOTS, self._slots)
         data = self._file.read_at(HEADER.size + first * SLOT.size, (last - first) * SLOT.size)
         if self._sums is not None and crc32(data) != self._sums.pages[page]:
-            raise self._damaged(f"slots {first} to {last - 1} whose checksum differs from that noted")
+            raise self._damaged(f"slots {first} to {last - 1} that differ from their saved checksum")
         return data
 
     def _damaged(self, found: str) -> IndexDamaged:
@@ -304,7 +304,7 @@ class IndexFile:
             count = min(BLOCK_ENTRIES, self._written - first)
             data = self._file.read_at(self._entry_at(first), count * ENTRY.size)
             if crc32(data) != self._sums.blocks[block]:
-                raise self._damaged(f"entries {first} to {first + count - 1} whose checksum differs from that noted")
+                raise self._damaged(f"entries {first} to {first + count - 1} that differ from their saved checksum")
             self._sound_block, self._sound_entries = block, data
         return ENTRY.unpack_from(self._sound_entries, place * ENTRY.size)
 
@@ -328,14 +328,14 @@ class IndexFile:
         """Follow a chain from an entry on, over at most count_max entries.
 
         Return the physical offsets, the newest first, of entries of this hash stored in [begin_ms, end_ms]; the number
-        of the entry to go on with, 0 at the end; and how many entries were looked at. Entries have their time in
+        of the entry to continue with, 0 at the end; and how many entries were read. Entries have their time in
         seconds: one in the same second as begin_ms counts. IndexDamaged.
         """
         found: list[int] = []
-        slots, looked = self._slots, 0
-        while 0 < number < self._next and looked < count_max:
+        slots, read_count = self._slots, 0
+        while 0 < number < self._next and read_count < count_max:
             entry_hash, physical_offset, seconds, previous = self._entry(number)
-            looked += 1
+            read_count += 1
             if self._is_strict and not (
                 entry_hash % slots == key_hash % slots
                 and self.begin_offset <= physical_offset <= self.end_offset
@@ -344,15 +344,15 @@ class IndexFile:
             ):
                 raise self._damaged(
                     f"entry {number} of slot {key_hash % slots} with the hash {entry_hash}, the physical offset "
-                    f"{physical_offset}, {seconds} seconds and the older entry {previous}, expected values of its place"
+                    f"{physical_offset}, {seconds} seconds and the older entry {previous}, expected others"
                 )
             at_ms = self.begin_ms + seconds * 1000
             if entry_hash == key_hash and begin_ms - 999 <= at_ms <= end_ms:
                 found.append(physical_offset)
             if previous >= number or seconds < 0 or at_ms < begin_ms - 999:
-                return found, 0, looked
+                return found, 0, read_count
             number = previous
-        return found, number if 0 < number < self._next else 0, looked
+        return found, number if 0 < number < self._next else 0, read_count
 
     def sync(self) -> None:
         """Make what was written durable."""

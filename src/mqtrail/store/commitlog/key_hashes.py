@@ -1,4 +1,4 @@
-"""Java's hash of topic#key for the index, in a fraction of the time where keys share all but their last characters.
+"""Java's hash of topic#key for the index, fast for keys that share all but their last characters.
 
 The hash of a text is a sum over its characters, so the sums of two parts are cached: topic and the key's head, and the
 last eight characters. In the unique ids of clients the head rarely changes.
@@ -11,14 +11,14 @@ from operator import mul
 from mqtrail.wire import index_key_hash, java_string_hash
 
 TOPICS_MAX = 1_000  # topics whose keys' heads are kept
-HEADS_MAX = 10_000  # of a topic: a client's unique ids share all but the time and the counter
+HEADS_MAX = 10_000  # per topic: a client's unique ids share all but the time and the counter
 PARTS_MAX = 1 << 12
 HASH_BITS, SIGN_BIT = 0xFFFFFFFF, 0x80000000
 TAIL_SIZE = 8  # characters at a key's end that are looked up by themselves
 
 
 class HashHeads(dict[bytes, int]):
-    """A cache of what a topic and a key's characters before the last eight add to Java's hash.
+    """A cache: what the topic and all but the last eight characters of a key add to Java's hash.
 
     KeyError: they are not ASCII, so bytes are not characters.
     """
@@ -38,7 +38,7 @@ class HashHeads(dict[bytes, int]):
 
 
 class HashParts(dict[bytes, int]):
-    """What `size` ASCII characters add to Java's hash of a text in which `after` more follow. KeyError: others."""
+    """What `size` ASCII characters add to Java's hash of a text in which `after` more follow. KeyError: not ASCII."""
 
     def __init__(self, size: int, after: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ TIME_PARTS, COUNTER_HIGH_PARTS, COUNTER_LOW_PARTS = HashParts(4, 4), HashParts(2
 
 
 def sum_of_parts(heads: HashHeads, key: bytes) -> int:
-    """Return the hash of an ASCII key of eight characters or more: KeyError for another. The indexer has it inline."""
+    """Return the hash of an ASCII key of eight characters or more; KeyError for others. The indexer inlines it."""
     value = (
         heads[key[:-8]] + TIME_PARTS[key[-8:-4]] + COUNTER_HIGH_PARTS[key[-4:-2]] + COUNTER_LOW_PARTS[key[-2:]]
     ) & HASH_BITS
@@ -84,7 +84,7 @@ class KeyHashes:
         return found
 
     def of(self, topic: str, key: bytes) -> int:
-        """Return what index_key_hash does."""
+        """Return the same value as index_key_hash."""
         try:
             return sum_of_parts(self.heads(topic), key)
         except KeyError:

@@ -25,7 +25,7 @@ from .mark import DurableMark, Mark, WipingNote
 
 BLANK = struct.Struct(">iI")  # bytes to the segment's end, MAGIC_BLANK
 BLANK_SIZE_MIN = 8
-SECTOR_SIZE = 512  # what a disk writes whole or not at all
+SECTOR_SIZE = 512  # a disk writes a sector completely or not at all
 WIPE_CHUNK = 1 << 20
 MAGICS = (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 
@@ -98,12 +98,12 @@ class CommitLog:
             first = last
 
     def prepare(self, start: int) -> None:
-        """Make the segment that begins at start, when there is none. StoreFull before anything was written."""
+        """Make the segment that begins at start if it is missing. StoreFull: no space; nothing was written."""
         if not self.segments.has(start):
             self.segments.make(start)
 
     def put(self, position: int, data: bytes) -> None:
-        """Write bytes inside one segment, at or past end_offset. `commit` makes them count."""
+        """Write bytes inside one segment, at or past end_offset. `commit` then adds them to the log."""
         start = position - position % self.segments.size
         file = self.segments.file(start)
         file.write_at(position - start, data)
@@ -122,7 +122,7 @@ class CommitLog:
         them would reappear behind the next one after a crash. If zeros cannot be written either, nothing can be
         appended until the store is opened again, which wipes as well.
         """
-        with suppress(OSError, StoreFull):  # zeros that reach the disk need no note
+        with suppress(OSError, StoreFull):  # the note matters only if the zeros do not reach the disk
             self._wiping.note(end)
         self._take_backs += 1
         try:
@@ -138,17 +138,17 @@ class CommitLog:
             return
         finally:
             self._take_backs += 1
-        with suppress(OSError):  # with a note left the next start only writes some zeros again
+        with suppress(OSError):  # if the note stays, the next start only writes some zeros again
             self._wiping.remove()
 
     def begin_flush(self, dispatched_offset: int) -> Callable[[], int]:
-        """Note how far the log is committed; return a function that syncs it, records it as durable, and returns the
+        """Note the log's end; return a function that syncs the log up to it, moves the durable mark, and returns the
         flushed offset.
 
         Call it in the thread that writes; what it returns may run in any thread, one at a time. The end is noted here,
         so that later writes do not count as synced. After a failed sync the kernel may have dropped the written bytes,
         and a later sync would succeed anyway: so after the first failure nothing is flushed any more. If an append is
-        undone meanwhile, the returned offset does not move: call it again.
+        undone meanwhile, the returned offset stays as it was: call it again.
         """
         if self.fault is not None:
             raise StoreBroken(self.fault)
@@ -186,15 +186,15 @@ class CommitLog:
         return sync
 
     def distrust_queues(self, physical_offset: int) -> None:
-        """Lower the mark, durably: queues are on disk up to physical_offset only, as later entries will be removed."""
+        """Lower the mark durably: queues are on disk only up to physical_offset; later entries will be removed."""
         mark = self.mark
         if mark is not None and mark.dispatched_offset > physical_offset:
             self._durable.note(replace(mark, dispatched_offset=physical_offset))
             self._durable.sync()
 
     def sync_mark(self) -> None:
-        """Make the mark itself durable. Durability of records does not need it: with an older mark, recovery takes less
-        of the log for flushed."""
+        """Make the mark itself durable. Records are durable without it: with an older mark, recovery treats less of the
+        log as flushed."""
         self._durable.sync()
 
     def read(self, physical_offset: int, size: int) -> memoryview:
@@ -238,13 +238,13 @@ class CommitLog:
         view = segment[at : at + size]
         head = check_record(view, crc=crc)
         if head.physical_offset != physical_offset:
-            raise RecordError(f"found a stale record, of physical offset {head.physical_offset}, at {physical_offset}")
+            raise RecordError(f"found a stale record for physical offset {head.physical_offset} at {physical_offset}")
         if torn_from is not None and physical_offset >= torn_from and _is_torn(view, head):
             raise RecordError(f"found a torn record, without all of its properties, at {physical_offset}")
         return head, view, physical_offset + size
 
     def wipe(self, physical_offset: int) -> int:
-        """Zero everything from physical_offset on; return how many bytes of it were not zero.
+        """Zero everything from physical_offset on; return how many of these bytes were not zero.
 
         Otherwise a stale record behind the torn one reappears once a new record of the same size fills the gap.
         """
@@ -260,7 +260,7 @@ class CommitLog:
             end = max(at + used, min(self._wiping.end_offset - start, self.segments.size))
             if end > at:
                 self._wiping.note(start + end)
-            _zero(file, at, end)  # syncs also without a change: zeros of the previous process may not be on the disk
+            _zero(file, at, end)  # sync even if all is zero: the previous process's zeros may not be on the disk
         self._wiping.remove()
         return wiped
 
@@ -278,14 +278,14 @@ def _zero(file: File, first: int, end: int) -> None:
 
 
 def _is_part(found: int, known: int) -> bool:
-    """Whether a magic is a known one with some bytes zero because they did not reach the disk."""
+    """Whether a magic equals a known one but for zero bytes that did not reach the disk."""
     return all(have in (0, want) for have, want in zip(found.to_bytes(4, "big"), known.to_bytes(4, "big"), strict=True))
 
 
 def _is_torn(view: memoryview, head: RecordHead) -> bool:
     """Whether a record's topic or properties end in a zero, or a whole sector of them is zero.
 
-    Bytes that did not reach the disk are zero. A torn part before the topic shows in the lengths or the CRC.
+    Bytes that did not reach the disk are zero. The lengths or the CRC reveal a record torn before its topic.
     """
     position = head.physical_offset
     topic_start, topic_end = head.body_end + (1 if head.magic == MAGIC_V1 else 2), head.properties_start - 2

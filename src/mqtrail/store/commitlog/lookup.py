@@ -1,4 +1,4 @@
-"""Queries by key: the index has places that may have the key, and their records are checked for it.
+"""Queries by key: the index gives records that may have the key; a query reads each of them to check it.
 
 A query works in slices, since many collisions or one hot key can put millions of entries into one chain. It reads the
 newest entries first, at most ENTRIES_MAX entries and RECORDS_MAX records; its result tells whether it stopped there.
@@ -19,11 +19,11 @@ from .indexer import Indexer, keys_of
 from .reading import Reader
 
 COUNT_MAX = 64  # records of one result
-ENTRIES_MAX = 200_000  # of the index, looked at by one query
+ENTRIES_MAX = 200_000  # index entries read by one query
 ENTRIES_A_SLICE = 1_000  # each may need a block of 4 KB
 RECORDS_MAX = 4_096  # read by one query
 SLICE_SIZE = 1024 * 1024  # bytes of records read in one slice
-CATCH_UP_MAX = 20_000  # records that a query indexes before it looks
+CATCH_UP_MAX = 20_000  # records that a query indexes before it searches
 CATCH_UP_A_SLICE = 500
 
 
@@ -92,7 +92,7 @@ class Lookup:
             yield
 
     def _places(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
-        """Yield the places of records of a hash, the newest first; None now and then; -1: not all were looked at.
+        """Yield the places of a hash's records, the newest first; None now and then; -1: stopped at a limit.
 
         SystemBusy: the index is damaged, so "not found" could be wrong.
         """
@@ -105,8 +105,8 @@ class Lookup:
                 number = file.newest(key_hash)
                 while number:
                     count = min(left, ENTRIES_A_SLICE)
-                    physical_offsets, number, looked = file.walk(key_hash, number, count, begin_ms, end_ms)
-                    left -= looked
+                    physical_offsets, number, read_count = file.walk(key_hash, number, count, begin_ms, end_ms)
+                    left -= read_count
                     yield from physical_offsets
                     if number and left <= 0:
                         yield -1
@@ -114,7 +114,9 @@ class Lookup:
                     if number:
                         yield None
                     if index.drop_count != drops:
-                        raise SystemBusy("found the index damaged during the query: it is being rebuilt, try again")
+                        raise SystemBusy(
+                            "found the index damaged during the query, expected no damage: try again later"
+                        )
                     if file not in index.files:
                         break
             except IndexDamaged as error:

@@ -2,11 +2,11 @@
 
     mqtrail-durable, two slots, 512 bytes apart:
     8   number of the note, rising     8   flushed offset     8   where its last record starts, -1: there is none
-    8   queues are on disk up to here  4   CRC-32 of these
+    8   queues are on disk up to this  4   CRC-32 of the fields before
 
 A note is written after its sync, so its offset is never too high; an older note has a lower offset, which is safe.
-Notes are not synced each time: that would double the cost of a flush. They are written to one slot until that slot is
-synced, then to the other, so that a torn note leaves the previous one. Apache's broker ignores the file.
+Notes are not synced each time: that would double the cost of a flush. They go to one slot until that slot is synced,
+then to the other, so a torn note never destroys the last synced one. Apache's broker ignores the file.
 """
 
 from __future__ import annotations

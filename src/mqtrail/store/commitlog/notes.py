@@ -1,12 +1,12 @@
-"""Notes of what log and queues had at each checkpoint, when they were last made durable.
+"""Notes of where log and queues began and ended at the last checkpoint.
 
     mqtrail-queues, text: "2 <CRC-32 of what follows>\\n<crc of checkpoint> <first byte of the log>\\n", then a line for
     each queue: <queue offset after its last entry> <queue offset of its first file> <queue id> <topic>\\n
     mqtrail-expired, text: <first byte that retention left in the log>\\n, written before anything is removed
 
-Entries derive from the CommitLog, but it does not have their number, and a start does not read it whole:
-with this file a queue that has lost its end or its beginning is noticed and rebuilt, instead of assigning its offsets
-twice or skipping messages; and a removed beginning of the log is distinguished from an expired one.
+Entries derive from the CommitLog, but the log does not tell how many there are, and a start does not read all of it.
+With this file, a start notices a queue that lost its end or its beginning and rebuilds it; otherwise the queue would
+assign offsets twice or skip messages. It also tells a log whose beginning was removed from one that expired.
 If Apache's broker has used the folder since (its checkpoint differs), the notes are ignored.
 """
 
@@ -29,7 +29,7 @@ QueueKey = tuple[str, int]
 class Noted:
     """The content of the notes. ends: queue -> offset after its last entry. firsts: queue -> offset of its first file.
 
-    log_first: first byte of the log; None: nothing is known of firsts. damage: what is wrong with the file, or "".
+    log_first: first byte of the log; None: firsts is unknown. damage: what is wrong with the file, or "".
     """
 
     ends: dict[QueueKey, int] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Noted:
     damage: str = ""
 
     def without(self, topics: Collection[str]) -> Noted:
-        """Return the same without these topics."""
+        """Return a copy without these topics."""
         return Noted(
             {key: end for key, end in self.ends.items() if key[0] not in topics},
             {key: first for key, first in self.firsts.items() if key[0] not in topics},
@@ -85,7 +85,7 @@ def read_notes(disk: Disk, checkpoint: bytes | None) -> Noted:
 
 
 def note_expired(disk: Disk, physical_first: int) -> None:
-    """Note that retention removes everything below; durable when this returns."""
+    """Note that retention removes everything below this physical offset; durable when this returns."""
     disk.replace(EXPIRED_FILE, b"%d\n" % physical_first)
 
 

@@ -104,7 +104,7 @@ class ConsumeQueue(QueueState):
         self._unsynced[start] = file
 
     def _fill(self, queue_offset: int) -> None:
-        """Records in between are gone (expired or wiped): their entries stay blank."""
+        """Leave the entries in between blank: their records are gone (expired or wiped)."""
         self.buffer += BLANK_ENTRY * (queue_offset - self.next_offset)
         self.next_offset = queue_offset
 
@@ -146,7 +146,7 @@ class ConsumeQueue(QueueState):
         return ENTRY.unpack(self._segments.file(start).read_at(at - start, QUEUE_ENTRY_SIZE))
 
     def is_blank(self, queue_offset: int) -> bool:
-        """Whether the entry stands for a record that is gone."""
+        """Whether the entry is blank: its record is gone."""
         return self.entry(queue_offset)[1] == BLANK_ENTRY_SIZE_FIELD
 
     def entries(self, queue_offset: int, count: int) -> bytes:
@@ -178,8 +178,8 @@ class ConsumeQueue(QueueState):
         """Keep the entries whose records end at or below physical_end; drop and wipe later ones, which are added again.
 
         Entries are synced in order, so the kept ones are right if they were durable. Later entries may be torn, missing
-        between others, or only in the page cache. A torn one may point anywhere, so the end that the search finds is
-        compared with its record. Returns how many entries failed this check.
+        between others, or only in the page cache. A torn one may point anywhere, so the last entry that the search
+        keeps is compared with its record. Returns how many entries failed this check.
         """
         low, high = self.first_offset, self.next_offset
         while low < high:
@@ -196,7 +196,7 @@ class ConsumeQueue(QueueState):
         return low - end
 
     def blank(self, physical_first: int, physical_end: int) -> None:
-        """Blank the entries whose records are in [physical_first, physical_end): these are gone."""
+        """Blank the entries of the records in [physical_first, physical_end), which are gone."""
         low = self._first_at(physical_first)
         self.write()
         while low < self.next_offset and physical_first <= self.entry(low)[0] < physical_end:

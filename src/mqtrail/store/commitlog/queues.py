@@ -1,4 +1,4 @@
-"""All ConsumeQueues of a store: by topic and id, with the queues of deleted topics until their files are gone.
+"""All ConsumeQueues of a store, by topic and id; those of deleted topics stay until their files are removed.
 
 A deleted topic's queues are forgotten at once. Their files are removed later, in slices, or when a new queue takes the
 place of one. Until then `deleted` has the physical offset below which the topic's records belong to no queue.
@@ -36,7 +36,7 @@ class ConsumeQueues:
     # -- start -----------------------------------------------------------------------------------------------------
 
     def deleted_since_noted(self) -> list[str]:
-        """Return the topics that were deleted after the last checkpoint, or may have been."""
+        """Return the topics that were, or may have been, deleted after the last checkpoint."""
         mark = self._log.mark
         noted_end = 0 if mark is None else mark.dispatched_offset
         return [topic for topic, end in self.deleted.ends.items() if end >= noted_end]
@@ -47,7 +47,7 @@ class ConsumeQueues:
         for topic in self._disk.list("consumequeue"):
             for queue_id in self._disk.list(f"consumequeue/{topic}"):
                 if not queue_id.isdigit():
-                    raise StoreError(f"found consumequeue/{topic}/{queue_id}, expected folders named by queue ids")
+                    raise StoreError(f"found consumequeue/{topic}/{queue_id}, expected only folders named by queue ids")
                 try:
                     queue = self.open(topic, int(queue_id))
                 except StoreError as error:
@@ -83,7 +83,7 @@ class ConsumeQueues:
         return queue.next_offset > queue.first_offset and queue.entry(queue.first_offset)[0] < end
 
     def _ends_right(self, queue: ConsumeQueue) -> bool:
-        # Blank entries are those of records that are gone.
+        # Entries of records that are gone are blank.
         return queue.is_blank(queue.next_offset - 1) or is_right(queue, queue.next_offset - 1, self._log)
 
     def _clear(self, topic: str, queue_id: int, why: str, lost: list[str]) -> None:
@@ -134,7 +134,7 @@ class ConsumeQueues:
     # -- all queues ------------------------------------------------------------------------------------------------
 
     def write_in_slices(self) -> Iterator[None]:
-        """Write gathered entries; yield now and then. StoreFull, OSError: the rest is done by a later call."""
+        """Write buffered entries; yield now and then. StoreFull, OSError: a later call does the rest."""
         written = 0
         for number, queue in enumerate(list(self.by_key.values()), 1):
             if queue.buffered_size and self.by_key.get((queue.topic, queue.queue_id)) is queue:  # not deleted meanwhile
@@ -171,7 +171,7 @@ class ConsumeQueues:
             self._leaving.setdefault(topic, {}).update(queues)  # their files are removed later, in slices
 
     def _leave(self, topic: str, queue_id: int) -> None:
-        """Remove a queue. Its files are removed later, in slices, or when a new queue takes its place."""
+        """Forget a queue. Its files are removed later, in slices, or when a new queue takes its place."""
         queue = self.by_key.pop((topic, queue_id))
         queues = self.by_topic[topic]
         del queues[queue_id]
@@ -180,7 +180,7 @@ class ConsumeQueues:
         self._leaving.setdefault(topic, {})[queue_id] = queue
 
     def note_deleted(self) -> None:
-        """Write deletions that could not be written before. StoreFull, OSError: they still cannot."""
+        """Write deletions that could not be written before. StoreFull, OSError: they still cannot be written."""
         if self.deleted.is_settled:
             return
         if self.deleted.is_full:

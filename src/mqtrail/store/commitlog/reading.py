@@ -17,7 +17,7 @@ from .damage import SKIP_REMEDY
 from .log import CommitLog
 from .queue import BLANK_ENTRY_SIZE_FIELD, ENTRY, ConsumeQueue
 
-SCAN_SIZE_MIN = 16_000  # bytes of entries looked at by one read, at least
+SCAN_SIZE_MIN = 16_000  # one read scans at least these bytes of entries
 
 
 class Reader:
@@ -87,7 +87,7 @@ class Reader:
                     continue
                 if accepts is None:
                     records.append(log.read(physical_offset, size))
-                else:  # records of one segment share its view, and skipped ones cost nothing more
+                else:  # records of one segment share its view, and skipped ones add no cost
                     if not start <= physical_offset < stop:
                         start, segment = log.segment(physical_offset)
                         stop = start + len(segment)
@@ -107,7 +107,7 @@ class Reader:
         return ReadResult(status, (), position, first, end)
 
     def _damage(self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int) -> StoreError | None:
-        """Return what is wrong with an old record that an entry names, None where nothing is."""
+        """Return what is wrong with an old record that an entry names; None: nothing is."""
         log = self._log
         files = f"consumequeue/{queue.topic}/{queue.queue_id}"
         remedy = f"stop the broker and remove {files}: it is built again at the start"
@@ -149,7 +149,7 @@ class Reader:
         """Return the record that starts there and that its queue names.
 
         QueryNotFound: there is none. StoreError: it is damaged. Offsets come from clients, and a body can contain bytes
-        that look like a record: one of another topic, or one that reaches over the messages behind it.
+        that look like a record, for example of another topic, or long enough to cover the messages behind it.
         """
         record = self._find(physical_offset)
         if record is None:

@@ -1,12 +1,12 @@
 """Recovery at a start: finds the log's end, completes the derived files, and wipes the torn tail.
 
-From the place up to which queues are known to be on disk, every record is checked, once, and its entry put again. The
-first bytes that are not a record end the log if they are at or above the durable mark: they are the torn tail of a
-crash and are wiped. Below the mark they are damage: the broker refuses to start and names the position, unless it is
-configured to skip damage (`damage.py`).
+Queues are known to be on disk up to some physical offset. From there on, recovery checks every record once and adds its
+queue entry again. At or above the durable mark, the first bytes that are not a record end the log: they are the torn
+tail of a crash and are wiped. Below the mark they are damage: the broker refuses to start and names the position,
+unless it is configured to skip damage (`damage.py`).
 
 Without a mark (Apache wrote the folder) the scan begins at the segment that Apache's rules choose. If the mark cannot
-be read, or a queue lacks durable entries, everything derived is rebuilt from the whole log.
+be read, or a queue lacks durable entries, all derived files are rebuilt from the whole log.
 Source of those rules: CommitLog.recoverNormally, recoverAbnormally, apache/rocketmq store/.
 """
 
@@ -105,7 +105,7 @@ def _keep_trusted(
 ) -> list[str]:
     """Keep the queue entries that the mark proves; return reports of queues that lack durable entries.
 
-    If one does, no derived entry is trusted.
+    If a queue lacks some, no derived entry is trusted.
     """
     # Without a readable mark it is unknown what was synced: Apache's entries are kept, ours are not.
     trusted_end = min(start, mark.dispatched_offset) if mark is not None else start
@@ -116,7 +116,7 @@ def _keep_trusted(
 
 
 def _check_flushed(mark: Mark, position: int) -> None:
-    """StoreError: the log ends before bytes that were flushed."""
+    """Check that no flushed byte is missing. StoreError: the log ends before bytes that were flushed."""
     if position < mark.flushed_offset:
         raise StoreError(
             f"found the CommitLog to end at physical offset {position}, expected {mark.flushed_offset} bytes, which "
@@ -234,7 +234,7 @@ def _record_at(log: CommitLog, physical_offset: int) -> memoryview:
 def _trusted(log: CommitLog, mark: Mark | None) -> Mark | None:
     """Return the mark if it belongs to this log. StoreError: it does, and flushed files are missing.
 
-    It does not belong to it if Apache's broker used the folder until every record of the mark's time had expired.
+    The mark is obsolete if Apache's broker has used the folder until every record of the mark's time had expired.
     """
     if mark is None or mark.last_record < log.first_offset:
         return None

@@ -50,9 +50,9 @@ def queue_code(head: RecordHead, properties: memoryview, delays_ms: Sequence[int
 
 
 class LogScan:
-    """Reads a log. position: the next byte to read; last_record, last_store_ms: of what it has read, -1 and 0 first.
+    """Reads a log. position: the next byte to read; last_record, last_store_ms: the last record read (-1 and 0: none).
 
-    rebuilt: entries put that queues did not have when it began. torn_from: from there on a record may be torn.
+    rebuilt: how many entries were added that queues lacked. torn_from: from there on a record may be torn.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class LogScan:
         torn_from: int | None,
         deleted: Mapping[str, int],
     ) -> None:
-        """queues: all there are, those too that put_entry makes. ends: queue offset after the last entry of each.
+        """queues: all queues, also those that put_entry makes. ends: queue offset after the last entry of each.
 
-        deleted: below which physical offset a topic's records get no entry.
+        deleted: topic -> the physical offset below which its records get no entry.
         """
         self._deleted = {topic: end for topic, end in deleted.items() if end > position}
         self._log = log

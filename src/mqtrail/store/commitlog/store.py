@@ -41,9 +41,9 @@ from .reading import Reader
 from .recovery import recover
 
 Result = TypeVar("Result")
-GATHERED_ENTRIES_MAX = 50_000  # queue entries kept in memory before they are written, of all queues
+GATHERED_ENTRIES_MAX = 50_000  # queue entries of all queues that wait in memory to be written
 EXPIRE_FILES_MAX = 10  # segments removed by one call
-UNCHECKED_SIZE = 1 << 30  # bytes before the log's end that are probably still in memory: read without a check
+UNCHECKED_SIZE = 1 << 30  # bytes before the log's end: probably in memory, so they are read without a check
 
 
 def at_once(work: Generator[None, None, Result]) -> Result:
@@ -119,7 +119,7 @@ class CommitLogStore:
             try:
                 self._settle()
             except StoreFull:
-                self._full = True  # serve the existing messages; the next start reads as much as this one
+                self._full = True  # serve the existing messages; the next start reads as much of the log as this one
 
     def _queue_offset_at(self, physical_offset: int) -> int | None:
         try:
@@ -135,7 +135,7 @@ class CommitLogStore:
         self._log.sync_mark()
 
     def _lost_first(self, noted: Noted) -> str | None:
-        """Return the report if the log's beginning is missing and retention did not remove it; None: it is not
+        """Return a report if the log's beginning is missing and retention did not remove it; None: it is not
         missing."""
         found = self._log.first_offset
         expected = max(noted.log_first or 0, expired_to(self._disk))
@@ -165,7 +165,7 @@ class CommitLogStore:
 
     @property
     def fault(self) -> str | None:
-        """Why the store accepts nothing until it is opened again; None: there is no fault."""
+        """Why the store rejects appends until it is opened again; None: it accepts them."""
         return self._log.fault
 
     @property
@@ -201,7 +201,7 @@ class CommitLogStore:
 
     @property
     def is_full(self) -> bool:
-        """Whether sends are refused because the disk is."""
+        """Whether sends are rejected because the disk is full."""
         return self._full
 
     @property
@@ -211,7 +211,7 @@ class CommitLogStore:
 
     @property
     def is_index_saved(self) -> bool:
-        """Whether a checkpoint would make no more of the index durable."""
+        """Whether the whole index is durable, so that a checkpoint has no work with it."""
         return self._index.is_saved
 
     @property
@@ -263,10 +263,10 @@ class CommitLogStore:
         return self._appender.append_batch(batch, self._store_ms)
 
     def _prepare(self, count: int, now_ms: int) -> None:
-        """Prepare to append so many records. StoreFull: the store takes none now."""
+        """Prepare to append so many records. StoreFull: the store rejects appends now."""
         if self._full:
             raise StoreFull(
-                f"found the disk above {self.config.full_ratio:.0%}, expected less: free space or lower "
+                f"found the disk more than {self.config.full_ratio:.0%} full, expected less: free space or lower "
                 "fileReservedTime; nothing of this request was stored"
             )
         if self._gathered > GATHERED_ENTRIES_MAX:
@@ -305,7 +305,7 @@ class CommitLogStore:
         return self._lookup.query_in_slices(topic, key, count_max, begin_ms, end_ms)
 
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> IndexQueryResult:
-        """Do all slices of a query at once."""
+        """Run all slices of a query at once."""
         return at_once(self.query_in_slices(topic, key, count_max, begin_ms, end_ms))
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
@@ -319,8 +319,8 @@ class CommitLogStore:
     # -- upkeep ----------------------------------------------------------------------------------------------------
 
     def begin_flush(self) -> Callable[[], int]:
-        """Return a function that makes the log durable up to its end now and returns the flushed offset, in any
-        thread."""
+        """Return a function for any thread: it makes the log durable up to its present end and returns the flushed
+        offset."""
         return self._log.begin_flush(self._checkpoints.dispatched)
 
     def flush(self) -> int:
@@ -330,13 +330,13 @@ class CommitLogStore:
     def begin_checkpoint_in_slices(self, *, index: bool = True) -> Generator[None, None, Callable[[], None]]:
         """Write buffered data; return a function that syncs it and moves the checkpoint; see the contract.
 
-        Recovery after the next flush begins at the log's end of now.
+        Once it is flushed, recovery begins at the log's present end.
         """
         yield from self._queues.remove_left()
         return (yield from self._checkpoints.in_slices(self._store_ms, index=index))
 
     def begin_checkpoint(self, *, index: bool = True) -> Callable[[], None]:
-        """Do all slices of it at once."""
+        """Run all slices of a checkpoint at once."""
         return at_once(self.begin_checkpoint_in_slices(index=index))
 
     def write_queues(self, *, sync: bool = False) -> None:
@@ -349,7 +349,7 @@ class CommitLogStore:
     def write_queues_in_slices(self) -> Iterator[None]:
         """Remove the files of deleted topics, then write buffered queue entries; yield now and then.
 
-        StoreFull, OSError: the rest is done by a later call.
+        StoreFull, OSError: a later call does the rest.
         """
         yield from self._queues.remove_left()
         gathered = self._gathered
@@ -373,15 +373,15 @@ class CommitLogStore:
         self._queues.delete_topic(topic)
 
     def expire(self, now_ms: int, *, at_any_hour: bool = False) -> int:
-        """Do all slices of expire_in_slices at once."""
+        """Run all slices of expire_in_slices at once."""
         return at_once(self.expire_in_slices(now_ms, at_any_hour=at_any_hour))
 
     def expire_in_slices(self, now_ms: int, *, at_any_hour: bool = False) -> Generator[None, None, int]:
         """Remove segments that retention and disk limits allow to remove, never the last one; return the bytes freed.
 
         In the hours of delete_hours, or above expire_ratio, these are segments last written retention_ms ago or
-        earlier; above force_ratio, even if it is the lower one, the oldest segments of any age. Above full_ratio sends
-        are refused until there is space again.
+        earlier. Above force_ratio, even if it is lower than expire_ratio, they are the oldest segments of any age.
+        Above full_ratio sends are rejected until there is space again.
         """
         config, segments = self.config, self._log.segments
         usage = self._disk.usage()
@@ -416,7 +416,7 @@ class CommitLogStore:
                 self._settle()  # writes the headers of full files
             if not self._checkpoints.is_frozen:
                 self._index.note_sums()
-                self._disk.remove("abort")  # stays after a failure: the next start checks more
+                self._disk.remove("abort")  # after a failure it stays, and the next start checks more
         finally:
             self.abandon()
 

@@ -1,4 +1,4 @@
-"""What waits for its time: the 5.x timer store's files, as Apache's (docs/design/timers.md)."""
+"""Timer messages: the files of the 5.x timer store, in Apache's formats (docs/design/timers.md)."""
 
 from .files import TimerFiles
 from .layout import PRECISION_MS, Slot, TimerCheckpoint, Unit, UnitMagic, floor_ms

@@ -1,19 +1,19 @@
 """The timer store: log, wheel and checkpoint, and their recovery.
 
-The timer topic's records in the CommitLog are the truth. The log has the slot of each of them, the wheel the end of
-each slot's chain, the checkpoint how far both are valid:
+The timer topic's records in the CommitLog are the truth. The timer log notes the slot of each record, the wheel the end
+of each slot's chain, and the checkpoint up to where both are valid:
 
     clean stop of ours    the wheel's file is exact: it is read, and nothing is scanned
-    anything else         the log's units that may still wait are put into an empty wheel: one pass, no message read
-    checkpoint lost       nothing is known: the topic's whole queue is read again
+    any other stop        the log's units that may still wait are put into an empty wheel: one pass, no message read
+    checkpoint lost       the topic's whole queue is read again
     log lost              messages before the checkpoint stay delivered; the queue's last days are read again
 
-A save writes units, then syncs them, then replaces the checkpoint: that is the commit point. After a crash before it,
-the start reads the messages behind the old checkpoint's queue offset again, and keeps their units that survived behind
-its log position.
+A save writes units, syncs them, and then replaces the checkpoint: that is the commit point. After an earlier crash, the
+start reads the messages behind the old checkpoint's queue offset again, and keeps those of their units that survived
+behind its log position.
 
-Before the wheel's file changes, the checkpoint is marked as no longer exact; before a lost log is rebuilt, as being
-rebuilt. So a start after a crash never uses a file that is only partly written.
+Before the wheel's file changes, the checkpoint is marked as no longer exact. Before a lost log is rebuilt, it is marked
+as being rebuilt. So a start after a crash never uses a file that is only partly written.
 
 Source: TimerMessageStore.recover, apache/rocketmq store/timer.
 """
@@ -44,7 +44,7 @@ WAIT_MAX_MS = 7 * 86_400_000  # no unit waits longer, whatever timerRollWindowSl
 
 
 class TimerFiles:
-    """The files of timers. The broker's timers use them, one at a time.
+    """The files of timers. Only one caller uses them at a time: the broker's timers.
 
     checkpoint: their progress; None: there were no timers yet, or the checkpoint is lost. must_rebuild: the log is
     lost, the checkpoint is not. taken_offset: messages of the queue before it are in the log, as known since the start
@@ -64,7 +64,7 @@ class TimerFiles:
         self.report: str | None = None
 
     def recover(self, end_offset: int, queue_offset_at: Callable[[int], int | None]) -> None:
-        """Recover. end_offset: of the CommitLog. queue_offset_at: of the record at a physical offset."""
+        """Recover. end_offset: of the CommitLog. queue_offset_at: queue offset of the record at a physical offset."""
         data = self._disk.read(CHECKPOINT_FILE)
         known = None if data is None else _decode(data)
         if known is None:
@@ -111,8 +111,7 @@ class TimerFiles:
         self.wheel.clear()
 
     def _find_end(self, position: int, end_offset: int) -> int:
-        """Return the end of the log: after the last valid unit from position on, before units whose messages the
-        CommitLog lacks."""
+        """Return the end of the log: after the last valid unit from position on whose message the CommitLog has."""
         last = self.log.last(position)
         unit = None if last is None else self.log.unit(last)
         physical_offset = -1 if unit is None else unit.physical_offset
@@ -134,12 +133,12 @@ class TimerFiles:
         return end
 
     def _earliest_ms(self, position: int, end: int) -> int:
-        """Return the earliest second that one of these units waits for. There is one."""
+        """Return the earliest second that one of these units waits for. There is at least one unit."""
         waits = (UNIT_DUE.iter_unpack(units) for _, units in self.log.scan(position, end))
         return min(int(put_ms + distance_ms) for units in waits for _, put_ms, distance_ms in units)
 
     def _fill_wheel(self, read_ms: int, saved: TimerCheckpoint) -> None:
-        """Put every unit that may still wait into an empty wheel. saved: the checkpoint, which tells what is
+        """Put every unit that may still wait into an empty wheel. saved: the checkpoint, which shows what was
         delivered."""
         self.wheel.clear()
         for start, units in self.log.scan(self._scan_start(read_ms - WAIT_MAX_MS), self.log.end):
@@ -151,7 +150,7 @@ class TimerFiles:
                 position += UNIT.size
 
     def _scan_start(self, put_ms: int) -> int:
-        """Return the position of a unit before which none was put in at or after put_ms: the first one of a file."""
+        """Return where a scan for units put in at or after put_ms may start: the first unit of a file."""
         starts = [start for start in self.log.starts if start < self.log.end]
         for start in reversed(starts):
             unit = self.log.unit(start)
@@ -192,7 +191,7 @@ class TimerFiles:
         self._on_disk = checkpoint, own_mark
 
     def expire(self, physical_first: int) -> int:
-        """Remove what only names expired messages; return the bytes freed."""
+        """Remove files that name only expired messages; return the bytes freed."""
         return self.log.expire(physical_first)
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ FILLER_MAGIC: Final = 0xCBD43194
 NO_UNIT: Final = -1
 
 SLOT: Final = struct.Struct(
-    ">q"  # the second it stands for: epoch ms / 1000; a slot of another turn of the wheel is empty
+    ">q"  # its second: epoch ms / 1000; a slot with the second of an earlier turn of the wheel is empty
     "q"  # position of the first unit
     "q"  # position of the last unit
     "i"  # units: messages that wait, less those recalled
@@ -55,7 +55,7 @@ CHECKPOINT: Final = struct.Struct(
 )
 assert CHECKPOINT.size == 56
 CHECKPOINT_FILE_SIZE: Final = 4096
-OWN_MARK_AT: Final = 64  # of our own mark, which Apache's broker leaves alone
+OWN_MARK_AT: Final = 64  # offset of our own mark, which Apache's broker does not change
 OWN_MARK: Final = struct.Struct(">4sI")  # one of the two below, CRC-32 of the checkpoint
 WHEEL_IS_EXACT: Final = b"mqtw"  # the wheel's file is as the checkpoint says
 IS_REBUILDING: Final = b"mqtr"  # the log was lost and is not rebuilt completely yet
@@ -66,9 +66,9 @@ class UnitMagic:
 
     DEFAULT: Final = 1
     ROLL: Final = 2
-    """The message is due later than the wheel reaches: at this slot it is scheduled again."""
+    """The message is due beyond the wheel's range: at this slot it is scheduled again."""
     DELETE: Final = 4
-    """The message recalls another."""
+    """The message recalls another one."""
 
 
 class Unit(NamedTuple):
@@ -103,7 +103,7 @@ class TimerCheckpoint(NamedTuple):
     version: tuple[int, int, int] = (0, 0, 0)
 
     def encode(self) -> bytes:
-        """Return Apache's 56 bytes, which request 60 answers too."""
+        """Return Apache's 56 bytes, which the reply to request code 60 also contains."""
         return CHECKPOINT.pack(self.read_ms, self.log_position, self.queue_offset, self.queue_offset, *self.version)
 
 

@@ -1,7 +1,7 @@
 """The timer log: one unit for each wait of a message in a slot. Units are appended, and each slot's are linked
 backwards.
 
-Units gather in memory and are written together. `end` is the position of the next one.
+Units are buffered in memory and written together. `end` is the position of the next one.
 
 Source: TimerLog, apache/rocketmq store/timer.
 """
@@ -34,7 +34,7 @@ class TimerLog:
         self._segments = Segments(disk, TIMER_LOG_FOLDER, file_size, reserve=False)
         self._unsynced: dict[int, File] = {}
         self._gathered = bytearray()
-        self._written = self.end = self._segments.end  # `begin` says where it really ends
+        self._written = self.end = self._segments.end  # `begin` sets the real end
 
     @property
     def first(self) -> int:
@@ -122,9 +122,9 @@ class TimerLog:
         return _unit(data)
 
     def scan(self, position: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (position, whole units) of [position, end), fillers left out. Only what was written."""
+        """Yield (position, whole units) of [position, end), without fillers and without units not written yet."""
         size = self._segments.size
-        whole = (size - FILLER.size) // UNIT.size * UNIT.size  # of a file: where its filler begins, at the latest
+        whole = (size - FILLER.size) // UNIT.size * UNIT.size  # a file's filler begins here at the latest
         while position < min(end, self._segments.end):
             start = self._segments.start_of(position)
             left = min(start + whole, end) - position
@@ -145,7 +145,7 @@ class TimerLog:
         return at if at >= self._segments.first and self._segments.has(at) else None
 
     def expire(self, physical_first: int) -> int:
-        """Remove files all of whose units name expired messages, never the last; return the bytes freed."""
+        """Remove files whose units all name expired messages, except the last file; return the bytes freed."""
         freed = 0
         while len(self._segments.starts) > 1 and self._segments.starts[1] <= self._written:
             last = self.last(self._segments.starts[1])
@@ -161,7 +161,7 @@ class TimerLog:
         self._segments.close()
 
     def destroy(self) -> None:
-        """Remove everything, to rebuild it."""
+        """Remove all files, so that the log can be rebuilt."""
         self._gathered.clear()
         self._unsynced.clear()
         self._segments.destroy()

@@ -1,7 +1,7 @@
 """The timer wheel: which units of the timer log are due in which second.
 
-Only parts with waiting units are in memory, 128 slots each (4 KiB); changed parts are written to the file. All units
-wait for two days at most (a longer wait consists of several), so this takes at most 6 MB for any number of messages.
+Only parts with waiting units are in memory, 128 slots each (4 KiB); changed parts are written to the file. A unit waits
+for two days at most (a longer wait takes several units), so this takes at most 6 MB for any number of messages.
 
 Source: TimerWheel, apache/rocketmq store/timer.
 """
@@ -83,7 +83,7 @@ class TimerWheel:
     def _find_next(self, from_ms: int) -> int | None:
         second = from_ms // PRECISION_MS
         place = second % SLOT_COUNT
-        # The parts in the order in which the wheel comes by, the one that holds the place first and once more last.
+        # The parts in the wheel's order; the part of from_ms comes first, and once more last.
         distances = sorted((number * PART_SLOTS - place) % SLOT_COUNT for number in self._parts)
         current = self._parts.get(place // PART_SLOTS)
         if current is not None:
@@ -100,7 +100,7 @@ class TimerWheel:
         return None
 
     def count(self, from_ms: int, to_ms: int) -> int:
-        """Return how many wait for the seconds in [from_ms, to_ms)."""
+        """Return how many messages wait for the seconds in [from_ms, to_ms)."""
         total = 0
         slot_ms = self.next(from_ms)
         while slot_ms is not None and slot_ms < to_ms:
@@ -110,7 +110,7 @@ class TimerWheel:
         return total
 
     def counts(self, from_ms: int, ends_ms: Sequence[int]) -> list[int]:
-        """Return how many wait for the seconds in [from_ms, ends_ms[0]), in [ends_ms[0], ends_ms[1]) and so on.
+        """Return how many messages wait for the seconds in [from_ms, ends_ms[0]), [ends_ms[0], ends_ms[1]) and so on.
 
         ends_ms ascend. This scans the slots in memory once: about 10 ms for each day without an empty second.
         """
@@ -123,7 +123,7 @@ class TimerWheel:
         return found
 
     def load(self, from_ms: int) -> None:
-        """Read the parts with slots at or after from_ms. The file must be as the checkpoint says."""
+        """Read the parts with slots at or after from_ms. The file must match the checkpoint."""
         self._parts.clear()
         self._changed.clear()
         self._asked_ms, self._next_ms = -1, None
