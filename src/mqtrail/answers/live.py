@@ -283,7 +283,7 @@ class _Seeker:
 
     @property
     def committed(self) -> dict[str, list[GroupOffsets]]:
-        """The committed offsets by master, asked for once."""
+        """The committed offsets by master, queried once."""
         if self._committed is None:
             self._committed = {}
             try:

@@ -250,5 +250,5 @@ def _conclude(
 
 
 def _is_traced(one: Trajectory) -> bool:
-    """Whether any record of the trace speaks of the message."""
+    """Whether any trace record is about the message."""
     return any(event.evidence.startswith("trace:") for event in one.events)

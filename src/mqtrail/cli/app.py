@@ -174,8 +174,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except MQError as error:
         warn(str(error))
         return Exit.FAILED
-    except BrokenPipeError:  # `mqtrail export | head`: the reader has gone, nothing more to say
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit has a place to go to
+    except BrokenPipeError:  # `mqtrail export | head`: the reader closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not fail
         return Exit.OK
     except OSError as error:  # a folder in a file's place, no permission, a full disk
         warn(f"{error}: check that file or folder, its permissions and the space on its disk")

@@ -157,7 +157,7 @@ def run(
 
 
 def status(lake: LakeFolder = None, config: ConfigFile = None, json: Json = False) -> int:
-    """Show what the pipeline of a lake does: its last cycle, freshness and problems. Exit code 1: it is not well."""
+    """Show what the pipeline of a lake does: its last cycle, freshness and problems. Exit code 1: it has a problem."""
     from mqtrail.pipeline import StatusFile, now_ms, wrongs
 
     folder = load(config).lake(lake)
@@ -257,7 +257,7 @@ def migrate(lake: LakeFolder = None, config: ConfigFile = None) -> int:
 
 
 def rebuild(lake: LakeFolder = None, config: ConfigFile = None) -> int:
-    """Make silver anew from bronze and empty gold: the next cycle judges every message again. Stop its pipeline first.
+    """Rebuild silver from bronze and empty gold: the next cycle judges every message again. Stop its pipeline first.
 
     An interrupted rebuild leaves the lake as it was.
     """
@@ -275,7 +275,7 @@ def _show_steps(steps: Iterator[str]) -> int:
 
 
 def _sample_interval_ms(text: str | None) -> int | None:
-    """The interval in ms; None: not given. UsageError: it is no time, or below a second."""
+    """Return the interval in ms; None: not given. UsageError: it is not a duration, or below a second."""
     if text is None:
         return None
     found = duration_ms(text, "--sample-interval")

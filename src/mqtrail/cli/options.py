@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 ConfigFile = Annotated[
     Path | None,
-    # readable: typer would refuse an unreadable path without a remedy, and with the exit code of a wrong option.
+    # readable is False: typer would reject an unreadable path without a remedy, with the exit code of a wrong option.
     typer.Option("--config", readable=False, help="Settings file. [default: ./mqtrail.toml if it exists]"),
 ]
 Namesrv = Annotated[

@@ -148,7 +148,7 @@ class Desk:
         self._hanging: dict[int, int] = {}  # handling -> its start, epoch ms
 
     def is_hung_for(self, duration_ms: int) -> bool:
-        """Return whether all hung handlings have hung for this long; True if none hangs."""
+        """Return whether all hung handlings have hung for this long; True if none is hanging."""
         return all(now_ms() - since_ms >= duration_ms for since_ms in self._hanging.values())
 
     async def handle(self, delivery: Delivery) -> None:

@@ -1,4 +1,4 @@
-"""The course of the demo: start consumers, sell special orders, sell the rest with faults, wait until all is quiet."""
+"""The course of the demo: start consumers, sell special orders, sell the rest with faults, wait for all handlers."""
 
 import asyncio
 import os
@@ -135,7 +135,7 @@ async def _sell(cluster: DemoCluster, truth: TruthLog, shop_run: ShopRun, order_
 
 
 async def _sample_once_more(sample: Callable[[], Awaitable[None]]) -> None:
-    """Sample again, and wait for late trace records: a group that passed a message untraced by then never traces it."""
+    """Sample again, and wait for late trace records: what a group has not traced by then, it never traces."""
     await asyncio.sleep(SETTLE_S)
     await sample()
     await asyncio.sleep(PROVE_S)

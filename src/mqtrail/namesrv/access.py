@@ -49,7 +49,7 @@ Accounts = Callable[[str], Iterable[AccountKey]]
 
 
 def no_accounts(access_key: str) -> Iterable[AccountKey]:
-    """Return no key: for a name server without accounts."""
+    """Return no keys: the look-up of a name server without accounts."""
     return ()
 
 
@@ -63,7 +63,7 @@ class NameServerAccess:
         self.refused = 0  # requests since the start
 
     def check(self, ip: str, command: RemotingCommand, needed: Level) -> None:
-        """Return if the request, which needs a level, may be served. NoPermission: it may not, and is counted."""
+        """Check that a request that needs a level may be served. NoPermission: it may not; it is counted."""
         try:
             self._check(ip, command, needed)
         except NoPermission:

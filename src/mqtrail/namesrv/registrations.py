@@ -1,7 +1,8 @@
 """Requests of brokers and operators that change routes: registrations, heartbeats, topics and permissions.
 
-A registration may have 100,000 topics, so it is read in slices, and one that equals the broker's last one is not read.
-A registration that came later, an unregistration or a closed connection ends one that is being read.
+A registration may have 100,000 topics, so it is read in slices, unless it equals the broker's last one: then it is not
+read. A later registration of the broker, its unregistration, or the end of its connection cancels one that is being
+read.
 
 Source: DefaultRequestProcessor, apache/rocketmq namesrv/.
 """
@@ -55,7 +56,7 @@ class Registrations:
         self._config = config
         self._routes = routes
         self._key_values = key_values
-        self._registering: dict[str, tuple[PeerId, RemotingCommand]] = {}  # broker address -> the last that came
+        self._registering: dict[str, tuple[PeerId, RemotingCommand]] = {}  # broker address -> its latest registration
 
     def disconnected(self, peer: PeerId) -> None:
         """Forget the registrations of a closed connection that are being read."""
@@ -144,7 +145,7 @@ class Registrations:
         return answer(peer, request, DataVersionResponseHeader(changed).to_ext(), body=body)
 
     def heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """904: heartbeat of a registered broker. One of an unknown broker is answered, without effect."""
+        """904: heartbeat of a registered broker. That of an unknown broker gets a reply and has no effect."""
         header = BrokerHeartbeatHeader.from_ext(request.ext)
         self._routes.seen(header.broker_addr, now_ms)
         return answer(peer, request)

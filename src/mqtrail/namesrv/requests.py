@@ -1,6 +1,6 @@
-"""The requests that a name server serves: one row a code. To add one, write its handler and its row.
+"""The requests that a name server serves: one row per code. To add one, write its handler and its row.
 
-handler        which method of which concern serves it
+handler        the method of a concern that serves it
 level          the account that it needs with access control on (access)
 body_size_max  bytes of its body: one topic, one version or settings. None: limited by the frame alone
 """

@@ -59,10 +59,10 @@ class Registered:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingRegistration:
-    """A registration that does not count yet, and what it changes in the broker's table as it was when it came.
+    """A registration that is not in force yet, and its differences to the broker's table at its arrival.
 
-    kept: topics of the broker that it does not have. added: topics that the broker did not have. removals: the group's
-    count.
+    kept: topics of the broker that the registration lacks. added: topics that the broker did not have. removals: the
+    group's count.
     """
 
     registered: Registered
@@ -88,7 +88,7 @@ class LiveBroker:
 
 @dataclass(slots=True)
 class BrokerGroup:
-    """The processes that share a broker name: a master and its slaves. removals: how many topics were removed."""
+    """The processes that share a broker name: a master and its slaves. removals: topics removed so far."""
 
     cluster: str
     acting_master: bool
@@ -136,7 +136,7 @@ class RouteTable:
         return True
 
     def prepare(self, registered: Registered) -> Generator[None, None, PendingRegistration]:
-        """Note the broker's name at each of its topics, in slices. Then `register` it, and `forget` what is returned.
+        """Note the broker's name at each of its topics, in slices. Then `register` it, and `forget` the returned value.
 
         SystemBusy, InvalidParameter: a limit is exceeded.
         """
@@ -163,7 +163,7 @@ class RouteTable:
         return coming
 
     def forget(self, coming: PendingRegistration) -> None:
-        """End what `prepare` began, whether the broker was registered or not."""
+        """Undo the notes of `prepare`, whether the broker was registered or not."""
         registered = coming.registered
         name = registered.header.broker_name
         self._coming[name].remove(coming)
@@ -314,7 +314,7 @@ class RouteTable:
         return bool(self._left)
 
     def work(self) -> None:
-        """Remove some of them."""
+        """Remove some of these names."""
         if not self._left:
             return
         name, left = next(iter(self._left.items()))
@@ -332,7 +332,7 @@ class RouteTable:
             del self._left[name]
 
     def _leave(self, broker_name: str, topics: Iterable[str]) -> None:
-        """Let `work` remove a broker's name at topics that it no longer has; do the first slice now."""
+        """Let `work` remove a broker's name at topics that it no longer has; run the first slice now."""
         is_first = not self._left
         if left := dict.fromkeys(topics):
             self._left.setdefault(broker_name, {}).update(left)

@@ -40,7 +40,7 @@ class NameServerSettings:
 
 
 def settings_text(config: NameServerConfig) -> str:
-    """Return the settings as lines of a properties file, by key: what request 319 answers."""
+    """Return the settings as lines of a properties file, sorted by key: the body of the reply to request 319."""
     lines = dict(conf_lines(config))
     lines["listenPort"] = str(config.listen_port)
     return "".join(f"{key}={lines[key]}\n" for key in sorted(lines))

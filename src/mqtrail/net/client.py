@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
 
     on_request: serves requests of the peer (codes 40, 220, 307, ...). It returns the reply, None for no reply, or an
     awaitable of either. on_closed: called once when the connection closes for any reason. sign: called with every
-    request before it is encoded; the last to change it.
+    request right before it is encoded.
     """
 
     def __init__(
@@ -99,8 +99,8 @@ class Connection(asyncio.Protocol):
     ) -> "Connection":
         """Connect to `host:port`, with a TLS handshake if there is a TLS context.
 
-        ConnectError: the address is malformed, refuses, does not answer in time, or a side rejects the other's
-        certificate.
+        ConnectError: the address is malformed, refuses the connection or does not reply in time, or one side rejects
+        the other's certificate.
         """
         try:
             host, port = split_address(address)
@@ -145,7 +145,7 @@ class Connection(asyncio.Protocol):
         return await self.request_frame(write, timeout_ms)
 
     async def request_frame(self, write: Callable[[int], bytes], timeout_ms: int) -> RemotingCommand:
-        """As `request`, for a caller that encodes the frame itself: write(opaque) returns its bytes."""
+        """Do as `request` for a caller that encodes the frame itself: write(opaque) returns its bytes."""
         deadline = self._loop.time() + timeout_ms / 1000
         if not self._writable.is_set() or len(self._pending) >= PENDING_MAX:
             await self._wait_for_room(deadline, timeout_ms)
@@ -277,7 +277,7 @@ class Connection(asyncio.Protocol):
                 "connection.requests_dropped",
                 peer=self.address,
                 count=self._dropped,
-                remedy=f"none here: the peer sends requests before {PEER_REQUESTS_MAX} others of it are answered",
+                remedy=f"none here: the peer has {PEER_REQUESTS_MAX} requests without a reply and sends more",
             )
 
     def _begin_some(self) -> None:

@@ -1,7 +1,7 @@
 """Recognizes other protocols on a remoting port by their first bytes, for the text of the refusal.
 
-The first four bytes of a frame are its length, at most 16 MiB. Every greeting below would be a length far above that,
-so the table is searched only after a frame was refused.
+The first four bytes of a frame are its length, at most 16 MiB. As a length, every greeting below is far above that, so
+the table is searched only after a frame was rejected.
 """
 
 _GREETINGS: tuple[tuple[bytes, str], ...] = (

@@ -1,8 +1,8 @@
-"""Events of a name and keys, for structlog or as lines.
+"""Log events, each a name and keys: for structlog, or as lines.
 
-If the application has configured structlog, that configuration applies. Otherwise events go to standard error as lines,
-which look like those of structlog's console, and debug events are dropped. structlog is not imported for them: with it
-comes half of rich, which takes 0.2 s and 6 MiB, and the first event of a server would block its event loop for as long.
+If the application has configured structlog, that configuration applies. Otherwise events go to standard error as lines
+that look like those of structlog's console, and debug events are dropped. These lines do not need structlog: it imports
+half of rich, which takes 0.2 s and 6 MiB, and a server's first event would block its event loop for that time.
 """
 
 import re
@@ -17,7 +17,7 @@ from mqtrail.wire import visible, visible_lines
 
 _DIM, _BOLD, _CYAN, _MAGENTA, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[36m", "\x1b[35m", "\x1b[0m"
 _COLORS: Final = {"info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
-LINES_A_WINDOW: Final = 20  # of one event that peers can cause
+LINES_A_WINDOW: Final = 20  # lines of one event that peers can cause
 WINDOW_S: Final = 10.0
 VALUE_LENGTH_MAX: Final = 4_000  # characters of a value: a remark of a server may have millions
 TRACEBACK_LENGTH_MAX: Final = 20_000  # characters: the text of an exception may quote a peer too
@@ -65,7 +65,7 @@ def _cut(text: str, length_max: int) -> str:
 
 
 def log_line(level: str, event: str, keys: Mapping[str, object], *, colors: bool) -> str:
-    """Return an event as a line. Below that of an exception is its traceback. Control characters are escaped."""
+    """Return an event as a line; an exception's traceback follows it. Control characters are escaped."""
     is_exception = level == "exception"
     level = "error" if is_exception else level
     dim, bold, cyan, magenta, plain = (_DIM, _BOLD, _CYAN, _MAGENTA, _PLAIN) if colors else ("",) * 5
@@ -94,7 +94,7 @@ class _Burst:
         self.written = self.left_out = 0
 
     def take(self) -> int | None:
-        """Count a line; return how many were left out since the last one, None: leave this one out too."""
+        """Count a line; return how many were omitted since the last written one; None: omit this one too."""
         now_s = time.monotonic()
         if now_s - self.began_s >= WINDOW_S:
             self.began_s, self.written = now_s, 0
@@ -112,8 +112,8 @@ bursts: dict[str, _Burst] = {}  # by event: their names are in the source, so th
 class Log:
     """`log.info("event.name", key=value)`, a name and keys; `bind` returns a logger that repeats keys.
 
-    `log.sparse.warning(...)`: for what a peer can cause as often as it likes. Of each event at most LINES_A_WINDOW
-    lines are written in WINDOW_S, in this process; the next line says how many were left out.
+    `log.sparse.warning(...)`: for events that a peer can cause as often as it likes. This process writes at most
+    LINES_A_WINDOW lines of each event in WINDOW_S; the next line says how many were omitted.
     """
 
     __slots__ = ("_is_sparse", "_keys")
@@ -144,7 +144,7 @@ class Log:
         self._write("error", event, keys)
 
     def exception(self, event: str, **keys: Any) -> None:
-        """An error with the traceback of the exception being handled."""
+        """Log an error with the traceback of the exception being handled."""
         self._write("exception", event, keys)
 
     def _write(self, level: str, event: str, keys: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The port for Prometheus: GET /metrics returns a text that its owner makes. Each connection serves one request.
+"""The port for Prometheus: GET /metrics returns the text that its owner supplies. Each connection serves one request.
 
 Source: Prometheus text exposition format 0.0.4.
 """
@@ -52,7 +52,7 @@ class MetricsPort:
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass  # the peer sent no request, or does not read the answer
-        except Exception:  # a fault in one figure must not end the port
+        except Exception:  # a fault in one metric must not close the port
             log.exception("metrics.failed")
         finally:
             writer.close()

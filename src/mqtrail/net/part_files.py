@@ -1,4 +1,4 @@
-"""Files that are written beside another one, to take its place."""
+"""Temporary files that replace another one when they are complete."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @contextmanager
 def part_file(path: Path) -> Iterator[Path]:
-    """Yield path, where the block writes a file and then renames it. If the block fails, remove what it wrote."""
+    """Yield path. The block writes a file there and renames it; if the block fails, the file is removed."""
     try:
         yield path
     except BaseException:

@@ -19,10 +19,10 @@ from .server_config import ServerConfig
 from .server_connection import Application, BufferConnection, PieceConnection, ServerConnection
 from .tls import TlsError, TlsFiles, TlsMode
 
-RECEIVE_SIZE = 256 * 1024  # most bytes of one read
+RECEIVE_SIZE = 256 * 1024  # maximum bytes of one read
 IDLE_SWEEPS = 8  # sweeps within the idle timeout
 CLOSE_WAIT_S = 2.0  # at stop, for pending writes
-ACCEPT_STEPS = 4  # loop iterations from accept to the connection, and to its end if it is refused
+ACCEPT_STEPS = 4  # loop iterations from accept until the connection exists, or ends because it is refused
 TLS_WATCH_S = 5.0  # interval at which certificate files are checked for changes
 
 log = Log()
@@ -174,7 +174,7 @@ class Server:
         return known
 
     def make_room(self) -> None:
-        """Close the connection with the most unserved bytes, which need not be the one that sent last."""
+        """Close the connection with the most unserved bytes, even if another one sent last."""
         largest = max(self.connections.values(), key=lambda connection: connection.unfinished_size)
         largest.give_up(self.config.partial_size_max)
 

@@ -24,7 +24,7 @@ from .tls_session import TlsSession, TlsTransport
 
 TLS_HANDSHAKE = 0x16  # first byte of a TLS connection; in a frame it would be a length above 16 MiB
 TURN_S: Final = 0.02  # after this time a turn ends with the current frame
-TURN_SHORT_S: Final = 0.002  # after a shorter turn, read again at once: a loop reads up to 32 pieces in a row
+TURN_SHORT_S: Final = 0.002  # after a shorter turn, read again at once: one turn reads up to 32 pieces
 
 log = Log()
 
@@ -107,7 +107,7 @@ class ServerConnection(asyncio.BaseProtocol):
         self._application = application
         self._transport: asyncio.Transport | None = None
         self._outgoing: list[bytes] = []
-        self._partial = bytearray()  # not a list: a byte that came alone would take fifty
+        self._partial = bytearray()  # not a list of pieces: a piece of one byte would take fifty
         self._partial_size = 0
         self._needed = 0
         self._receiving = False
@@ -264,7 +264,7 @@ class ServerConnection(asyncio.BaseProtocol):
     # inside
 
     def _go_on(self) -> None:
-        """Continue to read and serve, unless the peer must read its replies first or it is not this one's turn."""
+        """Continue to read and serve, unless the peer must read its replies first or others have their turn."""
         if self._write_paused or self._waits_turn or self._transport is None or self._transport.is_closing():
             return
         self._transport.resume_reading()

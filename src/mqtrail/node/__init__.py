@@ -1,8 +1,8 @@
 """Runs a broker or name server on real sockets, files and time.
 
 `Node` is a name server and its brokers in one process, over one data folder. `ProcessNode` runs each broker in its own
-process. `run_up` runs either until a signal. The cores decide; the shells here write, wait for the disk, call `tick`
-and register.
+process. `run_up` runs either until a signal. The cores decide; the shells here write replies, wait for the disk, call
+`tick` and register brokers.
 """
 
 from .broker_node import BrokerNode

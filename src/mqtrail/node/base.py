@@ -1,4 +1,4 @@
-"""What the two kinds of node share: the data folder, the self-signed certificate, the name server, the addresses."""
+"""The base of both kinds of node: the data folder, the self-signed certificate, the name server, the addresses."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -72,7 +72,7 @@ class BaseNode(ABC):
     def _open(self) -> None:
         """Lock the data folder, make the certificate, take the name server's port.
 
-        DataFolderError, TlsError, BindError: call `_close` then.
+        DataFolderError, TlsError, BindError: the caller then calls `_close`.
         """
         config = self.config
         self._advertised = advertised_ip(config.host, config.advertise)
@@ -101,7 +101,7 @@ class BaseNode(ABC):
 
     @abstractmethod
     def _signing_keys(self) -> SigningKeys:
-        """Return what looks up the keys of users and accounts for the name server."""
+        """Return the name server's look-up of the keys of users and accounts."""
 
     def _room(self, name: str) -> Path | None:
         """Return the folder of a broker or of the name server; None in memory."""

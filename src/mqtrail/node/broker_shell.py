@@ -1,4 +1,4 @@
-"""The shell of a broker: serves received bytes by the fast lane, and holds replies until the flush that they need."""
+"""The shell of a broker: passes received bytes to the fast lane, and holds replies until the flush that they need."""
 
 from collections.abc import Callable
 from typing import cast
@@ -90,12 +90,12 @@ class BrokerShell(Shell):
         else:
             super().write(sends)
 
-    # Fast failure. A piece that was readable at the loop's last poll, and is read only now, has waited since then. So
-    # has a piece kept back because the peer did not read its replies. Time in the kernel's buffer before the poll is
-    # unknown and not counted.
+    # Fast failure. A piece that was readable at the loop's last poll and is read only now has waited since then. The
+    # same is true of a piece kept back because the peer did not read its replies. Time in the
+    # kernel's buffer before the poll is unknown and not counted.
 
     def _waited_ms(self, connection: ServerConnection, now_ms: int) -> int:
-        """Return the time that the first request of a piece is known to have waited."""
+        """Return the known waiting time of a piece's first request, in ms."""
         waited_ms = now_ms - self._busy_since_ms if self._busy_since_ms else 0
         if connection.kept_s:
             waited_ms = max(waited_ms, int((self._loop.time() - connection.kept_s) * 1000))

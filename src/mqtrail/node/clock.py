@@ -1,8 +1,9 @@
 """The clock of a broker: the machine's clock without its jumps.
 
-An administrator, NTP or a hypervisor can set a machine's clock, sometimes forward and back again. The effects on a
-broker would be permanent: messages stored in a future hour, timers that wait for that hour. So a jump is logged at
-once, but the broker adopts the new time only after it has lasted for SETTLE_MS. Small corrections are adopted at once.
+An administrator, NTP or a hypervisor can set a machine's clock, sometimes forward and back again. If a broker
+followed it, the effects would be permanent: messages stored in a future hour, timers that wait for that hour. So a jump
+is logged at once, but the broker adopts the new time only after it has lasted for SETTLE_MS. Small corrections are
+adopted at once.
 """
 
 import time

@@ -1,7 +1,7 @@
 """The fast port of a broker, two below its own: clients with vipChannelEnabled (the default before 4.5.1) send there.
 
-In Apache's broker it keeps many pulls from delaying sends. Here one loop serves both ports, and the fast port exists
-for such clients. It serves the same requests, except the reads that Apache refuses there (code 3).
+In Apache's broker it prevents many pulls from delaying sends. Here one loop serves both ports; the fast port exists
+only for these clients. It serves the same requests, except the reads that Apache's broker rejects there (code 3).
 
 Source: BrokerController.registerProcessor (fastRemotingServer), apache/rocketmq 5.3.3 broker/.
 """
@@ -16,7 +16,7 @@ from mqtrail.wire import Peer, RequestCodeNotSupported, answer
 from .broker_shell import BrokerShell
 
 PORT_STEP: Final = -2  # from the broker's port; RocketMQ: fastListenPort
-FIRST_ID: Final = 1 << 40  # first connection id, so that the two ports give no id twice
+FIRST_ID: Final = 1 << 40  # first connection id: no id is used on both ports
 
 
 class FastDoor:

@@ -36,7 +36,7 @@ def in_a_thread(act: Callable[[], None]) -> None:
 def replace_file(path: Path, data: bytes, mode: int) -> None:
     """Replace a file durably, with this mode: a crash leaves the old file or the new one. OSError."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.unlink(missing_ok=True)  # an earlier one may have another mode
+    temporary.unlink(missing_ok=True)  # one of an earlier attempt may have another mode
     with part_file(temporary):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with open(descriptor, "wb") as handle:

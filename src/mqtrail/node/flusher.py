@@ -1,8 +1,8 @@
 """The thread that makes the log durable, and the replies that wait for it.
 
 Replies that must not leave before their record is durable wait in a list. One fdatasync releases all replies that it
-covers (group commit); later ones gather while it runs. The thread only syncs. Lists, and what a flush covers, change
-in the event loop's thread. fdatasync releases the GIL, so the loop continues to serve.
+covers (group commit); later ones wait for the next one. The thread only syncs. Only the event loop's thread changes the
+lists and decides what a flush covers. fdatasync releases the GIL, so the loop continues to serve.
 Source: GroupCommitService and FlushRealTimeService, apache/rocketmq store/CommitLog.
 """
 
@@ -31,7 +31,7 @@ class Flushable(Protocol):
 
     @property
     def fault(self) -> str | None:
-        """Why the log can no longer be made durable; None without a fault."""
+        """Why the log can no longer be made durable; None: it can."""
         ...
 
     def begin_flush(self) -> Callable[[], int]:
@@ -138,7 +138,7 @@ class Flusher:
     def _flushed(self) -> None:
         self._running = False
         flushed_offset, waiting = self._store.flushed_offset, self._waiting
-        # Offsets nearly always rise. A smaller one behind a larger one waits for it; the next flush covers both.
+        # Offsets nearly always rise. A smaller one behind a larger one waits with it; the next flush covers both.
         while waiting and waiting[0].physical_offset <= flushed_offset:
             waiting.popleft().release()
         if waiting:
@@ -167,4 +167,4 @@ class Flusher:
 
 
 def _nothing() -> None:
-    """Follow-up of a job without waiting replies."""
+    """Do nothing: the follow-up of a job without waiting replies."""

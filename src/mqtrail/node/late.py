@@ -1,7 +1,7 @@
 """Replies whose flush takes too long: SYNC_FLUSH, syncFlushTimeout.
 
-A send is answered with 10 (FLUSH_DISK_TIMEOUT): the message is stored, but a power failure may lose it. Other replies
-in the same bytes (a pull that delivers the message) wait on, because a message must be durable before it is consumed.
+A send gets code 10 (FLUSH_DISK_TIMEOUT): the message is stored, but a power failure may lose it. Other replies in the
+same bytes (a pull that delivers the message) continue to wait, because a message must be durable before it is consumed.
 
 Source: GroupCommitService, SendMessageProcessor.handlePutMessageResult, apache/rocketmq store/ and broker/.
 """
@@ -18,7 +18,7 @@ from mqtrail.wire import (
 
 
 def late_replies(data: bytes) -> tuple[bytes, bytes]:
-    """Divide encoded replies that waited too long into (those to write now, those that wait on)."""
+    """Divide encoded replies that waited too long into (those to write now, those that continue to wait)."""
     late: list[bytes] = []
     waiting: list[bytes] = []
     start = 0

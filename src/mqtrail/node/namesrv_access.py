@@ -2,9 +2,9 @@
 
 A node decides three things before its brokers start:
 
-    is access control on   [namesrv_server] acl if set, else whether the brokers check requests
-    brokers sign with      inner_credentials, or a key made at this start that only this node's processes know
-    users sign with        their keys at the brokers; Super users and accounts with admin: true may change everything
+    access control         [namesrv_server] acl if set; otherwise it is on if the brokers check requests
+    keys of brokers        inner_credentials, or a key made at this start that only this node's processes know
+    keys of users          their keys at the brokers; Super users and accounts with admin: true may change everything
 """
 
 import secrets

@@ -32,7 +32,7 @@ from mqtrail.wire import (
 QUIET_S = 1.0  # time without a change after 217, until 103 follows
 SINGLE_TOPICS_MAX = 200  # registered one by one by 217; more go in one 103
 SINGLE_TOPICS_VERSION = version_of(5, 0, 0)
-RETRY_S = 2.0  # pause after a name server did not answer
+RETRY_S = 2.0  # pause before the retry if a name server does not reply
 UNREGISTER_TIMEOUT_MS = 1_000
 NAME_TIMEOUT_MS = 1_000  # for a reply of a name server, and of a broker with our name
 REGISTERED_WAIT_S = 1.0  # limit of `when_registered`; less than clients wait for a reply
@@ -42,7 +42,7 @@ log = Log()
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Make the requests from the broker's present state. topic: None where there is no topic of that name."""
+    """Functions that make the requests from the broker's present state. topic: returns None for an unknown topic."""
 
     registration: Callable[[], RemotingCommand]  # 103
     unregistration: Callable[[], RemotingCommand]  # 104
@@ -92,10 +92,10 @@ class Registrar:
         self._tasks = [asyncio.create_task(keeper.run()) for keeper in self._keepers]
 
     async def check_name(self, own_address: str) -> None:
-        """Return unless a name server knows another running broker of our name. InvalidParameter.
+        """Check that no name server knows another running broker of our name. InvalidParameter: one does.
 
-        Two brokers of one name would replace each other in the routes at every registration. Clients would not find the
-        messages of the one that registered earlier.
+        Two brokers with one name would replace each other in the routes at every registration, and clients would not
+        find the messages of the one that registered earlier.
         """
         for namesrv, pool in self._pools.items():
             held = await self._registered_address(namesrv, pool)
@@ -172,7 +172,7 @@ class Registrar:
 
 
 class _Keeper:
-    """Keeps the broker registered with one name server, so that one that hangs does not delay the others."""
+    """Keeps the broker registered with one name server: each has a task, so none delays the others when it hangs."""
 
     def __init__(
         self,

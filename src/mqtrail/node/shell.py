@@ -154,7 +154,9 @@ class Shell:
                 continue
             try:
                 data = encode_command(send.command)
-            except RemotingError as error:  # the reply is above 16 MiB: answer an error, or the peer waits in vain
+            except (
+                RemotingError
+            ) as error:  # the reply is above 16 MiB: reply with an error, or the peer waits until its timeout
                 log.sparse.error("reply.too_long", peer=str(connection.host), code=send.command.code, error=str(error))
                 data = encode_command(RemotingCommand.reply_to(send.command, ResponseCode.SYSTEM_ERROR, str(error)))
             if send.after_tables and self._hold_for_tables is not None:
@@ -186,7 +188,7 @@ class Shell:
         latest_ms = now_ms + TICK_WAIT_MAX_MS
         due_ms = latest_ms if due_ms is None else min(max(due_ms, now_ms, after_ms), latest_ms)
         if self._timer is not None:
-            # A timer that fires too early only sets itself again, so it is replaced only by an earlier one.
+            # A timer that fires too early only sets itself again, so only an earlier time replaces it.
             if self._timer_ms <= due_ms:
                 return
             self._timer.cancel()

@@ -1,9 +1,9 @@
 """The thread that saves tables, and the replies that wait for it.
 
-Tables (topics, groups and others) change row by row and are saved whole. While one save runs, changes and replies
-gather for the next one. A reply leaves when the changes that it depends on are durable. The event loop only copies the
-tables; the thread encodes, writes and syncs them. It is a plain thread, as an executor's futures cost more than a small
-save: their locks make two threads wait for the interpreter in turn.
+Tables (topics, groups and others) change row by row and are saved whole. Changes and replies that come during a save
+wait for the next one. A reply leaves when the changes that it depends on are durable. The event loop only copies the
+tables; the thread encodes, writes and syncs them. It is a plain thread: an executor's futures cost more than a small
+save, because their locks make two threads wait for the interpreter in turn.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ class TableWriter:
         if self._is_failing:
             self._is_failing = False
             log.info("tables.saved_again", owner=self._owner)
-        # Numbers do not always rise: a reply may depend on an older change than the reply before it.
+        # Numbers do not always rise: a reply may depend on an older change than an earlier reply does.
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
             if one.number <= self._files.settled:
@@ -129,7 +129,7 @@ class TableWriter:
         self.look()
 
     def _failed(self, error: BaseException) -> None:
-        """The changes were undone: answer waiting replies with the error, and retry the save later."""
+        """Replace waiting replies by the error, since their changes were undone, and retry the save later."""
         if not self._is_failing:
             self._is_failing = True
             log.error(

@@ -186,7 +186,7 @@ class Upkeep:
         self._timers["write_more"] = self._loop.call_later(self._index_pause_s, self._write_more)
 
     def _pass(self) -> Generator[None, None, Callable[[], None] | None]:
-        """Begin to write what waits in memory; return what makes a checkpoint of it, None: none is due."""
+        """Begin to write buffered data; return the function that completes a checkpoint; None: none is due."""
         index, self._checkpoint_waits = self._checkpoint_waits, None
         if index is None:
             yield from self._store.write_queues_in_slices()
@@ -198,7 +198,7 @@ class Upkeep:
             raise
 
     def _report_damage(self) -> None:
-        """Report damage of the index that was found since the last look, and have it built again."""
+        """Report damage of the index that was found since the last call, and have it built again."""
         count, found = self._store.index_damage
         if count > self._index_damages:
             self._index_damages = count
@@ -214,7 +214,7 @@ class Upkeep:
             self._attempt("write_queues", self._write_queues)
 
     def _expire(self) -> None:
-        """Begin to remove what expired, unless that is under way."""
+        """Begin to remove expired data, unless that is under way."""
         if self._expiring is None:
             self._expiring = self._store.expire_in_slices(self._clock())
             self._expire_more()

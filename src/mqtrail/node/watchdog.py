@@ -3,8 +3,8 @@
 Work is a request code, `tick` or the name of a job. Metrics read the counts.
 
 If the loop's thread used little CPU in a stall, the work is not the reason: the thread waited for a disk, for another
-thread of the process or, on a busy machine, for a CPU. Reading a thread's CPU time takes 0.8 us, so it is read every
-MARK_S at most, before work begins: the CPU time of a stall may include up to as much of earlier work.
+thread of the process or, on a busy machine, for a CPU. Reading a thread's CPU time takes 0.8 us, so it is read before
+work begins, at most once in MARK_S: the CPU time of a stall may include up to MARK_S of earlier work.
 """
 
 import time
@@ -49,7 +49,7 @@ class Watchdog:
         self._unlogged = 0
 
     def begin(self) -> float:
-        """Return the time at which work begins that no other work surrounds."""
+        """Return the present time, at which outermost work begins."""
         began_s = self.clock()
         if began_s >= self.mark_due_s:
             self.mark(began_s)
