@@ -192,10 +192,10 @@ async def test_changed_files_are_taken_for_new_connections(papers: Papers, tmp_p
         authority = trustme.CA()
         made = authority.issue_cert("127.0.0.1")
         cert.write_bytes(made.cert_chain_pems[0].bytes())
-        server.look_at_tls()  # the key does not match yet: nothing changes
+        server.reload_tls()  # the key does not match yet: nothing changes
         assert await echo(server.address, papers.client()) == bytes(5)
         key.write_bytes(made.private_key_pem.bytes())
-        server.look_at_tls()
+        server.reload_tls()
         with pytest.raises(ConnectError, match="is rejected"):
             await echo(server.address, papers.client())
         authority.cert_pem.write_to_path(tmp_path / "ca.pem")

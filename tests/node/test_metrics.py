@@ -134,7 +134,7 @@ async def test_every_metric_can_be_seen() -> None:
             assert kinds[name.removesuffix("_total") if metric.kind == "counter" else name] == metric.kind
 
 
-async def test_the_door_bears_strangers() -> None:
+async def test_the_port_serves_after_bad_requests() -> None:
     """Only GET /metrics is served; garbage, idle peers and a taken port have no other effect."""
     async with running(metrics_port=0) as (node, _):
         (report,) = node.reports.values()
@@ -194,15 +194,15 @@ def test_each_of_apaches_is_served_or_not() -> None:
 
 async def test_an_answer_lets_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop serves others between samples and during formatting, and they may change the data."""
-    monkeypatch.setattr("mqtrail.node.metrics_door.SLICE_S", 0.0)
+    monkeypatch.setattr("mqtrail.node.metrics_exporter.SLICE_S", 0.0)
     async with running(metrics_port=0) as (node, pool):
         await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 30_000)
-        core, door = node.brokers["broker-a"].core, node._metrics
+        core, exporter = node.brokers["broker-a"].core, node._metrics
         assert core is not None
-        assert door is not None
+        assert exporter is not None
         for number in range(300):
             core.offsets.commit(f"g{number}", "orders", 0, 0)
-        answers = [asyncio.ensure_future(door.text()) for _ in range(2)]
+        answers = [asyncio.ensure_future(exporter.text()) for _ in range(2)]
         turns = 0
         while not answers[0].done():
             core.offsets.commit(f"late{turns}", "orders", 0, 0)
@@ -210,6 +210,6 @@ async def test_an_answer_lets_others_go_on(monkeypatch: pytest.MonkeyPatch) -> N
             await asyncio.sleep(0)
         assert turns > 300
         assert await answers[0] is await answers[1], "one answer for all who ask meanwhile"
-        text = (await door.text()).decode()
+        text = (await exporter.text()).decode()
         assert 'consumer_group="g299"' in text
         assert 'consumer_group="late0"' in text

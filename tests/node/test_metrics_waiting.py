@@ -4,7 +4,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqtrail.broker import METRICS
-from mqtrail.node.metrics_door import exposition
+from mqtrail.node.metrics_exporter import exposition
 from mqtrail.wire import RecallMessageHeader, RequestCode, ResponseCode
 from tests.broker.helpers import Bench
 from tests.broker.pop.helpers import INVISIBLE_MS, SETTLED_MS, ack, pop, send

@@ -53,7 +53,7 @@ def put(value: str) -> RemotingCommand:
     return RemotingCommand(RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": value})
 
 
-def test_a_node_with_acl_checks_at_both_doors(tmp_path: Path) -> None:
+def test_a_node_with_acl_checks_on_both_servers(tmp_path: Path) -> None:
     """With ACL files, its own broker registers without any setting; strangers and plain accounts change nothing."""
     rules(tmp_path)
 
@@ -160,7 +160,7 @@ def test_half_credentials_end_the_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broker", "namesrv", "doors"),
+    ("broker", "namesrv", "servers"),
     [
         ({}, {}, ["brokers", "name server"]),
         ({"acl": True}, {}, []),
@@ -169,8 +169,8 @@ def test_half_credentials_end_the_start() -> None:
         ({}, {"acl": True}, ["brokers"]),
     ],
 )
-def test_open_doors_are_warned_of(
-    tmp_path: Path, broker: dict[str, Any], namesrv: dict[str, Any], doors: list[str]
+def test_open_servers_are_warned_of(
+    tmp_path: Path, broker: dict[str, Any], namesrv: dict[str, Any], servers: list[str]
 ) -> None:
     """A warning names each port without authentication; there is none if both check."""
     rules(tmp_path)
@@ -179,8 +179,10 @@ def test_open_doors_are_warned_of(
         settings = {"broker": BrokerConfig(**broker), "namesrv": NameServerConfig(**namesrv), "acl_home": tmp_path}
         with capture_logs() as logs:
             async with running(**OPEN_TO_OTHERS, **settings) as (node, _):
-                assert node.open_doors == doors
-                assert node.is_open_to_others is bool(doors)
-        assert [line["open"] for line in logs if line["event"] == "node.open_to_others"] == ([doors] if doors else [])
+                assert node.open_servers == servers
+                assert node.is_open_to_others is bool(servers)
+        assert [line["open"] for line in logs if line["event"] == "node.open_to_others"] == (
+            [servers] if servers else []
+        )
 
     run(main())

@@ -118,17 +118,17 @@ async def test_changed_files_count_and_broken_ones_do_not(tmp_path: Path) -> Non
         rules(tmp_path, "accounts: [{accessKey: lateone, secretKey: lateone1, admin: true}]", "acl/more/late.yaml")
         with pytest.raises(MQError):
             await send(node, instance("lateone"))
-        watch.look()
+        watch.reload_if_changed()
         await send(node, instance("lateone"))
         file.write_text("accounts: [oops")
         with capture_logs() as logs:
-            watch.look()
-            watch.look()
+            watch.reload_if_changed()
+            watch.reload_if_changed()
         assert [entry["event"] for entry in logs] == ["acl.not_loaded"]
         assert str(file) in logs[0]["error"]
         await send(node, instance("seller1"))
         file.unlink()
-        watch.look()
+        watch.reload_if_changed()
         with pytest.raises(MQError):
             await send(node, instance("seller1"))
 

@@ -14,7 +14,7 @@ from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.net import ServerConnection
 from mqtrail.node import Node, NodeConfig
 from mqtrail.node.broker_shell import BrokerShell
-from mqtrail.node.fast_door import FastDoor
+from mqtrail.node.fast_port import FastPort
 from mqtrail.node.flusher import Flusher
 from mqtrail.node.late import late_replies
 from mqtrail.node.shell import Shell
@@ -254,8 +254,8 @@ class EndedTurn(Listener):
 
 
 @pytest.mark.parametrize("code", [RequestCode.GET_MIN_OFFSET, RequestCode.PULL_MESSAGE, RequestCode.GET_KV_CONFIG])
-@pytest.mark.parametrize("door", ["broker", "broker, late", "fast port", "name server"])
-async def test_each_door_stops_at_the_end_of_a_turn(door: str, code: int) -> None:
+@pytest.mark.parametrize("port", ["broker", "broker, late", "fast port", "name server"])
+async def test_each_port_stops_at_the_end_of_a_turn(port: str, code: int) -> None:
     """What a connection sent behind is left for its next turn, so that others are served."""
     waits = Waits()
     waits.serve(Listener(1), send_command("orders", b"x"))
@@ -268,12 +268,12 @@ async def test_each_door_stops_at_the_end_of_a_turn(door: str, code: int) -> Non
     connection = cast(ServerConnection, EndedTurn(2))
     waits.shell._connections[PeerId(2)] = connection
     names = Shell(NameServer(NameServerConfig()), clock=lambda: START_MS)
-    doors: dict[str, Callable[[bytes], int]] = {
+    ports: dict[str, Callable[[bytes], int]] = {
         "broker": lambda data: waits.shell.process(connection, data, 0, len(data)),
         "broker, late": lambda data: waits.shell._process_late(connection, data, 0, len(data), START_MS, 1),
-        "fast port": lambda data: FastDoor(waits.shell, lambda: START_MS).process(connection, data, 0, len(data)),
+        "fast port": lambda data: FastPort(waits.shell, lambda: START_MS).process(connection, data, 0, len(data)),
         "name server": lambda data: names.process(connection, data, 0, len(data)),
     }
-    assert doors[door](3 * frame) == len(frame)
+    assert ports[port](3 * frame) == len(frame)
     names.stop()
     waits.shell.stop()

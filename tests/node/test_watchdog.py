@@ -17,7 +17,7 @@ def test_long_work_is_counted_and_logged_at_intervals() -> None:
     def work(name: str, took_s: float) -> None:
         began_s = now_s[0]
         now_s[0] += took_s
-        watchdog.look(began_s, name)
+        watchdog.end(began_s, name)
 
     with capture_logs() as logs:
         work("11", STALL_S / 2)
@@ -44,7 +44,7 @@ def test_a_stall_tells_its_cpu_time() -> None:
         began_s = watchdog.begin()
         now_s[0] += took_s
         cpu_s[0] += used_s
-        watchdog.look(began_s, name)
+        watchdog.end(began_s, name)
 
     with capture_logs() as logs:
         work("computes", 0.25, 0.24)

@@ -339,7 +339,7 @@ class Life:
         self._every(TABLES_MS, self._save_tables)
         self._every(EXPIRE_MS, lambda: self.store.expire(broker.clock_ms()))  # checks whether there is room again
         self.engine.after(0, lambda: self._guarded(self._register))
-        self._look_at_timer()
+        self._set_timer()
         broker.network.listeners[str(broker.address)] = self
 
     # The loop.
@@ -414,7 +414,7 @@ class Life:
             self.engine.log(f"{self.broker.name}: connection failed: {error}")
             self._name(str(error))
             link.close()
-        self._look_at_timer()
+        self._set_timer()
 
     def _decide(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
         try:
@@ -484,7 +484,7 @@ class Life:
 
     # Time.
 
-    def _look_at_timer(self) -> None:
+    def _set_timer(self) -> None:
         if self.broker.life not in (self, None):
             return
         due_ms = self.engine.now_ms + min(max(0, self.core.next_tick_ms() - self.broker.clock_ms()), 60_000)
@@ -502,7 +502,7 @@ class Life:
         except (OSError, MQError) as error:
             self.engine.log(f"{self.broker.name}: a tick failed: {error}")
             self._name(str(error))
-        self.engine.after(1, self._look_at_timer)
+        self.engine.after(1, self._set_timer)
 
     # The disk's thread, like Flusher.
 

@@ -372,14 +372,14 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
             "client certificates are required, but connections without TLS need none. To refuse those, set mode = "
             '"ENFORCING" in [tls_server] (docs/how-to/tls.md)'
         )
-    doors = node.open_doors
-    if doors == ["name server"]:
+    servers = node.open_servers
+    if servers == ["name server"]:
         warn(
             f"{config.host} accepts connections from other machines, and the name server does not authenticate them: "
             "anyone who reaches it can register brokers and change or delete routes. Listen on --host 127.0.0.1, or "
             "remove acl = false from [namesrv_server] (docs/how-to/acl.md)"
         )
-    elif doors:
+    elif servers:
         warn(
             f"{config.host} accepts connections from other machines without authentication: anyone who reaches these "
             "ports can read and write every message. Listen on --host 127.0.0.1, or enable access control: --set "

@@ -110,7 +110,7 @@ class Server:
         self._stopping = False
         self._sweep_later()
         if self.tls is not None:
-            self._look_at_tls_later()
+            self._schedule_tls_check()
 
     async def stop(self) -> None:
         """Stop listening, finish pending writes, close every connection."""
@@ -178,7 +178,7 @@ class Server:
         largest = max(self.connections.values(), key=lambda connection: connection.unfinished_size)
         largest.give_up(self.config.partial_size_max)
 
-    def look_at_tls(self) -> None:
+    def reload_tls(self) -> None:
         """Reload changed certificates for new connections. If one is invalid, the previous ones stay in use."""
         if self.tls is None:
             return
@@ -193,12 +193,12 @@ class Server:
                 remedy="repair the certificate files; the previous certificate stays in use",
             )
 
-    def _look_at_tls_later(self) -> None:
-        self._tls_timer = asyncio.get_running_loop().call_later(TLS_WATCH_S, self._look_at_tls_now)
+    def _schedule_tls_check(self) -> None:
+        self._tls_timer = asyncio.get_running_loop().call_later(TLS_WATCH_S, self._check_tls)
 
-    def _look_at_tls_now(self) -> None:
-        self._look_at_tls_later()
-        self.look_at_tls()
+    def _check_tls(self) -> None:
+        self._schedule_tls_check()
+        self.reload_tls()
 
     def _sweep_later(self) -> None:
         loop = asyncio.get_running_loop()

@@ -172,19 +172,19 @@ class TlsFiles:
 
     def __init__(self, config: TlsServerConfig) -> None:
         self.config = config
-        self._stamps = self._look()
+        self._stamps = self._stamps_now()
         self.current = config.context()
 
     def reload(self) -> bool:
         """Check the files; return whether the context was replaced. TlsError, once per change: the old one stays."""
-        stamps = self._look()
+        stamps = self._stamps_now()
         if stamps == self._stamps:
             return False
         self._stamps = stamps
         self.current = self.config.context()
         return True
 
-    def _look(self) -> dict[Path, Stamp]:
+    def _stamps_now(self) -> dict[Path, Stamp]:
         found = {}
         for path in self.config.files:
             try:

@@ -92,7 +92,7 @@ class AclWatch:
 
     def start(self) -> None:
         """Check for changes every WATCH_S."""
-        self._timer = asyncio.get_running_loop().call_later(WATCH_S, self._look)
+        self._timer = asyncio.get_running_loop().call_later(WATCH_S, self._check)
 
     def stop(self) -> None:
         """Stop checking."""
@@ -100,7 +100,7 @@ class AclWatch:
             self._timer.cancel()
             self._timer = None
 
-    def look(self) -> None:
+    def reload_if_changed(self) -> None:
         """Load the files if they changed. If one is malformed, the previous rules stay in force."""
         if self._folder.stamps() == self._stamps:
             return
@@ -116,10 +116,10 @@ class AclWatch:
         else:
             log.info("acl.loaded", broker=self._broker, files=len(self._stamps))
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self.start()
         try:
-            self.look()
+            self.reload_if_changed()
         except OSError as error:
             log.error(
                 "acl.not_loaded",

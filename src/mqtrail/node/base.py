@@ -12,7 +12,7 @@ from mqtrail.wire import InvalidParameter
 from .addresses import advertised_ip
 from .config import BROKER_PORT_STEP, NodeConfig
 from .data_folder import DataFolder
-from .exposure import open_doors
+from .exposure import open_servers
 from .namesrv_access import SigningKeys, accounts_of, with_namesrv_access
 from .namesrv_node import NameServerNode
 from .report import BrokerReport
@@ -52,12 +52,12 @@ class BaseNode(ABC):
     @property
     def is_open_to_others(self) -> bool:
         """Whether a port accepts unauthenticated peers from other machines."""
-        return bool(self.open_doors)
+        return bool(self.open_servers)
 
     @property
-    def open_doors(self) -> list[str]:
+    def open_servers(self) -> list[str]:
         """Which servers accept unauthenticated peers from other machines: "brokers", "name server"."""
-        return open_doors(self.config)
+        return open_servers(self.config)
 
     @property
     def certificate(self) -> Path | None:

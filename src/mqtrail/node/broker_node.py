@@ -21,7 +21,7 @@ from .acl_files import AclFolder, AclWatch
 from .broker_shell import BrokerShell
 from .clock import SteadyClock
 from .config import NodeConfig
-from .fast_door import FIRST_ID, PORT_STEP, FastDoor
+from .fast_port import FIRST_ID, PORT_STEP, FastPort
 from .files import in_a_thread, unusable_files, warn_if_open_to_others
 from .flusher import Flusher
 from .registrar import Commands, Registrar
@@ -240,7 +240,7 @@ class BrokerNode:
     async def _start_fast(self, shell: BrokerShell) -> None:
         if self._fast_server is None:
             return
-        self._fast_server.application = FastDoor(shell, self._clock)
+        self._fast_server.application = FastPort(shell, self._clock)
         try:
             await self._fast_server.start()
         except BindError as error:
@@ -281,11 +281,11 @@ class BrokerNode:
     def _changed(self) -> None:
         assert self.core is not None
         if self._tables is not None:
-            self._tables.look()
+            self._tables.save_changes()
         if self.core.topics_changed and self._registrar is not None:
             self._registrar.topics_changed(self.core.take_changed_topics())
         if self._routes is not None:
-            self._routes.look()
+            self._routes.fetch_new()
         if self._upkeep is not None:
             self._upkeep.appended()
 

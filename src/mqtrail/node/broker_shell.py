@@ -63,9 +63,9 @@ class BrokerShell(Shell):
         )
         if watchdog.clock() - began_s >= STALL_S and watchdog.stalls == stalls:
             command, _ = next_command(buffer, start, end)  # report the stall under the first command
-            watchdog.look(began_s, work_of(-1 if command is None else command.code), str(connection.host))
+            watchdog.end(began_s, work_of(-1 if command is None else command.code), str(connection.host))
         if end - start > LARGE_PIECE_SIZE or handled:
-            self._look_at_clock(now_ms)
+            self._note_slow_piece(now_ms)
         if replies:
             if after_offset and self._hold is not None:
                 self.write_bytes(connection, replies, after_offset)
@@ -76,7 +76,7 @@ class BrokerShell(Shell):
         if sends:
             self.write(sends)
         if handled:
-            self.look_at_timer()
+            self.set_timer()
         return position
 
     def write(self, sends: list[Send]) -> None:
@@ -101,7 +101,7 @@ class BrokerShell(Shell):
             waited_ms = max(waited_ms, int((self._loop.time() - connection.kept_s) * 1000))
         return waited_ms
 
-    def _look_at_clock(self, began_ms: int) -> None:
+    def _note_slow_piece(self, began_ms: int) -> None:
         """Note when a slow piece began: pieces that became readable with it have waited since then."""
         if not self._busy_since_ms and self._clock() - began_ms >= BUSY_FROM_MS:
             self._busy_since_ms = began_ms
@@ -128,5 +128,5 @@ class BrokerShell(Shell):
         finally:
             if self._on_stored is not None:
                 self._on_stored()
-            self.look_at_timer()
+            self.set_timer()
         return start

@@ -9,7 +9,7 @@ from .files import warn_if_open_to_others
 log = Log()
 
 
-def open_doors(config: NodeConfig) -> list[str]:
+def open_servers(config: NodeConfig) -> list[str]:
     """Return which servers accept unauthenticated peers from other machines: "brokers", "name server".
 
     config: as `with_namesrv_access` returns it.
@@ -37,20 +37,20 @@ def warn_if_open(config: NodeConfig) -> None:
             found="client certificates are required, but connections without TLS need none (PERMISSIVE)",
             remedy='set mode = "ENFORCING" in [tls_server]',
         )
-    doors = open_doors(config)
-    if "brokers" in doors:
+    servers = open_servers(config)
+    if "brokers" in servers:
         log.warning(
             "node.open_to_others",
             host=config.host,
-            open=doors,
+            open=servers,
             remedy="listen on --host 127.0.0.1, or enable access control (aclEnable, or authenticationEnabled and "
             "authorizationEnabled): anyone who reaches these ports can read and write every message",
         )
-    elif doors:
+    elif servers:
         log.warning(
             "node.open_to_others",
             host=config.host,
-            open=doors,
+            open=servers,
             remedy="listen on --host 127.0.0.1, or remove acl = false from [namesrv_server]: anyone who reaches the "
             "name server can register brokers, and change or delete routes",
         )

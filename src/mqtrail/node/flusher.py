@@ -89,7 +89,7 @@ class Flusher:
             return
         self._waiting.append(_FlushWaiter(physical_offset, release, late, self._loop.time() + self._late_s))
         if self._late_timer is None and late is not None:
-            self._late_timer = self._loop.call_later(self._late_s, self._look_at_late)
+            self._late_timer = self._loop.call_later(self._late_s, self._check_late)
         if not self._running:
             self.ask()
 
@@ -144,7 +144,7 @@ class Flusher:
         if waiting:
             self.ask()
 
-    def _look_at_late(self) -> None:
+    def _check_late(self) -> None:
         """Call `late` of replies that waited too long; set the timer for the next one."""
         self._late_timer = None
         now_s = self._loop.time()
@@ -152,7 +152,7 @@ class Flusher:
             if one.late is None:
                 continue
             if one.deadline_s > now_s:
-                self._late_timer = self._loop.call_later(one.deadline_s - now_s, self._look_at_late)
+                self._late_timer = self._loop.call_later(one.deadline_s - now_s, self._check_late)
                 break
             late, one.late = one.late, None
             one.release = late() or _nothing

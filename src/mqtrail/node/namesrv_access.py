@@ -76,7 +76,7 @@ class SavedKeys:
 
     def __call__(self, access_key: str) -> list[Key]:
         """Return the keys of an access key."""
-        stamps = self._look()
+        stamps = self._stamps_now()
         if stamps != self._stamps:
             self._stamps = stamps
             try:
@@ -89,7 +89,7 @@ class SavedKeys:
                 )
         return [key for users, rules in self._tables for key in keys_of(access_key, users, rules)]
 
-    def _look(self) -> dict[str, Stamp]:
+    def _stamps_now(self) -> dict[str, Stamp]:
         users = file_stamps(room / "config" / USERS_FILE for room in self._rooms)
         return users | {name: stamp for folder in self._acl for name, stamp in folder.stamps().items()}
 

@@ -39,7 +39,7 @@ class NameServerNode:
         self._shell = Shell(
             self.core,
             hold_for_tables=None if self._tables is None else self._tables.after,
-            on_change=None if self._tables is None else self._tables.look,
+            on_change=None if self._tables is None else self._tables.save_changes,
             watchdog=Watchdog(self.core.stalls),
         )
         self._server = Server(self._shell, server)

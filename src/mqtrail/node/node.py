@@ -9,7 +9,7 @@ from .base import BaseNode
 from .broker_node import BrokerNode
 from .config import NodeConfig
 from .exposure import warn_if_open
-from .metrics_door import MetricsDoor
+from .metrics_exporter import MetricsExporter
 from .namesrv_access import SigningKeys
 from .report import BrokerReport
 
@@ -26,7 +26,7 @@ class Node(BaseNode):
         """InvalidParameter: the brokers' credentials."""
         super().__init__(config)
         self.brokers: dict[str, BrokerNode] = {}
-        self._metrics: MetricsDoor | None = None
+        self._metrics: MetricsExporter | None = None
         self._ports: dict[str, int] = {}
 
     @property
@@ -48,7 +48,7 @@ class Node(BaseNode):
             namesrvs, own = self._namesrvs(), self._own_namesrv()
             await asyncio.gather(*(broker.start(namesrvs, own) for broker in self.brokers.values()))
             if self.config.metrics_port is not None:
-                self._metrics = MetricsDoor(
+                self._metrics = MetricsExporter(
                     lambda: [one.core for one in self.brokers.values() if one.core is not None], self._namesrv
                 )
                 await self._metrics.start(self.config.host, self.config.metrics_port)

@@ -17,7 +17,7 @@ from mqtrail.wire import MQError
 from .base import BaseNode
 from .config import NodeConfig
 from .exposure import warn_if_open
-from .metrics_door import MetricsDoor
+from .metrics_exporter import MetricsExporter
 from .namesrv_access import SavedKeys, SigningKeys
 from .namesrv_node import NameServerNode
 from .report import BrokerReport
@@ -44,7 +44,7 @@ class ProcessNode(BaseNode):
         self._processes: dict[str, Process] = {}
         self._watches: list[asyncio.Task[None]] = []
         self._stopping = False
-        self._metrics: MetricsDoor | None = None
+        self._metrics: MetricsExporter | None = None
 
     @property
     def reports(self) -> dict[str, BrokerReport]:
@@ -82,7 +82,7 @@ class ProcessNode(BaseNode):
         """Serve the name server's metrics on the port after the last broker's."""
         port = self.config.metrics_port
         if port is not None:
-            self._metrics = MetricsDoor(lambda: (), namesrv)
+            self._metrics = MetricsExporter(lambda: (), namesrv)
             await self._metrics.start(self.config.host, port + len(self.config.broker_names) if port else 0)
 
     def _signing_keys(self) -> SigningKeys:

@@ -11,7 +11,7 @@ from mqtrail.broker import Broker
 from mqtrail.net import Log
 from mqtrail.wire import BodyError, RemotingCommand, RequestCode, ResponseCode, RouteHeader, Send, TopicRouteData
 
-LOOK_S = 5.0  # interval at which routes are checked for age
+CHECK_S = 5.0  # interval at which routes are checked for age
 
 log = Log()
 
@@ -31,7 +31,7 @@ class RouteKeeper:
         self._ask = ask
         self._clock = clock
         self._write = write
-        self._looked = asyncio.Event()
+        self._requested = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -39,10 +39,10 @@ class RouteKeeper:
         self._routes.follows = True
         self._task = asyncio.create_task(self._run())
 
-    def look(self) -> None:
+    def fetch_new(self) -> None:
         """Fetch newly needed routes at once. Cheap if there are none."""
         if self._routes.has_new:
-            self._looked.set()
+            self._requested.set()
 
     async def stop(self) -> None:
         self._routes.follows = False
@@ -53,9 +53,9 @@ class RouteKeeper:
     async def _run(self) -> None:
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
-                    await self._looked.wait()
-            self._looked.clear()
+                async with asyncio.timeout(CHECK_S):
+                    await self._requested.wait()
+            self._requested.clear()
             for topic in self._routes.wanted(self._clock()):
                 try:
                     route = await self._route(topic)

@@ -4,7 +4,7 @@
     <data>/tls/certificate.pem    the certificate alone, for `trust_path` of clients
 
 The certificate names every address and host name that clients may use. Connections are encrypted; the server is
-authenticated only to clients that trust this file. At start, and every LOOK_S of a running node, a certificate that
+authenticated only to clients that trust this file. At start, and every CHECK_S of a running node, a certificate that
 expires within RENEW_BEFORE or lacks a name is replaced; servers reload it like any other changed file. Without a data
 folder the files are in a temporary folder, which is deleted at the end.
 
@@ -36,13 +36,13 @@ CERTIFICATE_MODE = 0o644
 VALIDITY = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=30)
 CLOCK_SKEW = timedelta(hours=1)  # clients' clocks may be behind by as much
-LOOK_S = 3_600.0
+CHECK_S = 3_600.0
 
 log = Log()
 
 
 class SelfSigned:
-    """`open`, then `close`. In between, the certificate is checked every LOOK_S."""
+    """`open`, then `close`. In between, the certificate is checked every CHECK_S."""
 
     def __init__(self, data: Path | None, hosts: Iterable[str]) -> None:
         """data: the data folder; None: a temporary one. hosts: addresses and host names that the certificate names."""
@@ -72,7 +72,7 @@ class SelfSigned:
             ) from error
         except OSError as error:
             raise TlsError(f"{error.filename}: cannot write the self-signed certificate: {error.strerror}") from error
-        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._check)
         return replace(config, self_signed=False, cert_path=self.server_path, key_path=self.server_path)
 
     def close(self) -> None:
@@ -105,8 +105,8 @@ class SelfSigned:
         lasts = certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc - RENEW_BEFORE
         return lasts and has.issuperset(self._hosts) and self.certificate_path.exists()
 
-    def _look(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+    def _check(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._check)
         try:
             if self.renew(datetime.now(UTC)):
                 log.info("tls.certificate_renewed", path=str(self.certificate_path))

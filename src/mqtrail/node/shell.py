@@ -89,7 +89,7 @@ class Shell:
 
     def start(self) -> None:
         """Start to call `tick`."""
-        self.look_at_timer()
+        self.set_timer()
 
     def stop(self) -> None:
         """Stop calling `tick`."""
@@ -112,7 +112,7 @@ class Shell:
             self.write(self._core.disconnected(peer.id))
         except Exception:
             log.sparse.exception("core.disconnect_failed", peer=str(connection.host))
-        self.look_at_timer()
+        self.set_timer()
 
     def process(self, connection: ServerConnection, buffer: bytes, start: int, end: int) -> int:
         """Serve one command after another by `handle`."""
@@ -127,7 +127,7 @@ class Shell:
                 if connection.turn_is_over():
                     break
         finally:
-            self.look_at_timer()
+            self.set_timer()
         return start
 
     # The core's decisions
@@ -144,7 +144,7 @@ class Shell:
             text = f"{type(error).__name__}: {error}; the server's log has the traceback"
             return answer(peer, command, code=ResponseCode.SYSTEM_ERROR, remark=text)
         finally:
-            self.watchdog.look(began_s, work_of(command.code), str(peer.address))
+            self.watchdog.end(began_s, work_of(command.code), str(peer.address))
 
     def write(self, sends: list[Send]) -> None:
         """Write each Send to its connection, now or when its log offset and tables are durable. Skip closed ones."""
@@ -177,7 +177,7 @@ class Shell:
 
     # Time
 
-    def look_at_timer(self, after_ms: int = 0) -> None:
+    def set_timer(self, after_ms: int = 0) -> None:
         """Set the timer to the core's next tick, not before after_ms. Call it after each call of the core."""
         if self._on_change is not None:
             self._on_change()
@@ -203,8 +203,8 @@ class Shell:
             self.write(self._core.tick(now_ms))
         except Exception:
             log.exception("core.tick_failed")
-        self.watchdog.look(began_s, "tick")
-        self.look_at_timer(now_ms + TICK_PAUSE_MS)
+        self.watchdog.end(began_s, "tick")
+        self.set_timer(now_ms + TICK_PAUSE_MS)
 
 
 def _refuse(connection: ServerConnection, command: RemotingCommand, remark: str) -> None:

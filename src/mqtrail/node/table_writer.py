@@ -60,9 +60,9 @@ class TableWriter:
             )
         else:
             self._waiting.append(_SaveWaiter(number, release, refuse))
-            self.look()
+            self.save_changes()
 
-    def look(self) -> None:
+    def save_changes(self) -> None:
         """Save changes, unless a save is under way: at its end this is called again."""
         if self._is_saving or self._retry is not None:
             return
@@ -74,7 +74,7 @@ class TableWriter:
     async def stop(self) -> None:
         """Save the remaining changes, release waiting replies, end the thread."""
         self._cancel_retry()
-        self.look()
+        self.save_changes()
         while self._is_saving:
             self._saved_once = asyncio.Event()
             await self._saved_once.wait()
@@ -126,7 +126,7 @@ class TableWriter:
                 one.release()
             else:
                 self._waiting.append(one)
-        self.look()
+        self.save_changes()
 
     def _failed(self, error: BaseException) -> None:
         """Replace waiting replies by the error, since their changes were undone, and retry the save later."""
@@ -145,4 +145,4 @@ class TableWriter:
 
     def _try_again(self) -> None:
         self._retry = None
-        self.look()
+        self.save_changes()

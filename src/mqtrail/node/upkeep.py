@@ -145,7 +145,7 @@ class Upkeep:
             log.exception("store.job_failed", job=name)
             return False
         finally:
-            self._watchdog.look(began_s, name)
+            self._watchdog.end(began_s, name)
         if name in self._failing:
             self._failing.discard(name)
             log.info("store.job_works_again", job=name)

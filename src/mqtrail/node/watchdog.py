@@ -60,7 +60,7 @@ class Watchdog:
         self._marked_cpu_s = self._cpu_clock()
         self.mark_due_s = now_s + MARK_S
 
-    def look(self, began_s: float, work: str, peer: str = "") -> None:
+    def end(self, began_s: float, work: str, peer: str = "") -> None:
         """Count the work that began at began_s and ends now, if it is a stall."""
         now_s = self.clock()
         took_s = now_s - began_s

@@ -22,7 +22,7 @@ from mqtrail.wire import MQError
 from .broker_node import BrokerNode
 from .config import NodeConfig
 from .loop import GC_THRESHOLD, loop_factory
-from .metrics_door import MetricsDoor
+from .metrics_exporter import MetricsExporter
 from .report import BrokerReport
 
 SIZE_BYTES = 8
@@ -76,7 +76,7 @@ async def _run(task: Task) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
     broker = BrokerNode(task.name, task.room, task.config, fail)
-    metrics = MetricsDoor(lambda: [] if broker.core is None else [broker.core])
+    metrics = MetricsExporter(lambda: [] if broker.core is None else [broker.core])
     broker.bind(task.config.host, task.port, task.advertised)
     try:
         await broker.start(task.namesrvs, task.own_namesrv)
@@ -88,7 +88,7 @@ async def _run(task: Task) -> int:
         gc.set_threshold(GC_THRESHOLD, 20, 20)
         _report({"event": "ready", **asdict(BrokerReport.of(broker.address, broker.store, metrics_url))})
         os.set_blocking(0, False)
-        loop.add_reader(0, _look_at_parent, ending)
+        loop.add_reader(0, _stop_without_parent, ending)
         await ending.wait()
     finally:
         loop.remove_reader(0)
@@ -97,7 +97,7 @@ async def _run(task: Task) -> int:
     return 1 if failures else 0
 
 
-def _look_at_parent(ending: asyncio.Event) -> None:
+def _stop_without_parent(ending: asyncio.Event) -> None:
     """Stop at end of file: the parent writes nothing after the task, so a readable stdin means that it ended."""
     try:
         if not os.read(0, 1):

@@ -186,8 +186,8 @@ class ConfigFileStore:
     def end_save_in_slices(self, *, failed: bool = False) -> Iterator[None]:
         """Note the result of the save, and call the functions given to `after`; the first error is raised at the end.
 
-        It yields now and then: after the deletion of a topic that thousands of groups popped, there is a call for each of
-        their retry topics. The changes are settled after the last call.
+        It yields now and then: the deletion of a topic that thousands of groups popped causes a call for each of their
+        retry topics. The changes are settled after the last call.
 
         failed: every change that is not durable is undone, the last one first.
 

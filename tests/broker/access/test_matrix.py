@@ -14,7 +14,7 @@ import pytest
 from mqtrail.broker import OWN_PORT_CODES, Broker, BrokerConfig, Lane
 from mqtrail.broker.access.policies import Acl, Entry, Resource, User
 from mqtrail.broker.requests import REQUESTS
-from mqtrail.node.fast_door import FastDoor
+from mqtrail.node.fast_port import FastPort
 from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore, PendingRecord
 from mqtrail.wire import (
     FLAG_ONEWAY,
@@ -263,11 +263,11 @@ class World:
         return self._let_in(lambda: self.lane.process(PEER, frame, 0, len(frame), NOW_MS))
 
     def by_fast_port(self, request: RemotingCommand) -> bool:
-        shell = SimpleNamespace(decide=self.broker.handle, write=lambda sends: None, look_at_timer=lambda: None)
-        door = FastDoor(cast(Any, shell), lambda: NOW_MS)
+        shell = SimpleNamespace(decide=self.broker.handle, write=lambda sends: None, set_timer=lambda: None)
+        fast_port = FastPort(cast(Any, shell), lambda: NOW_MS)
         connection = cast(Any, SimpleNamespace(data=PEER, write_paused=False, turn_is_over=lambda: False))
         frame = encode_command(request)
-        return self._let_in(lambda: door.process(connection, frame, 0, len(frame)))
+        return self._let_in(lambda: fast_port.process(connection, frame, 0, len(frame)))
 
     def _let_in(self, act: Any) -> bool:
         before = self.broker.access.refused

@@ -25,7 +25,7 @@ BROKER_TYPE: Final = "broker"
 NAMESRV_TYPE: Final = "namesrv"
 
 
-class MetricsDoor:
+class MetricsExporter:
     """`start`, then `stop`. brokers: returns the running brokers. namesrv: the name server, None: elsewhere."""
 
     def __init__(self, brokers: Callable[[], Iterable[Broker]], namesrv: NameServerNode | None = None) -> None:

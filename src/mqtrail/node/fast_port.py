@@ -19,7 +19,7 @@ PORT_STEP: Final = -2  # from the broker's port; RocketMQ: fastListenPort
 FIRST_ID: Final = 1 << 40  # first connection id: no id is used on both ports
 
 
-class FastDoor:
+class FastPort:
     """The `net.Application` of the fast port, over a broker's shell."""
 
     def __init__(self, shell: BrokerShell, clock: Callable[[], int]) -> None:
@@ -49,5 +49,5 @@ class FastDoor:
                 if connection.turn_is_over():
                     break
         finally:
-            self._shell.look_at_timer()
+            self._shell.set_timer()
         return start
