@@ -10,9 +10,9 @@ BOUNDED = 34  # a code whose work depends on its body alone
 class Tables:
     """No table changes here."""
 
-    looked = 0
+    dependency = 0
 
-    def look(self, number: int) -> None:
+    def depend_on(self, number: int) -> None:
         """Nothing follows from a change."""
 
 

@@ -28,7 +28,7 @@ class LakeView:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.look = LookUp(Lake.open(path, is_whole=False))
+        self.lookup = LookUp(Lake.open(path, is_whole=False))
 
     def read(self, ask: Callable[[LakeView], T]) -> T:
         """Call ask(self); if it finds a damaged file, call it again without the damaged files. LakeError."""
@@ -37,7 +37,7 @@ class LakeView:
                 return ask(self)
         except LakeDamaged:
             known = len(self.damage)
-            self.look.lake.probe()
+            self.lookup.lake.probe()
             if len(self.damage) == known:
                 raise
             with lake_errors(self.path):
@@ -46,36 +46,36 @@ class LakeView:
     @property
     def damage(self) -> list[str]:
         """A sentence for each unreadable table and file found so far."""
-        return self.look.lake.damage
+        return self.lookup.lake.damage
 
     def is_searched_whole(self, *names: str) -> bool:
         """Return whether no damage was found in these tables."""
-        return not any(self.look.lake[name].damage for name in names)
+        return not any(self.lookup.lake[name].damage for name in names)
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
         """The DuckDB connection. After `define_views` it has a view for each table."""
-        return self.look.connection
+        return self.lookup.connection
 
     def define_views(self) -> None:
         """Define a view for every table, under the table's name."""
-        self.look.define_views()
+        self.lookup.define_views()
 
     @property
     def rejects(self) -> int:
         """Number of trace records that did not decode."""
-        return sum(file.row_count for file in self.look.lake["trace_rejects"].files())
+        return sum(file.row_count for file in self.lookup.lake["trace_rejects"].files())
 
     def range_ms(self) -> tuple[int | None, int | None]:
         """Return [first, end) of the lake's publish hours, (None, None) if it is empty."""
-        hours = [hour for hour in self.look.lake["trajectories"].hours() if hour != UNKNOWN_HOUR]
+        hours = [hour for hour in self.lookup.lake["trajectories"].hours() if hour != UNKNOWN_HOUR]
         return (hours[0] * HOUR_MS, (hours[-1] + 1) * HOUR_MS) if hours else (None, None)
 
     def as_of_ms(self) -> int | None:
         """Return the time of the last sample, None for an empty lake. No judgement is later."""
         columns = {trail.SAMPLES.name: "sampled_ms", "queue_ranges": "sampled_ms", "trace_events": "trace_store_ms"}
         for name, column in columns.items():
-            found = [f.maximum[column] for f in self.look.lake[name].files() if column in f.maximum]
+            found = [f.maximum[column] for f in self.lookup.lake[name].files() if column in f.maximum]
             if found:
                 return int(max(found))
         return None
@@ -83,7 +83,7 @@ class LakeView:
     def judged_with(self, counts: Mapping[int, int]) -> tuple[VerdictThresholds, ...]:
         """Return the thresholds of judgements, most messages first. counts: instant of judgement -> message count."""
         found: dict[str, VerdictThresholds] = {}
-        for as_of_ms, values in settings_at(self.look.lake, counts).items():
+        for as_of_ms, values in settings_at(self.lookup.lake, counts).items():
             changed = None if values is None else trail.changed_settings(values)
             before = found.get(repr(changed), VerdictThresholds(0, changed))
             found[repr(changed)] = VerdictThresholds(before.message_count + counts[as_of_ms], changed)
@@ -91,7 +91,7 @@ class LakeView:
 
     def gaps(self) -> list[str]:
         """Return a sentence for each queue range that expired before the pipeline read it."""
-        if not self.look.lake["gaps"].files():
+        if not self.lookup.lake["gaps"].files():
             return []
         columns = "cluster, broker_name, topic, queue_id, first_offset, end_offset, from_ms, to_ms, reason"
         rows = fetch(self.connection, f"SELECT {columns} FROM ({self._relation('gaps')}) ORDER BY detected_ms DESC")
@@ -129,7 +129,7 @@ class LakeView:
         )
 
     def _unfinished(self) -> list[str]:
-        found = unfinished_judgement(self.look.lake)
+        found = unfinished_judgement(self.lookup.lake)
         if found is None:
             return []
         as_of_ms, tables = found
@@ -152,7 +152,7 @@ class LakeView:
         )
 
     def _relation(self, name: str) -> str:
-        return relation_of(self.look.lake[name])
+        return relation_of(self.lookup.lake[name])
 
 
 def _day(at_ms: int | None) -> str:

@@ -134,7 +134,7 @@ class Answers:
             judge_messages(lake, ids, now_ms, evidence, duck, self._settings)
             return read_trajectories(duck, "true", tail="ORDER BY t.send_start_ms, t.msg_id")
 
-        return judged(None) if view is None else view.read(lambda read: judged(read.look.lake))
+        return judged(None) if view is None else view.read(lambda read: judged(read.lookup.lake))
 
 
 def _only_cluster(path: Path) -> str:
@@ -149,13 +149,13 @@ def _only_cluster(path: Path) -> str:
 
 
 def _from_lake(view: LakeView, asked: str, now_ms: int) -> tuple[list[Trajectory], Scope]:
-    look = view.look
-    answer = look.trajectories(asked)
+    lookup = view.lookup
+    answer = lookup.trajectories(asked)
     opened = answer.opened
     extra: list[str] = []
     ids = [asked] if answer.rows else []
     if not ids:
-        by_key = look.ids_of_key(asked, KEY_IDS_MAX + 1)
+        by_key = lookup.ids_of_key(asked, KEY_IDS_MAX + 1)
         opened += by_key.opened
         ids = list(dict.fromkeys(row["msg_id"] for row in by_key.rows))
         if len(ids) > KEY_IDS_MAX:
@@ -167,9 +167,9 @@ def _from_lake(view: LakeView, asked: str, now_ms: int) -> tuple[list[Trajectory
     for msg_id in ids[:KEY_IDS_MAX]:
         rows = answer.rows
         if msg_id != asked:
-            answer_of_id = look.trajectories(msg_id)
+            answer_of_id = lookup.trajectories(msg_id)
             rows, opened = answer_of_id.rows, opened + answer_of_id.opened
-        verdicts = look.verdicts(msg_id)
+        verdicts = lookup.verdicts(msg_id)
         opened += verdicts.opened
         found += [
             trajectory_of(row, [one for one in verdicts.rows if one["cluster"] == row["cluster"]])

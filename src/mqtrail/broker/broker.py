@@ -96,7 +96,7 @@ class Broker:
             return self._serve(peer, command, lambda: _refuse(large))
         if self.access.on and (refusal := self.access.check(peer, command)) is not None:
             return self._serve(peer, command, lambda: _refuse(refusal))
-        self.files.looked = 0
+        self.files.dependency = 0
         sends = self._serve(peer, command, lambda: self._handler(command)(peer, command, now_ms))
         return self.files.after_tables(sends + self._settle(now_ms))
 
@@ -126,7 +126,7 @@ class Broker:
 
     def settle(self, now_ms: int) -> list[Send]:
         """Serve held pulls and pops after the fast lane has stored messages; `handle` and `tick` do it themselves."""
-        self.files.looked = 0
+        self.files.dependency = 0
         return self.files.after_tables(self._settle(now_ms))
 
     def _settle(self, now_ms: int) -> list[Send]:
@@ -253,7 +253,7 @@ class Broker:
         if now_ms < self._seen_ms:
             self._clock_set_back(self._seen_ms - now_ms, now_ms)
         self._seen_ms = now_ms
-        self.files.looked = 0
+        self.files.dependency = 0
         self.delays.deliver(now_ms)
         self.timers.deliver(now_ms)
         self.pop.revive.tick(now_ms)

@@ -51,10 +51,10 @@ class Unsaved:
             self._numbers.clear()
         self._numbers[name] = self._last = number
 
-    def look(self, name: str) -> None:
+    def depend_on(self, name: str) -> None:
         """Record that the current answer depends on this entry, or on its absence."""
         if self._numbers and (number := self._numbers.get(name)) is not None:
-            self._files.look(number)
+            self._files.depend_on(number)
 
     def __contains__(self, name: str) -> bool:
         return self._numbers.get(name, 0) > self._files.settled

@@ -50,7 +50,7 @@ def sorted_in_slices(items: Iterable[Sortable]) -> Generator[None, None, list[So
     return merged
 
 
-class Pace:
+class SliceCounter:
     """Counts the work of a job, which yields after QUEUES_A_SLICE queues or TOPICS_A_SLICE topics."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mqtrail.store import ConfigFileStore, MessageStore
 from mqtrail.wire import Jobs
 
-from .access import Access, AclFiles, Permission, Scene
+from .access import Access, AccessContext, AclFiles, Permission
 from .config import BrokerConfig
 from .filter import FilterTable
 from .jobs import BOUNDED_CODES
@@ -57,14 +57,14 @@ def load_state(
     permissions: the permission that each request code needs.
     """
     topics, groups = TopicTable(config, files, now_ms), GroupTable(config, files, now_ms)
-    scene = Scene(
+    context = AccessContext(
         config.cluster_name,
         store,
         lambda group: groups.get(group) is not None,
         permissions,
         like_apache=config.acl_like_apache,
     )
-    access = Access(config, files, scene, acl_files)
+    access = Access(config, files, context, acl_files)
     offsets = OffsetTable(files, now_ms)
     if offsets.cut(store.max_offset):
         offsets.save(now_ms, store.end_offset, store.flushed_offset)

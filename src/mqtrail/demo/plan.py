@@ -99,10 +99,10 @@ class ShopOrder:
     @property
     def is_special(self) -> bool:
         """Whether a fault is planned for it; such orders are sent first."""
-        return any(trouble(group.name, self) not in (PlannedFault.NONE, PlannedFault.HANG) for group in GROUPS)
+        return any(planned_fault(group.name, self) not in (PlannedFault.NONE, PlannedFault.HANG) for group in GROUPS)
 
 
-def trouble(group: str, order: ShopOrder) -> PlannedFault:
+def planned_fault(group: str, order: ShopOrder) -> PlannedFault:
     """Return the planned fault of the order's message in a group."""
     remainder = order.number % 500
     match group, remainder:

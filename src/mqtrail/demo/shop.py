@@ -35,7 +35,7 @@ from .plan import (
     PlannedFault,
     ShopOrder,
     order_of,
-    trouble,
+    planned_fault,
 )
 from .truth import HandlerResult, SeenOutcome, Sent, TruthLog, now_ms
 
@@ -156,11 +156,11 @@ class Desk:
         key = delivery.keys[0]
         number = self._truth.start(key, self._plan.name, delivery.attempt - 1)
         begun = time.perf_counter()
-        if trouble(self._plan.name, order_of(key)) is PlannedFault.HANG:
+        if planned_fault(self._plan.name, order_of(key)) is PlannedFault.HANG:
             self._hanging[number] = now_ms()
         result = HandlerResult.ERROR
         try:
-            await self._work(trouble(self._plan.name, order_of(key)), delivery)
+            await self._work(planned_fault(self._plan.name, order_of(key)), delivery)
             result = HandlerResult.SUCCESS
         except RetryLater as later:
             result = HandlerResult.DEAD if later.delay_level < 0 else HandlerResult.LATER

@@ -20,10 +20,10 @@ async def work(namesrv: str, folder: Path) -> None:
         desk = Desk(LEDGER, truth, seconds=HANDLE_S)
         async with consumer_of(LEDGER, namesrv) as consumer:
             running = asyncio.create_task(consumer.run(desk.handle))
-            said = -1
+            printed = -1
             while not running.done():
-                if desk.handled // 100 != said:
-                    said = desk.handled // 100
+                if desk.handled // 100 != printed:
+                    printed = desk.handled // 100
                     print(desk.handled, flush=True)
                 await asyncio.wait({running}, timeout=0.1)
             await running

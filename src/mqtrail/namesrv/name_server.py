@@ -66,7 +66,7 @@ class NameServer:
         """Serve one command; return the Sends."""
         if command.is_response:
             return []
-        self._files.looked = 0
+        self._files.dependency = 0
         return self._files.after_tables(self._serve(peer, command, partial(self._act, peer, command, now_ms)))
 
     def _act(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
@@ -102,7 +102,7 @@ class NameServer:
 
     def tick(self, now_ms: int) -> list[Send]:
         """Continue jobs, and remove brokers whose heartbeat has expired."""
-        self._files.looked = 0
+        self._files.dependency = 0
         sends: list[Send] = []
         if (job := self._jobs.take()) is not None:
             sends = self._serve(job.peer, job.request, partial(self._jobs.step, job))

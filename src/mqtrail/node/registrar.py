@@ -289,23 +289,23 @@ class _Keeper:
             reply = await self._pool.request(self._address, self._commands.registration(), self._timeout_ms)
             if reply.code == ResponseCode.NO_PERMISSION:
                 remedy = "set inner_credentials of this broker to an account of that name server"
-            trouble = None if reply.code == ResponseCode.SUCCESS else f"answered {reply.code}: {reply.remark}"
+            failure = None if reply.code == ResponseCode.SUCCESS else f"answered {reply.code}: {reply.remark}"
             self._takes_single = reply.version >= SINGLE_TOPICS_VERSION
-            if trouble is None and self._on_registered is not None:
+            if failure is None and self._on_registered is not None:
                 self._on_registered(reply)
         except NetError as error:
-            trouble = str(error)
-        if trouble is not None and not self.is_down:
+            failure = str(error)
+        if failure is not None and not self.is_down:
             log.warning(
                 "broker.not_registered",
                 broker=self._broker_name,
                 namesrv=self._address,
-                found=trouble,
+                found=failure,
                 remedy=f"{remedy}; until then clients do not find this broker; retried every {RETRY_S:g} s",
             )
-        elif trouble is None and self.is_down:
+        elif failure is None and self.is_down:
             log.info("broker.registered_again", broker=self._broker_name, namesrv=self._address)
-        self.is_down = trouble is not None
+        self.is_down = failure is not None
 
 
 def _end(futures: Iterable[asyncio.Future[None]]) -> None:

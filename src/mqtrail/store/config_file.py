@@ -34,7 +34,7 @@ Document = Callable[[], Callable[[], bytes]]
 class ConfigFileStore:
     """Loads and saves JSON documents whole. A crash leaves the old or the new one, and the previous one as .bak.
 
-    settled: changes up to this number are durable, or were undone as they could not be saved. looked: the last pending
+    settled: changes up to this number are durable, or were undone because a save failed. dependency: the last pending
     change that the current answer depends on; 0: none.
     """
 
@@ -49,7 +49,7 @@ class ConfigFileStore:
         self._saving = 0  # the last change of the running save
         self._under_way: dict[str, Document] = {}  # the tables that it writes
         self.settled = 0
-        self.looked = 0
+        self.dependency = 0
         self.report: list[str] = []  # for the operator: files found damaged and read from their .bak
 
     def load(self, name: str) -> dict[str, Any] | None:
@@ -112,7 +112,7 @@ class ConfigFileStore:
         self._number += 1
         self._changed[name] = document
         self._undos.append((self._number, name, document, undo))
-        self.looked = self._number
+        self.dependency = self._number
         if not self._gathers:
             job = self.begin_save()
             assert job is not None
@@ -142,16 +142,16 @@ class ConfigFileStore:
         else:
             self._follow_ups.append((number, act))
 
-    def look(self, number: int) -> None:
+    def depend_on(self, number: int) -> None:
         """Note that the current answer depends on a change."""
         if number > self.settled:
-            self.looked = max(self.looked, number)
+            self.dependency = max(self.dependency, number)
 
     def after_tables(self, sends: list[Send]) -> list[Send]:
         """Return sends that wait until the changes that they depend on are durable."""
-        if self.looked <= self.settled:
+        if self.dependency <= self.settled:
             return sends
-        return [replace(send, after_tables=self.looked) for send in sends]
+        return [replace(send, after_tables=self.dependency) for send in sends]
 
     def begin_save(self) -> Callable[[], None] | None:
         """Note the changed tables; return a function that saves them, in any thread. None: nothing has changed.

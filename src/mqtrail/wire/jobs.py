@@ -41,18 +41,18 @@ Work: TypeAlias = Generator[None, None, list[Send]]
 class Tables(Protocol):
     """The part of a ConfigFileStore that tracks which change an answer depends on."""
 
-    looked: int
+    dependency: int
 
-    def look(self, number: int) -> None: ...
+    def depend_on(self, number: int) -> None: ...
 
 
 class Job(NamedTuple):
-    """A request that is not answered yet. looked: the change of tables that its answer depends on."""
+    """A request that is not answered yet. dependency: the change of tables that its answer depends on."""
 
     peer: Peer
     request: RemotingCommand
     work: Work
-    looked: int
+    dependency: int
 
 
 class _JobLine:
@@ -135,7 +135,7 @@ class Jobs:
             next(work)
         except StopIteration as end:
             return _sends(end)
-        line.under_way.append(job._replace(looked=self._tables.looked))
+        line.under_way.append(job._replace(dependency=self._tables.dependency))
         return []
 
     def handler(
@@ -161,12 +161,12 @@ class Jobs:
 
     def step(self, job: Job) -> list[Send]:
         """Run a slice of a job that was taken; return the answer if that completed it. An error ends the job."""
-        self._tables.look(job.looked)
+        self._tables.depend_on(job.dependency)
         try:
             next(job.work)
         except StopIteration as end:
             return _sends(end)
-        self._line(job.request).under_way.append(job._replace(looked=self._tables.looked))
+        self._line(job.request).under_way.append(job._replace(dependency=self._tables.dependency))
         return []
 
 

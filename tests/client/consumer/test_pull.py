@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from mqtrail.client import Admin, Consumer, LitePullConsumer, QueueReader, ReaderConfig, ReadFailed
 from mqtrail.client.consumer import PullResult, PullStatus, read_pull_reply
 from mqtrail.client.consumer.pull import OVERTAKE_MAX
-from mqtrail.client.core.asked import EXTRA_RECORDS_MAX
+from mqtrail.client.core.reply_records import EXTRA_RECORDS_MAX
 from mqtrail.client.pop.calls import read_pop_reply
 from mqtrail.net import ServerConnection
 from mqtrail.wire import HeaderError, MessageQueue, RemotingCommand, RequestCode, ResponseCode

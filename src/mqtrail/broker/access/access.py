@@ -11,21 +11,21 @@ from mqtrail.wire import EXT_ACCESS_KEY, RETRY_PREFIX, Credentials, Peer, Refusa
 
 from ..config import BrokerConfig
 from .auth import Auth, inner_credentials
+from .context import AccessContext, Need
 from .keys import Key, keys_of
 from .plain import PlainRules, check_permissions
 from .plain_requests import AclFiles, PlainAcl
 from .policies import topic_resource
-from .scene import Need, Scene
 
 
 class Access:
     """Checks requests. acl_files: writes ACL files."""
 
     def __init__(
-        self, config: BrokerConfig, files: ConfigFileStore, scene: Scene, acl_files: AclFiles | None = None
+        self, config: BrokerConfig, files: ConfigFileStore, context: AccessContext, acl_files: AclFiles | None = None
     ) -> None:
         self._config = config
-        self._scene = scene
+        self._context = context
         self.version = 0
         self.refused = 0  # requests since the start
         self.plain = PlainAcl(config, acl_files, self._changed)
@@ -88,9 +88,9 @@ class Access:
         """
         try:
             if self._config.acl:
-                self.plain.rules.check(peer.address.ip, command, self._scene, signed=signed)
+                self.plain.rules.check(peer.address.ip, command, self._context, signed=signed)
             if self.auth.on:
-                self.auth.check(peer.address.ip, command, self._scene, signed=signed)
+                self.auth.check(peer.address.ip, command, self._context, signed=signed)
         except Refusal as refusal:
             self.refused += 1
             return refusal
@@ -130,10 +130,10 @@ class Access:
                     return None
                 if self.plain.rules.is_white(ip):
                     return None
-                check_permissions(account, command, self._scene)
+                check_permissions(account, command, self._context)
                 return account.secret_key
             user = self.auth.enabled_user(name)
-            self.auth.authorize(ip, command, self._scene)
+            self.auth.authorize(ip, command, self._context)
             return user.password.encode()
         except Refusal:
             return None

@@ -32,10 +32,10 @@ from mqtrail.wire import (
 
 from ..config import BrokerConfig
 from ..files import load_table
+from .context import AccessContext, AccessKind, Need
 from .needs import needs_of
 from .plain import PERMISSIONS, PlainRules
 from .policies import USER_SUBJECT, Acl, Entry, Resource, User, UserStatus, UserType, group_resource
-from .scene import Dialect, Need, Scene
 
 Value = TypeVar("Value")
 
@@ -79,7 +79,7 @@ class Auth:
 
     # Checks.
 
-    def check(self, ip: str, command: RemotingCommand, scene: Scene, *, signed: bool = True) -> None:
+    def check(self, ip: str, command: RemotingCommand, context: AccessContext, *, signed: bool = True) -> None:
         """Return if a request is allowed. signed False: do not verify the signature again. NoPermission."""
         if self._config.authentication and command.code not in self._unchecked:
             user = self.enabled_user(command.ext.get(EXT_ACCESS_KEY, ""))
@@ -88,20 +88,20 @@ class Auth:
                     f"check signature failed. Found user {user.username} with another signature, expected the "
                     "HMAC-SHA1 of this request with the user's password: check the client's secret key"
                 )
-        self.authorize(ip, command, scene)
+        self.authorize(ip, command, context)
 
     def is_known(self, code: int) -> bool:
         """Return whether the user name in requests of a code is trusted: it is signed, or authentication is off."""
         return not self._config.authentication or code not in self._unchecked
 
-    def authorize(self, ip: str, command: RemotingCommand, scene: Scene) -> None:
+    def authorize(self, ip: str, command: RemotingCommand, context: AccessContext) -> None:
         """Return if the user of a request has the permissions it needs; the signature is not verified. NoPermission."""
         if not self._config.authorization or command.code in self._unauthorized:
             return
         name = command.ext.get(EXT_ACCESS_KEY, "")
         if name and self.enabled_user(name).user_type == UserType.SUPER:
             return
-        for need in needs_of(command, scene, Dialect.USERS):
+        for need in needs_of(command, context, AccessKind.USERS):
             self._require(self.enabled_user(name), ip, need, command.code)
 
     def _require(self, user: User, ip: str, need: Need, code: int) -> None:
@@ -194,8 +194,8 @@ class Auth:
         ):
             if not text.strip():
                 continue
-            told = read_json_object(text, f'{{"{name_key}":"…","{password_key}":"…"}}')
-            name, password = str(told.get(name_key) or ""), str(told.get(password_key) or "")
+            fields = read_json_object(text, f'{{"{name_key}":"…","{password_key}":"…"}}')
+            name, password = str(fields.get(name_key) or ""), str(fields.get(password_key) or "")
             if not name or not password:
                 raise InvalidParameter(f"found an initial user without {name_key} or {password_key}, expected both")
             if name not in self.users:
@@ -254,11 +254,11 @@ def inner_credentials(config: BrokerConfig) -> Credentials | None:
     """Return the credentials of a broker for name servers; None: none. InvalidParameter contains no secret."""
     if not config.inner_credentials.strip():
         return None
-    told = read_json_object(config.inner_credentials, '{"accessKey":"…","secretKey":"…"}')
+    fields = read_json_object(config.inner_credentials, '{"accessKey":"…","secretKey":"…"}')
     return Credentials(
-        access_key=str(told.get("accessKey") or ""),
-        secret_key=str(told.get("secretKey") or ""),
-        security_token=str(told.get("securityToken") or ""),
+        access_key=str(fields.get("accessKey") or ""),
+        secret_key=str(fields.get("secretKey") or ""),
+        security_token=str(fields.get("securityToken") or ""),
     )
 
 

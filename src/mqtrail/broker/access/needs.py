@@ -48,29 +48,29 @@ from mqtrail.wire import (
     topic_of_marker,
 )
 
+from .context import AccessContext, AccessKind, Need, NeedsOf, Permission
 from .policies import Resource, topic_resource
-from .scene import Asks, Dialect, Need, Permission, Scene
 
 
-def needs_of(command: RemotingCommand, scene: Scene, dialect: Dialect) -> Iterator[Need]:
+def needs_of(command: RemotingCommand, context: AccessContext, kind: AccessKind) -> Iterator[Need]:
     """Yield the permissions of a request: first for the names in it, then for records. NoPermission: no row.
 
     A record is read only if the caller continues, so that a refused request reads nothing.
     """
-    asked = scene.permissions.get(command.code)
+    asked = context.permissions.get(command.code)
     if asked is None:
-        if scene.like_apache:
+        if context.like_apache:
             return
         raise NoPermission(
             f"found request code {command.code}, which has no row in the permission table: expected a Super user or an "
             "admin account"
         )
-    if scene.like_apache and dialect in asked.opened:
+    if context.like_apache and kind in asked.opened:
         return
     try:
-        yield from asked.needs(command, scene)
-        if not scene.like_apache:
-            yield from asked.touches(command, scene)
+        yield from asked.needs(command, context)
+        if not context.like_apache:
+            yield from asked.touches(command, context)
     except (BodyError, HeaderError, IdError, RecordError) as error:
         raise NoPermission(f"parse authorization context error: {error}") from error
 
@@ -78,14 +78,14 @@ def needs_of(command: RemotingCommand, scene: Scene, dialect: Dialect) -> Iterat
 # Names in a request.
 
 
-def nothing(command: RemotingCommand, scene: Scene) -> Iterable[Need]:
+def nothing(command: RemotingCommand, context: AccessContext) -> Iterable[Need]:
     return ()
 
 
-def topic(*actions: str, optional: bool = False) -> Asks:
+def topic(*actions: str, optional: bool = False) -> NeedsOf:
     """Require the topic in a field; an optional field only if present."""
 
-    def needs(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+    def needs(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
         name = command.ext.get("topic", "")
         if name or not optional:
             yield Need(topic_resource(name), actions)
@@ -93,10 +93,10 @@ def topic(*actions: str, optional: bool = False) -> Asks:
     return needs
 
 
-def group(*actions: str, field: str = "consumerGroup", optional: bool = False) -> Asks:
+def group(*actions: str, field: str = "consumerGroup", optional: bool = False) -> NeedsOf:
     """Require the group in a field; an optional field only if present."""
 
-    def needs(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+    def needs(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
         name = command.ext.get(field, "")
         if name or not optional:
             yield Need(Resource("Group", name), actions)
@@ -104,27 +104,27 @@ def group(*actions: str, field: str = "consumerGroup", optional: bool = False) -
     return needs
 
 
-def listed(*actions: str, field: str, separator: str, kind: str) -> Asks:
+def listed(*actions: str, field: str, separator: str, kind: str) -> NeedsOf:
     """Require each name in a list field."""
 
-    def needs(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+    def needs(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
         for name in filter(None, command.ext.get(field, "").split(separator)):
             yield Need(topic_resource(name) if kind == "Topic" else Resource(kind, name.strip()), actions)
 
     return needs
 
 
-def cluster(*actions: str) -> Asks:
+def cluster(*actions: str) -> NeedsOf:
     """Require the cluster of this broker."""
-    return lambda command, scene: (Need(Resource("Cluster", scene.cluster), actions),)
+    return lambda command, context: (Need(Resource("Cluster", context.cluster), actions),)
 
 
-def each(*asks: Asks) -> Asks:
+def each(*asks: NeedsOf) -> NeedsOf:
     """Require all of them."""
-    return lambda command, scene: (need for ask in asks for need in ask(command, scene))
+    return lambda command, context: (need for ask in asks for need in ask(command, context))
 
 
-def _consumed(topic: str, group: str, actions: tuple[str, ...], scene: Scene) -> Iterator[Need]:
+def _consumed(topic: str, group: str, actions: tuple[str, ...], context: AccessContext) -> Iterator[Need]:
     """Yield the permissions of a group to consume a topic or one of its retry topics; other retry topics need their
     group.
 
@@ -136,83 +136,83 @@ def _consumed(topic: str, group: str, actions: tuple[str, ...], scene: Scene) ->
         yield Need(Resource("Topic", topic), actions)
         return
     owner = topic[len(RETRY_PREFIX) :]
-    if owner == group or scene.like_apache:
+    if owner == group or context.like_apache:
         return
-    if owner.startswith((f"{group}+", f"{group}_")) and not scene.has_group(owner):
+    if owner.startswith((f"{group}+", f"{group}_")) and not context.has_group(owner):
         yield Need(topic_resource(owner[len(group) + 1 :]), actions)
         return
     yield Need(Resource("Group", owner), actions)
 
 
-def consumes(*actions: str) -> Asks:
+def consumes(*actions: str) -> NeedsOf:
     """Require the topic and the consumer group in fields."""
-    return lambda command, scene: _consumed(
-        command.ext.get("topic", ""), command.ext.get("consumerGroup", ""), actions, scene
+    return lambda command, context: _consumed(
+        command.ext.get("topic", ""), command.ext.get("consumerGroup", ""), actions, context
     )
 
 
-def pops(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def pops(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     """A pop also reads %RETRY%group_topic, which may be the retry topic of a group with that name."""
     topic, group = command.ext.get("topic", ""), command.ext.get("consumerGroup", "")
-    yield from _consumed(topic, group, ("Sub",), scene)
-    if scene.has_group(f"{group}_{topic}") and not scene.like_apache:
+    yield from _consumed(topic, group, ("Sub",), context)
+    if context.has_group(f"{group}_{topic}") and not context.like_apache:
         yield Need(Resource("Group", f"{group}_{topic}"), ("Sub",))
 
 
-def sends(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def sends(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     """Sends need Pub on the topic; to a retry topic Sub on its group, whatever group the request names."""
     topic = sent_topic(command.ext)
     if topic.startswith(RETRY_PREFIX):
         yield Need(topic_resource(topic), ("Sub",))
-    elif topic in scene.own_topics and not scene.like_apache:
-        yield Need(Resource("Cluster", scene.cluster), ("Update",))
+    elif topic in context.own_topics and not context.like_apache:
+        yield Need(Resource("Cluster", context.cluster), ("Update",))
     else:
         yield Need(Resource("Topic", topic), ("Pub",))
 
 
-def transaction(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def transaction(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     """The topic in a field. The answer to a check (39) names the half topic."""
     name = command.ext.get("topic", "")
     if name and name != HALF_TOPIC:
         yield Need(topic_resource(name), ("Pub",))
 
 
-def heartbeat(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def heartbeat(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     """Consumers need Sub; producers need nothing here, since checks of half messages verify permissions."""
     for consumer in HeartbeatData.decode(command.body).consumer_data_set:
         yield Need(Resource("Group", consumer.group_name), ("Sub",))
         for subscription in consumer.subscription_data_set:
-            yield from _consumed(subscription.topic, consumer.group_name, ("Sub",), scene)
+            yield from _consumed(subscription.topic, consumer.group_name, ("Sub",), context)
 
 
-def locks(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def locks(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     body = LockBatchBody.decode(command.body)
     yield Need(Resource("Group", body.consumer_group), ("Sub",))
     for topic in dict.fromkeys(queue.topic for queue in body.mq_set):
-        yield from _consumed(topic, body.consumer_group, ("Sub",), scene)
+        yield from _consumed(topic, body.consumer_group, ("Sub",), context)
 
 
-def assignment(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def assignment(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     body = QueryAssignmentBody.decode(command.body)
-    return _consumed(body.topic, body.consumer_group, ("Sub",), scene)
+    return _consumed(body.topic, body.consumer_group, ("Sub",), context)
 
 
-def acks(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def acks(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     acks = BatchAckBody.decode(command.body or b"{}").acks
     for group, topic in dict.fromkeys((ack.group, topic_of_marker(ack.marker, ack.topic, ack.group)) for ack in acks):
-        yield from _consumed(topic, group, ("Sub",), scene)
+        yield from _consumed(topic, group, ("Sub",), context)
 
 
-def made_topics(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def made_topics(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     for config in TopicConfigList.decode(command.body).topic_config_list:
         yield Need(topic_resource(config.topic), ("Create",))
 
 
-def made_group(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def made_group(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     yield Need(Resource("Group", SubscriptionGroupConfig.decode(command.body).group_name), ("Create", "Update"))
 
 
-def made_groups(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def made_groups(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     for config in SubscriptionGroupList.decode(command.body).group_config_list:
         yield Need(Resource("Group", config.group_name), ("Create", "Update"))
 
@@ -220,59 +220,61 @@ def made_groups(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
 # Records that a request touches.
 
 
-def recalled(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def recalled(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     """A message that recalls another one needs Pub on the topic in TIMER_DEL_UNIQKEY (topic+id)."""
     key = find_property(sent_properties(command.ext).encode("utf-8", "replace"), b"TIMER_DEL_UNIQKEY")
     if key is not None:
         yield Need(topic_resource(key.decode("utf-8", "replace").partition("+")[0]), ("Pub",))
 
 
-def viewed(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
-    place = scene.place(ViewMessageHeader.from_ext(command.ext).offset)
-    if place is not None:
-        for topic in dict.fromkeys((place.topic, place.meant_for)):
+def viewed(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
+    record = context.record_topics(ViewMessageHeader.from_ext(command.ext).offset)
+    if record is not None:
+        for topic in dict.fromkeys((record.topic, record.target_topic)):
             yield Need(topic_resource(topic), ("Get",))
 
 
-def sent_back(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def sent_back(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     header = SendBackHeader.from_ext(command.ext)
-    place = scene.place(header.offset)
-    if place is not None:
-        for topic in dict.fromkeys((place.topic, place.meant_for)):
-            yield from _consumed(topic, header.group, ("Sub",), scene)
+    record = context.record_topics(header.offset)
+    if record is not None:
+        for topic in dict.fromkeys((record.topic, record.target_topic)):
+            yield from _consumed(topic, header.group, ("Sub",), context)
 
 
-def consumed_directly(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def consumed_directly(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     """The stored message of the id; without an id the record in the body."""
     header = ConsumeMessageDirectlyHeader.from_ext(command.ext)
     if not header.msg_id:
-        yield from _consumed(decode_head(command.body).topic, header.consumer_group, ("Sub",), scene)
+        yield from _consumed(decode_head(command.body).topic, header.consumer_group, ("Sub",), context)
         return
-    place = scene.place(parse_offset_msg_id(header.msg_id)[1])
-    if place is not None:
-        for topic in dict.fromkeys((place.topic, place.meant_for)):
-            yield from _consumed(topic, header.consumer_group, ("Sub",), scene)
+    record = context.record_topics(parse_offset_msg_id(header.msg_id)[1])
+    if record is not None:
+        for topic in dict.fromkeys((record.topic, record.target_topic)):
+            yield from _consumed(topic, header.consumer_group, ("Sub",), context)
 
 
-def ended(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def ended(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     """The end of a half message needs Pub on its target topic."""
-    place = scene.place(EndTransactionHeader.from_ext(command.ext).commit_log_offset)
-    if place is not None:
-        yield Need(topic_resource(place.meant_for), ("Pub",))
+    record = context.record_topics(EndTransactionHeader.from_ext(command.ext).commit_log_offset)
+    if record is not None:
+        yield Need(topic_resource(record.target_topic), ("Pub",))
 
 
-def resumed(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
-    place = scene.place(parse_offset_msg_id(ResumeCheckHalfMessageHeader.from_ext(command.ext).msg_id or "")[1])
-    if place is not None:
-        for topic in dict.fromkeys((place.meant_for, place.real_topic or place.meant_for)):
+def resumed(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
+    record = context.record_topics(
+        parse_offset_msg_id(ResumeCheckHalfMessageHeader.from_ext(command.ext).msg_id or "")[1]
+    )
+    if record is not None:
+        for topic in dict.fromkeys((record.target_topic, record.real_topic or record.target_topic)):
             yield Need(topic_resource(topic), ("Update",))
 
 
-USERS, FILES = frozenset({Dialect.USERS}), frozenset({Dialect.FILES})
-BOTH, NEVER = USERS | FILES, frozenset[Dialect]()
+USERS, FILES = frozenset({AccessKind.USERS}), frozenset({AccessKind.FILES})
+BOTH, NEVER = USERS | FILES, frozenset[AccessKind]()
 
 
-def permission(needs: Asks, touches: Asks = nothing, opened: frozenset[Dialect] = FILES) -> Permission:
+def permission(needs: NeedsOf, touches: NeedsOf = nothing, opened: frozenset[AccessKind] = FILES) -> Permission:
     """Return the needs of a code. 5.3.3 has rules for most codes, 4.9.8 has not."""
     return Permission(needs, touches, opened)
 

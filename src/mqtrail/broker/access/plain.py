@@ -36,8 +36,8 @@ from mqtrail.wire import (
     retry_topic,
 )
 
+from .context import AccessContext, AccessKind, Need
 from .needs import needs_of
-from .scene import Dialect, Need, Scene
 
 DENY: Final = 1
 PUB: Final = 4
@@ -103,7 +103,7 @@ class PlainRules:
         """Return whether an address is on the global white list."""
         return any(matches(ip) for matches in self.white)
 
-    def check(self, ip: str, command: RemotingCommand, scene: Scene, *, signed: bool = True) -> None:
+    def check(self, ip: str, command: RemotingCommand, context: AccessContext, *, signed: bool = True) -> None:
         """Return if a request is allowed. signed False: do not verify the signature again. AclRefusal."""
         if self.is_white(ip):
             return
@@ -123,7 +123,7 @@ class PlainRules:
                 f"Check signature failed for accessKey={access_key}: expected the HMAC-SHA1 of this request with the "
                 "account's secret key: check the client's secret key"
             )
-        check_permissions(account, command, scene)
+        check_permissions(account, command, context)
 
     def allows(self, ip: str, access_key: str, need: Need) -> bool:
         """Return whether an account at an address has a permission, without a check of a signature."""
@@ -133,16 +133,16 @@ class PlainRules:
         return account is not None and _missing(account, need, 0) is None
 
 
-def check_permissions(account: Account, command: RemotingCommand, scene: Scene) -> None:
+def check_permissions(account: Account, command: RemotingCommand, context: AccessContext) -> None:
     """Return if an account has the permissions of a request with a valid signature. AclRefusal."""
     if account.admin and account.permissions is None:
         return
     try:
-        for need in needs_of(command, scene, Dialect.FILES):
+        for need in needs_of(command, context, AccessKind.FILES):
             if (why := _missing(account, need, command.code)) is not None:
                 raise AclRefusal(why)
     except NoPermission as refusal:
-        if command.code not in scene.permissions and account.admin:
+        if command.code not in context.permissions and account.admin:
             return  # the broker refuses it later as not supported
         raise AclRefusal(refusal.remark) from refusal
 

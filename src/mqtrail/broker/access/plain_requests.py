@@ -159,7 +159,7 @@ class PlainAcl:
         if entry is None:
             entry = {"accessKey": access_key}
             entries.append(entry)
-        told: dict[str, object] = {
+        fields: dict[str, object] = {
             "secretKey": secret_key,
             "whiteRemoteAddress": wanted.white_remote_address,
             "admin": wanted.admin,
@@ -168,7 +168,7 @@ class PlainAcl:
             "topicPerms": topics,
             "groupPerms": groups,
         }
-        entry |= {key: value for key, value in told.items() if value is not None}
+        entry |= {key: value for key, value in fields.items() if value is not None}
         self._write(name, document, now_ms)
 
     def _writable(self) -> AclFiles:
@@ -192,9 +192,9 @@ class PlainAcl:
 
 
 def _version(document: Mapping[str, Any]) -> DataVersion:
-    told = document.get("dataVersion") or [{}]
+    fields = document.get("dataVersion") or [{}]
     try:
-        return DataVersion(int(told[0].get("timestamp", 0)), int(told[0].get("counter", 0)))
+        return DataVersion(int(fields[0].get("timestamp", 0)), int(fields[0].get("counter", 0)))
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, BodyError):
         return DataVersion(0)
 

@@ -98,7 +98,7 @@ class Lane:
         self._batch = send_template(config, b"%b")
         self._batch_id = _host_hex(config.address) + b"%016X"
         self._takes_body = config.takes_body
-        self._look_at_settings()
+        self._refresh_settings()
         self._signatures = Signatures(broker.access) if broker.access.on else None
         self._json_headers = JSON_HEADERS if self._signatures is None else SIGNED_HEADERS
         self._reads_binary = self._signatures is None and not config.reply_in_kind
@@ -142,9 +142,9 @@ class Lane:
             self._peer, self._born_host = peer, peer.address.packed()
         born_host = self._born_host
         if self._topics.version != self._topics_version:
-            self._look_at_topics()
+            self._refresh_topics()
         if self._broker.settings_version != self._settings_version:
-            self._look_at_settings()
+            self._refresh_settings()
             is_open = now_ms >= self._open_ms
         position, pulled_size = start, 0
         route: Route | None
@@ -276,9 +276,9 @@ class Lane:
             if position > start and not _makes_sense(buffer, position, end):
                 break
             self._general(peer, buffer, position, stop, now_ms)
-            self._look_at_topics()
+            self._refresh_topics()
             if self._broker.settings_version != self._settings_version:
-                self._look_at_settings()
+                self._refresh_settings()
                 is_open = now_ms >= self._open_ms
             position = stop
             if turn_is_over():
@@ -366,7 +366,7 @@ class Lane:
         self._sends += self._handle(peer, decode_command(cut_frame(buffer, start, end)), now_ms)
         self._handled = True
 
-    def _look_at_topics(self) -> None:
+    def _refresh_topics(self) -> None:
         """Drop routes if a topic has changed since they were learned."""
         version = self._topics.version
         if version != self._topics_version:
@@ -374,7 +374,7 @@ class Lane:
             self._routes.clear()
             self._half_messages.clear()
 
-    def _look_at_settings(self) -> None:
+    def _refresh_settings(self) -> None:
         """Read the settings that request 25 may change."""
         config = self._broker.config
         self._settings_version = self._broker.settings_version

@@ -42,7 +42,7 @@ from ..jobs import (
     ENTRIES_A_SLICE,
     NAMES_A_SLICE,
     QUEUES_A_SLICE,
-    Pace,
+    SliceCounter,
     sorted_in_slices,
 )
 from ..state import BrokerState
@@ -158,14 +158,14 @@ class GroupRequests:
                     f"found queueId {header.queue_id} of {header.topic}, expected 0 to {queue_nums - 1}"
                 )
             queue_ids = range(header.queue_id, header.queue_id + 1)
-        pace = Pace()
+        counter = SliceCounter()
         table = {}
         for queue_id in queue_ids:
             table[queue_id] = self._target(header, queue_id)
-            if pace.queue_done():
+            if counter.queue_done():
                 yield
         for queue_id, offset in table.items():
-            if pace.queue_done():
+            if counter.queue_done():
                 yield
             self._offsets.reset(header.group, header.topic, queue_id, offset)
             self._writer.arrived(header.topic, queue_id, _PAST_ALL, None)  # its held pulls are answered

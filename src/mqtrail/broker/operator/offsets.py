@@ -27,7 +27,7 @@ from mqtrail.wire import (
     queue_members,
 )
 
-from ..jobs import ENTRIES_A_SLICE, QUEUES_A_SLICE, Pace
+from ..jobs import ENTRIES_A_SLICE, QUEUES_A_SLICE, SliceCounter
 from ..state import BrokerState
 
 LONG_MAX: Final = (1 << 63) - 1
@@ -83,12 +83,12 @@ class OffsetAdmin:
         header = CorrectionOffsetHeader.from_ext(request.ext)
         left_out = {name.strip() for name in (header.filter_groups or "").split(",")}
         smallest: dict[int, int] = {}
-        pace = Pace()
+        counter = SliceCounter()
         for group in (yield from self._offsets.groups_of(header.topic)):
             if group in left_out:
                 continue
             for queue_id, offset in self._offsets.queues(group, header.topic).copy().items():
-                if pace.queue_done():
+                if counter.queue_done():
                     yield
                 if offset >= self._store.min_offset(header.topic, queue_id):
                     smallest[queue_id] = min(offset, smallest.get(queue_id, offset))
@@ -108,16 +108,16 @@ class OffsetAdmin:
         header = CloneGroupOffsetHeader.from_ext(request.ext)
         topics = [header.topic] if header.topic else (yield from self._offsets.topics_of(header.src_group))
         online = self._clients.consumer_group(header.src_group)
-        pace = Pace()
+        counter = SliceCounter()
         for topic in topics:
-            if pace.topic_done():
+            if counter.topic_done():
                 yield
             if topic not in self._topics:
                 continue
             if not header.offline and online is not None and online.subscriptions and topic not in online.subscriptions:
                 continue
             for queue_id, offset in self._offsets.queues(header.src_group, topic).copy().items():
-                if pace.queue_done():
+                if counter.queue_done():
                     yield
                 self._offsets.commit(header.dest_group, topic, queue_id, offset)
         return answer(peer, request)

@@ -45,7 +45,7 @@ from mqtrail.wire import (
     version_text,
 )
 
-from ..jobs import ENTRIES_A_SLICE, QUEUES_A_SLICE, Pace
+from ..jobs import ENTRIES_A_SLICE, QUEUES_A_SLICE, SliceCounter
 from ..state import BrokerState
 from ..tables import Client
 from ..telemetry import Window
@@ -75,9 +75,9 @@ class StatsRequests:
         if config is None:
             raise TopicNotExist(f"topic[{name}] not exist")
         table: dict[MessageQueue, TopicOffset] = {}
-        pace = Pace()
+        counter = SliceCounter()
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
-            if pace.queue_done():
+            if counter.queue_done():
                 yield
             end = self._store.max_offset(name, queue_id)
             written_ms = self._store.store_time(name, queue_id, end - 1) if end > 0 else 0
@@ -99,13 +99,13 @@ class StatsRequests:
         online = self._clients.consumer_group(header.consumer_group)
         table: dict[MessageQueue, OffsetWrapper] = {}
         tps = 0.0
-        pace = Pace()
+        counter = SliceCounter()
         for topic in topics:
-            if pace.topic_done():
+            if counter.topic_done():
                 yield
             if online is not None and online.subscriptions and topic not in online.subscriptions:
                 continue  # offsets of an earlier subscription
-            stats = yield from self._consume_stats(topic, header.consumer_group, pace)
+            stats = yield from self._consume_stats(topic, header.consumer_group, counter)
             if stats is not None:
                 table |= stats.offset_table
                 tps += stats.consume_tps
@@ -113,13 +113,15 @@ class StatsRequests:
         body = yield from encode_in_slices(bare, "offsetTable", table.items(), QUEUES_A_SLICE, strict=False)
         return answer(peer, request, body=body)
 
-    def _consume_stats(self, topic: str, group: str, pace: Pace) -> Generator[None, None, ConsumeStats | None]:
+    def _consume_stats(
+        self, topic: str, group: str, counter: SliceCounter
+    ) -> Generator[None, None, ConsumeStats | None]:
         config = self._topics.get(topic)
         if config is None:
             return None
         table: dict[MessageQueue, OffsetWrapper] = {}
         for queue_id in range(config.read_queue_nums):
-            if pace.queue_done():
+            if counter.queue_done():
                 yield
             consumed = self._offsets.get(group, topic, queue_id) or 0
             pulled = self._offsets.pulled(group, topic, queue_id)
@@ -137,14 +139,14 @@ class StatsRequests:
         ordered_only = BrokerConsumeStatsHeader.from_ext(request.ext).is_order
         groups: list[bytes] = []
         size = behind = in_flight = 0
-        pace = Pace()
+        counter = SliceCounter()
         for name in sorted(self._groups.all()):
             found: list[bytes] = []
             for topic in (yield from self._offsets.topics_of(name)):
-                if pace.topic_done():
+                if counter.topic_done():
                     yield
                 config = self._topics.get(topic)
-                stats = yield from self._consume_stats(topic, name, pace)
+                stats = yield from self._consume_stats(topic, name, counter)
                 if config is None or stats is None or (ordered_only and not config.order):
                     continue
                 bare_stats = ConsumeStats({}, stats.consume_tps)

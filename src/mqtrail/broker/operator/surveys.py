@@ -34,7 +34,7 @@ from mqtrail.wire import (
 )
 
 from ..clients import ForwardedRequests
-from ..jobs import QUEUES_A_SLICE, Pace
+from ..jobs import QUEUES_A_SLICE, SliceCounter
 from ..state import BrokerState
 from ..tables import Client
 
@@ -101,11 +101,11 @@ class ClientSurveys:
         topic = self._topics.get(header.topic)
         if topic is None:
             raise TopicNotExist(f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}")
-        pace = Pace()
+        counter = SliceCounter()
         table: dict[MessageQueue, int] = {}
         for queue_id in range(topic.write_queue_nums):
             table[MessageQueue(header.topic, self._broker_name, queue_id)] = self._target(header, queue_id)
-            if pace.queue_done():
+            if counter.queue_done():
                 yield
         group = self._clients.consumer_group(header.group)
         if group is None:
@@ -116,14 +116,14 @@ class ClientSurveys:
         in_java = yield from encode_in_slices(
             QueueOffsets(), "offsetTable", table.items(), QUEUES_A_SLICE, strict=False
         )
-        told = (yield from QueueOffsets(table).encode_list(QUEUES_A_SLICE)) if request.language == "CPP" else in_java
+        body = (yield from QueueOffsets(table).encode_list(QUEUES_A_SLICE)) if request.language == "CPP" else in_java
         order = ResetOffsetHeader(header.topic, header.group, header.timestamp).to_ext()
         sends = []
         for client in group.members.values():
             _require_askable(client)
             self._opaque = self._opaque + 1 & 0x7FFFFFFF
             command = RemotingCommand(
-                RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(order), told, opaque=self._opaque, flag=FLAG_ONEWAY
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(order), body, opaque=self._opaque, flag=FLAG_ONEWAY
             )
             sends.append(Send(client.peer.id, command))
         return [*sends, *answer(peer, request, body=in_java)]

@@ -137,9 +137,9 @@ class Pop:
             self._offsets.save(
                 now_ms, self._store.end_offset, self._store.flushed_offset, undo=self.positions.start_failed
             )
-            self._first_save = self._files.looked
+            self._first_save = self._files.dependency
             self.positions.started()
-        self._files.look(self._first_save)
+        self._files.depend_on(self._first_save)
 
     def _save_now(self, now_ms: int) -> None:
         self.save(now_ms)

@@ -59,10 +59,10 @@ class HeldPops:
         self._by_topic.setdefault(topic, {}).setdefault(group, {}).setdefault(queue_id, {})[id(pop)] = pop
         self._by_peer.setdefault(pop.peer.id, {})[id(pop)] = pop
         self._watched.add(topic, group)
-        self.look_again(pop, pop.deadline_ms)
+        self.check_again(pop, pop.deadline_ms)
         return True
 
-    def look_again(self, pop: HeldPop, at_ms: int) -> None:
+    def check_again(self, pop: HeldPop, at_ms: int) -> None:
         """Let take_due return a held request at at_ms, before its deadline."""
         self._number += 1
         heapq.heappush(self._due, (at_ms, self._number, pop))
@@ -110,7 +110,7 @@ class HeldPops:
         return taken
 
     def take_due(self, now_ms: int) -> list[HeldPop]:
-        """Remove and return requests at their deadline or at a time set by look_again; only some if many are due."""
+        """Remove and return requests at their deadline or at a time set by check_again; only some if many are due."""
         taken: list[HeldPop] = []
         queues = 0
         while self._due and (self._due[0][0] <= now_ms or not self._due[0][2].live):

@@ -25,7 +25,7 @@ from mqtrail.wire import (
     pop_retry_topic,
 )
 
-from ..jobs import Pace
+from ..jobs import SliceCounter
 from ..state import BrokerState
 from .checks import POP_COUNT_MAX
 from .held_pops import HeldPop
@@ -67,7 +67,7 @@ class PopNotices:
             pop = HeldPop(peer, request, key, None, deadline_ms, queues=QUEUES_A_POP if left > 0 else 1)
             if self._held.hold(pop):
                 if left > 0:
-                    self._held.look_again(pop, now_ms)
+                    self._held.check_again(pop, now_ms)
                 return []
             full = True
         if left <= 0:
@@ -132,9 +132,9 @@ class PopNotices:
         count_max = min(header.max_msg_nums, POP_COUNT_MAX)
         size_left = self._config.pull_size_max
         rest = end_offset = 0
-        pace = Pace()
+        counter = SliceCounter()
         for topic, queue_id in _queues(self._ranges(header.topic, header.consumer_group, header.queue_id)):
-            if pace.queue_done():
+            if counter.queue_done():
                 yield
             start = self._positions.find(header.consumer_group, topic, queue_id)
             rest += self._store.max_offset(topic, queue_id) - start

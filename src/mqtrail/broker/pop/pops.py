@@ -201,7 +201,7 @@ class PopMessages:
             pop = HeldPop(peer, request, _wait_key(header), wanted, deadline_ms, queues=taking.seen_count)
             if self._held.hold(pop):
                 if goes_on or (taking.passed and taking.rest_count > 0):
-                    self._held.look_again(pop, now_ms)
+                    self._held.check_again(pop, now_ms)
                 return []
             code = ResponseCode.POLLING_FULL
         ext = self._ext(header, taking, now_ms)

@@ -61,7 +61,7 @@ class Revive:
         self._timers = timers
         self._on_copied = on_copied
         self._copied = False
-        self._trouble: StoreError | None = None
+        self._error: StoreError | None = None
         self._save_after = 0  # end of the log after the last copies
         self._save_ms: int | None = None  # when to check whether they are durable
         self._born_host = state.config.address.packed()
@@ -80,13 +80,13 @@ class Revive:
         next_offset = max(0 if done is None else done + 1, first)
         queue = ReviveQueue(self._store, topic, queue_id, next_offset, self._timers, self._config.broker_name)
         if queue.unread_count > 0:
-            queue.look_ms = now_ms
+            queue.read_ms = now_ms
         return queue
 
     def arrived(self, queue_id: int, now_ms: int) -> None:
         """Report that a queue of the log has grown."""
-        if 0 <= queue_id < len(self.queues) and self.queues[queue_id].look_ms is None:
-            self.queues[queue_id].look_ms = now_ms + self._config.revive_interval_ms
+        if 0 <= queue_id < len(self.queues) and self.queues[queue_id].read_ms is None:
+            self.queues[queue_id].read_ms = now_ms + self._config.revive_interval_ms
 
     @property
     def is_saving(self) -> bool:
@@ -95,7 +95,7 @@ class Revive:
 
     def next_due_ms(self) -> int | None:
         """Return the epoch ms of the next `tick`; None: nothing waits."""
-        times = [queue.look_ms for queue in self.queues] + [self._save_ms]
+        times = [queue.read_ms for queue in self.queues] + [self._save_ms]
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
     def behind_count(self) -> int:
@@ -109,20 +109,20 @@ class Revive:
             for queue in self.queues:
                 queue.forget_done()
         for queue in self.queues:
-            if queue.look_ms is not None and queue.look_ms <= now_ms:
+            if queue.read_ms is not None and queue.read_ms <= now_ms:
                 try:
-                    self._look(queue, now_ms)
+                    self._serve(queue, now_ms)
                 except (MQError, OSError):
-                    queue.look_ms = now_ms + FULL_RETRY_MS
+                    queue.read_ms = now_ms + FULL_RETRY_MS
         if self._copied:
             self._copied = False
             self._save_after = self._store.end_offset
             self._save(now_ms)
         elif self._save_ms is not None and self._save_ms <= now_ms:
             self._save(now_ms)
-        trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            raise trouble
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     def _save(self, now_ms: int) -> None:
         """Store the offsets to save; they are written when the copies are durable."""
@@ -130,7 +130,7 @@ class Revive:
         self._save_ms = None if is_durable else now_ms + FLUSH_WAIT_MS
         self._on_copied(now_ms)
 
-    def _look(self, queue: ReviveQueue, now_ms: int) -> None:
+    def _serve(self, queue: ReviveQueue, now_ms: int) -> None:
         """Serve one queue. Refusal, OSError: the store fails."""
         read_all = queue.read(now_ms)
         is_done = self._revive_settled(queue, now_ms)
@@ -138,11 +138,11 @@ class Revive:
         if oldest is None and read_all and queue.next_offset > 0:
             self._commit(queue, queue.next_offset - 1)  # acknowledgements without a check point are finished
         if not (read_all and is_done):
-            queue.look_ms = now_ms
+            queue.read_ms = now_ms
         elif oldest is not None:
-            queue.look_ms = max(oldest.point.revive_ms + SETTLED_MS + 1, now_ms + self._config.revive_interval_ms)
+            queue.read_ms = max(oldest.point.revive_ms + SETTLED_MS + 1, now_ms + self._config.revive_interval_ms)
         else:
-            queue.look_ms = None
+            queue.read_ms = None
 
     def _revive_settled(self, queue: ReviveQueue, now_ms: int) -> bool:
         """Copy messages of settled check points, in the order of the log; return whether none is left."""
@@ -175,7 +175,7 @@ class Revive:
             try:
                 copy = self._copy_of(point, queue_offset)
             except StoreError as error:  # damaged: it is tried again later, without delaying the others
-                self._trouble = error
+                self._error = error
                 self._put_again(point, queue_offset, queue_id, now_ms)
                 continue
             if copy is not None:

@@ -54,14 +54,14 @@ class PendingPoint:
 
 
 class ReviveQueue:
-    """Reads a queue of the log from next_offset. look_ms: when to read it; None: nothing new."""
+    """Reads a queue of the log from next_offset. read_ms: when to read it; None: nothing new."""
 
     def __init__(
         self, store: MessageStore, topic: str, queue_id: int, next_offset: int, timers: Timing, broker_name: str
     ) -> None:
         self.queue_id = queue_id
         self.next_offset = next_offset
-        self.look_ms: int | None = None
+        self.read_ms: int | None = None
         self._store = store
         self._topic = topic
         self._timers = timers

@@ -59,7 +59,7 @@ class GroupTable:
         self._unsaved = Unsaved(files)
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        self._unsaved.look(group)
+        self._unsaved.depend_on(group)
         return self._groups.get(group)
 
     def all(self) -> Mapping[str, SubscriptionGroupConfig]:
@@ -170,5 +170,5 @@ class GroupTable:
 
     def is_forbidden(self, group: str, topic: str) -> bool:
         """Return whether an administrator forbade the group to read the topic."""
-        self._unsaved.look(group)
+        self._unsaved.depend_on(group)
         return bool(self._forbidden) and bool(self._forbidden.get(group, {}).get(topic, 0) & _FORBIDDEN_READ)

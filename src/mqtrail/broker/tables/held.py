@@ -22,7 +22,7 @@ from mqtrail.wire import Peer, PeerId, RemotingCommand, SystemBusy
 from ..bounds import HELD_PEER_MIN, HELD_PEER_SHARE, HELD_SIZE_MAX
 from ..filter import MessageFilter
 
-LOOK_BUDGET: Final = 1_000  # cost of one call of take_woken: 1 for a check of a pull, more for SQL filters
+CHECK_BUDGET: Final = 1_000  # cost of one call of take_woken: 1 for a check of a pull, more for SQL filters
 WAKE_COST: Final = 20  # cost of serving a pull, in checks
 DUE_A_SLICE: Final = 64  # requests that one call of take_due returns
 
@@ -45,7 +45,7 @@ class HeldPull:
 
 
 @dataclass(slots=True)
-class _Look:
+class _WakeCheck:
     """Progress of the check of a queue's pulls. again: end offset of messages that arrived during the check."""
 
     pulls: Iterator[HeldPull]
@@ -103,7 +103,7 @@ class HeldPulls:
 
     def __init__(self, count_max: int) -> None:
         self._room = HeldRoom(count_max)
-        self._looks: OrderedDict[QueueKey, _Look] = OrderedDict()
+        self._checks: OrderedDict[QueueKey, _WakeCheck] = OrderedDict()
         self._by_queue: dict[QueueKey, dict[int, HeldPull]] = {}
         self._by_peer: dict[PeerId, dict[int, HeldPull]] = {}
         self._deadlines: list[tuple[int, int, HeldPull]] = []
@@ -131,7 +131,7 @@ class HeldPulls:
     @property
     def is_waking(self) -> bool:
         """Whether take_woken has more work."""
-        return bool(self._looks)
+        return bool(self._checks)
 
     def arrived(self, queue: QueueKey, next_offset: int, arrived: Arrived | None) -> bool:
         """Record that messages below next_offset arrived; return whether `take_woken` now checks the queue.
@@ -139,36 +139,36 @@ class HeldPulls:
         arrived: the messages; None: unknown, so they may wake any pull. Messages that arrive during a check are not
         kept: the queue is then checked again.
         """
-        look = self._looks.get(queue)
-        if look is not None:
-            look.again = next_offset
+        check = self._checks.get(queue)
+        if check is not None:
+            check.again = next_offset
             return False
         pulls = self._by_queue.get(queue)
         if pulls is None:
             return False
-        self._looks[queue] = _Look(iter(list(pulls.values())), next_offset, arrived)
-        self._looks.move_to_end(queue, last=False)
+        self._checks[queue] = _WakeCheck(iter(list(pulls.values())), next_offset, arrived)
+        self._checks.move_to_end(queue, last=False)
         return True
 
     def take_woken(self) -> list[HeldPull]:
         """Remove and return some of the pulls that have messages."""
         taken: list[HeldPull] = []
-        left = LOOK_BUDGET
-        while self._looks and left > 0:
-            queue = next(iter(self._looks))
-            look = self._looks.pop(queue)
-            for pull in look.pulls:
-                left -= _cost(pull.filter, look.arrived)
-                if pull.live and pull.queue_offset < look.next_offset and _is_for(pull.filter, look.arrived):
+        left = CHECK_BUDGET
+        while self._checks and left > 0:
+            queue = next(iter(self._checks))
+            check = self._checks.pop(queue)
+            for pull in check.pulls:
+                left -= _cost(pull.filter, check.arrived)
+                if pull.live and pull.queue_offset < check.next_offset and _is_for(pull.filter, check.arrived):
                     left -= WAKE_COST
                     self._drop(pull)
                     taken.append(pull)
                 if left <= 0:
-                    self._looks[queue] = look  # after the others
+                    self._checks[queue] = check  # after the others
                     break
             else:
-                if look.again is not None:
-                    self.arrived(queue, look.again, None)
+                if check.again is not None:
+                    self.arrived(queue, check.again, None)
         return taken
 
     def take_due(self, now_ms: int) -> list[HeldPull]:
@@ -215,10 +215,10 @@ def _size(request: RemotingCommand, wanted: MessageFilter | None) -> int:
 
 
 def _cost(wanted: MessageFilter | None, arrived: Arrived | None) -> int:
-    """Return the cost of applying a filter, in checks. LOOK_BUDGET checks equal the messages that one pull may scan."""
+    """Return the cost of applying a filter, in checks. CHECK_BUDGET checks cost as much as one pull may scan."""
     if wanted is None or arrived is None:
         return 1
-    of_one = 1 if wanted.scan_max is None else max(1, LOOK_BUDGET // wanted.scan_max)
+    of_one = 1 if wanted.scan_max is None else max(1, CHECK_BUDGET // wanted.scan_max)
     return of_one * len(arrived)
 
 

@@ -33,7 +33,7 @@ from .topics import TopicTable
 def register_command(config: BrokerConfig, topics: TopicTable) -> RemotingCommand:
     """Return 103 with all topics; permissions that the broker lacks are removed from each topic."""
     if _denied(config):
-        table = {name: topic_told(config, topic) for name, topic in topics.all().items()}
+        table = {name: registered_topic(config, topic) for name, topic in topics.all().items()}
         entries: object = {name: topic.members() for name, topic in table.items()}
     else:
         entries = topics.encoded()
@@ -55,13 +55,19 @@ def register_command(config: BrokerConfig, topics: TopicTable) -> RemotingComman
 
 def register_topic_command(config: BrokerConfig, topic: TopicConfig) -> RemotingCommand:
     """Return 217: one topic of a registered broker. Name servers before 5.0 do not support it."""
-    told = topic_told(config, topic)
-    queues = QueueData(config.broker_name, told.read_queue_nums, told.write_queue_nums, told.perm, told.topic_sys_flag)
+    registered = registered_topic(config, topic)
+    queues = QueueData(
+        config.broker_name,
+        registered.read_queue_nums,
+        registered.write_queue_nums,
+        registered.perm,
+        registered.topic_sys_flag,
+    )
     body = TopicRouteData((queues,)).encode()
     return RemotingCommand(RequestCode.REGISTER_TOPIC_IN_NAMESRV, TopicHeader(topic.topic).to_ext(), body)
 
 
-def topic_told(config: BrokerConfig, topic: TopicConfig) -> TopicConfig:
+def registered_topic(config: BrokerConfig, topic: TopicConfig) -> TopicConfig:
     """Return a topic as it is registered: without the permissions that the broker lacks."""
     denied = _denied(config)
     return replace(topic, perm=topic.perm & ~denied) if denied else topic

@@ -68,7 +68,7 @@ class TopicTable:
         self._encoded = EncodedEntries({name: member(name, entry.members()) for name, entry in self._topics.items()})
 
     def get(self, topic: str) -> TopicConfig | None:
-        self._unsaved.look(topic)
+        self._unsaved.depend_on(topic)
         return self._topics.get(topic)
 
     def __contains__(self, topic: str) -> bool:

@@ -64,7 +64,7 @@ class DelayedMessages:
         self._now_ms = 0  # at the last call
         self._unknown = set(self._offsets)  # levels whose first message was not read yet
         self._retry_ms = 0  # when unreadable levels are tried again
-        self._trouble: StoreError | None = None
+        self._error: StoreError | None = None
         self._set_back: dict[int, int] = {}  # level -> end of its queue when the clock was set back
         self._saved = dict(self._offsets)
         self._unsaved: deque[tuple[int, dict[int, int]]] = deque()  # end of the log, offsets at that time
@@ -84,7 +84,7 @@ class DelayedMessages:
 
     def next_due_ms(self) -> int | None:
         """Return when `deliver` is due; None: nothing waits."""
-        self._look()
+        self._find_due_times()
         due_ms = min(self._due_ms.values(), default=None)
         if not self._unknown:
             return due_ms
@@ -97,7 +97,7 @@ class DelayedMessages:
         """
         self._now_ms = now_ms
         if not now_ms < self._retry_ms <= now_ms + RETRY_MS:
-            self._look()
+            self._find_due_times()
         batches = BATCHES_A_TURN
         for level, due_ms in list(self._due_ms.items()):
             latest_ms = now_ms + max(self.delays_ms[level - 1], RETRY_MS)
@@ -108,9 +108,9 @@ class DelayedMessages:
                 batches -= self._deliver_level(level, now_ms, batches)
         if self._unknown:
             self._retry_ms = now_ms + RETRY_MS
-        trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            raise trouble
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     def _deliver_level(self, level: int, now_ms: int, batches_max: int) -> int:
         """Deliver some due messages of a level; return the number of batches. The others are due immediately."""
@@ -128,18 +128,18 @@ class DelayedMessages:
 
     def _note(self, error: Exception) -> None:
         if isinstance(error, StoreError):
-            self._trouble = error
+            self._error = error
 
-    def _look(self) -> None:
+    def _find_due_times(self) -> None:
         """Read the due times of levels that were empty."""
         for level in list(self._unknown):
             try:
-                self._look_at(level)
+                self._find_due_time(level)
             except (MQError, OSError) as error:
                 self._note(error)
                 return
 
-    def _look_at(self, level: int) -> None:
+    def _find_due_time(self, level: int) -> None:
         while level in self._offsets and level not in self._due_ms:
             found = self._store.read(SCHEDULE_TOPIC, level - 1, self._offsets[level], 1, BATCH_SIZE)
             if found.records:

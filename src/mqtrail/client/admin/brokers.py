@@ -63,9 +63,9 @@ class AdminBrokers(AdminMessages):
             if cluster is None or broker.cluster == cluster
             for broker_id, address in sorted(broker.broker_addrs.items())
         ]
-        told = await self._gather({address: self.runtime_info(address) for *_, address in places})
+        reports = await self._gather({address: self.runtime_info(address) for *_, address in places})
         return [
-            BrokerInfo(cluster, name, broker_id, address, told.found.get(address), told.failures.get(address))
+            BrokerInfo(cluster, name, broker_id, address, reports.found.get(address), reports.failures.get(address))
             for cluster, name, broker_id, address in places
         ]
 

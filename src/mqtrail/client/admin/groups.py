@@ -196,7 +196,7 @@ class AdminGroups(AdminTopics):
             except ConsumerNotOnline:
                 return []
             asked = {one.client_id: one for one in connections.connection_set}
-            told = await self._gather(
+            reports = await self._gather(
                 {client_id: self.running_info(group, client_id, address, jstack=jstack) for client_id in asked}
             )
             return [
@@ -206,8 +206,8 @@ class AdminGroups(AdminTopics):
                     name,
                     one.language or "?",
                     one.version,
-                    told.found.get(client_id),
-                    told.failures.get(client_id),
+                    reports.found.get(client_id),
+                    reports.failures.get(client_id),
                 )
                 for client_id, one in sorted(asked.items())
             ]

@@ -118,7 +118,7 @@ class LitePullConsumer(ConsumerBase):
         return [
             self._rebalance(),
             every(config.offset_persist_ms, self._persist),
-            every(config.metadata_check_ms, self._look_at_watched),
+            every(config.metadata_check_ms, self._check_watched),
         ]
 
     def _ending(self) -> None:
@@ -189,7 +189,7 @@ class LitePullConsumer(ConsumerBase):
         """Call listener when a topic's queues change; checked every `metadata_check_ms`. One listener per topic."""
         self._watched[topic] = listener, []
 
-    async def _look_at_watched(self) -> None:
+    async def _check_watched(self) -> None:
         for topic, (listener, known) in list(self._watched.items()):
             try:
                 found = await self.queues(topic)
@@ -254,7 +254,7 @@ class LitePullConsumer(ConsumerBase):
         )
         self._notify_hooks((message,), "EXCEPTION", detail(reason))
 
-    def _notify_hooks(self, messages: Sequence[MessageExt], result: str = "SUCCESS", told: str = "") -> None:
+    def _notify_hooks(self, messages: Sequence[MessageExt], result: str = "SUCCESS", detail_text: str = "") -> None:
         """Report delivered messages as consumed, as Java's poll does: their outcome is unknown."""
         time_ms, request_id = now_ms(), unique_ids().next()
         for hook in self._hooks:
@@ -268,7 +268,7 @@ class LitePullConsumer(ConsumerBase):
                     time_ms,
                     time_ms,
                     success=result == "SUCCESS",
-                    detail=told,
+                    detail=detail_text,
                     batch_count=len(messages),
                 )
 

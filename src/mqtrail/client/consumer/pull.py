@@ -27,7 +27,7 @@ from mqtrail.wire import (
     refusal_for,
 )
 
-from ..core import BrokerUnknown, ClientInstance, cut_asked, queue_name
+from ..core import BrokerUnknown, ClientInstance, queue_name, requested_records
 
 log = Log()
 
@@ -184,7 +184,7 @@ def read_pull_reply(reply: RemotingCommand, queue: MessageQueue, asked_offset: i
     moved = status is PullStatus.OFFSET_MOVED
     next_offset = header.next_begin_offset if moved else max(header.next_begin_offset, asked_offset)
     if status is PullStatus.FOUND:
-        records, whole = cut_asked(reply.body, count_max, queue)
+        records, whole = requested_records(reply.body, count_max, queue)
         if not whole:
             next_offset = _end_of(records, asked_offset, next_offset)
     end = _end_by(header, status, queue, asked_offset, len(records))

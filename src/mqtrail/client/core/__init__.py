@@ -4,7 +4,6 @@
 picks its queue, `Outgoing` and the hooks describe it. This folder imports no other folder of the client.
 """
 
-from .asked import cut_asked
 from .background import keep_going, report
 from .composer import Composer
 from .config import NEVER, InstanceConfig, ProducerConfig, TraceConfig
@@ -37,6 +36,7 @@ from .naming import Names
 from .numbers import reply_number
 from .outgoing import REGION_DEFAULT, Outgoing, SendResult, send_result
 from .replies import make_reply
+from .reply_records import requested_records
 from .routes import TopicRoute, queue_name, read_route
 
 __all__ = [
@@ -75,7 +75,6 @@ __all__ = [
     "TraceConfig",
     "TransactionChecker",
     "ask_addresses",
-    "cut_asked",
     "endpoint_url",
     "keep_going",
     "local_address",
@@ -86,6 +85,7 @@ __all__ = [
     "read_route",
     "reply_number",
     "report",
+    "requested_records",
     "send_result",
     "unique_ids",
     "with_namespace",

@@ -34,7 +34,7 @@ from mqtrail.wire import (
     topic_of_marker,
 )
 
-from ..core import ClientInstance, cut_asked, now_ms
+from ..core import ClientInstance, now_ms, requested_records
 
 POLL_EXTRA_MS = 10_000  # added to the time that the broker may hold a pop
 ACK_TIMEOUT_MS = 3_000
@@ -163,7 +163,7 @@ def read_pop_reply(
     if status is not PopStatus.FOUND:
         return PopResult(status)
     header = PopResponseHeader.from_ext(reply.ext)
-    records, _ = cut_asked(reply.body, count_max, queue)
+    records, _ = requested_records(reply.body, count_max, queue)
     broker_name = queue.broker_name
     bounds = {"body_size_max": body_size_max, "expanded_size_max": expanded_size_max}
     opened = list(open_records(records, broker_name, **bounds))

@@ -158,8 +158,8 @@ class QueueReader:
             lambda reply: read_body(reply, TopicStatsTable.decode),
         )
         found: dict[MessageQueue, tuple[int, int]] = {}
-        for told, ends in stats.offset_table.items():
-            queue = MessageQueue(topic, broker_name, told.queue_id)
+        for reported, ends in stats.offset_table.items():
+            queue = MessageQueue(topic, broker_name, reported.queue_id)
             found[queue] = max(ends.min_offset, 0), max(ends.max_offset, 0)
             self._ranges[queue] = _Range(*found[queue], time.monotonic())
         return found

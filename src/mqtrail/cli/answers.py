@@ -25,7 +25,7 @@ TRACE_TOPIC_DEFAULT = "RMQ_SYS_TRACE_TOPIC"
 
 
 @contextmanager
-def _looking(what: str, json: bool) -> Iterator[None]:
+def _reading(what: str, json: bool) -> Iterator[None]:
     """Show progress; convert errors to SourceUnavailable, so that an unreadable lake is not reported as "not found"."""
     try:
         with progress(what, enabled=not json):
@@ -87,7 +87,7 @@ def trace(
 
     if not asked.strip():
         raise UsageError("found an empty id, expected a message's id or a key")
-    with _looking("searching", json):
+    with _reading("searching", json):
         answer = _answers(load(config), lake, namesrv, trace_topic).trace(asked.strip(), now_ms())
     if json:
         show_json(as_json(answer))
@@ -130,7 +130,7 @@ def search(
         end_ms=moment_ms(until, now, "--to") if until else None,
         limit=limit,
     )
-    with _looking("searching", json):
+    with _reading("searching", json):
         answer = _lake_of(load(config), lake).search(wanted, now)
     if json:
         show_json(as_json(answer))
@@ -176,7 +176,7 @@ def report(
     now = now_ms()
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
-    with _looking("reading the lake", json):
+    with _reading("reading the lake", json):
         found = _lake_of(load(config), lake).report(now, first_ms, end_ms, worst=worst)
     if json:
         show_json(as_json(found))
@@ -198,7 +198,7 @@ def export(
     now = now_ms()
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
-    with _looking("reading the lake", json=True):
+    with _reading("reading the lake", json=True):
         for line in _lake_of(load(config), lake).export(now, first_ms, end_ms):
             show_json(line)
     return Exit.OK
@@ -216,7 +216,7 @@ def doctor(
 
     settings = load(config)
     servers = settings.namesrv(namesrv)
-    with _looking("querying the cluster", json):
+    with _reading("querying the cluster", json):
         found = examine(
             servers, now_ms(), trace_topic=trace_topic, sample_count=sample, instance=settings.room("client")
         )

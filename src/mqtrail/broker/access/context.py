@@ -27,18 +27,18 @@ WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRAN
 _REAL_TOPIC: Final = PROPERTY_REAL_TOPIC.encode()
 
 
-class Place(NamedTuple):
-    """A stored record. topic: as stored. meant_for: target topic of a waiting record, else topic.
+class RecordTopics(NamedTuple):
+    """Topics of a stored record. topic: as stored. target_topic: where a waiting record is delivered; else topic.
 
     real_topic: its REAL_TOPIC property, which a client may set in any record.
     """
 
     topic: str
-    meant_for: str
+    target_topic: str
     real_topic: str | None
 
 
-class Dialect(StrEnum):
+class AccessKind(StrEnum):
     """The two kinds of access control."""
 
     USERS = "5.x"
@@ -52,7 +52,7 @@ class Need(NamedTuple):
     actions: tuple[str, ...]
 
 
-class Scene:
+class AccessContext:
     """Look-ups for permission checks. has_group: whether a consumer group is configured. like_apache: aclLikeApache.
 
     permissions: what each request code needs.
@@ -75,7 +75,7 @@ class Scene:
         """Topics that only the broker writes to; Apache's broker accepts sends from everyone."""
         self._store = store
 
-    def place(self, physical_offset: int) -> Place | None:
+    def record_topics(self, physical_offset: int) -> RecordTopics | None:
         """Return the record at an offset of the CommitLog; None: no record starts there."""
         try:
             record = self._store.read_at(physical_offset)
@@ -84,16 +84,16 @@ class Scene:
         head = decode_head(record)
         real = find_property(bytes(record[head.properties_start : head.properties_end]), _REAL_TOPIC)
         real_topic = None if real is None else real.decode("utf-8", "replace")
-        meant_for = real_topic if head.topic in WAITING_TOPICS and real_topic is not None else head.topic
-        return Place(head.topic, meant_for, real_topic)
+        target_topic = real_topic if head.topic in WAITING_TOPICS and real_topic is not None else head.topic
+        return RecordTopics(head.topic, target_topic, real_topic)
 
 
-Asks = Callable[[RemotingCommand, Scene], Iterable[Need]]
+NeedsOf = Callable[[RemotingCommand, AccessContext], Iterable[Need]]
 
 
 class Permission(NamedTuple):
-    """The needs of a request code. opened: dialects in which aclLikeApache allows it to every known user."""
+    """The needs of a request code. opened: kinds in which aclLikeApache allows it to every known user."""
 
-    needs: Asks
-    touches: Asks
-    opened: frozenset[Dialect]
+    needs: NeedsOf
+    touches: NeedsOf
+    opened: frozenset[AccessKind]
