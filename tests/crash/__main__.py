@@ -16,8 +16,10 @@ ROUNDS = 4
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"kills in each flush mode [{ROUNDS}]")
-    parser.add_argument("--mode", choices=("async", "sync"), help="of one flush mode alone [both, and a full disk]")
-    parser.add_argument("--seed", type=int, default=int(time.time()), help="for the clients' choices [from the time]")
+    parser.add_argument("--mode", choices=("async", "sync"), help="only this flush mode [both, and a full disk]")
+    parser.add_argument(
+        "--seed", type=int, default=int(time.time()), help="seed of the clients' choices [from the time]"
+    )
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.inside is not None:

@@ -1,7 +1,7 @@
 """A full disk: a small tmpfs in a separate mount namespace, which needs no privilege.
 
-Sends are refused with a text, no acknowledged message is lost, also by kill -9 and a start on the full disk, and sends
-succeed again once there is room.
+Sends are rejected with a reason. No acknowledged message is lost, not even by kill -9 and a start on the full disk.
+Sends succeed again once there is space.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ def run_full_disk(folder: Path) -> int:
 
 
 async def fill_disk(folder: Path, *, sync_flush: bool) -> None:
-    """Fill the disk under a broker, kill it, start it, make room."""
+    """Fill the disk under a broker, kill the broker, start it, then free space."""
     ballast = folder / "ballast"
     async with KilledNode(folder / "data", folder.parent / "full.log", sync_flush=sync_flush, store=KEEPING) as node:
         await node.start()
@@ -68,7 +68,7 @@ async def fill_disk(folder: Path, *, sync_flush: bool) -> None:
                 break
             await asyncio.sleep(0.2)
         else:
-            raise AssertionError("sends were refused although there was room again")
+            raise AssertionError("sends were rejected although there was space again")
         await _all_there(pool, node.broker, acknowledged)
         await pool.close()
         assert await node.end(signal.SIGTERM) == 0

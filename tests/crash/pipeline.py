@@ -1,13 +1,11 @@
-"""`python -m tests.crash.pipeline [--kills N] [--seed N] [--spark]`: kill -9 a running pipeline, again and again.
+"""`python -m tests.crash.pipeline [--kills N] [--seed N] [--spark]`: kill -9 a running pipeline at random times.
 
-The times are random.
+Meanwhile clients send and consume with trace. At the end the lake must contain every stored message and every trace
+message once, and a verdict for every message. The histograms must count each message once: a repeated judgement would
+count it twice.
 
-Clients send and consume with trace all the while. In the end the lake must hold every stored message and every trace
-message once, and a verdict of every message; and the histograms, in which a doubled judgement would count twice, must
-count each message once.
-
-Cycles as small as these need no tasks of Spark, so the processes that are killed start without it, unless --spark is
-given. The last one is `mqtrail pipeline run` as users start it; it must end with exit code 0 after SIGTERM.
+Such small cycles need no Spark tasks, so the killed processes start without Spark unless --spark is given. The last one
+is `mqtrail pipeline run` as users start it; it must end with exit code 0 after SIGTERM.
 """
 
 import argparse
@@ -37,10 +35,10 @@ KILLS = 50
 TOPIC, GROUP = "orders", "points"
 PAUSE_S = 0.05  # between two messages
 START_S_MAX, CYCLE_S_MAX, END_S_MAX = 180.0, 240.0, 120.0
-COMMITS = (1, 8)  # batches that a process commits before it is killed: some two cycles
+COMMITS = (1, 8)  # batches that a process commits before it is killed: about two cycles
 KILL_S = (0.0, 0.5)  # after the last of these
-EARLY = 0.1  # part of the kills that do not wait for a commit
-EARLY_S = (0.0, 8.0)  # these are this long after the start of the process
+EARLY = 0.1  # share of kills that do not wait for a commit
+EARLY_S = (0.0, 8.0)  # time of these kills after the start of the process
 
 
 PROGRAM = """
@@ -76,7 +74,7 @@ class Clients:
         self.end()
 
     def end(self) -> None:
-        """Stop sending; wait until all is consumed and traced."""
+        """Stop sending; wait until all messages are consumed and traced."""
         self._stop.set()
         self._thread.join(END_S_MAX)
 
@@ -136,7 +134,7 @@ class Pipeline:
         return max((int(path.stem) for path in (self._lake / "_batches" / "_delta_log").glob("*[0-9].json")), default=0)
 
     def check(self, is_well: bool) -> None:
-        """AssertionError, with the end of the log."""
+        """Fail with the end of the process's log unless is_well."""
         assert is_well, f"{self.process.poll()=}; the log ends in\n{self._log.read_text()[-3000:]}"
 
     def kill(self, *, with_spark: bool) -> None:
@@ -156,7 +154,7 @@ class Pipeline:
 def kill_pipeline(
     folder: Path, kills: int, seed: int, *, spark: bool = False, say: Callable[[str], None] = print
 ) -> list[str]:
-    """Kill a pipeline this many times under load, let it end its work; return what is wrong in its lake."""
+    """Kill a pipeline this many times under load, let it finish its work; return the problems of its lake."""
     chance, lake, log = random.Random(seed), folder / "lake", folder / "pipeline.log"
     with embedded() as broker:
         with Clients(broker.namesrv_address) as clients:
@@ -190,7 +188,7 @@ def kill_pipeline(
 
 
 def ends_of(namesrv: str) -> dict[tuple[str, int], int]:
-    """The ends of the queues that are read, by topic and queue."""
+    """Return the end of each queue that is read, by topic and queue."""
     with SyncAdmin(namesrv) as admin:
         return {
             (topic, queue.queue_id): offsets.max_offset
@@ -201,7 +199,7 @@ def ends_of(namesrv: str) -> dict[tuple[str, int], int]:
 
 
 def problems_of(folder: Path, sent: set[str], ends: dict[tuple[str, int], int]) -> list[str]:
-    """What a lake lacks, or has twice."""
+    """Return a sentence for each row that a lake lacks or has twice."""
     lake = Lake.open(folder)
 
     def rows(relation: trail.Relation, query: str) -> list[tuple[Any, ...]]:
@@ -240,8 +238,10 @@ def main() -> int:
     """The program."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.pipeline", description=__doc__)
     parser.add_argument("--kills", type=int, default=KILLS, help=f"[{KILLS}]")
-    parser.add_argument("--seed", type=int, default=int(time.time()), help="for the times of the kills [from the time]")
-    parser.add_argument("--spark", action="store_true", help="kill processes that have started Spark")
+    parser.add_argument(
+        "--seed", type=int, default=int(time.time()), help="seed of the times of the kills [from the time]"
+    )
+    parser.add_argument("--spark", action="store_true", help="also start Spark in the processes that are killed")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mqtrail-kill-") as name:
         began_s = time.monotonic()

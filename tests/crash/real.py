@@ -27,7 +27,7 @@ class RealEngine(Engine):
 
     @now_ms.setter
     def now_ms(self, value: float) -> None:
-        """Real time passes by itself."""
+        """Return the real time since the start, ms."""
 
     def after(self, delay_ms: float, act: Callable[[], None]) -> Timer:
         timer = Timer(act)

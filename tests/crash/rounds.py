@@ -41,7 +41,7 @@ QUEUES = 4
 PRODUCERS = 16
 LOAD_S = (0.15, 0.8)  # between two kills
 CALM_S_MAX = 90.0
-QUIET_S = 12.0  # longer than the longest delay: after this time without an event there will be none
+QUIET_S = 12.0  # longer than the longest delay: no event follows after this time without one
 REQUEST_MS = 5_000
 
 PROGRAM = """
@@ -155,7 +155,7 @@ async def kill_rounds(folder: Path, *, sync_flush: bool, rounds: int, seed: int)
         ]
         for _ in range(rounds):
             before = len(history.sent)
-            while len(history.sent) < before + PRODUCERS:  # the clients have found it
+            while len(history.sent) < before + PRODUCERS:  # until the clients have found the broker
                 await asyncio.sleep(0.02)
             await asyncio.sleep(engine.between(*LOAD_S))
             await node.end(signal.SIGKILL)
@@ -172,7 +172,7 @@ async def kill_rounds(folder: Path, *, sync_flush: bool, rounds: int, seed: int)
 
 
 async def _calm(history: History) -> None:
-    """Wait until clients have nothing more to do."""
+    """Wait until the clients have finished all work."""
     seen, quiet_s, waited_s = (0, 0), 0.0, 0.0
     while quiet_s < QUIET_S and waited_s < CALM_S_MAX:
         await asyncio.sleep(0.5)

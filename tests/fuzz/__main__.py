@@ -22,12 +22,12 @@ import structlog
 
 from .targets import TARGETS, Bug, Target
 
-STROKE = 200  # frames between two looks at the clock
-RENEW = 10  # strokes between two new lives of a target, whose store is in memory
-WARM = 3  # lives after which memory must not grow any more
+STROKE = 200  # frames between two checks of the clock
+RENEW = 10  # strokes before a target is renewed, since its store is in memory
+WARM = 3  # renewals after which memory must not grow any more
 GROWTH_MAX = 96 << 20  # bytes
-DECODING = "decoding"  # runs beside the others, in a process of its own: DuckDB maps more memory than they may
-DECODING_S_MAX = 600.0  # on a busy machine
+DECODING = "decoding"  # runs in a separate process: DuckDB maps more memory than ADDRESS_SIZE_MAX
+DECODING_S_MAX = 600.0  # seconds, enough for a busy machine
 ADDRESS_SIZE_MAX = 6 << 30  # bytes that this process may map
 
 
@@ -93,7 +93,7 @@ def end_decoding(process: subprocess.Popen[str]) -> int:
     try:
         print(process.communicate(timeout=DECODING_S_MAX)[0], end="")
     except subprocess.TimeoutExpired:
-        print(f"the bulk decoder: not done in {DECODING_S_MAX:.0f} s, expected an end: is the machine that busy?")
+        print(f"the bulk decoder: not finished after {DECODING_S_MAX:.0f} s: check whether the machine is busy")
         return 1
     return process.returncode
 
@@ -101,7 +101,7 @@ def end_decoding(process: subprocess.Popen[str]) -> int:
 def fuzz_all(given: argparse.Namespace) -> int:
     """Fuzz every target, or the given one, in this process; return the exit code."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SIZE_MAX, ADDRESS_SIZE_MAX))
-    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)  # refusals of every kind are what this is about
+    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)  # the frames cause warnings of every kind
     structlog.configure(wrapper_class=quiet)
     kinds = [kind for kind in TARGETS if given.target in (None, kind.__name__)]
     began_s = time.monotonic()
@@ -111,7 +111,7 @@ def fuzz_all(given: argparse.Namespace) -> int:
         print(bug)
         return 1
     took_s = time.monotonic() - began_s
-    print(f"fuzz: seed {given.seed}, {done} frames in {took_s:.0f} s, {resident() >> 20} MiB, nothing broke")
+    print(f"fuzz: seed {given.seed}, {done} frames in {took_s:.0f} s, {resident() >> 20} MiB, no bug found")
     return 0
 
 

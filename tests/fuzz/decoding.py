@@ -15,9 +15,9 @@ from tests.lake.test_decoding import assert_equal
 
 from .grammar import Grammar
 
-BODIES = 2_000  # of a batch, which is decoded at once
-CUT = 0.05  # of the bodies
-PUMPED = 0.01  # of the bodies: a part of them is repeated
+BODIES = 2_000  # bodies of a batch, which is decoded at once
+CUT = 0.05  # share of truncated bodies
+PUMPED = 0.01  # share of bodies with a part repeated many times
 PUMPED_SIZE = 20_000  # bytes
 SPOILT = (
     "\x00",
@@ -61,8 +61,10 @@ def _body(chance: random.Random, grammar: Grammar) -> bytes:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.decoding", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the first batch [from the time of day]")
-    parser.add_argument("--batches", type=int, default=1, help=f"of {BODIES} bodies each [1]")
+    parser.add_argument(
+        "--seed", type=int, default=int(time.time()), help="seed of the first batch [from the time of day]"
+    )
+    parser.add_argument("--batches", type=int, default=1, help=f"number of batches, {BODIES} bodies each [1]")
     given = parser.parse_args()
     began_s = time.monotonic()
     for seed in range(given.seed, given.seed + given.batches):

@@ -18,7 +18,7 @@ from mqtrail.wire import MSG_TYPE_MAX, TRACE_LAYOUTS, FieldKind, encode_record
 from mqtrail.wire.body import Body
 from mqtrail.wire.header import Header, camel_case
 
-PUMPED_SIZE_MAX = 150_000  # bytes of what is repeated
+PUMPED_SIZE_MAX = 150_000  # bytes of the repeated part
 NUMBERS = (
     "0", "1", "-1", "7", "32767", "2147483647", "2147483648", "-9223372036854775808", "9223372036854775808",
     "18446744073709551616", "9" * 30, "1" * 4_000, "1.5", "-0.0", "1e308", "1e999", "NaN", "Infinity", "0x1F", "1L",

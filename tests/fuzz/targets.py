@@ -1,5 +1,5 @@
 """Targets of the fuzzer: cores alone, and a broker behind the net layer, which gets pieces of any size. A core may
-answer anything and must not raise; the net layer may close the connection. Everything else is a bug.
+return any answer and must not raise; the net layer may close the connection. Everything else is a bug.
 """
 
 import asyncio
@@ -53,12 +53,12 @@ from .grammar import BODIES, HEADERS, TABLES, Grammar
 
 START_MS = 1_700_000_000_000
 PEER = Peer(PeerId(7), Host("10.0.0.7", 40_007))
-SLOW_S = 2.0  # of the processor, for one frame, with what each of its bytes may cost; more hangs a broker
+SLOW_S = 2.0  # CPU time of one frame, plus the allowance per byte; more would hang a broker
 SLOW_S_PER_BYTE = 20e-6
-PEAK_SIZE = 24 << 20  # bytes of memory, for one frame, with what each of its bytes may cost
+PEAK_SIZE = 24 << 20  # bytes of memory for one frame, plus the allowance per byte
 PEAK_PER_BYTE = 400
-TOLD_SIZE_MAX = 2_000  # bytes of a frame that are printed
-MEASURED = 0.03  # of the frames: whose memory is looked at, since that makes them slow
+SHOWN_SIZE_MAX = 2_000  # bytes of a frame that are printed
+MEASURED = 0.03  # share of frames whose memory is measured, which is slow
 STORE = CommitLogConfig(
     segment_size=1 << 22,
     queue_entries=1_000,
@@ -109,15 +109,15 @@ class Target:
             self.take(frame)
             peak = tracemalloc.get_traced_memory()[1] if is_measured else 0
         except TooSlow:
-            raise Bug(f"{type(self).__name__}: more than {allowed_s:.1f} s for a frame\n{_told(frame)}") from None
+            raise Bug(f"{type(self).__name__}: more than {allowed_s:.1f} s for a frame\n{_shown(frame)}") from None
         except Exception as error:
-            raise Bug(f"{type(self).__name__}: {type(error).__name__}: {error}\n{_told(frame)}") from error
+            raise Bug(f"{type(self).__name__}: {type(error).__name__}: {error}\n{_shown(frame)}") from error
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             tracemalloc.stop()
         allowed = PEAK_SIZE + PEAK_PER_BYTE * len(frame)
         if peak > allowed:
-            raise Bug(f"{type(self).__name__}: {peak:,} bytes for a frame, expected {allowed:,}\n{_told(frame)}")
+            raise Bug(f"{type(self).__name__}: {peak:,} bytes for a frame, expected {allowed:,}\n{_shown(frame)}")
 
 
 class TooSlow(BaseException):
@@ -131,11 +131,11 @@ def _too_slow(*_: object) -> None:
 signal.signal(signal.SIGVTALRM, _too_slow)
 
 
-def _told(frame: bytes) -> str:
+def _shown(frame: bytes) -> str:
     """Return the frame as text; of a long one both ends, since the seed makes it again."""
-    if len(frame) <= TOLD_SIZE_MAX:
+    if len(frame) <= SHOWN_SIZE_MAX:
         return f"frame: {frame.hex()}"
-    return f"frame of {len(frame)} bytes: {frame[:TOLD_SIZE_MAX].hex()} … {frame[-100:].hex()}"
+    return f"frame of {len(frame)} bytes: {frame[:SHOWN_SIZE_MAX].hex()} … {frame[-100:].hex()}"
 
 
 def new_broker(now_ms: int, files: ConfigFileStore | None = None) -> Broker:
@@ -200,7 +200,7 @@ class FakeTransport(asyncio.Transport):
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is buffered."""
+        """Do nothing: writes are not buffered."""
 
     def pause_reading(self) -> None:
         """Nothing is read."""
@@ -263,16 +263,16 @@ class BrokerBehindNet(Target):
 
     def end(self) -> None:
         self._connection.connection_lost(None)
-        self._shell.stop()  # or its timer would keep it, and the broker with all that it has stored
+        self._shell.stop()  # otherwise its timer would keep it, and the broker with its store
 
 
 class LyingServer(Target):
-    """Every reader of replies and stored messages in client, look-up and pipeline."""
+    """A server that sends invalid data to every reader of replies and stored messages: client, look-up, pipeline."""
 
     to = "client"
 
     def renew(self) -> None:
-        """Readers keep nothing."""
+        """Do nothing: readers keep no state."""
         self._grammar = Grammar(self._chance)
 
     def run(self, count: int) -> None:
@@ -358,8 +358,8 @@ class TableFiles(Target):
         return encode_command(RemotingCommand(code, {"topic": "T", "group": "g", "consumerGroup": "g"}))
 
 
-class AskedClient(Target):
-    """A client that is asked: notifications, resets, checks, running info, messages to consume at once, replies."""
+class ServingClient(Target):
+    """A client that receives requests: notifications, resets, checks, running info, direct consumption, replies."""
 
     to = "client"
     codes = (39, 40, 220, 221, 307, 309, 326)
@@ -405,13 +405,13 @@ class AskedClient(Target):
 
 
 class _Peer:
-    """The connection that a request came by, as far as a client looks at it."""
+    """The connection of a request, with the attributes that a client reads."""
 
     address = "127.0.0.1:10911"
 
 
 def _run(coroutine: Any) -> Any:
-    """Return what a coroutine returns that waits for nothing."""
+    """Return the result of a coroutine that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -444,7 +444,7 @@ TARGETS: tuple[type[Target], ...] = (
     NameServerCore,
     BrokerBehindNet,
     LyingServer,
-    AskedClient,
+    ServingClient,
     TableFiles,
     Expressions,
 )

@@ -2,9 +2,9 @@
 
     python -m tests.sim                             a range of seeds of its own, from the time of day, for a minute
     python -m tests.sim --first 7000 --count 500    these seeds, however long it takes
-    python -m tests.sim --cluster 7012              one life again, told line by line; --store 7012: of a store alone
+    python -m tests.sim --cluster 7012              one life again, with every event; --store 7012: of a store alone
 
-A seed's life is the same each time, on every machine: nothing in it asks for time or chance.
+A seed's life is the same each time, on every machine: it uses no real time and no other randomness.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from .checker import check
 from .cluster import Cluster
 
 EPOCH_S = 1_767_225_600  # 2026-01-01
-SEEDS_A_MINUTE = 10_000  # more than can be done in one, so that two runs do not share any
+SEEDS_A_MINUTE = 10_000  # more than one minute can run, so that two runs do not share any
 STORE_STEPS = 60
 
 
@@ -54,7 +54,7 @@ def _problems(live: Callable[[], list[str]]) -> list[str]:
 
 
 def quiet() -> None:
-    """Log errors alone: lives bring about what is warned of, such as clocks that jump."""
+    """Log only errors: lives cause warnings on purpose, for example by clock jumps."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 
 
@@ -98,12 +98,16 @@ def replay(kind: str, seed: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long to go on, of both kinds together [60]")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds to run, for both kinds together [60]")
     parser.add_argument("--first", type=int, help="the first seed [from the time of day]")
     parser.add_argument("--count", type=int, help="how many seeds of each kind, instead of a time")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes [one a core]")
-    parser.add_argument("--cluster", type=int, metavar="SEED", help="live this cluster again and tell everything")
-    parser.add_argument("--store", type=int, metavar="SEED", help="live this store again")
+    parser.add_argument(
+        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="number of processes [one per core]"
+    )
+    parser.add_argument(
+        "--cluster", type=int, metavar="SEED", help="run this cluster's life again and print every event"
+    )
+    parser.add_argument("--store", type=int, metavar="SEED", help="run this store's life again")
     given = parser.parse_args()
     if given.cluster is not None:
         return replay("cluster", given.cluster)

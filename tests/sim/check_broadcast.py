@@ -45,7 +45,7 @@ class BroadcastChecker:
     def _passed_by(self, member: str, start: Begun, read: Read) -> Iterator[str]:
         """A message sent after the member learned a queue's end is stored after that end.
 
-        Except after a power cut, which may free positions before it: messages that were not durable yet count as well.
+        A power cut is the exception: it may free positions before that end, of messages that were not durable yet.
         """
         sent = self._history.sent.get(read.number if read.number is not None else -1)
         if sent is not None and sent.at_ms > start.at_ms and self._facts.safe(read.place.broker, start.at_ms, False):

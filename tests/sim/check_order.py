@@ -24,7 +24,7 @@ class OrderChecker:
             yield from self._one_at_a_time()
 
     def _follows_offsets(self) -> Iterator[str]:
-        """No message is started for the first time before the earlier ones are finished.
+        """A message is first started after all earlier ones are finished.
 
         The history has the queue at the end; under ASYNC_FLUSH the group may skip a message that got the position of
         one that it had read and that a power cut lost.

@@ -104,7 +104,7 @@ class PopChecker:
         return found
 
     def _born(self, group: str, number: int, born: list[Read], parents: list[list[Claim]]) -> Iterator[str]:
-        """Match each copy with a possible claim: one each, plus one for each end of a process."""
+        """Match each copy with a possible claim: one claim per copy, plus one for each end of a process."""
         used: dict[int, int] = defaultdict(int)
         claims = [claim for parent in parents for claim in parent]
         claims += [self._twin(born[0].place.broker, claim) for parent in parents for claim in parent[1:]]

@@ -94,7 +94,7 @@ class _Checker:
                 if sent is None or sent.delay_ms or sent.in_transaction:
                     continue
                 if sent.at_ms > first_acked_ms:
-                    yield f"{sent.number} at {read.place} stands before one acknowledged before it was sent"
+                    yield f"{sent.number} at {read.place} is before one acknowledged earlier than it was sent"
                 if sent.place == read.place and sent.acked_ms is not None:
                     first_acked_ms = min(first_acked_ms, sent.acked_ms)
 
@@ -156,7 +156,7 @@ class _Checker:
                     and acked_ms < seen.at_ms
                     and handled.get((seen.group, place), float("inf")) > seen.at_ms
                 ):
-                    yield f"{seen.group} stood at {seen.offset} and was not done with {number} at {place}"
+                    yield f"{seen.group} had committed {seen.offset} and was not done with {number} at {place}"
 
     def _never_early(self) -> Iterator[str]:
         for read in self._history.reads:

@@ -41,10 +41,10 @@ KINDS: dict[str, type[Member]] = {
     "crates": OrderedPopConsumer,
     "screens": BroadcastConsumer,
 }
-TROUBLE_MS = 14_000.0  # duration of the faults
+FAULTS_MS = 14_000.0  # duration of the faults
 CALM_MS = 45_000.0  # time for the cluster to finish everything
 AUDITOR = PeerId(1 << 30)
-AUDIT_TRIES = 3  # damage found after that is reported and repaired, one record at a time
+AUDIT_TRIES = 3  # each try reports and repairs one damaged record
 
 
 class Cluster:
@@ -138,18 +138,18 @@ class Cluster:
         engine.run_until(1.0)
         for broker in self.brokers:
             broker.begin(TOPIC)
-        engine.after(engine.between(500, 2_000), self._trouble)
-        engine.run_until(TROUBLE_MS)
+        engine.after(engine.between(500, 2_000), self._cause_fault)
+        engine.run_until(FAULTS_MS)
         self._calm()
-        engine.run_until(TROUBLE_MS + CALM_MS)
+        engine.run_until(FAULTS_MS + CALM_MS)
         for broker in self.brokers:
             self._audit(broker)
         return self.history
 
-    def _trouble(self) -> None:
+    def _cause_fault(self) -> None:
         """Cause one fault, and schedule the next."""
         engine = self.engine
-        if engine.now_ms > TROUBLE_MS:
+        if engine.now_ms > FAULTS_MS:
             return
         chance = engine.chance
         broker = chance.choice(self.brokers)
@@ -169,7 +169,7 @@ class Cluster:
             case "namesrv":
                 if NAMESRV in self.network.listeners:
                     self.namesrv.kill()
-        engine.after(engine.between(200, 4_000), self._trouble)
+        engine.after(engine.between(200, 4_000), self._cause_fault)
 
     def _jump(self, broker: SimBroker) -> None:
         """Set a machine's clock for a while: by any amount if the broker's clock is steady."""

@@ -207,7 +207,7 @@ class Consumer(Member):
             self.later(1, lambda: self._pull(work))
 
     def pulled(self, work: Work, next_offset: int) -> None:
-        """For the planted bug that commits too early."""
+        """Hook for the planted bug that commits too early."""
 
     def _process(self, work: Work, message: MessageExt) -> None:
         self.later(self.engine.between(1, 400), lambda: self._processed(work, message))

@@ -53,7 +53,7 @@ class Read:
 class Handled:
     """The result of a record in a group.
 
-    as_: "done"; "asked back" when the broker was asked to take it back; "sent back" once it has.
+    as_: "done"; "asked back": a send-back was requested; "sent back": the broker acknowledged it.
     """
 
     at_ms: float
@@ -91,7 +91,7 @@ class Worked:
 
 @dataclass(slots=True, eq=False)
 class Locked:
-    """A lock of a queue as the member knows it: requested, granted, and trusted until then."""
+    """A lock of a queue as the member knows it: when requested, when granted, and until when trusted."""
 
     group: str
     member: str

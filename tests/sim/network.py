@@ -66,7 +66,7 @@ class Link:
         self._network.carry(self, "down", lambda: self._on_data(data))
 
     def close(self) -> None:
-        """Both sides learn of it a little later; frames in flight are lost."""
+        """Close the connection. Both sides learn of it a little later; frames in flight are lost."""
         if self.is_open:
             self.is_open = False
             self._network.engine.after(1.0, lambda: self._server.closed(self))

@@ -1,8 +1,8 @@
 """Ordered consumers: a queue's messages one after the other, by the one member that the broker keeps it locked for.
 
-A member locks what it takes, again every second, and trusts a lock for a third of the time that the broker keeps it. A
-message that fails is tried again after a pause, and the queue waits meanwhile. A queue that is another's now is
-unlocked once the message at hand is done with and the offset committed.
+A member locks the queues that it takes, renews the locks every second, and trusts a lock for a third of the time that
+the broker keeps it. A message that fails is retried after a pause; the queue waits meanwhile. A queue that now belongs
+to another member is unlocked once its present message is finished and the offset committed.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ from .servers import LOCK_TTL_MS
 
 LOCK_VALID_MS = LOCK_TTL_MS / 3
 LOCK_MS = 1_000.0
-UNLOCKED_MS = 200.0  # until a queue without a lock is tried again
+UNLOCKED_MS = 200.0  # pause before the next attempt to lock a queue
 WORK_MS, LONG_WORK_MS = (1.0, 40.0), (500.0, 5_000.0)  # the long one may outlive the lock
 SUSPEND_MS = (20.0, 400.0)
 OPEN_MAX = 64  # pulled messages of a queue that wait here
@@ -80,7 +80,7 @@ class OrderedConsumer(Consumer):
             self._leave(work)
 
     def _leave(self, work: OrderedWork) -> None:
-        """Hand over the queue to its present owner."""
+        """Hand the queue over to its present owner."""
         self._commit(work)
         self._stop(work)
         command = RemotingCommand(RequestCode.UNLOCK_BATCH_MQ, {}, self._body([work]))

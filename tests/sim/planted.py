@@ -1,6 +1,6 @@
-"""Planted bugs: a checker that does not find them would not find others.
+"""Planted bugs: a checker that misses them would miss others too.
 
-Each is a cluster with one part replaced, and the text that the checker must report.
+Each is a cluster with one part replaced, and a text that the checker must report.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -230,7 +230,7 @@ class Careless(Cluster):
     BROKER = CarelessMachine
 
     def faults(self) -> Faults:
-        """No faults of the disk: each end of a process doubles the copies that are allowed of a message."""
+        """Cause no disk faults: each end of a process doubles the allowed copies of a message."""
         return replace(super().faults(), disk=Rates())
 
 
@@ -283,7 +283,7 @@ class Planted:
     name: str
     cluster: type[Cluster]
     said: str
-    first_seed: int = 0  # first seed: lives before it take time and show nothing
+    first_seed: int = 0  # first seed: earlier lives do not show the bug
 
 
 PLANTED = (

@@ -1,7 +1,7 @@
 """POP consumers, without queues and offsets: a member requests messages from brokers and returns the handle of each.
 
-Processed messages are acknowledged, alone or in batches. One that takes longer is hidden for longer first. One that
-failed returns after its invisible time.
+Processed messages are acknowledged, alone or in batches. If one takes longer, its invisible time is extended first. A
+failed one returns after its invisible time.
 """
 
 from collections.abc import Callable
@@ -70,7 +70,7 @@ class PopConsumer(Member):
         self.topic = topic
         self._popping: set[str] = set()
         self._seen: set[tuple[int, PopHandle]] = set()  # with the numbers of the requests
-        self._pops: dict[int, tuple[str, float]] = {}  # number of the request -> broker, when it was asked
+        self._pops: dict[int, tuple[str, float]] = {}  # number of the request -> broker, time of the request
         self._held = 0
         self._acks: dict[str, list[Hold]] = {}  # broker -> acks of the next batch
         self._every(PAUSE_MS, self._look)
@@ -177,7 +177,7 @@ class PopConsumer(Member):
             self._ack(hold)
 
     def _ack_later(self, hold: Hold) -> None:
-        """Continue with a message that is hidden for longer."""
+        """Continue with a message whose invisible time was extended."""
         self.later(self.engine.between(1, 1_000), lambda: self._ack(hold))
 
     # Requests to the broker.
@@ -309,7 +309,7 @@ class OrderedPopConsumer(PopConsumer):
     IN_ORDER = True
 
     def work_on(self, holds: list[Hold]) -> None:
-        self._held -= len(holds)  # a queue is blocked until it is finished: there are never many
+        self._held -= len(holds)  # a queue is blocked until its messages are finished, so there are never many
         for _, of_queue in groupby(holds, lambda hold: hold.popped.place[:3]):
             self._begin(list(of_queue))
 

@@ -1,9 +1,9 @@
 """Name server and broker processes: the real cores and the real store, in a shell of virtual time, network and disk.
 
-The shell does what mqtrail.node does: writes Sends when the log is durable so far, runs syncs in a thread of their own
-(one at a time, the loop goes on meanwhile), writes queue files, checkpoints, indexes, ticks, registers. Whatever the
-disk does, a process may end in the middle of any call; its operator starts it again, and restores from a copy what the
-broker names as damaged.
+The shell does the work of mqtrail.node: it writes Sends when the log is durable up to their offset, runs syncs in a
+thread of their own (one at a time, while the loop continues), writes queue files, checkpoints, indexes, ticks and
+registers. A process may end in the middle of any call; its operator starts it again, and restores from a copy the
+records that the broker reports as damaged.
 """
 
 from collections import deque
@@ -80,7 +80,7 @@ class SimNameServer:
         self._tick()
 
     def kill(self) -> None:
-        """End, and start again a while later."""
+        """End the process, and start it again a while later."""
         self._engine.log("name server killed")
         del self._network.listeners[self.address]
         for link in list(self._links.values()):
@@ -226,12 +226,12 @@ class SimBroker:
                     self.history.forgotten.append(f"{self.name} acknowledged topic {topic} and forgot it")
 
     def kill(self, *, power: bool) -> None:
-        """End now, whatever the process does."""
+        """End the process at once, in the middle of any call."""
         if self.life is not None:
             self._ended("killed", power=power)
 
     def stop(self, why: str = "stopped") -> None:
-        """End cleanly, as far as the disk allows."""
+        """Stop cleanly, if the disk allows it."""
         life = self.life
         if life is None:
             return
@@ -294,7 +294,7 @@ class SimBroker:
 
     def _named(self, error: Exception) -> None:
         if "damage" in str(error):
-            assert self._rotten, f"damage was named where none is: {error}"
+            assert self._rotten, f"the broker reported damage where there is none: {error}"
             self.restore(str(error))
 
     def restore(self, named: str) -> None:
@@ -362,7 +362,7 @@ class Life:
             self.engine.log(f"{self.broker.name}: a job failed: {error}")
 
     def end(self) -> None:
-        """The process ends."""
+        """End the process."""
         self.store.abandon()
         self.broker.network.listeners.pop(str(self.broker.address), None)
         for link in list(self.links.values()):

@@ -26,7 +26,7 @@ print(hashlib.sha256(repr((cluster.live(), cluster.engine.log_lines)).encode()).
 
 @pytest.mark.parametrize("seed", range(4))
 def test_promises_hold(seed: int) -> None:
-    """Whatever happens to brokers, disks, connections and clocks, a history breaks no promise."""
+    """No history breaks a promise, whatever happens to brokers, disks, connections and clocks."""
     assert check(Cluster(seed).live()) == []
 
 
@@ -39,7 +39,7 @@ def test_planted_bugs_are_caught(planted: Planted) -> None:
         if any(planted.said in problem for problem in problems):
             return
         said += problems
-    pytest.fail(f"{SEEDS_MAX} lives, and nobody saw it; told was {said[:3]}")
+    pytest.fail(f"{SEEDS_MAX} lives did not show the bug; reported: {said[:3]}")
 
 
 def noisy_life(seed: int) -> list[str]:
@@ -48,7 +48,7 @@ def noisy_life(seed: int) -> list[str]:
 
 
 def test_warnings_of_lives_are_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    """Lives bring about what is warned of, such as clocks that jump; a run prints its seeds and what failed."""
+    """Lives cause warnings on purpose, such as clock jumps; a run prints only its seeds and its failures."""
     assert run("noisy", noisy_life, iter([7]), None, 1)
     assert capfd.readouterr() == ("noisy: seeds 7 to 7, 1 lives, 0 failed\n", "")
 
