@@ -94,7 +94,7 @@ def run(names: Sequence[str], missing: dict[str, str], arguments: argparse.Names
         print(f"bench: missed: {row['figure']}: {value}, bar {row['bar']}", file=sys.stderr)
     for name, why in failures.items():
         print(json.dumps({"figure": name, "failed": why}, ensure_ascii=False), flush=True)
-        print(f"bench: not taken: {name}: {why}", file=sys.stderr)
+        print(f"bench: not measured: {name}: {why}", file=sys.stderr)
     judged = sum(row["met"] is not None for row in rows)
     print(f"bench: {len(rows)} figures, {judged - len(missed)} of {judged} bars met", file=sys.stderr)
     return 1 if failures else 0
@@ -105,13 +105,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     missing = register()
     parser = argparse.ArgumentParser(prog="python -m bench", description=main.__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FIGURES)}; default: all")
-    parser.add_argument(
-        "--quick", action="store_true", help="one short round each, to see that it works; nothing is kept"
-    )
+    parser.add_argument("--quick", action="store_true", help="run one short round of each as a check; store nothing")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds of each figure (default 5)")
     parser.add_argument("--seconds", type=float, default=1.2, help="counted seconds of a load (default 1.2)")
-    parser.add_argument("--folder", type=Path, help="where servers keep their files: the disk that is measured")
-    parser.add_argument("--list", action="store_true", help="name the figures and about how long each takes")
+    parser.add_argument("--folder", type=Path, help="folder of the servers' files: the disk that is measured")
+    parser.add_argument("--list", action="store_true", help="list the figures and their approximate durations")
     parser.add_argument("--table", action="store_true", help="write the latest results into bench/README.md")
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.names if name not in FIGURES]:

@@ -7,8 +7,8 @@
         print(figures.cpu_s, peer.anonymous_bytes())
         peer.suspend()          # while ours is measured; then peer.resume()
 
-A JVM is warm after at least 30 s of load; while another server is measured it is stopped by SIGSTOP, because idle it
-costs a neighbour on its core a fifth. Memory is compared as anonymous pages: mapped log pages count for neither.
+A JVM is warm after at least 30 s of load. It is stopped by SIGSTOP while another server is measured: an idle one takes
+a fifth of its core. Memory is compared as anonymous pages: mapped log pages do not count for either server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOPIC, QUEUE_COUNT = "BenchTopic", 16
 WARM_S_MIN = 30.0
 # Apache's own scripts ask for 8 GiB; on two cores this does the same work (no full collection in any round).
 JVM_BENCH = ("-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
-# For figures of memory: the least it runs well with.
+# For figures of memory: the smallest heap that works well.
 JVM_LEAN = ("-Xms64m", "-Xmx512m")
 BENCH_PROPERTIES: Mapping[str, str] = {
     "mappedFileSizeCommitLog": str(1 << 30),

@@ -103,7 +103,7 @@ def row(name: str, what: str, ours: Rounds, apache: Rounds, bar: Bar | None) -> 
 
 @figure("pulls", "pulls of 32, server on one core", seconds=95)
 def pulls(session: Session) -> Iterator[Row]:
-    """The first figure of the pair: a pull must find recent messages, or Apache treats them as messages on disk."""
+    """Runs first on a pair: the pulled messages must be recent, or Apache treats them as messages on disk."""
     pair = session.pair(one_core())
     for name in ("ours", "apache"):
         with pair.only(name) as server:
@@ -119,7 +119,7 @@ def pulls(session: Session) -> Iterator[Row]:
     "sends", "sends/s, server on one core: three shapes, both headers, both id sizes, state on and off", seconds=275
 )
 def sends(session: Session) -> Iterator[Row]:
-    """Slow shapes first, because the index work that a fast one leaves would disturb the next."""
+    """Slow shapes come first: the index work left by a fast one would disturb the next."""
     pair = session.pair(one_core())
     for shape in (SYNC64, ONE64, DEEP):
         bar = Bar(">=", SEND_BARS[shape.name])
@@ -141,7 +141,7 @@ def _sends(shape: Shape, name: str) -> str:
 
 @figure("batches", "batches of 32, server on one core", seconds=20)
 def batches(session: Session) -> Iterator[Row]:
-    """The last figure of the pair: the index work that it leaves takes long."""
+    """Runs last on a pair: it leaves much index work."""
     pair = session.pair(one_core())
     rounds = play(session, pair, BATCH, ("ours", "apache"))
     what = "messages/s in batches of 32, 4 × 4, server on one core"

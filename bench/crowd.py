@@ -74,24 +74,24 @@ def watch(session: Session, who: str) -> Found:
     """Build each state on one side and measure it."""
     found, folder = Found(), session.fresh_folder(who)
     server = start(who, folder, found, "nothing")
-    look(server, found, "nothing")
+    measure_idle(server, found, "nothing")
     count = CONNECTIONS_QUICK if session.quick else CONNECTIONS
     with ExitStack() as open_sockets:
         for _ in range(count):
             open_sockets.enter_context(socket.create_connection(split(server.broker_address)))
-        look(server, found, f"{count} idle connections")
+        measure_idle(server, found, f"{count} idle connections")
     count = HELD_QUICK if session.quick else HELD
     with ExitStack() as open_sockets:
         for number in range(count):
             connection = open_sockets.enter_context(socket.create_connection(split(server.broker_address)))
             connection.sendall(held_pull(number))
-        look(server, found, f"{count} held pulls")
+        measure_idle(server, found, f"{count} held pulls")
     count = TOPICS_QUICK if session.quick else TOPICS
     for number in range(count):
         create_topic(server.broker_address, f"Crowd{number}", QUEUES)
         send_one(server.broker_address, f"Crowd{number}")
     state = f"{count} topics of {QUEUES} queues"
-    look(server, found, state)
+    measure_idle(server, found, state)
     server = restart(who, server, folder, found, state)
     count, sent = DELAYED_QUICK if session.quick else DELAYED, 0
     while sent < count:
@@ -103,10 +103,10 @@ def watch(session: Session, who: str) -> Found:
         )
         taken = load.requests - load.errors  # a cold JVM refuses some because they waited in its queue
         if taken <= 0:
-            raise RuntimeError(f"{who}: none of {load.requests} delayed messages was taken: {load.error}")
+            raise RuntimeError(f"{who}: none of {load.requests} delayed messages was accepted: {load.error}")
         sent += taken
     state = f"{count} delayed messages"
-    look(server, found, state)
+    measure_idle(server, found, state)
     server = restart(who, server, folder, found, state)
     server.__exit__(None, None, None)
     return found
@@ -135,7 +135,7 @@ def restart(who: str, server: Server, folder: Path, found: Found, state: str) ->
     return start(who, folder, found, state)
 
 
-def look(server: Server, found: Found, state: str) -> None:
+def measure_idle(server: Server, found: Found, state: str) -> None:
     """Wait until it is idle, at most a minute, then measure memory and CPU."""
     pids = [server.pid] if isinstance(server, OurPeer) else [server.broker.pid, server.namesrv.pid]
     deadline_s = time.monotonic() + SETTLE_S_MAX
@@ -163,7 +163,7 @@ def held_pull(number: int) -> bytes:
     ext = {
         "consumerGroup": "BenchHeld",
         "topic": "BenchTopic",
-        "queueId": str(8 + number % 8),  # what starts send went to the first ones
+        "queueId": str(8 + number % 8),  # the first queues have the messages sent at starts
         "queueOffset": "0",
         "maxMsgNums": "32",
         "sysFlag": "6",

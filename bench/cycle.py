@@ -1,4 +1,4 @@
-"""Figures of one cycle of the pipeline: what it costs does not follow what the lake, or the hour, holds.
+"""Figures of one cycle of the pipeline: its cost does not grow with the content of the lake or of the hour.
 
 Lakes of several sizes get messages of one hour, as cycles and compaction leave them. Then a real broker gets the trace
 of 2 000 messages, of that hour or of an empty one, and a cycle reads, judges and commits them. Core-seconds are those
@@ -42,7 +42,7 @@ PIECE = 100_000  # messages that a lake gets at once
 HOUR = 2  # of the month: that of the messages of a lake
 EMPTY_HOURS = 100  # of the month: from here on each round has an hour of its own
 HOUR_MS = 3_600_000
-QUEUES = 160  # of the stored messages, in whose lag groups are
+QUEUES = 160  # queues of the stored messages, on which groups are behind
 APP = "ingest"
 
 
@@ -223,7 +223,7 @@ def send_new(broker: OurPeer, raw: Path, hour: int, network: int) -> None:
 
 
 def tree_seconds(but_pid: int) -> float:
-    """Return the CPU time of this process and of those that it started, ended ones included, but one of them."""
+    """Return the CPU time of this process and of all its children, also ended ones, except one."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     ticks = os.sysconf("SC_CLK_TCK")

@@ -33,7 +33,7 @@ def demo(session: Session) -> Iterator[Row]:
     try:
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
-        raise CannotMeasure(f"the demo did not end within {TIMEOUT_S:g} s: run it by hand and see") from error
+        raise CannotMeasure(f"the demo did not end within {TIMEOUT_S:g} s: run `make demo` to see why") from error
     took_s = time.monotonic() - began_s
     tail = (run.stderr or run.stdout).strip()[-600:]
     if run.returncode not in (0, NOT_ALL_FOUND):

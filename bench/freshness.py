@@ -118,7 +118,7 @@ async def load(namesrv: str, seconds: float) -> dict[str, float]:
         async def send(number: int) -> None:
             begun_ms = time.time_ns() // 1_000_000
             result = await producer.send(Message(TOPIC, b"x" * 200, keys=f"order-{number}"))
-            records.extend(told(result.msg_id, result.offset_msg_id, number, begun_ms))
+            records.extend(trace_of(result.msg_id, result.offset_msg_id, number, begun_ms))
 
         tick = 0
         while (at_s := began_s + tick * TICK_S) < began_s + seconds:
@@ -133,7 +133,7 @@ async def load(namesrv: str, seconds: float) -> dict[str, float]:
     return {"sent": sent, "seconds": time.monotonic() - began_s, "cpu_s": time.process_time()}
 
 
-def told(msg_id: str, offset_msg_id: str, number: int, begun_ms: int) -> Iterator[str]:
+def trace_of(msg_id: str, offset_msg_id: str, number: int, begun_ms: int) -> Iterator[str]:
     """The trace of one message, as Java clients write it: a Pub, and in each group a SubBefore and a SubAfter."""
     key = f"order-{number}"
     yield record(

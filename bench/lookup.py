@@ -78,21 +78,21 @@ def look_up(session: Session) -> Iterator[Row]:
     began_s = time.monotonic()
     lake = make_lake(folder, hours, per_hour)
     made_s = time.monotonic() - began_s
-    looked, anew, absent, commands, opened = [], [], [], [], set[int]()
-    looking = LookUp(lake)
+    times_ms, anew, absent, commands, opened = [], [], [], [], set[int]()
+    lookup = LookUp(lake)
     chance = random.Random(7)
     for _ in range(session.rounds):
         spans_ms = []
         for _ in range(LOOK_UPS):
             msg_id = id_of(chance.randrange(hours), chance.randrange(per_hour), per_hour)
-            took_ms, files, rows = look(looking, msg_id)
+            took_ms, files, rows = timed_look_up(lookup, msg_id)
             if rows != 2:
                 raise RuntimeError(f"the look-up of {msg_id} gave {rows} rows, expected a trajectory and a verdict")
             opened.add(files)
             spans_ms.append(took_ms)
-        looked.append(sorted(spans_ms)[len(spans_ms) // 2])
-        absent.append(look(looking, id_of(chance.randrange(hours), 0, per_hour)[:28] + "FFFF")[0])
-        anew.append(look_anew(folder, id_of(chance.randrange(hours), 1, per_hour)))
+        times_ms.append(sorted(spans_ms)[len(spans_ms) // 2])
+        absent.append(timed_look_up(lookup, id_of(chance.randrange(hours), 0, per_hour)[:28] + "FFFF")[0])
+        anew.append(open_ms(folder, id_of(chance.randrange(hours), 1, per_hour)))
         commands.append(command_ms(folder, id_of(chance.randrange(hours), 5, per_hour)))
     more = {
         "messages": hours * per_hour,
@@ -102,24 +102,24 @@ def look_up(session: Session) -> Iterator[Row]:
         "made_in_s": round(made_s, 1),
     }
     what = f"one id among {hours * per_hour / 1e6:g} M messages: trajectory and verdicts, lake open"
-    yield Row("look-up/id", what, "ms", looked, bar=Bar("<=", BAR_MS, of="ours"), more=more)
+    yield Row("look-up/id", what, "ms", times_ms, bar=Bar("<=", BAR_MS, of="ours"), more=more)
     yield Row("look-up/anew", "the same, the lake opened for it", "ms", anew)
     yield Row("look-up/absent", "an id that is not there, in an hour that is", "ms", absent)
     yield Row("look-up/command", "`mqtrail trace ID --lake` from fork to exit, all answered", "ms", commands)
 
 
-def look(looking: LookUp, msg_id: str) -> tuple[float, int, int]:
+def timed_look_up(lookup: LookUp, msg_id: str) -> tuple[float, int, int]:
     """Return the time of one look-up in ms, the opened files and the found rows."""
     began_s = time.perf_counter()
-    answers = (looking.trajectories(msg_id), looking.verdicts(msg_id))
+    answers = (lookup.trajectories(msg_id), lookup.verdicts(msg_id))
     took_ms = (time.perf_counter() - began_s) * 1000
     return took_ms, sum(len(answer.opened) for answer in answers), sum(len(answer.rows) for answer in answers)
 
 
-def look_anew(folder: Path, msg_id: str) -> float:
+def open_ms(folder: Path, msg_id: str) -> float:
     """Return the time to open a lake by its path, in ms: read the Delta logs, create a DuckDB."""
     began_s = time.perf_counter()
-    look(LookUp(Lake.open(folder)), msg_id)
+    timed_look_up(LookUp(Lake.open(folder)), msg_id)
     return (time.perf_counter() - began_s) * 1000
 
 

@@ -26,7 +26,7 @@ LATENCY_S, LATENCY_WARM_S = 5.0, 1.0
 
 
 class OfficialClient:
-    """A JVM with the official client, connected to one server of a pair. It is stopped outside of its turns."""
+    """A JVM with the official client, connected to one server of a pair. It is suspended outside of its turns."""
 
     def __init__(self, session: Session, pair: Pair, server: str, *, binary_headers: bool = False) -> None:
         self._pair, self._server = pair, server

@@ -33,7 +33,7 @@ from mqtrail.pipeline.pulling import TABLES, SparkPulls, chunks
 from mqtrail.pipeline.tasks import SparkTasks
 from mqtrail.wire import TRACE_TOPIC, Message
 
-MESSAGES, MESSAGES_QUICK = 250_000, 5_000  # each has some five records
+MESSAGES, MESSAGES_QUICK = 250_000, 5_000  # each has about five records
 # Trace messages of a real broker by number of records: clients under load fill them, quiet ones do not.
 TRACE_MESSAGES = {RECORDS_A_MESSAGE: 20_000, 2: 100_000}
 BARS = {RECORDS_A_MESSAGE: 0.35, 2: 0.5}
@@ -138,7 +138,7 @@ def spark_pipeline(spark: SparkSession, raw: Path, target: Path) -> tuple[Lake, 
 
 
 def write_files(folders: dict[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what a task of the ingest does with the messages it pulled, for mapInArrow."""
+    """Return the function by which a task of the ingest writes its messages, for mapInArrow."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()

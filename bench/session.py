@@ -1,4 +1,4 @@
-"""What a run of figures shares: how many rounds, where files go, and the pair of servers that is up.
+"""The shared state of a run of figures: number of rounds, folder, and the pair of servers that is up.
 
 pair = session.pair(ONE_CORE)          # both warm and stopped; kept while the next figures ask for the same one
 with pair.only("ours") as server:      # this one runs, all others are stopped by SIGSTOP

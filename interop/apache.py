@@ -4,8 +4,8 @@
         connect(cluster.namesrv_address)
 
 A cluster is ready when its name server lists every broker. Each server is one JVM of about 200 MB; it is killed when
-the block ends, and by the kernel when this process dies. Start it from the main thread: Linux takes the death of the
-thread that forked for the death of the parent.
+the block ends, and by the kernel when this process dies. Start it from the main thread: Linux treats the end of
+the thread that forked as the death of the parent.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class JavaServer:
             raise jars.InteropError(f"{error}\n{self.console_tail()}") from None
 
     def start(self) -> Self:
-        """Launch and wait until it serves."""
+        """Launch the JVM, and wait until it serves."""
         self.launch()
         try:
             self.wait_ready()

@@ -1,7 +1,7 @@
-"""Every command of mqadmin 5.3.3, what to type, and how much of what it prints must be alike on two servers.
+"""Every command of mqadmin 5.3.3: its command line, and which part of its output must be equal on two servers.
 
-`COMMANDS` run in this order on a broker that has had the traffic of `typed.prepare`; `LEFT_OUT` says why the rest does
-not. `commands_4_9` has those of mqadmin 4.9.8.
+`COMMANDS` run in this order on a broker after the traffic of `typed.prepare`; `LEFT_OUT` says why the others do not
+run. `commands_4_9` has the commands of mqadmin 4.9.8.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class How(Enum):
     WORDS = "the set of first words of lines: names of settings, figures, topics"
     SET = "the set of lines, numbers blanked: the order is a Java hash map's"
     OWN = "the lines about the topic of these commands: other tests have used the broker too"
-    SOME = "that it succeeds: what it prints is the server's own"
-    OURS = "that ours prints what `shows` says; the note says why Apache's prints something else"
-    REFUSED = "that ours refuses it with 3, as docs/reference/compatibility.md says; Apache's may serve it"
+    SOME = "only that it succeeds: the output depends on the server"
+    OURS = "that the output of ours matches `shows`; the note says why Apache's differs"
+    REFUSED = "that ours rejects it with code 3 (docs/reference/compatibility.md); Apache's may serve it"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Command:
     how: How = How.SAME
     note: str = ""
     shows: str = ""  # a pattern in the output of both servers
-    until: str = ""  # of a command without an end: printed after its first round
+    until: str = ""  # for a command without an end: text printed after its first round
     again: bool = False  # repeat the command until its output matches
 
     @property
@@ -195,7 +195,7 @@ COMMANDS: tuple[Command, ...] = (
     # last, because it ends servers or data that other commands need
     Command("deleteTopic -c DefaultCluster -t CommandMade"),
     Command("deleteTopic -c DefaultCluster -t NoSuchTopic"),
-    # it watches from now on
+    # it has no end: watch it from here on
     Command("startMonitoring"),
     Command("consumerConnection -g __MONITOR_CONSUMER", shows="OFFSET_MOVED_EVENT", again=True),
 )

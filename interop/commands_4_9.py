@@ -1,7 +1,7 @@
-"""Every command of mqadmin 4.9.8, typed at our servers and at Apache's 4.9.7, in this order; none is left out.
+"""Every command of mqadmin 4.9.8, run on our servers and on Apache's 4.9.7, in this order; none is left out.
 
-Our servers answer as 5.3.3 does; where that differs from 4.9.7 a command says so. `as_4_9` takes out of what both print
-what one of them adds to it. The brokers check accounts, and let everybody from this machine in (`ACCOUNTS`).
+Our servers answer like 5.3.3; a command has a note where that differs from 4.9.7. `as_4_9` removes from the outputs the
+parts that only one server prints. The brokers check accounts, and accept all requests from this machine (`ACCOUNTS`).
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("cloneGroupOffset -s CommandGroup -d NoSuchGroup -t CommandTopic", How.OURS, GROUP_CODE, shows="CODE: 26 "),
     Command("deleteTopic -c DefaultCluster -t CommandMade", shows="delete topic .* success"),
     Command("deleteTopic -c DefaultCluster -t NoSuchTopic", shows="delete topic .* success"),
-    # it watches from now on
+    # it has no end: watch it from here on
     Command("startMonitoring"),
     Command("consumerConnection -g __MONITOR_CONSUMER", shows="OFFSET_MOVED_EVENT", again=True),
 )

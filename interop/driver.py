@@ -1,4 +1,4 @@
-"""The official Java client as an object: `java/Driver.java` in a child process, spoken to by JSON lines.
+"""The official Java client as an object: `java/Driver.java` in a child process that is controlled by JSON lines.
 
     with JavaClient("5.3.3", folder, namesrv) as java:
         java.producer("p", group="PG", trace=True)

@@ -24,7 +24,7 @@ HUNG, WAITING = frozenset({"HUNG"}), frozenset({"WAITING"})
 
 
 @dataclass(frozen=True)
-class Owed:
+class ExpectedVerdicts:
     """The expected verdicts of a message: exactly these codes of its send, of the message, of each group, and this
     knowledge."""
 
@@ -39,7 +39,7 @@ class Faults:
     """The result: ids by label, and the expected verdicts of each."""
 
     ids: dict[str, str] = field(default_factory=dict)
-    owed: dict[str, Owed] = field(default_factory=dict)
+    expected: dict[str, ExpectedVerdicts] = field(default_factory=dict)
 
 
 # label -> action of the main group's handler, other fields of the message, codes of the main group
@@ -94,13 +94,13 @@ def inject(java: JavaClient, faults: Faults, *, timeout_s: float = 120.0) -> Non
     _send(java, faults, "traced", {"delayed": {"delay": 2}, "scheduled": {"delay": HOUR_LEVEL}})
     _send(java, faults, "traced", {"oneway": {}}, "oneway")
     _send(java, faults, "untraced", {"trace-off": {}})
-    _owe(faults)
+    _expect(faults)
     _wait_for(java, {(MAIN, label): ATTEMPTS.get(label, 1) for label in faults.ids if label != "scheduled"}, timeout_s)
     # the dispatcher sends every five seconds; a handler counts as hung after HUNG_AFTER_S
     wait_until(lambda: time.monotonic() > hung_at_s + 6, "the hanging handler to count as hung", HUNG_AFTER_S + 10, 0.5)
 
 
-def _owe(faults: Faults) -> None:
+def _expect(faults: Faults) -> None:
     """Record the expected verdicts of each message, group by group."""
     for label in faults.ids:
         fields, main = CASES[label][1:] if label in CASES else ({}, CONSUMED)
@@ -110,12 +110,12 @@ def _owe(faults: Faults) -> None:
             DOWN: NO_CONSUMER,
             HANGING: {HANGS: HUNG, WAITS: WAITING}.get(label, FILTERED),
         }
-        if label == FIRST:  # stored before any group was known: only deliveries count
+        if label == FIRST:  # stored before the sample knew any group: only deliveries count
             groups = dict.fromkeys((MAIN, FILTERING, DOWN), CONSUMED)
         if label == "scheduled":  # it is stored, and not delivered before it is due
             groups[MAIN] = WAITING
         traced = label not in UNTRACED
-        faults.owed[label] = Owed(
+        faults.expected[label] = ExpectedVerdicts(
             send=frozenset({"SEND_OK"}) if traced else frozenset(),
             groups=groups,
             knowledge="COMPLETE" if traced else "INCOMPLETE",
@@ -133,7 +133,7 @@ def _send(java: JavaClient, faults: Faults, producer: str, messages: Mapping[str
 
 
 def _wait_for(java: JavaClient, wanted: Mapping[tuple[str, str], int], timeout_s: float) -> None:
-    """Return once this many handlers have ended, by group and label."""
+    """Return once this many calls of handlers have ended, by group and label."""
 
     def all_ended(events: list[Json]) -> bool:
         return all(

@@ -1,9 +1,9 @@
-"""Bring the official jars with Maven, verify each against the committed checksums, compile the Java driver.
+"""Fetches the official jars with Maven, verifies them against the committed checksums, compiles the Java driver.
 
-A set is a folder of `interop/` with a pom that names exact versions. Its jars land in `.build/interop/<set>/lib`; the
-sums of all of them, transitive ones too, are in `interop/checksums-<set>.sha256`. A set that is there and verified is
-used as it is, so a second run needs no network. Run `python -m interop.jars` to bring all sets, `--lock` to renew the
-sums after changing a pom (review the diff: it is what is trusted).
+A set is a folder of `interop/` with a pom that names exact versions. Its jars are stored in `.build/interop/<set>/lib`;
+the checksums of all jars, also transitive ones, are in `interop/checksums-<set>.sha256`. A set that is present and
+verified is used, so a second run needs no network. Run `python -m interop.jars` to fetch all sets, and with `--lock` to
+renew the checksums after a change of a pom (review the diff: these checksums are trusted).
 """
 
 from __future__ import annotations
@@ -172,7 +172,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Fetch the named sets, or all. Exit code 1 with a remedy: one is not available."""
     parser = argparse.ArgumentParser(prog="python -m interop.jars", description=main.__doc__)
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}; default: all")
-    parser.add_argument("--lock", action="store_true", help="renew the checksum files from what Maven brings now")
+    parser.add_argument(
+        "--lock", action="store_true", help="renew the checksum files from the jars that Maven fetches now"
+    )
     arguments = parser.parse_args(argv)
     try:
         java_tool("java")

@@ -1,4 +1,4 @@
-"""POP by single requests: those that a client in any language could send, to either server."""
+"""POP by single requests, as a client in any language could send them, to our server or Apache's."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Popper:
         count: int = 32,
         attempt_id: str | None = None,
     ) -> list[tuple[MessageExt, PopHandle]]:
-        """Return the messages of a pop of the queue, with the handles that a client makes; none if there is none."""
+        """Return the messages of a pop of the queue, with the handles that a client makes; [] if there is none."""
         now_ms = int(time.time() * 1000)
         header = PopHeader(
             self.group, self.topic, queue_id, count, invisible_ms, 0, now_ms, 0, "TAG", "*", order, attempt_id

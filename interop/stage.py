@@ -5,9 +5,9 @@
         ...
     ours, apache = Stage(...).play(scene, "5.3.3-json")
 
-A scene returns its observations as a value without anything that depends on time, place or chance; the two values must
-be equal. It runs on both servers at once because it mostly waits. One JVM per client serves both servers and all
-scenes; the part makes names of producers and consumers unique.
+A scene is a function that uses a client and returns its observations, without values that depend on time, place or
+chance; the two results must be equal. It runs on both servers at once because it mostly waits. One JVM per client
+serves both servers and all scenes; the part makes names of producers and consumers unique.
 """
 
 from __future__ import annotations

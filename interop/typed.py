@@ -1,4 +1,4 @@
-"""Runs every command of mqadmin on a server after some traffic, and returns the outputs.
+"""Runs every command of mqadmin on a server after some traffic; returns the outputs.
 
 stage.play(typed(COMMANDS), "5.3.3-json")
 """

@@ -18,7 +18,7 @@ from interop.mqadmin import MqAdmin
 from interop.ours import OurServer
 from interop.story import SERVER_PROPERTIES
 
-# What takes longest starts first, so that it does not run alone at the end.
+# The longest modules start first, so that none of them runs alone at the end.
 LONGEST_FIRST = (
     "features/",
     "test_verdicts.py",

@@ -79,13 +79,13 @@ def test_there_and_back(tmp_path: Path) -> None:
         consume(java, "NewAtApache", TOPIC, first)
         consume(java, "DelayedAtApache", DELAY_TOPIC, {"ours delayed"})
         second = send(java, "apache")
-        # the old group's offset came along: it gets what is new, and nothing again
+        # the old group's offset was kept: it gets only new messages
         consume(java, GROUP, TOPIC, second)
     with ours_on(folder) as namesrv, JavaClient("5.3.3", tmp_path / "java3", namesrv) as java:
         consume(java, "NewAtOurs", TOPIC, first | second)
         consume(java, "DelayedAtOurs", DELAY_TOPIC, {"ours delayed", "apache delayed"})
         third = send(java, "again")
         consume(java, GROUP, TOPIC, third)
-        # the index is one over all three: the key 3 leads to one message of each
+        # all three wrote one index: the key 3 finds one message of each
         found = java.call("queryKey", name="p-again", topic=TOPIC, key="3", max=8, beginMs=0, endMs=1 << 60)
         assert {message["body"] for message in found["messages"]} == {"ours 3", "apache 3", "again 3"}

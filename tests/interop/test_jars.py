@@ -14,7 +14,7 @@ from interop import jars
 
 @pytest.fixture
 def small_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A set "s" of one jar that is there and verified; returns the jar."""
+    """Make a set "s" with one verified jar; return the jar."""
     monkeypatch.setattr(jars, "INTEROP", tmp_path)
     monkeypatch.setattr(jars, "BUILD", tmp_path / "build")
     jar = tmp_path / "build" / "s" / "lib" / "a.jar"

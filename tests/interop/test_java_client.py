@@ -21,14 +21,14 @@ ZLIB_FLAG = 0x300
 
 
 @pytest.fixture(scope="module")
-def tell(
+def run_story(
     server: Callable[[str], Any],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str, str], Story]:
     """Return the story of a client on a kind of server, played once a module."""
     stories: dict[tuple[str, str], Story] = {}
 
-    def tell(kind: str, client: str) -> Story:
+    def run_story(kind: str, client: str) -> Story:
         if (kind, client) not in stories:
             version, binary = CLIENTS[client]
             namesrv, folder = server(kind).namesrv_address, tmp_path_factory.mktemp(client)
@@ -38,7 +38,7 @@ def tell(
             stories[kind, client] = story
         return stories[kind, client]
 
-    return tell
+    return run_story
 
 
 @pytest.fixture(scope="module", params=CLIENTS)
@@ -48,9 +48,9 @@ def client(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def ours(tell: Callable[[str, str], Story], client: str) -> Story:
+def ours(run_story: Callable[[str, str], Story], client: str) -> Story:
     """The client's story on our broker."""
-    return tell("mqtrail", client)
+    return run_story("mqtrail", client)
 
 
 def test_route(ours: Story) -> None:
@@ -204,9 +204,9 @@ def test_trace_of_deliveries(ours: Story) -> None:
     assert slow.cost_time >= 1200
 
 
-def test_same_as_apache(tell: Callable[[str, str], Story], client: str, ours: Story) -> None:
+def test_same_as_apache(run_story: Callable[[str, str], Story], client: str, ours: Story) -> None:
     """The client observes the same values as on Apache's 5.3.3, including property names and stored sizes."""
-    apache = tell("apache-5.3.3", client)
+    apache = run_story("apache-5.3.3", client)
     assert ours.comparable() == apache.comparable()
 
 

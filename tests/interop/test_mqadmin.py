@@ -173,7 +173,7 @@ def test_query_by_offset_id(seen: Seen) -> None:
 
 
 def test_query_by_unique_key(seen: Seen) -> None:
-    """The same by the client's id."""
+    """The same message by the client's id."""
     output = seen.run("queryMsgByUniqueKey", "-t", TOPIC, "-i", seen.first["msgId"])
     assert re.search(r"Tags: +\[A\]", output)
     assert f"consumerGroup={GROUP}, trackType=CONSUMED" in output

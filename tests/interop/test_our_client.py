@@ -233,7 +233,7 @@ def test_nothing_is_left(life: Life) -> None:
             assert admin.consumer_offset(GROUP, queue) in (admin.max_offset(queue), None)
             assert admin.min_offset(queue) == 0
         ends = [admin.max_offset(queue) for queue in admin.queues(TOPIC)]
-        # the delayed message went round once, retries have a topic of their own
+        # the delayed message was redelivered once; retries have a topic of their own
         assert sum(ends) == len(EXPECTED_ATTEMPTS)
 
 

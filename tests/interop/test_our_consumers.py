@@ -306,7 +306,7 @@ async def test_pop_and_assignment(apache: ApacheCluster) -> None:
             await until(lambda: len(seen) == 32 and len(attempts) == 2)
             assert attempts == [(1, "Popped"), (2, "Popped")]
             assert {seen[b"%d" % number] for number in range(30)} == {1}
-            # Longer than the invisible time of what was not acknowledged would be too long here: ask the broker.
+            # Waiting for the invisible time of unacknowledged messages would take too long: ask the broker.
             infos: dict[str, Any] = {one.client_id: one.pop_infos() for one in members}
             assert all(popped.waiting == 0 for table in infos.values() for popped in table.values())
         await asyncio.gather(*tasks)
@@ -342,7 +342,7 @@ def test_one_group_with_the_official_client(apache: ApacheCluster, mode: str, tm
             await task
             assert sorted(seen + theirs()) == sorted(b"%d" % number for number in range(40))
             assert len(seen) == len(theirs()) == 20
-            # The queues that we gave up are theirs now.
+            # The official client now has the queues that we released.
             for number in range(40, 44):
                 queue = MessageQueue(topic, "broker-a", number % 4)
                 await producer.send(Message(topic, b"%d" % number), queue=queue)

@@ -20,8 +20,8 @@ from interop.probe import request, wait_until
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 INVISIBLE_MS = 10_000
-FIRST_RETRY_MS = 10_000  # the client's first step: how long it hides what its handler failed
-SETTLED_MS = 6_000  # Apache takes up to so long, past a message's time, to bring it again
+FIRST_RETRY_MS = 10_000  # the client's first step: invisible time after a failure of its handler
+SETTLED_MS = 6_000  # Apache's broker redelivers a message up to this long after its time
 WAIT_S = 60.0
 GET_MAX_OFFSET = 30
 

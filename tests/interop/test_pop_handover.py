@@ -98,4 +98,4 @@ def test_there_and_back(tmp_path: Path) -> None:
     with ours_on(folder) as address:
         assert take_until(address, {"apache open"}) == ["apache open"]
         popper = Popper(address, TOPIC, GROUP)
-        assert popper.pop(1_000, order=True, queue_id=1) == []  # closed for Apache's minute, as its file says
+        assert popper.pop(1_000, order=True, queue_id=1) == []  # blocked for the minute that Apache's file sets

@@ -49,7 +49,7 @@ def instance(who: str, secret: str, tls: TlsClientConfig | None = None) -> Insta
 
 
 @dataclass(frozen=True)
-class Papers:
+class PemFiles:
     """PEM files of an authority, a server and a client; keys as PKCS#8, which Netty takes."""
 
     ca: Path
@@ -61,18 +61,18 @@ class Papers:
 
 
 @pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
-    folder = tmp_path_factory.mktemp("papers")
+def pem_files(tmp_path_factory: pytest.TempPathFactory) -> PemFiles:
+    folder = tmp_path_factory.mktemp("pem_files")
     authority = trustme.CA(key_type=trustme.KeyType.RSA)
     made = authority.issue_cert("127.0.0.1", key_type=trustme.KeyType.RSA)
-    papers = Papers(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
-    authority.cert_pem.write_to_path(papers.ca)
-    made.cert_chain_pems[0].write_to_path(papers.cert)
+    pem_files = PemFiles(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
+    authority.cert_pem.write_to_path(pem_files.ca)
+    made.cert_chain_pems[0].write_to_path(pem_files.cert)
     key = serialization.load_pem_private_key(made.private_key_pem.bytes(), None)
-    papers.key.write_bytes(
+    pem_files.key.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
-    return papers
+    return pem_files
 
 
 def sends_and_receives(java: JavaClient) -> None:
@@ -244,24 +244,24 @@ def test_the_smallest_grants_are_enough_for_the_official_client(tmp_path: Path, 
             deadline = time.monotonic() + 60
             answer: dict[str, object] = {}
             while "body" not in answer and time.monotonic() < deadline:
-                with suppress(JavaError):  # the asker is known from its first heartbeat on
+                with suppress(JavaError):  # the broker knows the requester from its first heartbeat on
                     answer = java.call("request", name="p", message=message, timeoutMs=4_000, callback=True)
             assert answer["body"] == "re: hi"
 
 
-def test_official_client_speaks_tls(papers: Papers, tmp_path: Path) -> None:
+def test_official_client_speaks_tls(pem_files: PemFiles, tmp_path: Path) -> None:
     """5.3.3 and 4.9.8 with tls.properties, at a port that requires TLS and a client certificate."""
     tls = {
         "mode": "ENFORCING",
         "client_auth": "REQUIRE",
-        "cert_path": str(papers.cert),
-        "key_path": str(papers.key),
-        "trust_path": str(papers.ca),
+        "cert_path": str(pem_files.cert),
+        "key_path": str(pem_files.key),
+        "trust_path": str(pem_files.ca),
     }
     properties = tmp_path / "tls.properties"
     properties.write_text(
         "tls.test.mode.enable=false\ntls.client.authServer=true\n"
-        f"tls.client.trustCertPath={papers.ca}\ntls.client.certPath={papers.cert}\ntls.client.keyPath={papers.key}\n"
+        f"tls.client.trustCertPath={pem_files.ca}\ntls.client.certPath={pem_files.cert}\ntls.client.keyPath={pem_files.key}\n"
     )
     jvm = (*JVM_SMALL, "-Dtls.enable=true", f"-Dtls.config.file={properties}")
     with OurServer(tmp_path / "ours", tls=tls) as server:
@@ -311,20 +311,20 @@ def users_of_5(folder: Path) -> dict[str, str]:
     [("4.9.7", acl_of_4, "No accessKey is configured"), ("5.3.3", users_of_5, "username cannot be null")],
 )
 def test_our_client_signs_for_apache(
-    papers: Papers, tmp_path: Path, version: str, settings: Callable[[Path], dict[str, str]], words: str
+    pem_files: PemFiles, tmp_path: Path, version: str, settings: Callable[[Path], dict[str, str]], words: str
 ) -> None:
     """Producer, admin, query by key and the blocking reader, signed, over TLS, at both lines; unsigned is refused."""
     properties = tmp_path / "tls.properties"
     properties.write_text(
         "tls.test.mode.enable=false\ntls.server.mode=permissive\ntls.server.need.client.auth=optional\n"
-        f"tls.server.authClient=true\ntls.server.certPath={papers.cert}\ntls.server.keyPath={papers.key}\n"
-        f"tls.server.trustCertPath={papers.ca}\n"
+        f"tls.server.authClient=true\ntls.server.certPath={pem_files.cert}\ntls.server.keyPath={pem_files.key}\n"
+        f"tls.server.trustCertPath={pem_files.ca}\n"
     )
     jvm = (*JVM_SMALL, "-Dtls.server.mode=permissive", f"-Dtls.config.file={properties}")
     cluster = ApacheCluster(version, tmp_path, properties=settings(tmp_path), jvm=jvm)
     cluster.namesrv.jvm = jvm
     with cluster:
-        ours = instance("operator", "operator1", papers.client())
+        ours = instance("operator", "operator1", pem_files.client())
         with SyncAdmin(cluster.namesrv_address, config=ours) as admin:
             assert admin.create_topic(TopicConfig("orders", 1, 1)).complete
             config = ProducerConfig(instance=ours)

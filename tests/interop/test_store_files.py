@@ -98,7 +98,7 @@ def test_apache_writes_ours_reads(version: str, stop: str, namesrv: ApacheNameSe
             for key in (message.msg_id, message.keys[0]):
                 assert _query(ours, key) == [record], key
         assert len(_query(ours, "all")) == QUERY_COUNT_MAX
-        # and it goes on where Apache ended
+        # and it continues where Apache ended
         end = ours.end_offset
         [ticket] = ours.append([_pending(0, COUNT)], START_MS)
         assert ticket.physical_offset >= end

@@ -133,7 +133,7 @@ def test_there_and_back(tmp_path: Path, kill: bool) -> None:
     with ours_on(folder) as address:
         end(address, rolled_back, MessageSysFlag.TRANSACTION_ROLLBACK)
         wait_for(address, {"ours for ours", "apache for ours"}, 120)
-        send(address, "the last", TIMER_DELAY_SEC="7")  # due behind what was recalled
+        send(address, "the last", TIMER_DELAY_SEC="7")  # due after the recalled message
         wait_for(address, {"the last"}, 120)
         found = delivered(address)
     expected = {
@@ -146,4 +146,6 @@ def test_there_and_back(tmp_path: Path, kill: bool) -> None:
         "the last",
     }
     assert set(found) == expected
-    assert kill or len(found) == len(expected)  # what was delivered since the last save comes twice after a kill
+    assert kill or len(found) == len(
+        expected
+    )  # after a kill, messages delivered since the last save are delivered twice

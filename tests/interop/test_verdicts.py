@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 COMMAND_TIMEOUT_S = 300
 GROUPS = {MAIN, FILTERING, DOWN, HANGING}
-# What a busy machine adds to what a message is owed.
+# Codes that a busy machine may add to the expected ones.
 LATE = frozenset({"SEND_SLOW", "CONSUMED_SLOW", "DELIVERED_LATE"})
 
 
@@ -97,37 +97,38 @@ def test_every_message_is_exported(judged: Judged) -> None:
 def test_send_verdicts(judged: Judged) -> None:
     """Each send has exactly the expected codes, and may be slow on a busy machine."""
     found = {label: set(line["send"]) - LATE for label, line in judged.exported.items()}
-    assert found == {label: set(owed.send) for label, owed in judged.faults.owed.items()}
+    assert found == {label: set(expected.send) for label, expected in judged.faults.expected.items()}
 
 
 def test_group_verdicts(judged: Judged) -> None:
     """Each message has exactly the expected codes in every group, and no codes in other groups."""
     found = {
         label: {
-            group: set(codes) - (LATE - judged.faults.owed[label].groups.get(group, LATE))
+            group: set(codes) - (LATE - judged.faults.expected[label].groups.get(group, LATE))
             for group, codes in line["groups"].items()
             if group in GROUPS
         }
         for label, line in judged.exported.items()
     }
-    owed = {
-        label: {group: set(codes) for group, codes in owed.groups.items()} for label, owed in judged.faults.owed.items()
+    expected = {
+        label: {group: set(codes) for group, codes in expected.groups.items()}
+        for label, expected in judged.faults.expected.items()
     }
-    assert found == owed
+    assert found == expected
 
 
 def test_message_verdicts(judged: Judged) -> None:
     """Only the message that is not due yet is SCHEDULED."""
     found = {label: set(line["message"]) - LATE for label, line in judged.exported.items()}
-    assert found == {label: set(owed.message) for label, owed in judged.faults.owed.items()}
+    assert found == {label: set(expected.message) for label, expected in judged.faults.expected.items()}
 
 
 def test_knowledge(judged: Judged) -> None:
     """A message without its send record is INCOMPLETE with a reason; all others are COMPLETE."""
-    for label, owed in judged.faults.owed.items():
+    for label, expected in judged.faults.expected.items():
         line = judged.exported[label]
-        assert line["knowledge"] == owed.knowledge, (label, line)
-        assert line["reasons"] or owed.knowledge == "COMPLETE", (label, line)
+        assert line["knowledge"] == expected.knowledge, (label, line)
+        assert line["reasons"] or expected.knowledge == "COMPLETE", (label, line)
 
 
 def test_trace_command(judged: Judged) -> None:

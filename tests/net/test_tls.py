@@ -31,7 +31,7 @@ from mqtrail.wire import RemotingCommand, cut_frame, decode_command, encode_comm
 from .conftest import BIG, ECHO, serving, until
 
 
-class Papers:
+class Certificates:
     """An authority, a server's and a client's certificate, as files."""
 
     def __init__(self, folder: Path) -> None:
@@ -61,8 +61,8 @@ class Papers:
 
 
 @pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
-    return Papers(tmp_path_factory.mktemp("papers"))
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 async def echo(address: str, tls: ssl.SSLContext | None, size: int = 5) -> bytes:
@@ -74,14 +74,14 @@ async def echo(address: str, tls: ssl.SSLContext | None, size: int = 5) -> bytes
         await connection.wait_closed()
 
 
-async def test_both_kinds_on_one_port(papers: Papers) -> None:
+async def test_both_kinds_on_one_port(certificates: Certificates) -> None:
     """A permissive port serves TLS and plain connections, large bodies, and concurrent requests."""
-    async with serving(config=papers.server()) as (server, application):
-        assert await echo(server.address, papers.client()) == bytes(5)
+    async with serving(config=certificates.server()) as (server, application):
+        assert await echo(server.address, certificates.client()) == bytes(5)
         assert await echo(server.address, None) == bytes(5)
-        assert len(await echo(server.address, papers.client(), 3_000_000)) == 3_000_000
+        assert len(await echo(server.address, certificates.client(), 3_000_000)) == 3_000_000
         assert [connection.is_tls for connection in application.connections] == [True, False, True]
-        pool = ConnectionPool(tls=papers.client())
+        pool = ConnectionPool(tls=certificates.client())
         replies = await asyncio.gather(
             *(pool.request(server.address, RemotingCommand(ECHO, body=b"%d" % n), 30_000) for n in range(300))
         )
@@ -92,143 +92,143 @@ async def test_both_kinds_on_one_port(papers: Papers) -> None:
         await until(lambda: len(application.gone) == 4)
 
 
-async def test_enforcing_takes_no_plain_connection(papers: Papers) -> None:
+async def test_enforcing_takes_no_plain_connection(certificates: Certificates) -> None:
     """A plain connection closes; a TLS connection is served."""
-    async with serving(config=papers.server(mode=TlsMode.ENFORCING)) as (server, application):
-        assert await echo(server.address, papers.client()) == bytes(5)
+    async with serving(config=certificates.server(mode=TlsMode.ENFORCING)) as (server, application):
+        assert await echo(server.address, certificates.client()) == bytes(5)
         with pytest.raises(ConnectionClosed):
             await echo(server.address, None)
         assert len(application.seen) == 1
 
 
 @pytest.mark.parametrize("config", [ServerConfig(), None])
-async def test_a_port_without_tls_says_so(papers: Papers, config: ServerConfig | None) -> None:
+async def test_a_port_without_tls_says_so(certificates: Certificates, config: ServerConfig | None) -> None:
     """A TLS hello at a plain or disabled port closes the connection; the client's error mentions TLS."""
-    async with serving(config=config or papers.server(mode=TlsMode.DISABLED)) as (server, _):
+    async with serving(config=config or certificates.server(mode=TlsMode.DISABLED)) as (server, _):
         with pytest.raises(ConnectError, match="TLS"):
-            await echo(server.address, papers.client())
+            await echo(server.address, certificates.client())
 
 
-def wrong_authority(papers: Papers) -> ssl.SSLContext:
-    other = papers.folder / "other-ca.pem"
+def wrong_authority(certificates: Certificates) -> ssl.SSLContext:
+    other = certificates.folder / "other-ca.pem"
     trustme.CA().cert_pem.write_to_path(other)
-    return papers.client(trust_path=other)
+    return certificates.client(trust_path=other)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (wrong_authority, "the certificate of the peer is rejected"),
-        (lambda papers: papers.client(verify_host=True), None),
-        (lambda papers: papers.client(verify=False, trust_path=None), None),
+        (lambda certificates: certificates.client(verify_host=True), None),
+        (lambda certificates: certificates.client(verify=False, trust_path=None), None),
     ],
 )
 async def test_what_a_client_takes(
-    papers: Papers, make: Callable[[Papers], ssl.SSLContext], message: str | None
+    certificates: Certificates, make: Callable[[Certificates], ssl.SSLContext], message: str | None
 ) -> None:
     """A certificate of an unknown authority is rejected unless verify is off; the host is checked with verify_host."""
-    async with serving(config=papers.server()) as (server, _):
+    async with serving(config=certificates.server()) as (server, _):
         if message is None:
-            assert await echo(server.address, make(papers)) == bytes(5)
+            assert await echo(server.address, make(certificates)) == bytes(5)
             return
         with pytest.raises(ConnectError, match=message):
-            await echo(server.address, make(papers))
+            await echo(server.address, make(certificates))
 
 
-async def test_the_host_is_checked_if_configured(papers: Papers) -> None:
+async def test_the_host_is_checked_if_configured(certificates: Certificates) -> None:
     """Only verify_host rejects another host's certificate."""
-    cert, key = papers.issue("elsewhere", "elsewhere.example.org")
+    cert, key = certificates.issue("elsewhere", "elsewhere.example.org")
 
-    async with serving(config=papers.server(cert_path=cert, key_path=key)) as (server, _):
-        assert await echo(server.address, papers.client()) == bytes(5)
+    async with serving(config=certificates.server(cert_path=cert, key_path=key)) as (server, _):
+        assert await echo(server.address, certificates.client()) == bytes(5)
         with pytest.raises(ConnectError, match="is rejected"):
-            await echo(server.address, papers.client(verify_host=True))
+            await echo(server.address, certificates.client(verify_host=True))
 
 
-async def test_client_certificates(papers: Papers) -> None:
+async def test_client_certificates(certificates: Certificates) -> None:
     """REQUIRE needs a client certificate, OPTIONAL does not; both reject one of an unknown authority."""
-    stranger = papers.issue("stranger", "stranger@example.org", trustme.CA())
-    expired = papers.issue("expired", "late@example.org", not_after=datetime.now(UTC) - timedelta(days=1))
+    stranger = certificates.issue("stranger", "stranger@example.org", trustme.CA())
+    expired = certificates.issue("expired", "late@example.org", not_after=datetime.now(UTC) - timedelta(days=1))
 
-    known = papers.client(cert_path=papers.client_cert, key_path=papers.client_key)
-    unknown = papers.client(cert_path=stranger[0], key_path=stranger[1])
+    known = certificates.client(cert_path=certificates.client_cert, key_path=certificates.client_key)
+    unknown = certificates.client(cert_path=stranger[0], key_path=stranger[1])
     for auth in (ClientAuth.OPTIONAL, ClientAuth.REQUIRE):
-        async with serving(config=papers.server(client_auth=auth, trust_path=papers.ca)) as (server, _):
+        async with serving(config=certificates.server(client_auth=auth, trust_path=certificates.ca)) as (server, _):
             assert await echo(server.address, known) == bytes(5)
             with pytest.raises((ConnectError, ConnectionClosed)):
                 await echo(server.address, unknown)
             if auth is ClientAuth.OPTIONAL:
-                assert await echo(server.address, papers.client()) == bytes(5)
+                assert await echo(server.address, certificates.client()) == bytes(5)
             else:
                 with pytest.raises((ConnectError, ConnectionClosed), match="client certificate"):
-                    await echo(server.address, papers.client())
+                    await echo(server.address, certificates.client())
     with pytest.raises(TlsError, match="expired at"):
-        papers.client(cert_path=expired[0], key_path=expired[1])
+        certificates.client(cert_path=expired[0], key_path=expired[1])
 
 
-async def test_an_expired_certificate_is_named_on_both_sides(papers: Papers, tmp_path: Path) -> None:
+async def test_an_expired_certificate_is_named_on_both_sides(certificates: Certificates, tmp_path: Path) -> None:
     """The server does not start with an expired one; a client that gets one reports it."""
-    cert, key = papers.issue("old", "127.0.0.1", not_after=datetime.now(UTC) - timedelta(days=1))
+    cert, key = certificates.issue("old", "127.0.0.1", not_after=datetime.now(UTC) - timedelta(days=1))
     with pytest.raises(TlsError, match=r"old\.pem: the certificate expired at"):
-        papers.server(cert_path=cert, key_path=key).tls.context()
+        certificates.server(cert_path=cert, key_path=key).tls.context()
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     listener = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=context)
     port = listener.sockets[0].getsockname()[1]
     with pytest.raises(ConnectError, match="certificate has expired"):
-        await echo(f"127.0.0.1:{port}", papers.client())
+        await echo(f"127.0.0.1:{port}", certificates.client())
     listener.close()
 
 
-async def test_changed_files_are_taken_for_new_connections(papers: Papers, tmp_path: Path) -> None:
+async def test_changed_files_are_taken_for_new_connections(certificates: Certificates, tmp_path: Path) -> None:
     """New connections get a new certificate; a malformed file keeps the old one in use."""
     cert, key = tmp_path / "server.pem", tmp_path / "server.key"
-    cert.write_bytes(papers.cert.read_bytes())
-    key.write_bytes(papers.key.read_bytes())
+    cert.write_bytes(certificates.cert.read_bytes())
+    key.write_bytes(certificates.key.read_bytes())
 
-    async with serving(config=papers.server(cert_path=cert, key_path=key)) as (server, _):
-        old = await Connection.open(server.address, tls=papers.client())
+    async with serving(config=certificates.server(cert_path=cert, key_path=key)) as (server, _):
+        old = await Connection.open(server.address, tls=certificates.client())
         authority = trustme.CA()
         made = authority.issue_cert("127.0.0.1")
         cert.write_bytes(made.cert_chain_pems[0].bytes())
         server.reload_tls()  # the key does not match yet: nothing changes
-        assert await echo(server.address, papers.client()) == bytes(5)
+        assert await echo(server.address, certificates.client()) == bytes(5)
         key.write_bytes(made.private_key_pem.bytes())
         server.reload_tls()
         with pytest.raises(ConnectError, match="is rejected"):
-            await echo(server.address, papers.client())
+            await echo(server.address, certificates.client())
         authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-        assert await echo(server.address, papers.client(trust_path=tmp_path / "ca.pem")) == bytes(5)
+        assert await echo(server.address, certificates.client(trust_path=tmp_path / "ca.pem")) == bytes(5)
         assert (await old.request(RemotingCommand(ECHO, body=b"x"), 30_000)).body == b"x"
         old.close()
 
 
 @pytest.mark.parametrize("cut", [1, 100, READ_SIZE, 1 << 20])
-def test_any_split_of_records(papers: Papers, cut: int) -> None:
+def test_any_split_of_records(certificates: Certificates, cut: int) -> None:
     """The result does not depend on the boundaries of socket reads and TLS records."""
-    context = papers.server().tls.context()
+    context = certificates.server().tls.context()
     assert context is not None
     server = TlsSession(context, server_side=True)
-    client = TlsSession(papers.client(), server_side=False, host="127.0.0.1")
+    client = TlsSession(certificates.client(), server_side=False, host="127.0.0.1")
     client.start()
     while not (client.established and server.established):
         server.receive(client.take())
         client.receive(server.take())
-    said = [b"a", b"b" * (READ_SIZE - 1), b"c" * READ_SIZE, b"d" * (READ_SIZE + 1), b"e" * 100_000, b"f"]
-    stream = b"".join(map(client.send, said)) + client.close()
-    heard = b"".join(server.receive(stream[start : start + cut]) for start in range(0, len(stream), cut))
-    assert heard == b"".join(said)
+    sent = [b"a", b"b" * (READ_SIZE - 1), b"c" * READ_SIZE, b"d" * (READ_SIZE + 1), b"e" * 100_000, b"f"]
+    stream = b"".join(map(client.send, sent)) + client.close()
+    received = b"".join(server.receive(stream[start : start + cut]) for start in range(0, len(stream), cut))
+    assert received == b"".join(sent)
     assert server.ended
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7])
-async def test_any_split_of_a_handshake(papers: Papers, cut: int) -> None:
+async def test_any_split_of_a_handshake(certificates: Certificates, cut: int) -> None:
     """The bytes of a hello may arrive one by one."""
-    async with serving(config=papers.server()) as (server, _):
+    async with serving(config=certificates.server()) as (server, _):
         reader, writer = await asyncio.open_connection(server.host, server.port)
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        session = certificates.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
         async with asyncio.timeout(60):
             while True:
                 try:
@@ -260,12 +260,12 @@ async def shake_hands(
             return
 
 
-async def test_what_came_with_the_end_is_answered(papers: Papers) -> None:
+async def test_what_came_with_the_end_is_answered(certificates: Certificates) -> None:
     """A peer that sends a request together with close_notify gets its reply, then the connection closes."""
-    async with serving(config=papers.server()) as (server, application):
+    async with serving(config=certificates.server()) as (server, application):
         reader, writer = await asyncio.open_connection(server.host, server.port)
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        session = certificates.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
         async with asyncio.timeout(60):
             await shake_hands(session, incoming, outgoing, reader, writer)
             session.write(encode_command(RemotingCommand(ECHO, body=b"last", opaque=3)))
@@ -281,12 +281,12 @@ async def test_what_came_with_the_end_is_answered(papers: Papers) -> None:
         application.connections[0].write(b"too late")  # a reply that waited for the disk
 
 
-async def test_writing_behind_the_end_does_nothing(papers: Papers) -> None:
+async def test_writing_behind_the_end_does_nothing(certificates: Certificates) -> None:
     """A reply after this side has closed, and before the socket is closed, is dropped, like on a plain connection."""
-    async with serving(config=papers.server()) as (server, application):
+    async with serving(config=certificates.server()) as (server, application):
         reader, writer = await asyncio.open_connection(server.host, server.port)
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        session = certificates.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
         async with asyncio.timeout(60):
             await shake_hands(session, incoming, outgoing, reader, writer)
             session.write(encode_command(RemotingCommand(ECHO, body=b"x")))
@@ -300,16 +300,16 @@ async def test_writing_behind_the_end_does_nothing(papers: Papers) -> None:
         writer.close()
 
 
-async def test_garbage_behind_a_hello_is_closed(papers: Papers) -> None:
+async def test_garbage_behind_a_hello_is_closed(certificates: Certificates) -> None:
     """A malformed TLS record closes its connection and affects no other."""
-    async with serving(config=papers.server()) as (server, _):
+    async with serving(config=certificates.server()) as (server, _):
         reader, writer = await asyncio.open_connection(server.host, server.port)
         writer.write(b"\x16\x03\x01\x00\x05hello")
         async with asyncio.timeout(60):
             while await reader.read(1_000):
                 pass
         writer.close()
-        assert await echo(server.address, papers.client()) == bytes(5)
+        assert await echo(server.address, certificates.client()) == bytes(5)
 
 
 @pytest.mark.parametrize(
@@ -320,25 +320,27 @@ async def test_garbage_behind_a_hello_is_closed(papers: Papers) -> None:
         ({"client_auth": ClientAuth.REQUIRE}, "without trust_path"),
     ],
 )
-def test_settings_that_could_not_work_are_refused(papers: Papers, fields: dict[str, object], message: str) -> None:
+def test_settings_that_could_not_work_are_refused(
+    certificates: Certificates, fields: dict[str, object], message: str
+) -> None:
     """Contradictory settings are refused when they are created, with a text."""
     with pytest.raises(TlsError, match=message):
-        papers.server(**fields)
+        certificates.server(**fields)
 
 
-def test_files_that_cannot_be_used_are_named(papers: Papers, tmp_path: Path) -> None:
+def test_files_that_cannot_be_used_are_named(certificates: Certificates, tmp_path: Path) -> None:
     """A missing file, a file without a certificate, another's key, a wrong password: the error names the file."""
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing")
     for fields in (
         {"cert_path": tmp_path / "missing.pem"},
         {"cert_path": empty},
-        {"key_path": papers.client_key},
+        {"key_path": certificates.client_key},
         {"key_path": empty},
         {"client_auth": ClientAuth.REQUIRE, "trust_path": empty},
     ):
         with pytest.raises(TlsError, match=r"\.(pem|key)"):
-            papers.server(**fields).tls.context()
+            certificates.server(**fields).tls.context()
 
 
 def test_reads_apaches_file() -> None:
@@ -369,10 +371,10 @@ def test_a_client_reads_apaches_file(tmp_path: Path) -> None:
         TlsClientConfig.read(tmp_path / "none")
 
 
-def test_validity_is_read(papers: Papers) -> None:
+def test_validity_is_read(certificates: Certificates) -> None:
     """The two times of a certificate equal those of OpenSSL."""
     end = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
-    cert, _ = papers.issue("dated", "127.0.0.1", not_after=end)
+    cert, _ = certificates.issue("dated", "127.0.0.1", not_after=end)
     first, last = validity(cert.read_text())
     assert last == end
     assert first < last
@@ -382,7 +384,7 @@ def test_validity_is_read(papers: Papers) -> None:
         validity("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
 
 
-def test_passwords_are_in_no_repr(papers: Papers) -> None:
+def test_passwords_are_in_no_repr(certificates: Certificates) -> None:
     """A config in a log shows no password."""
-    server = papers.server(key_password="sesame").tls
+    server = certificates.server(key_password="sesame").tls
     assert "sesame" not in repr(server) + repr(TlsClientConfig(key_password="sesame"))

@@ -15,7 +15,7 @@ RECONSUME_MAX = 2
 
 
 def in_order(part: Part) -> Json:
-    """Ordered consumption with a suspension and a poison, then a second member that takes over queues."""
+    """Ordered consumption with a suspension and a poison message, then a second member that takes over queues."""
     topic, group = part.named("Ordered"), part.named("OrderGroup")
     part.make_topic(topic)
     part.producer("p", group=part.named("OrderProducer"))
@@ -152,7 +152,7 @@ def sql(part: Part) -> Json:
         sql=True,
     )
     part.wait_handled(3, "c")
-    # what comes after them has passed the filter, so nothing before it can still be under way
+    # later messages have passed the filter, so no earlier one can still be under way
     part.labelled("p", topic, {f"more-{i}": {"properties": {"n": 8, "colour": "red"}} for i in range(4)})
     handled = part.wait_handled(7, "c")
 

@@ -29,7 +29,7 @@ def assigned(part: Part) -> Json:
     from_one = _poll(part, "c", COUNT // QUEUES - 1)
     part.call("litePause", "c", topic=topic, queueId=0, paused=True)
     part.labelled("p", topic, {f"paused-{i}": {} for i in range(QUEUES)})
-    # a pull that is held already brings what comes to a paused queue: only the others are sure to come
+    # a pull that is already held delivers messages of a paused queue: only those of the others are certain
     others = _poll(part, "c", QUEUES - 1)
     part.call("litePause", "c", topic=topic, queueId=0, paused=False)
     others += _poll(part, "c", QUEUES - len(others))
@@ -90,7 +90,7 @@ def subscribed(part: Part) -> Json:
     tags = {f"m{i:02}": {"tags": "Wanted" if i < COUNT else "Unwanted"} for i in range(COUNT + 4)}
     part.labelled("p", topic, tags)
     shares = {name: _poll(part, name, COUNT // 2) for name in counts}
-    # polling goes on until the client has committed what it handed out
+    # poll until the client has committed the delivered messages
     wait_for(lambda: _all_committed(part, topic, counts), f"commits on {part.kind}")
     for name in counts:
         part.close(name)

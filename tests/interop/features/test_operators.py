@@ -17,7 +17,7 @@ DIRECTLY = re.compile(
 )
 
 
-def looked_into(part: Part) -> Json:
+def inspected(part: Part) -> Json:
     """Running info, stacks, and one message delivered to a live consumer that succeeds, fails, throws."""
     topic, group = part.named("Looked"), part.named("LookedGroup")
     part.make_topic(topic)
@@ -61,7 +61,7 @@ def _headings(output: str) -> list[str]:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_looked_into(stage: Stage, client: str) -> None:
     """The live client answers through the broker: its properties, queues, stacks, and its result for a message."""
-    ours, apache = stage.play(looked_into, client)
+    ours, apache = stage.play(inspected, client)
     assert ours == apache
     assert ours["subscribed"]
     assert ours["stacks"]

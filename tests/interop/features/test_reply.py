@@ -16,7 +16,7 @@ TIMEOUT_MS, KNOWN_MS = 30_000, 4_000
 
 def replies(part: Part) -> Json:
     """Three requests with a reply, and one without a reply in time."""
-    callback = part.client.startswith("5")  # its other way does not wait for the reply
+    callback = part.client.startswith("5")  # the other API does not wait for the reply
     topic = part.named("Requests")
     part.make_topic(topic)
     part.producer("replies", group=part.named("Replies"))
@@ -27,7 +27,7 @@ def replies(part: Part) -> Json:
         message = {"topic": topic, "body": body, "properties": {"behave": "reply", "label": body}}
         return part.call("request", "asks", message=message, timeoutMs=timeout_ms, callback=callback)
 
-    # A broker can reply to whom it knows: that takes the first heartbeat, which a client may leave out for a while.
+    # A broker can only reply to clients that it knows by a heartbeat, and a client may send its first one late.
     wait_for(lambda: not refusal(partial(ask, "known", KNOWN_MS))[0], f"a first reply on {part.kind}", interval_s=0.0)
     answers = [ask(body, TIMEOUT_MS) for body in ASKED]
     silent = {"topic": topic, "body": "silent", "properties": {"label": "silent"}}

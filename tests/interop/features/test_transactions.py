@@ -9,7 +9,7 @@ from interop.stage import CLIENTS, OURS, Part, Stage, by_label, labels, properti
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
-# What is decided at once, and what is answered to each question in turn.
+# The decision at the send, and the answer to each check in turn.
 DECISIONS = {
     "committed": ("commit", "throw"),
     "rolled-back": ("rollback", "throw"),
@@ -40,7 +40,7 @@ def transactions(part: Part) -> Json:
     part.labelled("gone", topic, {"orphan": {"properties": {"local": "unknown", "check": "commit"}}}, "transaction")
     part.close("gone")
     part.producer("heir", group=heirs, transactions=True)
-    # a producer that knows no route tells no broker of itself
+    # a producer without a route sends no heartbeat to any broker
     part.labelled("heir", topic, {"plain": {}})
     handled = part.wait_handled(5, "c")
     wait_for(lambda: "never" in labels(_given_up(part, topic)), f"never given up on {part.kind}")
