@@ -97,19 +97,22 @@ def test_untraced_owes_no_send_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("visible_ms", "owed"), [(None, {"SCHEDULED"}), (203_000, {"DELIVERED_LATE"}), (202_999, set())]
+    ("visible_ms", "expected"), [(None, {"SCHEDULED"}), (203_000, {"DELIVERED_LATE"}), (202_999, set())]
 )
-def test_delayed(visible_ms: int | None, owed: set[str]) -> None:
+def test_delayed(visible_ms: int | None, expected: set[str]) -> None:
     """A message that is not due is SCHEDULED; one delivered three seconds late is DELIVERED_LATE."""
     visible = {} if visible_ms is None else {KEY: visible_ms}
-    assert expected_codes([sent(due_ms=200_000)], scene(visible_ms=visible))[KEY].message == owed
+    assert expected_codes([sent(due_ms=200_000)], scene(visible_ms=visible))[KEY].message == expected
 
 
 def test_score_counts_what_is_missed_and_what_is_wrong() -> None:
     """Unexpected codes lower precision, missed ones lower recall."""
-    owed = {"a": Codes(send={"SEND_OK"}, knowledge={"COMPLETE"}), "b": Codes(send={"SEND_OK"}, knowledge={"COMPLETE"})}
+    expected = {
+        "a": Codes(send={"SEND_OK"}, knowledge={"COMPLETE"}),
+        "b": Codes(send={"SEND_OK"}, knowledge={"COMPLETE"}),
+    }
     given = {"a": Codes(send={"SEND_OK", "SEND_SLOW"}, knowledge={"COMPLETE"}), "b": Codes(knowledge={"INCOMPLETE"})}
-    rows = {row.code: row for row in score(owed, given)}
+    rows = {row.code: row for row in score(expected, given)}
     assert (rows["SEND_OK"].precision, rows["SEND_OK"].recall, rows["SEND_OK"].missed) == (1.0, 0.5, ("b",))
     assert (rows["SEND_SLOW"].precision, rows["SEND_SLOW"].recall) == (0.0, None)
     assert (rows["COMPLETE"].recall, rows["INCOMPLETE"].wrong) == (0.5, 1)

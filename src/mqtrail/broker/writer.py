@@ -99,9 +99,9 @@ class MessageWriter:
 
     # For POP.
 
-    def on_revive_log(self, topic: str, tell: Callable[[int, int], None]) -> None:
-        """Call tell(queue id, now_ms) for each record that is written to topic."""
-        self._revive_log, self._on_revive_log = topic, tell
+    def on_revive_log(self, topic: str, notify: Callable[[int, int], None]) -> None:
+        """Call notify(queue id, now_ms) for each record that is written to topic."""
+        self._revive_log, self._on_revive_log = topic, notify
 
     def take_watched(self) -> list[WatchedArrival]:
         """Return what arrived in watched topics since the last call."""

@@ -78,7 +78,7 @@ def run(options: DemoOptions, draw: Draw) -> int:
             print(json.dumps(_json(outcome)))
         else:
             _show(console, outcome, folder, draw)
-        return 0 if all(row.found for row in outcome.scores if row.owed) else 1
+        return 0 if all(row.found for row in outcome.scores if row.expected) else 1
     finally:
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)

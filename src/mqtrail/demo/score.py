@@ -176,7 +176,7 @@ class CodeScore:
     """Precision and recall of one code."""
 
     code: str
-    owed: int  # expected
+    expected: int
     found: int  # expected and reported
     wrong: int  # reported, not expected
     missed: tuple[str, ...]  # examples of keys (and groups) where it was expected and not reported
@@ -191,7 +191,7 @@ class CodeScore:
     @property
     def recall(self) -> float | None:
         """Return found / expected, None if it was never expected."""
-        return self.found / self.owed if self.owed else None
+        return self.found / self.expected if self.expected else None
 
 
 def score(expected: Mapping[str, Codes], reported: Mapping[str, Codes], *, examples_max: int = 3) -> list[CodeScore]:
@@ -217,7 +217,7 @@ def score(expected: Mapping[str, Codes], reported: Mapping[str, Codes], *, examp
         rows.append(
             CodeScore(
                 code=code,
-                owed=len(expected_at[code]),
+                expected=len(expected_at[code]),
                 found=len(expected_at[code] & reported_at[code]),
                 wrong=len(spurious),
                 missed=_examples(missed, examples_max),

@@ -137,7 +137,7 @@ def _body(order: ShopOrder) -> bytes:
     return f'{{"order":"{order.name}","items":{order.number % 7 + 1},"note":"{"x" * 120}"}}'.encode()
 
 
-class Desk:
+class GroupHandler:
     """The handler of one consumer group: handles each message as planned and notes the result."""
 
     def __init__(self, plan: GroupPlan, truth: TruthLog, *, seconds: float = 0.0) -> None:

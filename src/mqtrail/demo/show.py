@@ -37,12 +37,12 @@ def show_scores(scores: Iterable[CodeScore]) -> Table:
         table.add_column(heading, justify="left" if heading == "code" else "right")
     table.add_column("example")
     for row in scores:
-        missed = row.owed - row.found
+        missed = row.expected - row.found
         bad = "bold red" if missed or row.wrong else ""
         examples = [f"missed {key}" for key in row.missed[:1]] + [f"wrong {key}" for key in row.spurious[:1]]
         table.add_row(
             row.code,
-            f"{row.owed}",
+            f"{row.expected}",
             f"{row.found}",
             Text(f"{missed}", style=bad if missed else ""),
             Text(f"{row.wrong}", style=bad if row.wrong else ""),

@@ -16,7 +16,7 @@ from .faults import Injector
 from .measure import Holdings
 from .plan import AUDIT, GROUPS, HUNG_MS, LEDGER, POINTS, QUEUE_NUMS, SMS, STOCK, TOPICS, GroupPlan, orders
 from .score import ClusterFacts, Thresholds
-from .shop import AttemptCounter, Desk, Seller, consumer_of, in_parallel
+from .shop import AttemptCounter, GroupHandler, Seller, consumer_of, in_parallel
 from .truth import TruthLog
 
 LANES = 32  # orders sold at once
@@ -34,7 +34,7 @@ class ShopRun:
     """Facts about the run that the scorer needs."""
 
     injector: Injector
-    desks: list[Desk] = field(default_factory=list)
+    handlers: list[GroupHandler] = field(default_factory=list)
     live_groups: set[str] = field(default_factory=set)
 
 
@@ -83,16 +83,16 @@ async def run_shop(
 
 async def _open(stack: AsyncExitStack, shop_run: ShopRun, truth: TruthLog, plan: GroupPlan, namesrv: str) -> None:
     """Start a group's consumer and its handlers, until the stack closes."""
-    desk = Desk(plan, truth)
+    handler = GroupHandler(plan, truth)
     consumer = await stack.enter_async_context(consumer_of(plan, namesrv))
-    running = asyncio.create_task(consumer.run(desk.handle))
+    running = asyncio.create_task(consumer.run(handler.handle))
 
     async def stop() -> None:
         running.cancel()
         await asyncio.wait([running])
 
     stack.push_async_callback(stop)
-    shop_run.desks.append(desk)
+    shop_run.handlers.append(handler)
     shop_run.live_groups.add(plan.name)
     await assigned(consumer, QUEUE_NUMS * 2)
 
@@ -148,10 +148,12 @@ async def _quiet(shop_run: ShopRun, say: Progress) -> None:
     end = loop.time() + QUIET_DEADLINE_S
     last, since = -1, loop.time()
     while loop.time() < end:
-        done = sum(desk.handled for desk in shop_run.desks)
+        done = sum(handler.handled for handler in shop_run.handlers)
         if done != last:
             last, since = done, loop.time()
-        if loop.time() - since >= QUIET_S and all(desk.is_hung_for(HUNG_MS + 1_000) for desk in shop_run.desks):
+        if loop.time() - since >= QUIET_S and all(
+            handler.is_hung_for(HUNG_MS + 1_000) for handler in shop_run.handlers
+        ):
             return
         await asyncio.sleep(0.1)
 

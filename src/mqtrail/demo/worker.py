@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from .plan import LEDGER
-from .shop import Desk, consumer_of
+from .shop import GroupHandler, consumer_of
 from .truth import TruthLog
 
 HANDLE_S = 0.1  # so that the kill comes during a handling
@@ -17,14 +17,14 @@ HANDLE_S = 0.1  # so that the kill comes during a handling
 async def work(namesrv: str, folder: Path) -> None:
     """Consume until killed; print the count after each hundred messages."""
     with TruthLog(folder) as truth:
-        desk = Desk(LEDGER, truth, seconds=HANDLE_S)
+        handler = GroupHandler(LEDGER, truth, seconds=HANDLE_S)
         async with consumer_of(LEDGER, namesrv) as consumer:
-            running = asyncio.create_task(consumer.run(desk.handle))
+            running = asyncio.create_task(consumer.run(handler.handle))
             printed = -1
             while not running.done():
-                if desk.handled // 100 != printed:
-                    printed = desk.handled // 100
-                    print(desk.handled, flush=True)
+                if handler.handled // 100 != printed:
+                    printed = handler.handled // 100
+                    print(handler.handled, flush=True)
                 await asyncio.wait({running}, timeout=0.1)
             await running
 

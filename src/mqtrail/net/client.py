@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
         self._closed = False
         self._reason = "closed by us"
         self._received = 0
-        self._asked: deque[RemotingCommand] = deque()  # requests of the peer that wait
+        self._peer_requests: deque[RemotingCommand] = deque()  # requests of the peer that wait
         self._dropped = 0
         self._tasks: set[asyncio.Future[None]] = set()
 
@@ -266,9 +266,9 @@ class Connection(asyncio.Protocol):
 
     def _take_request(self, command: RemotingCommand) -> None:
         """Serve a request of the peer in a later turn, or drop it: a peer can send more than can be served."""
-        if len(self._asked) + len(self._tasks) < PEER_REQUESTS_MAX:
-            self._asked.append(command)
-            if len(self._asked) == 1:
+        if len(self._peer_requests) + len(self._tasks) < PEER_REQUESTS_MAX:
+            self._peer_requests.append(command)
+            if len(self._peer_requests) == 1:
                 self._loop.call_soon(self._begin_some)
             return
         self._dropped += 1
@@ -282,11 +282,11 @@ class Connection(asyncio.Protocol):
 
     def _begin_some(self) -> None:
         assert self._on_request is not None
-        for _ in range(min(PEER_REQUESTS_A_TURN, len(self._asked))):
-            task = asyncio.ensure_future(self._serve(self._on_request, self._asked.popleft()))
+        for _ in range(min(PEER_REQUESTS_A_TURN, len(self._peer_requests))):
+            task = asyncio.ensure_future(self._serve(self._on_request, self._peer_requests.popleft()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        if self._asked:
+        if self._peer_requests:
             self._loop.call_soon(self._begin_some)
 
     async def _serve(self, on_request: OnRequest, command: RemotingCommand) -> None:
@@ -360,7 +360,7 @@ class Connection(asyncio.Protocol):
         for waiting in self._pending.values():
             if not waiting.done():
                 waiting.set_exception(ConnectionClosed(f"no reply: {reason}"))
-        self._asked.clear()
+        self._peer_requests.clear()
         for task in tuple(self._tasks):
             task.cancel()
         if self._on_closed is not None:

@@ -196,7 +196,7 @@ class _Keeper:
         self._names: dict[str, None] | None = {}  # topics to register; None: all
         self._loop = asyncio.get_running_loop()
         self._whole_due_s = 0.0  # when the next 103 is due
-        self._owes_whole = False  # 217 was sent since the last 103: the name server has an old data version
+        self._owes_full_registration = False  # 217 was sent since the last 103: the name server has an old data version
         self._takes_single = False  # whether it supports 217, from its last reply
         self.is_down = False
 
@@ -241,13 +241,13 @@ class _Keeper:
         if self.is_down:
             return min(self._interval_s, RETRY_S)
         rest_s = max(0.0, self._whole_due_s - self._loop.time())
-        return min(QUIET_S, rest_s) if self._owes_whole else rest_s
+        return min(QUIET_S, rest_s) if self._owes_full_registration else rest_s
 
     async def register(self) -> None:
         """Register all topics (103). Log a failure once, and log its end once."""
         self._changed.clear()
         self._names = {}
-        self._owes_whole = False
+        self._owes_full_registration = False
         self._whole_due_s = self._loop.time() + self._interval_s
         futures, self._futures = self._futures, []
         try:
@@ -279,7 +279,7 @@ class _Keeper:
             if isinstance(reply, BaseException):
                 raise reply
         self._futures = self._futures[len(futures) :]
-        self._owes_whole = True
+        self._owes_full_registration = True
         _end(futures)
         return True
 

@@ -31,7 +31,7 @@ def read_properties(text: str) -> list[tuple[int, str, str]]:
         if not line or line[0] in "#!":
             continue
         parts = []
-        while _goes_on(line) and number < len(lines):
+        while _is_continued(line) and number < len(lines):
             parts.append(line[:-1])
             line = lines[number].lstrip()
             number += 1
@@ -47,7 +47,7 @@ def properties_of(text: str) -> dict[str, str]:
     return {key: value for _, key, value in read_properties(text)}
 
 
-def _goes_on(line: str) -> bool:
+def _is_continued(line: str) -> bool:
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

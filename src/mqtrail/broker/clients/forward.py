@@ -55,8 +55,8 @@ class ForwardedRequests:
         self._store = state.store
         self._timeout_ms = state.config.forward_timeout_ms
         self._waiting: dict[int, _Forward] = {}  # the oldest first
-        self._of_asker: Counter[PeerId] = Counter()
-        self._of_asked: Counter[PeerId] = Counter()
+        self._of_requester: Counter[PeerId] = Counter()
+        self._of_target: Counter[PeerId] = Counter()
         self._opaque = 0
 
     def running_info(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
@@ -94,8 +94,8 @@ class ForwardedRequests:
 
         A single request may exceed the bound of its own connection, if no other one is open.
         """
-        of_asker = self._of_asker[asker.id]
-        of_asked = max([count + self._of_asked[one] for one, count in Counter(asked).items()], default=0)
+        of_asker = self._of_requester[asker.id]
+        of_asked = max([count + self._of_target[one] for one, count in Counter(asked).items()], default=0)
         for what, found, limit in (
             ("requests to clients", len(self._waiting) + len(asked), FORWARDS_MAX),
             ("requests of one connection to clients", of_asker + len(asked) if of_asker else 1, FORWARDS_PEER_MAX),
@@ -117,8 +117,8 @@ class ForwardedRequests:
         command.opaque = self._opaque
         request.body = b""  # the command contains it; it is not needed here
         self._waiting[self._opaque] = _Forward(peer, request, asked, now_ms + self._timeout_ms, finish)
-        self._of_asker[peer.id] += 1
-        self._of_asked[asked] += 1
+        self._of_requester[peer.id] += 1
+        self._of_target[asked] += 1
         return [Send(asked, command)]
 
     def _client(self, group: str, client_id: str) -> Client:
@@ -146,7 +146,7 @@ class ForwardedRequests:
 
     def _take(self, opaque: int) -> _Forward:
         forward = self._waiting.pop(opaque)
-        for counts, peer in ((self._of_asker, forward.asker.id), (self._of_asked, forward.asked)):
+        for counts, peer in ((self._of_requester, forward.asker.id), (self._of_target, forward.asked)):
             counts[peer] -= 1
             if not counts[peer]:
                 del counts[peer]

@@ -373,7 +373,7 @@ def _range(node: Expression, low: Expression, high: Expression) -> Expression | 
         return None
     find = _finder(node.name)
 
-    def lies(properties: bytes) -> Value:
+    def is_between(properties: bytes) -> Value:
         found = find(properties)
         if found is None:
             return None
@@ -381,7 +381,7 @@ def _range(node: Expression, low: Expression, high: Expression) -> Expression | 
             return least <= int(found) <= most
         return least <= parse_whole(str(found, "utf-8", "replace"), INTEGER_MIN, INTEGER_MAX) <= most
 
-    return _condition(lies, f"{node.text} BETWEEN {low.text} AND {high.text}", node, low, high)
+    return _condition(is_between, f"{node.text} BETWEEN {low.text} AND {high.text}", node, low, high)
 
 
 # Texts.

@@ -72,9 +72,11 @@ class PopNotices:
             full = True
         if left <= 0:
             return _notice(peer, request, full=full)
-        return self._jobs.begin(peer, request, self._look_on(peer, request, header, ranges, seen, now_ms, full=full))
+        return self._jobs.begin(
+            peer, request, self._check_in_slices(peer, request, header, ranges, seen, now_ms, full=full)
+        )
 
-    def _look_on(
+    def _check_in_slices(
         self,
         peer: Peer,
         request: RemotingCommand,

@@ -196,18 +196,18 @@ class PopMessages:
     ) -> list[Send]:
         deadline_ms = min(header.born_time + header.poll_time, now_ms + self._config.hold_ms_max)
         code = ResponseCode.POLLING_TIMEOUT
-        goes_on = self._goes_on(request, taking)
+        is_unfinished = self._is_unfinished(request, taking)
         if header.poll_time > 0 and deadline_ms > now_ms:
             pop = HeldPop(peer, request, _wait_key(header), wanted, deadline_ms, queues=taking.seen_count)
             if self._held.hold(pop):
-                if goes_on or (taking.passed and taking.rest_count > 0):
+                if is_unfinished or (taking.passed and taking.rest_count > 0):
                     self._held.check_again(pop, now_ms)
                 return []
             code = ResponseCode.POLLING_FULL
         ext = self._ext(header, taking, now_ms)
         return answer(peer, request, ext, code=code, remark="NO_MESSAGE_IN_QUEUE")
 
-    def _goes_on(self, request: RemotingCommand, taking: Taking) -> bool:
+    def _is_unfinished(self, request: RemotingCommand, taking: Taking) -> bool:
         """Return whether a pop that found nothing has more queues of a large topic to read."""
         if not taking.unseen_count:
             return False

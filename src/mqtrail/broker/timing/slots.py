@@ -50,7 +50,7 @@ class SlotReader:
     def is_empty(self) -> bool:
         return not self._waiting
 
-    def go_on(self, last: int) -> None:
+    def continue_to(self, last: int) -> None:
         """Read the units that were added since the last read. last: the new start of the chain."""
         self._stop_position, self.last, self.position = self.last, last, last
 

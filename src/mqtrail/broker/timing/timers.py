@@ -300,7 +300,7 @@ class Timers:
     def _close_slot(self, reader: SlotReader, now_ms: int) -> None:
         slot = self._wheel.slot(reader.slot_ms)
         if slot is not None and slot.last != reader.last:  # messages were added while it was read
-            reader.go_on(slot.last)
+            reader.continue_to(slot.last)
             return
         for topic in reader.missed():
             self.counts.add(topic, 1, now_ms)  # it recalled no message

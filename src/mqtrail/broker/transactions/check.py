@@ -44,7 +44,7 @@ from mqtrail.wire import (
 )
 
 from ..state import BrokerState
-from .records import half_again, half_offsets_of, moved_record, question_body, real_queue
+from .records import copied_half, half_offsets_of, moved_record, question_body, real_queue
 
 READ_COUNT: Final = 32  # op records per read
 READ_SIZE: Final = 1 << 20
@@ -311,7 +311,7 @@ class TransactionCheck:
         self, record: Buffer, head: RecordHead, changes: dict[str, str], now_ms: int
     ) -> tuple[Appended, bytes]:
         """Append a copy at the end; return its place and the record for a check."""
-        copy = half_again(record, head, changes)
+        copy = copied_half(record, head, changes)
         (place,) = self._writer.write([copy], now_ms)
         self._ended.note_copy(head.queue_id, head.queue_offset, place.queue_offset)
         return place, question_body(record, head, copy, place.physical_offset, place.queue_offset)

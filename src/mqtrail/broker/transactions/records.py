@@ -71,7 +71,7 @@ def committed_record(record: Buffer, head: RecordHead, topic: str, queue_id: int
     )
 
 
-def half_again(record: Buffer, head: RecordHead, changes: Mapping[str, str]) -> PendingRecord:
+def copied_half(record: Buffer, head: RecordHead, changes: Mapping[str, str]) -> PendingRecord:
     """Return a copy of a half message for the half topic, with some properties set."""
     text = bytes(record[head.properties_start : head.properties_end])
     changed = encode_properties({**decode_properties(text), **changes}).encode()

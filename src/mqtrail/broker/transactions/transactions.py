@@ -39,7 +39,7 @@ from mqtrail.wire import (
 from ..state import BrokerState
 from .check import EndedHalves, TransactionCheck
 from .counts import EndCounts, OpenHalves
-from .records import committed_record, half_again, op_records, real_queue
+from .records import committed_record, copied_half, op_records, real_queue
 
 ENDS_MAX: Final = 100_000  # ends that wait for an op record; reached only if the store refuses all appends
 RETRY_MS: Final = 1_000  # delay after the store refused an op record
@@ -136,7 +136,7 @@ class Transactions:
             head = decode_head(record)
             if real_queue(record[head.properties_start : head.properties_end]) is None:
                 raise SystemError_("found a message without REAL_TOPIC and REAL_QID, expected a half message")
-            pending = half_again(record, head, {PROPERTY_TRANSACTION_CHECK_TIMES: "0"})._replace(queue_id=0)
+            pending = copied_half(record, head, {PROPERTY_TRANSACTION_CHECK_TIMES: "0"})._replace(queue_id=0)
             (place,) = self._writer.write([pending], now_ms, StoredKind.HALF)
         except MQError as error:
             raise SystemError_(f"{failed} {error.remark if isinstance(error, Refusal) else error}") from error

@@ -161,7 +161,7 @@ class ConsumerBase(ServedConsumer, ABC):
         """Rebalance soon."""
 
     @abstractmethod
-    def _pull_anew(self, topic: str) -> None:
+    def _restart_pulls(self, topic: str) -> None:
         """The subscription of a topic changed."""
 
     async def _sample(self) -> None:
@@ -189,7 +189,7 @@ class ConsumerBase(ServedConsumer, ABC):
         except (MQError, OSError) as error:
             log.error("consumer.subscription_refused", group=self.group, topic=topic, error=str(error))
         await self._client.heartbeat()
-        self._pull_anew(topic)
+        self._restart_pulls(topic)
         self._wake()
 
     async def _shared_out(self, topic: str, share: Share) -> None:

@@ -146,8 +146,8 @@ class Consumer(ConsumerBase):
         self._flow.resume()
         self._wake()
 
-    def _pull_anew(self, topic: str) -> None:
-        self._queues.pull_anew(topic)
+    def _restart_pulls(self, topic: str) -> None:
+        self._queues.restart_pulls(topic)
 
     def _wake(self) -> None:
         if self._running:

@@ -147,25 +147,25 @@ class HeldQueues:
         self._held.pop(held.process_queue.queue, None)
         self._work.answers.pop(held.process_queue.queue, None)
 
-    def mend(self, queue: MessageQueue) -> None:
+    def repair(self, queue: MessageQueue) -> None:
         """Restart the puller of a queue whose release was cancelled."""
         held = self._held.get(queue)
         if held is None or not held.task.done():
             return
         log.sparse.warning("consumer.queue_taken_again", group=self._group, queue=queue_name(queue))
         held.process_queue.closing, held.dropping_since = False, 0.0
-        self._pull_anew(held)
+        self._restart_pulls(held)
         if self._config.ordered:
             self._service.offer_head(held.process_queue)
 
-    def pull_anew(self, topic: str) -> None:
+    def restart_pulls(self, topic: str) -> None:
         """Restart the pulls of a topic: its subscription changed, and pulls in flight have the old one."""
         for held in self._held.values():
             if held.process_queue.queue.topic == topic and not held.process_queue.closing:
                 held.task.cancel()
-                self._pull_anew(held)
+                self._restart_pulls(held)
 
-    def _pull_anew(self, held: Held) -> None:
+    def _restart_pulls(self, held: Held) -> None:
         process_queue = held.process_queue
         held.puller = Puller(self._work, process_queue, process_queue.next_offset)
         process_queue.on_room = held.puller.wake

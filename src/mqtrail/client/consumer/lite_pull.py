@@ -138,8 +138,8 @@ class LitePullConsumer(ConsumerBase):
         if not self._assigns:
             self._rebalancer.wake()
 
-    def _pull_anew(self, topic: str) -> None:
-        self._queues.pull_anew(topic)
+    def _restart_pulls(self, topic: str) -> None:
+        self._queues.restart_pulls(topic)
 
     async def _rebalance(self) -> None:
         await self._subscribed.wait()

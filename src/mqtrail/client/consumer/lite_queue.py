@@ -66,9 +66,9 @@ class LiteQueue:
         elif self._pulled:
             self._pulled[-1].end = end  # no message in between matches
         else:
-            self._pass_over(end)
+            self._skip_to(end)
 
-    def _pass_over(self, end: int) -> None:
+    def _skip_to(self, end: int) -> None:
         """Move position to end: no message waits or matches. Move settled too if all messages before are settled."""
         if end != self.position:
             if self.settled == self.position or not self.last_taken_ms:

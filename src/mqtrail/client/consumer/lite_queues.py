@@ -101,13 +101,13 @@ class LiteQueues:
         self._offsets.forget(queue)
         return True
 
-    def mend(self, queue: MessageQueue) -> None:
+    def repair(self, queue: MessageQueue) -> None:
         """Restart the puller of a queue if it ended by an error."""
         lite, task = self._queues[queue]
         if task.done():
             self.begin(lite)
 
-    def pull_anew(self, topic: str) -> None:
+    def restart_pulls(self, topic: str) -> None:
         """Restart the pulls of a topic: its subscription changed, and pulls in flight have the old one."""
         for queue, (lite, task) in list(self._queues.items()):
             if queue.topic == topic:

@@ -46,7 +46,7 @@ class QueueTaker(Protocol):
         """Release a queue; False if that must wait (an ordered handler is running)."""
         ...
 
-    def mend(self, queue: MessageQueue) -> None:
+    def repair(self, queue: MessageQueue) -> None:
         """Restart a kept queue whose puller has ended."""
 
 
@@ -237,7 +237,7 @@ class Rebalancer:
                 settled = False
         kept = {queue for queue in taker.queues if queue.topic == topic}
         for queue in sorted(share.pulled & kept):
-            taker.mend(queue)
+            taker.repair(queue)
         gained = sorted(share.pulled - kept)
         if self._lock is not None and gained:
             locked = await self._lock(gained)

@@ -153,7 +153,7 @@ class Delivery:
         await self._settle(SUCCESS)
 
     async def reject(self, reason: str) -> None:
-        """Settle it as a failure that a retry cannot mend: it becomes a dead letter, if its group has those."""
+        """Settle it as a failure that a retry cannot help: it becomes a dead letter, if its group has those."""
         await self._settle(Outcome("EXCEPTION", DEAD_LETTER, detail=detail(reason)))
 
     async def retry(self, delay_level: int = 0, detail: str = "", *, suspend_ms: int | None = None) -> None:

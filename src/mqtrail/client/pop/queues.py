@@ -127,7 +127,7 @@ class PoppedQueues:
 
     async def _hand_back(self, popped: PopQueue) -> None:
         unread, popped.unread = popped.unread, {}
-        await asyncio.gather(*(self._come_again(message, HAND_BACK_S) for message in unread.values()))
+        await asyncio.gather(*(self._redeliver_after(message, HAND_BACK_S) for message in unread.values()))
 
     # -- popping ---------------------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class PoppedQueues:
             room=self._room,
         )
         for message in result.beyond:
-            self._client.spawn(self._come_again(message, HAND_BACK_S))
+            self._client.spawn(self._redeliver_after(message, HAND_BACK_S))
         if result.status is PopStatus.FOUND:
             self._stats.pulled(queue.topic, len(result.messages), self._clock() - begun_ms)
             self._offer(popped, result.messages, subscription)
@@ -262,13 +262,13 @@ class PoppedQueues:
             if await self._send_back.dead_letter(message):
                 await self._ack(message)
             else:
-                await self._come_again(message, DELAYS_S[0])
+                await self._redeliver_after(message, DELAYS_S[0])
         elif message.reconsume_times < self._attempts_max:
             if outcome.delay_level < 0 and await self._send_back.give_back(message, outcome.delay_level):
                 await self._ack(message)  # the dead letter was written
                 return
             level = outcome.delay_level or message.reconsume_times
-            await self._come_again(message, DELAYS_S[min(max(level, 0), len(DELAYS_S) - 1)])
+            await self._redeliver_after(message, DELAYS_S[min(max(level, 0), len(DELAYS_S) - 1)])
         else:
             await self._give_up(message)
 
@@ -286,13 +286,13 @@ class PoppedQueues:
             log.sparse.warning("consumer.pop_given_up", group=self._names.group, msg_id=message.msg_id)
             await self._ack(message)
             return
-        await self._come_again(message, next((delay for delay in DELAYS_S if age_s < delay), DELAYS_S[-1]))
+        await self._redeliver_after(message, next((delay for delay in DELAYS_S if age_s < delay), DELAYS_S[-1]))
 
     async def _ack(self, message: MessageExt) -> None:
         handle = handle_of(message)
         await self._retrying(message, lambda: self._calls.ack(self._names.topic(message.topic), handle))
 
-    async def _come_again(self, message: MessageExt, delay_s: int) -> None:
+    async def _redeliver_after(self, message: MessageExt, delay_s: int) -> None:
         handle = handle_of(message)
         topic = self._names.topic(message.topic)
         await self._retrying(message, lambda: self._calls.change_invisible(topic, handle, delay_s * 1000))

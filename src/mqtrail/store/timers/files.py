@@ -74,7 +74,7 @@ class TimerFiles:
                     f"found {CHECKPOINT_FILE} {how}: timer messages still in the CommitLog are delivered again, "
                     "also those that were delivered before"
                 )
-            self._begin_anew()
+            self._start_empty()
             return
         self._on_disk = saved, own_mark = known
         checkpoint = saved
@@ -85,7 +85,7 @@ class TimerFiles:
                 "days of timer messages are read again"
             )
             self._mark(checkpoint, IS_REBUILDING)
-            self._begin_anew()
+            self._start_empty()
             self.must_rebuild = True
             return
         end = self._find_end(checkpoint.log_position, end_offset)
@@ -106,7 +106,7 @@ class TimerFiles:
             self._distrust_wheel()
             self._fill_wheel(checkpoint.read_ms, saved)
 
-    def _begin_anew(self) -> None:
+    def _start_empty(self) -> None:
         self.log.destroy()
         self.wheel.clear()
 
