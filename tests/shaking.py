@@ -16,7 +16,7 @@ import pytest
 
 STALL_CHANCE = 0.05  # of each round of a loop
 STALL_S = 0.05  # at most
-LOOK_S = 0.02  # waits up to this between two looks of a test at its condition become one round of the loop
+LOOK_S = 0.02  # shorter waits between two checks of a test's condition become one round of the loop
 
 
 def shake(patch: pytest.MonkeyPatch, seed: str) -> None:
@@ -25,7 +25,7 @@ def shake(patch: pytest.MonkeyPatch, seed: str) -> None:
     sleep, select = asyncio.sleep, selectors.DefaultSelector.select
 
     async def sleep_shorter(delay: float, result: Any = None) -> Any:
-        # A condition that is looked at in every round is seen at the first moment that it holds.
+        # A condition that is checked in every round is noticed as soon as it holds.
         is_look = 0 < delay <= LOOK_S and sys._getframe(1).f_globals["__name__"].startswith("tests.")
         return await sleep(0 if is_look else delay, result)
 

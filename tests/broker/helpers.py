@@ -76,7 +76,7 @@ class Bench:
     def ask(
         self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", peer: Peer = PEER, **fields: Any
     ) -> RemotingCommand:
-        """Send one request and return its one answer, ignoring what others are told; tick while it is worked on."""
+        """Send one request and return its one answer, without Sends to other peers; tick until it is complete."""
         request = self.request(code, ext, body, **fields)
         sends = self.broker.handle(peer, request, self.now_ms)
         while len(self.broker.jobs) and not any(_answers(send, peer, request) for send in sends):

@@ -84,7 +84,7 @@ def test_a_large_batch_is_stored_at_once() -> None:
 
 
 def test_a_large_batch_ends_pulls_that_wait_for_it() -> None:
-    """Held pulls are looked at once for the batch."""
+    """Held pulls are checked once for the batch."""
     bench = Bench()
     bench.send()
     bench.heartbeat(topics={"orders": "*"})
@@ -125,7 +125,7 @@ def test_each_message_of_a_large_batch_is_counted_and_traced(monkeypatch: pytest
 
 
 def test_a_topic_that_is_deleted_during_a_batch() -> None:
-    """The batch is refused: its messages would be in a queue that nobody can read."""
+    """The batch is refused: its messages would be in a queue that cannot be read."""
     bench = Bench()
     bench.send()
     begin_batch(bench, 3 * BATCH_SLICE)

@@ -69,7 +69,7 @@ def test_what_follows_from_a_change_waits_for_it() -> None:
 
 
 def test_changes_gather_while_one_save_runs() -> None:
-    """A change of the meantime is not taken for saved."""
+    """A change made during the save does not count as saved."""
     bench = Gathering()
     first = bench.create("first")
     job = bench.files.begin_save()

@@ -31,7 +31,7 @@ def run_pytest(arguments: Sequence[str], only: str | None = None) -> tuple[Recor
 
 
 def fault_of(record: Record | None, status: int) -> str | None:
-    """Return the reason why a run fails whatever the repeated tests do; None if there is none."""
+    """Return the reason why a run fails even if the repeated tests pass; None: there is none."""
     if record is None:
         return f"pytest ended with status {status} before its session was over"
     if record.broken:

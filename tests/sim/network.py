@@ -1,7 +1,7 @@
 """A faulty network: frames are delayed, lost or duplicated, connections are cut or refused.
 
-A link carries whole frames, in order each way, like TCP. A lost frame stands for a hung peer or a request that timed
-out.
+A link carries whole frames, in order each way, like TCP. A lost frame has the effect of a hung peer or of a
+request that timed out.
 """
 
 from collections.abc import Callable

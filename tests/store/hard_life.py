@@ -66,7 +66,7 @@ class HardLife:
             except StoreBroken:
                 self.end(power=self.chance.random() < 0.3)
             except (ServiceNotAvailable, OSError):
-                pass  # the disk was full or failed; the store goes on, or refuses until it is started again
+                pass  # the disk was full or failed; the store continues, or rejects appends until it is started again
             except PowerCut:
                 self.end(power=self.chance.random() < 0.7)
         self.disk.rates = Rates()

@@ -131,7 +131,7 @@ def test_read_bounds(store: MessageStore) -> None:
 
 
 def test_tag_filter(store: MessageStore) -> None:
-    """Only entries of the wanted tags are read; what was looked at in vain is passed over."""
+    """Only records with the wanted tags are read; scanned entries with other tags are skipped."""
     store.append([record(tag, tag=tag.decode()) for tag in (b"A", b"B", b"A", b"C")], NOW_MS)
     found = store.read("orders", 0, 0, 32, 1 << 20, frozenset({tags_code("A")}))
     assert (bodies(found.records), found.next_queue_offset) == ([b"A", b"A"], 4)

@@ -164,7 +164,7 @@ def test_what_cannot_be_removed_is_removed_later() -> None:
     with pytest.raises(OSError, match="Input/output"):
         store.write_queues()
     with pytest.raises(OSError, match="Input/output"):
-        put(store, 1, "new")  # its files would be taken for the old ones
+        put(store, 1, "new")  # its files would be mistaken for the old ones
     assert store.topics() == []
     disk.fails = ""
     store.write_queues()

@@ -109,7 +109,7 @@ def test_a_filling_disk_brings_expiry_forward(store: CommitLogStore, disk: Filli
 
 
 def test_a_fuller_disk_takes_the_young_ones(store: CommitLogStore, disk: FillingDisk, tmp_path: Path) -> None:
-    """Above 85 % the oldest go whatever their age, until it is below."""
+    """Above 85 % the oldest segments are removed at any age, until the disk is below that."""
     age(tmp_path, 1, 5)
     disk.used, disk.freed_by_removal = 0.88, 0.02
     before = segments(tmp_path)

@@ -232,7 +232,7 @@ def chained() -> Iterator[CommitLogStore]:
 
 
 def test_a_long_chain_is_walked_in_slices(chained: CommitLogStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No slice looks at more entries than its bound, and the oldest entry of a chain is found all the same."""
+    """No slice reads more entries than its limit, and the oldest entry of a chain is still found."""
     looked: list[int] = []
     walk = IndexFile.walk
 
@@ -250,7 +250,7 @@ def test_a_long_chain_is_walked_in_slices(chained: CommitLogStore, monkeypatch: 
 
 
 def test_a_query_that_ends_at_its_bound_says_so(chained: CommitLogStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was not looked at is not taken for what is not there."""
+    """Entries that were not read do not count as missing."""
     monkeypatch.setattr(lookup, "ENTRIES_MAX", 1_500)
     _, newest = slices_of(chained, "key3900")
     assert (len(newest.records), newest.is_cut) == (1, True)

@@ -143,7 +143,7 @@ def test_disk_full_on_a_new_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     count = 0
     monkeypatch.setattr(os, "posix_fallocate", _no_room)
-    with pytest.raises(StoreFull, match=r"found no room.*nothing of this request was stored.*free") as refusal:
+    with pytest.raises(StoreFull, match=r"found no space.*nothing of this request was stored.*free") as refusal:
         store.append([record(0)], 1)
     assert isinstance(refusal.value, ServiceNotAvailable)
     monkeypatch.undo()
@@ -226,7 +226,7 @@ def test_short_reads_are_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_stale_bytes_are_found_behind_holes(tmp_path: Path) -> None:
-    """What is wiped is looked for where a file has data; room that was never written costs no reading."""
+    """Wiping reads a file only where it has data; space that was never written is not read."""
     disk = RealDisk(tmp_path)
     for reserve in (False, True):
         file = disk.open(f"file-{reserve}", 64 * MIB, reserve=reserve)

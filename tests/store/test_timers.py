@@ -92,7 +92,7 @@ def test_a_full_file_ends_in_a_filler() -> None:
 
 
 def test_a_clean_stop_reads_no_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wheel's file is taken as it is; not one unit of the log is looked at but the last."""
+    """The wheel's file is used unchanged; only the last unit of the log is read."""
     disk = MemoryDisk()
     files = opened(disk)
     for number in range(40):
@@ -271,7 +271,7 @@ def test_the_wheel_forgets_what_is_over() -> None:
 
 
 def test_a_failed_sync_is_the_last_word() -> None:
-    """What could not be synced once is not taken for durable later: the checkpoint stays as it was."""
+    """Data whose sync failed never counts as durable later: the checkpoint stays as it was."""
     disk = MemoryDisk()
     files = opened(disk)
     put(files, 0, NOW_MS)

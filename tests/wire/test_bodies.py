@@ -400,7 +400,7 @@ def test_a_table_is_read_alike_however_it_is_cut(
 
 
 def test_a_large_table_is_cut_into_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more than a run is looked at before others are served, and topics are counted on the way."""
+    """At most one run is read before other requests are served, and topics are counted meanwhile."""
     cut: list[int] = []
     decode = json_runs._cut
 

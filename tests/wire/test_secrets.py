@@ -32,7 +32,7 @@ def secret_fields() -> list[tuple[type, str]]:
 
 @pytest.mark.parametrize(("cls", "field"), secret_fields())
 def test_a_secret_field_is_in_no_repr(cls: type, field: str) -> None:
-    """Whatever the class, and also of those that somebody adds."""
+    """This holds for every class, also for classes added later."""
     if dataclasses.is_dataclass(cls):
         assert not next(one for one in dataclasses.fields(cls) if one.name == field).repr
     else:

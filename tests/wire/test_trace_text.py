@@ -469,7 +469,7 @@ VALUES: dict[FieldKind, st.SearchStrategy[Any]] = {
 
 @st.composite
 def any_record(draw: st.DrawFn) -> TraceRecord:
-    """A record of any type in the layout that is written, with whatever may be null perhaps null."""
+    """A record of any type in the written layout; each nullable field may be null."""
     name = draw(st.sampled_from(sorted(TRACE_LAYOUTS)))
     (layout,) = (layout for layout in TRACE_LAYOUTS[name] if layout.written)
     values: dict[str, Any] = {}

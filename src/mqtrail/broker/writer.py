@@ -66,7 +66,7 @@ class MessageWriter:
         return appended
 
     def append_batch(self, batch: RecordBatch, now_ms: int) -> BatchPlaces:
-        """Append a batch, all or none; return its places. Its messages are told to held pulls as one, and not traced.
+        """Append a batch, all or none; return its places. Held pulls get one notice for it; it is not traced.
 
         Refusal: the store takes none now.
         """

@@ -1,6 +1,6 @@
 """Java's .properties format, used by broker.conf, tls.properties and the bodies of settings requests.
 
-    # or ! begins a comment          a line that ends with \\ goes on in the next one
+    # or ! begins a comment          a line that ends with \\ continues in the next one
     key=value  key: value  key value     \\t \\n \\r \\f \\uXXXX, and \\ before any other character, are escapes
 
 Source: java.util.Properties.load.

@@ -95,7 +95,7 @@ def test_authentication(guarded: Guarded) -> None:
 
 
 def test_white_lists() -> None:
-    """Codes on a white list are not looked at."""
+    """Codes on a white list are not checked."""
     guarded = Guarded(authentication_whitelist="35, 34", authorization_whitelist="310")
     assert guarded.ask(None, *HARMLESS).code == 0
     guarded.make_user("alice")
@@ -182,7 +182,7 @@ def test_bodies_name_resources(guarded: Guarded) -> None:
     ],
 )
 def test_precedence(guarded: Guarded, entries: list[tuple[str, str]], allowed: bool) -> None:
-    """The entry that names the resource most closely decides, whatever the order they were made in."""
+    """The entry with the most specific resource decides, in any order of creation."""
     for resource, decision in entries:
         assert guarded.allow("alice", resource, "Pub", decision=decision).code == 0
     reply = guarded.ask("alice", 310, send_ext("orders"), b"x")

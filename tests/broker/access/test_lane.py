@@ -123,7 +123,7 @@ def test_signed_requests_take_the_lane(files: Twins) -> None:
     ],
 )
 def test_every_signature_is_checked(files: Twins, change: dict[str, str]) -> None:
-    """After a good request, one that was changed on its way is refused, whatever was changed."""
+    """After a valid request, the same request with any changed part is refused."""
     assert b'"code":0' in files.feed(signed(310, SEND, b"hello"))
     end = files.fast.broker.store.end_offset
     command = RemotingCommand(310, dict(SEND), b"hello", opaque=5)

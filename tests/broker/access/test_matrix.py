@@ -116,7 +116,7 @@ class Naming:
     group: str = "g"
     record: str = "orders"
     more: bool = False
-    """Where a body lists things: the other's stand behind the own ones."""
+    """For bodies with lists: the other user's resources follow the own ones."""
     foreign: frozenset[str] = field(default=frozenset())
 
 
@@ -284,7 +284,7 @@ def expected(code: int, case: Case, naming: Naming) -> bool:
     """Tell whether the account of a case may send a request that names things so."""
     parts = set()
     if case.topic and code != 36 and not (code == 37 and naming.title == "half messages"):
-        parts.add("topic")  # who was asked about a half message repeats that it stands in the half topic
+        parts.add("topic")  # the answer to a check repeats that the message is in the half topic
     if case.group:
         parts.add("group")
     if case.topic and case.named:
@@ -303,7 +303,7 @@ def test_every_code_has_a_row() -> None:
 
 
 def test_a_code_without_a_row_is_refused() -> None:
-    """By both kinds of access control, whatever the code."""
+    """Both kinds of access control do so, for every code."""
     for kind in ("users", "files"):
         world = World(kind, CONSUMES)
         for code in (*(set(RequestCode) - REQUESTS.keys()), 4711, -1):
@@ -347,7 +347,7 @@ def _reduced(case: Case) -> Iterator[Case]:
 
 @pytest.mark.parametrize("code", [code for code, case in CASES.items() if case.cluster or case.topic in CHANGES])
 def test_an_admin_of_acl_files_changes_things(code: int) -> None:
-    """Create, Update, Delete and all that is about the cluster take admin: true, whatever grants a client has."""
+    """Create, Update, Delete and all cluster requests need admin: true, whatever permissions a client has."""
     admin = World("files", CASES[code])
     assert admin.general(admin.request(code, NAMINGS[0]))
     everything = World("files", Case("Sub", "Sub"))
@@ -369,7 +369,7 @@ def test_own_retry_topics(kind: str, code: int) -> None:
 @pytest.mark.parametrize("kind", ["users", "files"])
 @pytest.mark.parametrize(("code", "opened"), [(33, True), (37, True), (36, True), (41, True), (28, None), (25, False)])
 def test_a_setting_opens_what_is_open_at_apache(kind: str, code: int, opened: bool | None) -> None:
-    """aclLikeApache: what a request points at is not looked at; changes of settings stay closed."""
+    """aclLikeApache: the record that a request names is not checked; changes of settings stay forbidden."""
     case = CASES[code] if not CASES[code].cluster else CONSUMES
     world = World(kind, case, acl_like_apache=True)
     naming = Naming("record of another topic", record="secret")

@@ -75,7 +75,7 @@ def test_a_pull_with_an_expression(bench: Bench) -> None:
 
 
 def test_nothing_matches(bench: Bench) -> None:
-    """20: pull again at once, behind what was looked at."""
+    """20: pull again at once, after the scanned messages."""
     reply = answer_of(sql_pull(bench, "price > 100"))
     assert (reply.code, reply.remark, reply.ext["nextBeginOffset"]) == (20, "NO_MATCHED_MESSAGE", "10")
 

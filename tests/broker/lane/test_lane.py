@@ -1,4 +1,4 @@
-"""The fast lane against `Broker.handle`: equal replies, equal stores, equal state, whatever comes.
+"""The fast lane against `Broker.handle`: equal replies, stores and state for any frames.
 
 Two brokers get the same bytes at the same times, one as pieces through the lane, one command by command. They may not
 differ in anything a client, an administrator or the disk can see.
@@ -596,7 +596,7 @@ def test_broker_trace_sees_the_lane() -> None:
         + encode_command(RemotingCommand(11, twins.fast.pull_ext("orders", 0), opaque=91))
     )
     twins.check()
-    assert twins.handled > 0, "the timer must be looked at"
+    assert twins.handled > 0, "the timer must be checked"
     assert twins.fast.broker.trace is not None
     assert len(twins.fast.broker.trace._texts) == 6
 

@@ -97,7 +97,7 @@ class Pairs(Twins):
         handled = self.handled
         super()._feed_fast(piece, peer)
         due_ms = self.fast.broker.next_tick_ms()
-        assert self.handled > handled or due_ms >= self._timer_ms, "nobody looked at the timer"
+        assert self.handled > handled or due_ms >= self._timer_ms, "the timer was not checked"
         self._timer_ms = due_ms
 
     def places(self) -> list[tuple[int, int]]:
@@ -199,7 +199,7 @@ def test_any_transactions_are_served_alike(steps: list[tuple[str, Any, Peer]], t
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
 def test_transactions_take_the_lane(binary: bool, outcome: int) -> None:
-    """Neither half messages nor their ends come to `handle`; the timer is looked at when the first of each comes."""
+    """`handle` gets neither half messages nor their ends; the timer is checked at the first of each."""
     twins = Pairs()
     called: list[int] = []
     twins.lane._handle = lambda peer, command, now_ms: called.append(command.code) or []

@@ -23,7 +23,7 @@ SETTINGS = (
 
 
 # Where a 5.x broker, and ours, answers otherwise (docs/reference/deviations.md): a group that is not there is refused,
-# and offsets are reset though nobody is online.
+# and offsets are reset although no member is online.
 AS_5 = {
     RequestCode.UPDATE_CONSUMER_OFFSET: ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: ResponseCode.SUCCESS,

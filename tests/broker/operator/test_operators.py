@@ -337,7 +337,7 @@ def test_cleaning_is_asked_of_the_store() -> None:
 
 
 def test_cold_data() -> None:
-    """2001 to 2004: thresholds are kept and shown; the kernel reads ahead, no one else."""
+    """2001 to 2004: thresholds are stored and returned; only the kernel reads ahead."""
     bench = Bench()
     assert bench.ask(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, body=b"g=5\nh=6\n").code == 0
     assert bench.ask(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, body=b"g=much\n").code == 29

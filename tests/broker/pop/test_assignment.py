@@ -161,7 +161,7 @@ def test_name_server_that_says_nothing(bench: Bench) -> None:
 
 
 def test_modes_go_with_their_topic_and_group() -> None:
-    """Else they would gather, and count for a topic or group of the same name that somebody makes later."""
+    """Otherwise they would collect, and apply to a later topic or group of the same name."""
     bench = Bench()
     for topic in ("orders", "points"):
         bench.send(topic)

@@ -241,7 +241,7 @@ def test_forgotten_after_a_day(bench: Bench) -> None:
 
 
 def test_many_queues_that_open_at_once_are_taken_in_slices() -> None:
-    """In time that grows with their number: each is looked at once."""
+    """The time grows with their number: each is read once."""
     orders = OrderTable(ConfigFileStore(MemoryDisk()))
     for queue_id in range(1_000):
         orders.popped(("orders", "g", queue_id), None, 60_000, [1, 2], START_MS)

@@ -221,7 +221,7 @@ def test_a_notification_of_many_queues_looks_at_some(
 
 
 def test_a_message_in_a_queue_that_a_notification_has_seen(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not missed, and the client is told once."""
+    """It is not missed, and the client is notified once."""
     many_queues(bench, monkeypatch)
     assert notification(bench, 10_000) == []
     told = [one.command.ext["hasMsg"] for one in _tell_send(bench, "b", queue_id=1) if "hasMsg" in one.command.ext]

@@ -313,7 +313,7 @@ def test_forgetting() -> None:
 
 
 def test_offsets_of_a_deleted_topic_are_gone_at_once() -> None:
-    """Whatever is still to be removed from memory; and nothing of a new topic with the name goes with it."""
+    """Entries still to be removed from memory do not count, and a new topic with the name loses none of its own."""
     kept = files()
     table = OffsetTable(kept, NOW_MS)
     for number in range(4):

@@ -226,7 +226,7 @@ def test_a_store_that_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_clock_set_back_loses_nothing() -> None:
-    """New messages whose second was passed before the clock went back are delivered all the same, and once."""
+    """New messages for a second that passed before the clock was set back are still delivered, once."""
     bench = Bench()
     bench.advance(60_000)
     timed(bench, b"1", TIMER_DELAY_SEC="2")

@@ -229,7 +229,7 @@ def test_producers_are_asked_in_turn() -> None:
 
 
 def test_half_messages_are_asked_about_after_the_clock_went_forward_and_back() -> None:
-    """What is stored then has store times of the future, and is asked about all the same."""
+    """Messages stored then have future store times, and are checked nevertheless."""
     bench = Bench()
     bench.heartbeat()
     bench.now_ms += 86_400_000
@@ -321,7 +321,7 @@ def test_no_transaction_is_lost(seed: int) -> None:
                 match chance.choice(["commit", "rollback", "silence", "late"]):
                     case "commit":
                         committed.add(body)
-                        end(bench, sent)  # one way: nobody learns whether it arrived
+                        end(bench, sent)  # one way: the sender does not learn whether it arrived
                     case "rollback":
                         rolled_back.add(body)
                         end(bench, sent, ROLLBACK)

@@ -1,4 +1,4 @@
-"""Dead letters whose topic somebody made up: the property RETRY_TOPIC is any sender's to write."""
+"""Dead letters with a forged topic: any sender can set the property RETRY_TOPIC."""
 
 from mqtrail.client import Admin
 from mqtrail.wire import encode_properties

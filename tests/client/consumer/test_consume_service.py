@@ -1,4 +1,4 @@
-"""ConsumeService: whatever handlers return, in whatever order, the noted offset never runs ahead of what is done."""
+"""ConsumeService: for any results of handlers in any order, the noted offset never passes an unfinished message."""
 
 import asyncio
 import random

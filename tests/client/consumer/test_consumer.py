@@ -392,7 +392,7 @@ async def test_broadcasting_gives_each_member_everything(tmp_path: Path) -> None
                 await deliveries[1].retry()
             put(cluster.brokers[0], "orders", folder.encode())
             async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer:
-                assert await consume(consumer, 1) == [folder.encode()], "a restart goes on where it was"
+                assert await consume(consumer, 1) == [folder.encode()], "a restart continues where it was"
         assert committed(cluster) == {}
         assert not cluster.brokers[0].of(RequestCode.CONSUMER_SEND_MSG_BACK)
 

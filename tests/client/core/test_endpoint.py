@@ -1,4 +1,4 @@
-"""The HTTP endpoint that returns name servers: whatever it answers, and however slowly, is an error in words."""
+"""The HTTP endpoint that returns name servers: any invalid or slow answer becomes an error with a text."""
 
 import contextlib
 import socket

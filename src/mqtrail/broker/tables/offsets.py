@@ -51,7 +51,7 @@ class OffsetTable:
         self._topics_of: dict[str, set[str]] = {}
         self._groups_of: dict[str, set[str]] = {}
         # Groups with entries of a deleted topic that are still in these tables. Such an entry counts as absent: it is
-        # removed when it is looked at, the others in slices (`forget_some`).
+        # removed when it is used, the others in slices (`forget_some`).
         self._leaving: dict[str, set[str]] = {}
         for entry in self._offsets:
             self._note_entry(entry)
@@ -240,7 +240,7 @@ class OffsetTable:
         return group in self._leaving.get(topic, ())
 
     def _leave(self, group: str, topic: str) -> None:
-        """Remove an entry of a deleted topic before it is looked at."""
+        """Remove an entry of a deleted topic before it is used."""
         if self._is_leaving(group, topic):
             self._forget({(group, topic)})
 
