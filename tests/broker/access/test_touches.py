@@ -158,6 +158,17 @@ def test_a_recall_needs_the_topic_it_takes_from(two: Two) -> None:
     assert own.code == 0
 
 
+@pytest.mark.parametrize("code", [10, 310, 320])
+def test_every_send_that_recalls_is_checked(two: Two, code: int) -> None:
+    """With long and short names, and in a batch."""
+    properties = encode_properties({"TIMER_DELIVER_MS": str(NOW_MS + 20_000), "TIMER_DEL_UNIQKEY": "orders+A1"})
+    long = {"topic": "stock", "producerGroup": "pg", "queueId": "0", "properties": properties}
+    short = {"b": "stock", "a": "pg", "e": "0", "i": properties}
+    reply = two.ask("bobbybobby", code, long if code == 10 else short, b"x")
+    assert "orders" in (reply.remark or "")
+    assert reply.code in (1, 16)
+
+
 def test_a_recall_is_not_hidden_under_a_second_name(two: Two) -> None:
     """A send of short names whose properties come once more under the long name is served as it was checked."""
     due = str(NOW_MS + 20_000)
