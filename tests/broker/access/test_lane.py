@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mqtrail.broker import Lane
+from mqtrail.broker.lane import signed as signed_lane
 from mqtrail.wire import (
     BatchItem,
     ConsumerData,
@@ -43,6 +44,7 @@ PULL = {
     "consumerGroup": "groupC", "topic": "topicB", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32",
     "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
 }  # fmt: skip
+ALICE, CAROL = ("alice", "alicepass"), ("carol", "carolpass")
 BATCH = encode_batch([BatchItem(b"one", b""), BatchItem(b"two", b"")])
 
 
@@ -163,6 +165,49 @@ def test_users_take_the_lane_too() -> None:
     for one in (twins.fast, twins.general):
         one.ask("root", 3002, {"username": "alice"}, b'{"userStatus":"disable"}')
     assert b'"code":16' in twins.feed(frame)
+
+
+@pytest.mark.parametrize(
+    ("known", "foreign", "peer"),
+    [
+        (signed(310, SEND, b"x", *ALICE), signed(310, {**SEND, "b": "topicA"}, b"x", *ALICE), PEER),
+        (signed(11, PULL, b"", *ALICE), signed(11, {**PULL, "topic": "topicA"}, b"", *ALICE), PEER),
+        (signed(11, PULL, b"", *ALICE), signed(11, {**PULL, "consumerGroup": "groupD"}, b"", *ALICE), PEER),
+        (signed(11, PULL, b"", *CAROL), signed(310, {**SEND, "a": "groupC"}, b"x", *CAROL), PEER),
+        (signed(310, SEND, b"x", *ALICE), signed(310, SEND, b"x", *ALICE), OTHER),
+        (signed(310, SEND, b"x", *ALICE), signed(310, SEND, b"x", "bobby", "alicepass"), PEER),
+    ],
+    ids=["topic of a send", "topic of a pull", "group", "kind", "address", "account"],
+)
+def test_what_is_learned_counts_for_that_alone(known: bytes, foreign: bytes, peer: Peer) -> None:
+    """A permission that was looked up holds for its account, address, kind of request, group and topic."""
+    twins = Twins(WithUsers)
+    for one in (twins.fast, twins.general):
+        for name in ("alice", "bobby", "carol"):
+            one.make_user(name)
+            one.allow(name, "Topic:topicB", "Sub", ips=["10.0.0.1"])
+            one.allow(name, "Group:groupC", "Sub")
+        for name in ("alice", "bobby"):
+            one.allow(name, "Topic:topicB", "Pub", "Sub", ips=["10.0.0.1"])
+        one.allow("bobby", "Group:groupD", "Sub")
+    for name, group in (("alice", "groupC"), ("bobby", "groupD")):
+        subscriptions = (SubscriptionData.build("topicB", "*"),)
+        data = HeartbeatData(
+            client_id=name, consumer_data_set=(ConsumerData(group, subscription_data_set=subscriptions),)
+        )
+        assert b'"code":0' in twins.feed(signed(34, {}, data.encode(), name, f"{name}pass"))
+    assert b'"code":0' in twins.feed(signed(310, SEND, b"x", *ALICE))
+    assert b'"code":16' not in twins.feed(known)
+    assert b'"code":16' in twins.feed(foreign, peer)
+
+
+def test_what_is_learned_is_bounded(files: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that names ever new groups fills no memory."""
+    monkeypatch.setattr(signed_lane, "KEYS_KEPT_MAX", 3)
+    for number in range(10):
+        assert b'"code":0' in files.feed(signed(310, {**SEND, "a": f"pg-{number}"}, b"x"))
+    assert files.lane._signatures is not None
+    assert 0 < len(files.lane._signatures._keys) <= 3
 
 
 @pytest.fixture(scope="module")
