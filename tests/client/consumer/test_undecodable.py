@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from mqtrail.client import (
     Admin,
@@ -84,14 +85,19 @@ def test_poison_goes_to_the_dead_letters(mode: str, tmp_path: Path) -> None:
                 body_size_max=50_000,
                 trace=TraceConfig(topic="TRACE", linger_ms=5, spool_dir=tmp_path),
             )
-            async with Consumer("CG", cluster.namesrv, {"orders": "a"}, config=config, trace=True) as consumer:
-                assert await consume(consumer, 5) == [b"0", b"1", b"2", b"3", b"4"]
-                await until(lambda: len(broker.messages(DLQ)) == 4)
-                await until(lambda: consumer.stats.totals("orders").undecodable == 4)
-                if mode == "pop":
-                    await until(lambda: len(pop.acked) == 9)
-                else:
-                    await until(lambda: committed(cluster) == {("broker-a", 0): 9})
+            consumer = Consumer("CG", cluster.namesrv, {"orders": "a"}, config=config, trace=True)
+            with capture_logs() as logs:
+                async with consumer:
+                    assert await consume(consumer, 5) == [b"0", b"1", b"2", b"3", b"4"]
+                    await until(lambda: len(broker.messages(DLQ)) == 4)
+                    await until(lambda: consumer.stats.totals("orders").undecodable == 4)
+                    if mode == "pop":
+                        await until(lambda: len(pop.acked) == 9)
+                    else:
+                        await until(lambda: committed(cluster) == {("broker-a", 0): 9})
+            reported = {line["msg_id"]: line["reason"] for line in logs if line["event"] == "consumer.undecodable"}
+            assert "compression type 7" in reported["BAD1"]
+            assert len(reported) == 4
             found = letters(broker)
             assert "not of type 2" in found[b"no zstd"]
             assert "compression type 7" in found[b"x"]
