@@ -38,7 +38,7 @@ check: bootstrap  ## Lint, types, import rules
 	@$(VENV)/mypy
 	@$(VENV)/lint-imports
 
-format: bootstrap  ## Format and mend what the linter can
+format: bootstrap  ## Format the code and fix what the linter can
 	@$(VENV)/ruff format $(CODE)
 	@$(VENV)/ruff check --fix $(CODE)
 

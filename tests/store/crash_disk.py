@@ -1,4 +1,4 @@
-"""A disk that forgets: what was not synced survives a crash whole, torn or not at all, as a seed decides."""
+"""A disk that forgets: unsynced writes survive a crash whole, torn or not at all, as a seed decides."""
 
 import random
 
@@ -38,7 +38,7 @@ class CrashDisk(MemoryDisk):
         return file
 
     def crash(self, chance: random.Random) -> None:
-        """The power goes."""
+        """Cut the power."""
         for file in self.files.values():
             assert isinstance(file, CrashFile)
             file.crash(chance)

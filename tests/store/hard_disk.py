@@ -1,8 +1,8 @@
-"""A disk at its worst: power goes inside a call, sectors are lost one by one, room ends, writes and syncs fail.
+"""A disk with all faults: power cuts inside a call, single lost sectors, a full disk, failed writes and syncs.
 
-Beside what `crash_disk` does, a write that was not synced may survive in some of its 512-byte sectors and not in
-others; every call may be the last one before the power goes, also the making, replacing and removing of files; a failed
-sync drops what it should have written from what will ever reach the disk, as Linux does, although reads still show it.
+In addition to the faults of `crash_disk`, an unsynced write may survive in some of its 512-byte sectors and not in
+others. Every call may be the last one before a power cut, also calls that make, replace and remove files. A failed sync
+drops the data that it should have written, as Linux does: it never reaches the disk, although reads still show it.
 """
 
 import errno
@@ -39,7 +39,9 @@ class HardFile(MemoryFile):
         self._disk = disk
         self.path = path
         self._unsynced: list[tuple[int, bytes, bytes]] = []  # offset, bytes before, bytes written
-        self._dropped: list[tuple[int, bytes, bytes]] = []  # likewise, whose sync failed: the kernel calls them clean
+        self._dropped: list[
+            tuple[int, bytes, bytes]
+        ] = []  # the same for writes whose sync failed: the kernel treats them as clean
 
     def grow(self, size: int) -> None:
         """Make the file longer, by zeros."""
@@ -77,7 +79,7 @@ class HardFile(MemoryFile):
         self._unsynced = []
 
     def _settle(self, synced: list[tuple[int, bytes, bytes]]) -> None:
-        """What is written over what had been dropped reaches the disk after all."""
+        """Let new writes over dropped data reach the disk."""
         if not self._dropped or not synced:
             return
         covered = bytearray(len(self.data))
@@ -129,8 +131,8 @@ class HardDisk(MemoryDisk):
         super().__init__()
         self.chance = chance
         self.rates = Rates()
-        self.calls = 0  # that changed something
-        self._is_cut = False  # the power is gone: whoever still asks for something does not get it
+        self.calls = 0  # number of calls that changed something
+        self._is_cut = False  # the power is off: every call fails
         self.power_cut_at = -1  # the number of the call in which the power goes, whatever the rates; -1: none
 
     def _power_cut(self) -> bool:
@@ -165,7 +167,7 @@ class HardDisk(MemoryDisk):
             raise OSError(errno.EIO, f"the test's disk fails to read {path}")
 
     def read_size(self, size: int) -> int:
-        """Return how many bytes a system call gives of so many asked for."""
+        """Return how many of the requested bytes a system call returns."""
         if size > 1 and self.rates.short_read and self.chance.random() < self.rates.short_read:
             return self.chance.randrange(1, size)
         return size
@@ -212,7 +214,7 @@ class HardDisk(MemoryDisk):
         super().remove(path)
 
     def stop(self, *, power: bool) -> None:
-        """The process is gone; with the power, so is what was not synced."""
+        """End the process; a power cut also loses unsynced data."""
         for file in self.files.values():
             if power:
                 assert isinstance(file, HardFile)

@@ -1,6 +1,6 @@
-"""One seeded run of a store on a faulty disk, checked against its guarantees: a queue holds what was acknowledged as
-stored, in order, and nothing else; what a call refused never comes back; kill -9 loses nothing acknowledged, and a
-power cut nothing that was flushed; the index finds all that is there.
+"""One seeded run of a store on a faulty disk, checked against its guarantees: a queue has the acknowledged messages, in
+order, and no others; a rejected message never appears; kill -9 loses no acknowledged message, a power cut no flushed
+one; the index finds all stored messages.
 """
 
 import random
@@ -47,17 +47,17 @@ class HardLife:
         self.disk = HardDisk(self.chance)
         self.store = CommitLogStore(self.disk, CONFIG)
         self.writing: Generator[None, None, Callable[[], None]] | None = None  # the checkpoint under way
-        self.syncing: list[Callable[[], None]] = []  # what checkpoints wrote, and is not durable yet
+        self.syncing: list[Callable[[], None]] = []  # syncs of checkpoints that are not done yet
         self.written: dict[tuple[str, int], list[tuple[int, int]]] = {queue: [] for queue in QUEUES}
         self.refused: set[int] = set()
-        self.in_flight: list[PendingRecord] = []  # the power went inside their append: they may be there or not
+        self.in_flight: list[PendingRecord] = []  # a power cut interrupted their append: they may be stored or not
         self.numbers = 0
-        self.flushed = 0  # what must be there at the next start
-        self.durable = 0  # what must be there even without power
+        self.flushed = 0  # the part that must exist at the next start
+        self.durable = 0  # the part that must survive a power cut
         self.now_ms = 1_700_000_000_000
 
     def live(self, steps: int) -> None:
-        """Do so many random things, each of which the power or the disk's room may interrupt."""
+        """Run random steps; a power cut or a full disk may interrupt each."""
         for _ in range(steps):
             self.now_ms += self.chance.randrange(2_000)
             self.disk.rates = WORST
@@ -100,7 +100,7 @@ class HardLife:
                 self.start()
 
     def checkpoint(self) -> None:
-        """Do the next slices of a checkpoint, or sync what one wrote: syncs run one after the other."""
+        """Run the next slices of a checkpoint, or one of its syncs: syncs run one after the other."""
         if self.syncing and (self.writing is None or self.chance.random() < 0.5):
             self.syncing.pop(0)()
             return
@@ -115,7 +115,7 @@ class HardLife:
         self.writing = writing
 
     def sync_all(self) -> None:
-        """Sync what checkpoints wrote, which comes before any later flush."""
+        """Run the syncs of checkpoints, which come before any later flush."""
         while self.syncing:
             self.syncing.pop(0)()
 
@@ -152,7 +152,7 @@ class HardLife:
         return [places.ticket(number) for number in range(len(batch))]
 
     def end(self, *, power: bool) -> None:
-        """The process is killed, or the power goes; then the store starts again."""
+        """Kill the process or cut the power; then start the store again."""
         self.store.abandon()
         self.disk.stop(power=power)
         if not power:
@@ -160,7 +160,7 @@ class HardLife:
         self.start()
 
     def start(self) -> None:
-        """Start, in spite of power cuts meanwhile, and hold what is there against what was promised."""
+        """Start, despite power cuts meanwhile, and compare the stored messages with the guarantees."""
         self.writing, self.syncing = None, []
         while True:
             try:
@@ -211,7 +211,7 @@ class HardLife:
         return numbers
 
     def check_index(self) -> None:
-        """Every message that is there is found by its id."""
+        """Check that every stored message is found by its id."""
         for (topic, _), entries in self.written.items():
             for number, _ in entries:
                 found = self.store.query(topic, f"ID{number}", 64, 0, 2**62).records

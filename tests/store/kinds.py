@@ -28,7 +28,7 @@ class SyncedStore(CommitLogStore):
     """Each append is durable, indexed and noted when it returns, as under SYNC_FLUSH with the shortest intervals."""
 
     def append(self, records: Sequence[PendingRecord], now_ms: int) -> list[Appended]:
-        """Append, and do at once all that is otherwise done later."""
+        """Append, and at once do all work that is usually done later."""
         tickets = super().append(records, now_ms)
         self.flush()
         while self.dispatch_index(1_000):
@@ -38,14 +38,14 @@ class SyncedStore(CommitLogStore):
 
 
 class ReopenedStore:
-    """A store that is closed and opened again after each append: it knows what its files say."""
+    """A store that is closed and opened again after each append: it knows only what its files contain."""
 
     def __init__(self, folder: Path, leave: Callable[[CommitLogStore], None]) -> None:
         self._folder, self._leave = folder, leave
         self._store = CommitLogStore(RealDisk(folder), CONFIG)
 
     def append(self, records: Sequence[PendingRecord], now_ms: int) -> list[Appended]:
-        """Append, then begin another life."""
+        """Append, then open the store again."""
         tickets = self._store.append(records, now_ms)
         self._leave(self._store)
         self._store = CommitLogStore(RealDisk(self._folder), CONFIG)

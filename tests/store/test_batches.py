@@ -66,7 +66,7 @@ def test_others_append_while_a_batch_is_prepared() -> None:
 
 
 class FullFile(MemoryFile):
-    """A file that takes nothing but zeros."""
+    """A file that accepts only zeros."""
 
     def write_at(self, offset: int, data: bytes) -> None:
         if any(data):

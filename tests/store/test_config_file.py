@@ -1,4 +1,4 @@
-"""The broker's tables on disk: Apache's JSON, the one before kept, and never half a file."""
+"""The broker's tables on disk: Apache's JSON, with the previous file kept, and never half a file."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_save_and_load() -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"\xff\xfe", b"{}garbage"])
 def test_a_damaged_file_falls_back(damage: bytes) -> None:
-    """The one before is better than none."""
+    """The previous content is used instead."""
     disk = MemoryDisk()
     files = ConfigFileStore(disk)
     files.save("topics.json", {"a": 1})
@@ -66,7 +66,7 @@ def test_a_damaged_file_does_not_displace_the_good_one() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"  \n\t", b'{"a":'])
 def test_a_file_without_content_is_not_as_good_as_none(content: bytes) -> None:
-    """Cut or emptied, without a backup: the start is refused with what was found and the remedy."""
+    """Truncated or emptied, without a backup: the start fails with an error that has the finding and the remedy."""
     disk = MemoryDisk()
     disk.replace("config/topics.json", content)
     with pytest.raises(StoreError, match=r"cannot read config/topics\.json: .*repair one of them by hand"):
@@ -75,7 +75,7 @@ def test_a_file_without_content_is_not_as_good_as_none(content: bytes) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b" "])
 def test_use_of_the_bak_is_reported(content: bytes | None) -> None:
-    """Also where the table's file is gone altogether."""
+    """Also if the table's file is missing."""
     disk = MemoryDisk()
     files = ConfigFileStore(disk)
     files.save("topics.json", {"a": 1})

@@ -90,7 +90,7 @@ def test_a_record_is_stored_as_sent(store: MessageStore) -> None:
 
 
 def test_a_read_does_not_end_where_the_last_write_did(tmp_path: Path) -> None:
-    """Queue entries that are written and those still buffered are read as one, also across a file's end."""
+    """Written and buffered queue entries are read as one range, also across a file's end."""
     with closing(CommitLogStore(RealDisk(tmp_path), CONFIG)) as store:
         count = CONFIG.queue_entries + 5
         for number in range(count):
@@ -108,7 +108,7 @@ def test_a_read_does_not_end_where_the_last_write_did(tmp_path: Path) -> None:
     [(0, "FOUND", 3), (2, "FOUND", 3), (3, "OFFSET_OVERFLOW_ONE", 3), (4, "OFFSET_OVERFLOW_BADLY", 3)],
 )
 def test_read_statuses(store: MessageStore, queue_offset: int, status: str, following: int) -> None:
-    """Each place of a queue has its answer. Source: store.md §10 of the references."""
+    """Each position relative to a queue has its status. Source: store.md §10 of the references."""
     store.append([record(b"%d" % number) for number in range(3)], NOW_MS)
     found = store.read("orders", 0, queue_offset, 32, 1 << 20)
     assert (found.status, found.next_queue_offset, found.min_offset, found.max_offset) == (status, following, 0, 3)
@@ -123,7 +123,7 @@ def test_reading_a_queue_that_is_not_there(store: MessageStore) -> None:
 
 
 def test_read_bounds(store: MessageStore) -> None:
-    """Count and bytes bound an answer, but one record always fits."""
+    """Count and bytes limit a result, but one record always fits."""
     store.append([record(bytes((number,)) * 1000) for number in range(5)], NOW_MS)
     assert len(store.read("orders", 0, 0, 2, 1 << 20).records) == 2
     assert len(store.read("orders", 0, 0, 32, 2500).records) == 2
@@ -271,7 +271,7 @@ def test_too_large_is_refused_and_takes_no_place(store: MessageStore) -> None:
 
 @pytest.mark.parametrize("topic", ["", "..", ".", "a/b", "../../etc", "a\0b", "x" * 300], ids=repr)
 def test_a_topic_that_is_no_file_name_is_refused(store: MessageStore, topic: str) -> None:
-    """Topics become folders: one that would leave its own is refused before anything is written."""
+    """Topics become folders: a path that leaves the folder is rejected before anything is written."""
     with pytest.raises(MessageIllegal):
         store.append([record(topic=topic)], NOW_MS)
     assert store.end_offset == 0
@@ -315,7 +315,7 @@ def test_reads_agree_with_a_model(
     count_max: int,
     wanted: set[str],
 ) -> None:
-    """Any appends, read back in any pieces and through any filter, also after a restart, are what a list would give."""
+    """Any appends, read in any pieces and through any filter, also after a restart, equal those of a list."""
     folder = tmp_path_factory.mktemp("store")
     stores = [MemoryStore(CONFIG), CommitLogStore(RealDisk(folder), CONFIG)]
     model: dict[tuple[str, int], list[tuple[bytes, str]]] = {}

@@ -1,4 +1,4 @@
-"""What a start makes of single crashes: torn tails, damage, entries past the end."""
+"""Starts after single crashes: torn tails, damage, entries past the end."""
 
 import random
 
@@ -29,7 +29,7 @@ def test_a_stale_record_does_not_come_back() -> None:
 
 
 def test_damage_below_the_mark_refuses_to_start() -> None:
-    """What was flushed and is damaged is not a torn tail: the error names the place and the ways on."""
+    """Damage in flushed bytes is not a torn tail: the error names the position and the remedies."""
     disk = CrashDisk()
     store = CommitLogStore(disk, CONFIG)
     second = store.append([pending(n, "orders", 0, 50) for n in range(3)], 1)[1]
@@ -66,7 +66,7 @@ def test_entries_past_the_end_are_counted() -> None:
 
 
 def test_the_crash_disk_can_lose() -> None:
-    """The disk of these tests does forget: else they could not fail."""
+    """The disk of these tests does lose data: otherwise they could not fail."""
     disk = CrashDisk()
     file = disk.open("f", 64)
     file.write_at(0, b"kept")

@@ -67,7 +67,7 @@ DAMAGE: dict[str, Callable[[bytearray, int], None]] = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damage_in_the_log_is_named_and_skipped_if_configured(name: str) -> None:
-    """Without the option the start is refused, and names place, file and option; with it the rest is there."""
+    """Without the option the start fails and names position, file and option; with it all other messages are read."""
     disk, places = filled(killed=True)
     DAMAGE[name](disk.files[LOG].data, places[60])
     with pytest.raises(StoreError, match=rf"physical offset {places[60]}") as refusal:
@@ -225,7 +225,7 @@ def test_an_unreadable_mark_is_reported() -> None:
 
 
 def test_what_was_never_finished_is_made_anew() -> None:
-    """The power went while files were made: short and empty ones are no damage."""
+    """A power cut while files were made leaves short and empty ones: they are not damage."""
     disk, _ = filled(killed=True)
     end = max(int(path.split("/")[1]) for path in disk.files if path.startswith("commitlog/"))
     for path, size in (
@@ -254,7 +254,7 @@ def test_a_damaged_table_is_taken_from_its_bak() -> None:
 
 
 def test_a_first_start_differs_from_a_clean_stop() -> None:
-    """Nothing stopped before there was anything."""
+    """A first start is not reported as a start after a clean stop."""
     disk = MemoryDisk()
     for told in ("first start; the log ends at 0", "after a clean stop; the log ends at 0"):
         store = CommitLogStore(disk, CONFIG)
@@ -277,7 +277,7 @@ def test_an_emptied_mark_is_lost_not_new(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("note", [b"", b" ", b"12x"])
 def test_a_damaged_note_of_wiping_has_the_rest_of_the_file_wiped(note: bytes) -> None:
-    """It tells that zeros may not be on the disk, and no longer how far: then all behind the end gets them."""
+    """It shows that zeros may not be on the disk, but not how far: then everything behind the end is zeroed."""
     disk, _ = filled()
     data = disk.files[f"commitlog/{max(name for name in disk.files if name.startswith('commitlog/'))[-20:]}"].data
     store = opened(disk)
@@ -291,7 +291,7 @@ def test_a_damaged_note_of_wiping_has_the_rest_of_the_file_wiped(note: bytes) ->
 
 
 def test_an_index_reports_damage_and_does_not_prevent_a_stop() -> None:
-    """What is indexed again is read from the log: damage there is named, or stepped over; the stop is clean."""
+    """Records to index again are read from the log: damage there is reported or skipped; the stop is clean."""
     disk, places = filled()
     disk.remove("index")
     DAMAGE["a record's size"](disk.files[LOG].data, places[60])
@@ -350,7 +350,7 @@ def test_an_index_file_that_is_gone_is_built_again(which: int) -> None:
 
 
 def test_an_index_without_checksums_is_taken_as_it_is() -> None:
-    """Apache's broker and older versions keep none: chains that cannot be are damage, the rest is believed."""
+    """Apache's broker and older versions have none: impossible chains are damage, all else is trusted."""
     disk, _ = filled()
     disk.remove("mqtrail-index")
     assert _lookups(disk) == []

@@ -40,7 +40,7 @@ def bodies(store: CommitLogStore, topic: str = "T") -> list[bytes]:
 
 
 def killed(store: CommitLogStore, disk: MemoryDisk) -> CommitLogStore:
-    """Another life after the process was killed: what was written is there, what was only in memory is not."""
+    """Open the store as after kill -9: written data exists, data that was only in memory does not."""
     store.abandon()
     return CommitLogStore(disk, CONFIG)
 

@@ -1,4 +1,4 @@
-"""What goes when: by age in its hours, by a filling disk at once; and what the queues and the index know then."""
+"""Expiry: by age in its hours, by a filling disk at once; queues and index follow."""
 
 import os
 from dataclasses import replace
@@ -67,7 +67,7 @@ def segments(folder: Path) -> int:
 
 
 def test_old_segments_go_at_four(store: CommitLogStore, tmp_path: Path) -> None:
-    """In the hour of deleteWhen, what was last written 72 hours ago goes, and its queues and index follow."""
+    """In the hour of deleteWhen, segments last written 72 hours ago are removed; queues and index follow."""
     age(tmp_path, 1, 5)
     age(tmp_path, 73, 2)
     first_body = store.read("orders", 0, 0, 1, 1).records[0]
@@ -147,7 +147,7 @@ def test_unflushed_segments_stay(disk: FillingDisk, tmp_path: Path) -> None:
 
 
 def test_expiry_at_any_hour(store: CommitLogStore, tmp_path: Path) -> None:
-    """What is old enough goes when an administrator asks, and nothing else does."""
+    """A request of an administrator removes segments that are old enough, and no others."""
     age(tmp_path, 1, 5)
     age(tmp_path, 80, 2)
     noon_ms = FOUR_AM_MS + 8 * HOUR_MS
@@ -156,7 +156,7 @@ def test_expiry_at_any_hour(store: CommitLogStore, tmp_path: Path) -> None:
 
 
 def test_retention_that_changes(store: CommitLogStore, disk: FillingDisk, tmp_path: Path) -> None:
-    """Hours, age and disk ratios are those of now; what could not work is refused and changes nothing."""
+    """Changed hours, age and disk ratios apply at once; invalid ones are rejected and change nothing."""
     age(tmp_path, 1, 5)
     age(tmp_path, 30, 1)
     noon_ms = FOUR_AM_MS + 8 * HOUR_MS
@@ -186,7 +186,7 @@ def test_the_lower_of_two_ratios_makes_room(store: CommitLogStore, disk: Filling
 
 
 def test_a_retention_of_nothing(store: CommitLogStore, tmp_path: Path) -> None:
-    """0 hours: what is not the last segment goes at the hour, however young."""
+    """0 hours: all segments but the last one are removed in the hour, at any age."""
     age(tmp_path, 1, 1)
     store.retention = replace(store.retention, retention_ms=0)
     assert store.expire(FOUR_AM_MS + 8 * HOUR_MS) == 0

@@ -40,7 +40,7 @@ class LoggedFile(MemoryFile):
 
 
 class LoggedDisk(MemoryDisk):
-    """Remembers what is done to the files of the index: what, to which, how many bytes."""
+    """Records the calls on files of the index: which call, which file, how many bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ def test_a_crash_in_any_call_loses_no_key(*, power: bool) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_power_cut_between_any_two_steps_loses_no_key(seed: int) -> None:
-    """What was not synced survives whole, torn or not at all."""
+    """Unsynced writes survive whole, torn or not at all."""
     step = 0
     ended = False
     while not ended:
@@ -245,7 +245,7 @@ def test_files_that_are_built_again_are_not_taken_for_those_before() -> None:
 
 
 def test_a_full_file_whose_sync_fails_is_built_again() -> None:
-    """The kernel may have dropped what it could not write; no checkpoint follows, and the next start reads the log."""
+    """The kernel may have dropped the data; no checkpoint follows, and the next start reads the log."""
 
     class Failing(HardDisk):
         is_failing = False
@@ -272,7 +272,7 @@ def test_a_full_file_whose_sync_fails_is_built_again() -> None:
 
 
 def test_without_checkpoints_few_full_files_keep_slots_in_memory() -> None:
-    """A further one is written at once."""
+    """One more full file is written at once."""
     store = CommitLogStore(MemoryDisk(), CONFIG)
     append(store, 0, 300)
     assert len(store._index.files) == 15

@@ -1,4 +1,4 @@
-"""The bytes on disk, held against the references' vectors and layouts."""
+"""The bytes on disk, compared with the references' vectors and layouts."""
 
 import struct
 from pathlib import Path

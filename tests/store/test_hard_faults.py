@@ -1,4 +1,4 @@
-"""A few lives of a store on the worst of disks, of which `make sim` has thousands, and what some of them taught."""
+"""A few lives of a store on a faulty disk (`make sim` runs thousands), and regression tests from such lives."""
 
 import errno
 import random
@@ -16,7 +16,7 @@ LOG = "commitlog/" + "0" * 20
 
 @pytest.mark.parametrize("seed", range(80))
 def test_promises_hold(seed: int) -> None:
-    """Whatever the disk does, nothing acknowledged is lost, nothing refused comes back, and the index knows it all."""
+    """With any disk faults no acknowledged message is lost, no rejected one appears, and the index is complete."""
     life = HardLife(seed)
     life.live(60)
     life.check_index()
@@ -29,7 +29,7 @@ class ChosenDisk(HardDisk):
         super().__init__(random.Random(0))
         self.failing_syncs = 0
         self.failing_writes = 0
-        self.during_sync: Callable[[], None] | None = None  # what happens while the log is synced next
+        self.during_sync: Callable[[], None] | None = None  # called during the next sync of the log
 
     def sync_fault(self, path: str) -> PowerCut | OSError | None:
         if path == LOG and (act := self.during_sync) is not None:
@@ -92,7 +92,7 @@ def test_zeros_that_could_not_be_synced_are_written_again() -> None:
 
 
 def test_a_flush_beside_a_failed_take_back_promises_nothing() -> None:
-    """The kernel tells a failed sync to one caller: the flush behind it hears nothing, and must not trust that."""
+    """The kernel reports a failed sync to one caller only: a concurrent flush must not trust its own success."""
     disk = ChosenDisk()
     store = CommitLogStore(disk, CONFIG)
     store.append([pending(0, "orders", 0, 20)], 1_000)
@@ -131,7 +131,7 @@ def test_a_flush_beside_a_take_back_is_done_again() -> None:
 
 
 def test_an_append_that_was_taken_back_leaves_no_note() -> None:
-    """What is noted before zeros are written goes when they are durable."""
+    """The note written before the zeros is removed when the zeros are durable."""
     disk = ChosenDisk()
     store = CommitLogStore(disk, CONFIG)
     store.append([pending(0, "orders", 0, 20)], 1_000)
@@ -145,7 +145,7 @@ def test_an_append_that_was_taken_back_leaves_no_note() -> None:
 
 
 def test_what_a_failed_sync_dropped_is_written_again() -> None:
-    """What syncs of several segments failed to write, and reads still show, is on the disk with the next flush."""
+    """Data that failed syncs of several segments dropped, and reads still show, is on disk after the next flush."""
     disk = HardDisk(random.Random(1))
     store = CommitLogStore(disk, CONFIG)
     for number in range(60):

@@ -1,4 +1,4 @@
-"""The index: whichever way it is built it is the same, and it rolls, catches up and waits for room."""
+"""The index: it is the same however it is built; it rolls, catches up and waits for disk space."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -145,7 +145,7 @@ def test_a_query_never_answers_from_half_an_index(monkeypatch: pytest.MonkeyPatc
 
 
 class FullFile(MemoryFile):
-    """A file that takes nothing for a while."""
+    """A file whose writes fail for a while."""
 
     is_full = False
 
@@ -276,7 +276,7 @@ def test_colliding_records_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_query_between_whose_slices_the_index_is_damaged_is_refused(chained: CommitLogStore) -> None:
-    """Else what the lost file knew would be missing from the answer. Asking again gives all of it."""
+    """Otherwise the result would lack the lost file's entries. A retry returns all of them."""
     work = chained.query_in_slices("orders", "key0", 64, 0, 2**62)
     next(work)
     damaged = chained._index

@@ -1,4 +1,4 @@
-"""The operating system's disk: locks between processes, room that ends, files that are not ours."""
+"""The operating system's disk: locks between processes, a full disk, files of other programs."""
 
 import contextlib
 import errno
@@ -49,7 +49,7 @@ def record(number: int, topic: str = "orders") -> PendingRecord:
 
 
 def numbers(store: CommitLogStore) -> list[int]:
-    """Every number there is, by queue offset."""
+    """Return the numbers of all messages, by queue offset."""
     found: list[int] = []
     for queue_id in store.queue_ids("orders"):
         at = 0
@@ -60,7 +60,7 @@ def numbers(store: CommitLogStore) -> list[int]:
 
 
 def test_kill_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """kill -9 at any moment, several times over: what append returned for is there, once, and the index finds it."""
+    """After kill -9 at any moment, several times, each appended message exists once, and the index finds it."""
     acknowledged = 0
     for _ in range(3):
         writer = subprocess.Popen(
@@ -259,7 +259,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_what_is_not_known_is_refused(tmp_path: Path, name: str) -> None:
-    """Never truncate what another version or broker wrote: refuse, say what was found, and touch nothing."""
+    """Files of another version or broker are never truncated: the start fails, reports them and changes nothing."""
     path, content, said = FOREIGN[name]
     file = tmp_path / path
     file.parent.mkdir(parents=True)
@@ -301,7 +301,7 @@ def test_a_record_of_an_unknown_magic_is_refused(tmp_path: Path, flushed: bool) 
 
 
 def test_a_missing_segment_is_named(tmp_path: Path) -> None:
-    """A hole between segments is damage, not an end."""
+    """A missing segment is damage, not the log's end."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     for number in range(0, 9_000, 100):
         store.append([record(number + place) for place in range(100)], 1)
@@ -325,7 +325,7 @@ def test_lost_segments_at_the_end_are_noticed(tmp_path: Path) -> None:
 
 
 def test_derived_files_are_built_again(tmp_path: Path) -> None:
-    """consumequeue/ and index/ may be deleted by hand: the log has it all."""
+    """consumequeue/ and index/ may be deleted by hand: they are rebuilt from the log."""
     import shutil
 
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
@@ -437,7 +437,7 @@ def test_tables_are_their_owners_alone(tmp_path: Path) -> None:
 
 
 def test_a_save_that_fails_leaves_nothing_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a full disk the part that was written would take the room that the next save needs."""
+    """On a full disk the written part would take the space that the next save needs."""
     disk = RealDisk(tmp_path)
     disk.replace("config/topics.json", b"{}")
     disk.keep("config/topics.json", "config/topics.json.bak")

@@ -1,4 +1,4 @@
-"""The timer store's files: their bytes, and what a start makes of them."""
+"""The timer store's files: their bytes, and their recovery at a start."""
 
 import struct
 from collections.abc import Iterator
@@ -112,7 +112,7 @@ def test_a_clean_stop_reads_no_units(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_units_behind_the_checkpoint_are_kept() -> None:
-    """A kill leaves units that no checkpoint speaks of: they count, and their messages are not taken in again."""
+    """A kill leaves units that are in no checkpoint: they count, and their messages are not read again."""
     disk = MemoryDisk()
     files = opened(disk)
     put(files, 0, NOW_MS + 1_000)
@@ -142,7 +142,7 @@ def test_a_wheel_that_was_written_to_is_not_taken_as_exact() -> None:
         patch.setattr(disk.files[LOG_FILE], "sync", fail)
         with pytest.raises(OSError, match="gone"):
             files.save(TimerCheckpoint(NOW_MS, files.log.end, 2), exact=True)
-    disk.files[LOG_FILE].write_at(52, bytes(52))  # the power took the unit
+    disk.files[LOG_FILE].write_at(52, bytes(52))  # the power cut lost the unit
     assert dict(slots(opened(disk))) == {NOW_MS + 1_000: [0]}
 
 
@@ -186,7 +186,7 @@ def test_delivered_slots_do_not_come_back() -> None:
 
 @pytest.mark.parametrize("content", [b"short", b"\xff" * 4096, None])
 def test_a_lost_checkpoint_begins_anew(content: bytes | None) -> None:
-    """Nothing is known then: the log is dropped, and the report states the consequence."""
+    """The progress is unknown then: the log is dropped, and the report states the consequence."""
     disk = MemoryDisk()
     files = opened(disk)
     put(files, 0, NOW_MS + 1_000)

@@ -12,7 +12,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "frames.jsonl"
 
 
 class RecordedFrame:
-    """One line of frames.jsonl: the frame, and what the recorder knew about it."""
+    """One line of frames.jsonl: the frame, and the recorder's facts about it."""
 
     def __init__(self, line: str) -> None:
         self.facts: dict[str, Any] = json.loads(line)
@@ -30,7 +30,7 @@ class RecordedFrame:
 
     @property
     def request_code(self) -> int:
-        """The code of the request, of a reply that of the request it answers."""
+        """The code of the request; for a reply, that of its request."""
         return int(self.facts.get("request_code", self.facts["code"]))
 
 

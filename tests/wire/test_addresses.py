@@ -47,7 +47,7 @@ def test_pattern_holds(pattern: str, ip: str) -> None:
 
 @pytest.mark.parametrize(("pattern", "ip"), NOT)
 def test_pattern_does_not_hold(pattern: str, ip: str) -> None:
-    """And no others; a blank one means none."""
+    """Patterns match no other addresses; a blank pattern matches none."""
     assert not address_matcher(pattern)(ip)
 
 
@@ -57,7 +57,7 @@ def test_pattern_does_not_hold(pattern: str, ip: str) -> None:
      "*.1.1.1", "10.0.0.-5", "fe80::g-h", "1:2:3:4:5:6:7:8:*", "}", "10.0.0.{}"],
 )  # fmt: skip
 def test_wrong_pattern_is_refused(pattern: str) -> None:
-    """What is no pattern is refused and named, when the file is read."""
+    """An invalid pattern is rejected and named when the file is read."""
     with pytest.raises(InvalidParameter, match="Netaddress examine"):
         address_matcher(pattern)
 
@@ -81,6 +81,6 @@ def test_block(block: str, ip: str, holds: bool) -> None:
 
 @pytest.mark.parametrize("block", ["10.0.0", "10.0.0.0/33", "*", "", "a/b"])
 def test_wrong_block_is_refused(block: str) -> None:
-    """And nothing else."""
+    """All other sources are rejected."""
     with pytest.raises(InvalidParameter, match="source ip is invalid"):
         block_matcher(block)

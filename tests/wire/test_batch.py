@@ -57,7 +57,7 @@ def test_round_trip(batch: list[BatchItem]) -> None:
 
 @given(st.lists(items, min_size=1, max_size=3), st.integers(0, 200), st.integers(0, 255))
 def test_damage_is_refused_as_a_whole(batch: list[BatchItem], at: int, byte: int) -> None:
-    """A batch cut short is never taken in part, and a wrong byte never gives another error."""
+    """A truncated batch is never accepted in part, and a wrong byte raises no other error."""
     data = bytearray(encode_batch(batch))
     at %= len(data)
     if at not in {0, *(sum(22 + len(i.body) + len(i.properties) for i in batch[:n]) for n in range(1, len(batch)))}:

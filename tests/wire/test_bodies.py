@@ -1,4 +1,4 @@
-"""Bodies: everything Apache's peers were recorded to write is read, and written again without loss."""
+"""Bodies: all recorded bodies of Apache's peers are read, and written again without loss."""
 
 import json
 import struct
@@ -103,7 +103,7 @@ def assert_kept(written: Any, read: Any, where: str) -> None:
 
 
 def test_recorded_bodies_are_read_without_loss(recorded: list[RecordedFrame]) -> None:
-    """Every member that a peer wrote comes out of our class again; 5.3.3's bodies have the very same members."""
+    """Our classes write every member that a peer wrote; 5.3.3's bodies have exactly the same members."""
     seen = set()
     for line in recorded:
         kind = (REPLIES if line.is_reply else REQUESTS).get(line.request_code)
@@ -133,7 +133,7 @@ HEARTBEAT = HeartbeatData(
 
 
 def test_heartbeat_of_the_reference() -> None:
-    """Byte for byte what a 5.x client sends, and its fingerprint."""
+    """The bytes and the fingerprint equal those of a 5.x client."""
     assert HEARTBEAT.encode() == (
         b'{"clientID":"192.168.1.9@1234","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET",'
         b'"consumeType":"CONSUME_PASSIVELY","groupName":"CG","messageModel":"CLUSTERING","subscriptionDataSet":'
@@ -151,7 +151,7 @@ def test_a_heartbeat_of_4_9_lacks_members() -> None:
 
 
 def test_enums_by_their_place() -> None:
-    """fastjson takes an enum's ordinal for its name, and not every peer writes names."""
+    """fastjson accepts an enum's ordinal in place of its name, and not every peer writes names."""
     (consumer,) = HeartbeatData.decode(
         '{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":1,"messageModel":0,"consumeFromWhere":4}]}'
     ).consumer_data_set
@@ -169,7 +169,7 @@ def test_enums_by_their_place() -> None:
     [("*", ()), ("", ()), (None, ()), ("A", ("A",)), (" A||B || A ", ("A", "B")), ("||A||", ("A",))],
 )
 def test_subscriptions(expression: str | None, tags: tuple[str, ...]) -> None:
-    """Tags are cut at ||, trimmed, each once; everything else subscribes to all."""
+    """Tags are split at ||, trimmed, and listed once; all other expressions subscribe to all tags."""
     subscription = SubscriptionData.build("T", expression)
     assert subscription.tags_set == tags
     assert subscription.code_set == tuple(map(tags_code, tags))
@@ -206,7 +206,7 @@ def test_routes_of_the_reference() -> None:
 
 
 def test_strict_routes_are_ascii() -> None:
-    """Characters beyond ASCII and slashes are escaped, pairs of units too."""
+    """Slashes and characters beyond ASCII are escaped, also surrogate pairs."""
     route = TopicRouteData(broker_datas=(BrokerData("é😀/", {1: "h:1"}),), order_topic_conf="b:4")
     data = route.encode()
     assert b'"\\u00E9\\uD83D\\uDE00\\/"' in data
@@ -222,7 +222,7 @@ def test_routes_of_other_peers() -> None:
 
 
 def test_configs_have_javas_defaults() -> None:
-    """What a configuration file leaves out is what Java assumes."""
+    """Settings missing in a configuration file have Java's defaults."""
     assert TopicConfig.decode('{"topicName":"T"}') == TopicConfig("T", 8, 8, 6)
     config = SubscriptionGroupConfig.decode('{"groupName":"g","retryMaxTimes":3}')
     assert (config.group_name, config.retry_max_times, config.retry_queue_nums) == ("g", 3, 1)
@@ -352,7 +352,7 @@ def test_registered_topics(text: str, topics: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_large_registration_is_read_in_slices(compressed: bool) -> None:
-    """As many topics each time, and as many bytes where topics are large."""
+    """Each slice has a fixed number of topics, or of bytes if topics are large."""
     count = 3 * registration.TOPICS_A_SLICE + 1
     for topics, size in ((count, 1), (40, 32 * 1024)):
         attribute = "a" * size
@@ -474,7 +474,7 @@ def test_registrations_of_another_shape_are_refused(data: bytes) -> None:
     [(HeartbeatData, REQUEST_DIALECT_NODES_MAX), (ClusterInfo, DIALECT_NODES_MAX), (ConsumeStats, NODES_MAX)],
 )
 def test_the_dialect_has_a_bound_for_each_body(kind: type[Body], count: int) -> None:
-    """The lenient reader is slow: requests are small, a table by queues may be large, and strict JSON may be."""
+    """The lenient reader is slow: only tables by queue may be large; requests must be small, strict JSON need not."""
     with pytest.raises(BodyError, match=f"at most {count}"):
         kind.decode(b"{'x':[%b]}" % b",".join([b"1"] * (count + 1)))
     kind.decode(b'{"clientID":"c","x":[%b]}' % b",".join([b"1"] * (min(count, DIALECT_NODES_MAX) + 1)))
@@ -508,7 +508,7 @@ def test_registrations_that_are_none(data: bytes) -> None:
 
 
 def test_an_entry_of_many_queues_is_written_in_slices() -> None:
-    """As it would be in one go."""
+    """The result equals one without slices."""
     offsets = {"a@g": {0: 1}, "wide@g": {number: number for number in range(1_000)}, "z@g": {0: 2}}
     work = encode_in_slices(ConsumerOffsetTable({}), "offsetTable", offsets.items(), 100, strict=False)
     slices = 0

@@ -82,13 +82,13 @@ VECTORS = [
 
 @pytest.mark.parametrize(("command", "wire"), VECTORS)
 def test_vectors_of_java(command: RemotingCommand, wire: bytes) -> None:
-    """What the Java classes write is what we write, and means what we mean."""
+    """We write the same bytes as the Java classes, and read the same values."""
     assert encode_command(command) == wire
     assert decode_command(frame_of(wire)) == command
 
 
 def test_recorded_frames_survive_the_round_trip(recorded: list[RecordedFrame]) -> None:
-    """Every frame that Apache's peers were recorded to write decodes, and encodes to the very same bytes."""
+    """Every recorded frame of Apache's peers decodes, and encodes to the same bytes."""
     assert len(recorded) > 450
     for line in recorded:
         command = decode_command(line.frame)
@@ -158,13 +158,13 @@ def test_headers_are_read_as_leniently_as_java_does(header: bytes | str, expecte
     ["", "[]", "1", '{"code":1', '{"code":{}}', '{"code":1.5}', '{"extFields":[]}', '{"code":99999999999}', "{" * 5000],
 )
 def test_unreadable_json_headers_end_the_connection(header: str) -> None:
-    """Only what cannot be an object of a command's members is refused."""
+    """Only a header that cannot be an object with a command's members is rejected."""
     with pytest.raises(RemotingError):
         read(header)
 
 
 def test_a_header_knows_no_references() -> None:
-    """{"$ref": …} is a value like any other there: nothing is looked up."""
+    """{"$ref": …} is an ordinary value there: it is not resolved."""
     header = '{"code":1,"extFields":{"a":"x","b":{"$ref":"$.extFields.a"},"c":["",{"$ref":"$"}],"d":{{"e":1}:2}}}'
     assert read(header).ext == {
         "a": "x",
@@ -175,7 +175,7 @@ def test_a_header_knows_no_references() -> None:
 
 
 def test_a_header_has_so_many_fields() -> None:
-    """Read strictly, leniently and as binary alike."""
+    """The limit is the same for strict, lenient and binary headers."""
     for count in (1_000, 1_001):
         ext = {f"f{number}": "v" for number in range(count)}
         strict = frame_of(encode_command(RemotingCommand(11, ext)))
@@ -191,7 +191,7 @@ def test_a_header_has_so_many_fields() -> None:
 
 @pytest.mark.parametrize("header", ['{"extFields":{"a":[' + "1," * 20_000 + "1]}}", "{a:'" + "\\v" * 20_000 + "'}"])
 def test_a_lenient_header_has_so_many_values(header: str) -> None:
-    """What the slow reader takes is bounded by a count, not by the header's size."""
+    """The slow reader limits the number of values, not the header's size."""
     with pytest.raises(RemotingError, match="at most 10000"):
         read(header)
 

@@ -1,4 +1,4 @@
-"""Compressed bodies: every type, foreign writers, and bodies that are not what they say."""
+"""Compressed bodies: every type, other writers, and bodies with wrong declarations."""
 
 import io
 import tracemalloc
@@ -79,7 +79,7 @@ DECLARED, READ = "declares 80000000 bytes", "more than 1000000 bytes"
 
 
 def blown_up(size: int) -> list[tuple[bytes, int, str]]:
-    """Bodies of so many zeros in every format, with and without the size in front, and how each is refused."""
+    """Bodies of many zeros in every format, with and without a declared size, and the error of each."""
     zeros = bytes(size)
     return [
         (compress(zeros, CompressionType.ZLIB), 0x301, READ),
@@ -108,7 +108,7 @@ def test_a_body_that_would_fill_the_memory_is_refused(number: int) -> None:
 
 @given(st.binary(max_size=300), st.integers(0, 400), st.integers(0, 1))
 def test_several_frames_and_any_bound(body: bytes, size_max: int, count: int) -> None:
-    """A bound that is just enough takes the body; one byte less refuses it."""
+    """A limit equal to the size accepts the body; one byte less rejects it."""
     streamed = zstandard.ZstdCompressor(write_content_size=False).compress(body)
     data, plain = streamed * (count + 1), body * (count + 1)
     assert decompress(data, 0x201, len(plain)) == plain

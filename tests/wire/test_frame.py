@@ -50,7 +50,7 @@ def test_golden(frame: Frame, hexes: str) -> None:
 
 @given(st.lists(frames, max_size=5), st.lists(st.integers(0, 400), max_size=8))
 def test_any_split_decodes_alike(sent: list[Frame], cuts: list[int]) -> None:
-    """Where the stream is cut into pieces makes no difference."""
+    """The result does not depend on how the stream is divided into pieces."""
     wire = b"".join(map(encode_frame, sent))
     edges = [0, *sorted(min(cut, len(wire)) for cut in cuts), len(wire)]
     pieces = [wire[start:end] for start, end in itertools.pairwise(edges)]
@@ -59,7 +59,7 @@ def test_any_split_decodes_alike(sent: list[Frame], cuts: list[int]) -> None:
 
 @given(st.binary(max_size=200))
 def test_garbage_is_no_more_than_refused(data: bytes) -> None:
-    """Bytes that are no frame wait for more or end the connection, nothing else."""
+    """Bytes that are not a frame wait for more bytes or raise RemotingError, nothing else."""
     decoder = FrameDecoder()
     decoder.feed(data)
     with contextlib.suppress(RemotingError):
@@ -98,7 +98,7 @@ def test_largest_frame_passes_and_a_byte_more_does_not() -> None:
 
 
 def test_largest_header_passes_and_a_byte_more_does_not() -> None:
-    """A header is parsed before anyone is known, so it is small beside the frame."""
+    """A header is parsed before the peer is authenticated, so its limit is far below the frame's."""
     largest = Frame(0, bytes(HEADER_SIZE_MAX), b"body")
     assert decode_all([encode_frame(largest)]) == [largest]
     with pytest.raises(RemotingError, match="too long to send"):

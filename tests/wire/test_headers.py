@@ -92,7 +92,7 @@ REPLIES: dict[int, type[Header]] = {
 
 
 def test_recorded_headers_are_read_and_written(recorded: list[RecordedFrame]) -> None:
-    """Every ext field that Apache's peers were recorded to write is in our class, with the same text."""
+    """Every recorded ext field of Apache's peers is in our class, with the same text."""
     seen = set()
     for line in recorded:
         command = decode_command(line.frame)
@@ -141,7 +141,7 @@ def test_send_headers_have_two_namings() -> None:
 
 
 def test_the_c_plus_plus_clients_send_header() -> None:
-    """Numbers arrive as text by then, booleans as 0 and 1: only "true" is true, as Boolean.parseBoolean has it."""
+    """Its numbers are texts here, its booleans 0 and 1: only "true" is true, as in Boolean.parseBoolean."""
     ext = {"producerGroup": "PG", "topic": "T", "queueId": "3", "batch": "1", "unitMode": "0", "OnsChannel": "ALIYUN"}
     header = SendMessageHeader.from_ext(ext)
     assert (header.queue_id, header.batch, header.unit_mode, header.default_topic) == (3, False, False, "TBW102")
@@ -149,7 +149,7 @@ def test_the_c_plus_plus_clients_send_header() -> None:
 
 @pytest.mark.parametrize("text", ["", " 1", "1.0", "x", "0x1", "1_0", "²", "2147483648", "-2147483649", "9" * 30])
 def test_numbers_are_read_as_java_reads_them(text: str) -> None:
-    """Integer.parseInt's strictness; the message names the field. An empty text is as good as none."""
+    """Integer.parseInt's strictness; the message names the field. An empty text counts as missing."""
     with pytest.raises(HeaderError, match="queueId"):
         GetMaxOffsetHeader.from_ext({"topic": "T", "queueId": text})
 

@@ -87,7 +87,7 @@ def test_time_starts_again_with_the_month() -> None:
 
 
 def test_id_of_last_month_is_dated_back() -> None:
-    """A time that lies ahead in this month was in the last one."""
+    """A time in the future of this month belongs to the last month."""
     unique_id = decode_unique_id(UniqueIdFactory("10.0.0.1", 1, 1, Clock(local_ms(2024, 2, 28, 12))).next())
     assert unique_id is not None
     assert unique_id.time_ms(local_ms(2024, 3, 2)) == local_ms(2024, 2, 28, 12)

@@ -31,7 +31,7 @@ def test_reads_as_java_does(text: str, found: list[tuple[int, str, str]]) -> Non
 
 
 def test_escaped_halves_of_a_pair() -> None:
-    """They join; a half alone could not be written on, so it is replaced."""
+    """Two surrogates become one character; a lone one has no UTF-8, so it is replaced."""
     assert properties_of("a=\\uD83D\\uDE00\nb=\\uD83D") == {"a": "😀", "b": "�"}
 
 

@@ -1,4 +1,4 @@
-"""Requests that take long: who may begin, who waits, who is refused before anything is done."""
+"""Long requests: which start, which wait, and which are rejected before any work."""
 
 import pytest
 
@@ -8,12 +8,12 @@ BOUNDED = 34  # a code whose work depends on its body alone
 
 
 class Tables:
-    """No table changes here."""
+    """Tables without changes."""
 
     dependency = 0
 
     def depend_on(self, number: int) -> None:
-        """Nothing follows from a change."""
+        """Do nothing: no table changes here."""
 
 
 class Bench:
@@ -37,7 +37,7 @@ class Bench:
         return answer(peer, request)
 
     def finish(self) -> list[int]:
-        """Step until nothing is left; return whom the answers are for, in order."""
+        """Step until no job is left; return the peers of the answers, in order."""
         answered = []
         while (job := self.jobs.take()) is not None:
             answered += [int(send.peer) for send in self.jobs.step(job)]
@@ -45,14 +45,14 @@ class Bench:
 
 
 def test_a_short_one_is_answered_at_once() -> None:
-    """It needs no place."""
+    """It counts against no limit."""
     bench = Bench()
     assert bench.begin("short", 1, slices=1) == 1
     assert (len(bench.jobs), bench.jobs.next_due_ms()) == (0, None)
 
 
 def test_they_take_turns() -> None:
-    """A slice of each, and then the next one of each."""
+    """Each runs one slice, then each runs the next one."""
     bench = Bench()
     for peer in (1, 2):
         assert bench.begin(f"p{peer}", peer) == 0
@@ -71,7 +71,7 @@ def test_more_than_can_be_under_way_wait() -> None:
 
 
 def test_one_connection_leaves_room_for_others() -> None:
-    """It may have some under way, and its others wait behind those of everybody else."""
+    """Some of its requests run; its others wait behind those of other connections."""
     bench = Bench()
     for number in range(jobs.JOBS_PEER_MAX + 2):
         bench.begin(f"a{number}", 1)

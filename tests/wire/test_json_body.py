@@ -89,14 +89,14 @@ def test_reading_the_dialect(text: str | bytes, value: Any) -> None:
     ],
 )
 def test_what_cannot_be_read_is_a_body_error(text: str) -> None:
-    """Cut, too deep, circular: one kind of error, with the place."""
+    """Truncated, too deep or circular JSON raises BodyError with the position."""
     with pytest.raises(BodyError):
         loads(text)
 
 
 @given(plain)
 def test_strict_round_trip(value: Any) -> None:
-    """What dumps writes is JSON for anyone."""
+    """The output of dumps is standard JSON."""
     assert loads(dumps(value)) == value
     assert json.loads(dumps(value)) == value
     assert loads(dumps_fastjson(value)) == value
@@ -166,7 +166,7 @@ def test_references_of_real_bodies_are_read() -> None:
 
 
 def test_a_long_text_counts_as_many_values() -> None:
-    """Who encodes the value again writes a shared text once for each reference."""
+    """A shared text counts once per reference, since encoding writes it as often."""
     references = ",".join(['{"$ref":"$.x"}'] * 1_000)
     assert len(loads(f'{{"x":"{"y" * 60}","b":[{references}]}}')["b"]) == 1_000
     with pytest.raises(BodyError, match=r"\$ref"):
@@ -189,13 +189,12 @@ def test_following_references_is_counted() -> None:
 
 @pytest.mark.parametrize("path", ["$..x", "$x.x", "$.x.", "$.x ]", "$[[0]", "$" + "." * 900 + ".x"])
 def test_a_path_is_made_of_steps_alone(path: str) -> None:
-    """What is no step is not looked for the next one: a thousand of such characters cost as much as a thousand steps,
-    and count as none."""
+    """A thousand characters that are not steps cost as much as a thousand steps, and do not count as steps."""
     assert loads(json.dumps({"x": {"y": 1}, "b": {"$ref": path}}))["b"] is None
 
 
 def test_a_long_chain_of_references_is_too_deep() -> None:
-    """Not a RecursionError."""
+    """It raises BodyError, not RecursionError."""
     members = {f"a{number}": {"x": {"$ref": f"$.a{number + 1}"}} for number in range(20_000)}
     with pytest.raises(BodyError, match="deeper"):
         loads(json.dumps(members))
@@ -214,7 +213,7 @@ def test_strict_json_nests_no_deeper_than_the_dialect(text: str) -> None:
     "text", ["{0:[" + "1," * 100 + "1]}", '{"0":[' + "1," * 100 + "1]}", "['" + "\\v" * 110 + "']"]
 )
 def test_values_are_counted(text: str) -> None:
-    """As the dialect and as strict JSON, escapes of the dialect's as well."""
+    """The limit applies to the dialect and to strict JSON; the dialect's escapes count too."""
     loads(text, nodes_max=120)
     for data in (text, text.encode()):
         with pytest.raises(BodyError, match="at most 100"):
@@ -228,7 +227,7 @@ def test_commas_in_a_text_are_no_values() -> None:
 
 
 def test_a_file_is_read_however_large() -> None:
-    """A broker's own table has no sender."""
+    """A broker's own table comes from no peer, so no limit applies."""
     text = json.dumps(list(range(NODES_MAX + 1))).encode()
     with pytest.raises(BodyError, match="at most"):
         loads(text)
@@ -254,7 +253,7 @@ def test_unusual_names_and_numbers(text: str) -> None:
 
 @pytest.mark.parametrize("digits", ["9" * 19, "-" + "9" * 30, "9" * 4_000, "9" * 5_000])
 def test_numbers_beyond_javas_long_fit_no_body(digits: str) -> None:
-    """As numbers, as texts, and as names: a struct could not be packed of them."""
+    """Such numbers, texts and names are rejected: no struct can pack them."""
     for text in (f'{{"counter":{digits}}}', f'{{"counter":"{digits}"}}'):
         with pytest.raises(BodyError):
             DataVersion.decode(text)

@@ -94,7 +94,7 @@ def test_bodies_as_java_writes_them(body: Body, text: str) -> None:
 
 
 def test_check_point_put_again() -> None:
-    """What counts the attempts to revive a message is text, and absent the first time."""
+    """The count of attempts to revive a message is a text, and absent the first time."""
     text = CHECK_POINT.encode().decode().replace('"so"', '"rp":"2","so"')
     assert PopCheckPoint.decode(text).re_puts == "2"
 

@@ -96,7 +96,7 @@ def test_body_crc_vectors(body: bytes, crc: int) -> None:
 
 
 def test_recorded_records_are_whole_and_are_written_again(recorded: list[RecordedFrame]) -> None:
-    """Each record a broker was recorded to send: its CRC is right, and encoding its parts gives its bytes."""
+    """Each recorded record has a valid CRC, and encoding its parts gives its bytes."""
     count = 0
     for line in recorded:
         if not line.is_reply or line.request_code not in PULL_CODES or line.facts["code"] != 0:
@@ -175,7 +175,7 @@ def test_round_trip(
 
 
 def test_the_writer_sets_the_hosts_bits_itself() -> None:
-    """A client's bits 0x10 and 0x20 are not believed: the sizes of the packed hosts decide."""
+    """A client's bits 0x10 and 0x20 are ignored: the sizes of the packed hosts decide."""
     wrong = record(sys_flag=0x30 | 0x4)
     assert decode_head(wrong).sys_flag == 0x4
     v6 = Host("fd00::2", 1)
@@ -186,7 +186,7 @@ def test_the_writer_sets_the_hosts_bits_itself() -> None:
 
 @given(st.integers(0, 120), st.integers(0, 255))
 def test_a_damaged_byte_is_read_or_refused(at: int, byte: int) -> None:
-    """Whatever byte is wrong, and wherever the record is cut: documented errors alone."""
+    """For any wrong byte and any truncation, only documented errors are raised."""
     data = bytearray(record(topic="Topic", born=Host("fd00::2", 1)))
     data[at % len(data)] = byte
     with contextlib.suppress(RecordError, CompressionError):
@@ -236,7 +236,7 @@ def test_a_broken_body_does_not_hide_its_record() -> None:
 
 
 def test_an_undecodable_message_says_why() -> None:
-    """Its body is as stored; what else is in the record is read."""
+    """Its body is as stored; the other fields are read."""
     message = open_record(record(body=b"no zlib", sys_flag=0x301), "broker-a")
     assert (message.topic, message.keys, message.body, message.broker_name) == ("T", ("k",), b"no zlib", "broker-a")
     assert "type 3" in str(message.undecodable)
@@ -250,7 +250,7 @@ def test_an_undecodable_message_says_why() -> None:
 
 
 def test_the_bodies_of_a_reply_are_bounded_together() -> None:
-    """Opening ends where the room does, but for the first; a reply's others are undecodable."""
+    """Decoding stops at the limit, but after the first message at the earliest; the others are undecodable."""
     body = compress(bytes(40_000_000), CompressionType.ZSTD)
     records = [record(body=body, sys_flag=0x201)] * 5
     bounds: dict[str, Any] = {"body_size_max": 50_000_000, "expanded_size_max": 100_000_000}
@@ -278,7 +278,7 @@ def test_records_between_damage_are_found(pieces: list[bytes]) -> None:
 
 
 def test_cutting_many_damaged_pieces_is_linear() -> None:
-    """A reply full of what almost is a record is read once, not once for each."""
+    """A reply full of almost valid records is read once, not once per record."""
     data = (record() + b"\x00") * 20_000
     begun = time.process_time()
     assert len(cut_records(data)) == 40_000
@@ -287,7 +287,7 @@ def test_cutting_many_damaged_pieces_is_linear() -> None:
 
 @pytest.mark.parametrize("almost", [b"\xda\xa3\x20\xa7", struct.pack(">iI", 100, 0xDAA320A7)])
 def test_what_looks_like_records_all_over_is_not_tried_all_over(almost: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body made of it, behind damage, costs a bounded number of tries; records before the damage are found."""
+    """A body of such bytes after damage costs a limited number of tries; records before the damage are found."""
     looks = 0
 
     def counted(*arguments: Any) -> RecordHead:

@@ -1,4 +1,4 @@
-"""No secret is in a repr: what is in no repr is in no log line and no traceback."""
+"""No secret is in a repr, so no log line or traceback shows it."""
 
 import dataclasses
 import importlib

@@ -44,7 +44,7 @@ def test_signs_as_java(code: int, ext: dict[str, str], body: bytes, signature: s
 
 @pytest.mark.parametrize("field", ["b", "e", "i", "AccessKey", "new"])
 def test_change_is_seen(field: str) -> None:
-    """No field can be changed or added behind the signature."""
+    """No field can be changed or added after signing."""
     command = RemotingCommand(310, dict(SEND), b"hello")
     sign(command, ALICE)
     command.ext[field] = "other"
@@ -52,7 +52,7 @@ def test_change_is_seen(field: str) -> None:
 
 
 def test_body_and_key_count() -> None:
-    """Another body, another key, no signature: none verifies."""
+    """Another body, another key or a missing signature does not verify."""
     command = RemotingCommand(310, dict(SEND), b"hello")
     sign(command, ALICE)
     assert not is_signed_with(command, b"12345679")
@@ -85,7 +85,7 @@ def test_names_sort_as_java_does() -> None:
 
 
 def test_secrets_are_in_no_repr() -> None:
-    """What logs a config logs no secret."""
+    """A logged config shows no secret."""
     text = repr(Credentials(access_key="ak", secret_key="sesame", security_token="token"))
     assert "ak" in text
     assert "sesame" not in text

@@ -1,4 +1,4 @@
-"""Trace records: Apache's texts byte for byte, every layout there was, and one bad record among good ones."""
+"""Trace records: Apache's texts byte for byte, every layout of all releases, and one bad record among good ones."""
 
 import re
 from dataclasses import fields
@@ -491,7 +491,7 @@ TOKENS = ["Pub", "SubBefore", "SubAfter", "Recall", "\x01", "\x01", "\x01", "\x0
 
 @given(st.lists(st.sampled_from(TOKENS), max_size=60).map("".join) | st.binary(max_size=60))
 def test_reading_never_fails_and_never_forgets(garbage: str | bytes) -> None:
-    """Every piece that holds anything is a record or a reject."""
+    """Every piece that is not empty is a record or a reject."""
     as_text = garbage if isinstance(garbage, str) else garbage.decode("utf-8", "replace")
     found = list(iter_trace(garbage))
     assert len(found) >= sum(1 for piece in as_text.split("\x02") if piece)

@@ -69,7 +69,7 @@ def test_what_cannot_be_packed_is_named() -> None:
 
 
 def test_wire_properties_of_a_message() -> None:
-    """Tags, keys and delay become properties, WAIT is always there, and the caller may change what it got."""
+    """Tags, keys and delay become properties, WAIT is always there, and the caller may change the returned map."""
     message = Message("T", b"b", tags="TagA", keys=("k1", "k2"), delay_level=3, properties={"a": "1"})
     properties = message.wire_properties()
     assert properties == {"WAIT": "true", "TAGS": "TagA", "KEYS": "k1 k2", "DELAY": "3", "a": "1"}
@@ -94,7 +94,7 @@ def test_what_a_consumer_asks_of_a_message() -> None:
 
 @pytest.mark.parametrize(("text", "level"), [("", 0), ("x", 0), ("-1", -1), ("--1", 0), ("²", 0), ("18", 18)])
 def test_delay_levels_of_any_text(text: str, level: int) -> None:
-    """A property that is no number delays by nothing; -1 is what ordered consumers write when they give up."""
+    """A property that is not a number means no delay; ordered consumers write -1 when they give up."""
     assert message_ext(DELAY=text).delay_level == level
 
 

@@ -18,7 +18,7 @@ def hostile(text: str) -> set[str]:
 
 
 def test_every_hostile_character_is_written_as_its_escape() -> None:
-    """Of all that Unicode has, by category; what shows nothing for another reason too."""
+    """All such characters of Unicode, by category, and those that are invisible for another reason."""
     for code in range(sys.maxunicode + 1):
         character = chr(code)
         if unicodedata.category(character) in HOSTILE or character in "\u3164\u115f\u034f\U000e0100":
@@ -35,7 +35,7 @@ def test_escapes_read_as_pythons() -> None:
 
 @given(ANY)
 def test_nothing_hostile_comes_through(text: str) -> None:
-    """Doing it twice changes nothing more, and lines stay lines."""
+    """A second call changes nothing, and lines stay lines."""
     assert not hostile(visible(text))
     assert visible(visible(text)) == visible(text)
     assert hostile(visible_lines(text)) <= {"\n"}

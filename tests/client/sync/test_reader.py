@@ -1,4 +1,4 @@
-"""QueueReader: reads ranges, tells gaps, mends failures, and asks a broker for nothing that would leave a mark."""
+"""QueueReader: reads ranges, reports gaps, retries failures, and changes nothing at a broker."""
 
 import asyncio
 import pickle
