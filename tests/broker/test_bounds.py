@@ -166,7 +166,7 @@ def too_many_locks() -> LockBatchBody:
     ],
 )
 def test_lists_are_bounded(code: int, body: Callable[[], Lists]) -> None:
-    """So many at once, and not one of them where there is one more."""
+    """Lists up to the limit are accepted; a longer list is rejected as a whole."""
     bench = Bench()
     before = (len(bench.broker.topics), len(bench.broker.groups.all()))
     reply = bench.ask(code, body=body().encode())
@@ -190,7 +190,7 @@ def test_lists_are_bounded(code: int, body: Callable[[], Lists]) -> None:
 )
 @pytest.mark.parametrize("acl", [False, True])
 def test_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch, code: int, size: int, acl: bool) -> None:
-    """What is too large is read neither by a permission check nor by the handler."""
+    """Neither a permission check nor the handler reads a body that is too large."""
     bench = Bench(acl=acl)
 
     def read(*arguments: Any) -> Any:

@@ -101,7 +101,7 @@ def test_a_large_batch_ends_pulls_that_wait_for_it() -> None:
 
 
 def test_each_message_of_a_large_batch_is_counted_and_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those of a small one."""
+    """They are counted and traced like those of a small batch."""
     traced: list[tuple[bytes, Appended]] = []
     monkeypatch.setattr(
         BrokerTrace,
@@ -150,7 +150,7 @@ def test_a_batch_of_too_many_is_refused_whole() -> None:
 
 
 def test_a_store_that_fills_up_during_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of it is stored."""
+    """No message of the batch is stored."""
     bench = Bench()
     bench.send()
     begin_batch(bench, 3 * BATCH_SLICE)
@@ -162,7 +162,7 @@ def test_a_store_that_fills_up_during_a_batch(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_many_at_once_wait_for_their_turn() -> None:
-    """Each is served, whatever the broker has to do."""
+    """Each is served, even if the broker is busy."""
     bench = Bench()
     bench.send()
     for _ in range(2 * JOBS_MAX):
@@ -173,7 +173,7 @@ def test_many_at_once_wait_for_their_turn() -> None:
 
 
 def test_large_tables_are_answered_in_slices() -> None:
-    """With what an answer at once would say."""
+    """The answer equals one made at once."""
     bench = Bench()
     for number in range(600):
         bench.broker.topics.create_own(f"topic-{number:04}", 2, 6, bench.now_ms)

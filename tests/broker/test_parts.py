@@ -80,7 +80,7 @@ def test_held_pulls_leave_no_litter() -> None:
 
 
 def test_held_pulls_are_bounded() -> None:
-    """One too many is refused until later."""
+    """Above the limit a pull is rejected."""
     pulls = HeldPulls(1)
     pulls.hold(held())
     with pytest.raises(SystemBusy, match="held_pulls_max"):
@@ -330,7 +330,7 @@ def test_settings_speak_rocketmq() -> None:
     "settings", [{"broker_name": ""}, {"broker_id": 1}, {"held_pulls_max": 0}, {"offsets_save_ms": -1}]
 )
 def test_settings_that_cannot_work(settings: dict[str, Any]) -> None:
-    """A setting out of range stops the start and names itself."""
+    """A setting out of range stops the start with an error that names it."""
     with pytest.raises(InvalidParameter, match=next(iter(settings))):
         BrokerConfig(**settings)
 

@@ -212,7 +212,7 @@ def test_offsets_are_saved_off_the_loop() -> None:
 
 
 def test_a_save_encodes_the_offsets_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many groups there are."""
+    """The work does not depend on the number of groups."""
     bench = Gathering()
     offsets = bench.broker.offsets
     for number in range(300):

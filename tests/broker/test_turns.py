@@ -119,7 +119,7 @@ LAST = (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_SUBSCRIPTIONGROUP
 
 @pytest.mark.parametrize("code", sorted(REQUESTS, key=lambda code: (code in LAST, code)))
 def test_no_turn_is_long(world: World, code: int) -> None:
-    """Neither that of the request nor one in which it is worked on."""
+    """Neither the request's first turn nor any later one is long."""
     ext = EXT | {"bornTime": str(world.now_ms)}
     if code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO):
         ext["topic"] = "busy"
@@ -277,7 +277,7 @@ def test_retry_topics_of_many_groups_are_forgotten_in_turns() -> None:
 
 
 def test_many_that_waited_for_a_route_are_answered_in_turns() -> None:
-    """Each once, none of them late."""
+    """Each is answered once, and in time."""
     bench = Bench()
     bench.broker.topics.create_own("orders", 8, 6, bench.now_ms)
     bench.broker.pop.assignments.routes.follows = True

@@ -209,7 +209,7 @@ def test_default_policy_is_for_what_no_custom_one_says(guarded: Guarded) -> None
 
 
 def test_sources(guarded: Guarded) -> None:
-    """An entry with source addresses speaks of those alone."""
+    """An entry with source addresses applies to those only."""
     guarded.allow("alice", "Topic:orders", "Pub", ips=("10.0.0.0/24", "fe80::1"))
     assert guarded.ask("alice", 310, send_ext("orders"), b"x").code != 16
     assert guarded.ask("alice", 310, send_ext("orders"), b"x", ip="fe80::1").code != 16
@@ -217,7 +217,7 @@ def test_sources(guarded: Guarded) -> None:
 
 
 def test_super_users_may_do_everything(guarded: Guarded) -> None:
-    """Without a single policy."""
+    """They need no policy."""
     assert guarded.ask("root", 310, send_ext("orders"), b"x").code != 16
     assert guarded.ask("root", 25).code != 16
 
@@ -241,7 +241,7 @@ def test_users_are_administered(guarded: Guarded) -> None:
 
 
 def test_super_users_are_changed_by_super_users(guarded: Guarded) -> None:
-    """Who may update the cluster, but is no Super user, makes no Super user and touches none."""
+    """A user who may update the cluster, but is not a Super user, can neither make nor change one."""
     guarded.allow("alice", "Cluster:DefaultCluster", "Update")
     rise = UserInfo(None, "x", "Super").encode()
     assert guarded.ask("alice", 3001, {"username": "evil"}, rise).code == 1
@@ -252,7 +252,7 @@ def test_super_users_are_changed_by_super_users(guarded: Guarded) -> None:
 
 
 def test_policies_are_administered(guarded: Guarded) -> None:
-    """3006 to 3010, with 5.3.3's codes; what is saved is there after a restart."""
+    """3006 to 3010, with 5.3.3's codes; saved policies exist after a restart."""
     guarded.allow("alice", "Topic:orders", "Pub", "Sub", ips=("10.0.0.1",))
     guarded.allow("alice", "Group:*", "Sub", decision="Deny", policy_type="Default")
     shown = loads(guarded.ask("root", 3009, {"subject": "User:alice"}).body)
@@ -306,7 +306,7 @@ def test_wrong_first_user_is_refused_unshown(text: str) -> None:
 
 
 def test_first_user_is_made_once() -> None:
-    """A changed password is not set back by the next start; the settings show no password."""
+    """The next start does not reset a changed password; the settings show no password."""
     guarded = Guarded()
     assert guarded.ask("root", 3002, {"username": "root"}, UserInfo(None, "changed").encode()).code == 0
     guarded.start()

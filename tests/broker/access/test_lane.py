@@ -1,4 +1,4 @@
-"""Signed requests in the fast lane: served as `handle` serves them, and none that it refuses."""
+"""Signed requests in the fast lane: it serves the same ones as `handle`, in the same way."""
 
 import json
 from contextlib import suppress
@@ -136,7 +136,7 @@ def test_every_signature_is_checked(files: Twins, change: dict[str, str]) -> Non
 
 
 def test_unsigned_and_binary_requests_are_checked(files: Twins) -> None:
-    """What the lane would serve without access control goes to handle, and is refused there."""
+    """Requests that the lane would serve without access control go to handle, which rejects them."""
     files.feed(signed(310, SEND, b"hello"))
     assert b"No accessKey" in files.feed(encode_command(RemotingCommand(310, dict(SEND), b"x", opaque=5)))
     body = json.dumps({"code": 10, "extFields": {"topic": "topicB"}, "flag": 0, "opaque": 5}).encode()
@@ -144,7 +144,7 @@ def test_unsigned_and_binary_requests_are_checked(files: Twins) -> None:
 
 
 def test_changed_rules_count_at_once(files: Twins) -> None:
-    """What was learned of an account is forgotten when the files change, for every address."""
+    """Cached facts about an account are dropped when the files change, for every address."""
     files.feed(signed(310, SEND, b"hello"))
     files.feed(signed(310, SEND, b"hello"), OTHER)
     for one in (files.fast, files.general):
@@ -230,7 +230,7 @@ def lasting() -> Twins:
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_a_damaged_request_is_answered_alike(lasting: Twins, frame: bytes, place: int, value: int) -> None:
-    """Whatever byte of a signed request is another, the lane answers as handle does, and stores as handle does."""
+    """For any changed byte of a signed request, the lane replies and stores like handle."""
     damaged = bytearray(frame)
     damaged[place % len(frame)] = value
     if damaged[:8] != frame[:8]:

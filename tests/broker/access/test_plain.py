@@ -1,4 +1,4 @@
-"""ACL files: what accounts may do, from where, how they are changed, and how 4.9 words its refusals."""
+"""ACL files: permissions, source addresses, changes, and 4.9's texts of refusals."""
 
 import traceback
 from typing import Any
@@ -166,7 +166,7 @@ def test_white_addresses_need_no_signature(guarded: Guarded) -> None:
 
 
 def test_wrong_signature(guarded: Guarded) -> None:
-    """Another body or key is found out, in 4.9's words."""
+    """Another body or key is rejected with 4.9's text."""
     request = RemotingCommand(310, send_ext("topicB"), b"body")
     sign(request, Credentials(access_key="RocketMQ", secret_key="12345678"))
     request.body = b"other"

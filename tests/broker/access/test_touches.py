@@ -1,4 +1,4 @@
-"""What a request touches beyond what it names: other clients, records found by hash, messages that it takes away."""
+"""Access to more than a request names: other clients, records found by hash, messages that it removes."""
 
 from typing import Any
 
@@ -182,7 +182,7 @@ def test_a_recall_is_not_hidden_under_a_second_name(two: Two) -> None:
 
 
 def test_what_properties_claim_of_a_destination_is_replaced(two: Two) -> None:
-    """REAL_TOPIC in a sent message leads neither a delayed, a timed nor a half message to another topic."""
+    """REAL_TOPIC in a sent message redirects neither a delayed, a timed nor a half message to another topic."""
     claim: dict[str, Any] = {"REAL_TOPIC": "orders", "REAL_QID": "0"}
     end = two.broker.store.max_offset("orders", 0)
     extras: tuple[dict[str, Any], ...] = ({"DELAY": "1"}, {"TIMER_DELIVER_MS": str(NOW_MS + 5_000)}, {})
@@ -211,7 +211,7 @@ def test_both_namings_in_one_send(two: Two, code: int) -> None:
 
 
 def test_only_the_broker_writes_its_own_logs(two: Two) -> None:
-    """Timers and check points of pops are not sent to, not even by who may publish everywhere."""
+    """Clients cannot send to the logs of timers and pops, not even with Pub on all topics."""
     if isinstance(two.guarded, WithUsers):
         two.guarded.allow("bobbybobby", "Topic:*", "Pub")
     else:
@@ -263,7 +263,7 @@ def test_lists_in_fields(two: Two) -> None:
 
 @pytest.mark.parametrize("acl", [False, True])
 def test_a_query_by_key_finds_its_topic_and_key_alone(acl: bool) -> None:
-    """12 leaves out records of another topic or key with the same hash, however many there are."""
+    """12 omits records of other topics or keys with the same hash, for any number of them."""
     store = MemoryStore()
     users: dict[str, Any] = {"authentication": True, "init_user": '{"username":"root","password":"rootpass"}'}
     settings = users if acl else {}

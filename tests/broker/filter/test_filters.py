@@ -103,14 +103,14 @@ def test_lite_pulls_filter_too(bench: Bench) -> None:
     ],
 )
 def test_a_broken_expression_is_refused(bench: Bench, expression: str, kind: str, code: int, words: str) -> None:
-    """23, with what is wrong with it."""
+    """Code 23, with the reason."""
     reply = answer_of(sql_pull(bench, expression, kind=kind))
     assert reply.code == code
     assert words in (reply.remark or "")
 
 
 def test_expressions_are_off_by_default() -> None:
-    """As Apache's broker: 1, and what to set."""
+    """Like Apache's broker: code 1, and the setting to enable."""
     bench = Bench()
     bench.send(price="1")
     reply = answer_of(sql_pull(bench, "price > 0"))
@@ -184,7 +184,7 @@ def test_a_pull_newer_than_the_filter(bench: Bench) -> None:
     ],
 )
 def test_check_client_config(on: bool, kind: str, expression: str, code: int) -> None:
-    """46: what a consumer asks before it starts."""
+    """46: the request that a consumer sends before it starts."""
     subscription = SubscriptionData.build("orders", expression, kind)
     body = dumps({"clientId": "c", "group": "g", "subscriptionData": subscription.members()})
     assert Bench(property_filter=on).ask(RequestCode.CHECK_CLIENT_CONFIG, body=body).code == code
@@ -238,7 +238,7 @@ def test_a_topic_that_is_given_up(bench: Bench) -> None:
 
 
 def test_a_heartbeat_compiles_nothing(bench: Bench) -> None:
-    """What its expressions cost is paid by the pulls that need them, one each."""
+    """Expressions are compiled by the pulls that need them, one per pull."""
     for number in range(10):
         sql_heartbeat(bench, " or ".join([f"a={number}"] * 300), NOW_MS + number, topic=f"topic{number}")
     compiled = sql._compile.cache_info().misses

@@ -1,4 +1,4 @@
-"""SQL92 expressions, held to what Apache's own parser and evaluator answered (sql_rows.txt)."""
+"""SQL92 expressions, compared with the answers of Apache's own parser and evaluator (sql_rows.txt)."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def test_as_apache_answers(outcome: str, expression: str, properties: str) -> No
 
 
 def test_there_are_rows() -> None:
-    """The table is not lost by a slip of the reader."""
+    """The reader finds the table's rows."""
     assert len(rows()) == 220
 
 
@@ -164,7 +164,7 @@ def test_expressions_are_bounded() -> None:
 
 
 def test_an_expression_is_compiled_once() -> None:
-    """The next pull with it finds it."""
+    """The next pull uses the compiled one."""
     assert compile_sql("once = 1") is compile_sql("once = 1")
 
 
@@ -195,7 +195,7 @@ def test_murmur_and_places() -> None:
 
 
 def test_an_expression_keeps_its_text() -> None:
-    """For who shows it."""
+    """Error texts and tools can show it."""
     assert SqlExpression("a = 1", parse("a = 1").evaluate).text == "a = 1"
 
 

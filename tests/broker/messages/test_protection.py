@@ -27,7 +27,7 @@ from ..helpers import NOW_MS, PEER, Bench
     [(310, 200), (36, 200), (11, 5_000), (361, 5_000), (34, 31_000), (37, 3_000), (200051, 3_000), (202, 5_000)],
 )
 def test_what_waited_too_long_is_refused(code: int, limit_ms: int) -> None:
-    """2, in Java's words, at the limit of the request's kind and not a millisecond before."""
+    """Code 2, with Java's text, exactly at the limit of the request's kind."""
     guard = Bench().broker.fast_failure
     request = RemotingCommand(code, opaque=7)
     assert guard.refuse(PEER, request, limit_ms - 1, 10) is None
@@ -109,7 +109,7 @@ def test_rates_of_attributes() -> None:
 
 
 def test_the_lane_keeps_to_rates() -> None:
-    """It hands on what may have a limit."""
+    """It passes requests that may have a limit to the general path."""
     bench = Bench(topic_send_rate_max=1, group_pull_rate_max=1)
     lane = Lane(bench.broker)
     bench.send()

@@ -1,4 +1,4 @@
-"""What operators' tools ask a master: settings at run time, offsets, the store, replicas, live consumers."""
+"""Requests of operators' tools to a master: settings at run time, offsets, the store, replicas, live consumers."""
 
 from typing import Any
 
@@ -92,7 +92,7 @@ def test_a_permission_that_changes_registers_anew() -> None:
 
 
 def test_auto_creation_that_changes() -> None:
-    """A topic makes itself or does not, by the setting of now; also where the template was not there at the start."""
+    """The current setting decides whether topics are created by sends, also if the template was missing at start."""
     bench = Bench()
     set_lines(bench, "autoCreateTopicEnable=false")
     assert bench.send("one").code == 17
@@ -239,7 +239,7 @@ def test_a_group_that_may_not_read() -> None:
 
 
 def test_where_consumers_stand() -> None:
-    """223: every live member is asked (221), and the answer is made of theirs; who is silent is left out."""
+    """223: every live member gets a 221, and the answer combines their replies; silent members are omitted."""
     bench = filled()
     bench.heartbeat("c2", peer=OTHER, topics={"orders": "A"})
     request = bench.request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "orders", "group": "g"})

@@ -1,4 +1,4 @@
-"""Short ways to pop, ack and look at what came of it."""
+"""Short functions to pop, acknowledge, and check the results."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who consumes what: request modes, and the queues that the broker shares out."""
+"""Request modes, and the queues that the broker assigns to clients."""
 
 import json
 
@@ -44,7 +44,7 @@ def set_mode(bench: Bench, topic: str = "orders", group: str = "g", mode: str = 
 
 
 def test_pull_is_shared_by_strategy(bench: Bench) -> None:
-    """As the client would do it alone; a strategy that 5.3.3 does not know has no answer."""
+    """The result equals that of a client's own rebalance; an unknown strategy gets no assignment."""
     assert assigned(bench, "c1") == [(number, "PULL") for number in range(4)]
     assert assigned(bench, "c2", "AVG_BY_CIRCLE") == [(number, "PULL") for number in (1, 3, 5, 7)]
     assert assigned(bench, "c1", "CONSISTENT_HASH") is None

@@ -114,7 +114,7 @@ def test_an_unacknowledged_message_is_redelivered(bench: Bench) -> None:
 
 
 def test_a_message_is_redelivered_again_and_again(bench: Bench) -> None:
-    """No end is put to attempts: that is the client's to decide. The first pop's time stays."""
+    """The number of attempts has no limit: the client decides. The first pop's time stays."""
     send(bench, "a")
     first_ms = bench.now_ms
     for attempt in range(5):
@@ -314,7 +314,7 @@ def test_reset(bench: Bench) -> None:
 
 
 def test_peek(bench: Bench) -> None:
-    """A look takes nothing; nothing there is 19."""
+    """A peek removes no message; an empty queue is code 19."""
     ext = {"consumerGroup": "g", "topic": "orders", "queueId": "-1", "maxMsgNums": "10"}
     send(bench, "a", "b")
     for _ in range(2):

@@ -34,7 +34,7 @@ def _tell_send(bench: Bench, body: str, queue_id: int = 0, **properties: str) ->
 
 
 def test_left_over_wakes_the_next(bench: Bench) -> None:
-    """Who takes less than there is wakes the next who waits."""
+    """A pop that leaves messages wakes the next held pop."""
     send(bench, "a")
     pop(bench)
     hold_pop(bench, max_msg_nums=1)
@@ -99,7 +99,7 @@ def test_too_many_wait() -> None:
 
 
 def test_notification(bench: Bench) -> None:
-    """It tells at once, or when something comes; nothing is taken by it."""
+    """It replies at once, or when a message arrives; it removes none."""
     ext = {
         "consumerGroup": "g",
         "topic": "orders",
@@ -165,7 +165,7 @@ def test_a_pop_that_waits_looks_at_all_queues(bench: Bench, monkeypatch: pytest.
 
 
 def test_pops_that_end_together_are_answered_in_slices(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many at once as look at so many queues."""
+    """One slice answers as many pops as read a fixed number of queues."""
     monkeypatch.setattr(held_pops, "QUEUES_A_SLICE", 20)
     send(bench, "a")
     pop(bench)

@@ -1,4 +1,4 @@
-"""Topics, groups and offsets: what is kept, in which shape, and what a restart finds."""
+"""Topics, groups and offsets: their files, and their state after a restart."""
 
 from collections.abc import Callable
 
@@ -108,7 +108,7 @@ def test_moved_offsets_are_saved_once_durable() -> None:
 
 
 def test_offsets_that_were_cut_are_saved_at_once() -> None:
-    """Else another kill would find them past the end of what has come since, and skip that."""
+    """Otherwise they would be past the queue's end after another kill, and newer messages would be skipped."""
     bench = Bench()
     bench.broker.offsets.commit("g", "orders", 0, 10)
     bench.broker.save(bench.now_ms)
@@ -250,7 +250,7 @@ def test_topics_that_make_themselves_are_bounded() -> None:
 
 @pytest.mark.parametrize("nums", [-1, 70_000])
 def test_absurd_queue_numbers_are_refused(nums: int) -> None:
-    """A typing error does not fill the disk with queue files."""
+    """A typo in a number does not fill the disk with queue files."""
     topics = TopicTable(BrokerConfig(), files(), NOW_MS)
     with pytest.raises(InvalidParameter, match="read_queue_nums"):
         topics.update(TopicConfig("orders", nums, 4), NOW_MS)
