@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
 import pytest
 
 from mqtrail.cli import run
@@ -112,6 +114,38 @@ def test_export(mqtrail: Command, lake_path: Path) -> None:
     """One JSON line per message."""
     lines = mqtrail("export", "--lake", str(lake_path)).out.splitlines()
     assert {json.loads(line)["msg_id"] for line in lines} == {id_of(name) for name in BY_NAME}
+
+
+def test_sql(mqtrail: Command, lake_path: Path, tmp_path: Path) -> None:
+    """Rows as text, as JSON and as files; cut rows and errors of the query are reported."""
+    lake = ("--lake", str(lake_path))
+    text = "SELECT msg_id, send_codes, acked_at FROM messages ORDER BY msg_id"
+    said = mqtrail("sql", text, *lake, "--limit", "2")
+    assert (said.code, "2 rows" in said.out, "gap:" in said.out) == (0, True, True)
+    assert "more than 2 rows" in said.err
+    printed = [json.loads(line) for line in mqtrail("sql", text, *lake, "--json").out.splitlines()]
+    assert len(printed) == len(BY_NAME)
+    for name in ("rows.csv", "rows.parquet", "rows.jsonl"):
+        saved = mqtrail("sql", text, *lake, "--output", str(tmp_path / name))
+        assert (saved.code, f"{len(BY_NAME)} rows written" in saved.err) == (0, True)
+    lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text("utf-8").splitlines()]
+    rows = pq.read_table(tmp_path / "rows.parquet").to_pylist()
+    with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
+        cells = list(csv.DictReader(file))
+    assert lines == printed
+    assert [row["msg_id"] for row in rows] == [row["msg_id"] for row in cells] == [row["msg_id"] for row in printed]
+    assert json.loads(cells[0]["send_codes"]) == rows[0]["send_codes"] == printed[0]["send_codes"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "rows.jsonl", "rows.parquet"]
+    listed = mqtrail("sql")
+    assert (listed.code, "group_results: One row per" in listed.out) == (0, True)
+    for words, why in (
+        (("SELEC 1",), "syntax error"),
+        (("SELECT 1; SELECT 2",), "expected one SELECT"),
+        ((text, "--output", "rows.xls"), ".parquet, .csv, .jsonl"),
+    ):
+        refused = mqtrail("sql", *words, *lake)
+        assert (refused.code, why in refused.err) == (2, True)
+    assert mqtrail("sql", text, "--lake", "nowhere").code == 3
 
 
 def test_doctor(mqtrail: Command, shop: Shop) -> None:

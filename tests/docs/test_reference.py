@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import views_page
 from scripts.settings_page import rendered, titles
 from typer.main import get_command
 
@@ -83,6 +84,11 @@ def test_the_page_of_settings_is_that_of_the_declarations() -> None:
     """Every setting with its default, RocketMQ's name, whether it is changeable, and its meaning."""
     page = SETTINGS.read_text("utf-8")
     assert rendered(page) == page, "run: python scripts/settings_page.py"
+
+
+def test_the_page_of_views_is_current() -> None:
+    """Its tables come from the views' declarations."""
+    assert views_page.PAGE.read_text("utf-8") == views_page.rendered(), "run: python scripts/views_page.py"
 
 
 PARTS = {

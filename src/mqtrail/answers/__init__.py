@@ -24,8 +24,13 @@ from .model import (
     export_line,
     moment_text,
 )
+from .queries import QueryAnswer, QueryError
+from .row_files import ROW_FORMATS, rows_of, save_rows
+from .views import VIEWS, View, ViewColumn
 
 __all__ = [
+    "ROW_FORMATS",
+    "VIEWS",
     "Answers",
     "BrokerHealth",
     "CodeCount",
@@ -36,6 +41,8 @@ __all__ = [
     "GroupVerdict",
     "LagRow",
     "LatencyRow",
+    "QueryAnswer",
+    "QueryError",
     "Report",
     "Scope",
     "SearchAnswer",
@@ -45,8 +52,12 @@ __all__ = [
     "TraceTopicHealth",
     "Trajectory",
     "VerdictThresholds",
+    "View",
+    "ViewColumn",
     "as_json",
     "examine",
     "export_line",
     "moment_text",
+    "rows_of",
+    "save_rows",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from mqtrail.client import InstanceConfig, SyncAdmin
 from mqtrail.lake import Lake, LakeError, connect, judge_messages, lake_errors, relation_of
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
+from . import queries
 from . import search as searching
 from .lakeview import LakeView, fetch, read_trajectories
 from .live import LiveEvidence, Row, gather
@@ -71,6 +73,11 @@ class Answers:
         """
         del now_ms  # each line has the time of its own judgement
         return searching.export(self._view(), first_ms, end_ms)
+
+    def query(self, text: str, now_ms: int) -> AbstractContextManager[queries.QueryAnswer]:
+        """Run one SELECT over the documented views (views.py) while a `with` block reads. QueryError, LakeError."""
+        queries.check(text)
+        return queries.query(self._view(), text, now_ms)
 
     def _view(self) -> LakeView:
         assert self._lake_path is not None, "only a lake can be searched as a whole"

@@ -21,9 +21,8 @@ from .model import (
     codes_of,
     reasons_of,
 )
+from .views import PUBLISHED_MS
 
-PUBLISHED_MS = "coalesce(t.send_start_ms, t.stored_ms, t.visible_ms, t.last_event_ms)"
-"""Time of publication: when the message was sent, else stored, else visible, else its last known event."""
 EXPORT_ROWS = 10_000  # rows fetched at once
 
 

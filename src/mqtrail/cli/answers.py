@@ -63,7 +63,7 @@ def _answers(
     )
 
 
-def _lake_of(settings: Config, lake: Path | None) -> Answers:
+def lake_answers(settings: Config, lake: Path | None) -> Answers:
     from mqtrail.answers import Answers
 
     folder = settings.lake(lake)
@@ -131,17 +131,17 @@ def search(
         limit=limit,
     )
     with _reading("searching", json):
-        answer = _lake_of(load(config), lake).search(wanted, now)
+        answer = lake_answers(load(config), lake).search(wanted, now)
     if json:
         show_json(as_json(answer))
     else:
         from .draw import search_answer
 
         show_answer(search_answer, answer)
-    return _exit_of(answer.scope, Exit.OK if answer.trajectories else Exit.FAILED)
+    return exit_of(answer.scope, Exit.OK if answer.trajectories else Exit.FAILED)
 
 
-def _exit_of(scope: Scope, exit_code: Exit) -> Exit:
+def exit_of(scope: Scope, exit_code: Exit) -> Exit:
     """Return the exit code of an answer: CANNOT_LOOK if parts of the lake were unreadable."""
     if not scope.is_damaged:
         return exit_code
@@ -177,14 +177,14 @@ def report(
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
     with _reading("reading the lake", json):
-        found = _lake_of(load(config), lake).report(now, first_ms, end_ms, worst=worst)
+        found = lake_answers(load(config), lake).report(now, first_ms, end_ms, worst=worst)
     if json:
         show_json(as_json(found))
     else:
         from .draw import report as drawn
 
         show_answer(drawn, found)
-    return _exit_of(found.scope, Exit.OK)
+    return exit_of(found.scope, Exit.OK)
 
 
 def export(
@@ -199,7 +199,7 @@ def export(
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
     with _reading("reading the lake", json=True):
-        for line in _lake_of(load(config), lake).export(now, first_ms, end_ms):
+        for line in lake_answers(load(config), lake).export(now, first_ms, end_ms):
             show_json(line)
     return Exit.OK
 

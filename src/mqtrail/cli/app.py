@@ -41,6 +41,7 @@ COMMANDS = {
     "search": "answers:search",
     "report": "answers:report",
     "export": "answers:export",
+    "sql": "sql:sql",
     "doctor": "answers:doctor",
     "topic list": "topics:topic_list",
     "topic create": "topics:topic_create",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -150,6 +151,25 @@ def scope_line(scope: Scope) -> Text:
     for omission in scope.omissions:
         line.append(f"\nnot searched or missing: {omission}", style="yellow")
     return line
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The rows of a query, as texts."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    scope: Scope
+
+
+def cells_table(cells: Cells) -> RenderableType:
+    """Render the rows of a query. Long values are folded, not cut."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in cells.columns:
+        table.add_column(name, overflow="fold")
+    for row in cells.rows:
+        table.add_row(*row)
+    return Group(table, Text(f"{len(cells.rows)} rows", style="dim"), scope_line(cells.scope))
 
 
 def trace_answer(answer: TraceAnswer) -> RenderableType:

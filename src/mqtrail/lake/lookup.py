@@ -60,11 +60,15 @@ class LookUp:
         tail = f"ORDER BY publish_hour DESC, msg_id LIMIT {int(limit)}"
         return self._select(table, files, "key_token = ?", [key], tail)
 
-    def define_views(self) -> None:
-        """Define a view in `connection` for every table's committed files. An empty table becomes an empty view."""
+    def define_views(self, schema: str = "") -> None:
+        """Define a view in `connection` for every table's committed files. An empty table becomes an empty view.
+
+        schema: an existing schema of DuckDB; '': temporary views.
+        """
+        where = f"VIEW {schema}." if schema else "TEMP VIEW "
         for table in self.lake:
             with lake_errors(table.path):
-                self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {table.table.name} AS {relation_of(table)}")
+                self.connection.execute(f"CREATE OR REPLACE {where}{table.table.name} AS {relation_of(table)}")
 
     def _by_id(self, name: str, msg_id: str) -> Answer:
         table = self.lake[name]

@@ -1,0 +1,206 @@
+"""Documented views of a lake for SQL: messages, group_results, verdicts, deliveries, lag.
+
+Unlike the lake's tables, they have timestamps and lists, and only rows that are current. Times are UTC. NULL is
+"unknown", never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from mqtrail import trail
+
+TABLES_SCHEMA: Final = "lake"
+"""The lake's own tables are in this schema, as docs/design/lake.md describes them."""
+PUBLISHED_MS: Final = "coalesce(t.send_start_ms, t.stored_ms, t.visible_ms, t.last_event_ms)"
+"""Time of publication: when the message was sent, else stored, else visible, else its last known event."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewColumn:
+    """name, its SQL over the view's source, and its meaning."""
+
+    name: str
+    sql: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view: what a row is, its columns, and the SQL after their list."""
+
+    name: str
+    row: str
+    columns: tuple[ViewColumn, ...]
+    source: str
+
+    @property
+    def sql(self) -> str:
+        """The view's SELECT."""
+        columns = ", ".join(f"{column.sql} AS {column.name}" for column in self.columns)
+        return f"SELECT {columns} {self.source}"
+
+
+def _at(name: str, ms: str, meaning: str) -> ViewColumn:
+    return ViewColumn(name, f"epoch_ms({ms})", meaning)
+
+
+def _same(name: str, meaning: str, alias: str = "t") -> ViewColumn:
+    return ViewColumn(name, f"{alias}.{name}", meaning)
+
+
+def _list(name: str, joined: str, meaning: str, separator: str = ",") -> ViewColumn:
+    text = f"CASE WHEN {joined} = '' THEN [] ELSE string_split({joined}, '{separator}') END"
+    return ViewColumn(name, text, meaning)
+
+
+def _message(alias: str = "t") -> tuple[ViewColumn, ...]:
+    return (
+        _same("cluster", "cluster of the brokers", alias),
+        _same("msg_id", "id of the message", alias),
+        _same("topic", "business topic", alias),
+    )
+
+
+_CLUSTER_AND_ID = "USING (cluster, msg_id)"
+_PUBLISHED = _at("published_at", PUBLISHED_MS, "when it was sent, else stored, else visible, else its last event")
+_CODE_VALUES = ", ".join(
+    f"('{code.name}', '{'group' if code.about == 'beside' else code.about}', '{code.severity}')"
+    for code in trail.CODES.values()
+)
+
+VIEWS: Final[dict[str, View]] = {
+    view.name: view
+    for view in (
+        View(
+            "messages",
+            "One row per message.",
+            (
+                *_message(),
+                _PUBLISHED,
+                _list("keys", "trim(t.keys)", "keys of the message", " "),
+                ViewColumn("tag", "t.tags", "its tag"),
+                _same("batch_id", "id of the batch it was sent in; '' if none"),
+                _same("producer_group", "producer group; '' without a send record"),
+                _same("producer_host", "ip:port of the producer"),
+                ViewColumn("broker", "t.broker_name", "broker of the first visible copy; '' if none was read"),
+                _same("queue_id", "queue of that copy"),
+                _same("queue_offset", "its offset in the queue"),
+                _same("body_size", "bytes of the body"),
+                _at("acked_at", "t.acked_ms", "first acknowledgement"),
+                _at("stored_at", "t.stored_ms", "first stored copy"),
+                _at("due_at", "t.due_ms", "when a delayed message is due; NULL: not delayed"),
+                _at("visible_at", "t.visible_ms", "first copy in its own topic"),
+                _same("send_ms", "longest time from the first try of a send to its acknowledgement"),
+                ViewColumn("tries", "t.try_count", "highest number of tries of one send"),
+                ViewColumn("copies", "t.copy_count", "stored copies in its own topic"),
+                _list("send_codes", "t.send_codes", "codes about sending"),
+                _list("message_codes", "t.message_codes", "codes about the message"),
+                _list("group_codes", "t.group_codes", "distinct codes of its groups"),
+                _same("knowledge", "COMPLETE, INCOMPLETE or UNKNOWN"),
+                _list("reasons", "t.reasons", "what is missing and why", ";"),
+                _at("judged_at", "t.as_of_ms", "time of the judgement"),
+            ),
+            f"FROM {TABLES_SCHEMA}.trajectories AS t",
+        ),
+        View(
+            "group_results",
+            "One row per message and consumer group. total_ms = to_stored_ms + delay_ms + to_delivered_ms + retry_ms + "
+            "handler_ms.",
+            (
+                *_message(),
+                _same("group_name", "consumer group", "v"),
+                _PUBLISHED,
+                _same("state", "state of the group: CONSUMED, WAITING, RETRYING and others", "v"),
+                _list("codes", "v.codes", "the state and the codes beside it"),
+                _list("reasons", "v.reasons", "why it is UNKNOWN, what is missing, what was found", ";"),
+                _same("message_model", "CLUSTERING, BROADCASTING or ''", "v"),
+                ViewColumn("deliveries", "v.delivery_count", "deliveries with a record"),
+                ViewColumn("successes", "v.success_count", "deliveries that succeeded"),
+                ViewColumn("failures", "v.failure_count", "deliveries that failed"),
+                _at("first_delivered_at", "v.first_delivered_ms", "first delivery"),
+                _at("done_at", "v.done_ms", "end of the first successful delivery"),
+                _at("retry_due_at", "v.retry_due_ms", "when the latest retry copy is due"),
+                _at("dead_at", "v.dead_ms", "when it was stored in %DLQ%"),
+                _same("dead_cause", "ATTEMPTS_EXHAUSTED, BY_HANDLER, ORDERED_GIVE_UP or ''", "v"),
+                ViewColumn("error", "v.detail", "error text of the latest failure"),
+                _same("client", "client id, else ip:port, of the latest delivery", "v"),
+                _same("to_stored_ms", "send start to stored", "v"),
+                _same("delay_ms", "stored to visible (delay level or timer)", "v"),
+                _same("to_delivered_ms", "visible to first delivery", "v"),
+                _same("retry_ms", "first delivery to first successful delivery", "v"),
+                _same("handler_ms", "start to end of the first successful delivery", "v"),
+                _same("total_ms", "send start to the end of the first successful delivery", "v"),
+            ),
+            f"FROM {TABLES_SCHEMA}.verdicts AS v JOIN {TABLES_SCHEMA}.trajectories AS t {_CLUSTER_AND_ID}",
+        ),
+        View(
+            "verdicts",
+            "One row per message and code; group_name is '' for codes about the send, the message and the knowledge.",
+            (
+                *_message("c"),
+                _same("group_name", "consumer group; '' if the code is not about a group", "c"),
+                _at("published_at", "c.published_ms", "as in messages"),
+                _same("code", "verdict code", "c"),
+                ViewColumn("about", "s.about", "send, message, group or knowledge"),
+                ViewColumn("severity", "s.severity", "good, info, open, warning or error"),
+                _list("reasons", "c.reasons", "reasons of the message, or of the group", ";"),
+            ),
+            f"""FROM (
+  SELECT t.cluster, t.msg_id, t.topic, '' AS group_name, {PUBLISHED_MS} AS published_ms, t.reasons,
+    unnest(string_split(concat_ws(',', t.send_codes, t.message_codes, t.knowledge), ',')) AS code
+  FROM {TABLES_SCHEMA}.trajectories AS t
+  UNION ALL
+  SELECT t.cluster, t.msg_id, t.topic, v.group_name, {PUBLISHED_MS}, v.reasons, unnest(string_split(v.codes, ','))
+  FROM {TABLES_SCHEMA}.verdicts AS v JOIN {TABLES_SCHEMA}.trajectories AS t {_CLUSTER_AND_ID}
+) AS c JOIN (VALUES {_CODE_VALUES}) AS s(code, about, severity) USING (code)""",
+        ),
+        View(
+            "deliveries",
+            "One row per delivery of a message to a handler.",
+            (
+                *_message("d"),
+                ViewColumn("group_name", "d.e.group_name", "consumer group"),
+                _at("delivered_at", "nullif(d.e.at_ms, 0)", "start of the handler"),
+                ViewColumn("outcome", "d.e.outcome", "OK, FAILED, or OPEN: no end was recorded"),
+                ViewColumn("duration_ms", "d.e.duration_ms", "duration of the handler; NULL if unknown"),
+                ViewColumn("retry_times", "d.e.retry_times", "reconsumeTimes of the copy; NULL if it has none"),
+                ViewColumn("client", "d.e.place", "client that ran the handler"),
+                ViewColumn("detail", "d.e.detail", "error text or cause"),
+                ViewColumn("evidence", "d.e.evidence", "the record that shows it"),
+            ),
+            "FROM (SELECT t.cluster, t.msg_id, t.topic, unnest(t.events) AS e "
+            f"FROM {TABLES_SCHEMA}.trajectories AS t) AS d WHERE d.e.kind = 'HANDLED'",
+        ),
+        View(
+            "lag",
+            "One row per queue and group, in the latest sample of each group and topic.",
+            (
+                _same("cluster", "cluster of the brokers", "l"),
+                _same("group_name", "consumer group", "l"),
+                _same("topic", "topic", "l"),
+                ViewColumn("broker", "l.broker_name", "broker of the queue"),
+                _same("queue_id", "queue", "l"),
+                _at("sampled_at", "l.sampled_ms", "time of the sample"),
+                _same("consumer_offset", "next offset that the group will read", "l"),
+                _same("min_offset", "first kept offset", "l"),
+                _same("max_offset", "next offset to be written", "l"),
+                _same("lag_count", "kept messages that the group has not read", "l"),
+                ViewColumn(
+                    "lag_seconds", "l.lag_ms / 1000.0", "age of the oldest of them; 0 without lag, NULL if unknown"
+                ),
+            ),
+            f"FROM {TABLES_SCHEMA}.lag AS l JOIN (SELECT cluster, group_name, topic, max(sampled_ms) AS sampled_ms "
+            f"FROM {TABLES_SCHEMA}.lag GROUP BY ALL) USING (cluster, group_name, topic, sampled_ms)",
+        ),
+    )
+}
+"""The documented views by name."""
+
+
+def definitions() -> Iterator[str]:
+    """Yield the statements that define the views. The lake's tables must be in TABLES_SCHEMA."""
+    for view in VIEWS.values():
+        yield f"CREATE OR REPLACE VIEW {view.name} AS {view.sql}"
