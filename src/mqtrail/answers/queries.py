@@ -77,7 +77,7 @@ def _reader(view: LakeView, text: str) -> pa.RecordBatchReader:
     """Return the rows of a query, which has run when this returns."""
     duck = view.connection
     duck.execute(f"CREATE SCHEMA IF NOT EXISTS {TABLES_SCHEMA}")
-    view.look.define_views(TABLES_SCHEMA)
+    view.lookup.define_views(TABLES_SCHEMA)
     for definition in definitions():
         duck.execute(definition)
     try:
@@ -108,7 +108,7 @@ def _batches(view: LakeView, reader: pa.RecordBatchReader) -> Generator[pa.Recor
             return
         except LakeDamaged as error:
             known = len(view.damage)
-            view.look.lake.probe()
+            view.lookup.lake.probe()
             raise _whose_fault(view, error, known) from error
         yield batch
 

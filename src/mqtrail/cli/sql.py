@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .answers import exit_of, lake_answers, now_ms
 from .config import load
 from .exits import Exit, UsageError, lake_in_use
-from .answers import exit_of, lake_answers, now_ms
 from .options import ConfigFile, Json, LakeFolder
 from .output import progress, say, show_answer, show_json, warn
 
