@@ -27,7 +27,7 @@ from mqtrail.lake import connect as duck_connect
 from mqtrail.pipeline import JavaNotFound, JobConfig, SessionConfig, spark_session
 from mqtrail.pipeline.columns import COLUMNS, TRACE_COLUMNS
 from mqtrail.pipeline.files import Committer
-from mqtrail.pipeline.ingest import Ingest
+from mqtrail.pipeline.ingest import Ingest, ReadCluster
 from mqtrail.pipeline.judging import Judge
 from mqtrail.pipeline.pulling import TABLES, SparkPulls, chunks
 from mqtrail.pipeline.tasks import SparkTasks
@@ -204,7 +204,7 @@ def ingest_all(spark: SparkSession, lake: Path, namesrv: str) -> tuple[int, floa
     config = JobConfig(namesrv=namesrv, lake=lake)
     ingest = Ingest(SparkPulls(spark), Lake.create(lake), config)
     began_s = time.perf_counter()
-    counts = ingest.run(CLUSTER, (TRACE_TOPIC,), (), (), fail_on_data_loss=True)
+    counts = ingest.run(ReadCluster(CLUSTER, (TRACE_TOPIC,), (), ()), fail_on_data_loss=True)
     return counts.trace_messages, time.perf_counter() - began_s
 
 

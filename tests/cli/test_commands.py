@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -18,7 +19,7 @@ import pytest
 
 from mqtrail.cli import run
 from mqtrail.lake import SCHEMA_VERSION, Lake
-from mqtrail.pipeline import PipelineStatus, StatusFile
+from mqtrail.pipeline import Backfill, BackfillFiles, PipelineStatus, StatusFile
 from tests.answers.conftest import Shop
 from tests.answers.lakes import BY_NAME, id_of
 
@@ -96,6 +97,62 @@ def test_search_prints_what_it_found_and_its_bound(mqtrail: Command, lake_path: 
     assert mqtrail("search").code == 2
     missing = mqtrail("search", "--lake", "nowhere")
     assert (missing.code, "pipeline once" in missing.err) == (3, True)
+
+
+def test_backfill_beside_a_pipeline(mqtrail: Command, tmp_path: Path) -> None:
+    """The writer of the lake does it: asked for once, listed, shown until it has ended, cancelled by its id."""
+    path = tmp_path / "lake"
+    lake = Lake.create(path)
+    named = ("--lake", str(path))
+    StatusFile(path).write(PipelineStatus(written_ms=1))
+    with lake.writing():
+        window = ("--from", "2026-11-20", "--to", "2026-11-21T10:00")
+        said = mqtrail("pipeline", "backfill", *window, *named, "--json")
+        assert (said.code, said.json["state"], said.json["to_ms"] - said.json["from_ms"]) == (
+            0,
+            "waiting",
+            34 * 3_600_000,
+        )
+        assert mqtrail("pipeline", "backfill", *window, *named, "--json").json["id"] == said.json["id"]
+        assert (
+            f"backfill {said.json['id']} waiting: 0 messages read, 0 gaps" in mqtrail("pipeline", "status", *named).out
+        )
+        [listed] = mqtrail("pipeline", "status", *named, "--json").json["backfills"]
+        assert listed == said.json
+        cancelled = mqtrail("pipeline", "backfill", "--cancel", listed["id"], *named)
+        assert (cancelled.code, "ends after the current piece" in cancelled.out) == (0, True)
+        files = BackfillFiles(path)
+        files.note(dataclasses.replace(files.all()[0], state="done", read=7, left=0))
+        ended = mqtrail("pipeline", "backfill", "--cancel", listed["id"], *named)
+        assert (ended.code, "has ended before: done" in ended.out) == (0, True)
+
+        asked = files.add(1, 2)
+        files.note(dataclasses.replace(asked, state="done", read=9, left=0))
+    unknown = mqtrail("pipeline", "backfill", "--cancel", "nothing", *named)
+    assert (unknown.code, "pipeline status" in unknown.err) == (1, True)
+    for wrong in ((), ("--from", "soon"), ("--from", "2026-11-21", "--to", "2026-11-20")):
+        assert mqtrail("pipeline", "backfill", *wrong, *named).code == 2, wrong
+
+
+def test_a_backfill_that_is_waited_for(mqtrail: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its progress is shown until it has ended."""
+    path = tmp_path / "lake"
+    lake, files = Lake.create(path), BackfillFiles(path)
+    steps = iter([{"state": "running", "read": 4, "left": 3}, {"state": "done", "read": 7, "left": 0}])
+
+    def one(self: BackfillFiles, backfill_id: str) -> Backfill:
+        return dataclasses.replace(next(one for one in files.all() if one.id == backfill_id), **next(steps))
+
+    monkeypatch.setattr(BackfillFiles, "one", one)
+    monkeypatch.setattr("mqtrail.cli.backfill.POLL_S", 0.01)
+    with lake.writing():
+        said = mqtrail("pipeline", "backfill", "--from", "2d", "--wait", "--lake", str(path))
+    assert said.code == 0
+    assert [line.split(": ", 1)[1] for line in said.out.splitlines()] == [
+        "4 messages read, 0 gaps, 3 left",
+        "7 messages read, 0 gaps, 0 left",
+        "7 messages read, 0 gaps, 0 left",
+    ]
 
 
 def test_report(mqtrail: Command, lake_path: Path) -> None:

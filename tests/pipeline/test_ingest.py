@@ -18,7 +18,7 @@ from mqtrail.lake.batches import Batches
 from mqtrail.pipeline import JobConfig, JobFailed, ingest
 from mqtrail.pipeline.bounds import bounds_of
 from mqtrail.pipeline.files import Committer
-from mqtrail.pipeline.ingest import APP, Counts, Ingest
+from mqtrail.pipeline.ingest import APP, Counts, Ingest, ReadCluster
 from mqtrail.pipeline.late_workers import WORKER_STARTS_MAX
 from mqtrail.pipeline.offsets import QueueRange
 from mqtrail.pipeline.pulling import PulledFile, PullTasks, PullWork, SparkPulls, pull
@@ -40,6 +40,7 @@ T0 = MessageQueue("TRACE", "broker-a", 0)
 T1 = MessageQueue("TRACE", "broker-b", 0)
 ORDERS = MessageQueue("orders", "broker-a", 0)
 HOUR_0_MS = 1_700_000_000_000
+CLUSTER = ReadCluster("c", ("TRACE",), ("orders",), tuple(DELAY_LEVELS_MS))
 BRONZE_KEYS = {
     trail.TRACE_EVENTS: ("broker_name", "queue_id", "queue_offset", "record_no", "item_no"),
     trail.TRACE_REJECTS: ("broker_name", "queue_id", "queue_offset", "record_no"),
@@ -122,9 +123,7 @@ class Reader:
         self.ingest = Ingest(tasks or LocalPulls(), self.lake, config, FolderDataSource)
 
     def run(self, *, fail_on_data_loss: bool = True) -> Counts:
-        return self.ingest.run(
-            "c", ("TRACE",), ("orders",), tuple(DELAY_LEVELS_MS), fail_on_data_loss=fail_on_data_loss
-        )
+        return self.ingest.run(CLUSTER, fail_on_data_loss=fail_on_data_loss)
 
     def rows(self, relation: trail.Relation, columns: str = "*") -> list[tuple[Any, ...]]:
         paths = self.lake[relation.name].paths()
@@ -360,7 +359,7 @@ def test_a_lake_with_checkpoints_of_spark_continues(cluster: Any, tmp_path: Path
     if recorded:
         first.lake[trail.ATTEMPTS.name].commit([], app="trace-old", batch=1)
     reader = Reader(tmp_path, cluster)
-    assert reader.ingest.offsets() == {T0: 1, T1: 2 if recorded else 1}
+    assert reader.ingest.position("c").offsets == {T0: 1, T1: 2 if recorded else 1}
     reader.run()
     found = {offset for (offset,) in reader.rows(trail.TRACE_EVENTS, "queue_offset")}
     assert (77 in found) is recorded

@@ -15,7 +15,16 @@ from tests.loops import run
 from mqtrail import trail
 from mqtrail.client import Consumer, Producer
 from mqtrail.lake import parquet_of
-from mqtrail.pipeline import JobConfig, JobReport, PipelineJob, StatusFile
+from mqtrail.pipeline import (
+    Backfill,
+    BackfillFiles,
+    JobConfig,
+    JobReport,
+    PipelineJob,
+    StartingOffsets,
+    StatusFile,
+    now_ms,
+)
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import TRACE_TOPIC, Message
 
@@ -158,6 +167,49 @@ def test_answers_do_not_wait_for_samples(job: PipelineJob, broker: Embedded, tmp
     assert [each.as_of_ms for each in judged] == sorted({each.as_of_ms for each in judged} - {0})
     assert reports[-1].as_of_ms == 0
     assert rows(running, trail.SAMPLES, "what").count(("SAMPLE",)) == 1
+
+
+def test_backfills_give_what_one_read_gives(job: PipelineJob, broker: Embedded, tmp_path: Path) -> None:
+    """Beside a running pipeline and alone: a lake that began at the latest has the verdicts of one that read all."""
+    trade(broker.namesrv_address, 3)
+    job.once()
+    latest = dataclasses.replace(
+        job.config, starting_offsets=StartingOffsets.LATEST, backfill_messages_max=5, sample_interval_ms=1_000
+    )
+    beside = PipelineJob(dataclasses.replace(latest, lake=tmp_path / "beside"))
+    files, stop = BackfillFiles(beside.config.lake), Event()
+    reports: list[JobReport] = []
+
+    def show(report: JobReport) -> None:
+        reports.append(report)
+        if len(reports) == 1:
+            files.add(0, now_ms())
+        elif all(not one.is_open for one in files.all()) and not report.behind and not report.trajectories:
+            stop.set()
+
+    worker = Thread(target=beside.use(job.spark).run, args=(50, stop), kwargs={"show": show})
+    worker.start()
+    worker.join(200)
+    assert not worker.is_alive()
+    assert not any("backfill" in problem for report in reports for problem in report.problems)
+
+    alone = PipelineJob(dataclasses.replace(latest, lake=tmp_path / "alone")).use(job.spark)
+    BackfillFiles(alone.config.lake).add(0, now_ms())
+    told: list[Backfill] = []
+    assert alone.backfill(Event(), told.append) == []
+    assert told[-1].state == "done"
+    for filled in (beside, alone):
+        for relation, columns in ((trail.TRACE_EVENTS, "msg_id, record_type"), (trail.MESSAGE_META, "queue_offset")):
+            assert rows(filled, relation, columns) == rows(job, relation, columns)
+        assert judged(filled) == judged(job)
+        assert rows(filled, trail.GAPS, "reason") == []
+
+
+def judged(job: PipelineJob) -> list[tuple[Any, ...]]:
+    """The latest verdict of each message."""
+    state = "max_by(state, as_of_ms)"
+    grouped = f"SELECT group_name, {state} FROM {parquet_of(job.lake['verdicts'].paths())} GROUP BY msg_id, group_name"
+    return sorted(duckdb.execute(grouped).fetchall())
 
 
 def test_a_cluster_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:

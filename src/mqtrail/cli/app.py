@@ -96,6 +96,7 @@ COMMANDS = {
     "acl account version": "acl:account_version",
     "pipeline once": "ingest:once",
     "pipeline run": "ingest:run",
+    "pipeline backfill": "backfill:backfill",
     "pipeline status": "ingest:status",
     "pipeline migrate": "ingest:migrate",
     "pipeline rebuild": "ingest:rebuild",

@@ -57,6 +57,13 @@ MetricsPort = Annotated[
     int | None, typer.Option(min=0, max=65_535, help="Port of the Prometheus metrics; 0: any free. [default: none]")
 ]
 MetricsHost = Annotated[str | None, typer.Option(help="IP address to serve the metrics on. [default: 127.0.0.1]")]
+StartAt = Annotated[
+    str | None,
+    typer.Option(
+        "--starting-offsets",
+        help="Where a new lake begins: `latest`, and `pipeline backfill` reads what is before. [default: earliest]",
+    ),
+]
 Retention = Annotated[str | None, typer.Option(help="Time that the lake keeps its data, for example 90d.")]
 
 
@@ -82,12 +89,12 @@ def once(
     json: Json = False,
 ) -> int:
     """Ingest and judge the current messages of a cluster once."""
-    job_config = _job_config(
+    started = job_config(
         config,
         namesrv,
         lake,
         {
-            "topics": _topics(topic, no_topics),
+            "topics": topics_of(topic, no_topics),
             "cluster": cluster,
             "trace_topic": trace_topic,
             "read_rate_max": read_rate_max,
@@ -99,7 +106,7 @@ def once(
     )
     from mqtrail.pipeline import PipelineJob
 
-    with lake_in_use(), _progress_reports(json) as say, PipelineJob(job_config, say) as job:
+    with lake_in_use(), _progress_reports(json) as say, PipelineJob(started, say) as job:
         report = job.once()
     _show(report, json)
     return Exit.OK
@@ -113,6 +120,7 @@ def run(
     cluster: Cluster = None,
     trace_topic: TraceTopic = None,
     read_rate_max: ReadRateMax = None,
+    starting_offsets: StartAt = None,
     interval: Annotated[str | None, typer.Option(help="Time between the starts of two cycles. [default: 2s]")] = None,
     sample_interval: SampleInterval = None,
     retention: Retention = None,
@@ -125,15 +133,16 @@ def run(
     json: Json = False,
 ) -> int:
     """Ingest and judge in a loop until SIGINT or SIGTERM. Unread messages that are gone become gaps."""
-    job_config = _job_config(
+    started = job_config(
         config,
         namesrv,
         lake,
         {
-            "topics": _topics(topic, no_topics),
+            "topics": topics_of(topic, no_topics),
             "cluster": cluster,
             "trace_topic": trace_topic,
             "read_rate_max": read_rate_max,
+            "starting_offsets": starting_offsets,
             "sample_interval_ms": _sample_interval_ms(sample_interval),
             "interval_ms": None if interval is None else duration_ms(interval, "--interval"),
             "retention_ms": None if retention is None else duration_ms(retention, "--retention"),
@@ -147,38 +156,47 @@ def run(
     from mqtrail.pipeline import PipelineJob
 
     stop = Event()
-    _stop_on_signals(stop)
-    port = job_config.metrics_port
-    metrics = None if port is None else (job_config.metrics_host, port)
-    with lake_in_use(), PipelineJob(job_config, warn) as job:
-        _stop_on_signals(stop)  # Spark has set its own handlers
-        job.run(job_config.interval_ms, stop, metrics=metrics, show=_show_cycle if json else lambda report: None)
+    stop_on_signals(stop)
+    port = started.metrics_port
+    metrics = None if port is None else (started.metrics_host, port)
+    with lake_in_use(), PipelineJob(started, warn) as job:
+        stop_on_signals(stop)  # Spark has set its own handlers
+        job.run(started.interval_ms, stop, metrics=metrics, show=_show_cycle if json else lambda report: None)
     return Exit.OK
 
 
 def status(lake: LakeFolder = None, config: ConfigFile = None, json: Json = False) -> int:
-    """Show what the pipeline of a lake does: its last cycle, freshness and problems. Exit code 1: it has a problem."""
-    from mqtrail.pipeline import StatusFile, now_ms, wrongs
+    """Show what the pipeline of a lake does: its last cycle, freshness, problems and backfills.
+
+    Exit code 1: it has a problem.
+    """
+    from mqtrail.pipeline import BackfillFiles, StatusFile, now_ms, shown, wrongs
 
     folder = load(config).lake(lake)
     if folder is None:
         raise UsageError("found no --lake: pass the folder that the pipeline writes to")
     found = StatusFile(folder).read()
+    with lake_in_use():
+        backfills = BackfillFiles(folder).all()
     if found is None:
         raise SourceUnavailable(
             f"{folder}: found no readable status, expected one: start `mqtrail pipeline run` on this lake"
         )
     wrong = wrongs(found, now_ms())
     if json:
-        show_json({**dataclasses.asdict(found), "wrong": wrong})
+        own = [dataclasses.asdict(one) for one in backfills]
+        show_json({**dataclasses.asdict(found), "backfills": own, "wrong": wrong})
     else:
         _show_status(found)
+        for line in shown([one for one in backfills if one.is_open] or backfills[-1:]):
+            say(line)
         for each in wrong:
             warn(each)
     return Exit.FAILED if wrong else Exit.OK
 
 
-def _stop_on_signals(stop: Event) -> None:
+def stop_on_signals(stop: Event) -> None:
+    """Let SIGINT and SIGTERM set an event."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
 
@@ -222,12 +240,12 @@ def sample(
     config: ConfigFile = None,
 ) -> int:
     """Sample groups, offsets and clients until SIGINT or SIGTERM, without Spark, beside a pipeline or alone."""
-    job_config = _job_config(
+    started = job_config(
         config,
         namesrv,
         lake,
         {
-            "topics": _topics(topic, no_topics),
+            "topics": topics_of(topic, no_topics),
             "cluster": cluster,
             "trace_topic": trace_topic,
             "sample_interval_ms": _sample_interval_ms(sample_interval),
@@ -239,9 +257,9 @@ def sample(
     from mqtrail.pipeline import sample_alone
 
     stop = Event()
-    _stop_on_signals(stop)
+    stop_on_signals(stop)
     with lake_in_use():
-        sample_alone(job_config, stop, warn)
+        sample_alone(started, stop, warn)
     return Exit.OK
 
 
@@ -284,13 +302,14 @@ def _sample_interval_ms(text: str | None) -> int | None:
     return found
 
 
-def _topics(topics: list[str] | None, no_topics: bool) -> list[str] | None:
+def topics_of(topics: list[str] | None, no_topics: bool) -> list[str] | None:
+    """The setting of --topic and --no-topics. UsageError."""
     if topics and no_topics:
         raise UsageError("found --topic and --no-topics, expected at most one")
     return [] if no_topics else topics or None
 
 
-def _job_config(
+def job_config(
     config: Path | None,
     namesrv: str | None,
     lake: Path | None,
@@ -299,6 +318,7 @@ def _job_config(
     session: dict[str, object],
     spark_conf: list[str] | None,
 ) -> JobConfig:
+    """The settings of a job, from flags, the environment and a file. UsageError."""
     settings = load(config)
     folder = _lake_folder(settings, lake)
     conf = {name: str(value) for name, value in assignments(spark_conf or [], "--spark-conf").items()}

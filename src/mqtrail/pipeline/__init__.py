@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .config import JobConfig, JobFailed, JobReport
+    from .backfills import Backfill, BackfillFiles, shown
+    from .config import JobConfig, JobFailed, JobReport, StartingOffsets
     from .java import JavaNotFound
     from .job import PipelineJob
     from .options import OPTIONS, SourceOptionError
@@ -19,6 +20,8 @@ __all__ = [
     "OPTIONS",
     "SHORT_SESSION",
     "TRACE_SCHEMA",
+    "Backfill",
+    "BackfillFiles",
     "DataLoss",
     "JavaNotFound",
     "JobConfig",
@@ -29,12 +32,14 @@ __all__ = [
     "RocketMQDataSource",
     "SessionConfig",
     "SourceOptionError",
+    "StartingOffsets",
     "StatusFile",
     "attempts",
     "decoded",
     "now_ms",
     "rejected",
     "sample_alone",
+    "shown",
     "spark_session",
     "trajectories",
     "verdicts",
@@ -42,7 +47,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "config": ("JobConfig", "JobFailed", "JobReport"),
+    "backfills": ("Backfill", "BackfillFiles", "shown"),
+    "config": ("JobConfig", "JobFailed", "JobReport", "StartingOffsets"),
     "java": ("JavaNotFound",),
     "job": ("PipelineJob",),
     "options": ("OPTIONS", "SourceOptionError"),

@@ -52,6 +52,9 @@ class Cluster(Protocol):
     def topic_bounds(self, topic: str, broker_name: str) -> dict[MessageQueue, tuple[int, int]]:
         """Return the bounds of a topic's queues on a broker, by one request; {} if the broker does not return them."""
 
+    def offset_by_time(self, queue: MessageQueue, at_ms: int) -> int:
+        """Return the offset of the first message stored at or after a time, else the queue's end; about."""
+
     def pull(self, queue: MessageQueue, queue_offset: int, count_max: int) -> Pulled:
         """Read at most count_max messages from queue_offset on. Nothing is committed or registered."""
 
@@ -138,6 +141,9 @@ class _ReaderCluster:
             if refusal.retryable:
                 raise
             return {}  # not allowed, or not known: it may tell those of single queues
+
+    def offset_by_time(self, queue: MessageQueue, at_ms: int) -> int:
+        return self._reader.offset_by_time(queue, at_ms)
 
     def pull(self, queue: MessageQueue, queue_offset: int, count_max: int) -> Pulled:
         result = self._reader.read(queue, queue_offset, count_max)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from mqtrail import trail
@@ -13,6 +14,13 @@ from .session import SessionConfig
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+
+
+class StartingOffsets(Enum):
+    """Where the first read of a cluster begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +48,14 @@ class JobConfig:
     )
     fail_on_data_loss: bool = setting(
         True, "`once` only: fail when unread messages are gone; `run` records a gap and continues"
+    )
+    starting_offsets: StartingOffsets = setting(
+        StartingOffsets.EARLIEST,
+        "where the first read of a cluster begins in queues that it finds: `earliest`, or `latest`, and "
+        "`mqtrail pipeline backfill` reads what is before; later queues are read from their first message",
+    )
+    backfill_messages_max: int = setting(
+        2_000, "`run` only: maximum number of messages that a backfill reads after a cycle that is caught up"
     )
     driver_messages_max: int = setting(
         4_000, "maximum number of messages of a batch that the driver reads itself; Spark's tasks read larger batches"

@@ -16,8 +16,10 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -25,28 +27,24 @@ from pyspark.errors import PySparkException
 
 from mqtrail import trail
 from mqtrail.lake import Change, DataFile, Lake, LakeError
-from mqtrail.wire import MessageQueue, MQError
+from mqtrail.wire import MQError
 
-from .bounds import bounds_of, check_bounds
+from .begin import begin_latest
+from .bounds import Bounds, bounds_of, check_bounds
 from .checkpoint import spark_offsets
-from .config import JobConfig, JobFailed
+from .cluster import Cluster
+from .config import JobConfig, JobFailed, StartingOffsets
 from .executors import check_seen
 from .late_workers import started
-from .offsets import (
-    QueueOffsets,
-    QueueRange,
-    advance,
-    offsets_from_json,
-    offsets_to_json,
-    pack_ranges,
-    ranges_between,
-    split_ranges,
-)
+from .notread import not_read_gaps
+from .offsets import QueueOffsets, QueueRange, advance, pack_ranges, ranges_between, split_ranges
 from .options import parse_options, security_options
+from .positions import UNNAMED, Position, positions_from_json, positions_to_json
 from .pulling import TABLES, TRACE_MESSAGES, PulledFile, PullTasks, PullWork, pull
 from .source import RocketMQDataSource
 
 APP = "ingest"
+Removed = dict[str, list[DataFile]]
 
 
 @dataclass(slots=True)
@@ -63,6 +61,21 @@ class Counts:
     def of(self, relation: trail.Relation) -> int:
         """The number of rows of a table."""
         return self.rows[relation.name]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCluster:
+    """A cluster and its topics to read. delay_levels_ms: of its brokers."""
+
+    name: str
+    trace_topics: tuple[str, ...]
+    message_topics: tuple[str, ...]
+    delay_levels_ms: tuple[int, ...]
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.trace_topics, *self.message_topics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,49 +103,43 @@ class Ingest:
         self._source = source
         self._say = say
         self.progress = say  # called with texts on the progress of a run
-        self._reached: QueueOffsets = {}
+        self._reached: QueueOffsets = {}  # by the last run
         self._is_sure = True  # the last batch is certainly in all of its tables
 
     def offsets(self) -> QueueOffsets:
         """The next offset to read of each queue; of a queue that the last run found empty, its first offset."""
-        return self._reached | self._position()[0]
+        return self._reached
 
-    def _position(self) -> tuple[QueueOffsets, dict[str, list[DataFile]]]:
-        """Where to continue, and files that the next batch removes."""
+    def position(self, cluster: str) -> Position:
+        """What the lake has of a cluster."""
+        positions, _ = self._positions()
+        return positions.get(cluster) or positions.get(UNNAMED) or Position()
+
+    def _positions(self) -> tuple[dict[str, Position], Removed]:
+        """What the lake has of all clusters, and files that the next batch removes."""
         last = self._lake.batches.last(APP)
-        return spark_offsets(self._lake) if last is None else (offsets_from_json(last.notes["offsets"]), {})
+        if last is not None:
+            return positions_from_json(last.notes), {}
+        offsets, removed = spark_offsets(self._lake)
+        return {UNNAMED: Position(offsets)} if offsets else {}, removed
 
-    def run(
-        self,
-        cluster: str,
-        trace_topics: tuple[str, ...],
-        message_topics: tuple[str, ...],
-        delay_levels_ms: tuple[int, ...],
-        *,
-        fail_on_data_loss: bool,
-        limit: Limit | None = None,
-    ) -> Counts:
+    def run(self, cluster: ReadCluster, *, fail_on_data_loss: bool, limit: Limit | None = None) -> Counts:
         """Read to the current ends of all queues, or until the limit. JobFailed, LakeError: committed data is kept."""
         counts = Counts()
-        limit = limit or Limit()
-        if not (topics := (*trace_topics, *message_topics)):
-            return counts
-        work = PullWork(
-            source=self._source,
-            options=self._options(topics, fail_on_data_loss=fail_on_data_loss),
-            trace_topics=frozenset(trace_topics),
-            cluster=cluster,
-            delay_levels_ms=delay_levels_ms,
-            read_ms=now_ms(),
-            folders={},
-            memory_limit=self._config.task_memory,
-            read_rate_max=None,
-        )
+        self._reached = self.position(cluster.name).offsets
+        if cluster.topics:
+            with self.sure():
+                self._run(cluster, counts, limit or Limit(), fail_on_data_loss=fail_on_data_loss)
+        return counts
+
+    @contextmanager
+    def sure(self) -> Iterator[None]:
+        """Finish a batch that the last block may have left half done; turn errors into JobFailed or LakeError."""
         try:
             if not self._is_sure:
                 self._lake.batches.recover()
             self._is_sure = False
-            self._run(work, topics, counts, limit, fail_on_data_loss=fail_on_data_loss)
+            yield
             self._is_sure = True
         except PySparkException as error:
             raise _failure(str(error)) from error
@@ -140,26 +147,52 @@ class Ingest:
             raise
         except MQError as error:
             raise JobFailed(str(error)) from error
-        return counts
 
-    def _run(
-        self, work: PullWork, topics: tuple[str, ...], counts: Counts, limit: Limit, *, fail_on_data_loss: bool
-    ) -> None:
-        options = parse_options(work.options)
-        cluster = self._source(dict(work.options)).connect(options)
+    def work(self, cluster: ReadCluster, *, fail_on_data_loss: bool) -> PullWork:
+        """What tasks need to read a cluster."""
+        return PullWork(
+            source=self._source,
+            options=self._options(cluster.topics, fail_on_data_loss=fail_on_data_loss),
+            trace_topics=frozenset(cluster.trace_topics),
+            cluster=cluster.name,
+            delay_levels_ms=cluster.delay_levels_ms,
+            read_ms=now_ms(),
+            folders={},
+            memory_limit=self._config.task_memory,
+            read_rate_max=None,
+        )
+
+    @contextmanager
+    def connected(self, work: PullWork) -> Iterator[Cluster]:
+        """A connection of the driver while the block runs."""
+        cluster = self._source(dict(work.options)).connect(parse_options(work.options))
         try:
-            bounds = bounds_of(cluster, topics, self._config.retry_timeout_ms, hold_unreachable=True)
+            yield cluster
         finally:
             cluster.close()
-        at, removed = self._position()
+
+    def bounds(self, connection: Cluster, topics: Sequence[str]) -> Bounds:
+        """The ends of all queues; those of a broker that does not answer are left out."""
+        return bounds_of(connection, topics, self._config.retry_timeout_ms, hold_unreachable=True)
+
+    def _run(self, cluster: ReadCluster, counts: Counts, limit: Limit, *, fail_on_data_loss: bool) -> None:
+        self._check_name(cluster.name)
+        work = self.work(cluster, fail_on_data_loss=fail_on_data_loss)
+        with self.connected(work) as connection:
+            bounds = self.bounds(connection, cluster.topics)
+            position = self.position(cluster.name)
+            if not position.offsets and self._config.starting_offsets is StartingOffsets.LATEST:
+                position = self._begun(connection, cluster, work, bounds, counts)
         check_bounds(
-            {queue: offset for queue, offset in at.items() if queue in bounds},
+            {queue: offset for queue, offset in position.offsets.items() if queue in bounds},
             bounds,
             hold_unreachable=True,
             fail_on_data_loss=fail_on_data_loss,
         )
         target = {queue: end for queue, (_, end) in bounds.items()}
-        at = {queue: first for queue, (first, _) in bounds.items()} | at
+        new = {queue: first for queue, (first, _) in bounds.items() if queue not in position.offsets}
+        at = new | position.offsets
+        unread = position.unread | {queue: [(0, first)] for queue, first in new.items() if first}
         left, total = limit.messages_max, count_of(ranges_between(at, target))
         while ranges := ranges_between(
             at, ends := advance(at, target, _least(left, self._config.offsets_per_batch_max))
@@ -167,11 +200,34 @@ class Ingest:
             if limit.is_over() or left == 0:
                 counts.behind = count_of(ranges_between(at, target))
                 break
-            self._batch(work, ranges, ends, removed, counts)
-            at, removed = ends, {}
+            self.batch(work, ranges, Position(ends, unread), counts)
+            at = ends
             left = None if left is None else max(left - count_of(ranges), 0)
             self.progress(f"read {total - count_of(ranges_between(at, target))} of {total} messages")
         self._reached = at
+
+    def _begun(
+        self, connection: Cluster, cluster: ReadCluster, work: PullWork, bounds: Bounds, counts: Counts
+    ) -> Position:
+        """Commit the position of a cluster that is read from its latest messages on, and the gaps before them."""
+        offsets = begin_latest(connection, cluster, bounds, work.read_ms, self._config.retry_timeout_ms)
+        position = Position(offsets, {queue: [(0, offset)] for queue, offset in offsets.items() if offset})
+        skipped = [
+            QueueRange(queue, bounds[queue][0], offset)
+            for queue, offset in sorted(offsets.items())
+            if queue.topic in cluster.trace_topics and offset > bounds[queue][0]
+        ]
+        self.batch(work, [], position, counts, gaps=partial(not_read_gaps, work=work, ranges=skipped))
+        return position
+
+    def _check_name(self, cluster: str) -> None:
+        """JobFailed: the lake has another cluster, which a judgement would take to be read up to its instant, too."""
+        others = sorted(set(self._positions()[0]) - {cluster, UNNAMED})
+        if others:
+            raise JobFailed(
+                f"{self._config.lake}: found cluster {cluster!r}, expected {others[0]!r}, which this lake has read: "
+                f"pass `--cluster {others[0]}` if it is the same cluster; a lake has one, so use another --lake if not"
+            )
 
     def _options(self, topics: Sequence[str], *, fail_on_data_loss: bool) -> dict[str, str]:
         return {
@@ -185,28 +241,40 @@ class Ingest:
 
     # -- a batch ---------------------------------------------------------------------------------------------------
 
-    def _batch(
+    def batch(
         self,
         work: PullWork,
         ranges: list[QueueRange],
-        ends: Mapping[MessageQueue, int],
-        removed: Mapping[str, list[DataFile]],
+        position: Position,
         counts: Counts,
+        *,
+        gaps: Callable[[Path], Change] | None = None,
+        by_driver: bool = False,
     ) -> None:
-        """Pull ranges and commit their files with the offsets `ends`."""
+        """Pull ranges and commit their files with the position after them.
+
+        gaps: returns a change of the table of gaps besides; it may write files to a folder. by_driver: not in tasks.
+        """
+        positions, removed = self._positions()
+        positions = {name: one for name, one in positions.items() if name != UNNAMED} | {work.cluster: position}
         last = self._lake.batches.last(APP)
         number = 1 if last is None else last.number + 1
         folders = {relation.name: self._lake[relation.name].path / f"batch={APP}-{number}" for relation in TABLES}
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)  # what a crash left of this batch
-        made = self._pulled(work, ranges, {name: str(folder) for name, folder in folders.items()})
+        named = {name: str(folder) for name, folder in folders.items()}
+        made = self._pulled(work, ranges, named, by_driver=by_driver) if ranges else []
         files = {name: [Path(file.path) for file in made if file.relation == name] for name in folders}
         changes = {
             name: Change(added=files[name], removed=removed.get(name, ()))
             for name in folders
             if files[name] or name in removed
         }
-        self._lake.batches.commit(APP, number, changes, {"offsets": offsets_to_json(ends)})
+        if gaps is not None:
+            own, change = changes.get(trail.GAPS.name, Change()), gaps(folders[trail.GAPS.name])
+            if change.added or change.removed:
+                changes[trail.GAPS.name] = Change([*own.added, *change.added], [*own.removed, *change.removed])
+        self._lake.batches.commit(APP, number, changes, positions_to_json(positions))
         for file in made:
             if file.relation == TRACE_MESSAGES:
                 counts.trace_messages += file.row_count
@@ -214,10 +282,12 @@ class Ingest:
                 counts.rows[file.relation] += file.row_count
                 counts.files.setdefault(file.relation, []).append(Path(file.path))
 
-    def _pulled(self, work: PullWork, ranges: list[QueueRange], folders: Mapping[str, str]) -> list[PulledFile]:
+    def _pulled(
+        self, work: PullWork, ranges: list[QueueRange], folders: Mapping[str, str], *, by_driver: bool
+    ) -> list[PulledFile]:
         """Pull ranges here or in tasks; return the files."""
         rate = self._config.read_rate_max or None
-        if count_of(ranges) <= self._config.driver_messages_max:  # starting tasks would take longer
+        if by_driver or count_of(ranges) <= self._config.driver_messages_max:  # starting tasks would take longer
             return pull(_with(work, folders, rate), ranges, uuid4().hex[:8])
         count = self._tasks.parallelism
         pieces = pack_ranges(split_ranges(ranges, count), count)

@@ -11,6 +11,7 @@ Without a new sample and new records nothing is judged. Nothing is written to th
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,11 +27,13 @@ from mqtrail import trail
 from mqtrail.client import SyncAdmin
 from mqtrail.lake import JUDGED_APP, Lake, lake_errors
 
+from .backfilling import Backfiller
+from .backfills import Backfill
 from .config import JobConfig, JobFailed, JobReport
 from .executors import check_executors
 from .files import Committer
 from .freshness import Freshness
-from .ingest import Counts, Ingest, Limit, now_ms
+from .ingest import Counts, Ingest, Limit, ReadCluster, now_ms
 from .judging import Judge
 from .masters import is_local, spark_cause
 from .pulling import SparkPulls
@@ -65,6 +68,7 @@ class PipelineJob:
         self._freshness = Freshness()
         self._sample_problems: list[str] = []  # of the latest sample
         self._is_judged = False  # whether there was a judgement since something was read
+        self._read_cluster: ReadCluster | None = None  # of the latest cycle
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -88,6 +92,7 @@ class PipelineJob:
         committer = Committer(self._lake)
         tasks = SparkTasks(spark)
         self._ingest = Ingest(SparkPulls(spark), self._lake, self.config, self.source, self._say)
+        self._backfiller = Backfiller(self._ingest, self._lake, self.config)
         self._judge = Judge(
             tasks,
             self._lake,
@@ -159,7 +164,43 @@ class PipelineJob:
         """One cycle of `run`."""
         self._step, self._freshness = service.doing, service.freshness
         self._ingest.progress = service.doing
-        return self._cycle(None, fail_on_data_loss=False, is_sampled=True, limit=limit)
+        report = self._cycle(None, fail_on_data_loss=False, is_sampled=True, limit=limit)
+        if report.behind or limit.is_over():
+            return report
+        self._step("reading for a backfill")
+        worked = self._backfilled(self.config.backfill_messages_max)
+        if worked is None or not worked.problem:
+            return report
+        return dataclasses.replace(report, problems=(*report.problems, f"backfill {worked.id}: {worked.problem}"))
+
+    def backfill(self, stop: Event, show: Callable[[Backfill], None] = lambda one: None) -> list[Backfill]:
+        """Work on all open backfills until they have ended or have a problem, or stop is set. Return the open ones.
+
+        show: called after each piece. For a lake without a pipeline that runs: reads and judges its cluster, too.
+        """
+        files = self._backfiller.files
+        with self.lake.writing():
+            self._cycle(None, fail_on_data_loss=False)
+            is_working = True
+            while is_working and not stop.is_set():
+                left = self.config.messages_per_cycle_max
+                while left > 0 and is_working and not stop.is_set():
+                    worked = self._backfilled(min(left, self.config.offsets_per_batch_max))
+                    left -= self.config.offsets_per_batch_max
+                    is_working = worked is not None and worked.is_open and not worked.problem
+                    if worked is not None:
+                        show(worked)
+                if not stop.is_set():
+                    self._cycle(None, fail_on_data_loss=False)
+        return [one for one in files.all() if one.is_open]
+
+    def _backfilled(self, count_max: int) -> Backfill | None:
+        """Read a piece for a backfill; None: there is none. A cluster that does not answer becomes its problem."""
+        if self._read_cluster is None:
+            return None
+        worked = self._backfiller.piece(self._read_cluster, count_max)
+        self._is_judged = self._is_judged and worked is None
+        return worked
 
     @contextmanager
     def _sampling(self) -> Iterator[None]:
@@ -194,14 +235,9 @@ class PipelineJob:
         if not topology.trace_topics:
             problems.append(f"the cluster has no topic {self.config.trace_topic}: nothing is traced")
         self._step("reading trace records and messages")
-        counts = self._ingest.run(
-            self._cluster(topology),
-            topology.trace_topics,
-            topology.evidence,
-            topology.delays_ms,
-            fail_on_data_loss=fail_on_data_loss,
-            limit=limit,
-        )
+        cluster = ReadCluster(self._cluster(topology), topology.trace_topics, topology.evidence, topology.delays_ms)
+        counts = self._ingest.run(cluster, fail_on_data_loss=fail_on_data_loss, limit=limit)
+        self._read_cluster = cluster
         self._freshness.read(counts.files)
         self._is_judged = self._is_judged and trail.ATTEMPTS.name not in counts.files
         if found is not None and not limit.is_over():

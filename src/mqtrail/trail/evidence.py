@@ -251,8 +251,8 @@ SAMPLES = Relation(
 
 GAPS = Relation(
     "gaps",
-    "One row per range [first_offset, end_offset) of a queue that was lost before it could be read. Key: cluster, "
-    "broker_name, topic, queue_id, first_offset.",
+    "One row per range [first_offset, end_offset) of a queue that was lost before it could be read, or (NOT_READ) was "
+    "left out when the lake began. Key: cluster, broker_name, topic, queue_id, first_offset.",
     (
         text("cluster", "as in trace_events"),
         text("broker_name", "broker"),
@@ -263,7 +263,7 @@ GAPS = Relation(
         number("from_ms", "store time of the last record read before the range; NULL: none (unbounded)"),
         number("to_ms", "store time of the first record read after the range"),
         number("detected_ms", "when the pipeline detected it"),
-        text("reason", "why: EXPIRED (the queue's minimum moved), RECREATED (the maximum fell), UNREADABLE"),
+        text("reason", "why: EXPIRED (the queue's minimum moved), RECREATED (the maximum fell), UNREADABLE, NOT_READ"),
     ),
 )
 

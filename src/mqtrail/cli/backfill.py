@@ -1,0 +1,152 @@
+"""`mqtrail pipeline backfill`: what a pipeline left out, read in pieces by it or by this command."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from threading import Event
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .exits import Exit, UsageError, lake_in_use
+from .ingest import (
+    Cluster,
+    Master,
+    NoTopics,
+    ReadRateMax,
+    SparkConf,
+    Thresholds,
+    Topics,
+    TraceTopic,
+    job_config,
+    stop_on_signals,
+    topics_of,
+)
+from .options import ConfigFile, Json, LakeFolder, Namesrv, moment_ms
+from .output import say, show_json, warn
+
+if TYPE_CHECKING:
+    from mqtrail.pipeline import Backfill, BackfillFiles, JobConfig
+
+POLL_S = 1.0
+
+
+def backfill(
+    begin: Annotated[
+        str | None, typer.Option("--from", help="Earliest store time (UTC), or an age such as 7d.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Latest store time. [default: now]")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Show the progress until it has ended, if a running pipeline does it.")
+    ] = False,
+    cancel: Annotated[str | None, typer.Option(metavar="ID", help="End this backfill; what it has read stays.")] = None,
+    namesrv: Namesrv = None,
+    lake: LakeFolder = None,
+    topic: Topics = None,
+    no_topics: NoTopics = False,
+    cluster: Cluster = None,
+    trace_topic: TraceTopic = None,
+    read_rate_max: ReadRateMax = None,
+    threshold: Thresholds = None,
+    master: Master = None,
+    spark_conf: SparkConf = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Read what the pipeline left out: messages and trace stored from one time to another.
+
+    The running pipeline of the lake reads it in pieces, between its cycles. If none runs, this command reads and judges
+    it itself; interrupted, it is continued by the same command or by the next pipeline.
+    """
+    settings = job_config(
+        config,
+        namesrv,
+        lake,
+        {
+            "topics": topics_of(topic, no_topics),
+            "cluster": cluster,
+            "trace_topic": trace_topic,
+            "read_rate_max": read_rate_max,
+        },
+        threshold,
+        {"master": master},
+        spark_conf,
+    )
+    from mqtrail.pipeline import BackfillFiles
+
+    stop = Event()
+    stop_on_signals(stop)
+    with lake_in_use():
+        files = BackfillFiles(settings.lake)
+        if cancel is not None:
+            return _cancelled(files, cancel, json)
+        return _asked(files, settings, _times(begin, end), stop, wait=wait, json=json)
+
+
+def _times(begin: str | None, end: str | None) -> tuple[int, int]:
+    now = time.time_ns() // 1_000_000
+    if begin is None:
+        raise UsageError("found no --from, expected the earliest store time to read, or --cancel ID")
+    times = moment_ms(begin, now, "--from"), now if end is None else moment_ms(end, now, "--to")
+    if times[0] >= times[1]:
+        raise UsageError("found --from at or after --to, expected --from to be earlier")
+    return times
+
+
+def _cancelled(files: BackfillFiles, backfill_id: str, json: bool) -> int:
+    found = files.cancel(backfill_id)
+    if json:
+        show_json(dataclasses.asdict(found))
+    elif found.is_open:
+        say(f"backfill {found.id} ends after the current piece; the lake's pipeline ends it, when one runs")
+    else:
+        say(f"backfill {found.id} has ended before: {found.state}")
+    return Exit.OK
+
+
+def _asked(
+    files: BackfillFiles, settings: JobConfig, times: tuple[int, int], stop: Event, *, wait: bool, json: bool
+) -> int:
+    from mqtrail.lake import Lake, LakeBusy
+    from mqtrail.pipeline import PipelineJob, StartingOffsets
+
+    Lake.create(settings.lake)
+    asked = files.add(*times)
+    # A new lake gets what was asked for, not all that there is.
+    alone = dataclasses.replace(settings, starting_offsets=StartingOffsets.LATEST)
+    try:
+        with PipelineJob(alone, warn) as job:
+            stop_on_signals(stop)  # Spark has set its own handlers
+            job.backfill(stop, lambda one: _tell(one, json=json))
+            return _result(files.one(asked.id), json=json)
+    except LakeBusy:
+        if not wait:
+            _tell(asked, json=json)
+            warn("the process that writes to this lake reads it between its cycles: `mqtrail pipeline status` shows it")
+            return Exit.OK
+    shown = asked
+    while shown.is_open and not stop.wait(POLL_S):
+        before, shown = shown, files.one(asked.id)
+        if shown != before:
+            _tell(shown, json=json)
+    return _result(shown, json=json)
+
+
+def _tell(one: Backfill, *, json: bool) -> None:
+    from mqtrail.pipeline import shown
+
+    if json:
+        show_json(dataclasses.asdict(one))
+    else:
+        for line in shown([one]):
+            say(line)
+
+
+def _result(one: Backfill, *, json: bool) -> int:
+    """Say how it ended; 1 if something is left."""
+    _tell(one, json=json)
+    if not one.is_open:
+        return Exit.OK
+    warn(f"found backfill {one.id} not ended, expected all of it to be read: run the same command again to continue")
+    return Exit.FAILED

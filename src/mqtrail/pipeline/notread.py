@@ -1,0 +1,76 @@
+"""Gaps of trace that was left out and may be read later: rows of GAPS with the reason NOT_READ.
+
+As long as a range of a trace topic is not read, nothing is claimed about what it may hold. Reading does not change the
+rows at once, because each change of the gaps makes messages due: the end of a backfill does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.parquet as pq
+
+from mqtrail import trail
+from mqtrail.lake import Change, Lake, arrow_rows
+from mqtrail.wire import MessageQueue
+
+from .offsets import QueueRange
+from .positions import Unread, unread_in
+
+if TYPE_CHECKING:
+    from .pulling import PullWork
+
+NOT_READ: Final = "NOT_READ"
+Row = dict[str, Any]
+
+
+def not_read_gaps(folder: Path, work: PullWork, ranges: Iterable[QueueRange]) -> Change:
+    """Return the change of GAPS that adds ranges that were left out before the time of the work."""
+    rows = [
+        {
+            "cluster": work.cluster,
+            "broker_name": each.queue.broker_name,
+            "topic": each.queue.topic,
+            "queue_id": each.queue.queue_id,
+            "first_offset": each.start,
+            "end_offset": each.end,
+            "to_ms": work.read_ms,
+            "detected_ms": work.read_ms,
+            "reason": NOT_READ,
+        }
+        for each in ranges
+    ]
+    return Change([_written(folder, rows)] if rows else [])
+
+
+def filled_gaps(lake: Lake, cluster: str, unread: Unread, folder: Path) -> Change:
+    """Return the change of GAPS after which the rows of a cluster have only what is still unread."""
+    table = lake[trail.GAPS.name]
+    table.refresh()
+    removed, kept = [], []
+    for file in table.readable(table.files()):
+        rows: list[Row] = pq.read_table(table.path / file.path, partitioning=None).to_pylist()
+        left = list(_left(rows, cluster, unread))
+        if left != rows:
+            removed.append(file)
+            kept += left
+    return Change([_written(folder, kept)] if kept else [], removed)
+
+
+def _left(rows: Sequence[Row], cluster: str, unread: Unread) -> Iterator[Row]:
+    for row in rows:
+        if row["reason"] != NOT_READ or row["cluster"] != cluster:
+            yield row
+            continue
+        queue = MessageQueue(row["topic"], row["broker_name"], row["queue_id"])
+        for each in unread_in(unread, {queue: (row["first_offset"], row["end_offset"])}):
+            yield {**row, "first_offset": each.start, "end_offset": each.end}
+
+
+def _written(folder: Path, rows: Sequence[Row]) -> Path:
+    path = folder / "not-read" / "part-0.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(arrow_rows(trail.GAPS, rows), path, compression="zstd")
+    return path
