@@ -138,10 +138,13 @@ def test_a_backfill_that_is_waited_for(mqtrail: Command, tmp_path: Path, monkeyp
     """Its progress is shown until it has ended."""
     path = tmp_path / "lake"
     lake, files = Lake.create(path), BackfillFiles(path)
-    steps = iter([{"state": "running", "read": 4, "left": 3}, {"state": "done", "read": 7, "left": 0}])
+    steps = iter([("running", 4, 3), ("done", 7, 0)])
 
     def one(self: BackfillFiles, backfill_id: str) -> Backfill:
-        return dataclasses.replace(next(one for one in files.all() if one.id == backfill_id), **next(steps))
+        [asked] = files.all()
+        assert asked.id == backfill_id
+        state, read, left = next(steps)
+        return dataclasses.replace(asked, state=state, read=read, left=left)
 
     monkeypatch.setattr(BackfillFiles, "one", one)
     monkeypatch.setattr("mqtrail.cli.backfill.POLL_S", 0.01)

@@ -36,14 +36,16 @@ from .cluster import Cluster
 from .config import JobConfig, JobFailed, StartingOffsets
 from .executors import check_seen
 from .late_workers import started
-from .notread import not_read_gaps
+from .notread import added_gaps
 from .offsets import QueueOffsets, QueueRange, advance, pack_ranges, ranges_between, split_ranges
 from .options import parse_options, security_options
 from .positions import UNNAMED, Position, positions_from_json, positions_to_json
 from .pulling import TABLES, TRACE_MESSAGES, PulledFile, PullTasks, PullWork, pull
+from .rewinds import Rewinds, rewound
 from .source import RocketMQDataSource
 
 APP = "ingest"
+RECREATED = "RECREATED"
 Removed = dict[str, list[DataFile]]
 
 
@@ -104,6 +106,7 @@ class Ingest:
         self._say = say
         self.progress = say  # called with texts on the progress of a run
         self._reached: QueueOffsets = {}  # by the last run
+        self._rewinds = Rewinds(lake, config.retry_timeout_ms)
         self._is_sure = True  # the last batch is certainly in all of its tables
 
     def offsets(self) -> QueueOffsets:
@@ -183,6 +186,12 @@ class Ingest:
             position = self.position(cluster.name)
             if not position.offsets and self._config.starting_offsets is StartingOffsets.LATEST:
                 position = self._begun(connection, cluster, work, bounds, counts)
+            if not fail_on_data_loss and (found := self._rewinds.find(connection, cluster.name, position, bounds)):
+                position, lost = rewound(position, found)
+                self.batch(
+                    work, [], position, counts, gaps=partial(added_gaps, work=work, ranges=lost, reason=RECREATED)
+                )
+                counts.rows[trail.GAPS.name] += len(lost)
         check_bounds(
             {queue: offset for queue, offset in position.offsets.items() if queue in bounds},
             bounds,
@@ -217,7 +226,7 @@ class Ingest:
             for queue, offset in sorted(offsets.items())
             if queue.topic in cluster.trace_topics and offset > bounds[queue][0]
         ]
-        self.batch(work, [], position, counts, gaps=partial(not_read_gaps, work=work, ranges=skipped))
+        self.batch(work, [], position, counts, gaps=partial(added_gaps, work=work, ranges=skipped))
         return position
 
     def _check_name(self, cluster: str) -> None:

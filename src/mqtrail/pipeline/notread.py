@@ -26,8 +26,8 @@ NOT_READ: Final = "NOT_READ"
 Row = dict[str, Any]
 
 
-def not_read_gaps(folder: Path, work: PullWork, ranges: Iterable[QueueRange]) -> Change:
-    """Return the change of GAPS that adds ranges that were left out before the time of the work."""
+def added_gaps(folder: Path, work: PullWork, ranges: Iterable[QueueRange], reason: str = NOT_READ) -> Change:
+    """Return the change of GAPS that adds ranges of the time before the work."""
     rows = [
         {
             "cluster": work.cluster,
@@ -38,7 +38,7 @@ def not_read_gaps(folder: Path, work: PullWork, ranges: Iterable[QueueRange]) ->
             "end_offset": each.end,
             "to_ms": work.read_ms,
             "detected_ms": work.read_ms,
-            "reason": NOT_READ,
+            "reason": reason,
         }
         for each in ranges
     ]

@@ -91,8 +91,9 @@ SELECT DISTINCT s.first_ms, s.last_ms FROM queue_spans s JOIN lag_points p ON s.
   AND s.first_offset <= p.next_offset AND s.last_offset >= p.next_offset
 WHERE p.max_offset > p.consumer_offset"""
 
+# Of a queue that was made anew, an offset has several copies: the latest is there now.
 _LAG_COPIES = """
-SELECT m.cluster, m.broker_name, m.topic, m.queue_id, m.queue_offset, min(m.store_ms) AS store_ms
+SELECT m.cluster, m.broker_name, m.topic, m.queue_id, m.queue_offset, max(m.store_ms) AS store_ms
 FROM message_meta m SEMI JOIN lag_points p ON m.cluster = p.cluster AND m.broker_name = p.broker_name
   AND m.topic = p.topic AND m.queue_id = p.queue_id AND m.queue_offset = p.next_offset
 GROUP BY ALL"""
@@ -101,7 +102,7 @@ _LAG = f"""
 SELECT {LAG.typed()} FROM (
   SELECT p.*, greatest(p.max_offset - p.next_offset, 0) AS lag_count,
     CASE WHEN p.max_offset <= p.consumer_offset THEN 0 ELSE p.sampled_ms - m.store_ms END AS lag_ms
-  FROM lag_points p LEFT JOIN (SELECT cluster, broker_name, topic, queue_id, queue_offset, min(store_ms) AS store_ms
+  FROM lag_points p LEFT JOIN (SELECT cluster, broker_name, topic, queue_id, queue_offset, max(store_ms) AS store_ms
     FROM lag_copies GROUP BY ALL) m
   ON p.cluster = m.cluster AND p.broker_name = m.broker_name AND p.topic = m.topic AND p.queue_id = m.queue_id
     AND p.next_offset = m.queue_offset) AS lags"""

@@ -1,0 +1,129 @@
+"""Queues that end before the offset that was read: whether they were made anew, and where to read on.
+
+A topic is deleted and created again, a broker is wiped, or its last messages were lost: then other messages get offsets
+that the lake has read. Or a slave that lags answers for a while: then nothing is new. What a queue has now tells them
+apart: the lake has each record that it read with the time of its storing, so the first record that it does not have is
+where the queue differs, and everything from there on is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+import duckdb
+
+from mqtrail import trail
+from mqtrail.lake import Lake, connect, lake_errors, rows_of
+from mqtrail.wire import MessageQueue, RecordError, decode_head
+
+from .bounds import Bounds
+from .cluster import Cluster, Retrying
+from .offsets import QueueOffsets, QueueRange
+from .positions import Position, unread_in, without
+
+CHECKED_MAX: Final = 64  # queues that one run compares with the lake; the others keep their offsets until a later one
+_PLACES: Final[Mapping[str, tuple[str, str]]] = {
+    trail.TRACE_EVENTS.name: ("trace_topic", "trace_store_ms"),
+    trail.TRACE_REJECTS.name: ("trace_topic", "trace_store_ms"),
+    trail.MESSAGE_META.name: ("topic", "store_ms"),
+}
+"""Table -> its columns with the topic and the store time of a record."""
+
+
+class Rewinds:
+    """Finds where queues of one cluster differ from what a lake has read of them."""
+
+    def __init__(self, lake: Lake, retry_timeout_ms: int) -> None:
+        self._lake = lake
+        self._retrying = Retrying(retry_timeout_ms)
+        self._same: dict[MessageQueue, int] = {}  # queue -> its end when it had nothing new
+
+    def find(self, connection: Cluster, cluster: str, position: Position, bounds: Bounds) -> QueueOffsets:
+        """Return the offset to read from of each queue that ends before the offset reached and has other messages."""
+        reached = position.offsets
+        behind = sorted(queue for queue in set(reached) & set(bounds) if bounds[queue][1] < reached[queue])
+        self._same = {queue: end for queue, end in self._same.items() if queue in behind}
+        changed = [queue for queue in behind if self._same.get(queue) != bounds[queue][1]]
+        found: QueueOffsets = {}
+        if not changed:
+            return found
+        duck = connect(threads=1)
+        try:
+            for queue in changed[:CHECKED_MAX]:
+                first, end = bounds[queue]
+                read_from = max((stop for _, stop in position.unread.get(queue, ())), default=0)
+                low = first if end <= read_from else max(first, read_from)
+                at = self._differs_at(duck, connection, cluster, queue, low, end)
+                if at < end:
+                    found[queue] = first if at == low else at
+                else:
+                    self._same[queue] = end
+        finally:
+            duck.close()
+        return found
+
+    def _differs_at(
+        self,
+        duck: duckdb.DuckDBPyConnection,
+        connection: Cluster,
+        cluster: str,
+        queue: MessageQueue,
+        low: int,
+        end: int,
+    ) -> int:
+        """The first offset whose record the lake does not have. All records before one that it has are known, too."""
+        if low < end and self._is_known(duck, connection, cluster, queue, end - 1):
+            return end
+        high = end - 1  # not known, if there is one
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_known(duck, connection, cluster, queue, middle):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _is_known(
+        self, duck: duckdb.DuckDBPyConnection, connection: Cluster, cluster: str, queue: MessageQueue, offset: int
+    ) -> bool:
+        pulled = self._retrying(f"pull of {queue} at {offset}", partial(connection.pull, queue, offset, 1))
+        try:
+            head = decode_head(pulled.records[0])
+        except (IndexError, RecordError):
+            return True  # nothing to read there, whatever the lake has
+        return head.queue_offset != offset or self._has(duck, cluster, queue, offset, head.store_timestamp_ms)
+
+    def _has(
+        self, duck: duckdb.DuckDBPyConnection, cluster: str, queue: MessageQueue, offset: int, store_ms: int
+    ) -> bool:
+        """Whether the lake has a record of this place and time."""
+        for name, (topic, stored) in _PLACES.items():
+            table = self._lake[name]
+            files = [
+                file
+                for file in table.files()
+                if file.minimum.get(stored, store_ms) <= store_ms <= file.maximum.get(stored, store_ms)
+            ]
+            rows = rows_of(table, table.readable(files))
+            with lake_errors(table.path):
+                found = duck.execute(
+                    f"SELECT 1 FROM ({rows}) AS rows WHERE cluster = ? AND {topic} = ? "
+                    f"AND broker_name = ? AND queue_id = ? AND queue_offset = ? AND {stored} = ? LIMIT 1",
+                    [cluster, queue.topic, queue.broker_name, queue.queue_id, offset, store_ms],
+                ).fetchone()
+            if found:
+                return True
+        return False
+
+
+def rewound(position: Position, found: QueueOffsets) -> tuple[Position, list[QueueRange]]:
+    """Return the position with these offsets, and the ranges that can no longer be read.
+
+    What followed the offset reached is one of them, though nobody knows how much it was: an empty range.
+    """
+    lost = [QueueRange(queue, position.offsets[queue], position.offsets[queue]) for queue in sorted(found)]
+    windows = {queue: (at, position.offsets[queue]) for queue, at in found.items()}
+    gone = unread_in(position.unread, windows)
+    return Position(position.offsets | found, without(position.unread, gone)), [*gone, *lost]

@@ -1,0 +1,148 @@
+"""Clusters whose offsets go back: topics made anew, brokers wiped, lost tails, slaves that lag; and odd clocks."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.test_backfills import FIRST_MS, Filler, history
+from tests.pipeline.test_ingest import ORDERS, T0, Reader, fill, reader, trace
+
+from mqtrail import trail
+from mqtrail.pipeline import JobFailed
+from mqtrail.pipeline.ingest import RECREATED
+from mqtrail.pipeline.rewinds import CHECKED_MAX
+from mqtrail.wire import MessageQueue
+
+__all__ = ["reader"]
+
+LATER_MS = FIRST_MS + 10**9
+
+
+def read_on(reader: Reader) -> int:
+    """One cycle of `run`; return the number of gaps."""
+    return reader.run(fail_on_data_loss=False).of(trail.GAPS)
+
+
+def stored(reader: Reader) -> list[tuple[Any, ...]]:
+    return reader.rows(trail.MESSAGE_META, "queue_offset, store_ms")
+
+
+def recreated(reader: Reader) -> list[tuple[Any, ...]]:
+    found = reader.rows(trail.GAPS, "topic, first_offset, end_offset, reason")
+    return [row[:3] for row in found if row[3] == RECREATED]
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_topic_made_anew(reader: Reader, cluster: Any, count: int) -> None:
+    """Its messages are read from the first one on, a gap says that old ones may be missing, and each is read once."""
+    fill(cluster)
+    reader.run()
+    before = stored(reader)
+    cluster.recreate(ORDERS)
+    assert read_on(reader) == 0, "nothing to compare with, and nothing to read"
+    cluster.append(ORDERS, *[b"new"] * count, store_timestamp_ms=LATER_MS)
+    assert read_on(reader) == 1
+    assert stored(reader) == sorted([*before, *((offset, LATER_MS) for offset in range(count))], key=repr)
+    assert recreated(reader) == [("orders", 6, 6)]
+    cluster.append(ORDERS, *[b"new"] * 9, store_timestamp_ms=LATER_MS)
+    assert read_on(reader) == 0
+    assert len(stored(reader)) == len(before) + count + 9
+
+
+def test_a_broker_wiped_and_refilled(reader: Reader, cluster: Any) -> None:
+    """The trace topic's too, in one step with the restart of the pipeline."""
+    fill(cluster)
+    cluster.append(T0, trace([20]), trace([21]), trace([22]))
+    reader.run()
+    for queue in (T0, ORDERS):
+        cluster.recreate(queue)
+        cluster.append(queue, trace([40]) if queue is T0 else b"x", store_timestamp_ms=LATER_MS)
+    restarted = Reader(reader.lake.path.parent, cluster)
+    assert read_on(restarted) == 2
+    assert (0, LATER_MS) in stored(restarted)
+    assert LATER_MS in {ms for (ms,) in restarted.rows(trail.TRACE_EVENTS, "trace_store_ms")}
+    assert restarted.ingest.position("c").offsets[T0] == 1
+
+
+@pytest.mark.parametrize("left", range(6))
+def test_a_broker_that_lost_its_last_messages(reader: Reader, cluster: Any, left: int) -> None:
+    """What it lost is in the lake; what it stores at these offsets then is read, and nothing of the rest again."""
+    fill(cluster)
+    reader.run()
+    before = stored(reader)
+    first, records = cluster._load(ORDERS)
+    cluster._save(ORDERS, first, records[:left])
+    assert read_on(reader) == 0
+    assert stored(reader) == before
+    cluster.append(ORDERS, b"new", store_timestamp_ms=LATER_MS)
+    if left < 5:
+        assert read_on(reader) == 1
+        assert stored(reader) == sorted([*before, (left, LATER_MS)], key=repr)
+        assert recreated(reader) == [("orders", 6, 6)]
+
+
+def test_a_slave_that_lags(reader: Reader, cluster: Any) -> None:
+    """It has nothing that the lake lacks: no gap, nothing twice, and the master's messages come when it is back."""
+    fill(cluster)
+    reader.run()
+    before = stored(reader)
+    first, records = cluster._load(ORDERS)
+    cluster._save(ORDERS, first, records[:3])
+    assert read_on(reader) == 0
+    cluster._save(ORDERS, first, records)
+    cluster.append(ORDERS, b"x", store_timestamp_ms=LATER_MS)
+    assert read_on(reader) == 0
+    assert stored(reader) == sorted([*before, (6, LATER_MS)], key=repr)
+
+
+def test_once_fails_by_default(reader: Reader, cluster: Any) -> None:
+    """It names the queue and what to do."""
+    fill(cluster)
+    reader.run()
+    cluster.recreate(ORDERS)
+    with pytest.raises(JobFailed, match=r"ends at 0 and was read up to 6: .*failOnDataLoss"):
+        reader.run()
+
+
+def test_what_was_left_out_of_a_topic_made_anew(cluster: Any, tmp_path: Path) -> None:
+    """It cannot be read any more: a gap; and no backfill takes new messages for it."""
+    history(cluster, 6)
+    reader = Filler(tmp_path, cluster)
+    reader.run()
+    history(cluster, 2, first=6)
+    reader.run()
+    cluster.recreate(T0)
+    cluster.append(T0, trace([50]), store_timestamp_ms=LATER_MS)
+    assert read_on(reader) == 2
+    assert recreated(reader) == [("TRACE", 0, 6), ("TRACE", 8, 8)]
+    assert T0 not in reader.ingest.position("c").unread
+    reader.files.add(0, 2 * LATER_MS)
+    reader.fill_all()
+    times = reader.rows(trail.TRACE_EVENTS, "trace_store_ms, broker_name, queue_offset")
+    assert sum(row == (LATER_MS, "broker-a", 0) for row in times) == 3
+
+
+def test_many_queues_are_compared_in_turns(cluster: Any, tmp_path: Path) -> None:
+    """So that a wiped broker with many queues holds no cycle up."""
+    queues = [MessageQueue("orders", "broker-a", number) for number in range(CHECKED_MAX + 5)]
+    for queue in queues:
+        cluster.append(queue, b"x", b"y")
+    reader = Reader(tmp_path, cluster)
+    reader.run()
+    for queue in queues:
+        cluster.recreate(queue)
+        cluster.append(queue, b"z", store_timestamp_ms=LATER_MS)
+    assert [read_on(reader) for _ in range(3)] == [CHECKED_MAX, 5, 0]
+    assert len(stored(reader)) == 3 * len(queues)
+
+
+@pytest.mark.parametrize("at_ms", [0, 1, 4_102_444_800_000, 2**62, -1])
+def test_times_of_1970_and_2100(reader: Reader, cluster: Any, at_ms: int) -> None:
+    """A broker's or client's clock is no reason to lose a message: it is read, and what is behind it, too."""
+    fill(cluster)
+    cluster.append(ORDERS, b"x", store_timestamp_ms=at_ms, born_timestamp_ms=at_ms)
+    cluster.append(T0, trace([30]), store_timestamp_ms=at_ms, born_timestamp_ms=at_ms)
+    fill(cluster, first=6, count=2)
+    counts = reader.run()
+    assert (counts.of(trail.MESSAGE_META), counts.of(trail.TRACE_EVENTS), counts.of(trail.GAPS)) == (9, 27, 0)
+    assert not reader.run().rows
