@@ -1,4 +1,4 @@
-"""What the client's tests share: waiting for a condition, and a dispatcher's fake broker."""
+"""Shared parts of the client's tests: waiting for a condition, and a dispatcher's fake broker."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ async def until(condition: Callable[[], object], within_s: float = 60.0) -> None
 
 
 class TraceSink:
-    """Accepts trace messages as a broker does, or fails if told to."""
+    """Accepts trace messages like a broker, or fails on demand."""
 
     def __init__(self) -> None:
         self.messages: list[SpooledMessage] = []

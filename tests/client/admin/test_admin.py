@@ -32,7 +32,7 @@ BROKERS = {"broker-a", "broker-b"}
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait for what a broker tells the name server when it can."""
+    """Wait for a change that a broker reports to the name server later."""
     end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
@@ -208,7 +208,7 @@ def test_messages(admin: SyncAdmin) -> None:
 
 
 def test_dead_letters_go_back(cluster: Embedded, admin: SyncAdmin) -> None:
-    """Under their ids, to the group alone; the letters stay where they are."""
+    """They are resent with their ids, to the group only; the dead letters stay."""
     assert list(admin.resend_dead_letters("never-failed")) == []
     admin.create_topic(TopicConfig("letters", 1, 1))
     until(lambda: "letters" in admin.topics())
@@ -298,7 +298,7 @@ def test_upkeep_and_settings_at_run_time(admin: SyncAdmin) -> None:
 
 
 def test_what_a_live_group_says(cluster: Embedded, admin: SyncAdmin) -> None:
-    """Its offsets in memory, its time behind, its filter's word on an entry, and a message given to it by hand."""
+    """Its offsets in memory, its delay in time, its filter's result for an entry, and direct consumption."""
     handled: list[bytes] = []
     consumer = SyncConsumer("CG3", cluster.namesrv_address, {"orders": "A"}, config=QUICK)
     running = threading.Thread(target=consumer.run, args=(lambda delivery: handled.append(delivery.body),))

@@ -1,4 +1,4 @@
-"""Asking as many servers or clients as an answer names: a bounded number at a time, each with its own outcome."""
+"""Requests to all servers or clients of a list: a limited number at a time, each with its own result."""
 
 import asyncio
 import gc
@@ -35,7 +35,7 @@ async def test_questions_are_asked_a_bounded_number_at_a_time() -> None:
 
 
 async def test_a_bug_among_the_questions_ends_them() -> None:
-    """It is raised as it is, and leaves neither a task nor a question that was never asked."""
+    """The exception is raised unchanged, and leaves neither a task nor an unsent request behind."""
 
     async def ask(number: int) -> int:
         await asyncio.sleep(0)

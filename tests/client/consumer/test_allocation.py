@@ -1,4 +1,4 @@
-"""Allocation: every strategy gives what Java's gives, bit by bit, and together the members have every queue once."""
+"""Allocation: every strategy gives the same result as Java's, and the members together have each queue once."""
 
 import pytest
 from hypothesis import given
@@ -58,7 +58,7 @@ def expand(text: str) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("allocation", "name", "expected"), JAVA, ids=[row[1] for row in JAVA])
 def test_shares_are_javas(allocation: Allocation, name: str, expected: list[str]) -> None:
-    """The same queues for the same members, and the name that brokers know."""
+    """The members get the same queues as in Java, and the strategy has Java's name."""
     assert allocation.name == name
     for member, text in zip(MEMBERS, expected, strict=True):
         assert [(queue.broker_name, queue.queue_id) for queue in allocation(member, QUEUES, MEMBERS)] == expand(text)

@@ -24,7 +24,7 @@ QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
 class Bench:
-    """A ConsumeService without a cluster: what is given back is taken or not by chance."""
+    """A ConsumeService without a cluster: send-backs succeed or fail at random."""
 
     def __init__(self, config: ConsumerConfig, chance: random.Random) -> None:
         self.chance = chance

@@ -52,7 +52,7 @@ QUICK = ConsumerConfig(
 
 
 def put(broker: FakeBroker, topic: str, *bodies: bytes, queue_id: int = 0, tags: str = "") -> list[str]:
-    """Store messages as a producer's client would have them."""
+    """Store messages as a producer's client would."""
     ids = []
     for body in bodies:
         message = Message(topic, body, tags=tags)
@@ -233,7 +233,7 @@ async def test_a_notification_rebalances_at_once() -> None:
 
 
 async def test_flow_control_bounds_what_is_held() -> None:
-    """Once more messages wait unsettled than may, none are pulled; settling some lets more come."""
+    """Above the limit of unsettled messages nothing is pulled; pulls continue when some are settled."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", *(b"%d" % number for number in range(100)))
         config = replace(QUICK, queue_count_max=10, pull_batch_count=5, flow_control_ms=5)
@@ -305,7 +305,7 @@ async def test_a_topic_that_comes_later_is_found() -> None:
 
 
 async def test_a_broker_that_breaks_connections_is_pulled_again() -> None:
-    """A lost connection costs a moment, not the queue."""
+    """After a lost connection the queue continues."""
     async with (
         fake_cluster({"orders": 1}) as cluster,
         Consumer("CG", cluster.namesrv, {"orders": "*"}, config=QUICK) as consumer,
@@ -459,7 +459,7 @@ async def test_plain_functions_run_in_threads() -> None:
 
 
 def ask(cluster: FakeCluster, command: RemotingCommand) -> FakeBroker:
-    """Have the broker ask its clients."""
+    """Let the broker send a request to its clients."""
     (broker,) = cluster.brokers
     for connection in broker.connections:
         connection.write(encode_command(command))

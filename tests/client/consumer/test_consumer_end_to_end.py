@@ -1,4 +1,4 @@
-"""Our consumers on our broker: ordered, popped, filtered, batched, polled; and what their trace tells."""
+"""Our consumers on our broker: ordered, popped, filtered, batched, polled; and their trace."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -30,7 +30,7 @@ from .test_lite_pull import LITE
 
 
 async def set_mode(namesrv: str, topic: str, group: str, mode: str) -> None:
-    """What `mqadmin setConsumeMode` does."""
+    """Set the mode like `mqadmin setConsumeMode`."""
     client = ClientInstance(namesrv)
     await client.route(topic)
     ((address,),) = [addresses.values() for addresses in client.brokers().values()]

@@ -1,4 +1,4 @@
-"""Consumers when things go wrong: cancellation anywhere, forks, several loops, servers that go, routes that change."""
+"""Consumers and faults: cancellation anywhere, forks, several loops, lost servers, changed routes."""
 
 import asyncio
 import os

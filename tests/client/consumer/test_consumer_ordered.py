@@ -1,4 +1,4 @@
-"""Ordered consumption: one queue in order whatever happens to handlers, locks, members and the broker."""
+"""Ordered consumption: a queue stays in order despite faults of handlers, locks, members and the broker."""
 
 import asyncio
 from dataclasses import replace
@@ -196,7 +196,7 @@ async def test_giving_up_waits_for_a_broker_that_takes_it() -> None:
 
 
 async def test_a_cancelled_handler_leaves_the_order() -> None:
-    """A handler that is cancelled has its message again before the next one is seen."""
+    """The message of a cancelled handler is delivered again before the next one."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"0", b"1")
         async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=ORDERED) as consumer:

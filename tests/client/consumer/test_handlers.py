@@ -1,4 +1,4 @@
-"""Handlers by topic and tag, batches, subscriptions that change, threads that end: what runs for which message."""
+"""Handlers by topic and tag, batches, changing subscriptions, and threads."""
 
 import asyncio
 import threading
@@ -33,7 +33,7 @@ def wanted(broker: FakeBroker, topic: str) -> tuple[str, str, int]:
 
 
 async def test_each_message_finds_its_handler() -> None:
-    """By topic and tag, then by topic, then the common one; handlers subscribe to what they want together."""
+    """By topic and tag, then by topic, then the default; the consumer subscribes to the tags of all handlers."""
     async with fake_cluster({"orders": 1, "bills": 1, "notes": 1}) as cluster:
         (broker,) = cluster.brokers
         for tag in ("paid", "refunded", "other"):
@@ -239,7 +239,7 @@ async def test_an_sql_filter_is_checked_by_a_broker() -> None:
 
 
 async def test_suspend_and_resume() -> None:
-    """Nothing is pulled between the two, and all of it afterwards."""
+    """No message is pulled between the two, and all are pulled afterwards."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         config = replace(QUICK, poll_timeout_ms=50)
@@ -299,7 +299,7 @@ async def test_a_cancelled_run_does_not_wait_for_threads() -> None:
 
 
 async def test_a_listener_hears_of_the_queues() -> None:
-    """Topic, all queues and own ones, at each change; what it raises is logged and ends nothing."""
+    """It gets the topic, all queues and the own ones at each change; its exceptions are logged."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         told: list[tuple[str, int, int]] = []

@@ -1,4 +1,4 @@
-"""LitePullConsumer: polls, iteration, places, commits that never run ahead, queues shared or chosen."""
+"""LitePullConsumer: polls, iteration, seeks, commits of delivered messages only, subscribed or assigned queues."""
 
 import asyncio
 from collections.abc import Iterator
@@ -196,7 +196,7 @@ async def test_pause_and_resume() -> None:
 
 
 async def test_queues_of_ones_own_choice() -> None:
-    """Assigned queues are read whoever else is in the group; a second call changes them; subscribing is refused."""
+    """Assigned queues are read independently of other members; a second call changes them; subscribing is refused."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         for queue_id in range(2):
@@ -250,7 +250,7 @@ async def test_members_share_and_listeners_hear() -> None:
 
 
 async def test_bounds_on_what_waits() -> None:
-    """Neither a queue nor all of them together have more pulled ahead than allowed, and all of it comes."""
+    """Neither a queue nor all queues together exceed the limits of pulled messages, and all messages arrive."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         for queue_id in range(2):
@@ -270,7 +270,7 @@ async def test_bounds_on_what_waits() -> None:
 
 
 async def test_trouble_with_a_broker_passes() -> None:
-    """Refusals, offsets out of range and broken connections cost a moment."""
+    """The consumer continues after refusals, offsets out of range and broken connections."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"0", b"1", b"2")
@@ -408,7 +408,7 @@ async def test_the_trace_tells_what_was_polled(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("pppptttts"), st.integers(0, 4)), max_size=40))
 def test_settled_never_runs_ahead(steps: list[tuple[str, int]]) -> None:
-    """Whatever comes: settled <= position <= pull_offset, and settled is behind what was taken before the last call."""
+    """Always: settled <= position <= pull_offset, and settled covers only messages delivered before the last call."""
     queue = LiteQueue(FIRST, 0)
     for step, number in steps:
         at = queue.pull_offset
@@ -434,7 +434,7 @@ def waiting(queue: LiteQueue) -> Iterator[object]:
 
 
 def test_without_asyncio() -> None:
-    """The synchronous face does the same."""
+    """The synchronous API behaves alike."""
     with cluster_in_a_thread() as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"0", b"1", b"2")

@@ -87,7 +87,7 @@ async def test_a_damaged_file_gives_way_to_the_one_before(tmp_path: Path, damage
 
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_a_consumer_of_damaged_offsets_does_not_start(tmp_path: Path, damage: bytes) -> None:
-    """With no offsets it would skip all that was stored meanwhile; without any file it has none yet."""
+    """Without offsets it would skip all messages stored meanwhile; only a missing file means a new consumer."""
     path = file_in(tmp_path)
     path.parent.mkdir(parents=True)
     path.write_bytes(damage)

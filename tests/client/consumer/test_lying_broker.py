@@ -1,4 +1,4 @@
-"""Consumers of brokers that answer what cannot be: they neither spin, nor grow, nor lose messages."""
+"""Consumers of brokers with impossible answers: they do not spin, do not grow, and lose no message."""
 
 import asyncio
 from dataclasses import replace
@@ -121,7 +121,7 @@ async def test_assignments_of_other_queues_are_ignored() -> None:
 
 
 async def test_a_member_that_is_listed_twice_gets_one_share() -> None:
-    """The share of a repeat would be consumed by no member."""
+    """No member would consume the share of its second entry."""
     async with fake_cluster({"orders": 4}) as cluster:
         (broker,) = cluster.brokers
         for queue_id in range(4):

@@ -1,4 +1,4 @@
-"""Which commits of a group come first: a broker that loses one of two first ones must never get two."""
+"""A group's first commits: a broker that loses one of two concurrent ones must never get two at once."""
 
 from __future__ import annotations
 

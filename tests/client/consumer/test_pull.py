@@ -132,7 +132,7 @@ def lie(broker: FakeBroker, only_after: int = 0) -> None:
 
 
 def test_consumers_lose_nothing_to_a_broker_that_lies() -> None:
-    """What is stored after the lie is consumed, and the committed offset is that of messages that exist."""
+    """Messages stored after the false reply are consumed, and the committed offset never passes the queue's end."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 1}) as cluster:

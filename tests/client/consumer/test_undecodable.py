@@ -1,4 +1,4 @@
-"""Undecodable messages: no queue stops at one, its neighbours come, it becomes a dead letter with its reason."""
+"""Undecodable messages: no queue stops at one, the others are delivered, it becomes a dead letter with a reason."""
 
 import asyncio
 import tracemalloc
@@ -161,7 +161,7 @@ def test_broadcasting_leaves_poison_out(tmp_path: Path) -> None:
 
 
 def test_lite_pull_leaves_poison_out_or_delivers_it() -> None:
-    """Its position passes over; who asks for such messages gets them with the reason."""
+    """Its position skips them; with DELIVER the application gets them with the reason."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 1}) as cluster:

@@ -145,7 +145,7 @@ async def test_a_lite_pull_continues(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_message_that_cannot_be_given_back_is_tried_again(
     ordered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bug in giving back neither ends the handlers nor leaves the queue standing."""
+    """A bug in the send-back neither ends the handlers nor stops the queue."""
     failures = failing_at_first(monkeypatch, SendBackCalls, "_to_broker", 1)
     resends = failing_at_first(monkeypatch, SendBackCalls, "_copy", 1)
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:

@@ -1,4 +1,4 @@
-"""POP: brokers assign, messages are popped, acknowledged or had again, and never handled past their time."""
+"""POP: brokers assign; messages are popped, acknowledged or redelivered, and not handled after their time."""
 
 import asyncio
 from dataclasses import replace
@@ -287,7 +287,7 @@ async def test_a_group_is_switched_between_pull_and_pop() -> None:
 
 
 async def test_a_broker_that_cannot_tell_changes_nothing() -> None:
-    """An answer without a list keeps what is; one with an empty list takes all away."""
+    """An answer without a list changes nothing; an empty list removes all queues."""
     async with fake_cluster({"orders": 1}) as cluster:
         pop = FakePop(cluster.brokers[0])
         async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=POP) as consumer:

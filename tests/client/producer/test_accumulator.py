@@ -1,4 +1,4 @@
-"""Single messages that travel together: which do, when they leave, and whose result is whose."""
+"""Batches of single sends: which messages share a batch, when it is sent, and each caller's result."""
 
 import asyncio
 from dataclasses import replace

@@ -47,7 +47,7 @@ SEND = RequestCode.SEND_MESSAGE_V2
 
 
 class Listener:
-    """A SendHook that writes down what it hears."""
+    """A SendHook that records its calls."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
@@ -328,7 +328,7 @@ BAD: list[tuple[Message, str]] = [
 
 @pytest.mark.parametrize(("message", "text"), BAD, ids=[text for _, text in BAD])
 def test_a_message_that_cannot_be_sent_says_why(message: Message, text: str) -> None:
-    """What is wrong is found before anything is sent, and the error names found and allowed."""
+    """Invalid messages are rejected before anything is sent, with found and allowed values."""
     composer = Composer("PG", ProducerConfig(), lambda: "id")
     with pytest.raises(InvalidMessage, match=text):
         composer.message(message)

@@ -1,4 +1,4 @@
-"""Where messages go and how: selectors, namespaces, compression, splitting, permits, name servers by HTTP."""
+"""Choices of a send: selectors, namespaces, compression, splitting, permits, name servers by HTTP."""
 
 import asyncio
 import contextlib
@@ -221,7 +221,7 @@ def test_delays_by_time() -> None:
 
 
 async def test_sends_wait_for_a_permit() -> None:
-    """With in_flight_max sends on their way the next one waits, and fails within its time-out when none comes home."""
+    """With in_flight_max sends on their way the next one waits, and fails within its time-out when none is answered."""
     config = ProducerConfig(in_flight_max=2, retry_count=0, send_timeout_ms=10_000)
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         (broker,) = cluster.brokers

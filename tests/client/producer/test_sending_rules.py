@@ -1,4 +1,4 @@
-"""What a failed attempt means: for the next attempt, and for the broker it went to."""
+"""The effect of a failed attempt on the next attempt and on its broker."""
 
 import asyncio
 import contextlib

@@ -244,7 +244,7 @@ async def test_a_producer_is_known_to_its_broker_before_it_could_be_asked() -> N
 
 
 async def test_checks_are_bounded() -> None:
-    """So many at once, so many waiting; what is beyond is dropped, and the broker asks again."""
+    """Checks that run and that wait are limited; further ones are dropped, and the broker checks again."""
     gate = asyncio.Event()
     running = 0
     running_max = 0
@@ -278,7 +278,7 @@ async def test_checks_are_bounded() -> None:
 
 
 async def test_a_check_handler_is_needed() -> None:
-    """A transaction producer that cannot be asked would leave messages hanging."""
+    """Without a check handler, half messages of a failed transaction would stay open."""
     producer = TransactionProducer("PG", "127.0.0.1:1")
     with pytest.raises(ClientError, match="check"):
         await producer.start()

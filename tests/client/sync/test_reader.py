@@ -77,7 +77,7 @@ def test_a_range_is_read_whole_and_in_order() -> None:
 
 
 def test_no_pull_ever_leaves_the_range() -> None:
-    """Asked below or above what is kept, the reader tells the gap without a pull: a 4.x broker would note it down."""
+    """Outside the kept range the reader reports a gap without a pull: a 4.x broker would store the pull's offset."""
 
     def expire(cluster: FakeCluster) -> None:
         queue = cluster.brokers[0].queues["orders", 0]
@@ -193,7 +193,7 @@ def test_damaged_answers_are_not_taken_for_records() -> None:
 
 
 def test_unknown_topics_and_dead_name_servers_are_distinguished() -> None:
-    """Not there is RouteNotFound; could not ask is NoNameServer."""
+    """A missing topic is RouteNotFound; without a reply it is NoNameServer."""
 
     def read(reader: QueueReader) -> None:
         with pytest.raises(RouteNotFound, match="nothing"):

@@ -1,4 +1,4 @@
-"""The dispatcher: whatever happens, every context is sent, in memory, spooled, or counted as lost."""
+"""The dispatcher: every context is sent, in memory, spooled, or counted as lost."""
 
 import asyncio
 import threading
@@ -118,7 +118,7 @@ def test_an_outage_delays_and_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_close_during_an_outage_spools_and_the_next_start_sends(tmp_path: Path) -> None:
-    """What could not be sent waits in the spool, with its own numbers, and the next life brings it home."""
+    """Unsent messages wait in the spool with their own numbers, and the next process sends them."""
 
     async def first(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.down = True
@@ -143,7 +143,7 @@ def test_close_during_an_outage_spools_and_the_next_start_sends(tmp_path: Path) 
 async def test_a_close_during_a_look_into_the_spool_leaves_it_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a dispatcher was taking out of the shared spool when it was closed, another one of the process can take."""
+    """Messages that a closing dispatcher was reading from the shared spool remain for other dispatchers."""
     kept = SpooledMessage("RMQ_SYS_TRACE_TOPIC", "id-1", text(1).encode(), 1, "earlier", "orders")
     take = SharedSpool.take
     looking, go_on = threading.Event(), threading.Event()
@@ -369,7 +369,7 @@ steps = st.lists(
 def test_every_context_is_accounted_for(
     tmp_path_factory: Any, script: list[str], memory_size_max: int, spool_size_max: int
 ) -> None:
-    """Whatever the order of records, outages and turns of the loop, nothing disappears: not now, not at close."""
+    """For any order of records, outages and turns of the loop, no context disappears, also not at close."""
     folder = tmp_path_factory.mktemp("spool")
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:

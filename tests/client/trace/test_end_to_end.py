@@ -262,7 +262,7 @@ def test_plain_code_sends_and_receives(mqtrail_broker: Embedded) -> None:
 
 
 def test_reading_leaves_no_mark(mqtrail_broker: Embedded) -> None:
-    """What a broker keeps of topics, groups and offsets is the same before and after a reader was there."""
+    """A reader changes no topics, groups or offsets of a broker."""
     namesrv = mqtrail_broker.namesrv_address
     with SyncProducer("PG", namesrv) as producer:
         for number in range(10):

@@ -1,4 +1,4 @@
-"""The spool file: what was appended is read again, whatever a crash left of the tail."""
+"""The spool file: appended messages are read again, for any tail that a crash leaves."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def numbered(number: int, size: int = 20) -> SpooledMessage:
 
 
 def taken(spool: Spool) -> list[SpooledMessage]:
-    """Take everything out."""
+    """Take all messages out."""
     found = []
     while (entry := spool.peek()) is not None:
         found.append(entry[0])
@@ -100,7 +100,7 @@ def test_a_torn_tail_costs_only_itself(tmp_path_factory: pytest.TempPathFactory,
 def test_a_changed_byte_is_never_read_as_a_message(
     tmp_path_factory: pytest.TempPathFactory, position: int, value: int
 ) -> None:
-    """Whatever is read was written, in its order: damage costs an entry, or all behind it."""
+    """Only written messages are read, in their order: damage costs one entry, or all behind it."""
     path = tmp_path_factory.mktemp("spool") / "a.spool"
     spool = Spool(path, 10_000)
     messages = [numbered(number) for number in range(4)]
@@ -266,7 +266,7 @@ def test_one_process_shares_one_file(tmp_path: Path) -> None:
 
 
 def test_a_child_after_fork_leaves_the_spool_to_its_parent(tmp_path: Path) -> None:
-    """What a child does cannot touch the parent's file, and the child's own is another one."""
+    """A child cannot change the parent's file; it has a file of its own."""
     spool = SharedSpool.acquire(tmp_path, NAMESRV, 10_000)
     spool.append(numbered(1))
     pid = os.fork()
@@ -281,7 +281,7 @@ def test_a_child_after_fork_leaves_the_spool_to_its_parent(tmp_path: Path) -> No
 
 
 def test_each_cluster_has_a_spool_of_its_own(tmp_path: Path) -> None:
-    """What waits for one cluster is never sent to another; the order of name servers does not matter."""
+    """Messages for one cluster are never sent to another; the order of name servers does not matter."""
     ours = SharedSpool.acquire(tmp_path, ("a:1", "b:2"), 10_000)
     same = SharedSpool.acquire(tmp_path, ("b:2", "a:1"), 10_000)
     other = SharedSpool.acquire(tmp_path, ("a:1",), 10_000)
