@@ -17,7 +17,7 @@ from mqtrail.pipeline import JobConfig, sampler, spool
 from mqtrail.pipeline.recording import Recorders
 from mqtrail.pipeline.sampler import Sampler, sample_alone
 from mqtrail.pipeline.sampling import ClusterSample, Topology, sample
-from mqtrail.pipeline.spool import PullSpool, PullSpoolFull
+from mqtrail.pipeline.spool import SampleSpool, SampleSpoolFull
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import ConsumerOffsetTable, MQError, SubscriptionGroupTable, TopicConfig
 
@@ -32,7 +32,7 @@ def config(tmp_path: Path) -> JobConfig:
 
 def test_the_spool_keeps_samples_until_they_are_deleted(tmp_path: Path) -> None:
     """Samples come back as they were, oldest first; a damaged one becomes a gap before the next."""
-    waiting = PullSpool(tmp_path)
+    waiting = SampleSpool(tmp_path)
     for sampled_ms in (20, 3, 100):
         row = {"cluster": "C", "sampled_ms": sampled_ms, "topic": "t", "max_offset": 5}
         found = ClusterSample(
@@ -53,18 +53,18 @@ def test_the_spool_keeps_samples_until_they_are_deleted(tmp_path: Path) -> None:
 def test_the_spool_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full spool refuses a sample and names the remedy."""
     monkeypatch.setattr(spool, "COUNT_MAX", 2)
-    waiting = PullSpool(tmp_path)
+    waiting = SampleSpool(tmp_path)
     for sampled_ms in (1, 2):
         waiting.put("C", ClusterSample(sampled_ms))
-    with pytest.raises(PullSpoolFull, match=r"2 samples wait.*pipeline run"):
+    with pytest.raises(SampleSpoolFull, match=r"2 samples wait.*pipeline run"):
         waiting.put("C", ClusterSample(3))
 
 
 def test_one_sampler_for_a_lake(tmp_path: Path) -> None:
     """A second one is told so, until the first one ends."""
-    with PullSpool(tmp_path).sampling() as first, PullSpool(tmp_path).sampling() as second:
+    with SampleSpool(tmp_path).sampling() as first, SampleSpool(tmp_path).sampling() as second:
         assert (first, second) == (True, False)
-    with PullSpool(tmp_path).sampling() as again:
+    with SampleSpool(tmp_path).sampling() as again:
         assert again
 
 
@@ -85,7 +85,7 @@ def test_a_failure_becomes_a_gap(config: JobConfig, monkeypatch: pytest.MonkeyPa
     one = Sampler(config, said.append, now_ms=lambda: next(clock))
     taken = [one.take(cast(SyncAdmin, None)) for _ in range(5)]
     assert taken == [True, False, True, True, True]
-    found = [each.found for each in PullSpool(config.lake).waiting()]
+    found = [each.found for each in SampleSpool(config.lake).waiting()]
     assert [each.sampled_ms for each in found] == [10_000, 12_000, 12_001, 90_000]
     assert [each.gap for each in found] == [
         sampler.NOT_RUNNING,
@@ -165,15 +165,15 @@ def test_alone_and_beside_a_writer(broker: Embedded, tmp_path: Path, monkeypatch
 
     def take(count: int) -> None:
         stop, left = Event(), iter(range(count - 1))
-        put = PullSpool.put
+        put = SampleSpool.put
 
-        def counted(self: PullSpool, cluster: str, found: ClusterSample) -> None:
+        def counted(self: SampleSpool, cluster: str, found: ClusterSample) -> None:
             put(self, cluster, found)
             if next(left, None) is None:
                 stop.set()
 
         with monkeypatch.context() as patched:
-            patched.setattr(PullSpool, "put", counted)
+            patched.setattr(SampleSpool, "put", counted)
             sample_alone(config, stop)
 
     take(2)
@@ -182,8 +182,8 @@ def test_alone_and_beside_a_writer(broker: Embedded, tmp_path: Path, monkeypatch
     with lake.writing():
         take(2)
         assert len(times(lake)) == 2
-        Recorders(lake, config.retention_ms).record_spool(PullSpool(config.lake))
+        Recorders(lake, config.retention_ms).record_spool(SampleSpool(config.lake))
         assert len(times(lake)) == 4
     take(1)
     assert len(times(lake)) == len(set(times(lake))) == 5
-    assert list(PullSpool(config.lake).waiting()) == []
+    assert list(SampleSpool(config.lake).waiting()) == []

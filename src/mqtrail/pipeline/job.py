@@ -43,7 +43,7 @@ from .sampling import ClusterSample, Topology, sample, survey
 from .service import Service
 from .session import spark_session
 from .source import RocketMQDataSource
-from .spool import PullSpool
+from .spool import SampleSpool
 from .tasks import SparkTasks
 from .upkeep import LakeUpkeep
 
@@ -87,7 +87,7 @@ class PipelineJob:
         """Use a running Spark session, instead of entering the job. The caller stops the session."""
         self._lake = self._lake or Lake.create(self.config.lake)
         self._spark = spark
-        self._spool = PullSpool(self.config.lake)
+        self._spool = SampleSpool(self.config.lake)
         self._recorders = Recorders(self._lake, self.config.retention_ms)
         committer = Committer(self._lake)
         tasks = SparkTasks(spark)

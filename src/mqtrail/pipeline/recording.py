@@ -12,7 +12,7 @@ from mqtrail.lake import Change, Lake, arrow_rows, lake_errors
 
 from .changes import Changes, Rows
 from .sampling import ClusterSample
-from .spool import PullSpool, Waiting
+from .spool import SampleSpool, Waiting
 
 APP: Final = "samples"
 """App of its batches, which are numbered from 1."""
@@ -99,7 +99,7 @@ class Recorders:
             self._recorders[cluster] = Recorder(self._lake, cluster, self._retention_ms)
         return self._recorders[cluster]
 
-    def record_spool(self, spool: PullSpool) -> dict[str, ClusterSample]:
+    def record_spool(self, spool: SampleSpool) -> dict[str, ClusterSample]:
         """Record all samples of the spool; return the latest of each cluster. A crash repeats nothing."""
         latest: dict[str, ClusterSample] = {}
         while waiting := list(islice(spool.waiting(), SAMPLES_MAX)):

@@ -23,7 +23,7 @@ from .changes import Changes
 from .config import JobConfig
 from .recording import Recorders
 from .sampling import sample, survey
-from .spool import PullSpool, PullSpoolFull
+from .spool import SampleSpool, SampleSpoolFull
 
 JITTER: Final = 0.1  # a pause varies by this part, so that samplers of several lakes do not run at the same time
 GAP_INTERVALS: Final = 3  # a pause of more intervals than this between two samples is a gap
@@ -49,7 +49,7 @@ class Sampler:
         self._say = say
         self._now_ms = now_ms
         self._chance = chance or Random()
-        self._spool = PullSpool(config.lake)
+        self._spool = SampleSpool(config.lake)
         self._instance = dataclasses.replace(
             config.instance, request_timeout_ms=min(config.instance.request_timeout_ms, REQUEST_TIMEOUT_MS)
         )
@@ -93,7 +93,7 @@ class Sampler:
                 self._gap = self._gap or "samples took longer than their interval"
             found.gap = self._gap
             self._spool.put(cluster, found)
-        except (MQError, OSError, PullSpoolFull, LakeError) as error:
+        except (MQError, OSError, SampleSpoolFull, LakeError) as error:
             self._gap = str(error)
             self._tell(f"no sample was taken: {error}")
             return False
@@ -133,7 +133,7 @@ def sample_alone(config: JobConfig, stop: Event, say: Callable[[str], None] = la
     RECORD_INTERVAL_MS, so that the lake's lock is rarely taken.
     """
     lake = Lake.create(config.lake)
-    spool, recorders = PullSpool(config.lake), Recorders(lake, config.retention_ms)
+    spool, recorders = SampleSpool(config.lake), Recorders(lake, config.retention_ms)
     recorded = time.monotonic()
 
     def record() -> None:

@@ -36,11 +36,11 @@ class Waiting:
     found: ClusterSample
 
 
-class PullSpoolFull(Exception):
+class SampleSpoolFull(Exception):
     """The spool is full: no pipeline has recorded its samples for a long time."""
 
 
-class PullSpool:
+class SampleSpool:
     """The spool of one lake: one process writes, one reads."""
 
     def __init__(self, lake: Path) -> None:
@@ -63,10 +63,10 @@ class PullSpool:
             lock.__exit__(None, None, None)
 
     def put(self, cluster: str, found: ClusterSample) -> None:
-        """Write a sample. PullSpoolFull: the waiting samples exceed COUNT_MAX or SIZE_MAX."""
+        """Write a sample. SampleSpoolFull: the waiting samples exceed COUNT_MAX or SIZE_MAX."""
         waiting = self._paths()
         if len(waiting) >= COUNT_MAX or sum(path.stat().st_size for path in waiting) >= SIZE_MAX:
-            raise PullSpoolFull(
+            raise SampleSpoolFull(
                 f"{len(waiting)} samples wait in {self._folder}: start `mqtrail pipeline run` on this lake"
             )
         values = {
