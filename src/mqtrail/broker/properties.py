@@ -35,6 +35,7 @@ from mqtrail.wire import (
 
 from .config import BrokerConfig
 
+_QUEUE_DIGITS_MAX = 9
 _OURS = tuple(
     f"{name}\x01".encode() for name in (PROPERTY_CLUSTER, PROPERTY_MSG_REGION, PROPERTY_TRACE_ON, PROPERTY_POP_CK)
 )
@@ -175,6 +176,14 @@ def with_real_queue(text: bytes, topic: str, queue_id: int) -> bytes:
         text += f"REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode()
     check_size(text)
     return text
+
+
+def real_queue(text: bytes) -> tuple[str, int] | None:
+    """Return the target topic and queue of a record that waits in a system topic; None: it names none."""
+    topic, queue_id = find_property(text, b"REAL_TOPIC"), find_property(text, b"REAL_QID")
+    if topic is None or queue_id is None or not queue_id.isdigit() or len(queue_id) > _QUEUE_DIGITS_MAX:
+        return None
+    return topic.decode("utf-8", "replace"), int(queue_id)
 
 
 def with_properties(text: bytes, changes: Mapping[str, str]) -> bytes:

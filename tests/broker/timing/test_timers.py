@@ -12,6 +12,7 @@ from mqtrail.broker import BrokerConfig
 from mqtrail.broker.timing.records import ROLL_WINDOW_MS, delivered_record, out_ms, wait_of, waiting_record
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, PendingRecord, StoreFull, UnitMagic
 from mqtrail.wire import (
+    SCHEDULE_TOPIC,
     TIMER_TOPIC,
     Perm,
     RecallHandle,
@@ -205,6 +206,27 @@ def test_a_crowded_second_is_delivered_in_strokes(monkeypatch: pytest.MonkeyPatc
     assert counts[-1] == 1_000
     assert max(after - before for before, after in pairwise(counts)) <= 96
     assert bodies(bench) == [b"%d" % number for number in range(1_000)]
+
+
+@pytest.mark.parametrize(
+    "real",
+    [
+        b"REAL_TOPIC\x01orders\x02REAL_QID\x01" + b"9" * 5_000 + b"\x02",
+        b"REAL_TOPIC\x01orders\x02REAL_QID\x010x1\x02",
+        b"REAL_TOPIC\x01\xff\x02REAL_QID\x010\x02",
+    ],
+    ids=["digits", "no number", "no text"],
+)
+def test_a_waiting_record_without_a_possible_queue_stops_no_other(real: bytes) -> None:
+    """Neither a delay level nor the timers, for instance in a folder that another broker wrote."""
+    bench = Bench()
+    out = b"TIMER_OUT_MS\x01%d\x02" % (NOW_MS + 2_000)
+    strange = [PendingRecord(name, 0, b"?", real + out, 0, NOW_MS, bytes(8)) for name in (SCHEDULE_TOPIC, TIMER_TOPIC)]
+    bench.store.append(strange, NOW_MS)
+    bench.send(body=b"1", DELAY="1")
+    timed(bench, b"2", TIMER_DELAY_SEC="3")
+    bench.advance(10_000)
+    assert sorted(bodies(bench)) == [b"1", b"2"]
 
 
 def test_a_store_that_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

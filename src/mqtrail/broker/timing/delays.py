@@ -19,21 +19,18 @@ from collections.abc import Sequence
 from mqtrail.store import PendingRecord, StoreError
 from mqtrail.wire import (
     HALF_TOPIC,
-    PROPERTY_REAL_QID,
-    PROPERTY_REAL_TOPIC,
     SCHEDULE_TOPIC,
     Buffer,
     DelayOffsetTable,
     MQError,
     decode_head,
     dumps_fastjson,
-    find_property,
     parse_delay_levels,
 )
 
 from ..copies import copy_of
 from ..files import DELAYS_FILE, load_table
-from ..properties import with_real_queue
+from ..properties import real_queue, with_real_queue
 from ..state import BrokerState
 
 BATCH_COUNT = 32  # records delivered with one append
@@ -41,9 +38,6 @@ BATCH_SIZE = 1 << 20
 BATCHES_A_TURN = 16  # of all levels; the next ticks deliver the rest
 RETRY_MS = 1_000  # delay after the store refused a delivery
 UNSAVED_MAX = 16  # saved states that wait for the flush of the log
-
-_REAL_TOPIC = PROPERTY_REAL_TOPIC.encode()
-_REAL_QID = PROPERTY_REAL_QID.encode()
 
 
 class DelayedMessages:
@@ -223,8 +217,8 @@ def _real_record(record: Buffer) -> PendingRecord | None:
     """Return the record for the real queue; None: it names none, or the half topic (Java drops it too)."""
     head = decode_head(record)
     properties = bytes(record[head.properties_start : head.properties_end])
-    topic, queue_id = find_property(properties, _REAL_TOPIC), find_property(properties, _REAL_QID)
-    if topic is None or queue_id is None or not queue_id.isdigit() or topic.decode() == HALF_TOPIC:
+    real = real_queue(properties)
+    if real is None or real[0] == HALF_TOPIC:
         return None
-    copy = copy_of(record, head, topic.decode("utf-8", "replace"), int(queue_id), properties)
+    copy = copy_of(record, head, *real, properties)
     return copy._replace(prepared_transaction_offset=head.prepared_transaction_offset)

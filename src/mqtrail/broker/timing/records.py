@@ -33,7 +33,7 @@ from mqtrail.wire import (
 )
 
 from ..copies import copy_of
-from ..properties import TIMER_PROPERTIES, tag_hash, with_real_queue
+from ..properties import TIMER_PROPERTIES, real_queue, tag_hash, with_real_queue
 
 ROLL_WINDOW_MS: Final = 2 * 86_400_000  # RocketMQ: timerRollWindowSlot; a longer delay consists of several parts
 _UNITS_MS: Final = {PROPERTY_TIMER_DELAY_SEC: 1_000, PROPERTY_TIMER_DELAY_MS: 1, PROPERTY_TIMER_DELIVER_MS: 1}
@@ -133,8 +133,8 @@ def delivered_record(record: Buffer, *, rolls: bool, now_ms: int) -> PendingReco
     """
     head = decode_head(record)
     text = bytes(record[head.properties_start : head.properties_end])
-    topic, queue_id = find_property(text, b"REAL_TOPIC"), find_property(text, b"REAL_QID")
-    if topic is None or queue_id is None or not queue_id.isdigit():
+    real = real_queue(text)
+    if real is None:
         return None
     passed = {
         PROPERTY_TIMER_ENQUEUE_MS: str(floor_ms(head.store_timestamp_ms)),
@@ -150,6 +150,5 @@ def delivered_record(record: Buffer, *, rolls: bool, now_ms: int) -> PendingReco
         passed_text = text + encode_properties(passed).encode()
     if len(passed_text) <= PROPERTIES_SIZE_MAX:
         text = passed_text
-    to = (TIMER_TOPIC, 0) if rolls else (topic.decode("utf-8", "replace"), int(queue_id))
-    copy = copy_of(record, head, *to, text)
+    copy = copy_of(record, head, *((TIMER_TOPIC, 0) if rolls else real), text)
     return copy._replace(prepared_transaction_offset=head.prepared_transaction_offset)

@@ -29,14 +29,13 @@ from mqtrail.wire import (
 )
 
 from ..copies import copy_of
-from ..properties import check_size, tag_hash
+from ..properties import check_size, real_queue, tag_hash
 
 OP_TAG: Final = "d"
 _OP_PROPERTIES: Final = encode_properties({"WAIT": "true", "TAGS": OP_TAG}).encode()
 _OP_TAGS_CODE: Final = tags_code(OP_TAG)
 _MASK: Final = MessageSysFlag.TRANSACTION_MASK
 _OFFSET_DIGITS_MAX: Final = 18
-_QUEUE_DIGITS_MAX: Final = 9
 
 
 def half_record(record: PendingRecord) -> PendingRecord:
@@ -53,13 +52,10 @@ def half_record(record: PendingRecord) -> PendingRecord:
     )
 
 
-def real_queue(text: bytes) -> tuple[str, int] | None:
+def target_queue(text: bytes) -> tuple[str, int] | None:
     """Return the target topic and queue of a half message; None: it names none, or a half topic."""
-    topic, queue_id = find_property(text, b"REAL_TOPIC"), find_property(text, b"REAL_QID")
-    if topic is None or queue_id is None or not queue_id.isdigit() or len(queue_id) > _QUEUE_DIGITS_MAX:
-        return None
-    name = topic.decode("utf-8", "replace")
-    return None if name in (HALF_TOPIC, OP_HALF_TOPIC) else (name, int(queue_id))
+    found = real_queue(text)
+    return None if found is None or found[0] in (HALF_TOPIC, OP_HALF_TOPIC) else found
 
 
 def committed_record(record: Buffer, head: RecordHead, topic: str, queue_id: int) -> PendingRecord:
@@ -89,7 +85,7 @@ def question_body(record: Buffer, head: RecordHead, pending: PendingRecord, phys
 
     pending, physical_offset, offset: its copy in the half topic, with physical offset and queue offset.
     """
-    topic, queue_id = real_queue(bytes(pending.properties)) or (head.topic, head.queue_id)
+    topic, queue_id = target_queue(bytes(pending.properties)) or (head.topic, head.queue_id)
     return encode_record(
         topic,
         bytes(pending.body),
