@@ -59,7 +59,7 @@ def test_topic_statistics() -> None:
     assert bench.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "absent"}).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-def test_group_statistics() -> None:
+def test_group_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     """208 and 317 return the group's committed offsets, and how far it has pulled beyond them."""
     bench = Bench()
     for _ in range(3):
@@ -71,6 +71,18 @@ def test_group_statistics() -> None:
     offset = found.offset_table[QUEUE]
     assert (offset.broker_offset, offset.consumer_offset, offset.pull_offset) == (3, 1, 2)
     assert offset.last_timestamp == bench.now_ms
+    listed = ConsumeStatsHeader("g", topic_list=";".join(["orders"] * 1_000)).to_ext()
+    asked: list[str] = []
+    max_offset = bench.store.max_offset
+
+    def counted(topic: str, queue_id: int) -> int:
+        asked.append(topic)
+        return max_offset(topic, queue_id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.store, "max_offset", counted)
+        assert ConsumeStats.decode(bench.ask(RequestCode.GET_CONSUME_STATS, listed).body) == found
+    assert len(asked) == len(found.offset_table), "a topic that a list repeats is looked at once"
     every = BrokerConsumeStats.decode(bench.ask(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}).body)
     assert (every.total_diff, every.total_inflight_diff) == (2, 1)
     who = bench.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "orders"})

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mqtrail.broker.bounds import EXPRESSION_LENGTH_MAX
 from mqtrail.broker.filter import FilterTable, sql
 from mqtrail.broker.filter.filters import NODES_A_READ_MAX
 from mqtrail.broker.filter.table import DEAD_KEPT_MS
@@ -181,6 +182,8 @@ def test_a_pull_newer_than_the_filter(bench: Bench) -> None:
         (True, "XPATH", "a > 1", 23),
         (False, "SQL92", "a > 1", 1),
         (False, "TAG", "a || b", 0),
+        (True, "TAG", "a" * EXPRESSION_LENGTH_MAX, 0),
+        (True, "TAG", "a" * (EXPRESSION_LENGTH_MAX + 1), 29),
     ],
 )
 def test_check_client_config(on: bool, kind: str, expression: str, code: int) -> None:
