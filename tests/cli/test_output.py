@@ -68,6 +68,15 @@ class Answer:
     count: int = 3
 
 
+def test_a_cell_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A name of a peer in a table that no answer's class went through, and a plain text."""
+    table = Table("name", box=None)
+    table.add_row("orders\nmqtrail: all is well")
+    output.show(table)
+    output.show("orders\nmqtrail: all is well")
+    assert_harmless(capsys.readouterr().out)
+
+
 def test_answers_are_drawn_harmless(capsys: pytest.CaptureFixture[str]) -> None:
     """In cells, titles, trees and styled text, markup is plain text, and line breaks in data stay inside their line."""
 

@@ -203,6 +203,18 @@ def test_change_invisible(bench: Bench) -> None:
     assert bodies(pop(bench)) == ["longer"]
 
 
+def test_a_pop_right_after_the_clock_was_set_back(bench: Bench) -> None:
+    """Its messages come back after their invisible time, not after the jump, though no tick has seen the new time."""
+    bench.now_ms += 86_400_000
+    send(bench, "a")
+    bench.broker.tick(bench.now_ms)
+    bench.now_ms -= 86_400_000
+    assert bodies(pop(bench)) == ["a"]
+    bench.broker.next_tick_ms()
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert bodies(pop(bench)) == ["a"]
+
+
 def test_late_ack(bench: Bench) -> None:
     """An ack in the second after the time still counts: nothing is revived before."""
     send(bench, "a")
