@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from tests.pipeline.test_backfills import FIRST_MS, Filler, history
 from tests.pipeline.test_ingest import ORDERS, T0, Reader, fill, reader, trace
+from tests.pipeline.test_ingest import msg_id as msg_id_of
+from tests.pipeline.test_judging import AS_OF_MS, Gold
 
 from mqtrail import trail
 from mqtrail.pipeline import JobFailed
@@ -137,8 +139,8 @@ def test_many_queues_are_compared_in_turns(cluster: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("at_ms", [0, 1, 4_102_444_800_000, 2**62, -1])
-def test_times_of_1970_and_2100(reader: Reader, cluster: Any, at_ms: int) -> None:
-    """A broker's or client's clock is no reason to lose a message: it is read, and what is behind it, too."""
+def test_times_of_1970_and_2100(reader: Reader, cluster: Any, tmp_path: Path, at_ms: int) -> None:
+    """A broker's or client's clock is no reason to lose a message: all of them are read and judged, and no others."""
     fill(cluster)
     cluster.append(ORDERS, b"x", store_timestamp_ms=at_ms, born_timestamp_ms=at_ms)
     cluster.append(T0, trace([30]), store_timestamp_ms=at_ms, born_timestamp_ms=at_ms)
@@ -146,3 +148,11 @@ def test_times_of_1970_and_2100(reader: Reader, cluster: Any, at_ms: int) -> Non
     counts = reader.run()
     assert (counts.of(trail.MESSAGE_META), counts.of(trail.TRACE_EVENTS), counts.of(trail.GAPS)) == (9, 27, 0)
     assert not reader.run().rows
+    gold = Gold(reader.lake.path, tmp_path)
+    gold.judge.run(AS_OF_MS)
+    ids = {row[0] for row in reader.rows(trail.ATTEMPTS, "msg_id")}
+    reader.lake.refresh()
+    assert {row[0] for row in reader.rows(trail.TRAJECTORIES, "msg_id")} == ids
+    assert len(ids) == 10
+    sound = reader.rows(trail.VERDICTS, "msg_id, state, codes")
+    assert {state for msg_id, state, _ in sound if msg_id in {msg_id_of(number) for number in range(8)}} == {"CONSUMED"}
