@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 
 from mqtrail.node import table_writer
-from mqtrail.node.table_writer import TableWriter
+from mqtrail.node.table_writer import RELEASED_A_SLICE, TableWriter
 from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.store.config_file import FOLLOW_UPS_A_SLICE
 
@@ -127,3 +127,28 @@ async def test_what_follows_from_a_save_is_done_in_turns() -> None:
     assert done == list(range(count))
     assert released == [count]
     assert max(later - earlier for earlier, later in pairwise(turns)) <= FOLLOW_UPS_A_SLICE
+
+
+async def test_replies_are_released_in_turns() -> None:
+    """Each once, also those that wait for the next save."""
+    files = ConfigFileStore(MemoryDisk(), gathers=True)
+    writer = TableWriter(files, "test")
+    released: list[int] = []
+    turns: list[int] = []
+    count = 5 * RELEASED_A_SLICE + 1
+
+    def change() -> int:
+        return files.change("table.json", lambda: lambda: b"{}", lambda: None)
+
+    first = change()
+    for number in range(count):
+        writer.after(first, partial(released.append, number), lambda why: None)
+    writer.after(change(), partial(released.append, count), lambda why: None)
+    async with asyncio.timeout(60):
+        while len(released) <= count:
+            turns.append(len(released))
+            await asyncio.sleep(0)
+    turns.append(len(released))
+    assert released == list(range(count + 1))
+    assert max(later - earlier for earlier, later in pairwise(turns)) <= RELEASED_A_SLICE
+    await writer.stop()

@@ -21,6 +21,7 @@ from mqtrail.store import ConfigFileStore
 RETRY_S: Final = 5.0  # after tables could not be saved
 SAVE_EVERY_S: Final = 0.005  # between the beginnings of two saves
 WAITING_MAX: Final = 100_000  # replies; further ones are answered with an error
+RELEASED_A_SLICE: Final = 1_000  # of them, before other requests are served
 
 log = Log()
 
@@ -114,36 +115,46 @@ class TableWriter:
             self._loop.call_soon_threadsafe(self._saved, error)
 
     def _saved(self, error: BaseException | None) -> None:
-        self._end(self._files.end_save_in_slices(failed=error is not None), error)
+        self._continue(self._end(error))
 
-    def _end(self, ending: Iterator[None], error: BaseException | None) -> None:
-        """Do one slice of the end of a save; after the last one, release what waited. Other work runs in between."""
-        try:
-            next(ending)
-        except StopIteration:
-            pass
-        except Exception:
-            log.exception("tables.follow_up_failed", owner=self._owner)
-        else:
-            self._loop.call_soon(self._end, ending, error)
+    def _continue(self, ending: Iterator[None]) -> None:
+        """Do one slice of the end of a save, and plan the next one. Other work runs in between."""
+        for _ in ending:
+            self._loop.call_soon(self._continue, ending)
             return
-        self._is_saving = False
-        if self._saved_once is not None:
-            self._saved_once.set()
+
+    def _end(self, error: BaseException | None) -> Iterator[None]:
+        """Do what follows from a save, then release the replies that waited for it, in slices."""
+        try:
+            try:
+                yield from self._files.end_save_in_slices(failed=error is not None)
+            except Exception:
+                log.exception("tables.follow_up_failed", owner=self._owner)
+            if error is None:
+                yield from self._release()
+        finally:
+            self._is_saving = False
+            if self._saved_once is not None:
+                self._saved_once.set()
         if error is not None:
             self._failed(error)
             return
         if self._is_failing:
             self._is_failing = False
             log.info("tables.saved_again", owner=self._owner)
+        self.save_changes()
+
+    def _release(self) -> Iterator[None]:
+        """Release the replies whose changes are durable."""
         # Numbers do not always rise: a reply may depend on an older change than an earlier reply does.
-        waiting, self._waiting = self._waiting, deque()
-        for one in waiting:
+        for count in range(1, len(self._waiting) + 1):
+            one = self._waiting.popleft()
             if one.number <= self._files.settled:
                 one.release()
             else:
                 self._waiting.append(one)
-        self.save_changes()
+            if count % RELEASED_A_SLICE == 0:
+                yield
 
     def _failed(self, error: BaseException) -> None:
         """Replace waiting replies by the error, since their changes were undone, and retry the save later."""
