@@ -6,17 +6,23 @@ Java's clients: rising with time within one producer, with several producers.
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from interop.jars import InteropError
+from interop.objects import BUCKET, Answer, Door, ObjectServer, Reply, Request, environment, forward
 
 from bench.registry import figure
 from bench.rows import Bar, CannotMeasure, Row
 from bench.session import Session
-from mqtrail.lake import Lake, LookUp, connect, copy
+from mqtrail.lake import Lake, LakePath, LookUp, connect, copy, place_of
 from mqtrail.trail import Column, publish_hours
 
 HOURS, PER_HOUR = 20, 500_000
@@ -27,6 +33,10 @@ FIRST_HOUR = 490_896  # 2026-01-01 00:00 UTC: the start of a month, so that the 
 HOUR_MS = 3_600_000
 LOOK_UPS = 40  # per round
 BAR_MS = 50.0
+STORE_HOURS, STORE_HOURS_QUICK = 4, 1  # of the lake in an object store
+STORE_DELAY_S = 0.02  # added to each request: about what S3 takes to a host of its region
+STORE_LOOK_UPS = 10  # per round
+STORE_BAR_MS = 300.0
 APP = "bench"
 
 # SQL of a row's columns; n is its number within the hour. Other columns are empty or NULL.
@@ -108,6 +118,62 @@ def look_up(session: Session) -> Iterator[Row]:
     yield Row("look-up/command", "`mqtrail trace ID --lake` from fork to exit, all answered", "ms", commands)
 
 
+@figure("look-up-s3", "look-up of one id in an object store", seconds=60)
+def look_up_in_store(session: Session) -> Iterator[Row]:
+    session.alone()
+    hours, per_hour = (STORE_HOURS_QUICK, PER_HOUR_QUICK) if session.quick else (STORE_HOURS, PER_HOUR)
+    folder = session.fresh_folder("lake-of-store")
+    make_lake(folder, hours, per_hour)
+    times_ms, anew, requests = [], [], set[int]()
+    chance = random.Random(7)
+    with delayed_store(folder, session.fresh_folder("objects")) as (lake, door):
+        for _ in range(session.rounds):
+            lookup, spans_ms = LookUp(Lake.open(lake)), []
+            for _ in range(STORE_LOOK_UPS):
+                msg_id = id_of(chance.randrange(hours), chance.randrange(per_hour), per_hour)
+                door.requests.clear()
+                took_ms, _, rows = timed_look_up(lookup, msg_id)
+                if rows != 2:
+                    raise RuntimeError(f"the look-up of {msg_id} gave {rows} rows, expected a trajectory and a verdict")
+                requests.add(len(door.requests))
+                spans_ms.append(took_ms)
+            times_ms.append(sorted(spans_ms)[len(spans_ms) // 2])
+            anew.append(open_ms(lake, id_of(chance.randrange(hours), 1, per_hour)))
+    more = {"messages": hours * per_hour, "delay_ms": STORE_DELAY_S * 1000, "requests": sorted(requests)}
+    what = (
+        f"one id among {hours * per_hour / 1e6:g} M messages in S3Proxy, each request delayed by "
+        f"{STORE_DELAY_S * 1000:g} ms: trajectory and verdicts, lake open"
+    )
+    yield Row("look-up-s3/id", what, "ms", times_ms, bar=Bar("<=", STORE_BAR_MS, of="ours"), more=more)
+    yield Row("look-up-s3/anew", "the same, the lake opened for it", "ms", anew)
+
+
+@contextmanager
+def delayed_store(lake: Path, folder: Path) -> Iterator[tuple[LakePath, Door]]:
+    """Yield the lake as copied to an object server. CannotMeasure: the server cannot be had."""
+    before = dict(os.environ)
+    try:
+        with ObjectServer(folder) as server, Door(delayed(forward(server.port))) as door:
+            shutil.copytree(lake, folder / "data" / BUCKET / "lake")
+            os.environ.update(environment(door.port))
+            yield place_of(f"s3://{BUCKET}/lake"), door
+    except InteropError as error:
+        raise CannotMeasure(str(error)) from error
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def delayed(answer: Answer) -> Answer:
+    """The same answers, later."""
+
+    def later(request: Request) -> Reply:
+        time.sleep(STORE_DELAY_S)
+        return answer(request)
+
+    return later
+
+
 def timed_look_up(lookup: LookUp, msg_id: str) -> tuple[float, int, int]:
     """Return the time of one look-up in ms, the opened files and the found rows."""
     began_s = time.perf_counter()
@@ -116,7 +182,7 @@ def timed_look_up(lookup: LookUp, msg_id: str) -> tuple[float, int, int]:
     return took_ms, sum(len(answer.opened) for answer in answers), sum(len(answer.rows) for answer in answers)
 
 
-def open_ms(folder: Path, msg_id: str) -> float:
+def open_ms(folder: LakePath, msg_id: str) -> float:
     """Return the time to open a lake by its path, in ms: read the Delta logs, create a DuckDB."""
     began_s = time.perf_counter()
     timed_look_up(LookUp(Lake.open(folder)), msg_id)

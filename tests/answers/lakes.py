@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from mqtrail import trail
 from mqtrail.client import SyncConsumer, SyncProducer
-from mqtrail.lake import Lake, arrow_rows, define, judge_rows, run_stages
+from mqtrail.lake import Lake, arrow_rows, define, judge_rows, run_stages, write_parquet
 from mqtrail.testing import Embedded
 from mqtrail.trail import Stage
 from tests.trail.histories import AS_OF_MS, HISTORIES, unique_id
@@ -110,7 +109,7 @@ def _commit(lake: Lake, name: str, table: Any) -> None:
     for part, rows in parts.items():
         path = lake[name].path / f"part-{part}" / "0.parquet"
         path.parent.mkdir()
-        pq.write_table(rows, path)
+        write_parquet(rows, path)
         files.append(path)
     lake[name].commit(files, app="test", batch=0)
 

@@ -115,7 +115,7 @@ def test_a_crash_before_the_record(lake: Lake, monkeypatch: pytest.MonkeyPatch) 
 def test_a_file_that_does_not_fit_commits_nothing(lake: Lake) -> None:
     """All files are checked before the record."""
     wrong = changes(lake, 1) | {"clients": Change([write(lake["lag"], "foreign", [{"cluster": "c"}])])}
-    shutil.copytree(lake["lag"].path / "foreign", lake["clients"].path / "foreign")
+    shutil.copytree(str(lake["lag"].path / "foreign"), str(lake["clients"].path / "foreign"))
     with pytest.raises(FileRefused, match=r"column '\w+' is missing"):
         lake.batches.commit("app", 1, wrong | {"clients": Change(["foreign/part-0.parquet"])}, {})
     assert lake.batches.last("app") is None
@@ -124,8 +124,8 @@ def test_a_file_that_does_not_fit_commits_nothing(lake: Lake) -> None:
 
 def test_a_record_of_an_older_copy_is_refused(lake: Lake, tmp_path: Path) -> None:
     """Otherwise new batches would count as replays, and their rows be lost."""
-    record = lake.path / "_batches"
-    mark = lake.path / "_marks" / "_batches.json"
+    record = Path(str(lake.path), "_batches")
+    mark = Path(str(lake.path), "_marks", "_batches.json")
     assert lake.batches.commit("app", 1, changes(lake, 1), {})
     shutil.copytree(record, tmp_path / "older")
     shutil.copy(mark, tmp_path / "older.json")

@@ -45,7 +45,7 @@ class Queues:
         self.lake.batches.commit("test", self.number, {name: Change(paths) for name, paths in changes.items()}, {})
 
     def _path(self, name: str) -> Path:
-        path = self.lake[name].path / f"batch=test-{self.number}" / "part-0.parquet"
+        path = Path(str(self.lake[name].path), f"batch=test-{self.number}", "part-0.parquet")
         path.parent.mkdir(parents=True)
         return path
 

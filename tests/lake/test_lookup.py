@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from mqtrail import trail
-from mqtrail.lake import Lake, LookUp, connect, judge_messages, judge_rows
+from mqtrail.lake import Lake, LookUp, connect, judge_messages, judge_rows, write_parquet
 from tests.lake.test_tables import write
 from tests.trail.histories import AS_OF_MS, HISTORIES, evidence, unique_id
 
@@ -23,7 +22,7 @@ def fill(lake: Lake, rows: dict[str, list[dict[str, Any]]], as_of_ms: int) -> No
     for name in ("trace_events", "message_meta", "group_offsets", "clients", "subscriptions", "queue_ranges", "gaps"):
         lake[name].commit([write(lake[name], "b0", rows.get(name, []))], app="test", batch=0)
     records = lake["client_records"].path / "part.parquet"
-    pq.write_table(connection.sql("SELECT * FROM client_records").to_arrow_table(), records)
+    write_parquet(connection.sql("SELECT * FROM client_records").to_arrow_table(), records)
     lake["client_records"].commit([records], app="test", batch=0)
     for name in ("attempts", "trajectories", "verdicts", "key_index"):
         table: pa.Table = connection.sql(f"SELECT * FROM {name}").to_arrow_table()
@@ -32,11 +31,11 @@ def fill(lake: Lake, rows: dict[str, list[dict[str, Any]]], as_of_ms: int) -> No
         for hour in sorted(hours):
             path = lake[name].path / f"b0-{hour}" / "part.parquet"
             path.parent.mkdir()
-            pq.write_table(table.filter(pa.compute.equal(table["publish_hour"], hour)), path)
+            write_parquet(table.filter(pa.compute.equal(table["publish_hour"], hour)), path)
             files.append(path)
         lake[name].commit(files, app="test", batch=0)
     folds = lake["group_folds"].path / "part.parquet"
-    pq.write_table(connection.sql("SELECT * FROM fold_counts").to_arrow_table(), folds)
+    write_parquet(connection.sql("SELECT * FROM fold_counts").to_arrow_table(), folds)
     lake["group_folds"].commit([folds], app="test", batch=0)
 
 

@@ -16,10 +16,11 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two lakes with two and three batches."""
     made = []
     for name, count in (("one", 2), ("other", 3)):
-        lake = Lake.create(tmp_path_factory.mktemp("mixed") / name)
+        folder = tmp_path_factory.mktemp("mixed") / name
+        lake = Lake.create(folder)
         for number in range(1, count + 1):
             assert lake.batches.commit("app", number, changes(lake, number), {"of": name})
-        made.append(lake.path)
+        made.append(folder)
     return made[0], made[1]
 
 

@@ -196,7 +196,7 @@ def recorded(lake: Lake, from_ms: int) -> Rows:
     lake.refresh()
     found = sample_files(lake, from_ms)
     return {
-        name: [row for file in files for row in pq.ParquetFile(lake[name].path / file.path).read().to_pylist()]
+        name: [row for file in files for row in pq.ParquetFile(str(lake[name].path / file.path)).read().to_pylist()]
         for name, files in found.items()
     }
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from tests.lake.recorded import Batch, as_changes
 from tests.lake.stories import story
@@ -24,6 +23,7 @@ from mqtrail.lake import (
     JUDGED_APP,
     Change,
     Lake,
+    LakePath,
     LakeTable,
     arrow_rows,
     compact,
@@ -33,6 +33,7 @@ from mqtrail.lake import (
     judge_rows,
     maintenance,
     relation_of,
+    write_parquet,
 )
 from mqtrail.lake.known import STATES
 from mqtrail.pipeline.files import Committer
@@ -85,10 +86,10 @@ class Life:
             for name, some in batch.items():
                 self.rows.setdefault(name, []).extend(some)
 
-    def _written(self, app: str, name: str, rows: Sequence[Row]) -> list[Path]:
+    def _written(self, app: str, name: str, rows: Sequence[Row]) -> list[LakePath]:
         path = self.lake[name].path / f"batch={app}-{self.number}" / "part-0.parquet"
         path.parent.mkdir(parents=True)
-        pq.write_table(arrow_rows(trail_relation(name), rows), path)
+        write_parquet(arrow_rows(trail_relation(name), rows), path)
         return [path]
 
     def judge(self, as_of_ms: int, rows_min: int, *, only_until: bool = False) -> None:

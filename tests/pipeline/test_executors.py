@@ -37,7 +37,7 @@ class Executors:
     def __call__(self, count: int, task: Task) -> list[Probed]:
         given = inspect.getclosurevars(task).nonlocals
         folder = self.mounted / Path(given["folder"]).relative_to(self.lake)
-        return [look(folder, given["token"], f"{n}-{n}")._replace(**self.answer) for n in range(count)]
+        return [look(str(folder), given["token"], f"{n}-{n}")._replace(**self.answer) for n in range(count)]
 
 
 def test_executors_that_share_the_lake(tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.pipeline.faults import SparkFailed
 
 from mqtrail import trail
-from mqtrail.lake import EvidenceWriter, Lake, LakeError, LakeTable, arrow_rows, parquet_of
+from mqtrail.lake import EvidenceWriter, Lake, LakeError, LakeTable, arrow_rows, parquet_of, write_parquet
 from mqtrail.lake.batches import Batches
 from mqtrail.pipeline import JobConfig, JobFailed, ingest
 from mqtrail.pipeline.bounds import bounds_of
@@ -283,7 +282,7 @@ def test_a_process_that_lives_on_finishes_its_batch(
 
     with monkeypatch.context() as patch:
         patch.setattr(LakeTable, "commit_actions", failing)
-        with pytest.raises(OSError, match="disk full"):
+        with pytest.raises(LakeError, match="disk full"):
             reader.run()
     assert not reader.run().rows
     assert_all_once(reader)
@@ -354,7 +353,7 @@ def test_a_lake_with_checkpoints_of_spark_continues(cluster: Any, tmp_path: Path
     (spark.parent / "id").write_text("trace-old")
     rows = arrow_rows(trail.TRACE_EVENTS, [{"queue_offset": 77}])
     (file := first.lake[trail.TRACE_EVENTS.name].path / "batch=trace-old-1" / "part.parquet").parent.mkdir()
-    pq.write_table(rows, file)
+    write_parquet(rows, file)
     first.lake[trail.TRACE_EVENTS.name].commit([file], app="trace-old", batch=1)
     if recorded:
         first.lake[trail.ATTEMPTS.name].commit([], app="trace-old", batch=1)
@@ -504,3 +503,18 @@ def test_an_error_of_the_lake_in_a_task_stays_one(report: str, text: str, *, is_
     assert isinstance(failure, LakeError) is is_of_lake
     assert isinstance(failure, JobFailed) is not is_of_lake
     assert str(failure) == text
+
+
+def test_an_error_of_the_lake_here_is_one_too(reader: Reader, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed write ends this cycle and not the pipeline; the next cycle reads the same again."""
+    fill(cluster)
+
+    def failing(*_: object) -> None:
+        raise duckdb.IOException("Could not write file")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ingest, "pull", failing)
+        with pytest.raises(LakeError, match="Could not write file"):
+            reader.run()
+    reader.run()
+    assert reader.ingest.offsets() == {T0: 1, T1: 2, ORDERS: 6}

@@ -59,7 +59,9 @@ def test_a_broker_wiped_and_refilled(reader: Reader, cluster: Any) -> None:
     for queue in (T0, ORDERS):
         cluster.recreate(queue)
         cluster.append(queue, trace([40]) if queue is T0 else b"x", store_timestamp_ms=LATER_MS)
-    restarted = Reader(reader.lake.path.parent, cluster)
+    folder = reader.lake.path.parent
+    assert isinstance(folder, Path)
+    restarted = Reader(folder, cluster)
     assert read_on(restarted) == 2
     assert (0, LATER_MS) in stored(restarted)
     assert LATER_MS in {ms for (ms,) in restarted.rows(trail.TRACE_EVENTS, "trace_store_ms")}
@@ -148,7 +150,7 @@ def test_times_of_1970_and_2100(reader: Reader, cluster: Any, tmp_path: Path, at
     counts = reader.run()
     assert (counts.of(trail.MESSAGE_META), counts.of(trail.TRACE_EVENTS), counts.of(trail.GAPS)) == (9, 27, 0)
     assert not reader.run().rows
-    gold = Gold(reader.lake.path, tmp_path)
+    gold = Gold(tmp_path / "lake", tmp_path)
     gold.judge.run(AS_OF_MS)
     ids = {row[0] for row in reader.rows(trail.ATTEMPTS, "msg_id")}
     reader.lake.refresh()

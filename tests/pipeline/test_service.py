@@ -150,7 +150,7 @@ def test_the_status_file(tmp_path: Path) -> None:
     status.is_running = False
     assert len(wrongs(status, status.written_ms)) == 2
     for damaged in ("", "[]", "{", '{"freshness": {"trace": 5}}', "[" * 100_000):
-        file.path.write_text(damaged)
+        file.path.write_bytes(damaged.encode())
         assert file.read() is None, damaged[:10]
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.trail.histories import AS_OF_MS, HISTORIES, evidence
 
 from mqtrail import trail
-from mqtrail.lake import arrow_rows, arrow_schema, connect, judge_rows, run_stages
+from mqtrail.lake import LakePath, arrow_rows, arrow_schema, connect, judge_rows, run_stages
 from mqtrail.pipeline.shares import Shares
 from mqtrail.pipeline.tasks import TaskFile, Tasks, TaskWork, run_task
 from mqtrail.trail import Relation
@@ -38,9 +38,9 @@ class TasksHere:
         return sorted(file for files in made for file in files)
 
 
-def rows_of(relation: Relation, paths: Sequence[Path]) -> list[dict[str, Any]]:
+def rows_of(relation: Relation, paths: Sequence[LakePath]) -> list[dict[str, Any]]:
     schema = arrow_schema(relation)
-    return [row for path in paths for row in pq.read_table(path, schema=schema, partitioning=None).to_pylist()]
+    return [row for path in paths for row in pq.read_table(str(path), schema=schema, partitioning=None).to_pylist()]
 
 
 def silver_of(rows: Evidence) -> Rows:

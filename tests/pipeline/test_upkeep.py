@@ -107,9 +107,9 @@ def test_a_sweep_in_slices(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table = lake["verdicts"]
     old = time.time() - 7_200
     for number in range(20):
-        os.utime(write(table, f"crashed-{number:02}", [verdict("m", 5)]), (old, old))
+        os.utime(str(write(table, f"crashed-{number:02}", [verdict("m", 5)])), (old, old))
     late = write(table, "zz-late", [verdict("mz", 5)])
-    os.utime(late, (old, old))
+    os.utime(str(late), (old, old))
     turns = Turns(lake)
     turns.turn()
     table.commit([late], app="app", batch=9)  # after the sweep has begun

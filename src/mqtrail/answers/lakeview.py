@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 
 from mqtrail import trail
-from mqtrail.lake import TABLES, Lake, LakeDamaged, LookUp, lake_errors, relation_of, settings_at, unfinished_judgement
+from mqtrail.lake import (
+    TABLES,
+    Lake,
+    LakeDamaged,
+    LakePath,
+    LookUp,
+    lake_errors,
+    relation_of,
+    settings_at,
+    unfinished_judgement,
+)
 from mqtrail.trail import UNKNOWN_HOUR
 
 from .live import Row
@@ -26,7 +35,7 @@ _ANSWERING = (*(table.name for table in TABLES.values() if table.layer == "gold"
 class LakeView:
     """One snapshot of a lake's readable tables. LakeError: there is no lake, or one of another version."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: LakePath) -> None:
         self.path = path
         self.lookup = LookUp(Lake.open(path, is_whole=False))
 

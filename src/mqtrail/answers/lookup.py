@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from mqtrail import trail
 from mqtrail.client import InstanceConfig, SyncAdmin
-from mqtrail.lake import Lake, LakeError, connect, judge_messages, lake_errors, relation_of
+from mqtrail.lake import Lake, LakeError, LakePath, connect, judge_messages, lake_errors, relation_of
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
 from . import queries
@@ -45,7 +44,7 @@ class Answers:
 
     def __init__(
         self,
-        lake: Path | None = None,
+        lake: LakePath | None = None,
         namesrv: str = "",
         *,
         settings: trail.Settings | None = None,
@@ -144,7 +143,7 @@ class Answers:
         return judged(None) if view is None else view.read(lambda read: judged(read.lookup.lake))
 
 
-def _only_cluster(path: Path) -> str:
+def _only_cluster(path: LakePath) -> str:
     """Return the name of the lake's only cluster; '' if it has none or several, or cannot be read."""
     try:
         with lake_errors(path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,7 +43,7 @@ def now_ms() -> int:
 
 
 def _answers(
-    settings: Config, lake: Path | None, namesrv: str | None, trace_topic: str = TRACE_TOPIC_DEFAULT
+    settings: Config, lake: str | None, namesrv: str | None, trace_topic: str = TRACE_TOPIC_DEFAULT
 ) -> Answers:
     from mqtrail.answers import Answers
 
@@ -63,7 +62,7 @@ def _answers(
     )
 
 
-def lake_answers(settings: Config, lake: Path | None) -> Answers:
+def lake_answers(settings: Config, lake: str | None) -> Answers:
     from mqtrail.answers import Answers
 
     folder = settings.lake(lake)

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -31,6 +31,9 @@ from mqtrail.wire import Host, MQError, settings_of
 
 from .exits import UsageError
 from .output import warn
+
+if TYPE_CHECKING:
+    from mqtrail.lake import LakePath
 
 T = TypeVar("T")
 
@@ -106,10 +109,16 @@ class Config:
         """Return the data folder of `up`."""
         return Path(self._top("data", None if flag is None else str(flag)) or DATA_DEFAULT).expanduser()
 
-    def lake(self, flag: Path | None) -> Path | None:
-        """Return the lake's folder, None if no source sets it."""
-        text = self._top("lake", None if flag is None else str(flag))
-        return Path(text).expanduser() if text else None
+    def lake(self, flag: str | None) -> LakePath | None:
+        """Return the lake's folder or prefix, None if no source sets it. LakeUnsupported."""
+        text = self._top("lake", flag)
+        if not text:
+            return None
+        if ":/" not in text:  # `place_of` would import the lake
+            return Path(text).expanduser()
+        from mqtrail.lake import place_of
+
+        return place_of(text)
 
     def room(
         self, name: str, *layers: Layer, below: Layer | None = None, fixed: Mapping[str, object] | None = None

@@ -47,6 +47,8 @@ EXTRA_OF_MODULE = {
     "duckdb": "lake",
     "deltalake": "lake",
     "pyarrow": "lake",
+    "obstore": "s3",
+    "fsspec": "s3",
     "pyspark": "pipeline",
     "pandas": "pipeline",
     "numpy": "pipeline",

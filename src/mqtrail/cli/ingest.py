@@ -18,6 +18,7 @@ from .options import ConfigFile, Json, LakeFolder, Namesrv, duration_ms
 from .output import progress, say, show_json, warn
 
 if TYPE_CHECKING:
+    from mqtrail.lake import LakePath
     from mqtrail.pipeline import JobConfig, JobReport, PipelineStatus
 
 SAMPLE_INTERVAL_MS_MIN = 1_000
@@ -175,8 +176,8 @@ def status(lake: LakeFolder = None, config: ConfigFile = None, json: Json = Fals
     folder = load(config).lake(lake)
     if folder is None:
         raise UsageError("found no --lake: pass the folder that the pipeline writes to")
-    found = StatusFile(folder).read()
     with lake_in_use():
+        found = StatusFile(folder).read()
         backfills = BackfillFiles(folder).all()
     if found is None:
         raise SourceUnavailable(
@@ -312,7 +313,7 @@ def topics_of(topics: list[str] | None, no_topics: bool) -> list[str] | None:
 def job_config(
     config: Path | None,
     namesrv: str | None,
-    lake: Path | None,
+    lake: str | None,
     job: dict[str, object],
     thresholds: list[str] | None,
     session: dict[str, object],
@@ -339,7 +340,7 @@ def job_config(
     return started
 
 
-def _lake_folder(settings: Config, lake: Path | None) -> Path:
+def _lake_folder(settings: Config, lake: str | None) -> LakePath:
     folder = settings.lake(lake)
     if folder is None:
         raise UsageError("found no --lake: pass the folder to write the tables to")

@@ -21,7 +21,9 @@ ConfigFile = Annotated[
 Namesrv = Annotated[
     str | None, typer.Option("--namesrv", metavar="HOST:PORT[;…]", help="Name server addresses. [env: NAMESRV_ADDR]")
 ]
-LakeFolder = Annotated[Path | None, typer.Option("--lake", readable=False, help="Folder of the lake.")]
+LakeFolder = Annotated[
+    str | None, typer.Option("--lake", metavar="DIR", help="Folder of the lake, or s3://bucket/prefix.")
+]
 
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

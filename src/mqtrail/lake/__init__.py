@@ -7,12 +7,13 @@ from .batches import Batches, Change, LakeBatch
 from .cycles import BULK_RESULTS, Bulk, Cycle, LastJudgement
 from .decoding import DecodedTrace, EvidencePlan, EvidenceWriter
 from .duck import arrow_rows, connect, define, judge_rows, run_stages
-from .edge import lake_errors, part_file
+from .edge import lake_errors
 from .errors import (
     FileRefused,
     LakeBusy,
     LakeDamaged,
     LakeError,
+    LakeLost,
     LakeMissing,
     LakeUnreadable,
     LakeUnsupported,
@@ -27,10 +28,24 @@ from .lock import WriteLock
 from .lookup import Answer, LookUp, relation_of
 from .maintenance import Join, compact, expire, joins_due, settled_ms, sweep, sweeping
 from .migration import migrate
+from .objects import ObjectPath
 from .parquet import copy, copy_hours, parquet_of, rows_of
+from .places import (
+    LakePath,
+    emptied,
+    is_remote,
+    own_folder,
+    parquet_source,
+    part_file,
+    place_of,
+    remove_tree,
+    write_parquet,
+    write_whole,
+)
 from .rebuild import rebuild
 from .samples import keyframes_at, sample_files
 from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
+from .storeerrors import ObjectStoreError
 from .tables import DataFile, LakeTable
 
 __all__ = [
@@ -56,12 +71,16 @@ __all__ = [
     "LakeDamaged",
     "LakeError",
     "LakeKnown",
+    "LakeLost",
     "LakeMissing",
+    "LakePath",
     "LakeTable",
     "LakeUnreadable",
     "LakeUnsupported",
     "LastJudgement",
     "LookUp",
+    "ObjectPath",
+    "ObjectStoreError",
     "SchemaVersionError",
     "Table",
     "WriteLock",
@@ -75,7 +94,9 @@ __all__ = [
     "ddl",
     "define",
     "define_lag",
+    "emptied",
     "expire",
+    "is_remote",
     "joins_due",
     "judge_messages",
     "judge_rows",
@@ -83,10 +104,14 @@ __all__ = [
     "lake_errors",
     "migrate",
     "note_settings",
+    "own_folder",
     "parquet_of",
+    "parquet_source",
     "part_file",
+    "place_of",
     "rebuild",
     "relation_of",
+    "remove_tree",
     "rows_of",
     "run_stages",
     "sample_files",
@@ -95,4 +120,6 @@ __all__ = [
     "sweep",
     "sweeping",
     "unfinished_judgement",
+    "write_parquet",
+    "write_whole",
 ]

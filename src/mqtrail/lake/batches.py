@@ -14,23 +14,23 @@ judged) agree with the tables. Readers do not need this table.
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import Transaction
+from deltalake.transaction import AddAction, RemoveAction
 
 from mqtrail.trail import Column, Relation
 
 from .edge import RESTORE
-from .errors import LakeDamaged
+from .errors import LakeBusy, LakeDamaged
 from .lock import WriteLock
 from .marks import CommitMark
+from .places import LakePath, emptied, is_remote, parquet_source, remove_tree, side_by_side, write_parquet
 from .schemas import Table, arrow_schema
 from .tables import DataFile, LakeTable, create_table, has_log
 
@@ -59,7 +59,7 @@ _BATCHES: Final = Table(
 class Change:
     """What a batch does to one table: files to add (absolute, or below the table's folder), and to remove."""
 
-    added: Sequence[str | Path] = ()
+    added: Sequence[str | LakePath] = ()
     removed: Sequence[DataFile] = ()
     data_change: bool = True
     """False: the same rows in other files."""
@@ -78,7 +78,7 @@ class LakeBatch:
 class Batches:
     """The batches of one lake, for its writer."""
 
-    def __init__(self, folder: Path, lock: WriteLock, tables: Mapping[str, LakeTable]) -> None:
+    def __init__(self, folder: LakePath, lock: WriteLock, tables: Mapping[str, LakeTable]) -> None:
         """Open the record of a lake; create it if there is none. tables: by name. LakeBusy, LakeDamaged."""
         self._lock = lock
         self._tables = tables
@@ -92,8 +92,10 @@ class Batches:
 
     def refresh(self) -> None:
         """Read newer records."""
+        version = self._record.version
         self._record.refresh()
-        self._last = None
+        if not is_remote(self._record.path) or self._record.version != version:
+            self._last = None
 
     def last(self, app: str) -> LakeBatch | None:
         """Return the last batch of an app, None if it has none."""
@@ -120,15 +122,20 @@ class Batches:
             if before is not None and before.number >= number:
                 return False
             at_ms = int(time.time() * 1000) if now_ms is None else now_ms
-            prepared = {
-                name: self._tables[name].actions(one.added, one.removed, data_change=one.data_change, now_ms=at_ms)
-                for name, one in changes.items()
-            }
+
+            def actions(name: str) -> list[AddAction | RemoveAction]:
+                one = changes[name]
+                return self._tables[name].actions(one.added, one.removed, data_change=one.data_change, now_ms=at_ms)
+
+            prepared = dict(zip(changes, side_by_side(self._record.path, actions, changes), strict=True))
             batch = LakeBatch(app, number, notes, {name: self._noted(name, one) for name, one in changes.items()})
             self._is_partial = True
             self._write(batch, at_ms)
-            for name, actions in prepared.items():
-                self._tables[name].commit_actions(actions, Transaction(app, number))
+            side_by_side(
+                self._record.path,
+                lambda name: self._tables[name].commit_actions(prepared[name], Transaction(app, number)),
+                prepared,
+            )
             self._is_partial = False
             return True
 
@@ -174,8 +181,7 @@ class Batches:
 
     def _write(self, batch: LakeBatch, at_ms: int) -> None:
         """Record the batch in place of the app's last one: from here on it is committed."""
-        folder = self._record.path / f"batch={batch.app}-{batch.number}"
-        shutil.rmtree(folder, ignore_errors=True)
+        folder = emptied(self._record.path / f"batch={batch.app}-{batch.number}")
         folder.mkdir(parents=True)
         row = {
             "app": batch.app,
@@ -185,22 +191,34 @@ class Batches:
             "changes": json.dumps(batch.changes, separators=(",", ":")),
         }
         rows = pa.Table.from_pylist([row], schema=arrow_schema(_BATCHES.relation))
-        pq.write_table(rows, folder / "batch.parquet", compression="zstd")
+        write_parquet(rows, folder / "batch.parquet")
         before = self._read().get(batch.app)
         removed = [before[1]] if before else []
-        self._record.swap([folder / "batch.parquet"], removed, now_ms=at_ms)
+        actions = self._record.actions([folder / "batch.parquet"], removed, now_ms=at_ms)
+        self._record.commit_actions(actions, Transaction(batch.app, batch.number))
         self._last = None
         for file in removed:
-            shutil.rmtree((self._record.path / file.path).parent, ignore_errors=True)
+            remove_tree((self._record.path / file.path).parent)
 
     def _read(self) -> dict[str, tuple[LakeBatch, DataFile]]:
         if self._last is None:
-            self._last = {batch.app: (batch, file) for batch, file in self._rows()}
+            version = self._record.version
+            try:
+                self._last = {batch.app: (batch, file) for batch, file in self._rows()}
+            except (LakeDamaged, FileNotFoundError) as error:
+                self._record.refresh()
+                if self._record.version == version:
+                    raise
+                raise LakeBusy(
+                    f"{self._record.path}: found a batch of another writer, expected one writer a lake: stop one of "
+                    "them and run the other again"
+                ) from error
         return self._last
 
     def _rows(self) -> Iterator[tuple[LakeBatch, DataFile]]:
         for file in self._record.readable(self._record.files()):
-            for row in pq.read_table(self._record.path / file.path, partitioning=None).to_pylist():
+            source = parquet_source(self._record.path / file.path)
+            for row in pq.read_table(source, partitioning=None).to_pylist():
                 try:
                     yield (
                         LakeBatch(row["app"], row["number"], json.loads(row["notes"]), json.loads(row["changes"])),

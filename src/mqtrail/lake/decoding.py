@@ -9,9 +9,9 @@ Files are Parquet V2 with zstd, in the order of reading: compaction rewrites the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -29,7 +29,8 @@ from mqtrail.wire import (
 )
 
 from .duck import Row, arrow_rows
-from .parquet import parquet_of
+from .parquet import parquet_of, quoted
+from .places import LakePath, parquet_source, place_of, sink
 from .schemas import arrow_schema
 
 if TYPE_CHECKING:
@@ -148,11 +149,12 @@ class EvidenceWriter:
         self._duck = duck
         self._plan = plan
         self._writers: dict[str, pq.ParquetWriter] = {}
-        self._waiting: list[tuple[Relation, Path, int]] = []  # bronze that is not in silver yet: its rows
+        self._open = ExitStack()  # the files of these
+        self._waiting: list[tuple[Relation, LakePath, int]] = []  # bronze that is not in silver yet: its rows
         self._types: set[str] = set()  # of the records that wait
         self._late_types: set[str] = set()  # of records that were made one by one
         self._has_client_records = False
-        self._written: dict[Path, tuple[str, int]] = {}  # file -> its table and rows
+        self._written: dict[LakePath, tuple[str, int]] = {}  # file -> its table and rows
 
     def trace(self, messages: pa.Table) -> None:
         """Decode trace messages (see DecodedTrace) into trace_events and trace_rejects."""
@@ -186,14 +188,13 @@ class EvidenceWriter:
         """Write offset ranges that expired before they were read."""
         self._append(trail.GAPS, rows)
 
-    def files(self) -> list[tuple[str, Path, int]]:
+    def files(self) -> list[tuple[str, LakePath, int]]:
         """Everything written: table, file, rows."""
         return [(name, path, rows) for path, (name, rows) in self._written.items()]
 
     def finish(self) -> None:
         """Write waiting rows, then silver of all bronze, and close the files."""
-        for writer in self._writers.values():
-            writer.close()
+        self._open.close()
         if trail.TRACE_EVENTS.name in self._writers:
             path = self._folder(trail.TRACE_EVENTS) / LATE
             self._waiting.append((trail.TRACE_EVENTS, path, self._written[path][1]))
@@ -208,8 +209,9 @@ class EvidenceWriter:
             return
         path = self._folder(relation) / LATE
         if relation.name not in self._writers:
-            writer = pq.ParquetWriter(path, arrow_schema(relation), compression="zstd", version="2.6")
-            self._writers[relation.name] = writer
+            target = self._open.enter_context(sink(path))
+            writer = pq.ParquetWriter(target, arrow_schema(relation), compression="zstd", version="2.6")
+            self._writers[relation.name] = self._open.enter_context(writer)
         self._writers[relation.name].write_table(arrow_rows(relation, rows))
         self._written[path] = relation.name, self._written.get(path, ("", 0))[1] + len(rows)
         if relation is trail.TRACE_EVENTS:
@@ -244,8 +246,9 @@ class EvidenceWriter:
         columns = ", ".join(trail.ATTEMPTS.names)
         rows = f"SELECT {columns}, publish_hour AS hour FROM ({sql}) AS made"
         self._copy(rows, folder, ", PARTITION_BY (hour)")
-        for path in sorted(folder.rglob("*.parquet")):
-            self._written[path] = trail.ATTEMPTS.name, pq.read_metadata(path).num_rows
+        made: list[LakePath] = sorted(folder.rglob("*.parquet"), key=str)
+        for path in made:
+            self._written[path] = trail.ATTEMPTS.name, pq.read_metadata(parquet_source(path)).num_rows
 
     def _note_types(self, types: Iterable[str]) -> None:
         self._has_client_records = self._has_client_records or not set(types).isdisjoint(trail.CONTEXT_RECORDS)
@@ -261,18 +264,17 @@ class EvidenceWriter:
                 path = self._folder(relation) / "part-0.parquet"
                 self._written[path] = relation.name, self._copy(sql(parquet_of(bronze)), path)
 
-    def _copy(self, rows: str, path: Path, more: str = "") -> int:
-        target = str(path).replace("'", "''")
-        (count,) = self._duck.execute(f"COPY ({rows}) TO '{target}' ({LAYOUT}{more})").fetchone() or (0,)
+    def _copy(self, rows: str, path: LakePath, more: str = "") -> int:
+        (count,) = self._duck.execute(f"COPY ({rows}) TO '{quoted(path)}' ({LAYOUT}{more})").fetchone() or (0,)
         return int(count)
 
-    def _folder(self, relation: Relation) -> Path:
-        folder = Path(self._plan.folders[relation.name])
+    def _folder(self, relation: Relation) -> LakePath:
+        folder = place_of(self._plan.folders[relation.name])
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
 
-def _rows_of(relation: Relation, paths: Sequence[Path]) -> str:
+def _rows_of(relation: Relation, paths: Sequence[LakePath]) -> str:
     """SQL, for a FROM: the rows of files of a relation; none of no file."""
     if paths:
         return parquet_of([str(path) for path in paths])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
@@ -12,19 +12,28 @@ import pyarrow as pa
 from mqtrail import trail
 from mqtrail.trail import Relation, Settings, Stage
 
+from .objects import ObjectPath
 from .schemas import arrow_schema
 
 Row = Mapping[str, Any]
+_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {"autoinstall_known_extensions": False}
+"""DuckDB downloads nothing, whatever it is asked for."""
 
 
 def connect(threads: int | None = None, memory_limit: str = "") -> duckdb.DuckDBPyConnection:
-    """Return an in-memory DuckDB for the SQL of `trail`. threads: default all cores. memory_limit: as in DuckDB."""
+    """Return an in-memory DuckDB for the SQL of `trail`. threads: default all cores. memory_limit: as in DuckDB.
 
-    connection = duckdb.connect(":memory:")
+    It reads and writes objects of an object store if this process has used a path of one before.
+    """
+    connection = duckdb.connect(":memory:", config=_CONFIG)
     if threads is not None:
         connection.execute(f"SET threads = {int(threads)}")
     if memory_limit:
         connection.execute("SET memory_limit = ?", [memory_limit])
+    if ObjectPath.is_used:
+        from .duckfiles import ObjectFiles
+
+        connection.register_filesystem(ObjectFiles())
     return connection
 
 

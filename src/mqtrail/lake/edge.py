@@ -9,35 +9,41 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from .errors import LakeBusy, LakeDamaged, LakeError, LakeUnreadable
+from .places import LakePath, is_remote
+from .storeerrors import ObjectStoreError, store_problem
 
 OUR_MISTAKES = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.InternalException)
 """DuckDB errors that cannot come from a file on disk."""
 RESTORE = "restore it from a copy, or run `mqtrail pipeline` with a new --lake folder"
+_OF_STORE = "Generic S3 error|Error performing|ObjectStoreError"
+"""In errors of delta-rs and DuckDB that an object store caused."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NO_ROOM_TEXTS = tuple(map(os.strerror, _NO_ROOM))  # libraries raise their own errors, some without errno
 
 
 @contextmanager
-def lake_errors(path: Path) -> Iterator[None]:
+def lake_errors(path: LakePath) -> Iterator[None]:
     """Raise LakeError for errors that a lake's damaged or missing files cause in the libraries."""
     try:
         yield
     except (LakeError, ConnectionError, *OUR_MISTAKES):  # ConnectionError: Spark's JVM has ended
         raise
     except (OSError, DeltaError, duckdb.Error, pa.ArrowException) as error:
+        if is_remote(path) and (said := _of_store(path, error)):
+            raise LakeUnreadable(said) from None  # the text of the error may have an access key
         raise _of_library(path, error) from error
 
 
-def _of_library(path: Path, error: Exception) -> LakeError:
+def _of_library(path: LakePath, error: Exception) -> LakeError:
     if any(text in str(error) for text in _NO_ROOM_TEXTS):
         return _no_room(path)
     if isinstance(error, CommitFailedError):
@@ -53,29 +59,29 @@ def _of_library(path: Path, error: Exception) -> LakeError:
     )
 
 
-def _no_room(where: Path | str) -> LakeUnreadable:
+def _no_room(where: LakePath | str) -> LakeUnreadable:
     return LakeUnreadable(
         f"{where}: found no space left, expected room for the lake's files: free space on that disk; what was "
         "committed is kept, and the next run continues from there"
     )
 
 
-@contextmanager
-def part_file(path: Path) -> Iterator[Path]:
-    """Yield path, where the block writes a file and then renames it. If the block fails, remove what it wrote.
-
-    `mqtrail.net` has the same for rooms that do not know the lake.
-    """
-    try:
-        yield path
-    except BaseException:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-        raise
+def _of_store(path: LakePath, error: Exception) -> str | None:
+    """What to say of an error that an object store caused; None: it is another one."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, ObjectStoreError):
+            return str(found)
+        found = found.__cause__ or found.__context__
+    return store_problem(path, text) if re.search(_OF_STORE, text := str(error)) else None
 
 
-def of_os_error(path: Path, error: OSError) -> LakeError:
-    """Return the LakeError for an error of the file system."""
+def of_os_error(path: LakePath, error: OSError) -> LakeError:
+    """Return the LakeError for an error of the file system, or of an object store."""
+    if isinstance(error, ObjectStoreError):
+        return LakeUnreadable(str(error))
+    if is_remote(path) and (said := _of_store(path, error)):
+        return LakeUnreadable(said)
     where = error.filename or path
     if isinstance(error, PermissionError):
         return LakeUnreadable(
@@ -93,4 +99,7 @@ def of_os_error(path: Path, error: OSError) -> LakeError:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text: some libraries add a backtrace below it."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    text = str(error).strip()
+    if text.startswith("Traceback "):  # of Python code that DuckDB called
+        text = next(iter(re.findall(r"^\w+: .+$", text, re.MULTILINE)), text)
+    return (text.splitlines() or [type(error).__name__])[0][:300]

@@ -18,7 +18,7 @@ class LakeUnsupported(LakeError):
 
 
 class LakeUnreadable(LakeError):
-    """The operating system refuses to read or write the lake."""
+    """The operating system, or the object store, does not let us read or write the lake."""
 
 
 class LakeDamaged(LakeError):
@@ -27,6 +27,10 @@ class LakeDamaged(LakeError):
 
 class LakeBusy(LakeError):
     """Another process writes to the lake."""
+
+
+class LakeLost(LakeBusy):
+    """Another process has taken the lock of the lake from this one: it must not write any more."""
 
 
 class SchemaVersionError(LakeError):

@@ -25,6 +25,7 @@ from .duck import connect
 from .lock import WriteLock
 from .marks import MARKS, CommitMark
 from .parquet import copy, rows_of
+from .places import LakePath
 from .schemas import TABLES
 from .tables import DataFile, LakeTable, create_table, has_log
 
@@ -38,14 +39,14 @@ SOURCES: Final[dict[str, tuple[trail.Relation, Callable[[str], str]]]] = {
 """Index -> the table of bronze that it is made of, and SQL: its rows, from rows of that table."""
 
 
-def missing_indexes(folder: Path) -> list[str]:
+def missing_indexes(folder: LakePath) -> list[str]:
     """Return the indexes that a lake has never had."""
     return [name for name in SOURCES if not has_log(folder / name) and not CommitMark(folder / name).exists]
 
 
 def write_index(
-    duck: duckdb.DuckDBPyConnection, name: str, bronze: LakeTable, files: Iterable[DataFile], target: Path
-) -> Path:
+    duck: duckdb.DuckDBPyConnection, name: str, bronze: LakeTable, files: Iterable[DataFile], target: LakePath
+) -> LakePath:
     """Write the rows of an index that come from some files of bronze; return the file."""
     _, sql = SOURCES[name]
     target.parent.mkdir(parents=True, exist_ok=True)

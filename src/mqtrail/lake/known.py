@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import duckdb
@@ -17,10 +15,13 @@ import pyarrow.parquet as pq
 from mqtrail import trail
 
 from .cycles import LastJudgement
+from .errors import LakeUnreadable
 from .judged import JUDGED_APP, is_judged, seen_up_to
 from .lake import Lake
 from .parquet import parquet_of, quoted, rows_of
+from .places import LakePath, parquet_source, remove_tree
 from .samples import sample_files
+from .storeerrors import ObjectStoreError
 from .tables import DataFile
 
 STATES: Final = "_state"
@@ -98,7 +99,7 @@ class LakeKnown:
     def keep_state(self, duck: duckdb.DuckDBPyConnection, as_of_ms: int) -> None:
         """Write the state that a judgement saw, before it is committed."""
         folder = self._folder(as_of_ms)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
         folder.mkdir(parents=True)
         for name in trail.STATE:
             duck.execute(f"COPY {name} TO '{quoted(folder / f'{name}.parquet')}' (FORMAT parquet)")
@@ -107,15 +108,17 @@ class LakeKnown:
         """Delete the states of other judgements, after the commit."""
         for folder in (self._lake.path / STATES).iterdir():
             if folder.name != str(but_ms):
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder)
 
-    def _folder(self, as_of_ms: int) -> Path:
+    def _folder(self, as_of_ms: int) -> LakePath:
         return self._lake.path / STATES / str(as_of_ms)
 
     def _has_state(self, as_of_ms: int) -> bool:
         try:
             for name in trail.STATE:
-                pq.read_metadata(self._folder(as_of_ms) / f"{name}.parquet")
+                pq.read_metadata(parquet_source(self._folder(as_of_ms) / f"{name}.parquet"))
+        except ObjectStoreError as error:
+            raise LakeUnreadable(str(error)) from None
         except (OSError, pa.ArrowException):
             return False
         return True

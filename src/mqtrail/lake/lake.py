@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,77 +10,78 @@ from mqtrail import trail
 
 from .batches import Batches
 from .edge import lake_errors
-from .errors import LakeDamaged, LakeMissing, LakeUnsupported, SchemaVersionError
+from .errors import LakeDamaged, LakeMissing, SchemaVersionError
 from .indexes import add_indexes, missing_indexes
 from .lock import WriteLock
 from .marks import MARKS
+from .places import LakePath, place_of, side_by_side
 from .schemas import SCHEMA_VERSION, TABLES
 from .tables import VERSION_KEY, LakeTable, create_table, has_log
-
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class Lake:
     """All tables below one folder, by name."""
 
-    def __init__(self, path: Path, tables: dict[str, LakeTable], lock: WriteLock) -> None:
+    def __init__(self, path: LakePath, tables: dict[str, LakeTable], lock: WriteLock) -> None:
         self.path = path
         self._tables = tables
         self._lock = lock
         self._batches: Batches | None = None
 
     @classmethod
-    def open(cls, path: str | Path, *, is_whole: bool = True) -> Lake:
+    def open(cls, path: str | LakePath, *, is_whole: bool = True) -> Lake:
         """Open the lake at `path`. LakeMissing, SchemaVersionError, LakeUnsupported, LakeUnreadable.
 
         is_whole: raise LakeDamaged if a table is unreadable; otherwise skip it and list it in `damage`.
         """
-        return cls._open(path, WriteLock(local_folder(path)), is_whole=is_whole)
+        return cls._open(path, WriteLock(place_of(path)), is_whole=is_whole)
 
     @classmethod
-    def _open(cls, path: str | Path, lock: WriteLock, *, is_whole: bool) -> Lake:
-        folder = local_folder(path)
+    def _open(cls, path: str | LakePath, lock: WriteLock, *, is_whole: bool) -> Lake:
+        folder = place_of(path)
         with lake_errors(folder):
-            missing = [name for name in TABLES if not has_log(folder / name)]
+            missing = _without_log(folder)
         if missing and not _is_begun(folder):
             raise LakeMissing(
                 f"no lake at {folder}: found no table {missing[0]!r}, expected {len(TABLES)} of them. "
                 "Run `mqtrail pipeline once --namesrv HOST:PORT --lake DIR` first, or name its folder."
             )
-        opened: dict[str, LakeTable] = {}
-        without = missing_indexes(folder)
-        for name in sorted(TABLES, key=lambda name: name in missing):  # a lake of an older version lacks newer tables
+        without = missing_indexes(folder) if missing else []
+
+        def opened_table(name: str) -> LakeTable:
             if name in without:
                 raise SchemaVersionError(
                     f"{folder}: found a lake without table {name!r}, expected the tables of this version: start its "
                     "pipeline once, or run `mqtrail pipeline migrate --lake DIR`"
                 )
-            opened[name] = LakeTable(TABLES[name], folder / name, lock, is_whole=is_whole)
-            if not opened[name].is_lost:
-                opened[name].check_version()
+            table = LakeTable(TABLES[name], folder / name, lock, is_whole=is_whole)
+            if not table.is_lost:
+                table.check_version()
+            return table
+
+        names = sorted(TABLES, key=lambda name: name in missing)  # a lake of an older version lacks newer tables
+        opened = dict(zip(names, side_by_side(folder, opened_table, names), strict=True))
         lake = cls(folder, {name: opened[name] for name in TABLES}, lock)
         if all(table.is_lost for table in lake):
             raise LakeDamaged(lake.damage[0])
         return lake
 
     @classmethod
-    def create(cls, path: str | Path) -> Lake:
+    def create(cls, path: str | LakePath) -> Lake:
         """Open the lake at `path`; create missing tables of a new lake, and indexes that an older one lacks.
 
         Errors: those of `open`, and LakeBusy. If a lake with commits lacks a table, it is damaged: creating an empty
         table would hide that.
         """
-        folder = local_folder(path)
+        folder = place_of(path)
         lock = WriteLock(folder)
         with lake_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            missing = [name for name in TABLES if not has_log(folder / name)]
+            missing = _without_log(folder)
             if missing and not _is_begun(folder):
                 with lock.held():
-                    for name in missing:
-                        if not has_log(folder / name):
-                            create_table(TABLES[name], folder / name)
-            elif missing_indexes(folder) and _is_of_this_version(folder, lock):
+                    side_by_side(folder, lambda name: create_table(TABLES[name], folder / name), _without_log(folder))
+            elif isinstance(folder, Path) and missing and missing_indexes(folder) and _is_of_this_version(folder, lock):
                 with lock.held():
                     add_indexes(folder, lock)
         return cls._open(folder, lock, is_whole=True)
@@ -108,9 +108,12 @@ class Lake:
 
     def check(self) -> None:
         """Find committed files that are missing or have another size. LakeDamaged, or entries in `damage`."""
-        for table in self:
+
+        def check(table: LakeTable) -> None:
             table.refresh()
             table.readable(table.files())
+
+        side_by_side(self.path, check, self)
 
     def probe(self) -> None:
         """Read all committed files completely, to find damage. LakeDamaged, or entries in `damage`."""
@@ -125,19 +128,13 @@ class Lake:
 
     def refresh(self) -> None:
         """Read newer commits of every table."""
-        for table in self:
-            table.refresh()
+        side_by_side(self.path, LakeTable.refresh, self)
 
 
-def local_folder(path: str | Path) -> Path:
-    """Return `path` as an absolute local folder. LakeUnsupported: it is a URL, of which a Path has only one slash."""
-    text = str(path)
-    if _URL.match(text):
-        raise LakeUnsupported(
-            f"found {text!r}, expected a local or mounted path: an object store needs atomic renames for the Delta "
-            "log, credentials on every executor and range reads in DuckDB, none of which is supported yet"
-        )
-    return Path(text).expanduser().absolute()
+def _without_log(folder: LakePath) -> list[str]:
+    """The tables that were not created here."""
+    found = side_by_side(folder, lambda name: has_log(folder / name), TABLES)
+    return [name for name, has in zip(TABLES, found, strict=True) if not has]
 
 
 def _is_of_this_version(folder: Path, lock: WriteLock) -> bool:
@@ -148,7 +145,7 @@ def _is_of_this_version(folder: Path, lock: WriteLock) -> bool:
     return last.noted(VERSION_KEY) == str(SCHEMA_VERSION)
 
 
-def _is_begun(folder: Path) -> bool:
+def _is_begun(folder: LakePath) -> bool:
     """Return whether a table here has a commit after its creation."""
     return (folder / MARKS).is_dir() or any(
         file.name.removesuffix(".json").isdigit() and int(file.name.removesuffix(".json")) > 0

@@ -1,8 +1,8 @@
 """One writer per lake: a lock on `<lake>/_lock`, held during each write; a pipeline holds it from start to end.
 
-The lock is a flock, which the operating system releases when the process ends, so a crash leaves no lock. On a mounted
-folder it works between hosts if the file system supports that (NFS 4 and SMB do). The file names the holder, for the
-error message of other processes. It is not deleted.
+In an object store the lock is a lease (`lease`). In a folder it is a flock, which the operating system releases when
+the process ends, so a crash leaves no lock. On a mounted folder it works between hosts if the file system supports that
+(NFS 4 and SMB do). The file names the holder, for the error message of other processes. It is not deleted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 
-from .errors import LakeBusy, LakeUnsupported
+from .errors import LakeBusy, LakeUnreadable, LakeUnsupported
+from .lease import FOLDER as LEASE_FOLDER
+from .lease import Lease
+from .places import LakePath
+from .storeerrors import ObjectStoreError
 
 LOCK_FILE = "_lock"
 _HOLDER_SIZE_MAX = 4096
@@ -27,43 +31,76 @@ _HOLDER_SIZE_MAX = 4096
 class WriteLock:
     """The lock of one lake. `held` is reentrant, from any thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: LakePath) -> None:
         self._folder = folder
-        self._file: int | None = None
+        self._taken: FileLock | Lease | None = None
         self._depth = 0
         self._guard = Lock()
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that is held now; None: none, or the lock is a file."""
+        taken = self._taken
+        return taken if isinstance(taken, Lease) else None
 
     @contextmanager
     def held(self) -> Iterator[bool]:
         """Hold the lock while the block runs; yield whether it was free before.
 
-        LakeBusy: another process, or another Lake object, holds it.
+        LakeBusy: another process, or another Lake object, holds it; LakeLost: another one took it from this one.
         """
         with self._guard:
-            is_new = self._file is None
-            if self._file is None:
-                self._file = self._take()
+            is_new = self._taken is None
+            if self._taken is None:
+                self._taken = _take(self._folder)
+            self._taken.check()
             self._depth += 1
         try:
             yield is_new
         finally:
             with self._guard:
                 self._depth -= 1
-                if self._depth == 0 and self._file is not None:
-                    os.ftruncate(self._file, 0)
-                    os.close(self._file)
-                    self._file = None
+                if self._depth == 0 and self._taken is not None:
+                    taken, self._taken = self._taken, None
+                    taken.release()
 
-    def _take(self) -> int:
+
+def _take(folder: LakePath) -> FileLock | Lease:
+    """Take the lock of a lake. LakeBusy, LakeUnsupported, LakeUnreadable."""
+    holder: dict[str, object] = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    if isinstance(folder, Path):
+        return FileLock(folder, holder)
+    try:
+        return Lease(folder / LEASE_FOLDER, holder)
+    except ObjectStoreError as error:
+        raise LakeUnreadable(str(error)) from None
+
+
+class FileLock:
+    """A flock that is held."""
+
+    def __init__(self, folder: Path, holder: dict[str, object]) -> None:
+        """Take it. LakeBusy, LakeUnsupported."""
+        self._folder = folder
+        self._file = self._take(holder)
+
+    def check(self) -> None:
+        """Do nothing: the operating system lets nobody else have it."""
+
+    def release(self) -> None:
+        """Give it back."""
+        os.ftruncate(self._file, 0)
+        os.close(self._file)
+
+    def _take(self, holder: dict[str, object]) -> int:
         path = self._folder / LOCK_FILE
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            holder = {
-                "pid": os.getpid(),
-                "host": socket.gethostname(),
-                "since": datetime.now(UTC).isoformat(timespec="seconds"),
-            }
             os.ftruncate(file, 0)
             with _without_room():
                 os.pwrite(file, json.dumps(holder).encode(), 0)

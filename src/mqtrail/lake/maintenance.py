@@ -15,7 +15,7 @@ import os
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import duckdb
 
@@ -24,7 +24,9 @@ from mqtrail import trail
 from .duck import connect
 from .judged import JUDGED_APP, is_judged
 from .lake import Lake
+from .objects import ObjectPath
 from .parquet import copy, parquet_of
+from .places import LakePath, own_folder
 from .samples import sample_files
 from .tables import DataFile, LakeTable
 
@@ -39,6 +41,7 @@ JOINED_PREFIX = "joined-"
 """The same for files joined in an open hour: rows of other files may replace theirs."""
 JOINED_FILES_MIN = 8
 """Number of files of similar size that are joined in an open hour."""
+_SWEPT_AT_ONCE: Final = 100  # objects between two looks at the table
 _TIER_BASE = 64 * 1024  # bytes; sizes are similar if the same base * JOINED_FILES_MIN ** n is next above them
 
 
@@ -82,7 +85,7 @@ class Join:
 
     table: LakeTable
     files: Sequence[DataFile]
-    target: Path
+    target: LakePath
     rows: str  # SQL
 
     @classmethod
@@ -92,7 +95,7 @@ class Join:
         prefix = COMPACT_PREFIX if is_whole or table.table.relation not in trail.APPENDED else JOINED_PREFIX
         name = f"{prefix}{table.version + 1}-{files[0].hour if files[0].hour is not None else 'all'}"
         rows = _rows_of(table, table.paths(files), is_whole, settled_ms)
-        return cls(table, files, table.path / name / "part.parquet", rows)
+        return cls(table, files, own_folder(table.path / name) / "part.parquet", rows)
 
     def write(self, duck: duckdb.DuckDBPyConnection) -> None:
         """Write the file. Any thread may call this: it changes nothing that a reader sees."""
@@ -113,7 +116,7 @@ def rewrite(
     duck: duckdb.DuckDBPyConnection,
     now_ms: int,
     settled_ms: int = 0,
-) -> Path:
+) -> LakePath:
     """Write the rows of `files` to one file and replace them by it in one commit. Return its path."""
     join = Join.of(table, files, settled_ms)
     join.write(duck)
@@ -236,16 +239,33 @@ def sweep(lake: Lake, *, now_ms: int, grace_ms: int = HOUR_MS) -> int:
         return sum(1 for path in sweeping(lake, now_ms=now_ms, grace_ms=grace_ms) if path is not None)
 
 
-def sweeping(lake: Lake, *, now_ms: int, grace_ms: int = HOUR_MS) -> Iterator[Path | None]:
+def sweeping(lake: Lake, *, now_ms: int, grace_ms: int = HOUR_MS) -> Iterator[LakePath | None]:
     """As `sweep`; yield each deleted file, and None after each folder, when the caller may commit."""
     for table in lake:
-        yield from _sweeping(table, now_ms - grace_ms)
+        if isinstance(table.path, ObjectPath):
+            yield from _sweeping_objects(table, table.path, now_ms - grace_ms)
+        else:
+            yield from _sweeping(table, table.path, now_ms - grace_ms)
 
 
-def _sweeping(table: LakeTable, before_ms: int) -> Iterator[Path | None]:
+def _sweeping_objects(table: LakeTable, folder: ObjectPath, before_ms: int) -> Iterator[LakePath | None]:
+    """As `_sweeping`, some objects at a time. Their times are of the store's clock."""
+    log = folder / "_delta_log"
+    old = [path for path in folder.rglob("*") if not path.is_below(log) and path.stat().st_mtime * 1000 < before_ms]
+    for first in range(0, len(old), _SWEPT_AT_ONCE):
+        table.refresh()
+        kept = {str(table.path / file.path) for file in table.files()}
+        for path in old[first : first + _SWEPT_AT_ONCE]:
+            if str(path) not in kept:
+                path.unlink()
+                yield path
+        yield None
+
+
+def _sweeping(table: LakeTable, top: Path, before_ms: int) -> Iterator[LakePath | None]:
     kept: set[str] = set()
     version = -1
-    for folder, _, files in os.walk(table.path, topdown=False):
+    for folder, _, files in os.walk(top, topdown=False):
         if "_delta_log" in Path(folder).parts:
             continue
         table.refresh()
@@ -256,6 +276,6 @@ def _sweeping(table: LakeTable, before_ms: int) -> Iterator[Path | None]:
             if str(path) not in kept and path.stat().st_mtime * 1000 < before_ms:
                 path.unlink()
                 yield path
-        if folder != str(table.path) and not os.listdir(folder) and os.stat(folder).st_mtime * 1000 < before_ms:
+        if folder != str(top) and not os.listdir(folder) and os.stat(folder).st_mtime * 1000 < before_ms:
             os.rmdir(folder)
         yield None

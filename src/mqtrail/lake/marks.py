@@ -8,18 +8,19 @@ of Delta also accept a commit with other content, because they ignore unknown en
 It is written after the commit. So a crash can leave a mark behind its log, which the next commit corrects, but never
 one ahead of it. For the same reason a reader reads the mark before the log. A lake without marks (written by an earlier
 version) is read unchecked.
+
+An object store keeps checksums itself, and reading every commit again would take a request each: there a mark has the
+last version alone, with null for its checksum.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from contextlib import suppress
-from pathlib import Path
 
-from .edge import part_file
 from .errors import LakeDamaged
+from .places import LakePath, is_remote, write_whole
 
 MARKS = "_marks"
 COMMITS_MAX = 200
@@ -27,12 +28,12 @@ COMMITS_MAX = 200
 
 
 class CommitMark:
-    """The mark of one table, as last read or written. commits: version -> CRC-32 of the commit's file."""
+    """The mark of one table, as last read or written. commits: version -> CRC-32 of the commit's file, or None."""
 
-    def __init__(self, table: Path) -> None:
+    def __init__(self, table: LakePath) -> None:
         self._log = table / "_delta_log"
         self._file = table.parent / MARKS / f"{table.name}.json"
-        self.commits: dict[int, int] = {}
+        self.commits: dict[int, int | None] = {}
 
     @property
     def exists(self) -> bool:
@@ -52,7 +53,9 @@ class CommitMark:
             self.commits = {}
             return
         try:
-            self.commits = {int(version): int(crc) for version, crc in json.loads(text)["commits"].items()}
+            self.commits = {
+                int(version): None if crc is None else int(crc) for version, crc in json.loads(text)["commits"].items()
+            }
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             raise LakeDamaged(
                 f"{self._file}: found no commit mark, expected JSON with 'commits': restore the lake from a copy, or "
@@ -61,18 +64,19 @@ class CommitMark:
 
     def write(self, version: int) -> None:
         """Mark the log up to `version`, which was just committed. OSError."""
+        if is_remote(self._file):
+            self.commits = {version: None}
+        else:
+            self._add(version)
+        self._file.parent.mkdir(exist_ok=True)
+        write_whole(self._file, json.dumps({"commits": self.commits}).encode(), is_durable=True)
+
+    def _add(self, version: int) -> None:
         checkpoint = self._checkpoint()
         first = max(self.version, checkpoint, version - COMMITS_MAX) + 1
         marked = self.commits | {one: self._crc(one) for one in range(min(first, version), version + 1)}
         kept = {one: crc for one, crc in marked.items() if one == version or one > checkpoint}
         self.commits = dict(sorted(kept.items())[-COMMITS_MAX:])
-        self._file.parent.mkdir(exist_ok=True)
-        with part_file(self._file.with_suffix(".tmp")) as written:
-            with written.open("w") as file:
-                json.dump({"commits": self.commits}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(written, self._file)
 
     def problems(self, version: int, after: int = -1) -> dict[str, str]:
         """Compare a log that was read up to `version` with the mark: commit file -> found and expected. OSError.
@@ -84,7 +88,7 @@ class CommitMark:
         for one, crc in self.commits.items():
             if one > version:
                 found[self._name(one)] = f"found no such commit (the log ends at version {version}), expected it"
-            elif one > after:
+            elif one > after and crc is not None:
                 with suppress(FileNotFoundError):
                     if self._crc(one) != crc:
                         found[self._name(one)] = (

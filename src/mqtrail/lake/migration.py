@@ -28,13 +28,13 @@ from mqtrail.trail import Relation
 
 from .duck import connect
 from .edge import lake_errors
-from .errors import LakeMissing, SchemaVersionError
+from .errors import LakeMissing, LakeUnsupported, SchemaVersionError
 from .indexes import SOURCES, add_indexes, missing_indexes, sync, write_index
-from .lake import local_folder
 from .lock import WriteLock
 from .maintenance import EXPIRED_KEY
 from .marks import MARKS
 from .parquet import copy, parquet_of, quoted
+from .places import LakePath, place_of
 from .schemas import MIGRATED_VERSION, SCHEMA_VERSION, TABLES, Table
 from .tables import VERSION_KEY, LakeTable, create_table, has_log
 
@@ -64,13 +64,18 @@ _COLUMNS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 """Of each sampled relation of version 1: the key within a sample, and the columns that change below a key."""
 
 
-def migrate(path: str | Path) -> Iterator[str]:
+def migrate(path: str | LakePath) -> Iterator[str]:
     """Migrate the lake at a path; yield a line for each step. A lake of this version is not changed.
 
     LakeMissing, LakeBusy, LakeDamaged. SchemaVersionError: its version cannot be migrated. Call it again to continue
     an interrupted migration.
     """
-    folder = local_folder(path)
+    folder = place_of(path)
+    if not isinstance(folder, Path):
+        raise LakeUnsupported(
+            f"{folder}: found an object store, expected a folder: mqtrail 0.1 wrote to folders only. Migrate "
+            "the folder, and then copy it"
+        )
     with lake_errors(folder):
         if not has_log(folder / _LAST):
             raise LakeMissing(f"no lake at {folder}: found no table {_LAST!r}, expected the folder of a lake")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import duckdb
 
 from mqtrail.trail import Relation
 
+from .places import LakePath
 from .schemas import Table
 from .tables import DataFile, LakeTable
 
@@ -35,7 +35,7 @@ def parquet_of(paths: Sequence[str]) -> str:
 
 
 def copy(
-    duck: duckdb.DuckDBPyConnection, rows: str, target: Path, table: Table, row_count_max: int = ROW_GROUP_ROWS
+    duck: duckdb.DuckDBPyConnection, rows: str, target: LakePath, table: Table, row_count_max: int = ROW_GROUP_ROWS
 ) -> None:
     """Write the rows of a query to a file of `table`, in the layout for look-ups.
 
@@ -49,8 +49,8 @@ def copy(
 
 
 def copy_hours(
-    duck: duckdb.DuckDBPyConnection, rows: str, folder: Path, table: Table, row_count_max: int = ROW_GROUP_ROWS
-) -> list[Path]:
+    duck: duckdb.DuckDBPyConnection, rows: str, folder: LakePath, table: Table, row_count_max: int = ROW_GROUP_ROWS
+) -> list[LakePath]:
     """Write the rows of a query as `copy` does, each publish hour to its own folder `hour=<publish_hour>`.
 
     Return the files. The query is not materialized first: DuckDB's sort spills to disk if memory is short.
@@ -62,7 +62,7 @@ def copy_hours(
         f"COPY (SELECT {columns}, publish_hour AS hour FROM ({rows}) AS made ORDER BY {order}) TO '{quoted(folder)}' "
         f"({_layout(table, row_count_max)}, PARTITION_BY (hour), OVERWRITE_OR_IGNORE)"
     )
-    return sorted(folder.rglob("*.parquet"))
+    return sorted(folder.rglob("*.parquet"), key=str)
 
 
 def _layout(table: Table, row_count_max: int) -> str:
@@ -70,6 +70,6 @@ def _layout(table: Table, row_count_max: int) -> str:
     return f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP_ROWS}{bloom}"
 
 
-def quoted(path: Path) -> str:
+def quoted(path: LakePath) -> str:
     """Return a path for SQL, inside its quotes."""
     return str(path).replace("'", "''")

@@ -6,9 +6,9 @@ leaves the lake as it was.
 
 from __future__ import annotations
 
-import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Final
 
 import duckdb
@@ -25,6 +25,7 @@ from .known import STATES
 from .lake import Lake
 from .maintenance import HOUR_MS, expired_before_ms
 from .parquet import copy_hours, rows_of
+from .places import LakePath, emptied, is_remote, own_folder, remove_tree
 from .tables import DataFile, LakeTable
 
 APP: Final = "rebuild"
@@ -35,7 +36,7 @@ MEMORY_LIMIT: Final = "1GB"
 _BRONZE: Final = (trail.TRACE_EVENTS, trail.MESSAGE_META)
 
 
-def rebuild(path: str | Path) -> Iterator[str]:
+def rebuild(path: str | LakePath) -> Iterator[str]:
     """Make the attempts of a lake anew and remove its judgements; yield a line for each step.
 
     Once retention has removed rows of bronze, attempts of the oldest hour, and of ids without a time, are completed
@@ -47,30 +48,40 @@ def rebuild(path: str | Path) -> Iterator[str]:
         last = lake.batches.last(APP)
         number = last.number + 1 if last else 1
         attempts = lake[trail.ATTEMPTS.name]
-        folder = attempts.path / f"batch={APP}-{number}"
-        shutil.rmtree(folder, ignore_errors=True)
+        folder = emptied(attempts.path / f"batch={APP}-{number}")
         pieces = [(relation, files) for relation in _BRONZE for files in _pieces(lake[relation.name].files())]
         partial_hour = max(expired_before_ms(lake[relation.name]) for relation in _BRONZE) // HOUR_MS
-        added: list[Path] = []
-        indexes: dict[str, list[Path]] = {name: [] for name in SOURCES}
-        duck = connect(memory_limit=MEMORY_LIMIT)
-        duck.execute("SET temp_directory = ?", [str(lake.path / "_rebuild")])
-        for done, (relation, files) in enumerate(pieces, 1):
-            added += _attempts_of(duck, lake, relation, files, folder / str(done))
-            for name, (source, _) in SOURCES.items():
-                if source is relation:
-                    target = lake[name].path / folder.name / f"{done}.parquet"
-                    indexes[name].append(write_index(duck, name, lake[relation.name], files, target))
-            yield f"{relation.name}: {len(files)} files read, piece {done} of {len(pieces)}"
-        duck.close()
-        shutil.rmtree(lake.path / "_rebuild", ignore_errors=True)
+        added: list[LakePath] = []
+        indexes: dict[str, list[LakePath]] = {name: [] for name in SOURCES}
+        with _scratch(lake) as spill:
+            duck = connect(memory_limit=MEMORY_LIMIT)
+            duck.execute("SET temp_directory = ?", [spill])
+            for done, (relation, files) in enumerate(pieces, 1):
+                added += _attempts_of(duck, lake, relation, files, folder / str(done))
+                for name, (source, _) in SOURCES.items():
+                    if source is relation:
+                        target = own_folder(lake[name].path / f"batch={APP}-{number}") / f"{done}.parquet"
+                        indexes[name].append(write_index(duck, name, lake[relation.name], files, target))
+                yield f"{relation.name}: {len(files)} files read, piece {done} of {len(pieces)}"
+            duck.close()
         kept = range(UNKNOWN_HOUR, partial_hour + 1) if partial_hour else ()
         removed = [file for file in attempts.files() if file.hour not in kept or not _is_readable(attempts, file)]
         changes = {one.name: Change(removed=lake[one.name].files()) for one in trail.APPENDED}
         changes |= {name: Change(made, lake[name].files()) for name, made in indexes.items()}
-        shutil.rmtree(lake.path / STATES, ignore_errors=True)  # without it, every message is judged again
+        remove_tree(lake.path / STATES)  # without it, every message is judged again
         lake.batches.commit(APP, number, {**changes, attempts.table.name: Change(added, removed)}, {})
     yield f"{len(added)} files of attempts replace {len(removed)}; the next cycle judges every message again"
+
+
+@contextmanager
+def _scratch(lake: Lake) -> Iterator[str]:
+    """A folder for what does not fit into memory: in the lake's, where there is room for its like, if it has one."""
+    if is_remote(lake.path):
+        with tempfile.TemporaryDirectory(prefix="mqtrail-rebuild-") as spill:
+            yield spill
+    else:
+        yield str(lake.path / "_rebuild")
+        remove_tree(lake.path / "_rebuild")
 
 
 def _attempts_of(
@@ -78,8 +89,8 @@ def _attempts_of(
     lake: Lake,
     relation: trail.Relation,
     files: Sequence[DataFile],
-    folder: Path,
-) -> list[Path]:
+    folder: LakePath,
+) -> list[LakePath]:
     """Write the attempts of some files of bronze; return the files."""
     for one in _BRONZE:
         table = lake[one.name]

@@ -11,6 +11,7 @@ from mqtrail.trail import SAMPLED, SAMPLES
 
 from .edge import lake_errors
 from .lake import Lake
+from .places import parquet_source
 from .tables import DataFile, LakeTable
 
 
@@ -42,7 +43,7 @@ def _keyframe(table: LakeTable, files: list[DataFile], at_ms: int) -> int | None
         if _first_ms(file) <= at_ms:
             with lake_errors(table.path):
                 rows = pq.read_table(
-                    table.path / file.path,
+                    parquet_source(table.path / file.path),
                     columns=["sampled_ms", "keyframe_ms"],
                     filters=[("what", "=", "SAMPLE"), ("sampled_ms", "<=", at_ms)],
                     partitioning=None,

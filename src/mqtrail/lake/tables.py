@@ -18,26 +18,32 @@ files are skipped and listed in `Lake.damage`, and every answer must report them
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from .edge import RESTORE, first_line, lake_errors
-from .errors import FileRefused, LakeDamaged, LakeError, SchemaVersionError
+from .errors import FileRefused, LakeDamaged, LakeError, LakeUnreadable, SchemaVersionError
+from .lease import Lease
 from .lock import WriteLock
 from .marks import MARKS, CommitMark
+from .places import LakePath, inside, is_remote, parquet_size, parquet_source, relative_to, size_of, storage_options
 from .schemas import MIGRATED_VERSION, SCHEMA_VERSION, Table, arrow_schema
+from .storeerrors import ObjectStoreError
 
 VERSION_KEY = "mqtrail.schema"
+COMMIT_KEY = "mqtrail.commit"
+"""Who made a commit of an object store, in its commitInfo."""
 _STATS_TEXT_SIZE_MAX = 256
+_LOOKS_MAX = 8  # files of an object store that are looked at one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class DataFile:
 class LakeTable:
     """One table: its committed files, and commits."""
 
-    def __init__(self, table: Table, path: Path, lock: WriteLock, *, is_whole: bool = True) -> None:
+    def __init__(self, table: Table, path: LakePath, lock: WriteLock, *, is_whole: bool = True) -> None:
         """is_whole: unreadable files are an error; otherwise they are skipped and listed in `damage`."""
         self.table = table
         self.path = path
@@ -73,11 +79,13 @@ class LakeTable:
         self._is_whole = is_whole
         self._files: list[DataFile] | None = None
         self._mark = CommitMark(path)
+        self._sizes: dict[str, int] = {}  # in an object store: of the files that were looked at
+        self._read_under: Lease | None = None  # held since before the log was read: nobody else has committed since
         try:
             _check_log(path)
             with lake_errors(path):
                 self._read_mark()  # before the log, which may be ahead of its mark, never behind
-                self._delta = DeltaTable(str(path))
+                self._delta = DeltaTable(str(path), storage_options=storage_options(path))
                 self._check_commits()
         except LakeError as error:
             if is_whole:
@@ -100,8 +108,9 @@ class LakeTable:
         _check_version(self.path, self.noted(VERSION_KEY) or "none")
 
     def refresh(self) -> None:
-        """Read newer commits."""
-        if self.is_lost:
+        """Read newer commits. The writer of a lake in an object store knows them."""
+        lease = self._lock.lease
+        if self.is_lost or (lease is not None and lease is self._read_under):
             return
         with lake_errors(self.path):
             before = self._delta.version()
@@ -110,6 +119,7 @@ class LakeTable:
             if self._delta.version() != before:
                 self._files = None
             self._check_commits(before)
+        self._read_under = lease
 
     def _read_mark(self) -> None:
         try:
@@ -125,7 +135,13 @@ class LakeTable:
             self._note_damage(f"_delta_log/{name}", why)
 
     def readable(self, files: Iterable[DataFile]) -> list[DataFile]:
-        """Return the files that exist with their committed size. For others: LakeDamaged, or an entry in `damage`."""
+        """Return the files that exist with their committed size. For others: LakeDamaged, or an entry in `damage`.
+
+        In an object store each file is looked at once.
+        """
+        files = list(files)
+        if is_remote(self.path):
+            self._look(files)
         found = []
         for file in files:
             if file.path not in self.damage:
@@ -139,21 +155,33 @@ class LakeTable:
         """Read every committed file completely, to find damage inside. Reports it as `readable` does."""
         for file in self.readable(self.files()):
             try:
-                with pq.ParquetFile(self.path / file.path) as parquet:
+                with pq.ParquetFile(parquet_source(self.path / file.path)) as parquet:
                     for _ in parquet.iter_batches():
                         pass
+            except ObjectStoreError as error:
+                raise LakeUnreadable(str(error)) from None
             except (OSError, pa.ArrowException) as error:
                 self._note_damage(file.path, f"found what is no whole Parquet file ({first_line(error)})")
 
     def _why_unreadable(self, file: DataFile) -> str | None:
         try:
-            with (self.path / file.path).open("rb") as opened:
-                size = os.fstat(opened.fileno()).st_size
+            size = self._sizes.get(file.path) or size_of(self.path / file.path)
+        except ObjectStoreError as error:
+            raise LakeUnreadable(str(error)) from None
         except FileNotFoundError:
             return f"found no such file, expected {file.size} bytes"
         except OSError as error:
             return f"found {error.strerror}, expected a file that this user may read"
+        if is_remote(self.path):
+            self._sizes[file.path] = size
         return None if size == file.size else f"found {size} bytes, expected {file.size}"
+
+    def _look(self, files: Sequence[DataFile]) -> None:
+        """Note the sizes of files that were not looked at yet: of many, by listing the table."""
+        if sum(file.path not in self._sizes for file in files) > _LOOKS_MAX:
+            with lake_errors(self.path):
+                for found in self.path.rglob("*.parquet"):
+                    self._sizes[relative_to(found, self.path)] = found.stat().st_size
 
     def _note_damage(self, path: str, why: str) -> None:
         text = f"{self.path / path}: {why}: {RESTORE}"
@@ -198,7 +226,7 @@ class LakeTable:
 
     def commit(
         self,
-        files: Sequence[str | Path],
+        files: Sequence[str | LakePath],
         *,
         app: str,
         batch: int,
@@ -224,13 +252,14 @@ class LakeTable:
         """Store a text as a property of the table, in a separate commit. Replaces the previous text."""
         with self._lock.held(), lake_errors(self.path):
             self.refresh()
+            self._read_under = None
             self._delta.alter.set_table_properties({key: text}, raise_if_not_exists=False)
             self.refresh()
             self._mark.write(self._delta.version())
 
     def swap(
         self,
-        added: Sequence[str | Path],
+        added: Sequence[str | LakePath],
         removed: Sequence[DataFile],
         *,
         app_transaction: Transaction | None = None,
@@ -243,7 +272,7 @@ class LakeTable:
 
     def actions(
         self,
-        added: Sequence[str | Path],
+        added: Sequence[str | LakePath],
         removed: Sequence[DataFile],
         *,
         data_change: bool = True,
@@ -252,36 +281,56 @@ class LakeTable:
         """Return what `commit_actions` commits to replace `removed` by `added`. FileRefused."""
         at_ms = int(time.time() * 1000) if now_ms is None else now_ms
         with lake_errors(self.path):
-            adds = [self._add_action(Path(f), at_ms, data_change) for f in added]
+            adds = [self._add_action(inside(self.path, f), at_ms, data_change) for f in added]
         return [*adds, *(RemoveAction(f.path, data_change, at_ms, f.size, self._partition(f.hour)) for f in removed)]
 
     def commit_actions(
         self, actions: list[AddAction | RemoveAction], app_transaction: Transaction | None = None
     ) -> None:
         """Make one commit of actions."""
+        own, read_under = uuid4().hex, self._read_under
+        self._read_under = None  # until it is known what became of the commit
         with self._lock.held(), lake_errors(self.path):
-            self._delta.create_write_transaction(
-                actions,
-                "append",
-                self._delta.schema(),
-                partition_by=[self.table.partition_by] if self.table.partition_by else None,
-                commit_properties=CommitProperties(app_transactions=[app_transaction] if app_transaction else None),
-            )
+            try:
+                self._delta.create_write_transaction(
+                    actions,
+                    "append",
+                    self._delta.schema(),
+                    partition_by=[self.table.partition_by] if self.table.partition_by else None,
+                    commit_properties=CommitProperties(
+                        custom_metadata={COMMIT_KEY: own} if is_remote(self.path) else None,
+                        app_transactions=[app_transaction] if app_transaction else None,
+                    ),
+                )
+            except (DeltaError, OSError):
+                if not is_remote(self.path) or not self._has_arrived(own):
+                    raise
             self._delta.update_incremental()
             self._files = None
             self._mark.write(self._delta.version())
+        self._read_under = read_under
 
-    def relative(self, file: str | Path) -> str:
+    def _has_arrived(self, own: str) -> bool:
+        """Whether a commit is in the log, though it failed: an object store did it, and its answer was lost."""
+        before = self._delta.version()
+        self._delta.update_incremental()
+        self._files = None
+        log = self.path / "_delta_log"
+        versions = range(before + 1, self._delta.version() + 1)
+        return any(own in (log / f"{version:020}.json").read_text() for version in versions)
+
+    def relative(self, file: str | LakePath) -> str:
         """Return the path of a file below this table's folder, relative to it."""
-        absolute = self.path / file
-        return absolute.resolve().relative_to(self.path.resolve()).as_posix()
+        return relative_to(inside(self.path, file), self.path)
 
     def _partition(self, hour: int | None) -> dict[str, str | None]:
         return {self.table.partition_by: str(hour)} if self.table.partition_by else {}
 
-    def _add_action(self, file: Path, at_ms: int, data_change: bool) -> AddAction:
+    def _add_action(self, file: LakePath, at_ms: int, data_change: bool) -> AddAction:
         relative = self.relative(file)
-        data = read_footer(self.path / file, self.table, relative)
+        data = read_footer(inside(self.path, file), self.table, relative)
+        if is_remote(self.path):
+            self._sizes[relative] = data.size
         stats = {
             "numRecords": data.row_count,
             "minValues": data.minimum,
@@ -301,9 +350,10 @@ class LakeTable:
         )
 
 
-def read_footer(path: Path, table: Table, relative: str = "") -> DataFile:
+def read_footer(path: LakePath, table: Table, relative: str = "") -> DataFile:
     """Read a Parquet file's footer and check it against the table. FileRefused."""
-    with pq.ParquetFile(path) as parquet:
+    source = parquet_source(path)
+    with pq.ParquetFile(source) as parquet:
         metadata, schema = parquet.metadata, parquet.schema_arrow
         expected = arrow_schema(table.relation)
         for column in expected:
@@ -330,7 +380,7 @@ def read_footer(path: Path, table: Table, relative: str = "") -> DataFile:
             hour = minimum.pop(table.partition_by, None)
             if metadata.num_rows and (hour is None or maximum.pop(table.partition_by) != hour):
                 raise FileRefused(f"{path}: rows of several {table.partition_by}, expected one; write one file an hour")
-        return DataFile(relative or path.name, path.stat().st_size, metadata.num_rows, hour, minimum, maximum)
+        return DataFile(relative or path.name, parquet_size(path, source), metadata.num_rows, hour, minimum, maximum)
 
 
 def _bounds(statistics: Sequence[Any]) -> tuple[Any, Any]:
@@ -344,18 +394,26 @@ def _alike(found: pa.DataType, expected: pa.DataType) -> bool:
     return found == expected or (pa.types.is_string(expected) and pa.types.is_large_string(found))
 
 
-def has_log(folder: Path) -> bool:
+def has_log(folder: LakePath) -> bool:
     """Return whether a table was created here. A crash during creation leaves a log without a commit."""
+    return bool(_commits(folder))
+
+
+def _commits(folder: LakePath) -> list[LakePath]:
+    """The commit files of a table."""
     log = folder / "_delta_log"
-    return log.is_dir() and any(file.suffix == ".json" for file in log.iterdir())
+    if not is_remote(log) and not log.is_dir():
+        return []
+    return [file for file in log.iterdir() if file.suffix == ".json"]
 
 
-def _check_log(folder: Path) -> None:
+def _check_log(folder: LakePath) -> None:
     """LakeDamaged: the table has no log, or an empty commit file, which delta-rs would read as a commit of nothing."""
     with lake_errors(folder):
-        if not has_log(folder):
+        commits = _commits(folder)
+        if not commits:
             raise LakeDamaged(f"{folder}: found no Delta log, expected one, as the lake has commits: {RESTORE}")
-        for file in (folder / "_delta_log").glob("*.json"):
+        for file in commits:
             if file.stat().st_size == 0:
                 raise LakeDamaged(f"{file}: found 0 bytes, expected a commit of the table: {RESTORE}")
 
@@ -368,7 +426,12 @@ _LOG_BOUNDS = {
 for seven. A reader of an older snapshot has an hour here, as with the files (`maintenance.sweep`)."""
 
 
-def create_table(table: Table, folder: Path) -> None:
+_REMOTE_BOUNDS = {"delta.checkpointInterval": "10"}
+"""In an object store each commit since the last checkpoint is a request to open the table; by itself Delta makes one
+every 100."""
+
+
+def create_table(table: Table, folder: LakePath) -> None:
     """Create a Delta table without rows, of this schema version."""
     folder.mkdir(parents=True, exist_ok=True)
     DeltaTable.create(
@@ -377,12 +440,17 @@ def create_table(table: Table, folder: Path) -> None:
         name=table.name,
         description=table.relation.doc,
         partition_by=[table.partition_by] if table.partition_by else None,
-        configuration={VERSION_KEY: str(SCHEMA_VERSION), **_LOG_BOUNDS},
+        configuration={
+            VERSION_KEY: str(SCHEMA_VERSION),
+            **_LOG_BOUNDS,
+            **(_REMOTE_BOUNDS if is_remote(folder) else {}),
+        },
         raise_if_key_not_exists=False,
+        storage_options=storage_options(folder),
     )
 
 
-def _check_version(folder: Path, found: str) -> None:
+def _check_version(folder: LakePath, found: str) -> None:
     if found != str(SCHEMA_VERSION):
         if found.isdigit() and int(found) > SCHEMA_VERSION:
             remedy = "Upgrade mqtrail to the version that wrote it."

@@ -16,11 +16,10 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from mqtrail.lake import lake_errors, part_file
+from mqtrail.lake import LakePath, lake_errors, write_whole
 from mqtrail.wire import MQError
 
 FOLDER: Final = "_backfill"
@@ -60,7 +59,7 @@ class Backfill:
 class BackfillFiles:
     """The backfills of one lake. Any process may ask for and cancel them; the lake's writer notes progress."""
 
-    def __init__(self, lake: Path) -> None:
+    def __init__(self, lake: LakePath) -> None:
         self._folder = lake / FOLDER
         self._ended: dict[str, Backfill] = {}  # they do not change any more
 
@@ -144,10 +143,7 @@ class BackfillFiles:
     def _write(self, name: str, values: dict[str, Any]) -> None:
         with lake_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-            path = self._folder / name
-            with part_file(path.with_suffix(".part")) as part:
-                part.write_text(json.dumps(values), "utf-8")
-                part.replace(path)
+            write_whole(self._folder / name, json.dumps(values).encode())
 
 
 def shown(backfills: list[Backfill]) -> Iterator[str]:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 
 from duckdb import DuckDBPyConnection
 
 from mqtrail import trail
-from mqtrail.lake import BULK_RESULTS, LakeKnown
+from mqtrail.lake import BULK_RESULTS, LakeKnown, LakePath
 from mqtrail.trail import Stage
 
 from .shares import Shares
@@ -40,9 +39,9 @@ class SharesBulk:
     as_of_ms: int
     settings: trail.Settings
     only_until: bool
-    folder: Path
+    folder: LakePath
     """For files that the driver and the tasks exchange."""
-    target: Callable[[trail.Relation], Path]
+    target: Callable[[trail.Relation], LakePath]
     """Returns the folder for the files of a result."""
     rows_min: int = ROWS_MIN
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 from mqtrail import trail
-from mqtrail.lake import DataFile, Lake
+from mqtrail.lake import DataFile, Lake, LakePath
 
 from .config import JobFailed
 from .offsets import QueueOffsets, offsets_from_json
@@ -49,7 +48,7 @@ def spark_offsets(lake: Lake) -> tuple[QueueOffsets, dict[str, list[DataFile]]]:
     return offsets, removed
 
 
-def _app(folder: Path) -> str:
+def _app(folder: LakePath) -> str:
     file = folder / "id"
     text = file.read_text(errors="replace") if file.exists() else ""
     if not _ID.fullmatch(text):
@@ -60,7 +59,7 @@ def _app(folder: Path) -> str:
     return text
 
 
-def _offsets(folder: Path, batch: int) -> QueueOffsets:
+def _offsets(folder: LakePath, batch: int) -> QueueOffsets:
     file = folder / "spark" / "offsets" / str(batch)
     try:
         # The lines are a version, the batch's metadata, and the offsets of each source.
@@ -72,6 +71,6 @@ def _offsets(folder: Path, batch: int) -> QueueOffsets:
         ) from None
 
 
-def _last(folder: Path) -> int | None:
+def _last(folder: LakePath) -> int | None:
     names = [file.name for file in folder.glob("*")]
     return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 
 from mqtrail import trail
 from mqtrail.client import InstanceConfig
+from mqtrail.lake import LakePath
 from mqtrail.wire import TRACE_TOPIC, MQError, setting
 
 from .session import SessionConfig
@@ -28,7 +28,7 @@ class JobConfig:
     """What to read and where to write it. Times are ms."""
 
     namesrv: str  # host:port;host:port
-    lake: Path
+    lake: LakePath
     cluster: str = setting("", "cluster name in the lake; empty: as registered with the name server")
     topics: tuple[str, ...] | None = setting(
         None, "business topics whose messages are read as evidence; none: all of mqtrail brokers"

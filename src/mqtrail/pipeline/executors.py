@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +24,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from mqtrail.lake import lake_errors
+from mqtrail.lake import LakePath, LakeUnsupported, lake_errors, place_of, remove_tree
 
 from .config import JobFailed
 from .masters import SparkNotStarted, spark_cause
@@ -49,7 +48,7 @@ class Probed(NamedTuple):
 Run = Callable[[int, Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]], list[Probed]]
 
 
-def check_executors(spark: SparkSession, lake: Path, timeout_ms: int) -> None:
+def check_executors(spark: SparkSession, lake: LakePath, timeout_ms: int) -> None:
     """Let each core of the executors try what tasks need. SparkNotStarted: none runs a task in time, or one fails."""
     context = spark.sparkContext
     driver = f"{context.getConf().get('spark.driver.host')}:{context.getConf().get('spark.driver.port')}"
@@ -74,13 +73,13 @@ def check_executors(spark: SparkSession, lake: Path, timeout_ms: int) -> None:
     probe(in_time, lake, min(context.defaultParallelism, TASKS_MAX), context.pythonExec, driver)
 
 
-def probe(run: Run, lake: Path, count: int, python: str, driver: str) -> None:
+def probe(run: Run, lake: LakePath, count: int, python: str, driver: str) -> None:
     """Let `count` tasks try the lake's folder. SparkNotStarted."""
     token = uuid4().hex
     folder = lake / FOLDER / token
     with lake_errors(lake):
         folder.mkdir(parents=True)
-        (folder / "driver").write_text(token)
+        (folder / "driver").write_bytes(token.encode())
     try:
         try:
             found = run(count, _task(str(folder), token))
@@ -90,12 +89,13 @@ def probe(run: Run, lake: Path, count: int, python: str, driver: str) -> None:
             raise SparkNotStarted(_reason(str(error), python, driver)) from error
         _check(found, folder, lake)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
-            (lake / FOLDER).rmdir()
+            remove_tree(folder)
+            if isinstance(lake, Path):
+                (lake / FOLDER).rmdir()
 
 
-def _check(found: Iterable[Probed], folder: Path, lake: Path) -> None:
+def _check(found: Iterable[Probed], folder: LakePath, lake: LakePath) -> None:
     own = importlib.metadata.version("mqtrail")
     for each in found:
         if each.version != own:
@@ -124,7 +124,7 @@ def _task(folder: str, token: str) -> Callable[[Iterator[pa.RecordBatch]], Itera
         context = TaskContext.get()
         assert context is not None
         name = f"{context.partitionId()}-{context.taskAttemptId()}"
-        yield pa.RecordBatch.from_pylist([look(Path(folder), token, name)._asdict()], schema=_arrow_schema())
+        yield pa.RecordBatch.from_pylist([look(folder, token, name)._asdict()], schema=_arrow_schema())
 
     return run
 
@@ -133,19 +133,20 @@ def _arrow_schema() -> pa.Schema:
     return pa.schema([(name, pa.string()) for name in Probed._fields])
 
 
-def look(folder: Path, token: str, name: str) -> Probed:
+def look(place: str, token: str, name: str) -> Probed:
     """Look at a folder of the driver from here, and leave a file in it."""
     error = ""
     try:
+        folder = place_of(place)
         if (folder / "driver").read_text() != token:
             error = "another file of the same name"
-        (folder / name).write_text(token)
-    except OSError as found:
-        error = f"{found.strerror or found}"
+        (folder / name).write_bytes(token.encode())
+    except (OSError, LakeUnsupported) as found:  # LakeUnsupported: it lacks the packages for object stores
+        error = f"{getattr(found, 'strerror', '') or found}"
     return Probed(socket.gethostname(), importlib.metadata.version("mqtrail"), error, name)
 
 
-def check_seen(paths: Iterable[Path]) -> None:
+def check_seen(paths: Iterable[LakePath]) -> None:
     """Check that files that tasks have written are there. JobFailed: the executor has a folder of its own."""
     for path in paths:
         if not is_seen(path):
@@ -155,7 +156,7 @@ def check_seen(paths: Iterable[Path]) -> None:
             )
 
 
-def is_seen(path: Path) -> bool:
+def is_seen(path: LakePath) -> bool:
     """Whether a file is there, at the latest after SEEN_MS_MAX."""
     end = time.monotonic() + SEEN_MS_MAX / 1000
     while not path.exists():

@@ -7,10 +7,9 @@ are overwritten when the batch is repeated. Committed files are never changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from threading import Lock
 
-from mqtrail.lake import Lake, note_settings
+from mqtrail.lake import Lake, LakePath, note_settings
 from mqtrail.trail import VERDICTS, Relation, Settings
 
 
@@ -26,7 +25,7 @@ class Committer:
         with self._lock:
             return self._lake[relation.name].is_committed(app, batch)
 
-    def commit(self, relation: Relation, files: Sequence[Path], app: str, batch: int) -> None:
+    def commit(self, relation: Relation, files: Sequence[LakePath], app: str, batch: int) -> None:
         """Commit files of a batch."""
         with self._lock:
             self._lake[relation.name].commit(files, app=app, batch=batch)
@@ -36,6 +35,6 @@ class Committer:
         with self._lock:
             note_settings(self._lake[VERDICTS.name], settings, as_of_ms)
 
-    def folder(self, relation: Relation, app: str, batch: int) -> Path:
+    def folder(self, relation: Relation, app: str, batch: int) -> LakePath:
         """The folder of one batch of a table."""
         return self._lake[relation.name].path / f"batch={app}-{batch}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mqtrail import trail
+from mqtrail.lake import LakePath, parquet_source
 
 WINDOW_MS: Final = 300_000  # percentiles are of rows answered in this time
 FILES_MAX: Final = 10_000  # files that wait for a judgement; beyond that the oldest are not counted
@@ -38,10 +38,10 @@ class Freshness:
     def __init__(self, newest_ms: Mapping[str, int] | None = None) -> None:
         """newest_ms: of each source, as it was known before."""
         self._newest: dict[str, int] = dict(newest_ms or {})
-        self._waiting: dict[str, deque[Path]] = {source: deque(maxlen=FILES_MAX) for source in SOURCES}
+        self._waiting: dict[str, deque[LakePath]] = {source: deque(maxlen=FILES_MAX) for source in SOURCES}
         self._answered: deque[tuple[int, str, Counter[int]]] = deque()
 
-    def read(self, files: Mapping[str, Iterable[Path]]) -> None:
+    def read(self, files: Mapping[str, Iterable[LakePath]]) -> None:
         """Note files that were read and are not judged yet, by table."""
         for source, (table, _) in SOURCES.items():
             self._waiting[source].extend(files.get(table, ()))
@@ -57,9 +57,9 @@ class Freshness:
         while self._answered and self._answered[0][0] < at_ms - WINDOW_MS:
             self._answered.popleft()
 
-    def _counts(self, source: str, path: Path, column: str, at_ms: int) -> Counter[int]:
+    def _counts(self, source: str, path: LakePath, column: str, at_ms: int) -> Counter[int]:
         """The rows of a file by bucket of their delay."""
-        stored = pq.read_table(path, columns=[column])[column].drop_null()
+        stored = pq.read_table(parquet_source(path), columns=[column])[column].drop_null()
         if not len(stored):
             return Counter()
         newest = pc.max(stored).as_py()

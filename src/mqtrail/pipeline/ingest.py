@@ -13,20 +13,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from uuid import uuid4
 
 from pyspark.errors import PySparkException
 
 from mqtrail import trail
-from mqtrail.lake import Change, DataFile, Lake, LakeError
+from mqtrail.lake import Change, DataFile, Lake, LakeError, LakePath, emptied, lake_errors, place_of
 from mqtrail.wire import MQError
 
 from .begin import begin_latest
@@ -55,7 +53,7 @@ class Counts:
 
     rows: Counter[str] = field(default_factory=Counter)
     trace_messages: int = 0
-    files: dict[str, list[Path]] = field(default_factory=dict, compare=False)
+    files: dict[str, list[LakePath]] = field(default_factory=dict, compare=False)
     """The files that the rows are in, by table."""
     behind: int = 0
     """Messages left for the next run."""
@@ -142,7 +140,8 @@ class Ingest:
             if not self._is_sure:
                 self._lake.batches.recover()
             self._is_sure = False
-            yield
+            with lake_errors(self._lake.path):
+                yield
             self._is_sure = True
         except PySparkException as error:
             raise _failure(str(error)) from error
@@ -257,7 +256,7 @@ class Ingest:
         position: Position,
         counts: Counts,
         *,
-        gaps: Callable[[Path], Change] | None = None,
+        gaps: Callable[[LakePath], Change] | None = None,
         by_driver: bool = False,
     ) -> None:
         """Pull ranges and commit their files with the position after them.
@@ -268,12 +267,11 @@ class Ingest:
         positions = {name: one for name, one in positions.items() if name != UNNAMED} | {work.cluster: position}
         last = self._lake.batches.last(APP)
         number = 1 if last is None else last.number + 1
-        folders = {relation.name: self._lake[relation.name].path / f"batch={APP}-{number}" for relation in TABLES}
-        for folder in folders.values():
-            shutil.rmtree(folder, ignore_errors=True)  # what a crash left of this batch
+        batch = f"batch={APP}-{number}"
+        folders = {relation.name: emptied(self._lake[relation.name].path / batch) for relation in TABLES}
         named = {name: str(folder) for name, folder in folders.items()}
         made = self._pulled(work, ranges, named, by_driver=by_driver) if ranges else []
-        files = {name: [Path(file.path) for file in made if file.relation == name] for name in folders}
+        files = {name: [place_of(file.path) for file in made if file.relation == name] for name in folders}
         changes = {
             name: Change(added=files[name], removed=removed.get(name, ()))
             for name in folders
@@ -289,7 +287,7 @@ class Ingest:
                 counts.trace_messages += file.row_count
             else:
                 counts.rows[file.relation] += file.row_count
-                counts.files.setdefault(file.relation, []).append(Path(file.path))
+                counts.files.setdefault(file.relation, []).append(place_of(file.path))
 
     def _pulled(
         self, work: PullWork, ranges: list[QueueRange], folders: Mapping[str, str], *, by_driver: bool
@@ -302,7 +300,7 @@ class Ingest:
         pieces = pack_ranges(split_ranges(ranges, count), count)
         spread = _with(work, folders, rate / len(pieces) if rate else None)
         made = started(lambda: self._tasks.run(spread, pieces), self._say)
-        check_seen(Path(file.path) for file in made if file.relation != TRACE_MESSAGES)
+        check_seen(place_of(file.path) for file in made if file.relation != TRACE_MESSAGES)
         return made
 
 

@@ -7,11 +7,9 @@ tasks of Spark judge the messages with new ones (`bulk`).
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from duckdb import DuckDBPyConnection
 
@@ -23,11 +21,14 @@ from mqtrail.lake import (
     Cycle,
     Lake,
     LakeKnown,
+    LakePath,
     connect,
     copy,
     copy_hours,
     define_lag,
+    emptied,
     lake_errors,
+    remove_tree,
 )
 
 from .bulk import ROWS_MIN, SharesBulk
@@ -86,14 +87,14 @@ class Judge:
                 }
                 known.keep_state(duck, as_of_ms)
             finally:
-                shutil.rmtree(self._lake.path / EXCHANGE, ignore_errors=True)
+                remove_tree(self._lake.path / EXCHANGE)
         self._committer.note_settings(self._settings, as_of_ms)
         self._lake.batches.commit(APP, as_of_ms, changes, known.notes(self._settings, only_until=only_until))
         known.drop_states(as_of_ms)
         return count
 
     def _bulk(self, duck: DuckDBPyConnection, known: LakeKnown, as_of_ms: int, *, only_until: bool) -> SharesBulk:
-        shutil.rmtree(self._lake.path / EXCHANGE, ignore_errors=True)
+        remove_tree(self._lake.path / EXCHANGE)
         return SharesBulk(
             duck=duck,
             known=known,
@@ -130,16 +131,14 @@ class Judge:
             finally:
                 duck.close()
 
-    def _empty_folder(self, relation: trail.Relation, app: str, batch: int) -> Path:
+    def _empty_folder(self, relation: trail.Relation, app: str, batch: int) -> LakePath:
         """The folder of a batch, without the files that a crash left there before their commit."""
-        folder = self._committer.folder(relation, app, batch)
-        shutil.rmtree(folder, ignore_errors=True)
-        return folder
+        return emptied(self._committer.folder(relation, app, batch))
 
-    def _write(self, duck: DuckDBPyConnection, relation: trail.Relation, as_of_ms: int) -> list[Path]:
+    def _write(self, duck: DuckDBPyConnection, relation: trail.Relation, as_of_ms: int) -> list[LakePath]:
         """Write the rows that a judgement appends to a table; return the files."""
-        table, folder = self._lake[relation.name].table, self._committer.folder(relation, APP, as_of_ms) / "driver"
-        shutil.rmtree(folder, ignore_errors=True)
+        table = self._lake[relation.name].table
+        folder = emptied(self._committer.folder(relation, APP, as_of_ms) / "driver")
         rows = f"SELECT {', '.join(relation.names)} FROM append_{relation.name}"
         [(count,)] = duck.execute(f"SELECT count(*) FROM append_{relation.name}").fetchall()
         if not count:

@@ -7,13 +7,12 @@ rows at once, because each change of the gaps makes messages due: the end of a b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 
 from mqtrail import trail
-from mqtrail.lake import Change, Lake, arrow_rows
+from mqtrail.lake import Change, Lake, LakePath, arrow_rows, parquet_source, write_parquet
 from mqtrail.wire import MessageQueue
 
 from .offsets import QueueRange
@@ -26,7 +25,7 @@ NOT_READ: Final = "NOT_READ"
 Row = dict[str, Any]
 
 
-def added_gaps(folder: Path, work: PullWork, ranges: Iterable[QueueRange], reason: str = NOT_READ) -> Change:
+def added_gaps(folder: LakePath, work: PullWork, ranges: Iterable[QueueRange], reason: str = NOT_READ) -> Change:
     """Return the change of GAPS that adds ranges of the time before the work."""
     rows = [
         {
@@ -45,13 +44,13 @@ def added_gaps(folder: Path, work: PullWork, ranges: Iterable[QueueRange], reaso
     return Change([_written(folder, rows)] if rows else [])
 
 
-def filled_gaps(lake: Lake, cluster: str, unread: Unread, folder: Path) -> Change:
+def filled_gaps(lake: Lake, cluster: str, unread: Unread, folder: LakePath) -> Change:
     """Return the change of GAPS after which the rows of a cluster have only what is still unread."""
     table = lake[trail.GAPS.name]
     table.refresh()
     removed, kept = [], []
     for file in table.readable(table.files()):
-        rows: list[Row] = pq.read_table(table.path / file.path, partitioning=None).to_pylist()
+        rows: list[Row] = pq.read_table(parquet_source(table.path / file.path), partitioning=None).to_pylist()
         left = list(_left(rows, cluster, unread))
         if left != rows:
             removed.append(file)
@@ -69,8 +68,8 @@ def _left(rows: Sequence[Row], cluster: str, unread: Unread) -> Iterator[Row]:
             yield {**row, "first_offset": each.start, "end_offset": each.end}
 
 
-def _written(folder: Path, rows: Sequence[Row]) -> Path:
+def _written(folder: LakePath, rows: Sequence[Row]) -> LakePath:
     path = folder / "not-read" / "part-0.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(arrow_rows(trail.GAPS, rows), path, compression="zstd")
+    write_parquet(arrow_rows(trail.GAPS, rows), path)
     return path

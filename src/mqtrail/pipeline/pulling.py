@@ -13,7 +13,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
@@ -22,7 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from mqtrail import trail
-from mqtrail.lake import EvidencePlan, EvidenceWriter, connect
+from mqtrail.lake import EvidencePlan, EvidenceWriter, connect, place_of
 
 from .cluster import Cluster
 from .columns import STORED_COLUMNS, TRACE_COLUMNS
@@ -117,13 +116,13 @@ def _task(
 def pull(work: PullWork, ranges: Sequence[QueueRange], attempt: str, scratch: str | None = None) -> list[PulledFile]:
     """Pull ranges into files. attempt: a unique name within the batch. scratch: folder for DuckDB's temporary files."""
     options = parse_options(work.options)
+    folders = {name: str(place_of(folder) / attempt) for name, folder in work.folders.items()}
     with tempfile.TemporaryDirectory(prefix="mqtrail-pull-", dir=scratch) as spill:
         duck = connect(threads=1, memory_limit=work.memory_limit)
         cluster = work.source(dict(work.options)).connect(options, work.read_rate_max)
         try:
             duck.execute("SET temp_directory = ?", [spill])
             duck.execute("SET preserve_insertion_order = false")
-            folders = {name: str(Path(folder) / attempt) for name, folder in work.folders.items()}
             writer = EvidenceWriter(
                 duck,
                 EvidencePlan(

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-import pyarrow.parquet as pq
-
-from mqtrail.lake import Change, Lake, arrow_rows, lake_errors
+from mqtrail.lake import Change, Lake, arrow_rows, lake_errors, own_folder, write_parquet
 
 from .changes import Changes, Rows
 from .sampling import ClusterSample
@@ -73,9 +71,9 @@ class Recorder:
         with lake_errors(self._lake.path):
             for name, some in rows.items():
                 table = self._lake[name]
-                file = table.path / f"batch={APP}-{number}" / "part-0.parquet"
+                file = own_folder(table.path / f"batch={APP}-{number}") / "part-0.parquet"
                 file.parent.mkdir(parents=True, exist_ok=True)
-                pq.write_table(arrow_rows(table.table.relation, some), file, compression="zstd")
+                write_parquet(arrow_rows(table.table.relation, some), file)
                 made[name] = Change(added=[file])
         self._lake.batches.commit(APP, number, made, {"cluster": self._cluster})
         self._number = number

@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from random import Random
 from threading import Event
 from typing import Final
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
-from mqtrail.lake import Lake, LakeBusy, LakeError, connect, lake_errors, relation_of
+from mqtrail.lake import Lake, LakeBusy, LakeError, LakeUnreadable, connect, lake_errors, relation_of
 from mqtrail.wire import MQError, is_business_group
 
 from .changes import Changes
@@ -65,11 +66,17 @@ class Sampler:
         Only one sampler runs for a lake; another one waits until it ends.
         """
         while not stop.is_set():
-            with self._spool.sampling() as is_ours:
+            with ExitStack() as stack:
+                try:
+                    is_ours = stack.enter_context(self._spool.sampling())
+                except LakeUnreadable as error:  # an object store that does not answer
+                    is_ours, why = False, f"no sample was taken: {error}"
+                else:
+                    why = "another process samples for this lake"
                 if is_ours:
                     self._run(stop, after)
                 else:
-                    self._tell("another process samples for this lake")
+                    self._tell(why)
             stop.wait(self._config.sample_interval_ms / 1000)
 
     def _run(self, stop: Event, after: Callable[[], None]) -> None:

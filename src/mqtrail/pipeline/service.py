@@ -11,13 +11,13 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from threading import Event, Thread
 from typing import Final, Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from mqtrail.lake import LakeLost, LakePath
 from mqtrail.net import MetricsPort
 from mqtrail.wire import MQError
 
@@ -50,7 +50,7 @@ class Service:
 
     def __init__(
         self,
-        lake: Path,
+        lake: LakePath,
         cycle: Callable[[], JobReport],
         upkeep: UpkeepWork,
         say: Say,
@@ -94,6 +94,8 @@ class Service:
         self._begun_s = time.monotonic()
         try:
             report = self._cycle()
+        except LakeLost:
+            raise
         except MQError as error:
             return self._failed(str(error), interval_ms)
         except Exception as error:
@@ -118,6 +120,8 @@ class Service:
         try:
             for work, count in self._upkeep.slice(_now_ms()).items():
                 self.status.upkeep[work] = self.status.upkeep.get(work, 0) + count
+        except LakeLost:
+            raise
         except MQError as error:
             self._say(f"the upkeep of the lake failed and will be retried: {error}")
         self._write()

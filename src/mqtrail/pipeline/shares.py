@@ -9,11 +9,10 @@ one folder, which is deleted at the end.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from mqtrail import trail
+from mqtrail.lake import LakePath, place_of, remove_tree
 from mqtrail.trail import Stage
 
 from .executors import check_seen
@@ -27,7 +26,7 @@ OwnFiles = dict[str, tuple[tuple[str, ...], ...]]  # of each relation, by task
 class Shares:
     """Runs stages in shares. `folder` is for files between rounds."""
 
-    def __init__(self, tasks: Tasks, folder: Path, memory_limit: str) -> None:
+    def __init__(self, tasks: Tasks, folder: LakePath, memory_limit: str) -> None:
         self._tasks = tasks
         self._folder = folder
         self._memory_limit = memory_limit
@@ -39,8 +38,8 @@ class Shares:
         *,
         pieces: Mapping[str, Sequence[str]],
         whole: Mapping[str, Sequence[str]],
-        results: Mapping[str, Path],
-    ) -> dict[str, list[Path]]:
+        results: Mapping[str, LakePath],
+    ) -> dict[str, list[LakePath]]:
         """Run stages in `count` shares; return the files of each of `results`, a stage's name to its folder.
 
         pieces: inputs by their files, which are divided among the tasks. whole: inputs that are read as a whole.
@@ -55,7 +54,7 @@ class Shares:
             self._drop()
 
     def _drop(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_tree(self._folder)
 
     def _run(
         self,
@@ -63,11 +62,11 @@ class Shares:
         task_counts: Sequence[int],
         pieces: Mapping[str, Sequence[str]],
         whole: Mapping[str, Sequence[str]],
-        results: Mapping[str, Path],
-    ) -> dict[str, list[Path]]:
+        results: Mapping[str, LakePath],
+    ) -> dict[str, list[LakePath]]:
         files: Files = {name: tuple(paths) for name, paths in whole.items()}
         own_files: OwnFiles = {}
-        found: dict[str, list[Path]] = {name: [] for name in results}
+        found: dict[str, list[LakePath]] = {name: [] for name in results}
         for each, count in zip(plan, task_counts, strict=False):
             gathered = [stage.name for stage in each.shares if stage.gathered]
             divided = [stage.name for stage in each.shares if stage.partition_by]
@@ -84,7 +83,7 @@ class Shares:
                 files |= {name: _paths(once, name) for name in each.broadcast}
                 made += once
             for name, paths in found.items():
-                paths += map(Path, _paths(made, name))
+                paths += map(place_of, _paths(made, name))
         check_seen(path for paths in found.values() for path in paths)
         return found
 
@@ -92,7 +91,7 @@ class Shares:
         self,
         stages: Sequence[Stage],
         kept: Sequence[str] = (),
-        results: Mapping[str, Path] | None = None,
+        results: Mapping[str, LakePath] | None = None,
         files: Files | None = None,
         own_files: OwnFiles | None = None,
         share_count: int = 1,

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from mqtrail.lake import LakeBusy, WriteLock, lake_errors, part_file
+from mqtrail.lake import LakeBusy, LakePath, WriteLock, lake_errors, write_whole
 
 from .sampling import ClusterSample
 
@@ -31,7 +29,7 @@ _SUFFIX: Final = ".json.gz"
 class Waiting:
     """A sample in the spool, of one cluster."""
 
-    path: Path
+    path: LakePath
     cluster: str
     found: ClusterSample
 
@@ -43,7 +41,7 @@ class SampleSpoolFull(Exception):
 class SampleSpool:
     """The spool of one lake: one process writes, one reads."""
 
-    def __init__(self, lake: Path) -> None:
+    def __init__(self, lake: LakePath) -> None:
         self._folder = lake / FOLDER
 
     @contextmanager
@@ -80,9 +78,7 @@ class SampleSpool:
         path = self._folder / f"{found.sampled_ms:015d}{_SUFFIX}"
         with lake_errors(path):
             self._folder.mkdir(parents=True, exist_ok=True)
-            with part_file(path.with_suffix(".part")) as part:
-                part.write_bytes(gzip.compress(json.dumps(values, separators=(",", ":")).encode(), 1))
-                os.replace(part, path)
+            write_whole(path, gzip.compress(json.dumps(values, separators=(",", ":")).encode(), 1))
 
     def last_ms(self) -> int:
         """The time of the latest sample in the spool; 0: it is empty."""
@@ -113,13 +109,13 @@ class SampleSpool:
         for one in samples:
             one.path.unlink(missing_ok=True)
 
-    def _paths(self) -> list[Path]:
+    def _paths(self) -> list[LakePath]:
         with lake_errors(self._folder):
             if not self._folder.is_dir():
                 return []
             return sorted(path for path in self._folder.iterdir() if path.name.endswith(_SUFFIX))
 
 
-def _time_of(path: Path) -> int:
+def _time_of(path: LakePath) -> int:
     name = path.name.removesuffix(_SUFFIX)
     return int(name) if name.isdigit() else 0

@@ -12,11 +12,10 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
-from mqtrail.lake import part_file
+from mqtrail.lake import LakePath, LakeUnreadable, ObjectStoreError, write_whole
 from mqtrail.wire import visible
 
 from .config import JobReport
@@ -82,7 +81,7 @@ class PipelineStatus:
 class StatusFile:
     """The file of a lake that holds a PipelineStatus."""
 
-    def __init__(self, lake: Path) -> None:
+    def __init__(self, lake: LakePath) -> None:
         self.path = lake / FILE
         self._lock = Lock()
 
@@ -91,17 +90,17 @@ class StatusFile:
         with self._lock:
             status.written_ms = time.time_ns() // 1_000_000
             text = json.dumps(dataclasses.asdict(status), ensure_ascii=False)
-            with part_file(self.path.with_suffix(".tmp")) as temporary:
-                temporary.write_text(text, "utf-8")
-                temporary.replace(self.path)
+            write_whole(self.path, text.encode())
 
     def read(self) -> PipelineStatus | None:
-        """The status; None: no pipeline has written one, or the file is damaged."""
+        """The status; None: no pipeline has written one, or the file is damaged. LakeUnreadable: the object store."""
         try:
             values: dict[str, Any] = json.loads(self.path.read_text("utf-8"))
             known = {each.name for each in dataclasses.fields(PipelineStatus)}
             found = PipelineStatus(**{name: value for name, value in values.items() if name in known})
             found.freshness = {name: SourceFreshness(**value) for name, value in values["freshness"].items()}
+        except ObjectStoreError as error:
+            raise LakeUnreadable(str(error)) from None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
         return found

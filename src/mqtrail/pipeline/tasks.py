@@ -13,7 +13,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import uuid4
 
@@ -21,7 +20,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from mqtrail.lake import TABLES, connect, copy, copy_hours, parquet_of, run_stages
+from mqtrail.lake import TABLES, LakePath, connect, copy, copy_hours, parquet_of, place_of, run_stages
 from mqtrail.trail import Stage
 
 from .late_workers import started
@@ -114,23 +113,25 @@ def _arrow_schema() -> pa.Schema:
 
 def run_task(work: TaskWork, number: int, attempt: str, scratch: str) -> list[TaskFile]:
     """Do the work of task `number`, from 0; return its files. attempt: a unique name of this attempt."""
+    folder = place_of(work.folder)  # before DuckDB starts, which then reads objects if this is one
     with tempfile.TemporaryDirectory(prefix="mqtrail-share-", dir=scratch) as spill:
         duck = connect(threads=1, memory_limit=work.memory_limit)
         try:
             duck.execute("SET temp_directory = ?", [spill])
             duck.execute("SET preserve_insertion_order = false")
-            return _run(work, duck, number, attempt)
+            return _run(work, duck, number, folder / attempt, attempt)
         finally:
             duck.close()
 
 
-def _run(work: TaskWork, duck: duckdb.DuckDBPyConnection, number: int, attempt: str) -> list[TaskFile]:
+def _run(
+    work: TaskWork, duck: duckdb.DuckDBPyConnection, number: int, folder: LakePath, attempt: str
+) -> list[TaskFile]:
     for name, paths in ({**work.files} | {name: paths[number] for name, paths in work.own_files.items()}).items():
         rows = f"SELECT * FROM {parquet_of(paths)}" if paths else f"SELECT {_nulls(name)} WHERE false"
         duck.execute(f"CREATE TEMP VIEW {name} AS {rows}")
     divided = [stage for stage in work.stages if stage.partition_by]
     run_stages(duck, work.stages, also_read=(*work.kept, *work.results, *(stage.name for stage in divided)))
-    folder = Path(work.folder) / attempt
     if work.kept or divided:
         folder.mkdir(parents=True)
     files: list[TaskFile] = []
@@ -143,11 +144,11 @@ def _run(work: TaskWork, duck: duckdb.DuckDBPyConnection, number: int, attempt: 
         if number == 0:
             files.append(_empty(duck, stage.name, folder))
     for name, target in work.results.items():
-        files += (TaskFile(name, EVERY_SHARE, str(path)) for path in _write(duck, name, Path(target) / attempt))
+        files += (TaskFile(name, EVERY_SHARE, str(path)) for path in _write(duck, name, place_of(target) / attempt))
     return files
 
 
-def _divide(duck: duckdb.DuckDBPyConnection, stage: Stage, folder: Path, share_count: int) -> list[TaskFile]:
+def _divide(duck: duckdb.DuckDBPyConnection, stage: Stage, folder: LakePath, share_count: int) -> list[TaskFile]:
     """Write a file for each share that rows fall into, by the columns that partition them."""
     target = folder / stage.name
     duck.execute(f"SET partitioned_write_flush_threshold = {max(1, PARTITION_ROWS_MAX // share_count)}")
@@ -155,18 +156,18 @@ def _divide(duck: duckdb.DuckDBPyConnection, stage: Stage, folder: Path, share_c
         f"COPY (SELECT *, hash({', '.join(stage.partition_by)}) % {share_count} AS share FROM {stage.name}) "
         f"TO '{quoted(target)}' (FORMAT parquet, COMPRESSION lz4, PARTITION_BY (share))"
     )
-    found = sorted(target.rglob("*.parquet"))
+    found: list[LakePath] = sorted(target.rglob("*.parquet"), key=str)
     return [TaskFile(stage.name, int(path.parent.name.partition("=")[2]), str(path)) for path in found]
 
 
-def _empty(duck: duckdb.DuckDBPyConnection, name: str, folder: Path) -> TaskFile:
+def _empty(duck: duckdb.DuckDBPyConnection, name: str, folder: LakePath) -> TaskFile:
     """Write a file without rows, from which a share without rows gets the columns."""
     path = folder / f"{name}-empty.parquet"
     duck.execute(f"COPY (SELECT * FROM {name} WHERE false) TO '{quoted(path)}' (FORMAT parquet)")
     return TaskFile(name, EVERY_SHARE, str(path))
 
 
-def _write(duck: duckdb.DuckDBPyConnection, name: str, folder: Path) -> list[Path]:
+def _write(duck: duckdb.DuckDBPyConnection, name: str, folder: LakePath) -> list[LakePath]:
     """Write the rows of a result; return the files."""
     table = TABLES.get(name)
     if table is None:
@@ -185,6 +186,6 @@ def _nulls(name: str) -> str:
     return ", ".join(f"NULL::{column.type} AS {column.name}" for column in TABLES[name].relation)
 
 
-def quoted(path: Path) -> str:
+def quoted(path: LakePath) -> str:
     """A path inside quotes of SQL."""
     return str(path).replace("'", "''")
