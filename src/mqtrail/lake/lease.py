@@ -79,7 +79,10 @@ class Lease:
             if (following := self._create(_number(self._own) + 1)) is not None:
                 self._own = following
             elif (newest := self._newest()) != self._own:
-                self._lost = f"found {_holder(newest)} writing to this lake"
+                text = b""
+                with suppress(FileNotFoundError):  # renewed since
+                    text = newest.read_bytes() if newest is not None else text
+                self._lost = f"found {_holder(text)} writing to this lake"
 
     def release(self) -> None:
         """Give it back. What fails is left to time."""
@@ -93,16 +96,17 @@ class Lease:
         return not self._lost and _uptime_s() - self._renewed_s <= HELD_MS / 1000
 
     def _take(self) -> ObjectPath:
-        newest: ObjectPath | None = None
+        text = b""
         for _ in range(LOOKS_MAX):
             newest = self._newest()
             with suppress(FileNotFoundError):  # its holder has renewed it since
-                if (left_ms := self._left_ms(newest)) > 0:
-                    self._refuse(newest, left_ms)
+                text = newest.read_bytes() if newest is not None else _RELEASED
+                if newest is not None and text != _RELEASED and (left_ms := self._left_ms(newest)) > 0:
+                    self._refuse(text, left_ms)
                 if (own := self._create(_number(newest) + 1)) is not None:
                     self._check_conditions(own)
                     return own
-        return self._refuse(newest, LEASE_MS)
+        return self._refuse(text, LEASE_MS)
 
     def _create(self, number: int) -> ObjectPath | None:
         """Create an object of the chain, and delete those below it. None: others were faster."""
@@ -139,10 +143,8 @@ class Lease:
                 "expected one that honours it, because commits rest on it: use another store, or a newer version of it"
             )
 
-    def _left_ms(self, lock: ObjectPath | None) -> float:
+    def _left_ms(self, lock: ObjectPath) -> float:
         """How long it is held at least, by the clock of the store. FileNotFoundError."""
-        if lock is None or lock.read_bytes() == _RELEASED:
-            return 0
         probe = self._folder / f"clock-{uuid4().hex}"
         probe.write_bytes(b"")
         try:
@@ -150,9 +152,9 @@ class Lease:
         finally:
             probe.unlink()
 
-    def _refuse(self, lock: ObjectPath | None, left_ms: float) -> NoReturn:
+    def _refuse(self, text: bytes, left_ms: float) -> NoReturn:
         raise LakeBusy(
-            f"{self._folder.parent}: found {_holder(lock)} writing to this lake, expected one writer: wait until it "
+            f"{self._folder.parent}: found {_holder(text)} writing to this lake, expected one writer: wait until it "
             f"ends, stop it, or use another --lake; if it has died, its lock ends in {max(left_ms, 1000) / 1000:.0f} s"
         )
 
@@ -174,12 +176,12 @@ def _number(lock: ObjectPath | None) -> int:
     return int(found[1]) if found else 0
 
 
-def _holder(lock: ObjectPath | None) -> str:
+def _holder(text: bytes) -> str:
     """Return the holder that a lock names."""
     try:
-        found = json.loads(lock.read_bytes()) if lock is not None else {}
+        found = json.loads(text)
         return f"process {found['pid']} on host {found['host']} (since {found['since']})"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "another process"
 
 
