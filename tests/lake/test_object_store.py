@@ -12,6 +12,7 @@ import pytest
 from interop.objects import Door, Fault, Request
 
 from interop import objects as doors
+from mqtrail.answers import Answers, QueryError
 from mqtrail.cli.app import run
 from mqtrail.lake import (
     Change,
@@ -246,6 +247,22 @@ def test_a_lake_answers_as_one_in_a_folder(lake: Lake, tmp_path: Path, door: Doo
     assert sweep(lakes[0], now_ms=2**42)
     assert len(list(lake.path.rglob("*.parquet"))) < before
     assert answers(lakes[0]) == answers(lakes[1])
+
+
+def test_a_query_reads_objects_of_its_lake_alone(lake: Lake, tmp_path: Path) -> None:
+    """SQL of users runs over a lake in a store as over one in a folder."""
+
+    def ask(text: str) -> list[dict[str, Any]]:
+        with Answers(lake.path).query(text, 0) as answer:
+            return [row for batch in answer.batches for row in batch.to_pylist()]
+
+    assert ask("SELECT count(*) AS n FROM lake.gaps") == [{"n": 1}]
+    [file] = lake["gaps"].files()
+    [path] = lake["gaps"].paths([file])
+    elsewhere = path.replace(str(lake.path), f"{lake.path}-other")
+    for other in (elsewhere, str(tmp_path / "other.parquet")):
+        with pytest.raises(QueryError, match="Permission Error"):
+            ask(f"SELECT * FROM '{other}'")
 
 
 def test_a_copied_lake_goes_on(place: ObjectPath, store: MemoryStore, tmp_path: Path) -> None:
