@@ -26,6 +26,9 @@ def full_samples(rows: Evidence, chance: random.Random) -> Iterator[tuple[Cluste
         found = ClusterSample(sampled_ms)
         silent = {broker for broker in brokers if chance.random() < 0.1}
         found.answers |= {("OFFSETS", broker, ""): "silent" if broker in silent else "" for broker in brokers}
+        found.answers |= {("GROUPS", broker, ""): "silent" if broker in silent else "" for broker in brokers}
+        found.answers["GROUPS", "", ""] = "silent" if silent else ""
+        found.gap = "stopped" if chance.random() < 0.1 else ""
         read = set()
         for name, relation in _FULL.items():
             for row in rows.get(name, ()):

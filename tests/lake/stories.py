@@ -41,6 +41,7 @@ class Story:
             number += self._batch(number) if "batches" in self.has and chance.random() < 0.1 else self._message(number)
         for group, about in self.groups.items():
             self._samples(group, about)
+        self._samples_taken()
         self._clients_records()
 
     def _group(self) -> dict[str, Any]:
@@ -236,6 +237,23 @@ class Story:
                     row = {"topic": topic, "expression_type": "TAG", "message_model": model}
                     row |= {"expression": expression if about["filters"] else "*", "consume_type": about["type"]}
                     self.add("subscriptions", **sampled, **row)
+
+    def _samples_taken(self) -> None:
+        """When the groups of all brokers were sampled, with gaps in some stories."""
+        chance = self.chance
+        since = chance.choice((0, 0, chance.randrange(LENGTH_MS)))
+        for broker in ("", BROKER):
+            if chance.random() < 0.9:
+                row = {"sampled_ms": BASE_MS + since, "broker_name": broker}
+                self.add("samples", what="GROUPS", status="OK", **row)
+                self.add("samples", what="GAP", status="FAILED", **row)
+            for _ in range(chance.choice((0, 1, 2)) if "gaps in samples" in self.has else 0):
+                at = chance.randrange(LENGTH_MS)
+                ended = min(at + chance.choice((30_000, 200_000)), LENGTH_MS - 1)
+                row = {"sampled_ms": BASE_MS + ended, "broker_name": broker, "seen_ms": BASE_MS + at}
+                self.add("samples", what="GAP", status="FAILED", **row)
+        for at in range(since, LENGTH_MS, SAMPLE_EVERY_MS):
+            self.add("samples", what="SAMPLE", status="OK", sampled_ms=BASE_MS + at, keyframe_ms=0)
 
     def _clients_records(self) -> None:
         chance = self.chance

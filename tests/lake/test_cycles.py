@@ -33,6 +33,7 @@ TIMES = {
     "clients": "sampled_ms",
     "subscriptions": "sampled_ms",
     "queue_ranges": "sampled_ms",
+    "samples": "sampled_ms",
 }
 SAMPLED = re.compile(r"(sampled_ms|scanned_ms|offset)=[-\d?]+")
 """Parameters of reasons that say which sample was looked at."""

@@ -19,7 +19,16 @@ HOUR_MS = 3_600_000
 def fill(lake: Lake, rows: dict[str, list[dict[str, Any]]], as_of_ms: int) -> None:
     """Commit rows and all rows derived from them, as the pipeline does."""
     connection = judge_rows(rows, as_of_ms)
-    for name in ("trace_events", "message_meta", "group_offsets", "clients", "subscriptions", "queue_ranges", "gaps"):
+    for name in (
+        "trace_events",
+        "message_meta",
+        "group_offsets",
+        "clients",
+        "subscriptions",
+        "queue_ranges",
+        "samples",
+        "gaps",
+    ):
         lake[name].commit([write(lake[name], "b0", rows.get(name, []))], app="test", batch=0)
     records = lake["client_records"].path / "part.parquet"
     write_parquet(connection.sql("SELECT * FROM client_records").to_arrow_table(), records)

@@ -16,10 +16,10 @@ import pytest
 from mqtrail import trail
 from mqtrail.lake import Lake, arrow_rows, compact, connect, expire, run_stages, sample_files
 from mqtrail.pipeline import changes as changes_module
-from mqtrail.pipeline.changes import Changes, Rows
+from mqtrail.pipeline.changes import BROKER_SILENT, Changes, Rows
 from mqtrail.pipeline.recording import Recorder
 from mqtrail.pipeline.sampling import ClusterSample
-from mqtrail.trail.context import context_stages
+from mqtrail.trail.context import context_stages, topic_groups_stage
 
 RELATIONS = (
     "topic_groups",
@@ -31,6 +31,8 @@ RELATIONS = (
     "subscription_runs",
     "scanned_topics",
 )
+WHOLE = ("whole_samples", "sample_gaps")
+"""Relations that full samples lack: when the groups of a broker were known."""
 SETTINGS = trail.Settings(trace_delay_ms=25)
 RETENTION_MS = 10**9
 BROKERS = ("a", "b")
@@ -79,12 +81,13 @@ class World:
     def sample(self) -> ClusterSample:
         """A full sample, in which brokers may be silent and topics not asked for."""
         self.sampled_ms += self.chance.choice((1, 10, 10, 10, 40))
-        found = ClusterSample(self.sampled_ms)
+        found = ClusterSample(self.sampled_ms, gap="stopped" if self.sampled_ms % 9 == 0 else "")
         stamp = {"cluster": self.cluster, "sampled_ms": self.sampled_ms}
         silent = {broker for broker in BROKERS if self.chance.random() < 0.15}
         unasked = {topic for topic in TOPICS if self.chance.random() < 0.1}
         for broker in BROKERS:
             found.answers["OFFSETS", broker, ""] = "silent" if broker in silent else ""
+            found.answers["GROUPS", broker, ""] = "silent" if broker in silent else ""
             for topic in TOPICS:
                 if topic not in unasked:
                     found.answers["RANGES", broker, topic] = "silent" if broker in silent else ""
@@ -155,18 +158,20 @@ def tell(seed: int, count: int, recorder: Callable[[], Recorder] | None = None) 
     return told
 
 
-def context(rows: Rows, as_of_ms: int) -> dict[str, list[str]]:
+def context(rows: Rows, as_of_ms: int, relations: tuple[str, ...] = RELATIONS) -> dict[str, list[str]]:
     """The relations of the context over rows, by name."""
     connection = connect(threads=1)
     for relation in trail.EVIDENCE:
         connection.register(relation.name, arrow_rows(relation, rows.get(relation.name, ())))
-    stages = [trail.client_records_stage(), *context_stages(as_of_ms, SETTINGS)]
-    run_stages(connection, stages, also_read=RELATIONS)
-    return {name: dump(connection, name) for name in RELATIONS}
+    connection.register("folds", arrow_rows(trail.GROUP_FOLDS, ()))
+    stages = [trail.client_records_stage(), *context_stages(as_of_ms, SETTINGS), topic_groups_stage(SETTINGS)]
+    run_stages(connection, stages, also_read=relations)
+    return {name: dump(connection, name) for name in relations}
 
 
 def dump(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
-    return sorted(map(str, connection.execute(f"SELECT * FROM {name}").fetchall()))
+    but = "EXCLUDE since_ms" if name == "topic_groups" else ""  # it depends on WHOLE
+    return sorted(map(str, connection.execute(f"SELECT * {but} FROM {name}").fetchall()))
 
 
 @pytest.fixture
@@ -188,7 +193,9 @@ def test_changes_are_full_samples(seed: int) -> None:
         as_of_ms = chance.choice(told.instants) + chance.choice((0, 0, 1, 9))
         expected = context(told.full, as_of_ms)
         assert context(everything, as_of_ms) == expected, as_of_ms
-        assert context(told.since_keyframe(as_of_ms - SETTINGS.trace_delay_ms), as_of_ms) == expected, as_of_ms
+        last = told.since_keyframe(as_of_ms - SETTINGS.trace_delay_ms)
+        assert context(last, as_of_ms) == expected, as_of_ms
+        assert context(last, as_of_ms, WHOLE) == context(everything, as_of_ms, WHOLE), as_of_ms
 
 
 def recorded(lake: Lake, from_ms: int) -> Rows:
@@ -211,7 +218,7 @@ def test_a_lake_goes_on_after_restarts(tmp_path: Path) -> None:
     horizon = last_ms - SETTINGS.trace_delay_ms
     expected = context(told.full, last_ms)
     assert context(recorded(lake, horizon), last_ms) == expected
-    read = {row["sampled_ms"] for row in recorded(lake, last_ms)["samples"]}
+    read = {row["sampled_ms"] for row in recorded(lake, last_ms)["samples"] if row["what"] == "SAMPLE"}
     assert min(read) > told.instants[2]  # not the first keyframe
     assert compact(lake, 0, now_ms=last_ms) >= 1
     assert context(recorded(lake, horizon), last_ms) == expected
@@ -235,7 +242,8 @@ def test_a_silent_broker_a_gap_and_no_change_differ() -> None:
     changes = Changes("C", RETENTION_MS)
 
     def sample(sampled_ms: int, why: str = "", gap: str = "") -> list[Row]:
-        found = ClusterSample(sampled_ms, answers={("OFFSETS", "a", ""): why}, gap=gap)
+        answers = {("OFFSETS", "a", ""): why, ("GROUPS", "a", ""): why}
+        found = ClusterSample(sampled_ms, answers=answers, gap=gap)
         if not why:
             row = {"group_name": "g", "topic": "t", "broker_name": "a", "queue_id": 0, "consumer_offset": 5}
             found.add(trail.GROUP_OFFSETS, {"cluster": "C", "sampled_ms": sampled_ms, **row})
@@ -246,9 +254,40 @@ def test_a_silent_broker_a_gap_and_no_change_differ() -> None:
 
     taken = {"what": "SAMPLE", "status": "OK", "seen_ms": None, "reason": None}
     offsets = {"what": "OFFSETS", "status": "OK", "seen_ms": None, "reason": ""}
-    assert sample(1) == [taken, offsets]
+    groups = offsets | {"what": "GROUPS"}
+    gap = {"what": "GAP", "status": "FAILED", "seen_ms": None, "reason": BROKER_SILENT}
+    assert sample(1) == [taken, gap, groups, offsets]
     assert sample(2) == [taken]
-    assert sample(3, why="timed out") == [taken, offsets | {"status": "FAILED", "seen_ms": 2, "reason": "timed out"}]
+    silent = {"status": "FAILED", "seen_ms": 2, "reason": "timed out"}
+    assert sample(3, why="timed out") == [taken, groups | silent, offsets | silent]
     assert sample(4, why="timed out") == [taken]
-    gap = {"what": "GAP", "status": "FAILED", "seen_ms": 4, "reason": "not running"}
-    assert sample(90, gap="not running") == [taken, gap, offsets]
+    assert sample(5) == [taken, gap | {"seen_ms": 2}, groups, offsets]
+    assert sample(90, gap="not running") == [taken, gap | {"seen_ms": 5, "reason": "not running"}]
+
+
+def test_keyframes_repeat_gaps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With the time that each ended. Older ones than the retention, and too many, are joined with the first."""
+    monkeypatch.setattr(changes_module, "KEYFRAME_AGE_MS_MAX", 100)
+    monkeypatch.setattr(changes_module, "GAPS_MAX", 2)
+
+    def gaps(rows: Rows) -> list[tuple[int | None, int]]:
+        return [(row["seen_ms"], row["sampled_ms"]) for row in rows["samples"] if row["what"] == "GAP"]
+
+    lake = Lake.create(tmp_path / "lake")
+    recorder = Recorder(lake, "C", 1_000)
+    changes = Changes("C", 1_000)
+    for sampled_ms, gap, wanted in (
+        (10, "", [(None, 10)]),
+        (20, "stopped", [(10, 20)]),
+        (30, "", []),
+        (110, "", [(None, 10), (10, 20)]),
+        (120, "stopped", [(110, 120)]),
+        (210, "", [(None, 10), (10, 20), (110, 120)]),
+        (1_119, "", [(None, 20), (110, 120)]),
+        (2_300, "", [(None, 120)]),
+    ):
+        found = ClusterSample(sampled_ms, answers={("GROUPS", "a", ""): ""}, gap=gap)
+        recorder.record([found])
+        assert gaps(changes.add(found)) == wanted, sampled_ms
+        loaded = Changes.load(lake, "C", 1_000)
+        assert loaded._gaps == changes._gaps

@@ -14,6 +14,7 @@ from mqtrail import trail
 from mqtrail.client import SyncAdmin
 from mqtrail.lake import Lake, connect, relation_of
 from mqtrail.pipeline import JobConfig, sampler, spool
+from mqtrail.pipeline.config import NOT_RUNNING
 from mqtrail.pipeline.recording import Recorders
 from mqtrail.pipeline.sampler import Sampler, sample_alone
 from mqtrail.pipeline.sampling import ClusterSample, Topology, sample
@@ -88,7 +89,7 @@ def test_a_failure_becomes_a_gap(config: JobConfig, monkeypatch: pytest.MonkeyPa
     found = [each.found for each in SampleSpool(config.lake).waiting()]
     assert [each.sampled_ms for each in found] == [10_000, 12_000, 12_001, 90_000]
     assert [each.gap for each in found] == [
-        sampler.NOT_RUNNING,
+        NOT_RUNNING,
         "no name server",
         "",
         "samples took longer than their interval",
@@ -138,7 +139,8 @@ def test_a_silent_broker_is_asked_once() -> None:
     topology = Topology("C", {"a": "silent", "b": "there"}, (), ("orders", "stock"), (), ())
     found = sample(cast(SyncAdmin, admin), topology, "C", 1)
     assert admin.asked.count("silent") == 1
-    assert found.answers == {("OFFSETS", "a", ""): "timed out", ("OFFSETS", "b", ""): ""}
+    groups = {("GROUPS", name, ""): "timed out" for name in ("", "a", "b")}  # b answers no question about clients
+    assert found.answers == groups | {("OFFSETS", "a", ""): "timed out", ("OFFSETS", "b", ""): ""}
     assert {row["status"] for row in found.rows["clients"]} == {"ERROR"}
 
 

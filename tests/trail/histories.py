@@ -205,6 +205,47 @@ HISTORIES = (
     History("looked at afterwards, the group is past it").pub().stored().scanned()
     .group(CLIENT, known=AS_OF - 45, offset=None).offset(8, AS_OF - 45).offset(8)
     .expect(knowledge="COMPLETE"),
+    # --- whether all groups are known
+    plain("never sampled").never_sampled()
+    .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
+    plain("sampled first after the message").unsampled(None, 30)
+    .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
+    plain("stored while no sample was taken").unsampled(-1, 30)
+    .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
+    plain("stored while its broker did not answer").unsampled(-1, 30, BROKER)
+    .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
+    plain("stored while another broker did not answer").unsampled(-1, 30, "broker-b").unsampled(-1, 30, "")
+    .expect(CG="CONSUMED"),
+    History("no copy read, and one broker did not answer").pub().group(CLIENT).handled().unsampled(-1, 30, "")
+    .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
+    plain("no sample before it became visible").stored(-30, "DELAY_WAIT", "SCHEDULE_TOPIC_XXXX", real_topic=TOPIC)
+    .unsampled(-1, 30).expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
+    plain("no sample while it waited").stored(-30, "DELAY_WAIT", "SCHEDULE_TOPIC_XXXX", real_topic=TOPIC)
+    .unsampled(-29, -1).expect(CG="CONSUMED"),
+    History("no sample since it was stored").pub(AS_OF - 0.9).stored(AS_OF - 0.8).scanned().group(CLIENT, offset=7)
+    .handled(AS_OF - 0.7).expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
+    History("sent, no copy").tried(0, 1, "ERROR", True, response_code=17).scanned().never_sampled()
+    .sampled("queue_ranges", AS_OF - 1, broker_name=BROKER, topic=TOPIC, queue_id=0, min_offset=0, max_offset=9,
+             read_offset=9)
+    .expect("SEND_FAILED", reasons=("NO_COPY",)),
+    plain("a group that came in a gap, behind the message").unsampled(-1, 30).offset(8, 30, "CG2").offset(8, 60, "CG2")
+    .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN", "GROUPS_INCOMPLETE"), CG="CONSUMED", CG2="UNKNOWN",
+            group_reasons=("GROUP_SEEN_LATER",)),
+    plain("a group that came between two samples, behind the message").offset(8, 4, "CG2").offset(8, 60, "CG2")
+    .expect(knowledge="INCOMPLETE", reasons=("GROUPS_INCOMPLETE", "!GROUPS_NOT_KNOWN"), CG="CONSUMED", CG2="UNKNOWN",
+            group_reasons=("GROUP_SEEN_LATER",)),
+    plain("a filtered group that came in a gap").unsampled(-1, 30)
+    .group(CLIENT, group="CG2", known=30, offset=None, expression="TagB")
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", CG2="UNKNOWN", group_reasons=("GROUP_SEEN_LATER",)),
+    plain("a group whose deliveries of another message are traced").unsampled(None, 590)
+    .pub(msg=2).stored(offset=8, msg=2).handled(msg=2, group="CG2", request="R2").offset(9)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", CG2="UNKNOWN", group_reasons=("GROUP_SEEN_LATER",))
+    .expect(msg=2, knowledge="INCOMPLETE", CG="UNKNOWN", CG2="CONSUMED", group_reasons=("TRACE_PENDING",)),
+    plain("a group that is known by a retry copy of an earlier message").stored(-7200, offset=6, msg=2)
+    .pub(-7200, msg=2)
+    .stored(-7190, "RETRY", "%RETRY%CG2", 1, 2, group_name="CG2", retry_topic=TOPIC, reconsume_times=1)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", CG2="UNKNOWN", group_reasons=("CLIENTS_NOT_SAMPLED",))
+    .expect(msg=2, knowledge="INCOMPLETE", CG2="RETRYING", group_reasons=("ATTEMPTS_NOT_TRACED",)),
     plain("a group known by its deliveries alone").handled(group="CG3", request="R3")
     .expect(CG="CONSUMED", CG3="CONSUMED"),
     plain("groups of tools and traces").offset(3, -60, "TOOLS_CONSUMER").offset(3, -60, "CID_RMQ_SYS_TRACE")

@@ -59,6 +59,13 @@ class History:
     expected: dict[str, Expected] = field(default_factory=dict)
     records: int = 0
 
+    def __post_init__(self) -> None:
+        """All groups are sampled from before the history to its end; `unsampled` takes that back."""
+        for broker in ("", BROKER):
+            self.sampled("samples", -65, what="GROUPS", broker_name=broker, status="OK")
+            self.sampled("samples", -65, what="GAP", broker_name=broker, status="FAILED")
+        self.sampled("samples", AS_OF - 1, what="SAMPLE", status="OK", keyframe_ms=0)
+
     def expect(
         self,
         send: str = "SEND_OK",
@@ -282,6 +289,19 @@ class History:
             self.offset(min(offset, 7), known, group)
             self.offset(offset, 60, group)
             self.offset(offset, time, group)
+        return self
+
+    def unsampled(self, first: float | None = None, last: float = AS_OF - 1, broker: str | None = None) -> Self:
+        """No sample of a broker's groups between two times, by default of all brokers and none before `last`."""
+        seen = None if first is None else at(first)
+        for name in ("", BROKER) if broker is None else (broker,):
+            self.sampled("samples", last, what="GAP", broker_name=name, status="FAILED", seen_ms=seen)
+        return self
+
+    def never_sampled(self) -> Self:
+        """No sample at all."""
+        for relation in ("samples", "group_offsets", "subscriptions", "clients"):
+            self.rows.pop(relation, None)
         return self
 
     def scanned(self) -> Self:

@@ -62,6 +62,10 @@ class Injector:
                 message = Message(PAYMENTS, body, tags="CARD", keys=[order.charge, order.name])
                 await seller.send(message, timeout_ms=timeout_ms, oneway=oneway)
 
+    async def first_payment(self) -> None:
+        """Send one payment before all others, so that every group has traced a delivery."""
+        await self._sell("shop-first", self._payments(1))
+
     async def oneway(self) -> None:
         """Send payments one-way: brokers do not acknowledge them."""
         await self._sell("shop-oneway", self._payments(SPECIAL_COUNT), oneway=True)

@@ -16,13 +16,14 @@ class Holdings:
     """The messages in the brokers' queues, by first key.
 
     stored: keys with a copy in their topic or the schedule topic. visible_ms: store time of a reminder's first copy in
-    its topic. due_ms: when its scheduled copy was due. dead_letters: group -> keys in its %DLQ%. ids: message id ->
-    key.
+    its topic. due_ms: when its scheduled copy was due. stored_ms: store time of the copy that groups can read, else of
+    the scheduled one. dead_letters: group -> keys in its %DLQ%. ids: message id -> key.
     """
 
     stored: frozenset[str]
     visible_ms: dict[str, int]
     due_ms: dict[str, int]
+    stored_ms: dict[str, int]
     dead_letters: dict[str, frozenset[str]]
     ids: dict[str, str]
 
@@ -32,6 +33,7 @@ def measure(namesrv: str) -> Holdings:
     stored: set[str] = set()
     visible_ms: dict[str, int] = {}
     due_ms: dict[str, int] = {}
+    stored_ms: dict[str, int] = {}
     dead: dict[str, set[str]] = defaultdict(set)
     ids: dict[str, str] = {}
     with QueueReader(namesrv) as reader:
@@ -39,6 +41,7 @@ def measure(namesrv: str) -> Holdings:
             for message in _read(reader, topic):
                 key = message.keys[0]
                 stored.add(key)
+                stored_ms[key] = min(stored_ms.get(key, message.store_timestamp_ms), message.store_timestamp_ms)
                 ids[message.msg_id] = key
                 if topic == REMINDERS:
                     visible_ms[key] = min(visible_ms.get(key, message.store_timestamp_ms), message.store_timestamp_ms)
@@ -47,12 +50,18 @@ def measure(namesrv: str) -> Holdings:
                 key = message.keys[0]
                 stored.add(key)
                 ids[message.msg_id] = key
+                stored_ms.setdefault(key, message.store_timestamp_ms)
                 due_ms[key] = message.store_timestamp_ms + delay_of_level(message.delay_level, DELAYS_MS)
         for group in GROUPS:
             for message in _read(reader, dlq_topic(group.name)):
                 dead[group.name].add(message.keys[0])
     return Holdings(
-        frozenset(stored), visible_ms, due_ms, {group: frozenset(keys) for group, keys in dead.items()}, ids
+        frozenset(stored),
+        visible_ms,
+        due_ms,
+        stored_ms,
+        {group: frozenset(keys) for group, keys in dead.items()},
+        ids,
     )
 
 

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,7 +31,8 @@ from .truth import Fault, TruthLog, now_ms, read_truth
 
 CLIENT_LOG = "clients.log"  # log of the shop's producers and consumers, with the handlers' failures
 ORDERS_DEFAULT = 6_700  # three messages each, plus a reminder for every 25th: more than 20 000 messages
-SETTINGS = Settings(hung_ms=HUNG_MS)
+SAMPLE_PAUSE_MS = 60_000  # the machine is busy: samples may be late
+SETTINGS = Settings(hung_ms=HUNG_MS, sample_pause_ms_max=SAMPLE_PAUSE_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,7 @@ class _Demo:
         self._console = console
         self._begun = time.monotonic()
         self._outcome: DemoResult | None = None
+        self._is_sampling = False
 
     def say(self, text: str) -> None:
         """Print a line of progress."""
@@ -105,11 +108,14 @@ class _Demo:
         with DemoCluster(self._folder / "brokers") as cluster, TruthLog(truth_folder) as truth:
             config = JobConfig(namesrv=cluster.namesrv, lake=self._folder / "lake", settings=SETTINGS)
             job = PipelineJob(config, self.say)
-            with ThreadPoolExecutor(1, "spark") as spark:
+            with ThreadPoolExecutor(1, "spark") as spark, ExitStack() as sampling:
                 starting = spark.submit(job.__enter__)
 
                 async def sample() -> None:
                     await asyncio.wrap_future(spark.submit(job.sample))
+                    if not self._is_sampling:
+                        self._is_sampling = True
+                        sampling.enter_context(job.sampling())
 
                 async def judge(shop_run: ShopRun) -> None:
                     await asyncio.wrap_future(starting)
@@ -121,6 +127,7 @@ class _Demo:
                 try:
                     asyncio.run(run_shop(cluster, truth, truth_folder, self._order_count, sample, judge, self.say))
                 finally:
+                    sampling.close()
                     spark.submit(job.__exit__, None, None, None).result()
         assert self._outcome is not None
         return self._outcome

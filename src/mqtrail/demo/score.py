@@ -35,7 +35,9 @@ class ClusterFacts:
     stored: frozenset[str]  # keys with a copy in their topic or in the schedule topic
     visible_ms: Mapping[str, int]  # key -> when a delayed message reached its topic
     due_ms: Mapping[str, int] = field(default_factory=dict)  # key -> when its scheduled copy was due, by the broker
-    unscored: frozenset[str] = frozenset()  # keys whose knowledge code is unpredictable (a client was killed)
+    unscored: frozenset[str] = (
+        frozenset()
+    )  # keys whose knowledge code is unpredictable (a client or a broker was killed)
     incomplete: frozenset[str] = frozenset()  # keys whose trace the injector dropped
     unjudged_sends: frozenset[str] = frozenset()  # keys whose send record the injector dropped
 

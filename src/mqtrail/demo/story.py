@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from .measure import Holdings
 from .plan import AUDIT, GROUPS, HUNG_MS, LEDGER, POINTS, QUEUE_NUMS, SMS, STOCK, TOPICS, GroupPlan, orders
 from .score import ClusterFacts, Thresholds
 from .shop import AttemptCounter, GroupHandler, Seller, consumer_of, in_parallel
-from .truth import TruthLog
+from .truth import TruthLog, now_ms
 
 LANES = 32  # orders sold at once
 ASSIGN_DEADLINE_S = 60.0
@@ -36,6 +36,8 @@ class ShopRun:
     injector: Injector
     handlers: list[GroupHandler] = field(default_factory=list)
     live_groups: set[str] = field(default_factory=set)
+    unsampled: list[tuple[int, int]] = field(default_factory=list)
+    """Times in which a broker could not tell its groups: what is stored then may be COMPLETE or not."""
 
 
 async def assigned(consumer: Consumer, queue_count: int) -> None:
@@ -54,27 +56,25 @@ async def run_shop(
     judge: Callable[[ShopRun], Awaitable[None]],
     say: Progress,
 ) -> None:
-    """Run the shop. sample: called when all groups are online and nothing has been sent, and again at the end. judge:
-    called when all is quiet and the consumers still run."""
+    """Run the shop. sample: called when all groups are online and nothing has been sent, around the kill of a broker,
+    and at the end. judge: called when all is quiet and the consumers still run."""
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(Admin(cluster.namesrv))
         for topic in TOPICS:
             await admin.create_topic(TopicConfig(topic, QUEUE_NUMS, QUEUE_NUMS))
         shop_run = ShopRun(Injector(cluster, truth, folder))
-        audit = consumer_of(AUDIT, cluster.namesrv)
-        await audit.start()
-        ledger = consumer_of(LEDGER, cluster.namesrv)
-        await ledger.start()
         for plan in (STOCK, POINTS, SMS):
             await _open(stack, shop_run, truth, plan, cluster.namesrv)
-        queue_count = QUEUE_NUMS * 2
-        await asyncio.gather(assigned(audit, queue_count), assigned(ledger, queue_count))
-        say("all five groups are online; sampling groups and offsets")
-        await sample()
-        await audit.close()
-        await ledger.close()
+        async with AsyncExitStack() as opening:
+            for plan in (AUDIT, LEDGER):
+                await _open(opening, shop_run, truth, plan, cluster.namesrv)
+            say("all five groups are online; sampling groups and offsets from now on")
+            await sample()
+            await shop_run.injector.first_payment()
+            await _handled(shop_run.handlers[-2:])
+        shop_run.live_groups -= {AUDIT.name, LEDGER.name}
         say(f"selling {order_count} orders, those with planned faults first")
-        await _sell(cluster, truth, shop_run, order_count, say)
+        await _sell(cluster, truth, shop_run, order_count, sample, say)
         say("a new ledger process takes over from the killed one")
         await _open(stack, shop_run, truth, LEDGER, cluster.namesrv)
         await asyncio.gather(_quiet(shop_run, say), _sample_once_more(sample))
@@ -97,7 +97,21 @@ async def _open(stack: AsyncExitStack, shop_run: ShopRun, truth: TruthLog, plan:
     await assigned(consumer, QUEUE_NUMS * 2)
 
 
-async def _sell(cluster: DemoCluster, truth: TruthLog, shop_run: ShopRun, order_count: int, say: Progress) -> None:
+async def _handled(handlers: Sequence[GroupHandler]) -> None:
+    """Wait until each group has handled a message. TimeoutError after the deadline."""
+    async with asyncio.timeout(ASSIGN_DEADLINE_S):
+        while not all(handler.handled for handler in handlers):
+            await asyncio.sleep(0.05)
+
+
+async def _sell(
+    cluster: DemoCluster,
+    truth: TruthLog,
+    shop_run: ShopRun,
+    order_count: int,
+    sample: Callable[[], Awaitable[None]],
+    say: Progress,
+) -> None:
     injector = shop_run.injector
     gate = asyncio.Event()
     gate.set()
@@ -129,7 +143,11 @@ async def _sell(cluster: DemoCluster, truth: TruthLog, shop_run: ShopRun, order_
         await at(0.6)
         say("injecting: kill -9 of broker-b, then a restart on its files")
         gate.clear()
+        before_ms = now_ms()
+        await sample()
         await injector.kill_broker()
+        await sample()
+        shop_run.unsampled.append((before_ms, now_ms()))
         gate.set()
         await selling
 
@@ -162,6 +180,9 @@ def facts_of(
     shop_run: ShopRun, holdings: Holdings, as_of_ms: int, thresholds: Thresholds, worker_keys: set[str]
 ) -> ClusterFacts:
     """Return the facts for the scorer."""
+    unsampled = {
+        key for key, at in holdings.stored_ms.items() if any(first <= at <= end for first, end in shop_run.unsampled)
+    }
     return ClusterFacts(
         as_of_ms=as_of_ms,
         thresholds=thresholds,
@@ -172,7 +193,7 @@ def facts_of(
         stored=holdings.stored,
         visible_ms=holdings.visible_ms,
         due_ms=holdings.due_ms,
-        unscored=frozenset(worker_keys),
+        unscored=frozenset(worker_keys | unsampled),
         incomplete=frozenset(shop_run.injector.incomplete),
         unjudged_sends=frozenset(shop_run.injector.unjudged_sends),
     )

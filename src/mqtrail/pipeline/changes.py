@@ -29,6 +29,9 @@ Key = tuple[Any, ...]
 KEYFRAME_FACTOR = 4  # rows between two keyframes, in multiples of a keyframe: it adds a quarter to the rows written
 KEYFRAME_ROWS_MIN = 5_000  # fewer rows are read in milliseconds
 KEYFRAME_AGE_MS_MAX = 6 * 3_600_000
+GAPS_MAX = 1_000  # gaps that keyframes repeat; more are joined, the oldest first
+BROKER_SILENT = "not every broker told its groups"
+JOINED = "several older gaps, and the time before the first sample"
 NOT_ASKED = "not asked: its broker or topic is gone, or an earlier question found its broker silent"
 
 
@@ -129,6 +132,8 @@ class Changes:
         self._failed: dict[Question, int | None] = {}
         """Questions without an answer -> the last sample that has one."""
         self._answered: set[Question] = set()
+        self._gaps: dict[str, list[tuple[int | None, int, str]]] = {}
+        """Broker -> (last sample before, first sample after, reason) of each time without a sample of its groups."""
         self._topics: dict[str, int | None] = {}
         """Topics that are read -> None; that were read -> the last sample that was read up to."""
         self._read_ms: int | None = None
@@ -144,7 +149,9 @@ class Changes:
         """Return the rows that a sample adds, by relation. Its time must be later than that of the latest sample."""
         assert self.sampled_ms is None or found.sampled_ms > self.sampled_ms, "samples come in the order of their times"
         at_ms, last_ms = found.sampled_ms, self.sampled_ms
+        was_whole = {broker for what, broker, _ in self._answered if what == "GROUPS"}
         questions = list(self._questions(found, last_ms))
+        gaps = list(self._new_gaps(found, last_ms, was_whole))
 
         def answered(what: str, row: Row) -> int | None:
             question = (what, row["broker_name"], row["topic"] if what == "RANGES" else "")
@@ -156,20 +163,18 @@ class Changes:
             self._subscriptions.name: [*self._changes(self._subscriptions, found, lambda row: last_ms)],
             self._ranges.name: [*self._changes(self._ranges, found, lambda row: answered("RANGES", row))],
         }
-        self._row_count += 1 + len(questions) + sum(map(len, made.values()))
+        self._row_count += 1 + len(questions) + len(gaps) + sum(map(len, made.values()))
         if self._is_keyframe_due(at_ms):
             keep_from_ms = at_ms - self._retention_ms
             made = {track.name: list(track.everything(keep_from_ms)) for track in self._tracks}
             questions = self._every_question(keep_from_ms, found.answers)
             # READ rows of a keyframe are dated 1 ms earlier, so that a later READ row of this sample replaces them.
             questions += [row | {"sampled_ms": at_ms - 1} for row in self._every_reading(keep_from_ms)]
+            gaps = self._every_gap(keep_from_ms)
             self._keyframe_ms, self._row_count = at_ms, 0
         self.sampled_ms = at_ms
         taken: Row = {"what": "SAMPLE", "status": "OK", "keyframe_ms": self._keyframe_ms}
-        gap: list[Row] = []
-        if found.gap and last_ms is not None:
-            gap = [{"what": "GAP", "status": "FAILED", "seen_ms": last_ms, "reason": found.gap}]
-        made[trail.SAMPLES.name] = [taken, *gap, *questions]
+        made[trail.SAMPLES.name] = [taken, *gaps, *questions]
         return self._stamped(made, at_ms)
 
     def read_up_to(self, sampled_ms: int, topics: Iterable[str]) -> Rows:
@@ -204,6 +209,31 @@ class Changes:
                 self._failed[question] = last_ms if question in self._answered else None
                 self._answered.discard(question)
                 yield self._question_row(question, why)
+
+    def _new_gaps(self, found: ClusterSample, last_ms: int | None, was_whole: set[str]) -> Iterator[Row]:
+        """Return the times that end with this sample in which groups of a broker, or of any (''), were not sampled."""
+        for what, broker, topic in sorted(self._answered):
+            if what != "GROUPS":
+                continue
+            if broker in was_whole and not found.gap:
+                continue
+            seen_ms = self._last_answer.get((what, broker, topic))
+            self._gaps.setdefault(broker, []).append((seen_ms, found.sampled_ms, found.gap or BROKER_SILENT))
+            yield self._gap_row(broker, *self._gaps[broker][-1])
+
+    def _every_gap(self, keep_from_ms: int) -> list[Row]:
+        """The rows of all gaps. Those before keep_from_ms and the oldest of too many are joined with the first one."""
+        for broker, gaps in self._gaps.items():
+            kept = [gap for gap in gaps if gap[1] >= keep_from_ms][-GAPS_MAX:]
+            if len(kept) < len(gaps):
+                self._gaps[broker] = [(None, gaps[len(gaps) - len(kept) - 1][1], JOINED), *kept]
+        return [self._gap_row(broker, *gap) for broker, gaps in sorted(self._gaps.items()) for gap in gaps]
+
+    @staticmethod
+    def _gap_row(broker: str, seen_ms: int | None, until_ms: int, reason: str) -> Row:
+        """A gap's row has the time of the sample that ended it, also in later keyframes."""
+        own = {"what": "GAP", "broker_name": broker, "status": "FAILED", "seen_ms": seen_ms, "reason": reason}
+        return own | {"sampled_ms": until_ms}
 
     def _every_question(self, keep_from_ms: int, answers: dict[Question, str]) -> list[Row]:
         """The rows of all questions. Forget those without an answer since before keep_from_ms."""
@@ -242,6 +272,7 @@ class Changes:
         if self._keyframe_ms is None or at_ms - self._keyframe_ms >= KEYFRAME_AGE_MS_MAX:
             return True
         size = sum(len(track.kept) for track in self._tracks) + len(self._answered) + len(self._failed)
+        size += sum(map(len, self._gaps.values()))
         return self._row_count >= max(KEYFRAME_ROWS_MIN, KEYFRAME_FACTOR * size)
 
     @property
@@ -282,9 +313,17 @@ class Changes:
         ).fetchall()
         rows = duck.execute(
             f"""SELECT what, broker_name, topic, max_by(struct_pack(status := status, seen_ms := seen_ms), sampled_ms)
-            FROM {own} AND what IN ('OFFSETS', 'RANGES', 'READ') GROUP BY what, broker_name, topic""",
+            FROM {own} AND what IN ('OFFSETS', 'RANGES', 'GROUPS', 'READ')
+            GROUP BY what, broker_name, topic""",
             [self.cluster],
         ).fetchall()
+        gaps = duck.execute(
+            f"""SELECT broker_name, seen_ms, sampled_ms, min(reason) FROM {own} AND what = 'GAP'
+            AND sampled_ms <= {self.sampled_ms or 0} GROUP BY broker_name, seen_ms, sampled_ms ORDER BY sampled_ms""",
+            [self.cluster],
+        ).fetchall()
+        for broker, seen_ms, until_ms, reason in gaps:
+            self._gaps.setdefault(broker, []).append((seen_ms, until_ms, reason))
         for what, broker, topic, state in rows:
             if what == "READ":
                 if topic:

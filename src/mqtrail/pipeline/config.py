@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Final
 
 from mqtrail import trail
 from mqtrail.client import InstanceConfig
@@ -14,6 +15,10 @@ from .session import SessionConfig
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+
+
+GAP_INTERVALS: Final = 3  # a pause of more sample intervals than this between two samples is a gap
+NOT_RUNNING: Final = "no sampler was running"
 
 
 class StartingOffsets(Enum):
@@ -73,6 +78,12 @@ class JobConfig:
         "1GB", "memory of DuckDB in one task, in addition to the heap; larger data goes to files"
     )
     retention_ms: int = setting(90 * DAY_MS, "time that the lake keeps its data")
+
+    @property
+    def judged_with(self) -> trail.Settings:
+        """The thresholds of judgements, which must know how far samples are apart."""
+        pause_ms = max(self.settings.sample_pause_ms_max, GAP_INTERVALS * self.sample_interval_ms)
+        return replace(self.settings, sample_pause_ms_max=pause_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from mqtrail.lake import JUDGED_APP, Lake, lake_errors
 
 from .backfilling import Backfiller
 from .backfills import Backfill
-from .config import JobConfig, JobFailed, JobReport
+from .config import NOT_RUNNING, JobConfig, JobFailed, JobReport
 from .executors import check_executors
 from .files import Committer
 from .freshness import Freshness
@@ -97,7 +97,7 @@ class PipelineJob:
             tasks,
             self._lake,
             committer,
-            self.config.settings,
+            self.config.judged_with,
             self.config.task_memory,
             self._say,
             self.config.driver_attempts_max,
@@ -157,7 +157,7 @@ class PipelineJob:
         upkeep = LakeUpkeep(self.lake, self.config.retention_ms, self.config.task_memory)
         limit = Limit(self.config.messages_per_cycle_max, stop.is_set)
         service = Service(self.config.lake, lambda: self._run_cycle(service, limit), upkeep, self._say, show)
-        with self.lake.writing(), self._sampling():
+        with self.lake.writing(), self.sampling():
             service.run(interval_ms, stop, metrics)
 
     def _run_cycle(self, service: Service, limit: Limit) -> JobReport:
@@ -203,8 +203,11 @@ class PipelineJob:
         return worked
 
     @contextmanager
-    def _sampling(self) -> Iterator[None]:
-        """Run a sampler with separate connections in a thread while the block runs."""
+    def sampling(self) -> Iterator[None]:
+        """Run a sampler with separate connections in a thread while the block runs; the next cycle records its samples.
+
+        Without one, nothing shows which groups there were between two calls of `once`.
+        """
         ended = Event()
         thread = Thread(target=Sampler(self.config, self._say).run, args=(ended,), name="mqtrail-sampler", daemon=True)
         thread.start()
@@ -303,6 +306,9 @@ class PipelineJob:
         recorder = self._recorders.of(cluster)
         groups = traced_groups(self.lake, cluster).union(recorder.groups)
         found = sample(admin, topology, cluster, max(now_ms(), (recorder.sampled_ms or 0) + 1), groups)
+        last_ms = recorder.sampled_ms
+        if last_ms is None or found.sampled_ms - last_ms > self.config.judged_with.sample_pause_ms_max:
+            found.gap = NOT_RUNNING
         recorder.record([found])
         return found
 

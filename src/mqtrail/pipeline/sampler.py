@@ -21,17 +21,15 @@ from mqtrail.lake import Lake, LakeBusy, LakeError, LakeUnreadable, connect, lak
 from mqtrail.wire import MQError, is_business_group
 
 from .changes import Changes
-from .config import JobConfig
+from .config import NOT_RUNNING, JobConfig
 from .recording import Recorders
 from .sampling import sample, survey
 from .spool import SampleSpool, SampleSpoolFull
 
 JITTER: Final = 0.1  # a pause varies by this part, so that samplers of several lakes do not run at the same time
-GAP_INTERVALS: Final = 3  # a pause of more intervals than this between two samples is a gap
 REQUEST_TIMEOUT_MS: Final = 3_000
 GROUPS_AGE_MS_MAX: Final = 60_000  # how often groups are looked for in the trace
 TRACED_HOURS: Final = 2  # latest publish hours whose verdicts are searched for groups that brokers may not know
-NOT_RUNNING: Final = "no sampler was running"
 RECORD_INTERVAL_MS: Final = 600_000  # how often a sampler without a pipeline takes the lake's lock for a commit
 
 
@@ -96,9 +94,11 @@ class Sampler:
             sampled_ms = max(self._now_ms(), self._last_ms + 1)
             found = sample(admin, topology, cluster, sampled_ms, self._groups)
             self._groups |= found.groups
-            if self._last_ms and sampled_ms - self._last_ms > GAP_INTERVALS * self._config.sample_interval_ms:
-                self._gap = self._gap or "samples took longer than their interval"
             found.gap = self._gap
+            if self._last_ms and sampled_ms - self._last_ms > self._config.judged_with.sample_pause_ms_max:
+                found.gap = self._gap or "samples took longer than their interval"
+            elif self._last_ms and self._gap == NOT_RUNNING:
+                found.gap = ""  # another sampler ended just now
             self._spool.put(cluster, found)
         except (MQError, OSError, SampleSpoolFull, LakeError) as error:
             self._gap = str(error)

@@ -104,7 +104,7 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
 
 
 Question = tuple[str, str, str]
-"""(what, broker name, topic), as in trail.SAMPLES: what is OFFSETS of a broker, or RANGES of a topic on a broker."""
+"""(what, broker name, topic), as in trail.SAMPLES: OFFSETS or GROUPS of a broker, or RANGES of a topic on a broker."""
 
 
 @dataclass(slots=True)
@@ -169,6 +169,7 @@ def sample(
         groups |= asking.configured_groups(name, address)
     for group in sorted(groups):
         asking.group(group)
+    asking.answer_groups()
     for topic in (*topology.trace_topics, *topology.evidence):
         asking.ranges(topic)
     return asking.found
@@ -183,6 +184,14 @@ class _Asking:
     masters: Mapping[str, str]
     stamp: Row
     silent: set[str] = field(default_factory=set)
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Brokers that can know groups that they did not tell, with the first reason."""
+
+    def answer_groups(self) -> None:
+        """Note which brokers told all groups that they know, with topics and clients."""
+        first = next(iter(self.unknown.values()), "" if self.masters else "there is no master")
+        self.found.answers |= {("GROUPS", name, ""): self.unknown.get(name, "") for name in self.masters}
+        self.found.answers["GROUPS", "", ""] = first
 
     def _note(self, what: str, name: str, error: Exception) -> None:
         """Report a failed query. After an error other than a refusal, the broker counts as silent."""
@@ -196,6 +205,7 @@ class _Asking:
             offsets = self.admin.committed_offsets(address)
         except MQError as error:
             self._note("committed offsets", name, error)
+            self.unknown[name] = str(error)
             self.found.answers["OFFSETS", name, ""] = str(error)
             return set()
         self.found.answers["OFFSETS", name, ""] = ""
@@ -219,6 +229,7 @@ class _Asking:
             return {group for group in self.admin.groups(address).subscription_group_table if is_business_group(group)}
         except MQError as error:
             self._note("groups", name, error)
+            self.unknown.setdefault(name, str(error))
             return set()
 
     def group(self, group: str) -> None:
@@ -228,6 +239,7 @@ class _Asking:
         for name, address in self.masters.items():
             if name in self.silent:
                 is_complete = False
+                self.unknown.setdefault(name, "it did not answer an earlier question")
                 continue
             try:
                 answers.append(self.admin.consumer_connections(group, address))
@@ -236,6 +248,7 @@ class _Asking:
             except MQError as error:
                 is_complete = False
                 self._note(f"clients of {group}", name, error)
+                self.unknown.setdefault(name, str(error))
         for relation, row in trail.group_rows(group, answers, is_complete=is_complete):
             self.found.add(relation, {**self.stamp, **row})
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from .client_records import runs_sql
+from .hours import HOUR_MS
 from .kinds import business_group
 from .packing import number_at, packed, padded
 from .samples import sample_stages
@@ -19,7 +20,6 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     return [
         *sample_stages(as_of_ms, horizon),
         Stage("committed", _committed(as_of_ms), ("offset_states", "client_records")),
-        Stage("topic_groups", _TOPIC_GROUPS, ("committed", "subscription_states")),
         Stage("offsets_at", _offsets_at(horizon), ("committed",)),
         Stage("offset_samples", _OFFSET_SAMPLES, ("offset_states",)),
         Stage("client_samples", _CLIENT_SAMPLES, ("client_states",)),
@@ -29,6 +29,44 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
         Stage("losses", _losses(horizon), ("client_records", "gaps")),
     ]
+
+
+def topic_groups_stage(settings: Settings) -> Stage:
+    """The groups of applications that are known to read a topic.
+
+    A group that commits offsets at the broker is in clustering mode: broadcasting clients store their own offsets.
+
+    known_ms: the earliest of a sample, a commit and a traced delivery, of which only the hour is counted: then it is
+    the end of that hour. since_ms: the group did not come earlier, because a sample just before known_ms, or before the
+    gap around it, does not have the group; for messages between the two it is not known whether the group was there.
+    """
+    sights = f"""
+  SELECT cluster, topic, group_name, sampled_ms AS seen_ms, sampled_ms - {settings.sample_pause_ms_max} AS since_ms,
+    'CLUSTERING' AS message_model, '' AS consume_type FROM committed
+  UNION ALL
+  SELECT cluster, topic, group_name, sampled_ms, sampled_ms - {settings.sample_pause_ms_max}, message_model,
+    consume_type FROM subscription_states
+  UNION ALL
+  SELECT cluster, name, group_name, (value + 1) * {HOUR_MS}, value * {HOUR_MS}, '', '' FROM folds
+  WHERE kind = 'READ'"""
+    return Stage(
+        "topic_groups",
+        f"""
+SELECT k.cluster AS cluster, k.topic AS topic, k.group_name AS group_name, k.known_ms AS known_ms,
+    CASE WHEN max(w.whole_ms) IS NULL THEN 0 WHEN k.known_ms > max(w.whole_ms) THEN least(k.since_ms, max(w.whole_ms))
+      ELSE least(k.since_ms, coalesce(min(g.from_ms), k.since_ms)) END AS since_ms,
+    k.message_model AS message_model, k.consume_type AS consume_type
+FROM (SELECT cluster, topic, group_name, first.seen_ms AS known_ms, first.since_ms AS since_ms, message_model,
+    consume_type
+  FROM (SELECT cluster, topic, group_name, min(struct_pack(seen_ms := seen_ms, since_ms := since_ms)) AS first,
+      max(message_model) AS message_model, max(consume_type) AS consume_type
+    FROM ({sights}) AS sights WHERE {business_group()} GROUP BY cluster, topic, group_name) AS firsts) AS k
+LEFT JOIN whole_samples w ON k.cluster = w.cluster AND w.broker_name = ''
+LEFT JOIN sample_gaps g ON k.cluster = g.cluster AND g.broker_name = '' AND g.from_ms < k.known_ms
+  AND g.to_ms >= k.known_ms
+GROUP BY k.cluster, k.topic, k.group_name, k.known_ms, k.since_ms, k.message_model, k.consume_type""",
+        ("committed", "subscription_states", "folds", "whole_samples", "sample_gaps"),
+    )
 
 
 def _committed(as_of_ms: int) -> str:
@@ -41,17 +79,6 @@ SELECT cluster, sampled_ms, group_name, topic, broker_name, queue_id, consumer_o
 UNION ALL
 SELECT cluster, event_ms, group_name, topic, store_broker_name, store_queue_id, consumer_offset FROM client_records
 WHERE record_type = 'OffsetCommit' AND event_ms <= {as_of_ms}"""
-
-
-# Groups of a topic, with the time of the first sample that has them; only groups of applications.
-# A group that commits offsets at the broker is in clustering mode: broadcasting clients store their own offsets.
-_TOPIC_GROUPS = f"""
-SELECT cluster, topic, group_name, min(sampled_ms) AS known_ms, max(message_model) AS message_model,
-    max(consume_type) AS consume_type
-FROM (SELECT cluster, topic, group_name, sampled_ms, 'CLUSTERING' AS message_model, '' AS consume_type FROM committed
-  UNION ALL
-  SELECT cluster, topic, group_name, sampled_ms, message_model, consume_type FROM subscription_states) AS known
-WHERE {business_group()} GROUP BY cluster, topic, group_name"""
 
 
 def _offsets_at(horizon: int) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from .settings import Settings
 
 STATE = (
+    "whole_samples", "sample_gaps",
     "topic_groups", "offsets_at", "offset_samples", "group_clients", "live_clients", "subscription_runs",
     "scanned_topics", "losses", "group_losses", "hung_limits", "group_limits", "traced_groups", "traced_hosts",
 )  # fmt: skip
@@ -50,6 +51,7 @@ def causes(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
     """Return every kind of change between the judgements as of last_ms and as_of_ms."""
     return [
         *_of_open_ids(last_ms, as_of_ms, settings),
+        *_of_whole_samples(),
         *_of_groups(),
         *_of_sources(),
         *_of_offsets(),
@@ -172,17 +174,58 @@ def _of_members(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
     ]  # fmt: skip
 
 
+_OFFERED = "coalesce(t.visible_ms, t.stored_ms, t.acked_ms)"
+"""SQL over the last trajectories: offered_ms of `messages`."""
+
+
+def _of_whole_samples() -> list[Cause]:
+    """A broker told all its groups again: messages that wait for that. The others: rows that came in another order."""
+    here = "w.cluster = c.cluster AND w.broker_name = c.broker_name"
+    there = here.replace("w.", "t.")
+    new, old = "SELECT * FROM sample_gaps", f"SELECT * FROM {LAST}sample_gaps"
+    return [
+        Cause(
+            "whole_samples",
+            _both("whole_samples", ("cluster", "broker_name"), ("whole_ms",), _differs("whole_ms")),
+            f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_whole_samples c ON {here}
+              WHERE w.group_name = '' AND ({_between_samples("whole_ms")})""",
+            OPEN_IDS,
+        ),
+        Cause(
+            "samples_back",
+            _both(
+                "whole_samples", ("cluster", "broker_name"), ("whole_ms",),
+                "n_whole_ms < o_whole_ms OR n_whole_ms IS NULL",
+            ),
+            f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_samples_back c ON {there}
+              WHERE {_OFFERED} > coalesce(c.n_whole_ms, 0)""",
+            TRAJECTORIES,
+        ),
+        Cause(
+            "late_gaps",
+            f"""SELECT g.* FROM (({new} EXCEPT {old}) UNION ALL ({old} EXCEPT {new})) AS g
+            JOIN {LAST}whole_samples o ON g.cluster = o.cluster AND g.broker_name = o.broker_name
+            WHERE g.from_ms < o.whole_ms""",
+            f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_late_gaps c ON {there}
+              WHERE {_OFFERED} > c.from_ms AND {_OFFERED} < c.to_ms""",
+            TRAJECTORIES,
+        ),
+    ]  # fmt: skip
+
+
 def _of_groups() -> list[Cause]:
     """A new group of a topic, changed limits of a group."""
-    stored = "coalesce(t.stored_ms, t.acked_ms)"
-    known = [f"coalesce(c.{side}_known_ms, {_NEVER_MS})" for side in ("n", "o")]
+    first, known = ([f"coalesce(c.{side}_{ms}, {_NEVER_MS})" for side in ("n", "o")] for ms in ("since_ms", "known_ms"))
     return [
         Cause(
             "known_groups",
-            _both("topic_groups", ("cluster", "topic", "group_name"), ("known_ms",), _differs("known_ms")),
+            _both(
+                "topic_groups", ("cluster", "topic", "group_name"), ("known_ms", "since_ms"),
+                _differs("known_ms", "since_ms"),
+            ),
             f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_known_groups c ON t.cluster = c.cluster
-              AND t.topic = c.topic WHERE {stored} >= least({", ".join(known)})
-              AND {stored} < greatest({", ".join(known)})""",
+              AND t.topic = c.topic WHERE {_OFFERED} > least({", ".join(first)})
+              AND {_OFFERED} < greatest({", ".join(known)})""",
             TRAJECTORIES,
         ),
         Cause(

@@ -234,16 +234,22 @@ QUEUE_RANGES = Relation(
 SAMPLES = Relation(
     "samples",
     "One row per sample (what: SAMPLE), per query whose state changed in a sample, per sample up to which the pipeline "
-    "has read (READ, topic ''), and per time without samples (GAP). Key: cluster, sampled_ms, what, broker_name, "
-    "topic.",
+    "has read (READ, topic ''), and per broker and time in which its groups were not sampled (GAP; keyframes repeat "
+    "them). Key: cluster, sampled_ms, what, broker_name, topic.",
     (
         text("cluster", "as in trace_events"),
         number("sampled_ms", "time of the sample; GAP: of the sample after it"),
-        text("what", "SAMPLE; OFFSETS of a broker; RANGES of a topic on a broker; READ of a topic's messages; GAP"),
-        text("broker_name", "queried broker; '' in other rows"),
+        text(
+            "what",
+            "SAMPLE; OFFSETS, GROUPS of a broker; RANGES of a topic on a broker; READ of a topic's messages; GAP",
+        ),
+        text("broker_name", "queried broker; GROUPS, GAP: '' is all brokers; '' in other rows"),
         text("topic", "queried or read topic; '' in other rows"),
         text("status", "OK: answered (READ: read) since this sample; FAILED: not since this sample"),
-        number("seen_ms", "FAILED and GAP: last answered sample before it; READ: sample up to which messages are read"),
+        number(
+            "seen_ms",
+            "FAILED and GAP: last answered sample before it, NULL: none; READ: sample up to which messages are read",
+        ),
         number("keyframe_ms", "SAMPLE: the last keyframe, in a keyframe sampled_ms itself; NULL in other rows"),
         text("reason", "why the state is FAILED, or why no sample was taken"),
     ),

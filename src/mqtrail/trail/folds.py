@@ -9,6 +9,8 @@ result equals that of counting all messages together.
 
 from __future__ import annotations
 
+from .hours import HOUR_MS
+from .kinds import business_topic
 from .results import GROUP_FOLDS
 from .settings import Settings
 from .stages import Stage
@@ -52,6 +54,14 @@ SELECT {_KEY}, count(*) AS row_count FROM (
   UNION ALL SELECT cluster, 'CHAIN', group_name, '', retry_times FROM rounds
   UNION ALL SELECT cluster, 'CHAIN', group_name, '', retry_copy_times FROM group_copies
     WHERE retry_copy_times IS NOT NULL
+  UNION ALL SELECT cluster, 'READ', group_name, topic, min(read_ms) // {HOUR_MS} FROM (
+      SELECT m.cluster, m.msg_id, r.group_name, m.topic, r.first_ms AS read_ms FROM rounds r
+      JOIN message_facts m ON r.cluster = m.cluster AND r.msg_id = m.msg_id
+      UNION ALL
+      SELECT m.cluster, m.msg_id, c.group_name, m.topic, coalesce(c.sent_back_ms, c.dead_ms) FROM group_copies c
+      JOIN message_facts m ON c.cluster = m.cluster AND c.msg_id = m.msg_id) AS reads
+    WHERE read_ms IS NOT NULL AND group_name <> '' AND {business_topic()}
+    GROUP BY cluster, msg_id, group_name, topic
   UNION ALL SELECT cluster, 'HOST', '', born_host, 0 FROM message_facts
     WHERE born_host <> '' AND send_start_ms IS NOT NULL) AS shown
 GROUP BY {_KEY}"""

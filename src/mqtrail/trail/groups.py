@@ -115,7 +115,8 @@ _SUCCEEDED = f"r.sure_count > 0 OR (r.said_count > 0 AND {_SAID_HOLDS})"
 _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     # name, fold, from rounds r with copies c, from copies, from expected groups, from carriers
     ("topic", "max", "r.topic", "''", "topic", "''"),
-    ("expected", "max", "0", "0", "1", "0"),
+    ("maybe", "max", "NULL", "NULL", "maybe", "NULL"),  # 1: it is not known whether the group was there already
+    ("known_ms", "max", "NULL", "NULL", "known_ms", "NULL"),
     ("delivery_count", "sum", "r.hand_count", "0", "0", "0"),
     ("sure_count", "sum", "r.sure_count", "0", "0", "0"),
     ("said_count", "sum", f"CASE WHEN {_SAID_HOLDS} THEN r.said_count ELSE 0 END", "0", "0", "0"),
@@ -164,9 +165,8 @@ _TEXTS = (
 )
 
 
-# A stored message is judged for groups that were known at that time or whose first sampled offset is not past it.
-_EXPECTED = """coalesce(m.stored_ms, m.acked_ms) IS NOT NULL
-      AND (coalesce(m.stored_ms, m.acked_ms) >= g.known_ms OR o.first_offset <= m.queue_offset)"""
+# A message is judged for groups that were known when it was offered or whose first sampled offset is not past it.
+_EXPECTED = "(m.offered_ms >= g.known_ms OR o.first_offset <= m.queue_offset)"
 
 
 def _group_facts() -> str:
@@ -180,11 +180,12 @@ SELECT cluster, msg_id, group_name, {folded} FROM (
   LEFT JOIN group_copies c ON r.cluster = c.cluster AND r.msg_id = c.msg_id AND r.group_name = c.group_name
   UNION ALL SELECT cluster, msg_id, group_name, {columns(3)} FROM group_copies
   UNION ALL SELECT cluster, msg_id, group_name, {columns(4)} FROM (
-    SELECT m.cluster AS cluster, m.msg_id AS msg_id, g.group_name AS group_name, m.topic AS topic
+    SELECT m.cluster AS cluster, m.msg_id AS msg_id, g.group_name AS group_name, m.topic AS topic,
+      g.known_ms AS known_ms, CASE WHEN coalesce({_EXPECTED}, false) THEN 0 ELSE 1 END AS maybe
     FROM messages m JOIN topic_groups g ON m.cluster = g.cluster AND m.topic = g.topic
     LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND m.topic = o.topic
       AND m.broker_name = o.broker_name AND m.queue_id = o.queue_id
-    WHERE {_EXPECTED} AND g.message_model <> 'BROADCASTING') AS expected_groups
+    WHERE (m.offered_ms > g.since_ms OR {_EXPECTED}) AND g.message_model <> 'BROADCASTING') AS expected_groups
   UNION ALL SELECT cluster, msg_id, group_name, {columns(5)} FROM carriers WHERE {business_group()}) AS facts
 GROUP BY cluster, msg_id, group_name"""
 

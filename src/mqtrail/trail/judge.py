@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from .batches import batch_stages
 from .companions import companion_stages
-from .context import context_stages
+from .context import context_stages, topic_groups_stage
 from .folds import fold_counts_stage, fold_stages, given_fold_stages
 from .groups import group_stages, hand_over_stages
 from .judgement import group_losses_stage, judgement_stages
@@ -40,6 +40,7 @@ def judge(
         *context_stages(as_of_ms, limits),
         *_own_stages(as_of_ms if only_until else None, batches),
         *fold_stages(limits),
+        topic_groups_stage(limits),
         group_losses_stage(),
         *verdict_stages(as_of_ms, limits, only_until=only_until),
     ]
@@ -52,7 +53,12 @@ def fact_stages(until_ms: int | None, batches: bool) -> list[Stage]:
 
 def state_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     """The state of the cluster and its groups, from samples and from group_folds, which count every message."""
-    return [*context_stages(as_of_ms, settings), *given_fold_stages(settings), group_losses_stage()]
+    return [
+        *context_stages(as_of_ms, settings),
+        *given_fold_stages(settings),
+        topic_groups_stage(settings),
+        group_losses_stage(),
+    ]
 
 
 def verdict_stages(as_of_ms: int, settings: Settings, *, only_until: bool = False) -> list[Stage]:

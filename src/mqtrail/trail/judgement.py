@@ -130,6 +130,7 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN batch_handed IS NOT NULL AND batch_succeeded >= batch_items AND batch_handed = batch_succeeded THEN 'CONSUMED'
     WHEN batch_handed IS NOT NULL THEN 'UNKNOWN:BATCH_ITEM_NOT_TOLD'
     WHEN half = 1 AND visible_ms IS NULL THEN 'UNKNOWN:TRANSACTION_NOT_JUDGED'
+    WHEN maybe = 1 THEN 'UNKNOWN:GROUP_SEEN_LATER'
     WHEN passes = '0' THEN 'FILTERED'
     WHEN visible_ms IS NULL AND waits = 1 THEN {idle.format("")}
     WHEN visible_ms IS NULL AND sent_items > 1 THEN 'UNKNOWN:BATCH_NOT_JOINED'
@@ -231,6 +232,7 @@ _DEAD_CAUSE = """CASE WHEN dead_ms IS NULL THEN '' WHEN recorded_cause <> '' THE
 _PARAMETERS: dict[str, dict[str, str]] = {
     "PASSED_UNTRACED": {"offset": "now_offset", "sampled_ms": "now_ms"},
     "GROUP_NOT_TRACED": {"offset": "now_offset", "sampled_ms": "now_ms"},
+    "GROUP_SEEN_LATER": {"known_ms": "known_ms"},
     "HANDLER_GONE": {"handed_ms": "open_ms", "sampled_ms": "clients_sampled_ms"},
     "STATE_STALE": {"sampled_ms": "coalesce(clients_sampled_ms, offsets_sampled_ms)"},
     "BATCH_ITEM_NOT_TOLD": {"handed": "batch_handed", "succeeded": "batch_succeeded", "items": "batch_items"},

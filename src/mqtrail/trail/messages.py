@@ -10,6 +10,9 @@ from .packing import number_at, packed, padded, part
 from .settings import Settings
 from .stages import Stage
 
+AWAITS_SAMPLE = "offered_ms IS NOT NULL AND (whole_ms IS NULL OR offered_ms > whole_ms)"
+"""SQL over messages: whether no sample of all groups was taken since it was offered to them."""
+
 
 def message_fact_stages() -> list[Stage]:
     """send_units, message_facts: from a message's own rows only."""
@@ -20,8 +23,20 @@ def message_fact_stages() -> list[Stage]:
 
 
 def message_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """messages."""
-    return [Stage("messages", _messages(as_of_ms, settings), ("message_facts", "scanned_topics", "traced_hosts"))]
+    """messages, unsampled."""
+    reads = ("message_facts", "scanned_topics", "traced_hosts", "whole_samples")
+    return [
+        Stage("messages", _messages(as_of_ms, settings), reads),
+        Stage("unsampled", _UNSAMPLED, ("messages", "sample_gaps")),
+    ]
+
+
+# Messages that became visible while the groups of their broker were not sampled, with that time.
+_UNSAMPLED = """
+SELECT m.cluster AS cluster, m.msg_id AS msg_id, min(g.from_ms) AS gap_from_ms, max(g.to_ms) AS gap_to_ms
+FROM messages m JOIN sample_gaps g ON m.cluster = g.cluster AND m.broker_name = g.broker_name
+  AND m.offered_ms > g.from_ms AND m.offered_ms < g.to_ms
+GROUP BY m.cluster, m.msg_id"""
 
 
 _SEND_UNITS = """
@@ -117,7 +132,11 @@ GROUP BY cluster, msg_id"""
 
 
 def _messages(as_of_ms: int, settings: Settings) -> str:
-    """Add the position of the visible copy, the due time and the codes; keep only topics of applications or unknown."""
+    """Add the position of the visible copy, the due time and the codes; keep only topics of applications or unknown.
+
+    offered_ms: since when groups could read it, as far as that is known. whole_ms: the last sample of all groups that
+    its broker knows, or of all brokers if no visible copy was read.
+    """
     horizon = as_of_ms - settings.trace_delay_ms
     due = "coalesce(wait_due_ms, copy_due_ms, coalesce(stored_ms, acked_ms, born_ms) + delay_ms)"
     late = f"coalesce(visible_ms - due_ms >= {settings.delivered_late_ms}, false)"
@@ -141,7 +160,8 @@ SELECT *, CASE WHEN has_send = 1 THEN '' WHEN coalesce(stored_ms, handed_ms) > {
     WHEN trace_off = 1 THEN 'TRACE_OFF_AT_BROKER' WHEN born_host = '' OR host_traced = 1 THEN 'NO_SEND_RECORD'
     ELSE 'PRODUCER_NOT_TRACED' END AS send_lack,
   {send_codes} AS send_codes, {message_codes} AS message_codes
-FROM (SELECT {_MESSAGE_COLUMNS}, {due} AS due_ms FROM (
+FROM (SELECT {_MESSAGE_COLUMNS}, {due} AS due_ms, coalesce(visible_ms, stored_ms, acked_ms) AS offered_ms,
+    w.whole_ms AS whole_ms FROM (
   SELECT m.*, {number_at("place", 1)} AS visible_ms, coalesce({part("place", 2)}, '') AS broker_name,
     {number_at("place", 3)} AS queue_id, {number_at("place", 4)} AS queue_offset,
     coalesce({part("place", 5)}, '') AS place_id,
@@ -149,7 +169,9 @@ FROM (SELECT {_MESSAGE_COLUMNS}, {due} AS due_ms FROM (
     CASE WHEN h.born_host IS NULL THEN 0 ELSE 1 END AS host_traced
   FROM message_facts m LEFT JOIN scanned_topics s ON m.cluster = s.cluster AND m.topic = s.topic
   LEFT JOIN traced_hosts h ON m.cluster = h.cluster AND m.born_host = h.born_host
-  WHERE m.topic = '' OR {business_topic("m.topic")}) AS placed) AS dated"""
+  WHERE m.topic = '' OR {business_topic("m.topic")}) AS placed
+  LEFT JOIN (SELECT cluster AS in_cluster, broker_name AS of_broker, whole_ms FROM whole_samples) w
+    ON cluster = w.in_cluster AND broker_name = w.of_broker) AS dated"""
 
 
 _FLAGS = ("acked", "degraded", "uncertain", "send_failed", "tries_missing", "has_pub", "send_closed", "waits", "half",

@@ -295,11 +295,12 @@ GROUP_FOLDS = Relation(
         text(
             "kind",
             "SPAN: ended deliveries that took `value` ms. HANDED: deliveries to client `name`. CHAIN: messages that "
-            "reached `value` attempts. HOST: traced messages of producer address `name`",
+            "reached `value` attempts. READ: messages of topic `name` with a delivery or retry copy in hour `value` "
+            "since the epoch. HOST: traced messages of producer address `name`",
         ),
         text("group_name", "consumer group; '' for HOST"),
-        text("name", "client id or ip:port; '' for SPAN and CHAIN"),
-        number("value", "ms or attempts; 0 for HANDED and HOST"),
+        text("name", "client id, ip:port or topic; '' for SPAN and CHAIN"),
+        number("value", "ms, attempts or hours; 0 for HANDED and HOST"),
         number("row_count", "change of the count"),
     ),
 )

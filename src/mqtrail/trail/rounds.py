@@ -33,7 +33,7 @@ class Round:
     kept: tuple[str, ...]
     """Stages of `shares` that later rounds of the same share read."""
     broadcast: tuple[str, ...]
-    """Stages of `whole` that shares of later rounds read."""
+    """Stages of `whole` that later rounds read."""
 
 
 def rounds(stages: Sequence[Stage], pieces: Collection[str]) -> list[Round]:
@@ -64,7 +64,7 @@ class _Plan:
         shares = tuple(stage for stage in own if stage.name not in self._whole)
         whole = tuple(stage for stage in own if stage.name in self._whole)
         kept = tuple(stage.name for stage in shares if not stage.partition_by and self._read_by_later_shares(stage))
-        return Round(shares, whole, kept, tuple(stage.name for stage in whole if self._read_by_later_shares(stage)))
+        return Round(shares, whole, kept, tuple(stage.name for stage in whole if self._read_later(stage)))
 
     def _place(self, stage: Stage, pieces: Collection[str]) -> None:
         """Assign a stage to the first round in which all its inputs exist."""
@@ -91,6 +91,9 @@ class _Plan:
 
     def _readers(self, stage: Stage) -> list[Stage]:
         return [each for each in self._stages if stage.name in each.reads]
+
+    def _read_later(self, stage: Stage) -> bool:
+        return any(self.number[each.name] > self.number[stage.name] for each in self._readers(stage))
 
     def _read_by_later_shares(self, stage: Stage) -> bool:
         return any(

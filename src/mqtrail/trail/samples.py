@@ -9,11 +9,13 @@ A sample queries everything in a cluster, but only differences from the previous
     GONE    this sample has an answer without the row; it was last in the sample of seen_ms, with these values
 
 `samples` has a row for each sample (what = SAMPLE), and one for each query that began or ceased to be answered: OFFSETS
-of a broker, RANGES of a topic on a broker. A SEEN row was last seen in the last sample with an answer to its query. If
-no sample was taken, there is no row, and the state at that time is unknown.
+of a broker, RANGES of a topic on a broker, GROUPS of a broker (its offsets, group table and clients, so that every
+group that it knows is in the sample), GROUPS of broker '' (of all brokers). A SEEN row was last seen in the last sample
+with an answer to its query. If no sample was taken, there is no row, and the state at that time is unknown. A GAP row
+says between which samples the GROUPS of a broker were not known: no sample was taken, or the broker did not answer.
 
-A keyframe is a sample that repeats every row and every query, with the first sample of each row. It is enough to read
-from the last keyframe at or before the horizon. `mqtrail.pipeline.changes` writes this format.
+A keyframe is a sample that repeats every row, every query and every gap, with the first sample of each row. It is
+enough to read from the last keyframe at or before the horizon. `mqtrail.pipeline.changes` writes this format.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ def sample_stages(as_of_ms: int, horizon: int) -> list[Stage]:
     return [
         question_times(as_of_ms, horizon),
         offset_states(as_of_ms, horizon),
+        Stage("whole_samples", _WHOLE_SAMPLES, ("question_times",)),
+        Stage("sample_gaps", _sample_gaps(as_of_ms), ("samples",)),
         Stage("client_states", _contents(CLIENTS, as_of_ms), ("clients", "question_times")),
         Stage("subscription_states", _contents(SUBSCRIPTIONS, as_of_ms), ("subscriptions", "question_times")),
     ]
@@ -54,13 +58,25 @@ WITH taken AS (SELECT cluster, max(sampled_ms) AS now_ms, max(sampled_ms) FILTER
   FROM samples WHERE what = 'SAMPLE' AND sampled_ms <= {as_of_ms} GROUP BY cluster),
 asked AS (SELECT cluster, what, broker_name, topic, {state} AS now_state,
     {state} FILTER (sampled_ms <= {horizon}) AS then_state
-  FROM samples WHERE what IN ('OFFSETS', 'RANGES') AND sampled_ms <= {as_of_ms}
+  FROM samples WHERE what IN ('OFFSETS', 'RANGES', 'GROUPS') AND sampled_ms <= {as_of_ms}
   GROUP BY cluster, what, broker_name, topic)
 SELECT cluster, 'SAMPLE' AS what, '' AS broker_name, '' AS topic, now_ms, then_ms FROM taken
 UNION ALL
 SELECT a.cluster, a.what, a.broker_name, a.topic, {now}, {then} FROM asked a JOIN taken t ON a.cluster = t.cluster""",
         ("samples",),
     )
+
+
+# The last sample in which a broker (all brokers: broker_name '') told every group that it knew.
+_WHOLE_SAMPLES = """
+SELECT cluster, broker_name, now_ms AS whole_ms FROM question_times WHERE what = 'GROUPS' AND now_ms IS NOT NULL"""
+
+
+def _sample_gaps(as_of_ms: int) -> str:
+    """Times before whole_ms in which groups of a broker were not known: between two samples, and before the first."""
+    return f"""
+SELECT DISTINCT cluster, broker_name, coalesce(seen_ms, 0) AS from_ms, sampled_ms AS to_ms
+FROM samples WHERE what = 'GAP' AND sampled_ms <= {as_of_ms}"""
 
 
 def offset_states(as_of_ms: int, horizon: int) -> Stage:

@@ -28,6 +28,11 @@ class Settings:
     state_age_ms_max: int = setting(
         120_000, "maximum age of samples of offsets and clients at the time of judgement; older ones prove nothing"
     )
+    sample_pause_ms_max: int = setting(
+        15_000,
+        "maximum time between two samples of one run of the sampler; a longer pause is a gap, and `pipeline` raises it "
+        "to three sample intervals",
+    )
     next_attempt_ms_max: int = setting(
         2 * 3_600_000 + 600_000,
         "time that a failed delivery without a further copy is RETRYING (the longest delay level is 2 h)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .codes import GROUP_CODES
 from .context import ip
 from .judgement import LOSS_NAME, named
+from .messages import AWAITS_SAMPLE
 from .packing import number_at, packed, padded, part
 from .results import EVENT_FIELDS, TRAJECTORIES, VERDICTS
 from .settings import Settings
@@ -20,7 +21,7 @@ def trajectory_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         Stage(
             "trajectories",
             _trajectories(as_of_ms, settings),
-            ("messages", "group_sums", "send_losses", "message_events"),
+            ("messages", "unsampled", "group_sums", "send_losses", "message_events"),
         ),
         Stage("verdicts", f"SELECT {VERDICTS.typed()} FROM group_verdicts", ("group_verdicts",)),
     ]
@@ -74,14 +75,14 @@ SELECT cluster, msg_id, list_sort(list(struct_pack({fields}))) AS events FROM (
 GROUP BY cluster, msg_id"""
 
 
-def _trajectories(as_of_ms: int, settings: Settings) -> str:
-    horizon = as_of_ms - settings.trace_delay_ms
-    group_codes = " || ".join(f"CASE WHEN has_{code.lower()} = 1 THEN ',{code}' ELSE '' END" for code in GROUP_CODES)
-    uncertain = "instr(',' || send_codes || ',', ',SEND_UNCERTAIN,') > 0"
-    unproven = f"({uncertain} OR instr(',' || send_codes || ',', ',SEND_FAILED,') > 0)"
-    no_copy = "stored_ms IS NULL AND scanned = 1 AND (acked_ms IS NOT NULL OR handed_ms IS NOT NULL) AND half = 0"
-    pending = f"coalesce(acked_ms, handed_ms) > {horizon}"
-    lacks = (
+_UNCERTAIN = "instr(',' || send_codes || ',', ',SEND_UNCERTAIN,') > 0"
+_UNPROVEN = f"({_UNCERTAIN} OR instr(',' || send_codes || ',', ',SEND_FAILED,') > 0)"
+_NO_COPY = "stored_ms IS NULL AND scanned = 1 AND (acked_ms IS NOT NULL OR handed_ms IS NOT NULL) AND half = 0"
+
+
+def _lacks(horizon: int, pending: str) -> tuple[tuple[str, str], ...]:
+    """Conditions under which something lacks a record, each with its reason. pending: whether a copy may still come."""
+    return (
         ("has_send = 0 AND loss IS NULL", "send_lack"),
         ("has_send = 0 AND loss IS NOT NULL AND send_lack <> 'NO_SEND_RECORD'", "send_lack"),
         ("has_send = 0 AND loss IS NOT NULL AND send_lack = 'NO_SEND_RECORD'", "'NO_SEND_RECORD'"),
@@ -89,20 +90,34 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
         ("has_send = 1 AND send_closed = 0 AND unfinished_ms > " + str(horizon), "'TRACE_PENDING'"),
         ("tries_missing = 1", "'SEND_TRIES_NOT_TRACED'"),
         ("ungrouped = 1", "'GROUP_NOT_TOLD'"),
-        (f"{no_copy} AND {pending}", "'COPY_PENDING'"),
-        (f"{no_copy} AND NOT {pending}", "'COPY_NOT_FOUND'"),
-        (f"{unproven} AND stored_ms IS NULL AND scanned = 0", "'TOPIC_NOT_SCANNED'"),
+        (f"{_NO_COPY} AND {pending}", "'COPY_PENDING'"),
+        (f"{_NO_COPY} AND NOT {pending}", "'COPY_NOT_FOUND'"),
+        (f"{_UNPROVEN} AND stored_ms IS NULL AND scanned = 0", "'TOPIC_NOT_SCANNED'"),
+        (
+            "gap_from_ms IS NOT NULL",
+            named("'GROUPS_NOT_KNOWN'", from_ms="gap_from_ms", to_ms="gap_to_ms"),
+        ),
+        (f"gap_from_ms IS NULL AND {AWAITS_SAMPLE}", named("'GROUPS_NOT_KNOWN'", sampled_ms="whole_ms")),
         ("groups_lack = 1", named("'GROUPS_INCOMPLETE'", count="lack_count", first="lack_first")),
     )
-    notes = (
-        ("loss IS NOT NULL", named(LOSS_NAME, from_ms="loss_from_ms", to_ms="loss_to_ms",
-                                    count="loss_count")),
-        (f"{uncertain} AND stored_ms IS NOT NULL", named("'FOUND'", stored_ms="stored_ms")),
-        (f"{unproven} AND stored_ms IS NULL AND scanned = 1", named("'NO_COPY'", scanned_ms="scanned_ms")),
-        ("half = 1", "'TRANSACTION_NOT_JUDGED'"),
-    )  # fmt: skip
+
+
+_NOTES = (
+    ("loss IS NOT NULL", named(LOSS_NAME, from_ms="loss_from_ms", to_ms="loss_to_ms",
+                                count="loss_count")),
+    (f"{_UNCERTAIN} AND stored_ms IS NOT NULL", named("'FOUND'", stored_ms="stored_ms")),
+    (f"{_UNPROVEN} AND stored_ms IS NULL AND scanned = 1", named("'NO_COPY'", scanned_ms="scanned_ms")),
+    ("half = 1", "'TRANSACTION_NOT_JUDGED'"),
+)  # fmt: skip
+
+
+def _trajectories(as_of_ms: int, settings: Settings) -> str:
+    horizon = as_of_ms - settings.trace_delay_ms
+    group_codes = " || ".join(f"CASE WHEN has_{code.lower()} = 1 THEN ',{code}' ELSE '' END" for code in GROUP_CODES)
+    pending = f"coalesce(acked_ms, handed_ms) > {horizon}"
+    lacks = _lacks(horizon, pending)
     reasons = "".join(
-        f" || CASE WHEN {condition} THEN ';' || {text} ELSE '' END" for condition, text in (*lacks, *notes)
+        f" || CASE WHEN {condition} THEN ';' || {text} ELSE '' END" for condition, text in (*lacks, *_NOTES)
     )
     complete = " AND ".join(f"NOT coalesce({condition}, false)" for condition, _ in lacks)
     computed = {
@@ -116,17 +131,19 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
         "knowledge": f"CASE WHEN {complete} THEN 'COMPLETE' ELSE 'INCOMPLETE' END",
         "reasons": f"substr(''{reasons}, 2)",
         "is_open": f"CASE WHEN groups_open = 1 OR message_codes = 'SCHEDULED' OR send_lack = 'TRACE_PENDING'"
-        f" OR {no_copy} AND {pending} OR has_send = 1 AND send_closed = 0 AND unfinished_ms > {horizon}"
-        " THEN 1 ELSE 0 END",
+        f" OR {_NO_COPY} AND {pending} OR has_send = 1 AND send_closed = 0 AND unfinished_ms > {horizon}"
+        f" OR {AWAITS_SAMPLE} THEN 1 ELSE 0 END",
     }
     return f"""
 SELECT {TRAJECTORIES.typed(computed)} FROM (
-  SELECT m.*, g.group_count AS group_count, g.groups_open AS groups_open, g.groups_lack AS groups_lack,
+  SELECT m.*, u.gap_from_ms AS gap_from_ms, u.gap_to_ms AS gap_to_ms,
+    g.group_count AS group_count, g.groups_open AS groups_open, g.groups_lack AS groups_lack,
     g.lack_count AS lack_count, g.lack_first AS lack_first,
     {", ".join(f"g.has_{code.lower()} AS has_{code.lower()}" for code in GROUP_CODES)},
     l.loss AS loss, {number_at("l.loss", 2)} AS loss_from_ms, {number_at("l.loss", 3)} AS loss_to_ms,
     {number_at("l.loss", 4)} AS loss_count, coalesce({part("l.loss", 5)}, '') AS loss_name, e.events AS events
   FROM messages m
+  LEFT JOIN unsampled u ON m.cluster = u.cluster AND m.msg_id = u.msg_id
   LEFT JOIN group_sums g ON m.cluster = g.cluster AND m.msg_id = g.msg_id
   LEFT JOIN send_losses l ON m.cluster = l.cluster AND m.msg_id = l.msg_id
   LEFT JOIN message_events e ON m.cluster = e.cluster AND m.msg_id = e.msg_id) AS whole"""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from .context import ip
 from .judgement import LITE_AFTER_MS
+from .messages import AWAITS_SAMPLE
 from .results import OPEN_IDS
 from .settings import Settings
 from .stages import Stage
@@ -68,7 +69,7 @@ SELECT * FROM (SELECT {OPEN_IDS.typed(of_groups)} FROM group_states
   WHERE {is_open} OR {_BY_OFFSET} OR stated = 'RETRYING') AS of_groups
 WHERE state <> 'RETRYING' OR retry_offset IS NOT NULL OR look_ms IS NOT NULL
 UNION ALL SELECT * FROM (SELECT {OPEN_IDS.typed(of_message)} FROM messages) AS of_message
-WHERE look_ms IS NOT NULL{
+WHERE look_ms IS NOT NULL OR sample_ms IS NOT NULL{
         f'''
 UNION ALL SELECT {OPEN_IDS.typed(later)} FROM later_ids'''
         if only_until
@@ -111,7 +112,7 @@ def _of_message(as_of_ms: int, delay_ms: int) -> dict[str, str]:
         "retry_queue": "NULL",
         "retry_offset": "NULL",
         "holder": "''",
-        "sample_ms": "NULL",
+        "sample_ms": f"CASE WHEN {AWAITS_SAMPLE} THEN offered_ms END",
         "look_ms": _next(
             as_of_ms,
             "CASE WHEN message_codes = 'SCHEDULED' THEN due_ms END",
