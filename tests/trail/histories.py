@@ -106,10 +106,16 @@ HISTORIES = (
     .stored(8.0, "DELAYED", real_topic=TOPIC, delay_level=2).scanned().group(CLIENT).handled(8.2)
     .expect(message="DELIVERED_LATE", CG="CONSUMED"),
     # --- not handed over
-    History("waiting").pub().stored().scanned().group(CLIENT, offset=7).expect(CG="WAITING"),
+    History("waiting, the group traces others").pub().stored().scanned().group(CLIENT, offset=7).pub(msg=2)
+    .stored(offset=6, msg=2).handled(msg=2).expect(CG="WAITING").expect(msg=2, CG="CONSUMED"),
+    History("no consumer, the group traced others").pub().stored().scanned().group(offset=7).pub(msg=2)
+    .stored(offset=6, msg=2).handled(msg=2).expect(CG="NO_CONSUMER").expect(msg=2, CG="CONSUMED"),
+    History("waiting").pub().stored().scanned().group(CLIENT, offset=7)
+    .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=("GROUP_NOT_TRACED",)),
     History("waiting, never committed on the queue").pub().stored().scanned().group(CLIENT, offset=None)
-    .offset(0, topic="other").expect(CG="WAITING"),
-    History("no consumer").pub().stored().scanned().group(offset=7).expect(CG="NO_CONSUMER"),
+    .offset(0, topic="other").expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=("GROUP_NOT_TRACED",)),
+    History("no consumer").pub().stored().scanned().group(offset=7)
+    .expect(knowledge="INCOMPLETE", CG="NO_CONSUMER", group_reasons=("GROUP_NOT_TRACED",)),
     History("offsets never sampled").pub().stored().scanned().group(CLIENT, offset=None)
     .expect(knowledge="INCOMPLETE", reasons=("GROUPS_INCOMPLETE",), CG="UNKNOWN",
             group_reasons=("OFFSETS_NOT_SAMPLED",)),
@@ -123,7 +129,7 @@ HISTORIES = (
     History("handed over, trace on its way").pub().stored().scanned().group(CLIENT, offset=7).offset(8)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
     History("the offset was moved back").pub().stored().scanned().group(CLIENT, offset=7).offset(8, 100)
-    .expect(CG="WAITING"),
+    .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=("GROUP_NOT_TRACED",)),
     History("offset recorded by our client alone").pub().stored().scanned().group(CLIENT, offset=None)
     .trace("OffsetCommit", 100, group_name=GROUP, topic=TOPIC, store_broker_name=BROKER, store_queue_id=0,
            consumer_offset=8)
@@ -149,14 +155,14 @@ HISTORIES = (
     History("filtered").pub().stored().scanned().group(CLIENT, expression="TagB || TagC").expect(CG="FILTERED"),
     History("filtered, no tag").pub().stored(tags="").scanned().group(CLIENT, expression="TagB").expect(CG="FILTERED"),
     History("let pass by its filter").pub().stored().scanned().group(CLIENT, offset=7, expression="TagB||TagA")
-    .expect(CG="WAITING"),
+    .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=("GROUP_NOT_TRACED",)),
     History("a tag is not a part of another").pub().stored(tags="Tag").scanned().group(CLIENT, expression="TagA||ATag")
     .expect(CG="FILTERED"),
     History("filtered by what was in force then").pub().stored().scanned().group(CLIENT, expression="TagB", time=300)
     .group(CLIENT, expression="TagA", known=400).expect(CG="FILTERED"),
     History("clients of the group differ").pub().stored().scanned().group(CLIENT, offset=7, expression="TagB")
     .group(CLIENT, offset=7, expression="TagA")
-    .expect(CG="WAITING"),
+    .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=("GROUP_NOT_TRACED",)),
     History("SQL filter").pub().stored().scanned().group(CLIENT, expression="a > 3", expression_type="SQL92")
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("FILTER_NOT_EVALUATED",)),
     # --- handed over, no end
@@ -181,6 +187,27 @@ HISTORIES = (
     .expect(CG="HUNG"),
     stored_and_sent("ended, its end not traced").before(trace_client_id=CLIENT)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_NOT_TRACED",)),
+    # --- no open state of what an offset has passed, nor without a position
+    History("handed over, passed since the horizon").pub().stored().scanned().group(CLIENT, offset=7).offset(8)
+    .before(AS_OF - 20, trace_client_id=CLIENT)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
+    History("handed over, one sample").pub().stored().scanned().group(CLIENT, offset=None, known=AS_OF - 1).offset(8)
+    .before(100, trace_client_id=CLIENT).expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
+    History("handed over, no copy read").pub().group(CLIENT, offset=7).before(AS_OF - 60, trace_client_id=CLIENT)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POSITION_UNKNOWN",)),
+    History("broadcasting, its client is gone").pub().stored().scanned()
+    .group("10.0.0.2@99#2", offset=None, model="BROADCASTING").offset(0, topic="other")
+    .before(100, trace_client_id="10.0.0.2@77#1")
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_NOT_TRACED",)),
+    History("the retry was read, one sample").pub().stored().scanned().group(CLIENT).handled(success=False)
+    .retry_copy(10, 1).offset(2, topic="%RETRY%CG")
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
+    History("failed, passed afterwards, no copy read").pub().stored().scanned().group(CLIENT).handled(success=False)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("NEXT_ATTEMPT_NOT_SEEN",)),
+    History("failed, no copy read at all").pub().group(CLIENT).handled(500, success=False)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POSITION_UNKNOWN",)),
+    History("failed, perhaps broadcasting").pub().stored().handled(500, success=False)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("MESSAGE_MODEL_UNKNOWN",)),
     # --- consumed
     plain("consumed slowly").pub(msg=2).stored(offset=6, msg=2).handled(cost=1.0, msg=2, request="R2")
     .expect(CG="CONSUMED").expect(msg=2, CG="CONSUMED,CONSUMED_SLOW"),
@@ -195,13 +222,15 @@ HISTORIES = (
     stored_and_sent("an end without beginning or group").after(group="", event_ms=None)
     .expect(knowledge="INCOMPLETE", reasons=("GROUP_NOT_TOLD",), CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
     stored_and_sent("end stored before its beginning").after(stored=0.04).before(stored=5).expect(CG="CONSUMED"),
-    plain("two groups, one down").group(group="CG2", offset=7).expect(CG="CONSUMED", CG2="NO_CONSUMER"),
+    plain("two groups, one down").group(group="CG2", offset=7)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", CG2="NO_CONSUMER", group_reasons=("GROUP_NOT_TRACED",)),
     plain("a group that came later, behind the message").group(CLIENT, group="CG2", known=30, offset=None)
     .offset(8, 30, "CG2").expect(CG="CONSUMED"),
     plain("a group that came later, before the message").group(group="CG2", known=30, offset=7)
-    .expect(CG="CONSUMED", CG2="NO_CONSUMER"),
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", CG2="NO_CONSUMER", group_reasons=("GROUP_NOT_TRACED",)),
     History("looked at afterwards, the group is behind").pub().stored().scanned()
-    .group(known=AS_OF - 1, offset=7).expect(CG="NO_CONSUMER"),
+    .group(known=AS_OF - 1, offset=7)
+    .expect(knowledge="INCOMPLETE", CG="NO_CONSUMER", group_reasons=("GROUP_NOT_TRACED",)),
     History("looked at afterwards, the group is past it").pub().stored().scanned()
     .group(CLIENT, known=AS_OF - 45, offset=None).offset(8, AS_OF - 45).offset(8)
     .expect(knowledge="COMPLETE"),
@@ -329,6 +358,7 @@ HISTORIES = (
     # --- batches
     batch("batch, joined by keys")
     .handled(msg=99, request="R1", keys="k1").handled(msg=99, request="R2", keys="k2", success=False)
+    .retry_copy(0.1, 1, waits=True, due=AS_OF + 10, msg=99, origin_msg_id=offset_id(1))
     .expect(msg=1, CG="CONSUMED").expect(msg=2, CG="RETRYING")
     .expect(msg=3, knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PASSED_UNTRACED",)),
     batch("batch, joined by position", ("", "", ""))

@@ -269,7 +269,8 @@ def _of_sources() -> list[Cause]:
               AND n.group_name = o.group_name WHERE n.cluster IS NULL OR o.cluster IS NULL""",
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_tracing c ON v.cluster = c.cluster
               AND v.group_name = c.group_name
-              WHERE v.reasons LIKE '%GROUP_NOT_TRACED%' OR v.reasons LIKE '%PASSED_UNTRACED%'""",
+              WHERE v.reasons LIKE '%GROUP_NOT_TRACED%' OR v.reasons LIKE '%PASSED_UNTRACED%'
+                OR v.state IN ('WAITING', 'NO_CONSUMER')""",
             VERDICTS,
         ),
         Cause(

@@ -39,6 +39,9 @@ _OF_GROUPS = (
 LITE_AFTER_MS = 60_000
 """If the offset has not passed a message this long after its success, the success may be only that of a lite pull."""
 
+_UNPLACED = "queue_offset IS NULL AND retry_offset IS NULL"
+"""SQL: whether no copy was read that the group's offset could have passed: no open state is claimed then."""
+
 _FIRST_SAID = "CASE WHEN said_counts = 1 THEN first_said END"
 _FIRST_SUCCESS = f"least(coalesce(first_sure, {_FIRST_SAID}), coalesce({_FIRST_SAID}, first_sure))"
 
@@ -106,10 +109,12 @@ def _states(as_of_ms: int, settings: Settings) -> str:
         " OR times_max <= 0 AND passed_{0} = 1 AND {0}_ms > open_ms)"  # fmt: skip
     hung = f"greatest({settings.hung_ms}, coalesce(group_hung_ms, 0))"
     open_state = f"""CASE WHEN {ended.format("then")} THEN 'UNKNOWN:END_NOT_TRACED'
-        WHEN {ended.format("now")} THEN 'IN_FLIGHT'
+        WHEN {ended.format("now")} THEN 'UNKNOWN:TRACE_PENDING'
+        WHEN {_UNPLACED} THEN 'UNKNOWN:POSITION_UNKNOWN'
         WHEN coalesce(clients_sampled_ms, 0) < open_ms AND {as_of_ms} - open_ms < {settings.hung_ms} THEN 'IN_FLIGHT'
         WHEN clients_sampled_ms IS NULL OR live_count IS NULL THEN 'UNKNOWN:CLIENTS_NOT_SAMPLED'
         WHEN clients_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
+        WHEN holder_lives = 0 AND message_model = 'BROADCASTING' THEN 'UNKNOWN:END_NOT_TRACED'
         WHEN holder_lives = 0 AND live_count > 0 THEN 'WAITING:HANDLER_GONE'
         WHEN holder_lives = 0 THEN 'NO_CONSUMER:HANDLER_GONE'
         WHEN {as_of_ms} - open_ms >= {hung} THEN 'HUNG' ELSE 'IN_FLIGHT' END"""
@@ -122,9 +127,14 @@ def _states(as_of_ms: int, settings: Settings) -> str:
         'UNKNOWN:BROADCAST_FAILURE'
     WHEN copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times AND retry_passed_then = 1
       THEN 'UNKNOWN:RETRY_PASSED_UNTRACED'
+    WHEN copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times AND retry_passed_now = 1
+      THEN 'UNKNOWN:TRACE_PENDING'
     WHEN copy_times > coalesce(times_max, -1) THEN 'RETRYING'
     WHEN last_outcome = 'FAILED' AND last_end_ms < {as_of_ms - settings.next_attempt_ms_max}
       THEN 'UNKNOWN:NEXT_ATTEMPT_NOT_SEEN'
+    WHEN last_outcome = 'FAILED' AND passed_then = 1 AND then_ms > last_end_ms THEN 'UNKNOWN:NEXT_ATTEMPT_NOT_SEEN'
+    WHEN last_outcome = 'FAILED' AND message_model = '' THEN 'UNKNOWN:MESSAGE_MODEL_UNKNOWN'
+    WHEN last_outcome = 'FAILED' AND {_UNPLACED} THEN 'UNKNOWN:POSITION_UNKNOWN'
     WHEN last_outcome = 'FAILED' THEN 'RETRYING'
     WHEN last_outcome IN ('OPEN', 'SAID') THEN {open_state}
     WHEN batch_handed IS NOT NULL AND batch_succeeded >= batch_items AND batch_handed = batch_succeeded THEN 'CONSUMED'
@@ -144,6 +154,7 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN passed_now = 1 THEN 'UNKNOWN:TRACE_PENDING'
     WHEN offsets_sampled_ms IS NULL THEN 'UNKNOWN:OFFSETS_NOT_SAMPLED'
     WHEN offsets_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
+    WHEN is_traced = 0 THEN {idle.format(":GROUP_NOT_TRACED")}
     ELSE {idle.format("")} END"""
     rounds = "greatest(coalesce(times_max, -1) + 1, coalesce(copy_times, 0))"
     return f"""
@@ -182,7 +193,7 @@ FROM group_states e JOIN group_losses l ON e.cluster = l.cluster AND e.group_nam
   AND l.to_ms >= {begin} AND l.from_ms <= {end}
   AND (l.client_id = '' OR e.state <> 'HUNG' OR e.open_client = '' OR l.client_id = e.open_client)
 WHERE e.state = 'HUNG' OR e.rounds_missing > 0 OR e.ends_missing > 0 OR e.beginless_count > 0
-  OR e.why IN ('PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'END_NOT_TRACED', 'RETRY_PASSED_UNTRACED')
+  OR e.state = 'UNKNOWN' AND e.why IN ('PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'END_NOT_TRACED', 'RETRY_PASSED_UNTRACED')
 GROUP BY e.cluster, e.msg_id, e.group_name"""
 
 
@@ -213,8 +224,8 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
   CASE WHEN {_DONE} THEN {success["end"]} - {success["start"]} END AS handler_ms,
   CASE WHEN {_DONE} THEN {success["end"]} - send_start_ms END AS total_ms,
   CASE WHEN {_DONE} THEN cost_ms END AS handler_cost_ms,
-  CASE WHEN final_state = 'UNKNOWN' OR rounds_missing > 0 OR beginless_count > 0 OR ends_missing > 0 THEN 1 ELSE 0
-      END AS lacks
+  CASE WHEN final_state = 'UNKNOWN' OR final_why = 'GROUP_NOT_TRACED' OR rounds_missing > 0 OR beginless_count > 0
+      OR ends_missing > 0 THEN 1 ELSE 0 END AS lacks
 FROM (
   SELECT e.*, h.loss AS loss, {number_at("h.loss", 1)} AS loss_from_ms, {number_at("h.loss", 2)} AS loss_to_ms,
     {number_at("h.loss", 3)} AS loss_count, coalesce({part("h.loss", 4)}, '') AS loss_name,

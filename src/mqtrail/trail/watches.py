@@ -22,6 +22,7 @@ SETTLED = "GONE"
 
 _OPEN = (
     "IN_FLIGHT", "HUNG", "WAITING", "NO_CONSUMER", "WAITING:HANDLER_GONE", "NO_CONSUMER:HANDLER_GONE",
+    "WAITING:GROUP_NOT_TRACED", "NO_CONSUMER:GROUP_NOT_TRACED",
     "UNKNOWN:CLIENTS_NOT_SAMPLED", "UNKNOWN:STATE_STALE", "UNKNOWN:TRACE_PENDING", "UNKNOWN:OFFSETS_NOT_SAMPLED",
 )  # fmt: skip
 """States that depend on offsets and clients. Others change by new records or by changes that `due` finds in results."""
@@ -52,6 +53,10 @@ def _next(as_of_ms: int, *instants: str) -> str:
 _BY_OFFSET = """(said_count > 0 AND passed_now = 0 AND (consume_type = 'CONSUME_ACTIVELY'
   OR consume_type = '' AND sure_count = 0 AND said_cost = 0))"""
 """The offset decides whether a success that only SubAfter reports counts: it must have passed the message."""
+
+
+_FAILED = "(stated = 'RETRYING' AND last_outcome = 'FAILED')"
+"""Without a copy, a sample after the failure decides: whether the offset has passed the message."""
 
 
 def _open_ids(as_of_ms: int, settings: Settings, only_until: bool) -> str:
@@ -90,12 +95,12 @@ def _of_groups(is_open: str, as_of_ms: int, settings: Settings) -> dict[str, str
     return {
         "topic": "message_topic",
         "as_of_ms": str(as_of_ms),
-        "queue_offset": f"CASE WHEN {is_open} OR {_BY_OFFSET} THEN queue_offset END",
+        "queue_offset": f"CASE WHEN {is_open} OR {_BY_OFFSET} OR {_FAILED} THEN queue_offset END",
         "retry_offset": f"CASE WHEN {is_open} OR retry_place_times = copy_times THEN retry_offset END",
         "holder": f"CASE WHEN NOT {is_open} OR open_ms IS NULL THEN '' WHEN open_client <> '' THEN open_client"
         f" WHEN open_host <> '' THEN 'ip:' || {ip('open_host')} ELSE '' END",
         "sample_ms": f"CASE WHEN {_BY_OFFSET} AND consume_type = '' THEN last_end_ms + {LITE_AFTER_MS}"
-        f" WHEN {is_open} THEN open_ms END",
+        f" WHEN {is_open} THEN open_ms WHEN {_FAILED} THEN last_end_ms END",
         "look_ms": look,
         "state": "split_part(stated, ':', 1)",
     }
