@@ -65,7 +65,7 @@ def codes_of(path: Path, as_of_ms: int) -> dict[str, dict[str, list[str]]]:
     assert known.last is None, "a migrated lake has no judgement"
     Cycle(duck, known, as_of_ms, Settings(), None).run()
     rows = duck.execute(
-        """SELECT msg_id, group_name, codes FROM append_verdicts UNION ALL
+        """SELECT msg_id, group_name, codes FROM append_verdicts WHERE reasons NOT LIKE 'GROUP_SEEN_LATER%' UNION ALL
         SELECT msg_id, '', concat_ws(',', send_codes, message_codes, knowledge) FROM append_trajectories"""
     ).fetchall()
     found: dict[str, dict[str, list[str]]] = {}
@@ -75,10 +75,10 @@ def codes_of(path: Path, as_of_ms: int) -> dict[str, dict[str, list[str]]]:
 
 
 def wanted_codes(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, list[str]]]:
-    """What `codes_of` must return by an export."""
+    """What `codes_of` must return by an export. Samples of version 1 do not tell whether every broker answered."""
     return {
         msg_id: {
-            "": sorted([*row["send"], *row["message"], row["knowledge"]]),
+            "": sorted([*row["send"], *row["message"], "INCOMPLETE"]),
             **{group: sorted(codes) for group, codes in row["groups"].items()},
         }
         for msg_id, row in rows.items()
@@ -232,6 +232,7 @@ def test_same_verdicts(seed: int | None) -> None:
         rows, as_of_ms, settings = evidence(HISTORIES), AS_OF_MS, Settings()
     else:
         rows, _, as_of_ms, settings = story(seed)
+    rows = {name: some for name, some in rows.items() if name != trail.SAMPLES.name}  # version 1 had none
     before, after = judge_rows(rows, as_of_ms, settings), judge_rows(as_migrated(rows), as_of_ms, settings)
     for relation in (trail.VERDICTS, trail.TRAJECTORIES):
         query = f"SELECT {', '.join(relation.names)} FROM {relation.name} ORDER BY ALL"

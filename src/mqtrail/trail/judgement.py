@@ -98,17 +98,13 @@ FROM (
     LEFT JOIN traced_groups k ON g.cluster = k.cluster AND g.group_name = k.group_name) AS joined) AS typed"""
 
 
-def _states(as_of_ms: int, settings: Settings) -> str:
-    """The state, followed by ':' and the name of its reason if it has one."""
-    horizon = as_of_ms - settings.trace_delay_ms
+def _open_state(as_of_ms: int, settings: Settings) -> str:
+    """The state of a message whose last delivery has no end."""
     fresh = as_of_ms - settings.state_age_ms_max
-    idle = f"""CASE WHEN clients_sampled_ms IS NULL OR live_count IS NULL THEN 'UNKNOWN:CLIENTS_NOT_SAMPLED'
-        WHEN clients_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
-        WHEN live_count > 0 THEN 'WAITING{{0}}' ELSE 'NO_CONSUMER{{0}}' END"""
     ended = "(retry_passed_{0} = 1 AND retry_place_times = times_max AND retry_{0}_ms > open_ms" \
         " OR times_max <= 0 AND passed_{0} = 1 AND {0}_ms > open_ms)"  # fmt: skip
     hung = f"greatest({settings.hung_ms}, coalesce(group_hung_ms, 0))"
-    open_state = f"""CASE WHEN {ended.format("then")} THEN 'UNKNOWN:END_NOT_TRACED'
+    return f"""CASE WHEN {ended.format("then")} THEN 'UNKNOWN:END_NOT_TRACED'
         WHEN {ended.format("now")} THEN 'UNKNOWN:TRACE_PENDING'
         WHEN {_UNPLACED} THEN 'UNKNOWN:POSITION_UNKNOWN'
         WHEN coalesce(clients_sampled_ms, 0) < open_ms AND {as_of_ms} - open_ms < {settings.hung_ms} THEN 'IN_FLIGHT'
@@ -118,6 +114,16 @@ def _states(as_of_ms: int, settings: Settings) -> str:
         WHEN holder_lives = 0 AND live_count > 0 THEN 'WAITING:HANDLER_GONE'
         WHEN holder_lives = 0 THEN 'NO_CONSUMER:HANDLER_GONE'
         WHEN {as_of_ms} - open_ms >= {hung} THEN 'HUNG' ELSE 'IN_FLIGHT' END"""
+
+
+def _states(as_of_ms: int, settings: Settings) -> str:
+    """The state, followed by ':' and the name of its reason if it has one."""
+    horizon = as_of_ms - settings.trace_delay_ms
+    fresh = as_of_ms - settings.state_age_ms_max
+    idle = f"""CASE WHEN clients_sampled_ms IS NULL OR live_count IS NULL THEN 'UNKNOWN:CLIENTS_NOT_SAMPLED'
+        WHEN clients_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
+        WHEN live_count > 0 THEN 'WAITING{{0}}' ELSE 'NO_CONSUMER{{0}}' END"""
+    open_state = _open_state(as_of_ms, settings)
     state = f"""CASE
     WHEN dead_ms IS NOT NULL AND NOT (success_count > 0 AND {number_at("first_success", 1)} > dead_ms) THEN
         'DEAD_LETTERED'
