@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.pipeline.test_ingest import CLUSTER, ORDERS, T0, T1, Died, Reader, tr
 from mqtrail import trail
 from mqtrail.lake import EvidenceWriter, LakeTable
 from mqtrail.lake.batches import Batches
-from mqtrail.pipeline import Backfill, BackfillFiles, JobFailed, StartingOffsets, shown
+from mqtrail.pipeline import Backfill, BackfillFiles, JobConfig, JobFailed, PipelineJob, StartingOffsets, shown
 from mqtrail.pipeline.backfilling import BORDER_MS, Backfiller, next_piece
 from mqtrail.pipeline.backfills import (
     CANCELLED,
@@ -27,6 +28,7 @@ from mqtrail.pipeline.backfills import (
 )
 from mqtrail.pipeline.begin import MESSAGES_LEAD_MS
 from mqtrail.pipeline.ingest import APP, ReadCluster
+from mqtrail.pipeline.job import BACKFILL_PAUSE_S
 from mqtrail.pipeline.notread import NOT_READ
 from mqtrail.pipeline.offsets import QueueRange
 from mqtrail.pipeline.positions import (
@@ -245,6 +247,25 @@ def test_a_silent_broker(cluster: Any, tmp_path: Path, monkeypatch: pytest.Monke
     reader.fill_all()
     assert reader.files.one(asked.id).state == DONE
     assert_once(reader, trail.TRACE_EVENTS, T1, range(4))
+
+
+def test_live_cycles_do_not_wait_for_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a piece with one the next comes a while later; until then each cycle tells it."""
+    job = PipelineJob(JobConfig(namesrv="", lake=tmp_path))
+    tried: list[int] = []
+    stuck = Backfill(id="0" * 8, from_ms=0, to_ms=1, requested_ms=0, problem="no answer")
+
+    def backfilled(count_max: int) -> Backfill | None:
+        tried.append(count_max)
+        return stuck if len(tried) == 1 else None
+
+    monkeypatch.setattr(job, "_backfilled", backfilled)
+    clock = iter([1_000.0, 1_000.0, 1_000.0 + BACKFILL_PAUSE_S - 1, 1_000.0 + BACKFILL_PAUSE_S])
+    with monkeypatch.context() as patch:
+        patch.setattr("mqtrail.pipeline.job.time", SimpleNamespace(monotonic=lambda: next(clock)))
+        told = [job._backfill_problem() for _ in range(3)]
+    assert told == [("backfill 00000000: no answer",)] * 2 + [()]
+    assert tried == [job.config.backfill_messages_max] * 2
 
 
 def test_one_that_is_cancelled(cluster: Any, tmp_path: Path) -> None:

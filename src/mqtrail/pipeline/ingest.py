@@ -24,7 +24,7 @@ from uuid import uuid4
 from pyspark.errors import PySparkException
 
 from mqtrail import trail
-from mqtrail.lake import Change, DataFile, Lake, LakeError, LakePath, emptied, lake_errors, place_of
+from mqtrail.lake import Change, DataFile, Lake, LakeBatch, LakeError, LakePath, emptied, lake_errors, place_of
 from mqtrail.wire import MQError
 
 from .begin import begin_latest
@@ -104,6 +104,7 @@ class Ingest:
         self._say = say
         self.progress = say  # called with texts on the progress of a run
         self._reached: QueueOffsets = {}  # by the last run
+        self._parsed: tuple[LakeBatch, dict[str, Position]] | None = None  # of the notes of this batch
         self._rewinds = Rewinds(lake, config.retry_timeout_ms)
         self._is_sure = True  # the last batch is certainly in all of its tables
 
@@ -120,7 +121,9 @@ class Ingest:
         """What the lake has of all clusters, and files that the next batch removes."""
         last = self._lake.batches.last(APP)
         if last is not None:
-            return positions_from_json(last.notes), {}
+            if self._parsed is None or self._parsed[0] is not last:
+                self._parsed = last, positions_from_json(last.notes)
+            return self._parsed[1], {}
         offsets, removed = spark_offsets(self._lake)
         return {UNNAMED: Position(offsets)} if offsets else {}, removed
 

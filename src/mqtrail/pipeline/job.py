@@ -48,6 +48,7 @@ from .tasks import SparkTasks
 from .upkeep import LakeUpkeep
 
 Progress = Callable[[str], None]
+BACKFILL_PAUSE_S = 60.0  # after a piece that had a problem, as a broker that does not answer takes time
 FIRST_SAMPLE_MS_MAX = 10_000  # how long the first cycle of a new lake waits for its sample
 FIRST_SAMPLE_POLL_MS = 100
 SAMPLER_END_MS_MAX = 10_000  # how long the end of `run` waits for the request that the sampler is in
@@ -69,6 +70,8 @@ class PipelineJob:
         self._sample_problems: list[str] = []  # of the latest sample
         self._is_judged = False  # whether there was a judgement since something was read
         self._read_cluster: ReadCluster | None = None  # of the latest cycle
+        self._backfill_due_s = 0.0  # time.monotonic
+        self._backfill_told: tuple[str, ...] = ()  # problem of the latest piece
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -167,11 +170,17 @@ class PipelineJob:
         report = self._cycle(None, fail_on_data_loss=False, is_sampled=True, limit=limit)
         if report.behind or limit.is_over():
             return report
-        self._step("reading for a backfill")
-        worked = self._backfilled(self.config.backfill_messages_max)
-        if worked is None or not worked.problem:
-            return report
-        return dataclasses.replace(report, problems=(*report.problems, f"backfill {worked.id}: {worked.problem}"))
+        return dataclasses.replace(report, problems=(*report.problems, *self._backfill_problem()))
+
+    def _backfill_problem(self) -> tuple[str, ...]:
+        """Read a piece for a backfill; return its problem, if it has one. After that the next piece waits a while."""
+        if time.monotonic() >= self._backfill_due_s:
+            self._step("reading for a backfill")
+            worked = self._backfilled(self.config.backfill_messages_max)
+            self._backfill_told = (f"backfill {worked.id}: {worked.problem}",) if worked and worked.problem else ()
+            if self._backfill_told:
+                self._backfill_due_s = time.monotonic() + BACKFILL_PAUSE_S
+        return self._backfill_told
 
     def backfill(self, stop: Event, show: Callable[[Backfill], None] = lambda one: None) -> list[Backfill]:
         """Work on all open backfills until they have ended or have a problem, or stop is set. Return the open ones.
