@@ -25,6 +25,7 @@ KEYS = {
     "on": True,
 }
 EVIL = "\x1b]0;x\x07\u202e\nfake"
+EVIL_WORD = "\x1b[2J\u202e"  # without blanks, so it is not quoted
 
 
 def of_structlog(level: str, event: str, keys: dict[str, object], *, colors: bool) -> str:
@@ -36,7 +37,7 @@ def of_structlog(level: str, event: str, keys: dict[str, object], *, colors: boo
 
 @pytest.mark.parametrize("colors", [False, True])
 @pytest.mark.parametrize("level", ["info", "warning", "error", "exception"])
-@pytest.mark.parametrize("keys", [{}, KEYS, {"peer": EVIL, "bytes": EVIL.encode()}])
+@pytest.mark.parametrize("keys", [{}, KEYS, {"peer": EVIL, "bytes": EVIL.encode(), "topic": EVIL_WORD}])
 def test_lines_are_those_of_structlog(level: str, colors: bool, keys: dict[str, object]) -> None:
     """One that reads logs sees no difference. The first characters are the time."""
     start = len("\x1b[2m") * colors + len("2026-11-22 20:34:26")
@@ -46,6 +47,7 @@ def test_lines_are_those_of_structlog(level: str, colors: bool, keys: dict[str, 
         line = log_line(level, "loop.stalled", keys, colors=colors)
         assert line[start:] + "\n" == of_structlog(level, "loop.stalled", keys, colors=colors)[start:]
     assert EVIL not in line
+    assert EVIL_WORD not in line
 
 
 def test_the_first_event_of_a_server_imports_nothing() -> None:
