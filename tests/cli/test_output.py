@@ -119,6 +119,25 @@ def test_json_escapes_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert "订单" in said
 
 
+def test_progress_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says of a peer is escaped between the control characters that it draws with."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with output.progress("querying the brokers") as shown:
+        assert shown is not None
+        shown.update(shown.task_ids[0], description="of \u202e\x9b[red]group\u2066 named so")
+        shown.refresh()
+    text = terminal.getvalue()
+    assert "of \\u202e\\x9b[red]gro" in text
+    assert not {"\u202e", "\u2066", "\x9b"} & set(text)
+
+
 def test_log_lines_are_harmless() -> None:
     """Values, texts of other objects, and the message of an exception in a traceback are escaped."""
     out = io.StringIO()
