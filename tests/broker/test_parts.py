@@ -80,11 +80,12 @@ def test_held_pulls_leave_no_litter() -> None:
 
 
 def test_held_pulls_are_bounded() -> None:
-    """Above the limit a pull is rejected."""
+    """Above the limit a pull is rejected, also that of another connection."""
     pulls = HeldPulls(1)
     pulls.hold(held())
-    with pytest.raises(SystemBusy, match="held_pulls_max"):
-        pulls.hold(held())
+    for peer in (PEER, OTHER):
+        with pytest.raises(SystemBusy, match="held_pulls_max"):
+            pulls.hold(held(peer))
 
 
 def test_held_pulls_of_one_connection_are_bounded() -> None:
