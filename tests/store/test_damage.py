@@ -196,6 +196,7 @@ def test_a_damaged_entry_is_named_by_who_reads_it() -> None:
 INDEX_DAMAGE: dict[str, Callable[[MemoryDisk, str], None]] = {
     "cut short": lambda disk, path: disk.files.update({path: MemoryFile(100)}),
     "of noise": lambda disk, path: disk.files[path].write_at(0, bytes(range(200, 240))),
+    "with a plausible other time": lambda disk, path: disk.files[path].write_at(8, b"\x01"),
     "with a number past its end": lambda disk, path: disk.files[path].write_at(36, (1 << 20).to_bytes(4, "big")),
 }
 
