@@ -278,7 +278,8 @@ class Cycle:
         self._table("found_open", f"{found} AS every WHERE {settings}")
         self._table("found_ids", "SELECT * FROM found_open WHERE false")
         for cause in trail.causes(last.as_of_ms, self._as_of_ms, self._settings):
-            if self._table(f"changed_{cause.name}", cause.changes):
+            changes = Stage(f"changed_{cause.name}", cause.changes, ())
+            if define(self._duck, changes, table=True, recurs=True):
                 relation = cause.reads.removesuffix("_before")
                 self._view(cause.reads, self._known.results(relation))
                 target = "found_open" if relation == trail.OPEN_IDS.name else "found_ids"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -18,6 +18,36 @@ from .schemas import arrow_schema
 Row = Mapping[str, Any]
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {"autoinstall_known_extensions": False}
 """DuckDB downloads nothing, whatever it is asked for."""
+PARSED_MAX = 512  # statements of which the parsed form is kept: a judgement has up to 200
+TEXT_MAX = 32_768  # characters of such a statement
+
+
+class ParsedStatements:
+    """The parsed form of the statements that ran last.
+
+    Judgements of few messages run the same statements over and over, and DuckDB takes a fifth of their time to parse
+    them. A parsed statement belongs to no connection: names are looked up when it runs.
+    """
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._kept: OrderedDict[str, duckdb.Statement] = OrderedDict()
+
+    def parsed(self, connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+        """Parse one statement, unless its parsed form is kept."""
+        statement = self._kept.pop(sql, None)
+        if statement is None:
+            [statement] = connection.extract_statements(sql)
+        self._kept[sql] = statement  # now the last one to be dropped
+        if len(self._kept) > self._count_max:
+            self._kept.popitem(last=False)
+        return statement
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+_PARSED = ParsedStatements(PARSED_MAX)
 
 
 def connect(threads: int | None = None, memory_limit: str = "") -> duckdb.DuckDBPyConnection:
@@ -37,13 +67,15 @@ def connect(threads: int | None = None, memory_limit: str = "") -> duckdb.DuckDB
     return connection
 
 
-def define(connection: duckdb.DuckDBPyConnection, stage: Stage, *, table: bool = False) -> int:
+def define(connection: duckdb.DuckDBPyConnection, stage: Stage, *, table: bool = False, recurs: bool = False) -> int:
     """Make a stage readable by its name: as a temporary view, or as a temporary table. Replaces what has the name.
 
-    Return the number of rows of a table, 0 for a view.
+    Return the number of rows of a table, 0 for a view. recurs: the next judgement has the same text, so keep its parsed
+    form; a text that names files does not recur.
     """
     kind, other = ("TABLE", "VIEW") if table else ("VIEW", "TABLE")
-    create = f"CREATE OR REPLACE TEMP {kind} {stage.name} AS {stage.sql}"
+    sql = f"CREATE OR REPLACE TEMP {kind} {stage.name} AS {stage.sql}"
+    create = _PARSED.parsed(connection, sql) if recurs and len(sql) <= TEXT_MAX else sql
     try:
         return _made(connection, create)
     except duckdb.CatalogException:
@@ -55,7 +87,7 @@ def define(connection: duckdb.DuckDBPyConnection, stage: Stage, *, table: bool =
         return _made(connection, create)
 
 
-def _made(connection: duckdb.DuckDBPyConnection, create: str) -> int:
+def _made(connection: duckdb.DuckDBPyConnection, create: str | duckdb.Statement) -> int:
     (count,) = connection.execute(create).fetchone() or (0,)
     return int(count)
 
@@ -67,7 +99,7 @@ def run_stages(connection: duckdb.DuckDBPyConnection, stages: Sequence[Stage], a
     """
     reads = Counter([*also_read, *(name for stage in stages for name in stage.reads)])
     for stage in stages:
-        define(connection, stage, table=reads[stage.name] > 1)
+        define(connection, stage, table=reads[stage.name] > 1, recurs=True)
 
 
 def arrow_rows(relation: Relation, rows: Iterable[Row]) -> pa.Table:
