@@ -147,8 +147,8 @@ def test_lag_opens_the_files_of_its_times(tmp_path: Path) -> None:
 def test_spans_of_a_queue_become_few(tmp_path: Path) -> None:
     """One a minute in the last hour and one an hour before it, however often messages were read; old ones expire."""
     queues = Queues(tmp_path)
-    for first in range(0, 300, 5):
-        queues.commit(message_meta=[stored("a", 0, n, FIRST_MS + n * 30_000) for n in range(first, first + 5)])
+    for first in range(0, 300, 10):
+        queues.commit(message_meta=[stored("a", 0, n, FIRST_MS + n * 30_000) for n in range(first, first + 10)])
     table = queues.lake["queue_spans"]
     assert sum(file.row_count for file in table.files()) >= 150
     maintenance.rewrite(table, table.files(), queues.duck, FIRST_MS)

@@ -119,7 +119,7 @@ def trail_relation(name: str) -> trail.Relation:
     return next(relation for relation in trail.EVIDENCE if relation.name == name)
 
 
-SHORT = (50, 12, 3)  # judged in shares, then dying at the second commit and compacted, then judged in the driver
+SHORT = (23, 10, 3)  # judged in the driver, then dying at the second commit, then judged in shares
 LONG = [pytest.param(seed, 40, 4, marks=pytest.mark.cycles) for seed in range(int(os.environ.get("SEEDS", "1")))]
 
 
@@ -165,6 +165,7 @@ def test_a_lake_in_cycles(
     assert not (tmp_path / "lake" / "_judging").exists()
 
 
+@pytest.mark.cycles
 def test_a_look_up_counts_a_message_once(tmp_path: Path) -> None:
     """Judged again with newer rows, a message counts in the folds over its group by what it shows now, not twice."""
     settings = trail.Settings(hung_p99_samples=2)
