@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from operator import itemgetter
 
 from mqtrail.client import PullStatus, QueueReader, RouteNotFound
 from mqtrail.wire import SCHEDULE_TOPIC, MessageExt, delay_of_level, dlq_topic, open_record, parse_delay_levels
@@ -16,14 +17,15 @@ class Holdings:
     """The messages in the brokers' queues, by first key.
 
     stored: keys with a copy in their topic or the schedule topic. visible_ms: store time of a reminder's first copy in
-    its topic. due_ms: when its scheduled copy was due. stored_ms: store time of the copy that groups can read, else of
-    the scheduled one. dead_letters: group -> keys in its %DLQ%. ids: message id -> key.
+    its topic. due_ms: when its scheduled copy was due. stored_at: broker and store time of the first copy that groups
+    can read; of a scheduled one '' and its store time. dead_letters: group -> keys in its %DLQ%. ids: message id ->
+    key.
     """
 
     stored: frozenset[str]
     visible_ms: dict[str, int]
     due_ms: dict[str, int]
-    stored_ms: dict[str, int]
+    stored_at: dict[str, tuple[str, int]]
     dead_letters: dict[str, frozenset[str]]
     ids: dict[str, str]
 
@@ -33,7 +35,7 @@ def measure(namesrv: str) -> Holdings:
     stored: set[str] = set()
     visible_ms: dict[str, int] = {}
     due_ms: dict[str, int] = {}
-    stored_ms: dict[str, int] = {}
+    stored_at: dict[str, tuple[str, int]] = {}
     dead: dict[str, set[str]] = defaultdict(set)
     ids: dict[str, str] = {}
     with QueueReader(namesrv) as reader:
@@ -41,7 +43,8 @@ def measure(namesrv: str) -> Holdings:
             for message in _read(reader, topic):
                 key = message.keys[0]
                 stored.add(key)
-                stored_ms[key] = min(stored_ms.get(key, message.store_timestamp_ms), message.store_timestamp_ms)
+                copy = (message.broker_name, message.store_timestamp_ms)
+                stored_at[key] = min(stored_at.get(key, copy), copy, key=itemgetter(1))
                 ids[message.msg_id] = key
                 if topic == REMINDERS:
                     visible_ms[key] = min(visible_ms.get(key, message.store_timestamp_ms), message.store_timestamp_ms)
@@ -50,7 +53,7 @@ def measure(namesrv: str) -> Holdings:
                 key = message.keys[0]
                 stored.add(key)
                 ids[message.msg_id] = key
-                stored_ms.setdefault(key, message.store_timestamp_ms)
+                stored_at.setdefault(key, ("", message.store_timestamp_ms))
                 due_ms[key] = message.store_timestamp_ms + delay_of_level(message.delay_level, DELAYS_MS)
         for group in GROUPS:
             for message in _read(reader, dlq_topic(group.name)):
@@ -59,7 +62,7 @@ def measure(namesrv: str) -> Holdings:
         frozenset(stored),
         visible_ms,
         due_ms,
-        stored_ms,
+        stored_at,
         {group: frozenset(keys) for group, keys in dead.items()},
         ids,
     )

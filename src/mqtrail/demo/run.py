@@ -17,6 +17,7 @@ import structlog
 from rich.console import Console, RenderableType
 
 from mqtrail.answers import Answers, Report, TraceAnswer
+from mqtrail.lake import Lake, connect, relation_of
 from mqtrail.net import log_processors
 from mqtrail.pipeline import JobConfig, JobReport, PipelineJob
 from mqtrail.trail import Settings
@@ -142,7 +143,8 @@ class _Demo:
             hung_ms=SETTINGS.hung_ms,
             late_ms=SETTINGS.delivered_late_ms,
         )
-        expected = expected_codes(notes, facts_of(shop_run, holdings, report.as_of_ms, thresholds, killed))
+        facts = facts_of(shop_run, holdings, report.as_of_ms, thresholds, killed, self._gaps())
+        expected = expected_codes(notes, facts)
         reported: dict[str, Codes] = {}
         example = ""
         for line in Answers(lake=self._folder / "lake").export(now_ms()):
@@ -153,6 +155,15 @@ class _Demo:
                 example = line["msg_id"]
         seconds = time.monotonic() - self._begun
         return DemoResult(score(expected, reported), faults, report, len(expected), example, seconds)
+
+    def _gaps(self) -> list[tuple[str, int, int]]:
+        """When the sampler got no answer of a broker, or of any: the pause and the kill of a broker can cause this."""
+        lake = Lake.open(self._folder / "lake")
+        rows = connect(threads=1).execute(
+            f"""SELECT DISTINCT broker_name, coalesce(seen_ms, 0), sampled_ms
+            FROM ({relation_of(lake["samples"])}) AS samples WHERE what = 'GAP'"""
+        )
+        return [(str(broker), int(first_ms), int(end_ms)) for broker, first_ms, end_ms in rows.fetchall()]
 
 
 def _show(console: Console, outcome: DemoResult, folder: Path, draw: Draw) -> None:

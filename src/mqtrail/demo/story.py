@@ -17,7 +17,7 @@ from .measure import Holdings
 from .plan import AUDIT, GROUPS, HUNG_MS, LEDGER, POINTS, QUEUE_NUMS, SMS, STOCK, TOPICS, GroupPlan, orders
 from .score import ClusterFacts, Thresholds
 from .shop import AttemptCounter, GroupHandler, Seller, consumer_of, in_parallel
-from .truth import TruthLog, now_ms
+from .truth import TruthLog
 
 LANES = 32  # orders sold at once
 ASSIGN_DEADLINE_S = 60.0
@@ -36,8 +36,6 @@ class ShopRun:
     injector: Injector
     handlers: list[GroupHandler] = field(default_factory=list)
     live_groups: set[str] = field(default_factory=set)
-    unsampled: list[tuple[int, int]] = field(default_factory=list)
-    """Times in which a broker could not tell its groups: what is stored then may be COMPLETE or not."""
 
 
 async def assigned(consumer: Consumer, queue_count: int) -> None:
@@ -143,11 +141,9 @@ async def _sell(
         await at(0.6)
         say("injecting: kill -9 of broker-b, then a restart on its files")
         gate.clear()
-        before_ms = now_ms()
         await sample()
         await injector.kill_broker()
         await sample()
-        shop_run.unsampled.append((before_ms, now_ms()))
         gate.set()
         await selling
 
@@ -177,11 +173,18 @@ async def _quiet(shop_run: ShopRun, say: Progress) -> None:
 
 
 def facts_of(
-    shop_run: ShopRun, holdings: Holdings, as_of_ms: int, thresholds: Thresholds, worker_keys: set[str]
+    shop_run: ShopRun,
+    holdings: Holdings,
+    as_of_ms: int,
+    thresholds: Thresholds,
+    worker_keys: set[str],
+    gaps: Sequence[tuple[str, int, int]],
 ) -> ClusterFacts:
-    """Return the facts for the scorer."""
+    """Return the facts for the scorer. gaps: broker and times of samples between which it did not tell its groups."""
     unsampled = {
-        key for key, at in holdings.stored_ms.items() if any(first <= at <= end for first, end in shop_run.unsampled)
+        key
+        for key, (broker, at_ms) in holdings.stored_at.items()
+        if any(broker == name and first_ms < at_ms < end_ms for name, first_ms, end_ms in gaps)
     }
     return ClusterFacts(
         as_of_ms=as_of_ms,
