@@ -78,5 +78,5 @@ def _read(reader: QueueReader, topic: str) -> list[MessageExt]:
         first, end = reader.range(queue)
         for result in reader.read_range(queue, first, end):
             if result.status is PullStatus.FOUND:
-                messages += [open_record(record) for record in result.records]
+                messages += [open_record(record, queue.broker_name) for record in result.records]
     return messages
