@@ -9,8 +9,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from interop.driver import JavaClient
 from interop.faults import DOWN, FILTERING, HANGING, MAIN, TOPIC, Faults
+from interop.probe import wait_until
 
 from interop import faults
 from mqtrail.client import SyncAdmin
@@ -58,7 +59,7 @@ def judged(
     stack: ExitStack,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Judged:
-    """Inject the faults, ingest twice (so that groups are known before the faults), export."""
+    """Inject the faults beside a sampler, so that all groups are known; ingest before and after; export."""
     kind, version = request.param
     running = server(kind)
     folder = tmp_path_factory.mktemp("judged")
@@ -69,12 +70,26 @@ def judged(
     before = cluster_state(running.namesrv_address)
     mqtrail(*ingest)
     after = cluster_state(running.namesrv_address)
-    faults.inject(java, done)
+    with sampler(running.namesrv_address, lake):
+        faults.inject(java, done)
     mqtrail(*ingest)
     lines = [json.loads(line) for line in mqtrail("export", "--lake", str(lake)).splitlines()]
     labels = {msg_id: label for label, msg_id in done.ids.items()}
     exported = {labels[line["msg_id"]]: line for line in lines if line["msg_id"] in labels}
     return Judged(running.namesrv_address, lake, done, exported, before, after)
+
+
+@contextmanager
+def sampler(namesrv: str, lake: Path) -> Iterator[None]:
+    """Run `mqtrail sample` while the block runs; its first sample is taken before."""
+    command = [str(Path(sys.executable).with_name("mqtrail")), "sample", "--namesrv", namesrv, "--lake", str(lake)]
+    with subprocess.Popen([*command, "--topic", TOPIC], stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: any((lake / "_samples").glob("*.json.gz")), "the first sample", COMMAND_TIMEOUT_S)
+            yield
+        finally:
+            process.terminate()
+            assert process.wait(COMMAND_TIMEOUT_S) == 0
 
 
 def cluster_state(namesrv: str) -> object:
