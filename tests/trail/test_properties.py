@@ -21,6 +21,7 @@ TIMES = {
     "clients": "sampled_ms",
     "subscriptions": "sampled_ms",
     "queue_ranges": "sampled_ms",
+    "samples": "sampled_ms",
 }
 ENDED = [state for state in trail.STATES if state not in trail.OPEN_STATES]
 
@@ -69,6 +70,15 @@ def test_merging_parts_is_merging_the_whole() -> None:
     assert dump(connection, "in_parts") == dump(connection, "whole")
 
 
+def known_at(rows: dict[str, list[Row]], instant: int) -> dict[str, list[Row]]:
+    """What is known at an instant: rows of that time, and a sample that was taken just then."""
+    samples = [
+        row | {"sampled_ms": min(row["sampled_ms"], instant)} for row in rows["samples"] if row["what"] == "SAMPLE"
+    ]
+    known = {name: [row for row in some if row[TIMES[name]] <= instant] for name, some in rows.items()}
+    return known | {"samples": [row for row in known["samples"] if row["what"] != "SAMPLE"] + samples}
+
+
 def states(rows: dict[str, list[Row]], as_of_ms: int) -> dict[tuple[str, str, str], str]:
     """The state of every message and group."""
     found = judge_rows(rows, as_of_ms).sql("SELECT cluster, msg_id, group_name, state FROM verdicts").fetchall()
@@ -84,8 +94,7 @@ def test_states_move_along_allowed_transitions(instants: tuple[int, ...]) -> Non
     before: dict[tuple[str, str, str], str] = {}
     for seconds in instants:
         instant = BASE_MS + seconds * 1000
-        known = {name: [row for row in some if row[TIMES[name]] <= instant] for name, some in rows.items()}
-        after = states(known, instant)
+        after = states(known_at(rows, instant), instant)
         assert before.keys() <= after.keys(), "a group once judged stays judged"
         for key, state in before.items():
             allowed = trail.TRANSITIONS.get(state, frozenset(trail.STATES)) | {state}
