@@ -111,6 +111,8 @@ def test_report(answers: Answers) -> None:
     assert counts["CG", "DEAD_LETTERED"].message_count == 1
     assert counts["CG", "DEAD_LETTERED"].example == id_of("dead, attempts exhausted")
     assert counts["send", "SEND_SLOW"].severity == "warning"
+    order = [("error", "warning", "open", "info", "good").index(row.severity) for row in found.codes]
+    assert order == sorted(order)
     assert found.not_judged == trail.NOT_YET_JUDGED
     assert len(found.worst) == 2
     assert found.rejects == 2

@@ -23,6 +23,7 @@ from .model import (
 )
 from .views import PUBLISHED_MS
 
+SEVERITIES = ("error", "warning", "open", "info", "good")
 EXPORT_ROWS = 10_000  # rows fetched at once
 
 
@@ -171,12 +172,12 @@ ORDER BY weight DESC, last_event_ms - coalesce(send_start_ms, stored_ms) DESC NU
 
 
 def _codes(duck: duckdb.DuckDBPyConnection) -> tuple[CodeCount, ...]:
+    """Return the codes of the messages asked for, the most severe first, then the most frequent."""
     rows = fetch(
         duck, f"SELECT about, code, count(*) AS n, min(msg_id) AS example FROM ({_SAID}) AS s GROUP BY about, code"
     )
-    order = {name: number for number, name in enumerate(trail.CODES)}
-    abouts = {"send": 0, "message": 1, "knowledge": 3}
-    rows.sort(key=lambda row: (abouts.get(row["about"], 2), row["about"], order.get(row["code"], 99)))
+    rank = {name: number for number, name in enumerate(SEVERITIES)}
+    rows.sort(key=lambda row: (rank[trail.CODES[row["code"]].severity], -row["n"], row["code"], row["about"]))
     return tuple(
         CodeCount(
             code=row["code"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,7 @@ from mqtrail.wire import MQError
 
 from .config import Config, load
 from .exits import Exit, SourceUnavailable, UsageError
-from .options import ConfigFile, Json, LakeFolder, Namesrv, moment_ms
+from .options import REPORT_ROWS, ConfigFile, Json, LakeFolder, Namesrv, moment_ms
 from .output import progress, show_answer, show_json, warn
 
 if TYPE_CHECKING:
@@ -165,7 +166,8 @@ def report(
     lake: LakeFolder = None,
     since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
     until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
-    worst: Annotated[int, typer.Option(min=0, max=100, help="Number of worst trajectories to show.")] = 3,
+    worst: Annotated[int, typer.Option(min=0, max=100, help="Number of worst trajectories to show.")] = 1,
+    rows: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of rows of each table.")] = REPORT_ROWS,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
@@ -180,9 +182,9 @@ def report(
     if json:
         show_json(as_json(found))
     else:
-        from .draw import report as drawn
+        from .draw_report import report as drawn
 
-        show_answer(drawn, found)
+        show_answer(partial(drawn, rows_max=rows), found)
     return exit_of(found.scope, Exit.OK)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .exits import lake_in_use
-from .options import Json
+from .options import REPORT_ROWS, Json
 
 
 def demo(
@@ -27,8 +28,8 @@ def demo(
     """Run a small shop with injected faults, and compare them with what the pipeline found."""
     from mqtrail.demo.run import ORDERS_DEFAULT, DemoOptions, Draw, run
 
-    from . import draw
+    from . import draw, draw_report
 
     options = DemoOptions(folder=folder, orders=orders or ORDERS_DEFAULT, keep=keep, as_json=json)
     with lake_in_use():
-        return run(options, Draw(report=draw.report, trace=draw.trace_answer))
+        return run(options, Draw(report=partial(draw_report.report, rows_max=REPORT_ROWS), trace=draw.trace_answer))

@@ -1,4 +1,4 @@
-"""Renders answers for a terminal: the timeline of one message, the tables of a report. No I/O, no decisions."""
+"""Renders answers for a terminal: timelines of messages, results of searches and queries. No I/O, no decisions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from rich.tree import Tree
 from mqtrail.answers import (
     Event,
     GroupVerdict,
-    LatencyRow,
-    Report,
     Scope,
     SearchAnswer,
     TraceAnswer,
@@ -223,56 +221,3 @@ def search_answer(answer: SearchAnswer) -> RenderableType:
     """Render a search: the messages shown, the number of matches, and the scope."""
     count = Text(f"{len(answer.trajectories)} of {answer.matched_count} messages, newest first")
     return Group(trajectory_table(answer.trajectories), count, scope_line(answer.scope))
-
-
-def latency_table(rows: Iterable[LatencyRow]) -> Table:
-    """Return a table of percentiles per topic, group and segment."""
-    table = Table(title="Latency by segment (ms)", title_justify="left", box=None, pad_edge=False)
-    for heading in ("topic", "group", "segment"):
-        table.add_column(heading)
-    for heading in ("messages", "p50 ≤", "p99 ≤", "max ≤"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(
-            row.topic,
-            row.group_name or "-",
-            row.segment,
-            f"{row.message_count}",
-            f"{row.p50_ms:.0f}",
-            f"{row.p99_ms:.0f}",
-            f"{row.max_ms:.0f}",
-        )
-    return table
-
-
-def report(found: Report) -> RenderableType:
-    """Render a report: codes with counts, latency, lag, the worst messages, and the scope."""
-    codes = Table(title="Verdicts", title_justify="left", box=None, pad_edge=False)
-    for heading in ("code", "about", "messages", "meaning", "example"):
-        codes.add_column(heading, justify="right" if heading == "messages" else "left", overflow="fold")
-    for row in found.codes:
-        codes.add_row(
-            Text(row.code, style=style_of(row.code)), row.about, f"{row.message_count}", row.explanation, row.example
-        )
-    lag = Table(title="Lag at the last sample", title_justify="left", box=None, pad_edge=False)
-    for heading in ("group", "topic", "queues", "behind", "age of oldest unread"):
-        lag.add_column(heading)
-    for behind in found.lag:
-        lag.add_row(
-            behind.group_name,
-            behind.topic,
-            f"{behind.queue_count}",
-            f"{behind.lag_count} messages",
-            "unknown" if behind.lag_ms is None else span(behind.lag_ms),
-        )
-    parts: list[RenderableType] = [codes, Text(), latency_table(found.latency), Text(), lag]
-    if found.worst:
-        parts += [Text(), Text("Worst trajectories", style="italic"), *map(timeline, found.worst)]
-    if found.rejects:
-        parts.append(Text(f"{found.rejects} trace records did not decode: see trace_rejects", style="yellow"))
-    parts.extend(Text(f"gap: {gap}", style="yellow") for gap in found.gaps)
-    parts.extend(thresholds(found.judged_with))
-    parts.append(Text(f"not judged by this version: {', '.join(found.not_judged)}", style="dim"))
-    parts.append(Text(f"{found.message_count} messages"))
-    parts.append(scope_line(found.scope))
-    return Group(*parts)

@@ -1,0 +1,112 @@
+"""Renders a report for a terminal of 80 columns: what is wrong comes first, and every table has a limited length."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from mqtrail.answers import CodeCount, LagRow, LatencyRow, Report
+
+from .draw import scope_line, span, style_of, thresholds, timeline
+
+T = TypeVar("T")
+GAPS_SHOWN_MAX = 5
+TOTAL, SEND = "total", "send"
+
+
+def report(found: Report, rows_max: int) -> RenderableType:
+    """Render a report: codes with counts, latency, lag, the worst messages, and the scope; rows_max rows a table."""
+    parts: list[RenderableType] = [
+        *_codes(found.codes, rows_max),
+        Text(),
+        *_latency(found.latency, rows_max),
+        Text(),
+        *_lag(found.lag, rows_max),
+    ]
+    if found.worst:
+        parts += [Text(), Text("Worst trajectories", style="italic"), *map(timeline, found.worst)]
+    if found.rejects:
+        parts.append(Text(f"{found.rejects} trace records did not decode: see trace_rejects", style="yellow"))
+    parts.extend(Text(f"gap: {gap}", style="yellow") for gap in found.gaps[:GAPS_SHOWN_MAX])
+    if len(found.gaps) > GAPS_SHOWN_MAX:
+        parts.append(Text(f"{len(found.gaps) - GAPS_SHOWN_MAX} further gaps: see --json", style="yellow"))
+    parts.extend(thresholds(found.judged_with))
+    parts.append(Text(f"not judged by this version: {', '.join(found.not_judged)}", style="dim"))
+    parts.append(Text(f"{found.message_count} messages"))
+    parts.append(scope_line(found.scope))
+    return Group(*parts)
+
+
+def _table(title: str, left: Sequence[str], right: Sequence[str], last: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for heading in left:
+        table.add_column(heading, overflow="fold")
+    for heading in right:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column(last, overflow="fold")
+    return table
+
+
+def _cut(rows: Sequence[T], rows_max: int, what: str) -> tuple[Sequence[T], list[Text]]:
+    """Return the first rows, and a line that tells how many were left out."""
+    left_out = len(rows) - rows_max
+    note = [Text(f"{left_out} more {what}: raise --rows, or use --json", style="yellow")] if left_out > 0 else []
+    return rows[:rows_max], note
+
+
+def _codes(codes: Sequence[CodeCount], rows_max: int) -> Iterator[RenderableType]:
+    shown, note = _cut(codes, rows_max, "codes, of the same severity or less")
+    table = _table("Verdicts, the most severe first", ("code", "about"), ("messages",), "example")
+    for row in shown:
+        table.add_row(
+            Text(row.code, style=style_of(row.code), no_wrap=True), row.about, str(row.message_count), row.example
+        )
+    yield table
+    yield from note
+    meanings = {row.code: row.explanation for row in shown if row.severity == "error"}
+    for code, meaning in meanings.items():
+        yield Text(f"{code}: {meaning}", style="dim")
+
+
+def _latency(rows: Iterable[LatencyRow], rows_max: int) -> Iterator[RenderableType]:
+    """One row for the sends of a topic, and one for each topic and group with the part that takes longest."""
+    parts: dict[tuple[str, str], dict[str, LatencyRow]] = defaultdict(dict)
+    for row in rows:
+        parts[row.topic, row.group_name][row.segment] = row
+    lines = []
+    for (topic, group), by_segment in parts.items():
+        whole = by_segment.get(TOTAL) or by_segment.get(SEND)
+        if whole is None:
+            continue
+        others = [row for row in by_segment.values() if row is not whole]
+        longest = max(others, key=lambda row: row.p99_ms, default=None)
+        part = "" if longest is None or not longest.p99_ms else f"{longest.segment} {span(longest.p99_ms)}"
+        lines.append((whole, (topic, group or "(send)"), part))
+    lines.sort(key=lambda line: -line[0].p99_ms)
+    shown, note = _cut(lines, rows_max, "topics and groups")
+    table = _table(
+        "Latency, the slowest first", ("topic", "group"), ("messages", "p50 ≤", "p99 ≤", "max ≤"), "longest part, p99 ≤"
+    )
+    for whole, names, part in shown:
+        table.add_row(*names, str(whole.message_count), *map(span, (whole.p50_ms, whole.p99_ms, whole.max_ms)), part)
+    yield table
+    yield from note
+
+
+def _lag(rows: Sequence[LagRow], rows_max: int) -> Iterator[RenderableType]:
+    """Groups that are behind, or whose lag is not known; the others are counted."""
+    behind = [row for row in rows if row.lag_count or row.lag_ms is None]
+    shown, note = _cut(behind, rows_max, "groups and topics with as many messages behind or fewer")
+    table = _table("Lag at the last sample", ("group", "topic"), ("queues", "behind"), "age of oldest unread")
+    for row in shown:
+        age = "unknown" if row.lag_ms is None else span(row.lag_ms)
+        table.add_row(row.group_name, row.topic, str(row.queue_count), str(row.lag_count), age)
+    yield table
+    yield from note
+    if len(behind) < len(rows):
+        yield Text(f"{len(rows) - len(behind)} groups and topics without lag", style="dim")

@@ -1,0 +1,82 @@
+"""A report on a terminal of 80 columns: what is wrong is on the first screen, whatever the number of groups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+from rich.console import Console
+
+from mqtrail import trail
+from mqtrail.answers import CodeCount, LagRow, LatencyRow, Report, Scope
+from mqtrail.cli.draw_report import report
+from mqtrail.cli.options import REPORT_ROWS
+
+WIDTH = 80
+SCREEN_LINES = 60
+GROUPS = [f"group-{number:02}" for number in range(75)]
+SEGMENTS = ("to_stored", "delay", "to_delivered", "retry", "handler", "total")
+
+
+def codes() -> tuple[CodeCount, ...]:
+    """Two codes of each group, the worst first."""
+    return tuple(
+        CodeCount(code, group, trail.CODES[code].severity, 10_000, "C00002022DDD227371A2728FDC780066", "It happened.")
+        for code in ("DUPLICATE_PROCESSING", "CONSUMED")
+        for group in GROUPS
+    )
+
+
+FOUND = Report(
+    scope=Scope(1_700_000_000_000, ("lake x",)),
+    message_count=750_000,
+    judged_with=(),
+    codes=codes(),
+    not_judged=("LOST",),
+    latency=tuple(
+        LatencyRow("orders", group, segment, 10_000, 5.0, 100.0 + number, 20_000.0)
+        for number, group in enumerate(GROUPS)
+        for segment in SEGMENTS
+    ),
+    lag=tuple(LagRow(group, "orders", 1_700_000_000_000, 7, None, 8) for group in GROUPS),
+    worst=(),
+    rejects=0,
+    gaps=tuple(f"gap {number}" for number in range(40)),
+)
+
+
+def drawn(found: Report, rows_max: int = REPORT_ROWS) -> list[str]:
+    """Return the lines of a report."""
+    to = StringIO()
+    Console(file=to, width=WIDTH, color_system=None).print(report(found, rows_max))
+    return to.getvalue().splitlines()
+
+
+def test_many_groups_fit_one_screen() -> None:
+    """Each table is cut and says so; codes and ids are whole; the worst is there."""
+    lines = drawn(FOUND)
+    assert len(lines) <= SCREEN_LINES
+    assert max(map(len, lines)) <= WIDTH
+    text = "\n".join(lines)
+    assert text.count("DUPLICATE_PROCESSING  group-") == REPORT_ROWS
+    assert "C00002022DDD227371A2728FDC780066" in text
+    for note in ("142 more codes", "67 more topics and groups", "67 more groups and topics", "35 further gaps"):
+        assert note in text
+    assert "group-74" in text  # the slowest
+
+
+def test_all_rows_on_request() -> None:
+    """Nothing is left out, and nothing says so."""
+    text = "\n".join(drawn(FOUND, 1_000))
+    assert " more " not in text
+    assert text.count("CONSUMED ") == len(GROUPS)
+
+
+def test_unknown_lag_is_no_lag_of_zero() -> None:
+    """A group whose age is unknown stays in the table; one without lag is only counted."""
+    rows = (LagRow("unknown", "t", 1, 0, None, 1), LagRow("idle", "t", 1, 0, 0, 1), LagRow("late", "t", 1, 3, 4_000, 1))
+    text = "\n".join(drawn(replace(FOUND, lag=rows)))
+    assert "idle" not in text
+    assert "1 groups and topics without lag" in text
+    [line] = [line for line in text.splitlines() if line.startswith("unknown  t")]
+    assert line.split()[-1] == "unknown"
