@@ -163,7 +163,7 @@ def test_search_command(judged: Judged) -> None:
 
 def test_report_command(judged: Judged) -> None:
     """The report counts the verdicts and lists the codes without one."""
-    report = mqtrail("report", "--lake", str(judged.lake))
+    report = mqtrail("report", "--rows", "100", "--lake", str(judged.lake))
     for code in ("DEAD_LETTERED", "HUNG", "NO_CONSUMER", "RETRYING", "LOST"):
         assert code in report
 
