@@ -89,11 +89,21 @@ def _event_line(event: Event, start_ms: int | None) -> Text:
     return line
 
 
+def _beside_codes(group: GroupVerdict) -> str:
+    """Return what a state alone does not say: the next attempt, the cause of a dead letter and how it is known."""
+    if group.state == "RETRYING":
+        due = "at an unknown time" if group.retry_due_ms is None else f"due {day_clock(group.retry_due_ms)}"
+        return f"  next attempt {due}"
+    if group.state == "DEAD_LETTERED":
+        inferred = " (inferred)" if "CAUSE_INFERRED" in group.reasons else ""
+        return f"  cause: {group.dead_cause or 'unknown'}{inferred if group.dead_cause else ''}"
+    return ""
+
+
 def _group_tree(tree: Tree, group: GroupVerdict, events: Iterable[Event], start_ms: int | None) -> None:
     label = Text(f"{group.group_name}  ", style="bold")
     label.append_text(codes_text(group.codes))
-    if group.dead_cause:
-        label.append(f"  cause: {group.dead_cause}")
+    label.append(_beside_codes(group))
     branch = tree.add(label)
     for event in events:
         branch.add(_event_line(event, start_ms))
@@ -120,6 +130,8 @@ def timeline(trajectory: Trajectory) -> RenderableType:
     label.append_text(codes_text((*trajectory.send_codes, *trajectory.message_codes)))
     if trajectory.due_ms is not None:
         label.append(f"  due {clock(trajectory.due_ms)}")
+    if trajectory.visible_ms is None and any(event.outcome == "HALF" for event in trajectory.events):
+        label.append("  half message: no copy visible to consumers was found")
     sending = tree.add(label)
     for event in trajectory.events:
         if event.kind in _SENDING and not (event.kind == "STORED" and event.group_name):
