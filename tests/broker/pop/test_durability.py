@@ -95,6 +95,21 @@ def test_kill_during_the_first_save() -> None:
     assert bench.broker.pop.recovered_count == 0
 
 
+def test_kill_before_the_group_is_saved() -> None:
+    """A group that a pop created is in its check point only. Its message is revived, though no member has come back.
+
+    Found by the simulator (cluster 4699170099): revive dropped the check point, as of a deleted group.
+    """
+    bench = Bench(offsets_save_ms=3_600_000)
+    send(bench, "unseen")
+    pop(bench)
+    for name in ("consumerOffset", "subscriptionGroup"):
+        bench.disk.remove(f"config/{name}.json")  # as if it had never been written
+    kill(bench)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert bodies(pop(bench)) == ["unseen"]
+
+
 def test_ack_after_the_clock_was_set_back(bench: Bench) -> None:
     """Check point and acknowledgement keep their order: neither waits for the time that the clock had shown.
 

@@ -11,6 +11,7 @@ Source of the first offset: PopMessageProcessor.getInitOffset, apache/rocketmq 5
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from mqtrail.wire import (
@@ -20,6 +21,7 @@ from mqtrail.wire import (
     RETRY_PREFIX,
     TIMER_TOPIC,
     BodyError,
+    MQError,
     PopCheckPoint,
     decode_head,
     find_property,
@@ -50,6 +52,8 @@ class Positions:
         self._config = state.config
         self._store = state.store
         self._offsets = state.offsets
+        self._groups = state.groups
+        self._boot_ms = state.boot_ms
         self._orders = orders
         self._revive = revive_topic(state.config.cluster_name).encode()
         self._logs = ((TIMER_TOPIC, 0), (revive_topic(state.config.cluster_name), 0))
@@ -120,6 +124,9 @@ class Positions:
 
         If the ends were never saved, the logs are read from their start: the broker may have stopped after the check
         points of its first pop and before the save. The ends are then stored among the offsets, so this happens once.
+
+        A group that is in these records but not in the table was created automatically by its pop, and the broker
+        stopped before the save. It is created again: revive drops check points of groups that do not exist.
         """
         found: dict[_Key, tuple[int, int | None]] = {}
         for topic, queue_id in self._logs:
@@ -128,6 +135,8 @@ class Positions:
         for (group, topic, queue_id), (_, next_offset) in found.items():
             if next_offset is None or next_offset > self._store.max_offset(topic, queue_id):
                 continue  # of another broker, or of a deleted topic
+            with suppress(MQError):  # its name is invalid, or the table is full
+                self._groups.find(group, self._boot_ms)
             if next_offset != self._offsets.get(group, topic, queue_id):
                 self._offsets.move(group, topic, queue_id, next_offset)
                 changed += 1
