@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -30,16 +31,17 @@ def show_faults(faults: Iterable[Fault]) -> Table:
     return table
 
 
-def show_scores(scores: Iterable[CodeScore]) -> Table:
-    """Return the table of expected and reported codes; missed and wrong ones are red."""
+def show_scores(scores: Iterable[CodeScore]) -> RenderableType:
+    """Return the table of expected and reported codes, missed and wrong ones in red, and an example of each below."""
     table = Table(title="Expected and reported codes", title_justify="left", box=None)
     for heading in ("code", "expected", "found", "missed", "wrong", "precision", "recall"):
-        table.add_column(heading, justify="left" if heading == "code" else "right")
-    table.add_column("example")
+        table.add_column(heading, justify="left" if heading == "code" else "right", no_wrap=True)
+    examples: list[str] = []
     for row in scores:
         missed = row.expected - row.found
         bad = "bold red" if missed or row.wrong else ""
-        examples = [f"missed {key}" for key in row.missed[:1]] + [f"wrong {key}" for key in row.spurious[:1]]
+        examples += [f"{row.code} missed: {key}" for key in row.missed[:1]]
+        examples += [f"{row.code} wrong: {key}" for key in row.spurious[:1]]
         table.add_row(
             row.code,
             f"{row.expected}",
@@ -48,9 +50,8 @@ def show_scores(scores: Iterable[CodeScore]) -> Table:
             Text(f"{row.wrong}", style=bad if row.wrong else ""),
             _share(row.precision),
             _share(row.recall),
-            ", ".join(examples),
         )
-    return table
+    return Group(table, *map(Text, examples))
 
 
 def _share(value: float | None) -> str:
