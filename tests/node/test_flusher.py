@@ -4,10 +4,12 @@ import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
-from mqtrail.node.flusher import Flusher
+from mqtrail.node import flusher as flushing
+from mqtrail.node.flusher import RELEASED_A_SLICE, Flusher
 
 
 class SlowStore:
@@ -124,3 +126,94 @@ async def test_other_jobs_share_the_thread() -> None:
         store.permits.release()
     await until(lambda: released == [1])
     await flusher.stop()
+
+
+async def test_replies_of_one_flush_are_released_in_turns() -> None:
+    """In order and each once. A stop waits for all of them."""
+    store, released, turns = SlowStore(), list[int](), list[int]()
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)))
+    store.end_offset = 3 * RELEASED_A_SLICE + 1
+    for offset in range(1, store.end_offset + 1):
+        flusher.after(offset, partial(released.append, offset))
+
+    async def look() -> None:
+        while len(released) < store.end_offset:
+            turns.append(len(released))
+            await asyncio.sleep(0)
+        turns.append(len(released))
+
+    looking = asyncio.create_task(look())
+    store.permits.release(3)
+    await flusher.stop()
+    assert released == list(range(1, store.end_offset + 1))
+    async with asyncio.timeout(60):
+        await looking
+    assert max(later - earlier for earlier, later in pairwise(turns)) <= RELEASED_A_SLICE
+
+
+async def test_the_next_flush_does_not_wait_for_the_release() -> None:
+    """The disk works while the loop releases what the last flush made durable."""
+    store, released = SlowStore(), list[int]()
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)))
+    store.end_offset = 2 * RELEASED_A_SLICE
+    for offset in range(1, store.end_offset + 1):
+        flusher.after(offset, partial(released.append, offset))  # the first one begins a flush of all these
+    store.end_offset += 1
+    flusher.after(store.end_offset, partial(released.append, store.end_offset))
+    begun: list[int] = []
+    begin = store.begin_flush
+
+    def counted() -> Callable[[], int]:
+        begun.append(len(released))
+        return begin()
+
+    vars(store)["begin_flush"] = counted
+    store.permits.release(9)
+    await until(lambda: len(released) == store.end_offset)
+    assert begun[0] <= RELEASED_A_SLICE, "begun before the others were released"
+    await flusher.stop()
+
+
+async def test_answered_late_replies_are_not_kept() -> None:
+    """While the disk hangs, memory and work grow with the waiting replies alone, not with those already answered."""
+    store, late_calls, released = SlowStore(), list[int](), list[int]()
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)), late_ms=0)
+    store.end_offset = count = 2 * RELEASED_A_SLICE
+    for offset in range(1, count + 1):
+        rest = partial(released.append, offset) if offset % 100 == 0 else None
+
+        def late(offset: int = offset, rest: Callable[[], None] | None = rest) -> Callable[[], None] | None:
+            late_calls.append(offset)
+            return rest
+
+        flusher.after(offset, lambda: pytest.fail("released whole"), late, size=7)
+    await until(lambda: len(late_calls) == count)
+    assert (flusher.waiting_count, flusher.waiting_size) == (count // 100, 7 * (count // 100))
+    store.permits.release(5)
+    await flusher.stop()
+    assert late_calls == list(range(1, count + 1))
+    assert released == list(range(100, count + 1, 100))
+    assert (flusher.waiting_count, flusher.waiting_size) == (0, 0)
+
+
+@pytest.mark.parametrize(("bound", "limit"), [("WAITING_MAX", 2), ("WAITING_SIZE_MAX", 25)])
+async def test_waiting_replies_are_bounded(bound: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By count and size. Further ones are refused at once, until some of the others were released."""
+    monkeypatch.setattr(flushing, bound, limit)
+    store, happened = SlowStore(), list[str]()
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)))
+
+    def send(name: str) -> None:
+        store.end_offset += 1
+        refuse = partial(happened.append, f"{name} refused")
+        flusher.after(store.end_offset, partial(happened.append, name), None, refuse, 10)
+
+    for name in ("a", "b", "c"):
+        send(name)
+    assert happened == ["c refused"]
+    store.permits.release(2)
+    await until(lambda: happened == ["c refused", "a", "b"])
+    send("d")
+    store.permits.release(2)
+    await flusher.stop()
+    assert happened == ["c refused", "a", "b", "d"]

@@ -152,3 +152,52 @@ async def test_replies_are_released_in_turns() -> None:
     assert released == list(range(count + 1))
     assert max(later - earlier for earlier, later in pairwise(turns)) <= RELEASED_A_SLICE
     await writer.stop()
+
+
+async def test_replies_of_a_failed_save_are_refused_in_turns() -> None:
+    """Each once, with the error."""
+
+    class FullDisk(MemoryDisk):
+        def replace(self, path: str, data: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+    files = ConfigFileStore(FullDisk(), gathers=True)
+    writer = TableWriter(files, "test")
+    refused: list[str] = []
+    turns: list[int] = []
+    number = files.change("table.json", lambda: lambda: b"{}", lambda: None)
+    count = 5 * RELEASED_A_SLICE
+    for _ in range(count):
+        writer.after(number, lambda: pytest.fail("acknowledged"), refused.append)
+    async with asyncio.timeout(60):
+        while len(refused) < count:
+            turns.append(len(refused))
+            await asyncio.sleep(0)
+    turns.append(len(refused))
+    assert all("No space left on device" in one for one in refused)
+    assert max(later - earlier for earlier, later in pairwise(turns)) <= RELEASED_A_SLICE
+    await writer.stop()
+
+
+async def test_waiting_replies_are_bounded_in_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of all topics may have megabytes: a further one is refused, until others were released."""
+    monkeypatch.setattr(table_writer, "WAITING_SIZE_MAX", 25)
+    files = ConfigFileStore(MemoryDisk(), gathers=True)
+    writer = TableWriter(files, "test")
+    released: list[int] = []
+    refused: list[str] = []
+
+    def change() -> int:
+        return files.change("table.json", lambda: lambda: b"{}", lambda: None)
+
+    first = change()
+    for number in range(3):
+        writer.after(first, partial(released.append, number), refused.append, 10)
+    assert len(refused) == 1
+    assert "2 replies of 20 bytes" in refused[0]
+    async with asyncio.timeout(60):
+        while released != [0, 1]:
+            await asyncio.sleep(0)
+    writer.after(change(), partial(released.append, 3), refused.append, 10)
+    await writer.stop()
+    assert (released, len(refused)) == ([0, 1, 3], 1)

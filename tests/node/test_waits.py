@@ -16,7 +16,7 @@ from mqtrail.node import Node, NodeConfig
 from mqtrail.node.broker_shell import BrokerShell
 from mqtrail.node.fast_port import FastPort
 from mqtrail.node.flusher import Flusher
-from mqtrail.node.late import late_replies
+from mqtrail.node.late import late_replies, refused_replies
 from mqtrail.node.shell import Shell
 from mqtrail.store import MemoryStore
 from mqtrail.wire import (
@@ -156,6 +156,15 @@ def test_late_replies_are_distinguished() -> None:
     assert (first.code, first.opaque, first.ext, second.code, second.opaque) == (10, 1, good, 10, 2)
     assert second.serialize == SerializeType.ROCKETMQ
     assert late_replies(b"") == (b"", b"")
+
+
+def test_replies_that_cannot_wait_for_the_disk() -> None:
+    """A stored message is reported as code 10, any other reply as busy. Notifications of clients are dropped."""
+    sent = encode_command(RemotingCommand(0, {"msgId": "A", "queueId": "0", "queueOffset": "1"}, opaque=1, flag=1))
+    pull = encode_command(RemotingCommand(0, {"nextBeginOffset": "1"}, b"body", opaque=2, flag=1))
+    notice = encode_command(RemotingCommand(40, {"consumerGroup": "g"}, opaque=3))
+    found = commands(refused_replies(pull + sent + notice + pull))
+    assert [(one.code, one.opaque, one.body) for one in found] == [(10, 1, b""), (2, 2, b""), (2, 2, b"")]
 
 
 async def test_the_flusher_asks_what_waits_too_long() -> None:

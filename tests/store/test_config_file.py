@@ -3,6 +3,8 @@
 import pytest
 
 from mqtrail.store import ConfigFileStore, MemoryDisk, StoreError
+from mqtrail.store.config_file import UNDONE_A_SLICE
+from mqtrail.wire import SystemBusy
 
 APACHE_OFFSETS = (
     b'{\n\t"dataVersion":{"counter":3,"stateVersion":0,"timestamp":1},\n\t"offsetTable":{"orders@g":{0:5,1:6}}\n}'
@@ -86,3 +88,29 @@ def test_use_of_the_bak_is_reported(content: bytes | None) -> None:
     found = ConfigFileStore(disk)
     assert found.load("topics.json") == {"a": 1}
     assert "using config/topics.json.bak" in found.report[0]
+
+
+def test_changes_of_a_failed_save_are_undone_in_slices() -> None:
+    """The last one first. A change in between would be overwritten, so it is refused and undone."""
+    files = ConfigFileStore(MemoryDisk(), gathers=True)
+    table = [0]
+
+    def change(value: int) -> int:
+        before = table[0]
+        table[0] = value
+        return files.change("t.json", lambda: lambda: b"{}", lambda: table.__setitem__(0, before))
+
+    count = 3 * UNDONE_A_SLICE
+    last = [change(value) for value in range(1, count + 1)][-1]
+    assert files.begin_save() is not None
+    ending = files.end_save_in_slices(failed=True)
+    next(ending)
+    assert (table, files.settled) == ([count - UNDONE_A_SLICE], 0)
+    with pytest.raises(SystemBusy, match="could not be saved"):
+        change(-1)
+    assert table == [count - UNDONE_A_SLICE]
+    assert sum(1 for _ in ending) == 2
+    assert (table, files.settled) == ([0], last)
+    assert change(7) == last + 1
+    files.finish()
+    assert table == [7]

@@ -1,8 +1,8 @@
 """The thread that makes the log durable, and the replies that wait for it.
 
 Replies that must not leave before their record is durable wait in a list. One fdatasync releases all replies that it
-covers (group commit); later ones wait for the next one. The thread only syncs. Only the event loop's thread changes the
-lists and decides what a flush covers. fdatasync releases the GIL, so the loop continues to serve.
+covers (group commit), in slices; later ones wait for the next one. The thread only syncs. Only the event loop's thread
+changes the lists and decides what a flush covers. fdatasync releases the GIL, so the loop continues to serve.
 Source: GroupCommitService and FlushRealTimeService, apache/rocketmq store/CommitLog.
 """
 
@@ -12,12 +12,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Final, Protocol
 
 from mqtrail.net import Log
 from mqtrail.store import StoreBroken
 
 LATE_MS = 5_000  # syncFlushTimeout
+WAITING_MAX: Final = 100_000  # replies
+WAITING_SIZE_MAX: Final = 256 * 1024 * 1024  # bytes of these
+RELEASED_A_SLICE: Final = 500  # of them, before other requests are served
 Late = Callable[[], Callable[[], None] | None]
 
 log = Log()
@@ -47,6 +50,7 @@ class _FlushWaiter:
     release: Callable[[], None]
     late: Late | None
     deadline_s: float
+    size: int
 
 
 class Flusher:
@@ -68,6 +72,9 @@ class Flusher:
         self._late_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_FlushWaiter] = deque()
+        self._overdue: deque[_FlushWaiter] = deque()  # `late` was called; the rest of them still waits
+        self._size = 0  # bytes of both
+        self._is_releasing = False
         self._running = False
         self._failed = False
         self._jobs: SimpleQueue[tuple[Callable[[], object], Callable[[], None]] | None] = SimpleQueue()
@@ -77,17 +84,34 @@ class Flusher:
     @property
     def waiting_count(self) -> int:
         """Number of replies that wait for a flush."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._overdue)
 
-    def after(self, physical_offset: int, release: Callable[[], None], late: Late | None = None) -> None:
+    @property
+    def waiting_size(self) -> int:
+        """Bytes of these replies."""
+        return self._size
+
+    def after(
+        self,
+        physical_offset: int,
+        release: Callable[[], None],
+        late: Late | None = None,
+        refuse: Callable[[], None] | None = None,
+        size: int = 0,
+    ) -> None:
         """Call release once the log is durable up to physical_offset: now, or after a flush that this starts.
 
         late: called if that takes too long. Its result is called instead of release after the flush; None: no call.
+        refuse: called at once if too many replies wait. size: bytes of the reply.
         """
         if physical_offset <= self._store.flushed_offset:
             release()
             return
-        self._waiting.append(_FlushWaiter(physical_offset, release, late, self._loop.time() + self._late_s))
+        if refuse is not None and (self.waiting_count >= WAITING_MAX or self._size + size > WAITING_SIZE_MAX):
+            refuse()
+            return
+        self._size += size
+        self._waiting.append(_FlushWaiter(physical_offset, release, late, self._loop.time() + self._late_s, size))
         if self._late_timer is None and late is not None:
             self._late_timer = self._loop.call_later(self._late_s, self._check_late)
         if not self._running:
@@ -117,6 +141,8 @@ class Flusher:
             self._late_timer.cancel()
         await self._loop.run_in_executor(None, self._thread.join)
         await asyncio.sleep(0)  # the thread scheduled its last release before it ended
+        while self._is_releasing:
+            await asyncio.sleep(0)
 
     def _run(self) -> None:
         while (entry := self._jobs.get()) is not None:
@@ -137,25 +163,51 @@ class Flusher:
 
     def _flushed(self) -> None:
         self._running = False
-        flushed_offset, waiting = self._store.flushed_offset, self._waiting
-        # Offsets nearly always rise. A smaller one behind a larger one waits with it; the next flush covers both.
-        while waiting and waiting[0].physical_offset <= flushed_offset:
-            waiting.popleft().release()
-        if waiting:
+        if self._waiting and self._waiting[-1].physical_offset > self._store.flushed_offset:
             self.ask()
+        if not self._is_releasing:
+            self._release()
+
+    def _release(self) -> None:
+        """Release a slice of the durable replies; a later turn of the loop continues."""
+        self._is_releasing = False
+        flushed_offset = self._store.flushed_offset
+        for _ in range(RELEASED_A_SLICE):
+            line = self._overdue or self._waiting
+            # Offsets nearly always rise. A smaller one behind a larger one waits with it; the next flush covers both.
+            if not line or line[0].physical_offset > flushed_offset:
+                if line:
+                    self.ask()
+                return
+            one = line.popleft()
+            self._size -= one.size
+            one.release()
+        self._is_releasing = True
+        self._loop.call_soon(self._release)
 
     def _check_late(self) -> None:
-        """Call `late` of replies that waited too long; set the timer for the next one."""
+        """Call `late` of a slice of the replies that waited too long; set the timer for the next one."""
         self._late_timer = None
-        now_s = self._loop.time()
-        for one in self._waiting:
-            if one.late is None:
-                continue
-            if one.deadline_s > now_s:
-                self._late_timer = self._loop.call_later(one.deadline_s - now_s, self._check_late)
+        now_s, flushed_offset = self._loop.time(), self._store.flushed_offset
+        for _ in range(RELEASED_A_SLICE):
+            if not self._waiting or self._waiting[0].deadline_s > now_s:
                 break
-            late, one.late = one.late, None
-            one.release = late() or _nothing
+            if self._waiting[0].physical_offset <= flushed_offset:
+                break  # `_release` is about to release it
+            self._call_late(self._waiting.popleft())
+        if self._waiting:
+            wait_s = max(0.0, self._waiting[0].deadline_s - now_s)
+            self._late_timer = self._loop.call_later(wait_s, self._check_late)
+
+    def _call_late(self, one: _FlushWaiter) -> None:
+        """Move a reply that waited too long to the overdue ones, or drop it if all of it was answered."""
+        if one.late is not None:
+            rest = one.late()
+            if rest is None:
+                self._size -= one.size
+                return
+            one.release = rest
+        self._overdue.append(one)
 
     def _fail(self, error: BaseException) -> None:
         if self._failed:
@@ -163,6 +215,8 @@ class Flusher:
         self._failed = True
         self._running = False
         self._waiting.clear()
+        self._overdue.clear()
+        self._size = 0
         self._on_failure(error)
 
 

@@ -2,6 +2,7 @@
 
 A send gets code 10 (FLUSH_DISK_TIMEOUT): the message is stored, but a power failure may lose it. Other replies in the
 same bytes (a pull that delivers the message) continue to wait, because a message must be durable before it is consumed.
+If too many replies wait for a flush, a further send gets code 10 at once, and another request code 2 (SYSTEM_BUSY).
 
 Source: GroupCommitService, SendMessageProcessor.handlePutMessageResult, apache/rocketmq store/ and broker/.
 """
@@ -15,6 +16,8 @@ from mqtrail.wire import (
     encode_command,
     frame_end,
 )
+
+_BUSY = "found too many replies waiting for the disk, expected fewer: try again later"
 
 
 def late_replies(data: bytes) -> tuple[bytes, bytes]:
@@ -32,6 +35,20 @@ def late_replies(data: bytes) -> tuple[bytes, bytes]:
             waiting.append(data[start:end])
         start = end
     return b"".join(late), b"".join(waiting)
+
+
+def refused_replies(data: bytes) -> bytes:
+    """Return the replies to write at once in place of these, which should have waited for a flush."""
+    late, waiting = late_replies(data)
+    found = [late]
+    start = 0
+    while start < len(waiting):
+        end = frame_end(waiting, start, len(waiting), REPLY_HEADER_SIZE_MAX)
+        command = decode_command(cut_frame(waiting, start, end))
+        if command.is_response:
+            found.append(encode_command(RemotingCommand.reply_to(command, ResponseCode.SYSTEM_BUSY, _BUSY)))
+        start = end
+    return b"".join(found)
 
 
 def _stored(command: RemotingCommand) -> bool:

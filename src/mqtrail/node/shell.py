@@ -22,7 +22,7 @@ from mqtrail.wire import (
 )
 
 from .clock import wall_clock_ms
-from .late import late_replies
+from .late import late_replies, refused_replies
 from .watchdog import Watchdog, work_of
 
 log = Log()
@@ -47,14 +47,19 @@ class Hold(Protocol):
     """`Flusher.after`."""
 
     def __call__(
-        self, physical_offset: int, release: Callable[[], None], late: Callable[[], Callable[[], None] | None] | None
+        self,
+        physical_offset: int,
+        release: Callable[[], None],
+        late: Callable[[], Callable[[], None] | None] | None,
+        refuse: Callable[[], None] | None,
+        size: int,
     ) -> None: ...
 
 
 class HoldForTables(Protocol):
     """`TableWriter.after`."""
 
-    def __call__(self, number: int, release: Callable[[], None], refuse: Callable[[str], None]) -> None: ...
+    def __call__(self, number: int, release: Callable[[], None], refuse: Callable[[str], None], size: int) -> None: ...
 
 
 class Shell:
@@ -164,6 +169,7 @@ class Shell:
                     send.after_tables,
                     partial(self.write_bytes, connection, data, send.after_offset),
                     partial(_refuse, connection, send.command),
+                    len(data),
                 )
             else:
                 self.write_bytes(connection, data, send.after_offset)
@@ -171,7 +177,13 @@ class Shell:
     def write_bytes(self, connection: ServerConnection, data: bytes, after_offset: int) -> None:
         """Write an encoded reply, now or when the log is durable up to after_offset."""
         if after_offset and self._hold is not None:
-            self._hold(after_offset, lambda: connection.write(data), lambda: _write_late(connection, data))
+            self._hold(
+                after_offset,
+                partial(connection.write, data),
+                partial(_write_late, connection, data),
+                partial(_write_refused, connection, data),
+                len(data),
+            )
         else:
             connection.write(data)
 
@@ -219,3 +231,8 @@ def _write_late(connection: ServerConnection, data: bytes) -> Callable[[], None]
     if late:
         connection.write(late)
     return (lambda: connection.write(waiting)) if waiting else None
+
+
+def _write_refused(connection: ServerConnection, data: bytes) -> None:
+    """Answer at once replies that cannot wait for the flush, because too many wait."""
+    connection.write(refused_replies(data))

@@ -21,6 +21,7 @@ from mqtrail.store import ConfigFileStore
 RETRY_S: Final = 5.0  # after tables could not be saved
 SAVE_EVERY_S: Final = 0.005  # between the beginnings of two saves
 WAITING_MAX: Final = 100_000  # replies; further ones are answered with an error
+WAITING_SIZE_MAX: Final = 256 * 1024 * 1024  # bytes of these: a list of all topics may have many
 RELEASED_A_SLICE: Final = 1_000  # of them, before other requests are served
 
 log = Log()
@@ -36,6 +37,7 @@ class _SaveWaiter:
     number: int
     release: Callable[[], None]
     refuse: Refuse
+    size: int
 
 
 class TableWriter:
@@ -49,6 +51,7 @@ class TableWriter:
         self._is_saving = False
         self._saved_once: asyncio.Event | None = None  # set at the end of each save, while `stop` waits
         self._waiting: deque[_SaveWaiter] = deque()
+        self._size = 0  # bytes of these
         self._every_s = SAVE_EVERY_S
         self._next_save_s = 0.0  # not before this time of the loop
         self._pause: asyncio.TimerHandle | None = None  # until then
@@ -56,16 +59,21 @@ class TableWriter:
         self._is_failing = False
         threading.Thread(target=self._run, name="tables", daemon=True).start()
 
-    def after(self, number: int, release: Callable[[], None], refuse: Refuse) -> None:
-        """Call release once changes up to this number are durable, or refuse if the save fails and undoes them."""
+    def after(self, number: int, release: Callable[[], None], refuse: Refuse, size: int = 0) -> None:
+        """Call release once changes up to this number are durable, or refuse if the save fails and undoes them.
+
+        size: bytes of the reply.
+        """
         if number <= self._files.settled:
             release()
-        elif len(self._waiting) >= WAITING_MAX:
+        elif len(self._waiting) >= WAITING_MAX or self._size + size > WAITING_SIZE_MAX:
             refuse(
-                f"found {len(self._waiting)} replies waiting for tables to be saved, expected fewer: try again later"
+                f"found {len(self._waiting)} replies of {self._size} bytes waiting for tables to be saved, expected at "
+                f"most {WAITING_MAX} of {WAITING_SIZE_MAX} bytes: try again later"
             )
         else:
-            self._waiting.append(_SaveWaiter(number, release, refuse))
+            self._waiting.append(_SaveWaiter(number, release, refuse, size))
+            self._size += size
             self.save_changes()
 
     def save_changes(self) -> None:
@@ -132,12 +140,14 @@ class TableWriter:
                 log.exception("tables.follow_up_failed", owner=self._owner)
             if error is None:
                 yield from self._release()
+            else:
+                yield from self._refuse(error)
         finally:
             self._is_saving = False
             if self._saved_once is not None:
                 self._saved_once.set()
         if error is not None:
-            self._failed(error)
+            self._retry = self._loop.call_later(RETRY_S, self._try_again)
             return
         if self._is_failing:
             self._is_failing = False
@@ -150,14 +160,15 @@ class TableWriter:
         for count in range(1, len(self._waiting) + 1):
             one = self._waiting.popleft()
             if one.number <= self._files.settled:
+                self._size -= one.size
                 one.release()
             else:
                 self._waiting.append(one)
             if count % RELEASED_A_SLICE == 0:
                 yield
 
-    def _failed(self, error: BaseException) -> None:
-        """Replace waiting replies by the error, since their changes were undone, and retry the save later."""
+    def _refuse(self, error: BaseException) -> Iterator[None]:
+        """Replace waiting replies by the error, since their changes were undone."""
         if not self._is_failing:
             self._is_failing = True
             log.error(
@@ -166,10 +177,12 @@ class TableWriter:
                 error=str(error),
                 remedy=f"free space on that disk; until then changes are rejected; retried every {RETRY_S:g} s",
             )
-        waiting, self._waiting = self._waiting, deque()
-        for one in waiting:
+        for count in range(1, len(self._waiting) + 1):  # further ones wait for the next save
+            one = self._waiting.popleft()
+            self._size -= one.size
             one.refuse(f"the change could not be saved and was undone: {error}: free space on that disk and try again")
-        self._retry = self._loop.call_later(RETRY_S, self._try_again)
+            if count % RELEASED_A_SLICE == 0:
+                yield
 
     def _try_again(self) -> None:
         self._retry = None

@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from mqtrail.wire import BodyError, Send, dumps_fastjson, loads_file
+from mqtrail.wire import BodyError, Send, SystemBusy, dumps_fastjson, loads_file
 
 from .disk import Disk
 from .errors import StoreError
 
 FOLDER = "config"
 FOLLOW_UPS_A_SLICE: Final = 500  # of a finished save; each may write a slot of a file
+UNDONE_A_SLICE: Final = 500  # changes of a failed save
 
 Document = Callable[[], Callable[[], bytes]]
 """Captures the current state of a table; returns a function that encodes it for the file, in any thread."""
@@ -47,6 +48,7 @@ class ConfigFileStore:
         self._number = 0  # of the last change
         self._follow_ups: list[tuple[int, Callable[[], None]]] = []
         self._saving = 0  # the last change of the running save
+        self._is_undoing = False  # changes of a failed save
         self._under_way: dict[str, Document] = {}  # the tables that it writes
         self.settled = 0
         self.dependency = 0
@@ -108,7 +110,11 @@ class ConfigFileStore:
 
         A change takes effect only when a restart cannot lose it: messages could depend on it.
         A store that does not gather makes the change durable before this returns, or undoes it and raises the error.
+        SystemBusy: changes of a failed save are being undone; this one is undone too.
         """
+        if self._is_undoing:
+            undo()
+            raise SystemBusy("found tables that could not be saved, expected a working disk: free space on it")
         self._number += 1
         self._changed[name] = document
         self._undos.append((self._number, name, document, undo))
@@ -194,13 +200,13 @@ class ConfigFileStore:
         It yields now and then: the deletion of a topic that thousands of groups popped causes a call for each of their
         retry topics. The changes are settled after the last call.
 
-        failed: every change that is not durable is undone, the last one first.
+        failed: every change that is not durable is undone, the last one first. Until then no change is accepted.
 
         Undone and noted tables are saved again with the next save: the failed one may have reached the disk.
         """
         under_way, self._under_way = self._under_way, {}
         if failed:
-            self._undo(under_way)
+            yield from self._undo(under_way)
             return
         self._undos = [entry for entry in self._undos if entry[0] > self._saving]
         try:
@@ -208,14 +214,20 @@ class ConfigFileStore:
         finally:
             self.settled = max(self.settled, self._saving)
 
-    def _undo(self, under_way: dict[str, Document]) -> None:
+    def _undo(self, under_way: dict[str, Document]) -> Iterator[None]:
         self._changed = under_way | self._changed
         self._follow_ups.clear()
         undos, self._undos = self._undos, []
-        for _, name, document, undo in reversed(undos):
-            undo()
-            self._changed[name] = document
-        self.settled = self._number
+        self._is_undoing = True
+        try:
+            for count, (_, name, document, undo) in enumerate(reversed(undos), 1):
+                undo()
+                self._changed[name] = document
+                if count % UNDONE_A_SLICE == 0:
+                    yield
+        finally:
+            self._is_undoing = False
+            self.settled = self._number
 
     def _follow_up(self) -> Iterator[None]:
         """Call in slices the functions that waited for changes that are durable now, then raise the first error."""
