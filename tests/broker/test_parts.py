@@ -14,7 +14,7 @@ from mqtrail.broker.tables.clients import Client, ClientTable
 from mqtrail.broker.tables.held import DUE_A_SLICE, Arrived, HeldPull, HeldPulls, QueueKey
 from mqtrail.broker.tables.locks import LockTable
 from mqtrail.broker.telemetry import statistics
-from mqtrail.broker.telemetry.statistics import Statistics
+from mqtrail.broker.telemetry.statistics import Statistics, StatKey
 from mqtrail.wire import (
     ConsumerData,
     Host,
@@ -267,6 +267,31 @@ def test_statistics_are_sampled_in_slices(monkeypatch: pytest.MonkeyPatch) -> No
     assert windows is not None
     assert windows[0].sum == 20_000
     assert not summed[40_000:]
+
+
+def test_figures_are_noted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counters make more figures than there are of them: no tick adds a sample to all."""
+    monkeypatch.setattr(statistics, "ITEMS_A_SLICE", 100)
+    monkeypatch.setattr(statistics, "ITEMS_MAX", 500)
+    stats = Statistics("C", NOW_MS)
+    for number in range(200):
+        stats.put_counter("T", number).add(1, 10)
+    sampled: list[StatKey] = []
+    add = Statistics._add_sample
+
+    def added(self: Statistics, key: StatKey, sample: Any) -> None:
+        sampled.append(key)
+        add(self, key, sample)
+
+    monkeypatch.setattr(Statistics, "_add_sample", added)
+    ticks = []
+    now_ms = NOW_MS + 10_000
+    while stats.next_tick_ms() <= now_ms:
+        before = len(sampled)
+        stats.tick(now_ms)
+        ticks.append(len(sampled) - before)
+    assert max(ticks) == 100
+    assert sum(ticks) == len(set(sampled)) > 400
 
 
 def test_statistics_morning() -> None:
