@@ -26,28 +26,33 @@ def drawn(trajectory: Trajectory) -> str:
     return to.getvalue()
 
 
-def with_group(trajectory: Trajectory, **changed: object) -> Trajectory:
-    """Return the trajectory with changed values in its only group."""
+def group_of(trajectory: Trajectory) -> GroupVerdict:
+    """Return its only group."""
     [group] = trajectory.groups
-    changed_group: GroupVerdict = replace(group, **changed)  # type: ignore[arg-type]
-    return replace(trajectory, groups=(changed_group,))
+    return group
+
+
+def drawn_with(trajectory: Trajectory, group: GroupVerdict) -> str:
+    """Return the timeline with another group in place of its own."""
+    return drawn(replace(trajectory, groups=(group,)))
 
 
 def test_the_cause_of_a_dead_letter(lake_path: Path) -> None:
     """An inferred cause is marked, an unknown one is not left out."""
     dead = found(lake_path, "dead, attempts exhausted")
-    inferred = with_group(dead, dead_cause="ATTEMPTS_EXHAUSTED", reasons=("CAUSE_INFERRED",))
-    assert "cause: ATTEMPTS_EXHAUSTED (inferred)" in drawn(inferred)
-    assert "cause: BY_HANDLER\n" in drawn(with_group(dead, dead_cause="BY_HANDLER", reasons=()))
-    assert "cause: unknown\n" in drawn(with_group(dead, dead_cause="", reasons=()))
+    group = replace(group_of(dead), reasons=())
+    inferred = replace(group, dead_cause="ATTEMPTS_EXHAUSTED", reasons=("CAUSE_INFERRED",))
+    assert "cause: ATTEMPTS_EXHAUSTED (inferred)" in drawn_with(dead, inferred)
+    assert "cause: BY_HANDLER\n" in drawn_with(dead, replace(group, dead_cause="BY_HANDLER"))
+    assert "cause: unknown\n" in drawn_with(dead, replace(group, dead_cause=""))
 
 
 def test_when_the_next_attempt_is_due(lake_path: Path) -> None:
     """RETRYING says when, or that this is unknown."""
     hung = found(lake_path, "hung")
-    retrying = with_group(hung, state="RETRYING", codes=("RETRYING",), retry_due_ms=1_700_000_000_000)
-    assert "RETRYING  next attempt due 2023-11-14 22:13:20" in drawn(retrying)
-    assert "next attempt at an unknown time" in drawn(with_group(retrying, retry_due_ms=None))
+    retrying = replace(group_of(hung), state="RETRYING", codes=("RETRYING",), retry_due_ms=1_700_000_000_000)
+    assert "RETRYING  next attempt due 2023-11-14 22:13:20" in drawn_with(hung, retrying)
+    assert "next attempt at an unknown time" in drawn_with(hung, replace(retrying, retry_due_ms=None))
     assert "next attempt" not in drawn(hung)
 
 

@@ -264,6 +264,21 @@ PipelineJob(config, lambda text: print(text, flush=True)).use(spark).run(500, Ev
 """
 
 
+def wait_for_a_cycle(process: subprocess.Popen[bytes], lake: LakePath, log: Path) -> None:
+    """Return once the process has read and judged."""
+    end = time.monotonic() + 300
+    while True:
+        try:
+            status = json.loads(mqtrail("pipeline", "status", "--lake", str(lake), "--json"))
+        except AssertionError:
+            status = {}
+        if status.get("pid") == process.pid and status.get("cycles", 0) > 0:
+            return
+        assert process.poll() is None, log.read_text()[-2000:]
+        assert time.monotonic() < end, log.read_text()[-2000:]
+        time.sleep(0.1)
+
+
 def test_a_killed_pipeline_is_followed_by_another(broker: Embedded, tmp_path: Path) -> None:
     """A second one is refused in words while the first runs; after a kill the lock ends by itself."""
     remote = place_of(f"s3://{BUCKET}/killed")
@@ -273,22 +288,9 @@ def test_a_killed_pipeline_is_followed_by_another(broker: Embedded, tmp_path: Pa
             command = [sys.executable, "-c", PROGRAM, broker.namesrv_address, str(remote)]
             return subprocess.Popen(command, stdout=log, stderr=log)
 
-    def wait_for_a_cycle(process: subprocess.Popen[bytes]) -> None:
-        end = time.monotonic() + 300
-        while True:
-            try:
-                status = json.loads(mqtrail("pipeline", "status", "--lake", str(remote), "--json"))
-            except AssertionError:
-                status = {}
-            if status.get("pid") == process.pid and status.get("cycles", 0) > 0:
-                return
-            assert process.poll() is None, (tmp_path / "log").read_text()[-2000:]
-            assert time.monotonic() < end, (tmp_path / "log").read_text()[-2000:]
-            time.sleep(0.1)
-
     first = start()
     try:
-        wait_for_a_cycle(first)
+        wait_for_a_cycle(first, remote, tmp_path / "log")
         refused = mqtrail("pipeline", "rebuild", "--lake", str(remote), exits=3)
         assert f"found process {first.pid} on host" in refused
     finally:
@@ -299,7 +301,7 @@ def test_a_killed_pipeline_is_followed_by_another(broker: Embedded, tmp_path: Pa
         second = start()
         if second.poll() is None:
             try:
-                wait_for_a_cycle(second)
+                wait_for_a_cycle(second, remote, tmp_path / "log")
                 break
             except AssertionError:
                 assert "its lock ends in" in (tmp_path / "log").read_text()
@@ -307,6 +309,34 @@ def test_a_killed_pipeline_is_followed_by_another(broker: Embedded, tmp_path: Pa
     second.kill()
     second.wait()
     assert counts(remote)["gaps"] == 0
+
+
+def test_the_pipeline_as_users_start_it(broker: Embedded, tmp_path: Path) -> None:
+    """`pipeline run` with Spark from the end of each queue, `backfill --wait` of what was before, and SIGTERM."""
+    remote = f"s3://{BUCKET}/started"
+    of_cluster = ("--namesrv", broker.namesrv_address, "--lake", remote)
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "mqtrail", "pipeline", "run", *of_cluster, "--starting-offsets", "latest"],
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        wait_for_a_cycle(running, place_of(remote), log)
+        assert "RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC" in mqtrail("trace", "order-7", "--lake", remote, exits=4)
+        told = mqtrail("pipeline", "backfill", *of_cluster, "--from", "1h", "--wait").splitlines()
+        assert len(told) == len(set(told))
+        assert " done: 3 messages read" in told[-1]
+        assert "CONSUMED" in mqtrail("trace", "order-7", "--lake", remote)
+        running.terminate()
+        assert running.wait(120) == 0, log.read_text()[-2000:]
+    finally:
+        running.kill()
+        running.wait()
+    assert SECRET_KEY not in log.read_text()
+    status = json.loads(mqtrail("pipeline", "status", "--lake", remote, "--json", exits=1))
+    assert (status["pid"], status["is_running"], status["last_error"]) == (running.pid, False, "")
 
 
 @pytest.mark.parametrize(

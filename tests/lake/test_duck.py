@@ -17,9 +17,9 @@ class Counting:
         self.inner = inner
         self.parsed: list[str] = []
 
-    def extract_statements(self, sql: str) -> list[duckdb.Statement]:
-        self.parsed.append(sql)
-        return list(self.inner.extract_statements(sql))
+    def extract_statements(self, query: str) -> list[duckdb.Statement]:
+        self.parsed.append(query)
+        return list(self.inner.extract_statements(query))
 
 
 def test_statements_are_parsed_once() -> None:
@@ -30,7 +30,7 @@ def test_statements_are_parsed_once() -> None:
     for value in (3, 9):
         other = connect(threads=1)
         other.execute(f"CREATE TABLE rows_ AS SELECT {value} AS a")
-        found.append(other.execute(statements.parsed(duck, "SELECT a FROM rows_")).fetchall())  # type: ignore[arg-type]
+        found.append(other.execute(statements.parsed(duck, "SELECT a FROM rows_")).fetchall())
     assert found == [[(3,)], [(9,)]]
     assert duck.parsed == ["SELECT a FROM rows_"]
 
@@ -40,7 +40,7 @@ def test_the_least_recently_used_statement_is_dropped() -> None:
     statements = ParsedStatements(2)
     duck = Counting(connect(threads=1))
     for number in (1, 2, 1, 3, 1, 2):
-        statements.parsed(duck, f"SELECT {number}")  # type: ignore[arg-type]
+        statements.parsed(duck, f"SELECT {number}")
     assert duck.parsed == ["SELECT 1", "SELECT 2", "SELECT 3", "SELECT 2"]
     assert len(statements) == 2
 

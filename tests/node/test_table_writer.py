@@ -1,9 +1,8 @@
-"""The thread that saves tables: the loop neither encodes nor writes, saves begin a time apart, stop saves the rest."""
+"""The thread that saves tables: the event loop neither encodes nor writes them."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -15,59 +14,6 @@ from mqtrail.node import table_writer
 from mqtrail.node.table_writer import RELEASED_A_SLICE, TableWriter
 from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.store.config_file import FOLLOW_UPS_A_SLICE
-
-FOREVER_S = 3600.0
-
-
-class Tables:
-    """One table of numbers on a disk of its own, and the numbers whose replies have left."""
-
-    def __init__(self) -> None:
-        self.disk = MemoryDisk()
-        self.files = ConfigFileStore(self.disk, gathers=True)
-        self.writer = TableWriter(self.files, "test")
-        self.numbers: list[int] = []
-        self.released: list[int] = []
-
-    def add(self, number: int) -> None:
-        self.numbers.append(number)
-        data = json.dumps({"t": self.numbers}).encode()
-        change = self.files.change("t.json", lambda: lambda: data, lambda: None)
-        self.writer.after(change, lambda: self.released.append(number), pytest.fail)
-
-    def saved(self) -> object:
-        found = ConfigFileStore(self.disk).load("t.json")
-        return None if found is None else found["t"]
-
-    async def until_released(self, number: int) -> None:
-        async with asyncio.timeout(60):
-            while number not in self.released:
-                await asyncio.sleep(0)
-
-
-async def test_changes_gather_between_two_saves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first change is saved immediately. Those soon after it wait for one save together, which stop hurries."""
-    monkeypatch.setattr(table_writer, "SAVE_EVERY_S", FOREVER_S)
-    tables = Tables()
-    tables.add(1)
-    await tables.until_released(1)
-    tables.add(2)
-    tables.add(3)
-    assert (tables.files.has_changes, tables.saved()) == (True, [1])
-    await tables.writer.stop()
-    assert (tables.released, tables.saved()) == ([1, 2, 3], [1, 2, 3])
-
-
-async def test_the_next_save_needs_no_further_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change that waits is saved when the time has passed, though nothing else happens."""
-    monkeypatch.setattr(table_writer, "SAVE_EVERY_S", 0.02)
-    tables = Tables()
-    tables.add(1)
-    await tables.until_released(1)
-    tables.add(2)
-    await tables.until_released(2)
-    assert tables.saved() == [1, 2]
-    await tables.writer.stop()
 
 
 async def test_tables_are_encoded_and_written_by_the_thread() -> None:

@@ -13,7 +13,6 @@ from mqtrail.pipeline.session import _escaped, _submit_arguments
 from mqtrail.wire import properties_of
 
 
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks at the command lines in /proc")
 @pytest.mark.spark
 def test_no_setting_in_a_command_line(spark: SparkSession) -> None:
     """Spark's launcher and JVM get the settings by a file of this user, and all of them arrive."""

@@ -378,7 +378,6 @@ def held(path: Path) -> int:
     return links.count(f"{path} (deleted)")
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs Linux's /proc")
 @pytest.mark.parametrize("reserve", [True, False])
 def test_a_large_removed_file_is_freed_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, reserve: bool) -> None:
     """Its name is gone at once and its space counts as free; another thread lets the space go, as the last one."""

@@ -11,7 +11,7 @@ from typing import Any, Final, TextIO
 
 import pyarrow.parquet as pq
 
-from mqtrail.net import part_file
+from mqtrail.lake import part_file
 
 from .queries import QueryAnswer
 

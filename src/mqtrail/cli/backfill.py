@@ -113,39 +113,50 @@ def _asked(
 
     Lake.create(settings.lake)
     asked = files.add(*times)
+    tell = _Tell(json=json)
     # A new lake gets what was asked for, not all that there is.
     alone = dataclasses.replace(settings, starting_offsets=StartingOffsets.LATEST)
     try:
         with PipelineJob(alone, warn) as job:
             stop_on_signals(stop)  # Spark has set its own handlers
-            job.backfill(stop, lambda one: _tell(one, json=json))
-            return _result(files.one(asked.id), json=json)
+            job.backfill(stop, tell)
+            return _result(files.one(asked.id), tell)
     except LakeBusy:
         if not wait:
-            _tell(asked, json=json)
+            tell(asked)
             warn("the process that writes to this lake reads it between its cycles: `mqtrail pipeline status` shows it")
             return Exit.OK
-    shown = asked
-    while shown.is_open and not stop.wait(POLL_S):
-        before, shown = shown, files.one(asked.id)
-        if shown != before:
-            _tell(shown, json=json)
-    return _result(shown, json=json)
+    now = asked
+    while now.is_open and not stop.wait(POLL_S):
+        now = files.one(asked.id)
+        tell(now)
+    return _result(now, tell)
 
 
-def _tell(one: Backfill, *, json: bool) -> None:
-    from mqtrail.pipeline import shown
+class _Tell:
+    """Prints how far a backfill is, unless nothing has changed since."""
 
-    if json:
-        show_json(dataclasses.asdict(one))
-    else:
-        for line in shown([one]):
-            say(line)
+    def __init__(self, *, json: bool) -> None:
+        self._json = json
+        self._last: Backfill | None = None
+
+    def __call__(self, one: Backfill) -> None:
+        from mqtrail.pipeline import shown
+
+        seen = dataclasses.replace(one, updated_ms=0)
+        if seen == self._last:
+            return
+        self._last = seen
+        if self._json:
+            show_json(dataclasses.asdict(one))
+        else:
+            for line in shown([one]):
+                say(line)
 
 
-def _result(one: Backfill, *, json: bool) -> int:
+def _result(one: Backfill, tell: _Tell) -> int:
     """Say how it ended; 1 if something is left."""
-    _tell(one, json=json)
+    tell(one)
     if not one.is_open:
         return Exit.OK
     warn(f"found backfill {one.id} not ended, expected all of it to be read: run the same command again to continue")

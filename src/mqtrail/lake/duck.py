@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -22,6 +23,12 @@ PARSED_MAX = 512  # statements of which the parsed form is kept: a judgement has
 TEXT_MAX = 32_768  # characters of such a statement
 
 
+class Parser(Protocol):
+    """What a DuckDB connection has to parse statements."""
+
+    def extract_statements(self, query: str) -> list[duckdb.Statement]: ...
+
+
 class ParsedStatements:
     """The parsed form of the statements that ran last.
 
@@ -33,7 +40,7 @@ class ParsedStatements:
         self._count_max = count_max
         self._kept: OrderedDict[str, duckdb.Statement] = OrderedDict()
 
-    def parsed(self, connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+    def parsed(self, connection: Parser, sql: str) -> duckdb.Statement:
         """Parse one statement, unless its parsed form is kept."""
         statement = self._kept.pop(sql, None)
         if statement is None:
@@ -43,11 +50,16 @@ class ParsedStatements:
             self._kept.popitem(last=False)
         return statement
 
+    def clear(self) -> None:
+        """Drop all of them."""
+        self._kept.clear()
+
     def __len__(self) -> int:
         return len(self._kept)
 
 
 _PARSED = ParsedStatements(PARSED_MAX)
+atexit.register(_PARSED.clear)  # DuckDB's module would report them as leaked
 
 
 def connect(threads: int | None = None, memory_limit: str = "") -> duckdb.DuckDBPyConnection:

@@ -82,7 +82,7 @@ class Lease:
                 text = b""
                 with suppress(FileNotFoundError):  # renewed since
                     text = newest.read_bytes() if newest is not None else text
-                self._lost = f"found {_holder(text)} writing to this lake"
+                self._lost = f"found {named_holder(text)} writing to this lake"
 
     def release(self) -> None:
         """Give it back. What fails is left to time."""
@@ -154,8 +154,9 @@ class Lease:
 
     def _refuse(self, text: bytes, left_ms: float) -> NoReturn:
         raise LakeBusy(
-            f"{self._folder.parent}: found {_holder(text)} writing to this lake, expected one writer: wait until it "
-            f"ends, stop it, or use another --lake; if it has died, its lock ends in {max(left_ms, 1000) / 1000:.0f} s"
+            f"{self._folder.parent}: found {named_holder(text)} writing to this lake, expected one writer: wait until "
+            "it ends, stop it, or use another --lake; if it has died, its lock ends in "
+            f"{max(left_ms, 1000) / 1000:.0f} s"
         )
 
     def _chain(self) -> list[ObjectPath]:
@@ -176,8 +177,8 @@ def _number(lock: ObjectPath | None) -> int:
     return int(found[1]) if found else 0
 
 
-def _holder(text: bytes) -> str:
-    """Return the holder that a lock names."""
+def named_holder(text: bytes) -> str:
+    """Return the holder that a lock names, also one in a file (lock.FileLock)."""
     try:
         found = json.loads(text)
         return f"process {found['pid']} on host {found['host']} (since {found['since']})"

@@ -20,7 +20,7 @@ from threading import Lock
 
 from .errors import LakeBusy, LakeUnreadable, LakeUnsupported
 from .lease import FOLDER as LEASE_FOLDER
-from .lease import Lease
+from .lease import Lease, named_holder
 from .places import LakePath
 from .storeerrors import ObjectStoreError
 
@@ -89,7 +89,7 @@ class FileLock:
         self._file = self._take(holder)
 
     def check(self) -> None:
-        """Do nothing: the operating system lets nobody else have it."""
+        """Do nothing: the operating system keeps a flock until it is released."""
 
     def release(self) -> None:
         """Give it back."""
@@ -105,7 +105,7 @@ class FileLock:
             with _without_room():
                 os.pwrite(file, json.dumps(holder).encode(), 0)
         except BlockingIOError:
-            holder_text = _holder(os.pread(file, _HOLDER_SIZE_MAX, 0))
+            holder_text = named_holder(os.pread(file, _HOLDER_SIZE_MAX, 0))
             os.close(file)
             raise LakeBusy(
                 f"{self._folder}: found {holder_text} writing to this lake, expected one writer: wait until it ends, "
@@ -128,12 +128,3 @@ def _without_room() -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-
-
-def _holder(text: bytes) -> str:
-    """Return the holder that the lock file names."""
-    try:
-        found = json.loads(text)
-        return f"process {found['pid']} on host {found['host']} (since {found['since']})"
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return "another process"

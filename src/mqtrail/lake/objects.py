@@ -75,11 +75,9 @@ class ObjectPath:
     def __hash__(self) -> int:
         return hash((self.bucket, self.key))
 
-    def __getstate__(self) -> tuple[str, str]:
-        return self.bucket, self.key
-
-    def __setstate__(self, state: tuple[str, str]) -> None:
-        self.__init__(*state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[type[ObjectPath], tuple[str, str]]:
+        """Without what was listed, which may have changed by then."""
+        return ObjectPath, (self.bucket, self.key)
 
     def __truediv__(self, other: object) -> ObjectPath:
         """As with Path, a whole path on the right is the result."""

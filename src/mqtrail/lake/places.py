@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 from uuid import uuid4
@@ -35,14 +36,12 @@ def place_of(text: str | LakePath) -> LakePath:
         if _URL.match(named):
             raise LakeUnsupported(f"found {named!r}, expected a local or mounted folder, or s3://bucket/prefix")
         return Path(named).expanduser().absolute()
-    try:
-        import fsspec  # noqa: F401
-        import obstore  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise LakeUnsupported(
-            f"{named}: found no {error.name!r}, expected the packages for object stores: install them with "
-            "`pip install 'mqtrail[s3]'`"
-        ) from None
+    for package in ("fsspec", "obstore"):
+        if find_spec(package) is None:
+            raise LakeUnsupported(
+                f"{named}: found no {package!r}, expected the packages for object stores: install them with "
+                "`pip install 'mqtrail[s3]'`"
+            )
     try:
         return ObjectPath.parse(named)
     except ValueError as error:

@@ -80,7 +80,7 @@ class LakeTable:
         self._files: list[DataFile] | None = None
         self._mark = CommitMark(path)
         self._sizes: dict[str, int] = {}  # in an object store: of the files that were looked at
-        self._read_under: Lease | None = None  # held since before the log was read: nobody else has committed since
+        self._read_under: Lease | None = None  # held since before the log was read: no other writer has committed
         try:
             _check_log(path)
             with lake_errors(path):

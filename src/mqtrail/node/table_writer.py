@@ -3,8 +3,7 @@
 Tables (topics, groups and others) change row by row and are saved whole. Changes and replies that come during a save
 wait for the next one. A reply leaves when the changes that it depends on are durable. The event loop only copies the
 tables; the thread encodes, writes and syncs them. It is a plain thread: an executor's futures cost more than a small
-save, because their locks make two threads wait for the interpreter in turn. Saves begin SAVE_EVERY_S apart, so that an
-operator who changes one topic after another leaves time for sends; after a pause a change is saved immediately.
+save, because their locks make two threads wait for the interpreter in turn.
 """
 
 import asyncio
@@ -19,7 +18,6 @@ from mqtrail.net import Log
 from mqtrail.store import ConfigFileStore
 
 RETRY_S: Final = 5.0  # after tables could not be saved
-SAVE_EVERY_S: Final = 0.005  # between the beginnings of two saves
 WAITING_MAX: Final = 100_000  # replies; further ones are answered with an error
 WAITING_SIZE_MAX: Final = 256 * 1024 * 1024  # bytes of these: a list of all topics may have many
 RELEASED_A_SLICE: Final = 1_000  # of them, before other requests are served
@@ -52,9 +50,6 @@ class TableWriter:
         self._saved_once: asyncio.Event | None = None  # set at the end of each save, while `stop` waits
         self._waiting: deque[_SaveWaiter] = deque()
         self._size = 0  # bytes of these
-        self._every_s = SAVE_EVERY_S
-        self._next_save_s = 0.0  # not before this time of the loop
-        self._pause: asyncio.TimerHandle | None = None  # until then
         self._retry: asyncio.TimerHandle | None = None
         self._is_failing = False
         threading.Thread(target=self._run, name="tables", daemon=True).start()
@@ -77,40 +72,28 @@ class TableWriter:
             self.save_changes()
 
     def save_changes(self) -> None:
-        """Save changes, unless a save is under way or has just begun: this is called again then."""
-        if self._is_saving or self._retry is not None or self._pause is not None:
-            return
-        now_s = self._loop.time()
-        if now_s < self._next_save_s:
-            if self._files.has_changes:
-                self._pause = self._loop.call_at(self._next_save_s, self._end_pause)
+        """Save changes, unless a save is under way: at its end this is called again."""
+        if self._is_saving or self._retry is not None:
             return
         job = self._files.begin_save()
         if job is not None:
             self._is_saving = True
-            self._next_save_s = now_s + self._every_s
             self._jobs.put(job)
 
     async def stop(self) -> None:
         """Save the remaining changes, release waiting replies, end the thread."""
-        self._every_s = self._next_save_s = 0.0
-        self._cancel_timers()
+        self._cancel_retry()
         self.save_changes()
         while self._is_saving:
             self._saved_once = asyncio.Event()
             await self._saved_once.wait()
-        self._cancel_timers()
+        self._cancel_retry()
         self._jobs.put(None)
 
-    def _end_pause(self) -> None:
-        self._pause = None
-        self.save_changes()
-
-    def _cancel_timers(self) -> None:
-        for timer in (self._pause, self._retry):
-            if timer is not None:
-                timer.cancel()
-        self._pause = self._retry = None
+    def _cancel_retry(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
 
     def _run(self) -> None:
         """Do the jobs, in the thread."""
@@ -136,7 +119,7 @@ class TableWriter:
         try:
             try:
                 yield from self._files.end_save_in_slices(failed=error is not None)
-            except Exception:
+            except Exception:  # the save itself succeeded: its replies must leave
                 log.exception("tables.follow_up_failed", owner=self._owner)
             if error is None:
                 yield from self._release()

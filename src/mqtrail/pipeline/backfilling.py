@@ -7,8 +7,8 @@ finds the copies that it tells of. What the brokers no longer have becomes a gap
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -57,7 +57,7 @@ class Backfiller:
             try:
                 worked = self._piece(one, cluster, count_max)
             except JobFailed as error:
-                worked = self._noted(one, state=RUNNING, problem=str(error))
+                worked = self._noted(one, replace(one, state=RUNNING, problem=str(error)))
             if worked.is_open and not worked.problem:
                 return worked
         return worked
@@ -74,13 +74,13 @@ class Backfiller:
                 silent = sum(queue.topic in cluster.topics and queue not in bounds for queue in position.unread)
                 if silent:
                     problem = f"{silent} queues have no broker that answers now"
-                    return self._noted(one, state=RUNNING, left=None, problem=problem)
+                    return self._noted(one, replace(one, state=RUNNING, left=None, problem=problem))
                 return self._end(one, cluster, DONE)
             taken, is_small = next_piece(due, bounds, cluster.trace_topics, count_max, self._driver_messages_max)
             counts = Counts()
             after = Position(position.offsets, without(position.unread, taken))
             self._ingest.batch(work, taken, after, counts, by_driver=is_small)
-        return self._noted(
+        worked = replace(
             one,
             state=RUNNING,
             read=one.read + counts.trace_messages + counts.of(trail.MESSAGE_META),
@@ -88,6 +88,7 @@ class Backfiller:
             left=_stored(unread_in(after.unread, windows), bounds),
             problem="",
         )
+        return self._noted(one, worked)
 
     def _window(
         self, connection: Cluster, one: Backfill, cluster: ReadCluster, bounds: Bounds
@@ -120,15 +121,14 @@ class Backfiller:
             self._ingest.batch(work, [], position, Counts(), gaps=changed)
         self._windows.pop(one.id, None)
         left = one.left if state == CANCELLED else 0
-        ended = self._noted(one, state=state, left=left, problem="")
+        ended = self._noted(one, replace(one, state=state, left=left, problem=""))
         self.files.tidy()
         return ended
 
-    def _noted(self, one: Backfill, **values: object) -> Backfill:
-        changed = dataclasses.replace(one, **values)  # type: ignore[arg-type]
-        if changed != one:
-            self.files.note(changed)
-        return changed
+    def _noted(self, before: Backfill, now: Backfill) -> Backfill:
+        if now != before:
+            self.files.note(now)
+        return now
 
 
 def next_piece(
@@ -136,8 +136,8 @@ def next_piece(
 ) -> tuple[list[QueueRange], bool]:
     """Return ranges with at most count_max messages, and whether they have to be read by one reader.
 
-    Messages come before trace, each queue in proportion. What a broker no longer has costs nothing, and is part of the
-    range before or behind it, so that its gap is told with the time of the next message.
+    Messages come before trace, each queue in proportion. What a broker no longer has costs nothing. It is read together
+    with the range after it, so that its gap gets the time of the next message.
     """
     of_messages = [each for each in due if each.queue.topic not in trace_topics]
     firsts: dict[MessageQueue, QueueRange] = {}

@@ -121,7 +121,7 @@ class Rewinds:
 def rewound(position: Position, found: QueueOffsets) -> tuple[Position, list[QueueRange]]:
     """Return the position with these offsets, and the ranges that can no longer be read.
 
-    What followed the offset reached is one of them, though nobody knows how much it was: an empty range.
+    Messages after the offset reached are one of them. Their number is unknown, so that range is empty.
     """
     lost = [QueueRange(queue, position.offsets[queue], position.offsets[queue]) for queue in sorted(found)]
     windows = {queue: (at, position.offsets[queue]) for queue, at in found.items()}

@@ -159,11 +159,6 @@ class ConfigFileStore:
             return sends
         return [replace(send, after_tables=self.dependency) for send in sends]
 
-    @property
-    def has_changes(self) -> bool:
-        """Changes wait for a save."""
-        return bool(self._changed)
-
     def begin_save(self) -> Callable[[], None] | None:
         """Note the changed tables; return a function that saves them, in any thread. None: nothing has changed.
 

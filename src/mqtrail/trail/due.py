@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .messages import offered_ms
 from .settings import Settings
 
 STATE = (
@@ -174,8 +175,7 @@ def _of_members(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
     ]  # fmt: skip
 
 
-_OFFERED = "coalesce(t.visible_ms, t.stored_ms, t.acked_ms)"
-"""SQL over the last trajectories: offered_ms of `messages`."""
+_OFFERED = offered_ms("t.")
 
 
 def _of_whole_samples() -> list[Cause]:

@@ -10,6 +10,12 @@ from .packing import number_at, packed, padded, part
 from .settings import Settings
 from .stages import Stage
 
+
+def offered_ms(alias: str = "") -> str:
+    """SQL over messages or trajectories: since when groups could read the message, as far as that is known."""
+    return f"coalesce({alias}visible_ms, {alias}stored_ms, {alias}acked_ms)"
+
+
 AWAITS_SAMPLE = "offered_ms IS NOT NULL AND (whole_ms IS NULL OR offered_ms > whole_ms)"
 """SQL over messages: whether no sample of all groups was taken since it was offered to them."""
 
@@ -134,8 +140,7 @@ GROUP BY cluster, msg_id"""
 def _messages(as_of_ms: int, settings: Settings) -> str:
     """Add the position of the visible copy, the due time and the codes; keep only topics of applications or unknown.
 
-    offered_ms: since when groups could read it, as far as that is known. whole_ms: the last sample of all groups that
-    its broker knows, or of all brokers if no visible copy was read.
+    whole_ms: the last sample of all groups that its broker knows, or of all brokers if no visible copy was read.
     """
     horizon = as_of_ms - settings.trace_delay_ms
     due = "coalesce(wait_due_ms, copy_due_ms, coalesce(stored_ms, acked_ms, born_ms) + delay_ms)"
@@ -160,7 +165,7 @@ SELECT *, CASE WHEN has_send = 1 THEN '' WHEN coalesce(stored_ms, handed_ms) > {
     WHEN trace_off = 1 THEN 'TRACE_OFF_AT_BROKER' WHEN born_host = '' OR host_traced = 1 THEN 'NO_SEND_RECORD'
     ELSE 'PRODUCER_NOT_TRACED' END AS send_lack,
   {send_codes} AS send_codes, {message_codes} AS message_codes
-FROM (SELECT {_MESSAGE_COLUMNS}, {due} AS due_ms, coalesce(visible_ms, stored_ms, acked_ms) AS offered_ms,
+FROM (SELECT {_MESSAGE_COLUMNS}, {due} AS due_ms, {offered_ms()} AS offered_ms,
     w.whole_ms AS whole_ms FROM (
   SELECT m.*, {number_at("place", 1)} AS visible_ms, coalesce({part("place", 2)}, '') AS broker_name,
     {number_at("place", 3)} AS queue_id, {number_at("place", 4)} AS queue_offset,

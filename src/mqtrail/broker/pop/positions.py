@@ -126,7 +126,8 @@ class Positions:
         points of its first pop and before the save. The ends are then stored among the offsets, so this happens once.
 
         A group that is in these records but not in the table was created automatically by its pop, and the broker
-        stopped before the save. It is created again: revive drops check points of groups that do not exist.
+        stopped before the save. It is created again: revive drops check points of groups that do not exist. So is a
+        group that was deleted after the last save of offsets.
         """
         found: dict[_Key, tuple[int, int | None]] = {}
         for topic, queue_id in self._logs:
