@@ -14,7 +14,10 @@ from mqtrail.broker import BrokerConfig
 from mqtrail.client import ConsumeFromWhere, ConsumerConfig, SyncConsumer, SyncProducer
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message
+from tests.answers.collectors import collector
 from tests.answers.lakes import make_lake, rows_of
+
+__all__ = ["collector"]
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,56 @@
-"""The lake and the cluster of the answers' tests serve the command line's too."""
+"""One command line, and the lake and the cluster of the answers' tests."""
 
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from mqtrail.cli import run
+from tests.answers.collectors import collector
 from tests.answers.conftest import lake_path, shop
 
-__all__ = ["lake_path", "shop"]
+__all__ = ["Command", "Said", "collector", "commands", "lake_path", "mqtrail", "shop"]
+
+
+class Said(NamedTuple):
+    """The result of a command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def rows(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Command = Callable[..., Said]
+
+
+def commands(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Return what runs a command line."""
+
+    def said(*arguments: str) -> Said:
+        code = run(arguments)
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        return Said(code, printed.out, printed.err)
+
+    return said
+
+
+@pytest.fixture
+def mqtrail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """Runs one command line without any settings of this machine."""
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    return commands(capsys)

@@ -10,50 +10,18 @@ import os
 import shutil
 import sys
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
 
-from mqtrail.cli import run
 from mqtrail.lake import SCHEMA_VERSION, Lake
 from mqtrail.pipeline import Backfill, BackfillFiles, PipelineStatus, StatusFile
 from tests.answers.conftest import Shop
 from tests.answers.lakes import BY_NAME, id_of
+from tests.cli.conftest import Command
 
 DOWN = "127.0.0.1:1"
-
-
-class Said(NamedTuple):
-    """The result of a command."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Command = Callable[..., Said]
-
-
-@pytest.fixture
-def mqtrail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    """Runs one command line without any settings of this machine."""
-    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    monkeypatch.chdir(tmp_path)
-
-    def said(*arguments: str) -> Said:
-        code = run(arguments)
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        return Said(code, printed.out, printed.err)
-
-    return said
 
 
 def test_trace_has_four_ends(mqtrail: Command, shop: Shop, lake_path: Path) -> None:

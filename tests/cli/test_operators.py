@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from mqtrail.cli import run
 from mqtrail.client import ConsumeFromWhere, ConsumerConfig, SyncAdmin, SyncConsumer, SyncProducer
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, TopicConfig
+from tests.cli.conftest import Command, commands
 
 QUICK = ConsumerConfig(
     consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=50, offset_persist_ms=20, close_wait_ms=200
 )
-
-
-class Said(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def rows(self) -> list[Any]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Command = Callable[..., Said]
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +46,7 @@ def mqtrail(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
 
-    def said(*arguments: str) -> Said:
-        code = run(arguments)
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        return Said(code, printed.out, printed.err)
-
-    return said
+    return commands(capsys)
 
 
 def until(condition: Callable[[], object]) -> None:

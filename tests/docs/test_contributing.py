@@ -76,6 +76,8 @@ def test_the_locks_hold_what_the_project_asks_for() -> None:
         + extras["tls"]
         + extras["lake"]
         + extras["pipeline"]
+        + extras["s3"]
+        + extras["otel"]
         + groups["dev"],
         "build.lock": groups["build"],
         "docs.lock": groups["docs"],

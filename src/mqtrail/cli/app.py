@@ -42,6 +42,7 @@ COMMANDS = {
     "report": "answers:report",
     "export": "answers:export",
     "sql": "sql:sql",
+    "spans": "spans:spans",
     "doctor": "answers:doctor",
     "topic list": "topics:topic_list",
     "topic create": "topics:topic_create",

@@ -49,6 +49,8 @@ EXTRA_OF_MODULE = {
     "pyarrow": "lake",
     "obstore": "s3",
     "fsspec": "s3",
+    "opentelemetry": "otel",
+    "google": "otel",
     "pyspark": "pipeline",
     "pandas": "pipeline",
     "numpy": "pipeline",
