@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 CODE := src tests bench interop examples scripts
 
-.PHONY: help demo test check format coverage spark cycles interop sim crash kills fuzz bench docs release lock clean bootstrap
+.PHONY: help demo test slow check format coverage spark cycles interop sim crash kills fuzz bench docs release lock clean bootstrap
 .DEFAULT_GOAL := help
 # Tests and tools start hundreds of Python processes: let them keep what they compile.
 unexport PYTHONDONTWRITEBYTECODE
@@ -26,6 +26,9 @@ demo: bootstrap  ## Run the shop with faults on the embedded broker and show wha
 test: bootstrap  ## The fast suite, under five minutes on two cores (JOBS=N: processes; default: cores, 2 to 4)
 	@$(PYTEST) tests -n $(JOBS)
 
+slow: bootstrap  ## What takes a second or more a test: large tables, killed processes, all seeds, planted bugs
+	@$(PYTEST) tests -m slow -n $(JOBS)
+
 spark: bootstrap  ## The pipeline on Spark: jobs, sources, tasks, pipelines that are killed
 	@$(PYTEST) tests -m spark -n 2
 
@@ -42,7 +45,7 @@ format: bootstrap  ## Format the code and fix what the linter can
 	@$(VENV)/ruff format $(CODE)
 	@$(VENV)/ruff check --fix $(CODE)
 
-coverage: bootstrap  ## The suites test, spark and cycles with coverage; a room below its floor fails it (WRITE=1: set the floors anew)
+coverage: bootstrap  ## The suites test, slow, spark and cycles with coverage; a room below its floor fails it (WRITE=1: set the floors anew)
 	@mkdir -p .build
 	@$(VENV)/python -m pytest tests -m "not interop" -n $(JOBS) --timeout 600 --cov --cov-report=json:.build/coverage.json
 	@$(VENV)/python scripts/coverage_floors.py .build/coverage.json $(if $(WRITE),--write)

@@ -240,6 +240,7 @@ def test_counters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stats.windows("QUEUE_PUT_NUMS", "T@900") is None
 
 
+@pytest.mark.slow
 def test_statistics_are_sampled_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """No tick sums up all counters; the sample is that of one tick."""
     summed: list[str] = []

@@ -165,6 +165,7 @@ def wide() -> Wide:
     return Wide()
 
 
+@pytest.mark.slow
 def test_many_changed_offsets_are_copied_in_turns(wide: Wide) -> None:
     """Those of the first save after a start may be all offsets; the save has every one of them."""
     offsets = wide.broker.offsets
@@ -183,6 +184,7 @@ def test_many_changed_offsets_are_copied_in_turns(wide: Wide) -> None:
 ASSIGNMENT = QueryAssignmentBody("wide", "g", "c1", "AVG").encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "ext", "body", "count_min"),
     [
@@ -202,6 +204,7 @@ def test_no_turn_on_a_wide_topic_is_long(
     assert len(turns) >= count_min
 
 
+@pytest.mark.slow
 def test_the_largest_batch_is_stored_in_short_turns() -> None:
     """Also while a pull waits for it; and the index reads it back in parts."""
     bench = Bench()
@@ -220,6 +223,7 @@ def test_the_largest_batch_is_stored_in_short_turns() -> None:
     assert max(turns) <= CALLS_MAX, f"turns of {sorted(turns)[-3:]} calls"
 
 
+@pytest.mark.slow
 def test_topics_of_many_groups_and_queues_are_deleted_in_turns() -> None:
     """Their queues, counters and offsets are gone once the deletion is durable; memory is given back in turns."""
     bench = Wide()
@@ -246,6 +250,7 @@ def test_topics_of_many_groups_and_queues_are_deleted_in_turns() -> None:
     assert len(list(broker.offsets)) == bench.count
 
 
+@pytest.mark.slow
 def test_retry_topics_of_many_groups_are_forgotten_in_turns() -> None:
     """The deletion of a topic deletes both retry topics of every group that popped it. It is settled once all is
     done, so that its answer waits for that."""

@@ -73,6 +73,7 @@ def test_up_stores_and_starts_again(tmp_path: Path) -> None:
         assert message.msg_id == sent.msg_id
 
 
+@pytest.mark.slow
 def test_damage_is_refused_by_name_and_skipped_if_configured(tmp_path: Path) -> None:
     """The error names position, file and option; with the option, the start reports the skipped range."""
     folder = tmp_path / "data" / "broker-a"
@@ -94,6 +95,7 @@ def test_damage_is_refused_by_name_and_skipped_if_configured(tmp_path: Path) -> 
         assert (first, end) == (tickets[1].physical_offset, tickets[2].physical_offset)
 
 
+@pytest.mark.slow
 def test_several_brokers_and_one_that_joins(tmp_path: Path) -> None:
     """Two brokers of one node and a third of another share one name server."""
     first = ("--data", str(tmp_path / "a"), "--brokers", "2", "--segment-size", "16MiB", "--no-trace-topic")
@@ -110,6 +112,7 @@ def test_several_brokers_and_one_that_joins(tmp_path: Path) -> None:
             assert set(admin.masters()) == {"broker-a", "broker-b", "broker-x"}
 
 
+@pytest.mark.slow
 def test_a_broker_conf_with_access_control_and_several_brokers(tmp_path: Path) -> None:
     """Apache's file: a name for each broker, its ACL files, its metrics; a client that signs is accepted."""
     conf = tmp_path / "broker.conf"

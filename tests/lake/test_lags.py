@@ -125,6 +125,7 @@ def test_lag_as_over_everything(tmp_path: Path, seed: int) -> None:
     assert any(row[-1] for row in found)
 
 
+@pytest.mark.slow
 def test_lag_opens_the_files_of_its_times(tmp_path: Path) -> None:
     """Of a lake of many hours the files in which the asked messages are; none if no group is behind."""
     queues = Queues(tmp_path)

@@ -105,6 +105,7 @@ def test_judged_from_the_lake_alone(lake: Lake) -> None:
     assert len(found) >= 8
 
 
+@pytest.mark.slow
 def test_rows_after_the_lake_change_the_answer(tmp_path: Path) -> None:
     """The broker's newer rows are judged together with the lake's, by the same SQL."""
     by_name = {history.name: history for history in HISTORIES}
@@ -128,7 +129,7 @@ def test_rows_after_the_lake_change_the_answer(tmp_path: Path) -> None:
     assert connection.sql("SELECT * FROM trajectories").fetchall() == []
 
 
-@pytest.mark.parametrize(("count", "state"), [(98, "HUNG"), (100, "IN_FLIGHT")])
+@pytest.mark.parametrize(("count", "state"), [pytest.param(98, "HUNG", marks=pytest.mark.slow), (100, "IN_FLIGHT")])
 def test_a_slow_group_of_the_lake_is_hung_later(tmp_path: Path, count: int, state: str) -> None:
     """Verdicts of other messages in the lake show how slow the group's handlers are, as in a whole judgement."""
     slow = next(history for history in HISTORIES if history.name == "hung")

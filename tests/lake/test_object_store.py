@@ -213,6 +213,7 @@ def test_duckdb_reads_and_writes_objects(place: ObjectPath) -> None:
 # -- a lake ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_lake_answers_as_one_in_a_folder(lake: Lake, tmp_path: Path, door: Door) -> None:
     """The same rows give the same answers; a look-up by id asks for little; compaction and sweep leave them so."""
     lakes = [lake, Lake.create(tmp_path / "lake")]

@@ -816,6 +816,7 @@ class _Table(dict[str, Any]):
     __iter__ = keys
 
 
+@pytest.mark.slow
 def test_one_topic_costs_the_same_in_any_table() -> None:
     """217 looks its topic up. The garbage collector does not look at topics either, however many there are."""
     bench = Bench()

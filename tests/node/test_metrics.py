@@ -192,6 +192,7 @@ def test_each_of_apaches_is_served_or_not() -> None:
         assert set(metric.labels) <= apache[name].labels, name
 
 
+@pytest.mark.slow
 async def test_an_answer_lets_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop serves others between samples and during formatting, and they may change the data."""
     monkeypatch.setattr("mqtrail.node.metrics_exporter.SLICE_S", 0.0)

@@ -26,6 +26,7 @@ def test_signals_stop_it_cleanly(tmp_path: Path, number: int) -> None:
     assert (tmp_path / "data" / "lock").read_text() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sync_flush", "uvloop"), [(False, True), (True, True), (False, False)])
 async def test_kill_9_loses_no_acknowledged_message(tmp_path: Path, sync_flush: bool, uvloop: bool) -> None:
     """Every send acknowledged before kill -9 exists completely and once after the next start."""

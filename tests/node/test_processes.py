@@ -38,6 +38,7 @@ def children(process_id: int) -> list[int]:
     return [int(part) for part in text.split()]
 
 
+@pytest.mark.slow
 def test_crash_of_one_leaves_the_others(tmp_path: Path) -> None:
     """It is logged; the name server removes it; the other continues; after a restart its messages exist."""
     config = NodeConfig(data=tmp_path, store=SMALL, **TWO)
@@ -82,6 +83,7 @@ def test_crash_of_one_leaves_the_others(tmp_path: Path) -> None:
     run(again())
 
 
+@pytest.mark.slow
 async def test_the_last_crash_ends_the_node() -> None:
     """Without any broker left, the node stops, with exit code 1."""
     node = ProcessNode(NodeConfig(**TWO))
@@ -95,6 +97,7 @@ async def test_the_last_crash_ends_the_node() -> None:
         await node.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_brokers_end_with_their_node(tmp_path: Path, number: int) -> None:
     """Workers end cleanly, also when the node is killed: no process keeps a port."""
@@ -108,6 +111,7 @@ def test_brokers_end_with_their_node(tmp_path: Path, number: int) -> None:
         assert not (tmp_path / name / "abort").exists()
 
 
+@pytest.mark.slow
 async def test_a_broker_that_cannot_start_stops_the_start(tmp_path: Path) -> None:
     """The error has the broker's text; the other brokers are stopped, and the folder is free."""
     (tmp_path / "conf").mkdir()

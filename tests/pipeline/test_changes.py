@@ -210,6 +210,7 @@ def recorded(lake: Lake, from_ms: int) -> Rows:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("keyframes")
 def test_a_lake_goes_on_after_restarts(tmp_path: Path) -> None:
     """Each sample recorded by a new process, files joined, old ones expired: the context stays that of full samples,

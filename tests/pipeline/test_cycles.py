@@ -120,9 +120,10 @@ def trail_relation(name: str) -> trail.Relation:
 
 
 SHORT = (23, 10, 3)  # judged in the driver, then dying at the second commit, then judged in shares
-LONG = [pytest.param(seed, 40, 4, marks=pytest.mark.cycles) for seed in range(int(os.environ.get("SEEDS", "1")))]
+LONG = [(seed, 40, 4) for seed in range(int(os.environ.get("SEEDS", "1")))]
 
 
+@pytest.mark.cycles
 @pytest.mark.parametrize(("seed", "messages", "cycles"), [SHORT, *LONG])
 def test_a_lake_in_cycles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, messages: int, cycles: int

@@ -140,7 +140,9 @@ def test_many_queues_are_compared_in_turns(cluster: Any, tmp_path: Path) -> None
     assert len(stored(reader)) == 3 * len(queues)
 
 
-@pytest.mark.parametrize("at_ms", [0, 1, 4_102_444_800_000, 2**62, -1])
+@pytest.mark.parametrize(
+    "at_ms", [0, *(pytest.param(at_ms, marks=pytest.mark.slow) for at_ms in (1, 4_102_444_800_000, 2**62, -1))]
+)
 def test_times_of_1970_and_2100(reader: Reader, cluster: Any, tmp_path: Path, at_ms: int) -> None:
     """A broker's or client's clock is no reason to lose a message: all of them are read and judged, and no others."""
     fill(cluster)

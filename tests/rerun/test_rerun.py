@@ -53,6 +53,7 @@ def flaky_tests(suite: Path) -> list[str]:
     return ledger.read_text().splitlines() if ledger.exists() else []
 
 
+@pytest.mark.slow
 def test_flaky_test_is_named_with_its_first_failure(tmp_path: Path) -> None:
     """A test that passes alone does not fail the run; the output of its first failure is printed."""
     suite = tmp_path / "suite"
@@ -66,6 +67,7 @@ def test_flaky_test_is_named_with_its_first_failure(tmp_path: Path) -> None:
     assert "rerun: 2 tests ran: 1 flaky, 0 failed twice" in output
 
 
+@pytest.mark.slow
 def test_second_failure_fails_the_run(tmp_path: Path) -> None:
     """A test that also fails alone fails the run; a flaky one beside it is still reported."""
     suite = tmp_path / "suite"
@@ -75,6 +77,7 @@ def test_second_failure_fails_the_run(tmp_path: Path) -> None:
     assert "rerun: FAILED: test_b.py::test_bad\nfailed again when run alone" in output
 
 
+@pytest.mark.slow
 def test_limit_holds_for_all_runs_of_a_ledger(tmp_path: Path) -> None:
     """After FLAKY_MAX flaky tests, a further failure ends the run without a repetition."""
     suite = tmp_path / "suite"
@@ -84,6 +87,7 @@ def test_limit_holds_for_all_runs_of_a_ledger(tmp_path: Path) -> None:
     assert f"1 failed tests after {FLAKY_MAX} flaky ones in this CI run, not run again" in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_crash_is_a_failure(tmp_path: Path, workers: str) -> None:
     """A dead process is never flaky, even if its test would pass the second time and the status is 0."""

@@ -30,6 +30,7 @@ def test_promises_hold(seed: int) -> None:
     assert check(Cluster(seed).live()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 def test_planted_bugs_are_caught(planted: Planted) -> None:
     """Each planted bug is found within some lives, and reported by its name."""
@@ -53,6 +54,7 @@ def test_warnings_of_lives_are_not_printed(capfd: pytest.CaptureFixture[str]) ->
     assert capfd.readouterr() == ("noisy: seeds 7 to 7, 1 lives, 0 failed\n", "")
 
 
+@pytest.mark.slow
 def test_a_seed_replays_exactly() -> None:
     """Two processes with different hash seeds run the same life, to the last event."""
     digests = {

@@ -199,7 +199,7 @@ def power_cut(store: CommitLogStore, disk: CrashDisk, chance: random.Random) -> 
     return CommitLogStore(disk, CONFIG)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 100))])
 def test_acknowledged_messages_of_new_topics_survive_power_cuts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any order of appends, deletions, flushes and slices of checkpoints: a flushed message of the topic as it is now
     stays, and none of an older topic with the name comes back."""

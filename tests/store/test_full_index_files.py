@@ -146,6 +146,7 @@ def life(store: CommitLogStore) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power cut"])
 def test_a_crash_in_any_call_loses_no_key(*, power: bool) -> None:
     """In each call to the disk in turn, and between any two: the messages that are left are all found."""

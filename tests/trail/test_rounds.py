@@ -72,6 +72,7 @@ def test_a_plan_that_no_share_can_follow() -> None:
             trail.rounds([by_id, counts, wrong], ("attempts",))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 400_000), st.integers(0, 2)), min_size=1, max_size=300))
 def test_a_percentile_of_counted_times(spans: list[tuple[int, int]]) -> None:
     """hung_limits of times that shares counted is three times the percentile_cont of the times themselves."""

@@ -471,7 +471,11 @@ def test_registrations_of_another_shape_are_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "count"),
-    [(HeartbeatData, REQUEST_DIALECT_NODES_MAX), (ClusterInfo, DIALECT_NODES_MAX), (ConsumeStats, NODES_MAX)],
+    [
+        (HeartbeatData, REQUEST_DIALECT_NODES_MAX),
+        (ClusterInfo, DIALECT_NODES_MAX),
+        pytest.param(ConsumeStats, NODES_MAX, marks=pytest.mark.slow),
+    ],
 )
 def test_the_dialect_has_a_bound_for_each_body(kind: type[Body], count: int) -> None:
     """The lenient reader is slow: only tables by queue may be large; requests must be small, strict JSON need not."""

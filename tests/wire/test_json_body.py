@@ -226,6 +226,7 @@ def test_commas_in_a_text_are_no_values() -> None:
     assert loads(b"[1" + b"," * 1_000_000 + b"2]", nodes_max=10) == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_file_is_read_however_large() -> None:
     """A broker's own table comes from no peer, so no limit applies."""
     text = json.dumps(list(range(NODES_MAX + 1))).encode()
