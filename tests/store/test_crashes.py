@@ -77,5 +77,5 @@ def test_the_crash_disk_can_lose() -> None:
         disk.crash(random.Random(seed))
         outcomes.add(bytes(file.data[8:16]))
         file.data[8:16] = bytes(8)
-        assert file.data[:4] == b"kept"
+        assert file.data[:4].tobytes() == b"kept"
     assert len(outcomes) > 2

@@ -56,7 +56,7 @@ def everything(store: CommitLogStore) -> list[int]:
     return sorted(numbers(store, 0) + numbers(store, 1))
 
 
-DAMAGE: dict[str, Callable[[bytearray, int], None]] = {
+DAMAGE: dict[str, Callable[[memoryview, int], None]] = {
     "a bit of a body": lambda data, at: data.__setitem__(at + 90, data[at + 90] ^ 1),
     "a record's size": lambda data, at: data.__setitem__(at + 2, 0x7F),
     "a magic": lambda data, at: data.__setitem__(at + 4, 0x11),

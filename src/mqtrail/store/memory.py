@@ -1,6 +1,8 @@
-"""The store in memory: the same code over files that are byte arrays. For tests, and for brokers without a disk."""
+"""The store in memory: the same code over files that are memory. For tests, and for brokers without a disk."""
 
 from __future__ import annotations
+
+import mmap
 
 from .commitlog import CommitLogConfig, CommitLogStore
 from .errors import StoreError
@@ -10,19 +12,21 @@ MEMORY_TIMER_LOG_FILE_SIZE = 1024 * 1024
 
 
 class MemoryFile:
-    """A file in a byte array. It takes memory as it is written."""
+    """A file in memory. It takes memory as it is written: zeroing a byte array would take all of it at once."""
 
     def __init__(self, size: int) -> None:
-        self.data = bytearray(size)
-        self._view = memoryview(self.data)
+        # An empty map is an error.
+        self.data = memoryview(
+            mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if size else bytearray()
+        )
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return size bytes from offset on, fewer at the file's end."""
-        return bytes(self._view[offset : offset + size])
+        return bytes(self.data[offset : offset + size])
 
     def view(self, offset: int, size: int) -> memoryview:
         """Return the bytes without copying them."""
-        return self._view[offset : offset + size].toreadonly()
+        return self.data[offset : offset + size].toreadonly()
 
     def next_data(self, offset: int) -> int | None:
         """Return offset: this file does not know where it has zeros."""
@@ -31,7 +35,7 @@ class MemoryFile:
     def write_at(self, offset: int, data: bytes) -> None:
         """Write all of data."""
         assert offset + len(data) <= len(self.data), "a write past the file's end"
-        self._view[offset : offset + len(data)] = data
+        self.data[offset : offset + len(data)] = data
 
     def sync(self) -> None:
         """Do nothing: memory is never durable."""
