@@ -13,6 +13,7 @@ from .server import BindError
 
 REQUEST_SIZE_MAX: Final = 8 * 1024
 REQUEST_TIMEOUT_S: Final = 5.0  # for the peer to send its request, and again to receive the answer
+CONNECTIONS_MAX: Final = 100  # above it the oldest one is closed, which waits for its peer
 
 log = Log()
 
@@ -23,7 +24,13 @@ class MetricsPort:
     def __init__(self, text: Callable[[], Awaitable[bytes]]) -> None:
         self._text = text
         self._listener: asyncio.Server | None = None
+        self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self.address = ""
+
+    @property
+    def connection_count(self) -> int:
+        """Number of open connections."""
+        return len(self._open)
 
     async def start(self, host: str, port: int) -> None:
         """Open the port; 0: any free one, see `address`. BindError."""
@@ -40,22 +47,35 @@ class MetricsPort:
         """Close the port."""
         if self._listener is not None:
             self._listener.close()
+            for writer in self._open:
+                writer.transport.abort()
             await self._listener.wait_closed()
             self._listener = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._admit(writer)
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
             writer.write(await self._answer(head))
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 await writer.drain()
+            writer.close()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass  # the peer sent no request, or does not read the answer
         except Exception:  # a fault in one metric must not close the port
             log.exception("metrics.failed")
         finally:
-            writer.close()
+            del self._open[writer]
+            if not writer.is_closing():
+                writer.transport.abort()  # `close` would keep the socket and an unread answer until the peer reads
+
+    def _admit(self, writer: asyncio.StreamWriter) -> None:
+        """Count a connection; `drain` waits until all of its answer is sent."""
+        writer.transport.set_write_buffer_limits(high=0)
+        if len(self._open) >= CONNECTIONS_MAX:
+            next(iter(self._open)).transport.abort()
+        self._open[writer] = None
 
     async def _answer(self, head: bytes) -> bytes:
         method, _, rest = head.partition(b" ")
