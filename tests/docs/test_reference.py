@@ -39,6 +39,8 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, An
     if subcommands is None:
         yield " ".join(path), command
         return
+    if command.invoke_without_command and path:
+        yield " ".join(path), command
     for name, one in subcommands.items():
         yield from commands(one, (*path, name))
 

@@ -25,7 +25,6 @@ from mqtrail.wire import (
     TraceBatch,
     TraceReject,
     business_topics,
-    is_business_group,
     iter_trace,
     open_record,
 )
@@ -265,7 +264,7 @@ def _groups(
     names = set(traced)
     for name, address in masters.items():
         try:
-            names |= {group for group in admin.groups(address).subscription_group_table if is_business_group(group)}
+            names |= admin.groups(address).business_groups()
         except MQError as error:
             omissions.append(f"groups of {name} could not be queried: {error}")
     if len(names) > GROUPS_MAX:

@@ -31,6 +31,7 @@ ROOMS = {
     "acl user": "Manage users (brokers 5.x).",
     "acl policy": "Manage policies: the actions that each user may perform (brokers 5.x).",
     "acl account": "Manage accounts in the ACL files of 4.9.",
+    "lag": "Show what groups still have to read, in messages and in time.",
     "pipeline": "Compute trajectories and verdicts from a cluster's trace (PySpark).",
 }
 COMMANDS = {
@@ -43,6 +44,8 @@ COMMANDS = {
     "export": "answers:export",
     "sql": "sql:sql",
     "spans": "spans:spans",
+    "lag": "lag:lag",
+    "lag show": "lag:lag_show",
     "doctor": "answers:doctor",
     "topic list": "topics:topic_list",
     "topic create": "topics:topic_create",
@@ -104,8 +107,8 @@ COMMANDS = {
     "sample": "ingest:sample",
     "demo": "demo:demo",
 }
-"""Command -> module of this room and its function."""
-LOOK_UPS = ("trace", "search", "report", "export")
+"""Command -> module of this room and its function. A command that is also in ROOMS runs without a subcommand."""
+LOOK_UPS = ("trace", "search", "report", "export", "lag")
 """Commands whose exit code 1 means "not found": a failure has another."""
 FIRST_WORDS = {path.split(" ")[0] for path in COMMANDS}
 
@@ -129,7 +132,10 @@ def build(first: str | None = None) -> typer.Typer:
             continue
         module, _, function = where.partition(":")
         command = getattr(import_module(f"mqtrail.cli.{module}"), function)
-        _room_of(rooms, within).command(name)(command)
+        if path in ROOMS:
+            _room_of(rooms, [*within, name]).callback(invoke_without_command=True)(command)
+        else:
+            _room_of(rooms, within).command(name)(command)
     return app
 
 
@@ -137,7 +143,8 @@ def _room_of(rooms: dict[str, typer.Typer], within: Sequence[str]) -> typer.Type
     """Return the command group of a path; create it and its parents if needed."""
     path = " ".join(within)
     if path not in rooms:
-        rooms[path] = typer.Typer(help=ROOMS[path], no_args_is_help=True, rich_markup_mode=None)
+        is_command = path in COMMANDS
+        rooms[path] = typer.Typer(help=ROOMS[path], no_args_is_help=not is_command, rich_markup_mode=None)
         _room_of(rooms, within[:-1]).add_typer(rooms[path], name=within[-1])
     return rooms[path]
 

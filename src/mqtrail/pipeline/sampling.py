@@ -30,7 +30,6 @@ from mqtrail.wire import (
     MQError,
     Refusal,
     business_topics,
-    is_business_group,
     parse_delay_levels,
 )
 
@@ -210,9 +209,7 @@ class _Asking:
             return set()
         self.found.answers["OFFSETS", name, ""] = ""
         groups = set()
-        for topic, group, is_broadcast, queues in offsets.by_group():
-            if not is_business_group(group):
-                continue
+        for topic, group, is_broadcast, queues in offsets.of_business():
             groups.add(group)
             if is_broadcast:
                 continue
@@ -226,7 +223,7 @@ class _Asking:
         if name in self.silent:
             return set()
         try:
-            return {group for group in self.admin.groups(address).subscription_group_table if is_business_group(group)}
+            return self.admin.groups(address).business_groups()
         except MQError as error:
             self._note("groups", name, error)
             self.unknown.setdefault(name, str(error))

@@ -12,6 +12,7 @@ from .body import Body, Long, RequestBody, convert, queue_members, queue_of
 from .configs import DataVersion, SubscriptionGroupConfig, TopicConfig
 from .errors import BodyError
 from .json_bounds import NODES_MAX
+from .topics import is_business_group
 from .values import MessageQueue
 
 __all__ = [
@@ -95,6 +96,10 @@ class SubscriptionGroupTable(Body, frozen=True):
     data_version: DataVersion = DataVersion()
     forbidden_table: dict[str, dict[str, Long]] = msgspec.field(default_factory=dict)
 
+    def business_groups(self) -> set[str]:
+        """Return the groups of applications."""
+        return {group for group in self.subscription_group_table if is_business_group(group)}
+
 
 class LockBatchBody(RequestBody, frozen=True):
     """The body of 41 and 42: queues of a group to lock or unlock for a client."""
@@ -173,6 +178,10 @@ class ConsumerOffsetTable(Body, frozen=True):
                     yield GroupOffsets(topic, group, False, queues)
                 case [topic, group, mark] if mark == BROADCAST:
                     yield GroupOffsets(topic, group, True, queues)
+
+    def of_business(self) -> Iterator[GroupOffsets]:
+        """Return the offsets of the groups of applications."""
+        return (offsets for offsets in self.by_group() if is_business_group(offsets.group))
 
 
 class DelayOffsetTable(Body, frozen=True):

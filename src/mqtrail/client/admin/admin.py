@@ -7,9 +7,25 @@ kv_put, kv_delete, consume_directly, resend_, resume_, skip_.
 """
 
 from .access import AclVersion, AdminAccess
+from .backlog import (
+    ClusterLag,
+    GroupLag,
+    LagSum,
+    QueueLag,
+    QueueReading,
+    Trend,
+    TrendState,
+    WaitingMessage,
+    queue_lag,
+    ranked,
+    sum_of,
+    trend_of,
+    with_age,
+)
 from .base import Gathered
 from .brokers import BrokerExport, BrokerInfo, TopicRates
 from .groups import Member
+from .lag import LagReading
 from .messages import END_MS_MAX, QUERY_COUNT_MAX, QueryResult, Resent, Track, TrackStatus
 from .topics import Deleted
 
@@ -20,14 +36,27 @@ __all__ = [
     "Admin",
     "BrokerExport",
     "BrokerInfo",
+    "ClusterLag",
     "Deleted",
     "Gathered",
+    "GroupLag",
+    "LagSum",
     "Member",
     "QueryResult",
+    "QueueLag",
+    "QueueReading",
     "Resent",
     "TopicRates",
     "Track",
     "TrackStatus",
+    "Trend",
+    "TrendState",
+    "WaitingMessage",
+    "queue_lag",
+    "ranked",
+    "sum_of",
+    "trend_of",
+    "with_age",
 ]
 
 
@@ -37,3 +66,11 @@ class Admin(AdminAccess):
     Where a method has both arguments, `broker` selects one broker by name or address (host:port) and `cluster` all
     masters of a cluster. Without either, all masters are selected.
     """
+
+    async def lag(self, group: str | None = None, *, over_ms: int | None = None, oldest_count: int = 0) -> ClusterLag:
+        """What groups (group: only this one) still have to read, in messages and in time. Raises NoNameServer.
+
+        over_ms: read twice with this pause, for the trend. oldest_count: with a group, also return so many of the
+        messages that have waited longest, at most 32. What brokers do not tell is None, with its reason.
+        """
+        return await LagReading(self, group).read(over_ms, oldest_count)

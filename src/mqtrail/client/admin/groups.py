@@ -249,6 +249,11 @@ class AdminGroups(AdminTopics):
         ext = {"group": group, "topic": topic}
         return await self._on_topic(topic, RequestCode.QUERY_CONSUME_TIME_SPAN, ext, ConsumeTimeSpans.decode)
 
+    async def broker_time_spans(self, broker_address: str, group: str, topic: str) -> ConsumeTimeSpans:
+        """As consume_time_spans, from one broker. Raises TopicNotExist."""
+        ext = {"group": group, "topic": topic}
+        return await self._ask(broker_address, RequestCode.QUERY_CONSUME_TIME_SPAN, ext, ConsumeTimeSpans.decode)
+
     async def consumer_status(
         self, group: str, topic: str, *, client_id: str | None = None
     ) -> Gathered[ConsumerStatus]:

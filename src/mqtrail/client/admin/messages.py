@@ -153,8 +153,13 @@ class AdminMessages(AdminOffsets):
             return []
         return read_records(reply.body, broker_name, max(QUERY_COUNT_MAX, header.max_num))
 
-    async def pull(self, queue: MessageQueue, offset: int, count_max: int = 32) -> PullResult:
-        """Pull once, without changing the cluster. offset must be within the queue's range (see sync/reader.py)."""
+    async def pull(
+        self, queue: MessageQueue, offset: int, count_max: int = 32, *, address: str | None = None
+    ) -> PullResult:
+        """Pull once, without changing the cluster. offset must be within the queue's range (see sync/reader.py).
+
+        address: of the broker; None: by the topic's route.
+        """
         header = PullHeader(
             consumer_group=TOOLS_CONSUMER_GROUP,
             topic=queue.topic,
@@ -167,7 +172,7 @@ class AdminMessages(AdminOffsets):
             subscription="*",
             expression_type="TAG",
         )
-        address = await self._address_of(queue)
+        address = address or await self._address_of(queue)
         command = RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext())
         reply = await self._client.pool.request(address, command, self._timeout_ms)
         return read_pull_reply(reply, queue, offset, count_max)

@@ -10,6 +10,7 @@ from mqtrail.wire import (
     QueryNotFound,
     QueueOffsets,
     RequestCode,
+    TimerMetrics,
 )
 
 from ..consumer import in_waves
@@ -57,6 +58,10 @@ class AdminOffsets(AdminGroups):
     async def delay_offsets(self, broker_address: str) -> DelayOffsetTable:
         """A broker's progress with delayed messages: delay level -> offset to be delivered next."""
         return await self._ask(broker_address, RequestCode.GET_ALL_DELAY_OFFSET, {}, DelayOffsetTable.decode)
+
+    async def timer_counts(self, broker_address: str) -> TimerMetrics:
+        """The number of messages in a broker's timer by topic (5.x). Raises SystemError_ if it has no timer."""
+        return await self._ask(broker_address, RequestCode.GET_TIMER_METRICS, {}, TimerMetrics.decode)
 
     # -- changing a group's offsets --------------------------------------------------------------------------------
 

@@ -155,6 +155,12 @@ class AdminTopics(AdminBase):
         code = RequestCode.GET_TOPIC_STATS_INFO
         return await self._on_topic(topic, code, ext, TopicStatsTable.decode, without=without)
 
+    async def broker_topic_stats(self, broker_address: str, topic: str) -> TopicStatsTable:
+        """The offset range and last write of each queue of a topic on one broker. Raises TopicNotExist."""
+        return await self._ask(
+            broker_address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}, TopicStatsTable.decode
+        )
+
     async def clean_unused_topics(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[str]:
         """Have brokers delete the queues of topics that no longer exist."""
         code = RequestCode.CLEAN_UNUSED_TOPIC

@@ -1,0 +1,283 @@
+"""`mqtrail lag` on our own brokers: what is printed, what is unknown, and exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from rich.console import Console, RenderableType
+
+from mqtrail.cli import run
+from mqtrail.cli.draw_lag import cluster_lag, group_lag
+from mqtrail.client import (
+    ClusterLag,
+    GroupLag,
+    MessageQueue,
+    QueueReading,
+    SyncAdmin,
+    SyncProducer,
+    Trend,
+    TrendState,
+    WaitingMessage,
+    queue_lag,
+    sum_of,
+    with_age,
+)
+from mqtrail.testing import Embedded, embedded
+from mqtrail.wire import Message, SubscriptionGroupConfig, TopicConfig
+
+TOPIC = "orders"
+QUEUES = 2
+PER_QUEUE = 5
+
+
+class Said(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def groups(self) -> dict[str, Any]:
+        return {group["group_name"]: group for group in self.json["groups"]}
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Embedded]:
+    """A topic of two queues with five messages each, and groups at several places."""
+    with embedded() as running:
+        with SyncAdmin(running.namesrv_address) as admin:
+            for topic in (TOPIC, "%RETRY%Retries"):
+                assert admin.create_topic(TopicConfig(topic, QUEUES, QUEUES)).complete
+            queues = [MessageQueue(TOPIC, "broker-a", number) for number in range(QUEUES)]
+            with SyncProducer("PG", running.namesrv_address) as producer:
+                for number in range(QUEUES * PER_QUEUE):
+                    producer.send(Message(TOPIC, b"1", keys=f"k{number}"), queue=queues[number % QUEUES])
+                retry = MessageQueue("%RETRY%Retries", "broker-a", 0)
+                producer.send(Message("%RETRY%Retries", b"again"), queue=retry)
+                producer.send(Message("%RETRY%Retries", b"later", delay_level=18))
+            places = {
+                "Behind": (1, 3),
+                "Done": (PER_QUEUE, PER_QUEUE),
+                "Half": (PER_QUEUE, None),
+                "Wiped": (PER_QUEUE, 99),
+                "Retries": (PER_QUEUE, PER_QUEUE),
+                "Idle": (None, None),
+            }
+            for group, offsets in places.items():
+                assert admin.create_group(SubscriptionGroupConfig(group)).complete
+                for queue, offset in zip(queues, offsets, strict=True):
+                    if offset is not None:
+                        admin.set_offset(group, queue, offset)
+        yield running
+
+
+@pytest.fixture
+def mqtrail(
+    server: Embedded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Command:
+    """Runs one command line with the cluster, without any settings of this machine."""
+    monkeypatch.setenv("NAMESRV_ADDR", server.namesrv_address)
+    monkeypatch.chdir(tmp_path)
+
+    def said(*arguments: str) -> Said:
+        code = int(run(arguments))
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Said(code, captured.out, captured.err)
+
+    return said
+
+
+def test_all_groups(mqtrail: Command) -> None:
+    """The longest wait first; unknown is ?, a lower bound has ≥; groups without lag are counted only."""
+    said = mqtrail("lag")
+    assert said.code == 0
+    lines = said.out.splitlines()
+    rows = {line.split()[0]: line.split() for line in lines[2:6]}
+    assert list(rows) == ["Behind", "Retries", "Half", "Wiped"]
+    assert rows["Behind"][1] == "6"
+    assert rows["Retries"][1] == "0"
+    assert rows["Retries"][2] != "-", "how long the message in the retry topic has waited"
+    assert rows["Retries"][-2:] == ["1", "1"]
+    assert rows["Half"][1:4] == ["≥", "0", "?"]
+    assert rows["Wiped"][1:4] == ["≥", "0", "?"]
+    assert "2 groups with queues of unknown lag" in said.out
+    assert "1 group without lag" in said.out
+    assert "1 group with neither offsets nor members" in said.out
+    assert "2 groups more: raise --rows" in mqtrail("lag", "--rows", "2").out
+
+
+def test_all_groups_as_json(mqtrail: Command) -> None:
+    """Every group, with nulls for what is unknown."""
+    found = mqtrail("lag", "--json")
+    assert {name: group["topics"]["lag_count"] for name, group in found.groups.items()} == {
+        "Behind": 6,
+        "Retries": 0,
+        "Half": 0,
+        "Wiped": 0,
+        "Done": 0,
+    }
+    assert {name: group["lag_ms"] for name, group in found.groups.items() if group["is_unknown"]} == {
+        "Half": None,
+        "Wiped": None,
+    }
+    assert found.groups["Behind"]["lag_ms"] > 0
+    assert found.groups["Done"]["lag_ms"] == 0
+    assert found.groups["Retries"]["retry"]["lag_count"] == 1
+    assert found.groups["Retries"]["delayed_count"] == 1
+    assert found.json["idle_groups"] == ["Idle"]
+    assert found.json["over_ms"] is None
+    assert found.groups["Behind"]["trend"]["state"] == "UNKNOWN"
+
+
+def test_one_group(mqtrail: Command) -> None:
+    """Its queues, and the messages that have waited longest, with id, key, time, queue and offset."""
+    found = mqtrail("lag", "show", "Behind", "--messages", "3", "--json")
+    assert found.code == 0
+    queues = {queue["queue_id"]: queue["lag_count"] for queue in found.groups["Behind"]["queues"]}
+    assert queues == {0: 4, 1: 2}
+    oldest = found.json["oldest"]
+    assert [(one["keys"], one["queue_id"], one["queue_offset"]) for one in oldest] == [
+        ("k2", 0, 1),
+        ("k4", 0, 2),
+        ("k6", 0, 3),
+    ]
+    assert all(one["msg_id"] and one["store_ms"] and one["lag_ms"] >= 0 for one in oldest)
+    text = mqtrail("lag", "show", "Behind").out
+    assert oldest[0]["msg_id"] in text
+    assert "found by looking at the first 6 of 6 waiting messages" in text
+
+
+def test_one_group_with_unknown_queues(mqtrail: Command) -> None:
+    """The reasons are printed, also those of a queue that lost messages. They are no failure of a broker."""
+    half, wiped = mqtrail("lag", "show", "Half"), mqtrail("lag", "show", "Wiped")
+    assert (half.code, "1 of 2 queues unknown: the group has no committed offset" in half.out) == (0, True)
+    assert (wiped.code, "past the queue's end" in wiped.out) == (0, True)
+
+
+def test_a_trend(mqtrail: Command) -> None:
+    """Two readings; nothing is read or written between them."""
+    found = mqtrail("lag", "--over", "1s", "--json")
+    assert found.json["over_ms"] == 1_000
+    assert found.groups["Behind"]["trend"] == {
+        "state": "STANDS",
+        "consumed_per_s": 0.0,
+        "produced_per_s": 0.0,
+        "drain_s": None,
+    }
+    assert found.groups["Done"]["trend"]["state"] == "EMPTY"
+    assert found.groups["Half"]["trend"]["state"] == "UNKNOWN"
+    for wrong in ("0s", "2h", "soon"):
+        assert mqtrail("lag", "--over", wrong).code == 2
+
+
+def test_no_such_group(mqtrail: Command) -> None:
+    """Nothing is known about it: exit code 1. A group without offsets exists."""
+    said = mqtrail("lag", "show", "Nobody")
+    assert (said.code, said.out) == (1, "")
+    assert "found no group 'Nobody'" in said.err
+    assert mqtrail("lag", "show", "Idle").code == 0
+
+
+def test_a_broker_that_does_not_answer(tmp_path: Path, mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queues are unknown with the reason, the others are shown, and the exit code is 3."""
+    Path("mqtrail.toml").write_text("[client]\nrequest_timeout_ms = 300\n")
+    with embedded(brokers=2) as running, socket.create_server(("127.0.0.1", 0)) as mute:
+        with SyncAdmin(running.namesrv_address) as admin:
+            assert admin.create_topic(TopicConfig(TOPIC, 1, 1)).complete
+            assert admin.create_group(SubscriptionGroupConfig("G")).complete
+            for name in ("broker-a", "broker-b"):
+                admin.set_offset("G", MessageQueue(TOPIC, name, 0), 0)
+            real = admin.masters
+
+            def masters(*arguments: Any) -> dict[str, str]:
+                return real(*arguments) | {"broker-b": f"127.0.0.1:{mute.getsockname()[1]}"}
+
+            addresses = masters()
+
+        async def with_a_mute_one(self: Any, cluster: str | None = None) -> dict[str, str]:
+            return addresses
+
+        monkeypatch.setattr("mqtrail.client.Admin.masters", with_a_mute_one)
+        monkeypatch.setenv("NAMESRV_ADDR", running.namesrv_address)
+        said = mqtrail("lag")
+        assert said.code == 3
+        assert said.err.startswith("mqtrail: broker broker-b did not answer, so its queues are unknown: ")
+        row = said.out.splitlines()[2].split()
+        assert row[:4] == ["G", "≥", "0", "?"]
+        assert row[-1] == "?", "copies that wait on the mute broker are unknown"
+        shown = mqtrail("lag", "show", "G", "--json")
+        assert shown.code == 3
+        assert {queue["broker_name"]: queue["lag_count"] for queue in shown.groups["G"]["queues"]} == {
+            "broker-a": 0,
+            "broker-b": None,
+        }
+
+
+def test_no_name_server(mqtrail: Command) -> None:
+    """Exit code 3: nothing is known."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    said = mqtrail("lag", "--namesrv", f"127.0.0.1:{port}")
+    assert (said.code, said.out) == (3, "")
+
+
+WIDTH = 80
+LONG = "a-group-of-a-big-company-with-a-name-of-sixty-four-characters-x9"
+
+
+def many(count: int) -> ClusterLag:
+    """As many groups with long names and big numbers."""
+    trend = Trend(TrendState.DRAINS, 12_345.6, 1_234.5, 86_399.0)
+    unknown_place = QueueReading("a-topic-with-a-long-name", "broker-with-a-name", 7)
+    unknown = queue_lag(unknown_place)
+    queue = QueueReading(
+        "a-topic-with-a-long-name", "broker-with-a-name", 7, 1_234_567_890, 1_234_500_000, 9_876_543_210
+    )
+    waits = replace(with_age(queue_lag(queue), 7 * 86_400_000), trend=trend)
+    queues = (waits, unknown)
+    oldest = WaitingMessage("a-topic", "broker-a", 7, 1_234_567_890, "C0" * 16, LONG, 1_700_000_000_000, 5, False)
+    groups = [
+        GroupLag(f"{LONG[:-3]}{number:03}", 3, sum_of(queues), sum_of(queues), 12_345, trend, ("why not",), queues)
+        for number in range(count)
+    ]
+    return ClusterLag(1_700_000_000_000, tuple(groups), (), 10_000, ("idle",), (oldest,) * 10, 640)
+
+
+def drawn(answer: RenderableType) -> list[str]:
+    """Return the lines on a terminal of 80 columns."""
+    file = io.StringIO()
+    Console(file=file, width=WIDTH, force_terminal=False, highlight=False, markup=False).print(answer)
+    return file.getvalue().splitlines()
+
+
+def test_all_groups_fit_a_screen() -> None:
+    """80 columns; numbers are never cut, and long names are folded."""
+    lines = drawn(cluster_lag(many(200), 16))
+    assert all(len(line) <= WIDTH for line in lines)
+    assert "8641975320" in "".join(lines)
+    assert any("184 groups more" in line for line in lines)
+    assert "…" not in "".join(lines)
+
+
+def test_one_group_fits_a_screen() -> None:
+    """80 columns; ids are never cut."""
+    lines = drawn(group_lag(many(1), 16))
+    assert all(len(line) <= WIDTH for line in lines)
+    assert sum("C0" * 16 in line for line in lines) == 10
+    assert "…" not in "".join(lines)
