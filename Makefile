@@ -26,7 +26,7 @@ demo: bootstrap  ## Run the shop with faults on the embedded broker and show wha
 test: bootstrap  ## The fast suite, under five minutes on two cores (JOBS=N: processes; default: cores, 2 to 4)
 	@$(PYTEST) tests -n $(JOBS)
 
-slow: bootstrap  ## What takes a second or more a test: large tables, killed processes, all seeds, planted bugs
+slow: bootstrap  ## What takes a second or more a test: large tables, killed processes, further seeds, planted bugs
 	@$(PYTEST) tests -m slow -n $(JOBS)
 
 spark: bootstrap  ## The pipeline on Spark: jobs, sources, tasks, pipelines that are killed

@@ -250,6 +250,7 @@ def test_a_lake_answers_as_one_in_a_folder(lake: Lake, tmp_path: Path, door: Doo
     assert answers(lakes[0]) == answers(lakes[1])
 
 
+@pytest.mark.slow
 def test_a_query_reads_objects_of_its_lake_alone(lake: Lake, tmp_path: Path) -> None:
     """SQL of users runs over a lake in a store as over one in a folder."""
 
@@ -368,6 +369,7 @@ def test_a_writer_that_cannot_renew_waits(lake: Lake, door: Door, monkeypatch: p
     assert counts(lake) == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_writer_does_not_ask_for_its_own_commits(lake: Lake, door: Door) -> None:
     """While it holds the lock nobody else commits. Before and after that it looks."""
     other = Lake.open(lake.path)
@@ -390,6 +392,7 @@ def test_a_writer_does_not_ask_for_its_own_commits(lake: Lake, door: Door) -> No
     assert counts(lake) == [5, 5]
 
 
+@pytest.mark.slow
 def test_a_log_has_checkpoints(lake: Lake) -> None:
     """So that opening a lake takes few requests, however long its pipeline has run."""
     with lake.writing():

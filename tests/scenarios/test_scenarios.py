@@ -1,4 +1,4 @@
-"""Runs the scripts of this folder. `pytest tests/scenarios --rewrite` updates their outputs; then read the diff."""
+"""Runs the scripts of this folder. `pytest tests/scenarios --rewrite -m ""` updates their outputs: read the diff."""
 
 from pathlib import Path
 
@@ -7,9 +7,12 @@ import pytest
 from .world import World
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
+SLOW = {"timers"}  # days pass in it, second by second
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW)) for path in SCRIPTS]
+)
 def test_scenario(path: Path, pytestconfig: pytest.Config) -> None:
     """A script's commands have its outputs, line by line."""
     text = path.read_text()

@@ -324,7 +324,7 @@ def _lookups(disk: MemoryDisk) -> list[str]:
     return told
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 40))])
 def test_a_changed_byte_of_the_index_hides_nothing(seed: int) -> None:
     """For any damaged byte of an index file in use, each message is found, and the damage is reported."""
     disk, _ = filled()

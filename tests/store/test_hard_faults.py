@@ -14,7 +14,7 @@ from tests.store.hard_life import CONFIG, HardLife, pending
 LOG = "commitlog/" + "0" * 20
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 80))])
 def test_promises_hold(seed: int) -> None:
     """With any disk faults no acknowledged message is lost, no rejected one appears, and the index is complete."""
     life = HardLife(seed)
