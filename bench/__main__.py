@@ -32,6 +32,7 @@ MODULES = (
     "start",
     "crowd",
     "recovery",
+    "lag",
     "lookup",
     "demo_time",
     "pipeline_bench",
