@@ -24,7 +24,14 @@ from mqtrail.client import (
     SyncProducer,
     TrackStatus,
 )
-from mqtrail.wire import RequestCodeNotSupported, SubscriptionGroupConfig, TopicConfig, dlq_topic
+from mqtrail.wire import (
+    MessageQueue,
+    RequestCodeNotSupported,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    dlq_topic,
+    retry_topic,
+)
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -260,3 +267,40 @@ async def test_who_sends(apache: ApacheCluster, admin: SyncAdmin) -> None:
         async with asyncio.timeout(120):
             while "Senders" not in (await asyncio.to_thread(admin.producers)).found["broker-a"].data:
                 await asyncio.sleep(0.05)
+
+
+def test_lag(apache: ApacheCluster, admin: SyncAdmin) -> None:
+    """Ages by the broker, an offset past the end, one that was never committed, retry topics and delayed copies."""
+    for topic in ("late", retry_topic("Late")):
+        assert admin.create_topic(TopicConfig(topic, 2, 2)).complete
+    until(lambda: {"late", retry_topic("Late")} <= set(admin.topics()))
+    queues = [MessageQueue("late", "broker-a", number) for number in range(2)]
+    with SyncProducer("PG", apache.namesrv_address, config=PATIENT) as producer:
+        for queue in queues * 3:
+            producer.send(Message("late", b"1", keys="k"), queue=queue)
+        producer.send(Message(retry_topic("Late"), b"again"), queue=MessageQueue(retry_topic("Late"), "broker-a", 0))
+        producer.send(Message(retry_topic("Late"), b"later", delay_level=18))
+    for group, offsets in {"Late": (1, 3), "Ahead": (9, 3), "Half": (0, None)}.items():
+        assert admin.create_group(SubscriptionGroupConfig(group)).complete
+        for queue, offset in zip(queues, offsets, strict=True):
+            if offset is not None:
+                admin.set_offset(group, queue, offset)
+    until(lambda: {one.group_name for one in admin.lag().groups} >= {"Late", "Ahead", "Half"})
+    found = admin.lag("Late", over_ms=50, oldest_count=5)
+    assert found.problems == ()
+    [late] = found.groups
+    assert (late.topics.lag_count, late.topics.unknown_count, late.retry.lag_count) == (2, 0, 1)
+    assert (late.delayed_count, late.trend.state) == (1, "STANDS")
+    assert all(0 <= (lag.lag_ms or 0) < 600_000 for lag in late.queues)
+    assert late.lag_ms
+    assert [(one.topic, one.queue_offset, one.keys) for one in found.oldest] == [
+        ("late", 1, "k"),
+        ("late", 2, "k"),
+        (retry_topic("Late"), 0, ""),
+    ]
+    groups = {one.group_name: one for one in admin.lag().groups}
+    assert [lag.lag_count for lag in groups["Ahead"].queues] == [None, 0]
+    assert [lag.lag_count for lag in groups["Half"].queues] == [3, None]
+    assert groups["Half"].lag_ms
+    read = groups["CG"]
+    assert (read.topics.lag_count, read.topics.lag_ms, read.topics.unknown_count) == (0, 0, 0)

@@ -15,7 +15,7 @@ Messages that the group's filter rejects are counted: only the broker can tell t
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -202,7 +202,20 @@ def queue_lag(reading: QueueReading) -> QueueLag:
 def with_age(lag: QueueLag, lag_ms: int | None, why: str = "") -> QueueLag:
     """Return the lag with the time that its first message has waited; None: unknown, for the reason why."""
     assert lag.waits, "only waiting messages have an age"
-    return replace(lag, lag_ms=lag_ms, why=why if lag_ms is None else "")
+    return QueueLag(  # a third of the time of `replace`, for every queue of a cluster
+        lag.topic,
+        lag.broker_name,
+        lag.queue_id,
+        lag.consumer_offset,
+        lag.min_offset,
+        lag.max_offset,
+        lag.next_offset,
+        lag.lag_count,
+        lag_ms,
+        lag.expired_count,
+        why if lag_ms is None else "",
+        lag.trend,
+    )
 
 
 def trend_of(pairs: Iterable[tuple[QueueReading | None, QueueReading]]) -> Trend:
