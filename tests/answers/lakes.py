@@ -121,4 +121,4 @@ def producer(broker: Embedded, *, trace: bool) -> Iterator[SyncProducer]:
         yield made
 
 
-__all__ = ["AS_OF_MS", "SyncConsumer", "id_of", "key_of", "make_lake", "producer", "rows_of"]
+__all__ = ["AS_OF_MS", "Row", "SyncConsumer", "id_of", "key_of", "make_lake", "producer", "rows_of"]

@@ -9,7 +9,8 @@ import pytest
 from mqtrail import trail
 from mqtrail.answers import Answers, SearchConditions, Status, VerdictThresholds
 from mqtrail.lake import Lake, LakeError, note_settings
-from tests.answers.lakes import AS_OF_MS, BY_NAME, id_of, key_of, make_lake, rows_of
+from tests.answers.lakes import AS_OF_MS, BY_NAME, Row, id_of, key_of, make_lake, rows_of
+from tests.trail.histories import HISTORIES, unique_id
 
 NOW_MS = AS_OF_MS + 5_000
 
@@ -155,3 +156,20 @@ def test_a_folder_that_is_not_a_lake_is_refused(tmp_path: Path) -> None:
     """A search cannot be answered without its lake; the error has a remedy."""
     with pytest.raises(LakeError, match="pipeline once"):
         Answers(tmp_path).search(SearchConditions(), NOW_MS)
+
+
+def test_a_message_of_a_batch_is_found_by_both_ids(tmp_path: Path) -> None:
+    """`trace` and `search` find the messages of a batch by its id, and each of them by its own."""
+    rows: dict[str, list[Row]] = {}
+    for history in HISTORIES:
+        if history.name == "batch, a listener gets all of it at once":
+            rows = {name: list(some) for name, some in history.rows.items()}
+    make_lake(tmp_path / "lake", rows)
+    answers = Answers(tmp_path / "lake")
+    own = {unique_id(number) for number in (1, 2, 3)}
+    assert {one.msg_id for one in answers.trace(unique_id(99), NOW_MS).trajectories} == own
+    assert {one.msg_id for one in answers.search(SearchConditions(key=unique_id(99)), NOW_MS).trajectories} == own
+    for one in own:
+        assert [found.msg_id for found in answers.trace(one, NOW_MS).trajectories] == [one]
+        [found] = answers.search(SearchConditions(key=one), NOW_MS).trajectories
+        assert found.msg_id == one

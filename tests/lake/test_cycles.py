@@ -21,7 +21,7 @@ from mqtrail.trail import Settings
 from tests.lake.changes import ONE_LATE_ROW, rows_of_changes
 from tests.lake.recorded import Batch, as_changes, needed
 from tests.lake.stories import small_stories, story
-from tests.trail.histories import AS_OF_MS, BASE_MS, HISTORIES, Row, evidence
+from tests.trail.histories import AS_OF_MS, BASE_MS, HISTORIES, Row, evidence, units
 
 SEEDS = int(os.environ.get("SEEDS", "1"))
 CYCLES = 4
@@ -171,16 +171,16 @@ def assert_as_at_once(tables: Tables, settings: Settings) -> None:
 
 
 def split(rows: Evidence, instants: Sequence[int], chance: random.Random) -> list[dict[str, list[Row]]]:
-    """Give each row to the first cycle after it, or to a later one, or to the one before; some twice."""
+    """Give each read row to the first cycle after it, or to a later one, or to the one before; some twice."""
     cycles: list[dict[str, list[Row]]] = [{} for _ in instants]
     for name, some in rows.items():
-        for row in some:
-            first = next((n for n, at in enumerate(instants) if at >= row[TIMES[name]]), len(instants) - 1)
+        for unit in units(name, some):
+            first = next((n for n, at in enumerate(instants) if at >= unit[0][TIMES[name]]), len(instants) - 1)
             late, early = chance.random() < 0.15, chance.random() < 0.1
             number = chance.randrange(first, len(instants)) if late else max(0, first - early)
-            cycles[number].setdefault(name, []).append(row)
+            cycles[number].setdefault(name, []).extend(unit)
             if chance.random() < 0.1:
-                cycles[chance.randrange(number, len(instants))].setdefault(name, []).append(row)
+                cycles[chance.randrange(number, len(instants))].setdefault(name, []).extend(unit)
     return cycles
 
 
@@ -257,13 +257,14 @@ def but_one_row(rows: Evidence, chance: random.Random) -> tuple[Batch, Batch]:
     for cluster in sorted({row["cluster"] for some in rows.values() for row in some}):
         own = {name: [row for row in some if row["cluster"] == cluster] for name, some in rows.items()}
         chosen = chance.choice([name for name, some in own.items() if some])
-        kinds = sorted({row.get("record_type", "") for row in own[chosen]})
-        kind = chance.choice(kinds)
-        places = [n for n, row in enumerate(own[chosen]) if row.get("record_type", "") == kind]
+        read = units(chosen, own.pop(chosen))
+        kind = chance.choice(sorted({unit[0].get("record_type", "") for unit in read}))
+        places = [n for n, unit in enumerate(read) if unit[0].get("record_type", "") == kind]
         left = set(chance.sample(places, min(len(places), chance.choice((1, 1, 2)))))
+        for n, unit in enumerate(read):
+            (second if n in left else first)[chosen].extend(unit)
         for name, some in own.items():
-            for n, row in enumerate(some):
-                (second if name == chosen and n in left else first)[name].append(row)
+            first[name].extend(some)
     return first, second
 
 

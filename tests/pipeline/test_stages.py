@@ -19,6 +19,7 @@ from mqtrail.pipeline.columns import TRACE_COLUMNS
 from mqtrail.pipeline.offsets import QueueRange
 from mqtrail.pipeline.options import parse_options
 from mqtrail.pipeline.reading import read_ranges
+from mqtrail.pipeline.stages import whole_messages
 from mqtrail.testing import embedded
 from mqtrail.wire import TRACE_TOPIC, Message
 
@@ -118,3 +119,18 @@ def test_the_notebook(spark: SparkSession, tmp_path: Path) -> None:
     assert [tuple(row) for row in notebook.judge(spark, str(tmp_path)).collect()] == [("CG", "CONSUMED", 3, 2)]
     assert {row.kind for row in notebook.path_of(spark, str(tmp_path), msg_id(3)).collect()} >= {"SEND", "HANDLED"}
     assert "Unknown" in unreadable.reason
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
+def test_records_of_a_trace_message_stay_together(size: int) -> None:
+    """Tables of any size are divided between trace messages, never in one: their records are numbered together."""
+    offsets = [0, 1, 1, 1, 2, 2, 3, 4, 4]
+    names = ("cluster", "broker_name", "trace_topic")
+    rows = pa.table({name: ["a"] * 9 for name in names} | {"queue_id": [0] * 9, "queue_offset": offsets})
+    found = [
+        table["queue_offset"].to_pylist()
+        for table in whole_messages(rows.slice(first, size) for first in range(0, 9, size))
+    ]
+    assert [offset for some in found for offset in some] == offsets
+    assert sum(len(set(some)) for some in found) == 5, "no offset is in two tables"
+    assert list(whole_messages([])) == []

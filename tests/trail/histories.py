@@ -5,6 +5,8 @@ One run judges all of them as of AS_OF_MS. `story` has the methods that add rows
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tests.trail.story import (
     AS_OF,
     AS_OF_MS,
@@ -22,7 +24,7 @@ from tests.trail.story import (
     unique_id,
 )
 
-__all__ = ["AS_OF_MS", "BASE_MS", "HISTORIES", "Expected", "History", "Row", "evidence", "unique_id"]
+__all__ = ["AS_OF_MS", "BASE_MS", "HISTORIES", "Expected", "History", "Row", "evidence", "unique_id", "units"]
 
 
 def stored_and_sent(name: str) -> History:
@@ -376,6 +378,28 @@ HISTORIES = (
     batch("batch, one of three missing", ("", "", "")).handled(msg=99).handled(msg=99, request="R2")
     .expect(msg=1, knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BATCH_ITEM_NOT_TOLD",))
     .expect(msg=2, knowledge="INCOMPLETE", CG="UNKNOWN").expect(msg=3, knowledge="INCOMPLETE", CG="UNKNOWN"),
+    batch("batch, a listener gets all of it at once", ("", "", ""))
+    .handled_at_once(3).expect(msg=1, CG="CONSUMED", group_reasons=("BATCH_COUNTED",)).expect(msg=2, CG="CONSUMED")
+    .expect(msg=3, CG="CONSUMED"),
+    batch("batch, a listener gets two at once, told by keys").handled_at_once(2, "k1", "k2")
+    .handled(msg=99, request="R2", keys="k3")
+    .expect(msg=1, CG="CONSUMED").expect(msg=2, CG="CONSUMED").expect(msg=3, CG="CONSUMED"),
+    batch("batch, a listener gets two at once and the third is not traced", ("", "", "")).handled_at_once(2)
+    .expect(msg=1, knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BATCH_ITEM_NOT_TOLD",))
+    .expect(msg=2, knowledge="INCOMPLETE", CG="UNKNOWN").expect(msg=3, knowledge="INCOMPLETE", CG="UNKNOWN"),
+    batch("batch, a listener gets all at once and our client records each result", ("", "", "")).handled_at_once(3)
+    .result(0.03, "SUCCESS", "R1", msg=99, offset=7).result(0.03, "SUCCESS", "R1", msg=99, offset=8)
+    .result(0.03, "EXCEPTION", "R1", msg=99, offset=9).retry_copy(0.1, 1, waits=True, due=AS_OF + 10, msg=99,
+                                                                 origin_msg_id=offset_id(2))
+    .expect(msg=1, CG="CONSUMED").expect(msg=2, CG="CONSUMED").expect(msg=3, CG="RETRYING"),
+    batch("batch, a listener gets all at once, one result is not traced", ("", "", "")).handled_at_once(3)
+    .result(0.03, "SUCCESS", "R1", msg=99, offset=7).result(0.03, "SUCCESS", "R1", msg=99, offset=9)
+    .expect(msg=1, CG="CONSUMED", knowledge="INCOMPLETE", group_reasons=("BEGIN_NOT_TRACED",))
+    .expect(msg=3, CG="CONSUMED", knowledge="INCOMPLETE")
+    .expect(msg=2, knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PASSED_UNTRACED",)),
+    History("one id stored twice, delivered in one listener batch").pub().stored().stored(0.005, offset=8).scanned()
+    .group(CLIENT, offset=9).handled_at_once(2, msg=1)
+    .expect(CG="CONSUMED,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING", group_reasons=("STORED_AGAIN",)),
     History("batch, topic not read").pub(item_count=2).pub(msg=2, item_no=1, item_count=2).group(CLIENT)
     .handled(msg=99).handled(msg=99, request="R2")
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BATCH_NOT_JOINED",))
@@ -389,6 +413,16 @@ HISTORIES = (
 # fmt: on
 
 assert len({history.name for history in HISTORIES}) == len(HISTORIES), "two histories have one name"
+
+
+def units(relation: str, rows: Iterable[Row]) -> list[list[Row]]:
+    """The rows of a relation as they are read: all records of a trace message at once, others one by one."""
+    if relation != "trace_events":
+        return [[row] for row in rows]
+    messages: dict[tuple[str, int, int], list[Row]] = {}
+    for row in rows:
+        messages.setdefault((row["cluster"], row["queue_id"], row["queue_offset"]), []).append(row)
+    return list(messages.values())
 
 
 def evidence(histories: tuple[History, ...] = HISTORIES) -> dict[str, list[Row]]:

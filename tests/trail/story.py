@@ -158,6 +158,14 @@ class History:
         self.before(time, request, times, group, msg, **values)
         return self.after(time + cost, request, success, cost, group, msg, **values)
 
+    def handled_at_once(self, count: int, *keys: str, request: str = "R1", msg: int = 99) -> Self:
+        """Messages with one id, handed over in one call: their records are in one trace message, in order."""
+        for kind in (self.before, self.after):
+            first = self.records
+            for number in range(count):
+                kind(request=request, msg=msg, keys=keys[number] if keys else "", queue_offset=first, record_no=number)
+        return self
+
     def result(
         self,
         time: float,

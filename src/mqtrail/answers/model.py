@@ -201,7 +201,10 @@ def as_json(value: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchConditions:
-    """The conditions of a search, combined by AND. codes: any of them. [first_ms, end_ms): time of publication."""
+    """The conditions of a search, combined by AND. codes: any of them. [first_ms, end_ms): time of publication.
+
+    key: a key, the id of a message, or that of its batch.
+    """
 
     key: str = ""
     topic: str = ""

@@ -55,8 +55,9 @@ def _condition(wanted: SearchConditions) -> tuple[str, list[Any]]:
     text, values = between(wanted.first_ms, wanted.end_ms)
     parts = [text]
     if wanted.key:
-        parts.append("(t.cluster, t.msg_id) IN (SELECT (cluster, msg_id) FROM key_index WHERE key_token = ?)")
-        values.append(wanted.key)
+        of_key = "(t.cluster, t.msg_id) IN (SELECT (cluster, msg_id) FROM key_index WHERE key_token = ?)"
+        parts.append(f"(t.msg_id = ? OR {of_key})")
+        values += [wanted.key, wanted.key]
     if wanted.topic:
         parts.append("t.topic = ?")
         values.append(wanted.topic)

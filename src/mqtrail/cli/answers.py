@@ -104,7 +104,7 @@ def trace(
 
 
 def search(
-    key: Annotated[str, typer.Option(help="Exact message key.")] = "",
+    key: Annotated[str, typer.Option(help="Exact message key, or id of a message or of its batch.")] = "",
     topic: Annotated[str, typer.Option(help="Topic of the message.")] = "",
     group: Annotated[str, typer.Option(help="Consumer or producer group.")] = "",
     status: Annotated[

@@ -241,6 +241,7 @@ class EvidenceWriter:
             sources[trail.MESSAGE_META.name],
             types,
             messages=any(of is trail.MESSAGE_META for of, _, _ in waiting),
+            twins=self._duck.execute(trail.twins_sql(sources[trail.TRACE_EVENTS.name])).fetchone() is not None,
         )
         folder = self._folder(trail.ATTEMPTS) / f"part-{len(self._written)}"
         columns = ", ".join(trail.ATTEMPTS.names)

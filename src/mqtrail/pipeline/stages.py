@@ -12,8 +12,8 @@ docs/design/lake.md describes them. These stages use only the trace: without sto
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, reduce
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ Batches = Iterator[pa.RecordBatch]
 TRACE_SCHEMA = ", ".join(f"{column.name} {column.type}" for column in COLUMNS if column.name in TRACE_COLUMNS)
 """Columns of the source that `decoded` and `rejected` need; a DataFrame can have others too."""
 REST_ROWS_MAX = 2_000  # rows that are made one by one and returned at once
+_OF_MESSAGE = ("cluster", "broker_name", "trace_topic", "queue_id", "queue_offset")
 TASK_MEMORY = "1GB"  # of DuckDB in one task; what needs more goes to files
 
 
@@ -55,7 +56,8 @@ def rejected(messages: DataFrame, cluster: str) -> DataFrame:
 def attempts(events: DataFrame) -> DataFrame:
     """Return the attempts that records show: the columns of `attempts`. events: rows of `decoded`.
 
-    The rows are partial: rows of one key merge, by the fold of each column, whenever they are judged.
+    The rows are partial: rows of one key merge, by the fold of each column, whenever they are judged. The records of
+    one trace message must follow each other in one partition, as `decoded` returns them.
     """
     return _mapped(events, trail.ATTEMPTS, _attempts)
 
@@ -113,11 +115,28 @@ def _decoded(batches: Batches, cluster: str, wanted: str) -> Batches:
 def _attempts(batches: Batches) -> Batches:
     duck = connect(threads=1, memory_limit=TASK_MEMORY)
     duck.register("message_meta", arrow_schema(trail.MESSAGE_META).empty_table())
-    for chunk in chunks(batches):
+    for chunk in whole_messages(chunks(batches)):
         duck.register("trace_events", chunk)
         types = [str(each) for each in chunk["record_type"].unique().to_pylist()]
         sql = trail.folded_attempts_sql("trace_events", "message_meta", types, messages=False)
         yield from _rows(duck, sql, trail.ATTEMPTS)
+
+
+def whole_messages(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows of trace_events divided anew, so that all rows of a trace message are in one table."""
+    held: pa.Table | None = None
+    for table in tables:
+        rows = table if held is None else pa.concat_tables([held, table])
+        if not len(rows):
+            continue
+        of_last = reduce(pc.and_, (pc.equal(rows[name], rows[name][-1]) for name in _OF_MESSAGE))
+        before_last = pc.index(pc.invert(of_last)[::-1], True).as_py()  # from the end; -1: all rows are of one message
+        begin = len(rows) - before_last if before_last >= 0 else 0
+        if begin:
+            yield rows[:begin]
+        held = rows[begin:]
+    if held is not None:
+        yield held
 
 
 def _judged(batches: Batches, wanted: str, as_of_ms: int, settings: Settings | None) -> Batches:

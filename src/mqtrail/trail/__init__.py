@@ -6,7 +6,7 @@ verdict codes are data.
 """
 
 from .appended import APPENDED, latest_sql
-from .attempts import attempts_sql, attempts_stage, folded_attempts_sql, merge_sql
+from .attempts import attempts_sql, attempts_stage, folded_attempts_sql, merge_sql, twins_sql
 from .client_records import (
     CONTEXT_RECORDS,
     SETTLED_MS,
@@ -166,5 +166,6 @@ __all__ = [
     "trace_events_sql",
     "trace_records_sql",
     "trace_rows",
+    "twins_sql",
     "verdict_stages",
 ]

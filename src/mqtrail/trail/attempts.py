@@ -6,6 +6,7 @@ attempt_key distinguishes attempts of one message and kind:
     SEND_TRY         sendId#attempt              one PubAttempt
     STORED           broker:physical offset      one copy, from the broker's record and from the message itself
     HANDLED          requestId                   SubBefore and SubAfter of one delivery to a handler
+                     requestId#2, #3, …          the same, of further messages of one delivery that have the same id
     RESULT           requestId@broker/queue/offset   one SubResult: one message of a batch
     SENT_BACK        group#reconsumeTimes
     DEAD_LETTERED    group#reconsumeTimes
@@ -42,6 +43,12 @@ _PLACE = "store_broker_name || '/' || cast(store_queue_id AS string) || '/' || c
 _BIT = "CASE WHEN {} THEN 1 ELSE 0 END"
 _WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC)
 _WAITS = f"topic IN ({quoted(_WAITING_TOPICS)})"
+# Consumers see the messages of a send batch under one id. A listener that gets several of them at once has one record
+# each, in one trace message and in the order of the list: in SubBefore as in SubAfter.
+_DELIVERIES = ("SubBefore", "SubAfter")
+_TWIN = ("cluster", "broker_name", "trace_topic", "queue_id", "queue_offset", "record_type", "request_id", "msg_id")
+_DELIVERY = """request_id || CASE WHEN list_position(twin_nos, record_no) > 1
+    THEN '#' || cast(list_position(twin_nos, record_no) AS string) ELSE '' END"""
 
 RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
     "Pub": {
@@ -88,7 +95,7 @@ RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
     "SubBefore": {
         **_COMMON,
         "kind": "'HANDLED'",
-        "attempt_key": "request_id",
+        "attempt_key": _DELIVERY,
         "group_name": "group_name",
         "start_ms": "event_ms",
         "request_id": "request_id",
@@ -99,7 +106,7 @@ RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
     "SubAfter": {
         **_COMMON,
         "kind": "'HANDLED'",
-        "attempt_key": "request_id",
+        "attempt_key": _DELIVERY,
         "group_name": "group_name",
         "end_ms": "event_ms",
         "cost_ms": "cost_ms",
@@ -245,26 +252,47 @@ def attempts_stage() -> Stage:
 
 
 def attempts_sql(
-    trace_events: str = "trace_events", message_meta: str = "message_meta", record_types: Iterable[str] = RECORD_FILLS
+    trace_events: str = "trace_events",
+    message_meta: str = "message_meta",
+    record_types: Iterable[str] = RECORD_FILLS,
+    *,
+    twins: bool = True,
 ) -> str:
     """SQL: partial rows of ATTEMPTS from the two bronze relations, given by name. Rows of one key are not merged.
 
-    record_types: those in trace_events. With fewer types the SQL is shorter and faster.
+    record_types: those in trace_events. twins=False: `twins_sql` finds none. With less the SQL is shorter and faster.
     """
     columns = ", ".join(ATTEMPTS.names)
     types = [record_type for record_type in RECORD_FILLS if record_type in set(record_types)]
     records = quoted(types) or "''"
     from_trace = ", ".join(f"{_by_type(column, types)} AS {column.name}" for column in _FILLED)
+    if not twins:
+        from_trace = from_trace.replace(_DELIVERY, "request_id")
     from_meta = ", ".join(f"{_typed(column, META_FILLS.get(column.name))} AS {column.name}" for column in _FILLED)
     meta_id = "CASE WHEN own_unique_key <> '' THEN own_unique_key WHEN last_unique_key <> '' THEN last_unique_key" \
         " ELSE offset_msg_id END"  # fmt: skip
     rows = f"""(SELECT cluster, msg_id, coalesce(event_ms, {_time("trace_born_ms")}) AS event_of_id_ms, {from_trace}
-  FROM {trace_events} WHERE record_type IN ({records}) AND msg_id <> ''
+  FROM {_with_twins(trace_events) if twins else trace_events} WHERE record_type IN ({records}) AND msg_id <> ''
 UNION ALL
 SELECT cluster, {meta_id} AS msg_id, {_time("store_ms")} AS event_of_id_ms, {from_meta}
   FROM {message_meta}) AS partial_rows"""
     names = [name for name in ATTEMPTS.names if name != "publish_hour"]
     return f"SELECT {columns} FROM ({publish_hour_select(rows, 'msg_id', 'event_of_id_ms', ', '.join(names))}) AS hours"
+
+
+def twins_sql(trace_events: str) -> str:
+    """SQL: a row if records of one delivery can have the same id, otherwise none. It is cheaper than to number them."""
+    return f"""SELECT 1 FROM {trace_events} WHERE record_type IN ({quoted(_DELIVERIES)})
+      GROUP BY queue_offset, hash(record_type, request_id, msg_id) HAVING min(record_no) < max(record_no) LIMIT 1"""
+
+
+def _with_twins(trace_events: str) -> str:
+    """SQL, for a FROM: trace_events with twin_nos, the numbers of records of one delivery that have the same id."""
+    key = ", ".join(_TWIN)
+    twins = f"""SELECT {key}, list_sort(list(DISTINCT record_no)) AS twin_nos FROM {trace_events}
+      WHERE record_type IN ({quoted(_DELIVERIES)}) GROUP BY {key} HAVING min(record_no) < max(record_no)"""
+    on = " AND ".join(f"e.{name} = t.{name}" for name in _TWIN)
+    return f"(SELECT e.*, t.twin_nos AS twin_nos FROM {trace_events} e LEFT JOIN ({twins}) t ON {on}) AS numbered"
 
 
 def merge_sql(attempts: str = "attempts") -> str:
@@ -273,7 +301,9 @@ def merge_sql(attempts: str = "attempts") -> str:
     return f"SELECT {', '.join(folded)} FROM {attempts} GROUP BY {', '.join(ATTEMPTS.keys)}"
 
 
-def folded_attempts_sql(trace_events: str, message_meta: str, record_types: Iterable[str], *, messages: bool) -> str:
+def folded_attempts_sql(
+    trace_events: str, message_meta: str, record_types: Iterable[str], *, messages: bool, twins: bool = True
+) -> str:
     """SQL: the rows of `attempts_sql`, merged. messages: whether message_meta has rows.
 
     Columns that none of the records fill have the same value in all rows and are not folded.
@@ -289,7 +319,7 @@ def folded_attempts_sql(trace_events: str, message_meta: str, record_types: Iter
         else f"{_typed(column, None)} AS {column.name}"
         for column in ATTEMPTS
     ]
-    rows = attempts_sql(trace_events, message_meta, types)
+    rows = attempts_sql(trace_events, message_meta, types, twins=twins)
     return f"SELECT {', '.join(columns)} FROM ({rows}) AS partial_attempts GROUP BY {', '.join(ATTEMPTS.keys)}"
 
 

@@ -4,7 +4,7 @@ A stored copy of a batch item has its position and both ids: in its raw property
 last one the batch's. A row with a batch's id is joined to its item by the first of these rules that applies:
 
 1. by position: a SubResult of mqtrail's client, a broker's record, a retry copy that names its original;
-2. by the request of such a SubResult, if the request delivered one message;
+2. by the request of such SubResults, if the request has as many deliveries as results: both are in the same order;
 3. by KEYS, if no other item of the batch has the same.
 
 The remaining rows belong to the batch as a whole (`carriers`). All its items are consumed if the number of successful
@@ -101,23 +101,31 @@ FROM batch_rows r LEFT JOIN batch_places p
   AND r.queue_offset = p.queue_offset
 WHERE r.kind = 'RESULT'"""
 
+# many: the request has results of several items, and which of them this delivery is of is not known.
 _HANDED = f"""
-SELECT r.*, coalesce(q.own_id, k.own_id, '') AS own_id, coalesce(q.many, 0) AS many FROM batch_rows r
-LEFT JOIN (SELECT cluster, msg_id, request_id, CASE WHEN min(own_id) = max(own_id) THEN min(own_id) END AS own_id,
-    CASE WHEN min(own_id) = max(own_id) THEN 0 ELSE 1 END AS many
-  FROM batch_results WHERE own_id <> '' GROUP BY cluster, msg_id, request_id) q
-  ON r.cluster = q.cluster AND r.msg_id = q.msg_id AND r.request_id = q.request_id
-LEFT JOIN {_BY_KEYS}
-WHERE r.kind = 'HANDLED'"""
+SELECT *, CASE WHEN own_id = '' AND has_results THEN 1 ELSE 0 END AS many FROM (
+  SELECT r.* EXCLUDE (twin, twins), q.own_ids IS NOT NULL AS has_results,
+    coalesce(CASE WHEN len(q.own_ids) = r.twins THEN q.own_ids[r.twin]
+      WHEN len(list_distinct(q.own_ids)) = 1 THEN q.own_ids[1] END, k.own_id, '') AS own_id
+  FROM (SELECT *, row_number() OVER (PARTITION BY cluster, msg_id, request_id
+        ORDER BY length(attempt_key), attempt_key) AS twin,
+      count(*) OVER (PARTITION BY cluster, msg_id, request_id) AS twins
+    FROM batch_rows WHERE kind = 'HANDLED') r
+  LEFT JOIN (SELECT cluster, msg_id, request_id, list(own_id ORDER BY broker_name, queue_id, queue_offset) AS own_ids
+    FROM batch_results WHERE own_id <> '' GROUP BY cluster, msg_id, request_id) q
+    ON r.cluster = q.cluster AND r.msg_id = q.msg_id AND r.request_id = q.request_id
+  LEFT JOIN {_BY_KEYS}) AS joined"""
 
 _OWN = ", ".join("own_id AS msg_id" if name == "msg_id" else name for name in ATTEMPTS.names)
+# The number of a delivery among those of its request serves no more, now that its id is the message's own.
+_ONLY = _OWN.replace("attempt_key", "request_id AS attempt_key")
 _COLUMNS = ", ".join(ATTEMPTS.names)
 _PLAIN = ", ".join(f"r.{name} AS {name}" for name in ATTEMPTS.names)
 
 _FOUND = f"""
 SELECT {_OWN} FROM batch_copies WHERE own_id <> ''
 UNION ALL SELECT {_OWN} FROM batch_results WHERE own_id <> ''
-UNION ALL SELECT {_OWN} FROM batch_handed WHERE own_id <> ''"""
+UNION ALL SELECT {_ONLY} FROM batch_handed WHERE own_id <> ''"""
 
 _RESOLVED = f"""
 SELECT {_PLAIN} FROM merged r LEFT JOIN batch_sizes s ON r.cluster = s.cluster AND r.msg_id = s.batch_id

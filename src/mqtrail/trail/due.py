@@ -204,8 +204,8 @@ def _of_whole_samples() -> list[Cause]:
         Cause(
             "late_gaps",
             f"""SELECT g.* FROM (({new} EXCEPT {old}) UNION ALL ({old} EXCEPT {new})) AS g
-            JOIN {LAST}whole_samples o ON g.cluster = o.cluster AND g.broker_name = o.broker_name
-            WHERE g.from_ms < o.whole_ms""",
+            LEFT JOIN {LAST}whole_samples o ON g.cluster = o.cluster AND g.broker_name = o.broker_name
+            WHERE o.whole_ms IS NULL OR g.from_ms < o.whole_ms""",
             f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_late_gaps c ON {there}
               WHERE {_OFFERED} > c.from_ms AND {_OFFERED} < c.to_ms""",
             TRAJECTORIES,

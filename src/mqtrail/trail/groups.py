@@ -40,6 +40,9 @@ def group_stages() -> list[Stage]:
 
 # Outcome of a hand-over. SURE: the handler succeeded. SAID: only SubAfter reports success, which it also reports for
 # the unacknowledged tail of a listener batch and for every lite pull. FAILED. OPEN: no end was read.
+_TWIN = "CASE WHEN kind = 'HANDLED' THEN split_part(attempt_key, request_id || '#', 2) ELSE '' END"
+"""SQL: the number of a delivery among those of its request with the same id; '' for the first."""
+
 _HAND_OVERS = f"""
 SELECT *, CASE
     WHEN result = 'SUCCESS' THEN 'SURE'
@@ -63,7 +66,7 @@ FROM (
     max(CASE WHEN kind = 'RESULT' THEN 1 ELSE 0 END) AS has_result,
     max(client_id) AS client_id, max(client_host) AS client_host, max(detail) AS detail
   FROM resolved WHERE kind IN ('HANDLED', 'RESULT')
-  GROUP BY cluster, msg_id, request_id) AS requests
+  GROUP BY cluster, msg_id, request_id, {_TWIN}) AS requests
 WHERE {business_group()}"""
 
 _RETRY = "(stored_kind IN ('RETRY', 'RETRY_WAIT') OR kind = 'SENT_BACK')"

@@ -248,12 +248,12 @@ LAG = Relation(
 
 KEY_INDEX = Relation(
     "key_index",
-    "One row per message and blank-separated token of KEYS; sum the row_count of all rows of a key. Key: cluster, "
-    "key_token, msg_id.",
+    "One row per message and blank-separated token of KEYS, and one for the id of its batch; sum the row_count of all "
+    "rows of a key. Key: cluster, key_token, msg_id.",
     (
         text("cluster", "as in trace_events"),
         number("publish_hour", "as in attempts"),
-        text("key_token", "one token of KEYS"),
+        text("key_token", "one token of KEYS, or the id of the batch"),
         text("msg_id", "the message's own id"),
         text("topic", "business topic"),
         number("row_count", "1, or -1 if a later judgement removed the token: read with HAVING sum(row_count) > 0"),
