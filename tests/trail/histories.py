@@ -409,6 +409,13 @@ HISTORIES = (
     History("half message").pub(msg_type=1).stored(kind="HALF", topic="RMQ_SYS_TRANS_HALF_TOPIC", real_topic=TOPIC)
     .scanned()
     .group(CLIENT).expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRANSACTION_NOT_JUDGED",)),
+    History("half message, known from its send record alone").pub(msg_type=1).scanned().group(CLIENT)
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_JUDGED", "!COPY_NOT_FOUND"), CG="UNKNOWN",
+            group_reasons=("TRANSACTION_NOT_JUDGED", "!POSITION_UNKNOWN")),
+    History("half message of a topic without groups").pub(msg_type=1).scanned()
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_JUDGED",)),
+    History("half message that was committed").pub(msg_type=1).stored(0.1).scanned().group(CLIENT).handled(0.2)
+    .expect(reasons=("TRANSACTION_NOT_JUDGED",), CG="CONSUMED"),
 )
 # fmt: on
 

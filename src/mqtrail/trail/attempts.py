@@ -42,6 +42,7 @@ _POSITION = {"broker_name": "store_broker_name", "queue_id": "store_queue_id", "
 _PLACE = "store_broker_name || '/' || cast(store_queue_id AS string) || '/' || cast(store_queue_offset AS string)"
 _BIT = "CASE WHEN {} THEN 1 ELSE 0 END"
 _WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC)
+_HALF_TYPE = 1  # msgType of a half message in Pub
 _WAITS = f"topic IN ({quoted(_WAITING_TOPICS)})"
 # Consumers see the messages of a send batch under one id. A listener that gets several of them at once has one record
 # each, in one trace message and in the order of the list: in SubBefore as in SubAfter.
@@ -67,6 +68,7 @@ RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
         "offset_msg_id": "offset_msg_id",
         "store_host": "store_host",
         "body_size": "CASE WHEN item_count = 1 THEN body_size END",
+        "stored_kind": f"CASE WHEN msg_type = {_HALF_TYPE} THEN 'HALF' ELSE '' END",
         "client_id": "trace_client_id",
     },
     "PubAttempt": {

@@ -93,6 +93,7 @@ def _lacks(horizon: int, pending: str) -> tuple[tuple[str, str], ...]:
         (f"{_NO_COPY} AND {pending}", "'COPY_PENDING'"),
         (f"{_NO_COPY} AND NOT {pending}", "'COPY_NOT_FOUND'"),
         (f"{_UNPROVEN} AND stored_ms IS NULL AND scanned = 0", "'TOPIC_NOT_SCANNED'"),
+        ("half = 1 AND visible_ms IS NULL", "'TRANSACTION_NOT_JUDGED'"),
         (
             "gap_from_ms IS NOT NULL",
             named("'GROUPS_NOT_KNOWN'", from_ms="gap_from_ms", to_ms="gap_to_ms"),
@@ -107,7 +108,7 @@ _NOTES = (
                                 count="loss_count")),
     (f"{_UNCERTAIN} AND stored_ms IS NOT NULL", named("'FOUND'", stored_ms="stored_ms")),
     (f"{_UNPROVEN} AND stored_ms IS NULL AND scanned = 1", named("'NO_COPY'", scanned_ms="scanned_ms")),
-    ("half = 1", "'TRANSACTION_NOT_JUDGED'"),
+    ("half = 1 AND visible_ms IS NOT NULL", "'TRANSACTION_NOT_JUDGED'"),
 )  # fmt: skip
 
 
