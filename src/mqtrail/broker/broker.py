@@ -93,9 +93,9 @@ class Broker:
         if command.is_response:
             return self._concerns.forwards.answered(peer, command)
         if len(command.body) > LINES_SIZE_MAX and (large := _too_large(command)) is not None:
-            return self._serve(peer, command, lambda: _refuse(large))
+            return self._refuse(peer, command, large)
         if self.access.on and (refusal := self.access.check(peer, command)) is not None:
-            return self._serve(peer, command, lambda: _refuse(refusal))
+            return self._refuse(peer, command, refusal)
         self.files.dependency = 0
         sends = self._serve(peer, command, lambda: self._handler(command)(peer, command, now_ms))
         return self.files.after_tables(sends + self._settle(now_ms))
@@ -114,6 +114,15 @@ class Broker:
             sends = answer_error(peer, request, error)
         except StoreError as error:
             sends = answer(peer, request, code=ResponseCode.SYSTEM_ERROR, remark=str(error))
+        return self._as_asked(peer, request, sends)
+
+    def _refuse(self, peer: Peer, request: RemotingCommand, refusal: Refusal) -> list[Send]:
+        """Answer a refusal without raising it: the traceback would lead back to the frame that holds it, and this
+        cycle would keep the request until the next garbage collection."""
+        return self._as_asked(peer, request, answer_error(peer, request, refusal))
+
+    def _as_asked(self, peer: Peer, request: RemotingCommand, sends: list[Send]) -> list[Send]:
+        """Drop the answer of a one-way request; give others the header's kind of the request, if so configured."""
         if request.is_oneway:
             return [send for send in sends if not (send.command.is_response and send.peer == peer.id)]
         if self.config.reply_in_kind and request.serialize == SerializeType.ROCKETMQ:
@@ -151,12 +160,12 @@ class Broker:
 
     def _serve_held(self, pull: HeldPull, now_ms: int) -> list[Send]:
         if (refusal := self._refusal_of_held(pull.peer, pull.request, now_ms)) is not None:
-            return self._serve(pull.peer, pull.request, lambda: _refuse(refusal))
+            return self._refuse(pull.peer, pull.request, refusal)
         return self._serve(pull.peer, pull.request, lambda: self._concerns.pull.serve_held(pull, now_ms))
 
     def _serve_held_pop(self, pop: HeldPop, handler: Handler, now_ms: int) -> list[Send]:
         if (refusal := self._refusal_of_held(pop.peer, pop.request, now_ms)) is not None:
-            return self._serve(pop.peer, pop.request, lambda: _refuse(refusal))
+            return self._refuse(pop.peer, pop.request, refusal)
         return self._serve(pop.peer, pop.request, lambda: handler(pop.peer, pop.request, now_ms))
 
     def _refusal_of_held(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Refusal | None:
@@ -311,10 +320,6 @@ class Broker:
                 self.offsets.forget_some()
             self.save(now_ms)
             self.files.finish()
-
-
-def _refuse(refusal: Refusal) -> list[Send]:
-    raise refusal
 
 
 def _too_large(request: RemotingCommand) -> Refusal | None:

@@ -93,6 +93,9 @@ class Access:
                 self.auth.check(peer.address.ip, command, self._context, signed=signed)
         except Refusal as refusal:
             self.refused += 1
+            # Who keeps it is a frame of the traceback: this cycle would keep the request, up to 16 MiB, until the next
+            # garbage collection.
+            refusal.__traceback__ = refusal.__cause__ = refusal.__context__ = None
             return refusal
         return None
 
