@@ -44,6 +44,7 @@ EMPTY_HOURS = 100  # of the month: from here on each round has an hour of its ow
 HOUR_MS = 3_600_000
 QUEUES = 160  # queues of the stored messages, on which groups are behind
 APP = "ingest"
+STORED = "Stored"  # cluster of the stored messages that groups have not read
 
 
 @dataclass(slots=True)
@@ -120,7 +121,7 @@ def lag_turn(lake: Grown) -> tuple[float, float]:
     """Compute the lag of the sample in which every queue has a group that is behind."""
     cores_s, began_s = time.process_time(), time.perf_counter()
     duck = connect()
-    define_lag(duck, lake.job.lake, lake.lag_ms)
+    define_lag(duck, lake.job.lake, STORED, lake.lag_ms)
     [(count,)] = duck.execute("SELECT count(lag_ms) FROM lag").fetchall()
     duck.close()
     if count != QUEUES:
@@ -163,10 +164,11 @@ def grown(spark: SparkSession, broker: OurPeer, folder: Path, size: int) -> Grow
         write_raw(raw, size // pieces, hours=within, network=100 + number)
         grow(lake, raw, number + 1, size // pieces, within)
         raw.unlink()
-        Judge(SparkTasks(spark), lake, committer, trail.Settings()).run(FIRST_MS + EMPTY_HOURS * HOUR_MS + number)
+        judge = Judge(SparkTasks(spark), lake, committer, trail.Settings())
+        judge.run(CLUSTER, FIRST_MS + EMPTY_HOURS * HOUR_MS + number)
         compact(lake, HOUR, now_ms=FIRST_MS)
     lag_ms = record_lag(lake, size)
-    config = JobConfig(namesrv=broker.namesrv_address, lake=folder, topics=(), retention_ms=1 << 50)
+    config = JobConfig(namesrv=broker.namesrv_address, cluster=CLUSTER, lake=folder, topics=(), retention_ms=1 << 50)
     return Grown(size, PipelineJob(config).use(spark), lag_ms)
 
 
@@ -188,7 +190,7 @@ def grow(lake: Lake, raw: Path, number: int, count: int, hours: tuple[float, flo
     first = (number - 1) * count
     at_ms = f"{FIRST_MS + round(hours[0] * HOUR_MS)} + range * {round((hours[1] - hours[0]) * HOUR_MS)} // {count}"
     values = {c.name: "''" if c.type == "string" else "NULL" for c in trail.MESSAGE_META} | {
-        "cluster": "'Stored'", "topic": "'orders'", "broker_name": "'broker-a'", "queue_id": f"range % {QUEUES}",
+        "cluster": f"'{STORED}'", "topic": "'orders'", "broker_name": "'broker-a'", "queue_id": f"range % {QUEUES}",
         "queue_offset": f"({first} + range) // {QUEUES}", "store_ms": at_ms, "last_unique_key": "md5(range::string)",
     }  # fmt: skip
     duck.execute(
@@ -211,7 +213,7 @@ def record_lag(lake: Lake, size: int) -> int:
         found.add(trail.GROUP_OFFSETS, {**queue, "group_name": "late", "consumer_offset": end - end // 10 - 1})
         found.add(trail.QUEUE_RANGES, {**queue, "min_offset": 0, "max_offset": end})
     found.answers = {("OFFSETS", "broker-a", ""): "", ("RANGES", "broker-a", "orders"): ""}
-    Recorder(lake, "Stored", 1 << 50).record([found])
+    Recorder(lake, STORED, 1 << 50).record([found])
     return found.sampled_ms
 
 

@@ -132,7 +132,7 @@ def spark_pipeline(spark: SparkSession, raw: Path, target: Path) -> tuple[Lake, 
     files = {name: [Path(path) for relation, path in written if relation == name] for name in folders}
     lake.batches.commit("ingest", 1, {name: Change(added=paths) for name, paths in files.items() if paths}, {})
     silver_s = time.perf_counter()
-    Judge(SparkTasks(spark), lake, committer, trail.Settings()).run(AS_OF_MS)
+    Judge(SparkTasks(spark), lake, committer, trail.Settings()).run(CLUSTER, AS_OF_MS)
     lake.refresh()
     return lake, silver_s
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from mqtrail import trail
 from mqtrail.answers import Answers, SearchConditions, Status, VerdictThresholds
 from mqtrail.lake import Lake, LakeError, note_settings
+from mqtrail.lake.judged import KEY
 from tests.answers.lakes import AS_OF_MS, BY_NAME, Row, id_of, key_of, make_lake, rows_of
 from tests.trail.histories import HISTORIES, unique_id
 
@@ -132,10 +134,13 @@ def test_thresholds_are_the_lakes(tmp_path: Path) -> None:
     unknown = VerdictThresholds(len(BY_NAME), None)
     assert reader.report(NOW_MS).judged_with == (unknown,)
     assert reader.trace(id_of("send ok"), NOW_MS).judged_with == (VerdictThresholds(1, None),)
-    note_settings(lake["verdicts"], trail.Settings(), AS_OF_MS - 1)
+    changed = trail.Settings(send_slow_ms=7)
+    notes = [[AS_OF_MS - 1, trail.Settings().values()]]  # of an earlier version: for every cluster
+    lake["verdicts"].note(KEY, json.dumps(notes))
     assert reader.report(NOW_MS).judged_with == (VerdictThresholds(len(BY_NAME), {}),)
-    note_settings(lake["verdicts"], trail.Settings(send_slow_ms=7), AS_OF_MS)
-    assert reader.report(NOW_MS).judged_with == (VerdictThresholds(len(BY_NAME), {"send_slow_ms": 7}),)
+    note_settings(lake["verdicts"], "send ok", changed, AS_OF_MS)
+    of_others = VerdictThresholds(len(BY_NAME) - 1, {})
+    assert reader.report(NOW_MS).judged_with == (of_others, VerdictThresholds(1, {"send_slow_ms": 7}))
     assert reader.trace(id_of("send ok"), NOW_MS).judged_with == (VerdictThresholds(1, {"send_slow_ms": 7}),)
     assert reader.trace("nothing", NOW_MS).judged_with == ()
     assert reader.report(NOW_MS, end_ms=1_000).judged_with == ()
@@ -146,7 +151,9 @@ def test_export_has_a_line_a_message(answers: Answers) -> None:
     lines = {line["msg_id"]: line for line in answers.export(NOW_MS)}
     assert set(lines) == {id_of(name) for name in BY_NAME}
     line = lines[id_of("two groups, one down")]
-    assert list(line) == ["msg_id", "topic", "keys", "send", "message", "groups", "knowledge", "reasons", "as_of"]
+    named = ["msg_id", "topic", "keys", "send", "message", "groups", "knowledge", "reasons", "as_of", "cluster"]
+    assert list(line) == named
+    assert line["cluster"] == "two groups, one down"
     assert line["as_of"] == AS_OF_MS
     assert {"CONSUMED"} < {code for codes in line["groups"].values() for code in codes}
     assert list(answers.export(NOW_MS, end_ms=1_000)) == []

@@ -25,7 +25,8 @@ def until(look: Callable[[], TraceAnswer | None]) -> TraceAnswer:
 
 
 def ask(shop: Shop, asked: str, lake: Path | None = None) -> TraceAnswer:
-    return Answers(lake, shop.namesrv).trace(asked, time.time_ns() // 1_000_000)
+    cluster = "send ok" if lake else ""  # the lake has a cluster a history
+    return Answers(lake, shop.namesrv, cluster=cluster).trace(asked, time.time_ns() // 1_000_000)
 
 
 def test_a_traced_message(shop: Shop) -> None:

@@ -31,7 +31,10 @@ def test_trace_has_four_ends(mqtrail: Command, shop: Shop, lake_path: Path) -> N
     assert found.code == 0
     assert "DEAD_LETTERED" in found.out
     assert "searched lake" in found.out
-    assert mqtrail("trace", "7F" * 16, *lake, "--namesrv", shop.namesrv).code == 1
+    both = (*lake, "--namesrv", shop.namesrv)
+    assert mqtrail("trace", "7F" * 16, *both, "--cluster", "send ok").code == 1
+    unnamed = mqtrail("trace", "7F" * 16, *both)  # the lake has several clusters, and none of the name
+    assert (unnamed.code, "pass --cluster" in unnamed.out.replace("\n", " ")) == (3, True)
     assert mqtrail("trace", "7F" * 16, *lake, "--namesrv", DOWN).code == 3
     assert mqtrail("trace", "x", "--lake", "nowhere").code == 3
     untraced = mqtrail("trace", "stock-1", "--namesrv", shop.namesrv)
@@ -278,7 +281,11 @@ def _damaged(lake: Path, folder: Path) -> Path:
 def test_a_damaged_lake_is_not_found_nothing(mqtrail: Command, lake_path: Path, tmp_path: Path) -> None:
     """Every command prints what is readable, reports the damage in one line, and ends with 3."""
     lake = ("--lake", str(_damaged(lake_path, tmp_path)))
-    for words, what in (("search", "send ok"), ("report", "SEND_OK"), ("export", id_of("send ok"))):
+    for words, what in (
+        ("search", "send ok"),
+        ("report", "Verdicts, the most severe first"),
+        ("export", id_of("send ok")),
+    ):
         said = mqtrail(words, *lake)
         assert said.code == 3
         assert said.err.count("\n") == 1

@@ -21,7 +21,9 @@ SEGMENTS = ("to_stored", "delay", "to_delivered", "retry", "handler", "total")
 def codes() -> tuple[CodeCount, ...]:
     """Two codes of each group, the worst first."""
     return tuple(
-        CodeCount(code, group, trail.CODES[code].severity, 10_000, "C00002022DDD227371A2728FDC780066", "It happened.")
+        CodeCount(
+            "c", code, group, trail.CODES[code].severity, 10_000, "C00002022DDD227371A2728FDC780066", "It happened."
+        )
         for code in ("DUPLICATE_PROCESSING", "CONSUMED")
         for group in GROUPS
     )
@@ -34,11 +36,11 @@ FOUND = Report(
     codes=codes(),
     not_judged=("LOST",),
     latency=tuple(
-        LatencyRow("orders", group, segment, 10_000, 5.0, 100.0 + number, 20_000.0)
+        LatencyRow("c", "orders", group, segment, 10_000, 5.0, 100.0 + number, 20_000.0)
         for number, group in enumerate(GROUPS)
         for segment in SEGMENTS
     ),
-    lag=tuple(LagRow(group, "orders", 1_700_000_000_000, 7, None, 8) for group in GROUPS),
+    lag=tuple(LagRow("c", group, "orders", 1_700_000_000_000, 7, None, 8) for group in GROUPS),
     worst=(),
     rejects=0,
     gaps=tuple(f"gap {number}" for number in range(40)),
@@ -74,7 +76,11 @@ def test_all_rows_on_request() -> None:
 
 def test_unknown_lag_is_no_lag_of_zero() -> None:
     """A group whose age is unknown stays in the table; one without lag is only counted."""
-    rows = (LagRow("unknown", "t", 1, 0, None, 1), LagRow("idle", "t", 1, 0, 0, 1), LagRow("late", "t", 1, 3, 4_000, 1))
+    rows = (
+        LagRow("c", "unknown", "t", 1, 0, None, 1),
+        LagRow("c", "idle", "t", 1, 0, 0, 1),
+        LagRow("c", "late", "t", 1, 3, 4_000, 1),
+    )
     text = "\n".join(drawn(replace(FOUND, lag=rows)))
     assert "idle" not in text
     assert "1 groups and topics without lag" in text

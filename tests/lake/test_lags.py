@@ -59,7 +59,7 @@ class Queues:
 
     def lag(self, sampled_ms: int) -> list[tuple[Any, ...]]:
         """The lag by the lake's files."""
-        define_lag(self.duck, self.lake, sampled_ms)
+        define_lag(self.duck, self.lake, AT["cluster"], sampled_ms)
         return self.duck.execute("SELECT * FROM lag ORDER BY ALL").fetchall()
 
     def lag_of_all(self, sampled_ms: int) -> list[tuple[Any, ...]]:

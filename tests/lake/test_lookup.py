@@ -95,13 +95,16 @@ COMPARED = ("cluster", "msg_id", "group_name", "state", "codes", "reasons")
 def test_judged_from_the_lake_alone(lake: Lake) -> None:
     """Judging a message again over the lake's silver gives the verdict in gold, also for batches."""
     connection = connect()
-    judge_messages(lake, [unique_id(2)], AS_OF_MS, {}, connection)
     columns = ", ".join(COMPARED)
     query = f"SELECT {columns} FROM verdicts WHERE msg_id = '{unique_id(2)}' ORDER BY ALL"
-    found = connection.sql(query).fetchall()
     look_up = LookUp(lake)
     look_up.define_views()
-    assert found == look_up.connection.sql(query).fetchall()
+    wanted = look_up.connection.sql(query).fetchall()
+    found = []
+    for cluster in sorted({row[0] for row in wanted}):
+        judge_messages(lake, [unique_id(2)], AS_OF_MS, {}, connection, cluster=cluster)
+        found += connection.sql(query).fetchall()
+    assert found == wanted
     assert len(found) >= 8
 
 
@@ -121,11 +124,11 @@ def test_rows_after_the_lake_change_the_answer(tmp_path: Path) -> None:
         "queue_offset": 99,
     }
     connection = connect()
-    judge_messages(lake, [unique_id(1)], AS_OF_MS + 1000, {"trace_events": [end]}, connection)
+    judge_messages(lake, [unique_id(1)], AS_OF_MS + 1000, {"trace_events": [end]}, connection, cluster="in flight")
     assert connection.sql("SELECT codes FROM verdicts").fetchall() == [("CONSUMED,CONSUMED_SLOW",)]
-    judge_messages(None, [unique_id(1)], AS_OF_MS, before, connection)
+    judge_messages(None, [unique_id(1)], AS_OF_MS, before, connection, cluster="in flight")
     assert connection.sql("SELECT codes FROM verdicts").fetchall() == [("IN_FLIGHT",)]
-    judge_messages(None, ["A" * 32], AS_OF_MS, {}, connection)
+    judge_messages(None, ["A" * 32], AS_OF_MS, {}, connection, cluster="in flight")
     assert connection.sql("SELECT * FROM trajectories").fetchall() == []
 
 
@@ -142,7 +145,7 @@ def test_a_slow_group_of_the_lake_is_hung_later(tmp_path: Path, count: int, stat
     lake = Lake.create(tmp_path)
     fill(lake, rows, AS_OF_MS)
     connection = connect()
-    judge_messages(lake, [begun["msg_id"]], AS_OF_MS, {}, connection)
+    judge_messages(lake, [begun["msg_id"]], AS_OF_MS, {}, connection, cluster="hung")
     assert connection.sql("SELECT state FROM verdicts").fetchall() == [(state,)]
 
 

@@ -23,6 +23,7 @@ from mqtrail.lake import (
     LakeDamaged,
     LakeKnown,
     LakeMissing,
+    LookUp,
     SchemaVersionError,
     WriteLock,
     arrow_rows,
@@ -61,7 +62,9 @@ def exported(old: Path) -> dict[str, dict[str, Any]]:
 def codes_of(path: Path, as_of_ms: int) -> dict[str, dict[str, list[str]]]:
     """Judge a lake anew, and return message -> group ('' for its own) -> codes."""
     duck = connect(threads=1)
-    known = LakeKnown(Lake.open(path))
+    lake = Lake.open(path)
+    [cluster] = LookUp(lake).clusters()
+    known = LakeKnown(lake, cluster)
     assert known.last is None, "a migrated lake has no judgement"
     Cycle(duck, known, as_of_ms, Settings(), None).run()
     rows = duck.execute(

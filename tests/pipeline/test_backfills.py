@@ -16,7 +16,7 @@ from tests.pipeline.test_ingest import CLUSTER, ORDERS, T0, T1, Died, Reader, tr
 from mqtrail import trail
 from mqtrail.lake import EvidenceWriter, LakeTable
 from mqtrail.lake.batches import Batches
-from mqtrail.pipeline import Backfill, BackfillFiles, JobConfig, JobFailed, PipelineJob, StartingOffsets, shown
+from mqtrail.pipeline import Backfill, BackfillFiles, JobConfig, PipelineJob, StartingOffsets, shown
 from mqtrail.pipeline.backfilling import BORDER_MS, Backfiller, next_piece
 from mqtrail.pipeline.backfills import (
     CANCELLED,
@@ -27,11 +27,12 @@ from mqtrail.pipeline.backfills import (
     BackfillUnknown,
 )
 from mqtrail.pipeline.begin import MESSAGES_LEAD_MS
-from mqtrail.pipeline.ingest import APP, ReadCluster
+from mqtrail.pipeline.ingest import ReadCluster
 from mqtrail.pipeline.job import BACKFILL_PAUSE_S
 from mqtrail.pipeline.notread import NOT_READ
 from mqtrail.pipeline.offsets import QueueRange
 from mqtrail.pipeline.positions import (
+    APP,
     Position,
     Unread,
     positions_from_json,
@@ -393,14 +394,16 @@ def test_tasks_read_large_pieces(cluster: Any, tmp_path: Path) -> None:
 # -- the cluster of a lake --------------------------------------------------------------------------------------------
 
 
-def test_another_cluster_is_refused(cluster: Any, tmp_path: Path) -> None:
-    """Its offsets would be taken for those of the first one, or all of it be read again under a new name."""
+def test_clusters_have_positions_of_their_own(cluster: Any, tmp_path: Path) -> None:
+    """Another cluster is read from its beginning, and the first one goes on where it was."""
     history(cluster, 1)
-    Reader(tmp_path, cluster).run()
-    other = ReadCluster("other", ("TRACE",), ("orders",), ())
     reader = Reader(tmp_path, cluster)
-    with pytest.raises(JobFailed, match=r"found cluster 'other', expected 'c', .*`--cluster c` if .*another --lake"):
-        reader.ingest.run(other, fail_on_data_loss=True)
+    one = reader.run()
+    before = reader.ingest.position("c")
+    other = ReadCluster("other", ("TRACE",), ("orders",), ())
+    assert reader.ingest.run(other, fail_on_data_loss=True).rows == one.rows
+    assert reader.ingest.position("c") == before
+    assert reader.ingest.position("other").offsets == before.offsets
     assert not reader.run().rows
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.lake.recorded import Batch, as_changes
-from tests.lake.stories import story
+from tests.lake.stories import CLUSTER, story
 from tests.lake.test_cycles import shown, split, split_batches
 from tests.pipeline.test_shares import TasksHere
 from tests.trail.histories import AS_OF_MS, HISTORIES, Row, evidence
@@ -92,27 +92,31 @@ class Life:
         write_parquet(arrow_rows(trail_relation(name), rows), path)
         return [path]
 
-    def judge(self, as_of_ms: int, rows_min: int, *, only_until: bool = False) -> None:
+    def judge(self, as_of_ms: int, rows_min: int, *, only_until: bool = False, cluster: str = CLUSTER) -> None:
         tasks = TasksHere(self.folder)
         judge = Judge(tasks, self.lake, Committer(self.lake), self.settings, "300MB", bulk_rows_min=rows_min)
-        judge.run(as_of_ms, only_until=only_until)
+        judge.run(cluster, as_of_ms, only_until=only_until)
 
     def fold_client_records(self) -> None:
         """Join some of their files, as compaction does, with everything settled that can be."""
         table, last = self.lake["client_records"], self.lake.batches.last(JUDGED_APP)
         if last is not None and (files := table.files()):
             some = self.chance.sample(files, self.chance.randint(1, len(files)))
-            settled_ms = last.number - last.notes["settings"]["trace_delay_ms"]
+            settled_ms = min(
+                one["as_of_ms"] - one["settings"]["trace_delay_ms"] for one in last.notes["clusters"].values()
+            )
             maintenance.rewrite(table, some, self.duck, last.number, settled_ms)
 
-    def assert_as_at_once(self, as_of_ms: int) -> None:
-        whole = judge_rows(self.rows, as_of_ms, self.settings)
+    def assert_as_at_once(self, as_of_ms: int, cluster: str = CLUSTER) -> None:
+        """The results of a cluster are those of a judgement of its evidence alone."""
+        own = {name: [row for row in rows if row["cluster"] == cluster] for name, rows in self.rows.items()}
+        whole = judge_rows(own, as_of_ms, self.settings)
         self.lake.refresh()
         for relation in RESULTS:
             if relation != trail.OPEN_IDS:
                 name = "folds" if relation == trail.GROUP_FOLDS else relation.name
                 wanted = shown(whole, f"SELECT {', '.join(relation.names)} FROM {name}")
-                assert shown(self.duck, relation_of(self.lake[relation.name])) == wanted, relation.name
+                assert shown(self.duck, relation_of(self.lake[relation.name], cluster=cluster)) == wanted, relation.name
 
 
 def trail_relation(name: str) -> trail.Relation:
@@ -167,6 +171,35 @@ def test_a_lake_in_cycles(
 
 
 @pytest.mark.cycles
+@pytest.mark.parametrize("seed", range(40, 40 + int(os.environ.get("SEEDS", "1"))))
+def test_two_clusters_are_as_two_lakes(tmp_path: Path, seed: int) -> None:
+    """Their messages, topics, groups and brokers have equal names, and their cycles come in any order."""
+    chance = random.Random(seed)
+    east, first_ms, last_ms, settings = story(seed, 12)
+    west = {
+        name: [{**row, "cluster": "west"} for row in some if name in trail.SAMPLED or chance.random() < 0.8]
+        for name, some in east.items()
+    }
+    life = Life(tmp_path, settings, chance)
+    turns: dict[str, list[tuple[int, Batch, list[Batch]]]] = {}
+    for cluster, rows in ((CLUSTER, east), ("west", west)):
+        instants = [*sorted(chance.sample(range(first_ms, last_ms), 2)), last_ms]
+        evidence = {name: some for name, some in rows.items() if name not in trail.SAMPLED}
+        batches = split_batches(as_changes(rows, chance), instants, chance)
+        turns[cluster] = list(zip(instants, split(evidence, instants, chance), batches, strict=True))
+    while left := [cluster for cluster, some in turns.items() if some]:
+        cluster = chance.choice(left)
+        instant, some, samples = turns[cluster].pop(0)
+        life.arrive(some, samples)
+        life.judge(instant, chance.choice((ALWAYS, NEVER)), cluster=cluster)
+        if chance.random() < 0.5:
+            compact(life.lake, chance.choice((0, instant // HOUR_MS)), now_ms=instant)
+            life.fold_client_records()
+    for cluster in turns:
+        life.assert_as_at_once(last_ms, cluster)
+
+
+@pytest.mark.cycles
 def test_a_look_up_counts_a_message_once(tmp_path: Path) -> None:
     """Judged again with newer rows, a message counts in the folds over its group by what it shows now, not twice."""
     settings = trail.Settings(hung_p99_samples=2)
@@ -178,14 +211,20 @@ def test_a_look_up_counts_a_message_once(tmp_path: Path) -> None:
     rows["trace_events"] += [earlier, earlier | ended]
     life = Life(tmp_path, settings, random.Random(1))
     life.arrive(rows, [])
-    life.judge(AS_OF_MS, NEVER)
-    life.assert_as_at_once(AS_OF_MS)
+    life.judge(AS_OF_MS, NEVER, cluster="hung")
+    life.assert_as_at_once(AS_OF_MS, "hung")
     newer = begun | {"request_id": "Q1", "event_ms": begun["event_ms"] + 1}
     for extra in ([], [newer]):
         at_once = judge_rows({**rows, "trace_events": [*rows["trace_events"], *extra]}, AS_OF_MS, settings)
         connection = connect()
         judge_messages(
-            Lake.open(tmp_path / "lake"), [begun["msg_id"]], AS_OF_MS, {"trace_events": extra}, connection, settings
+            Lake.open(tmp_path / "lake"),
+            [begun["msg_id"]],
+            AS_OF_MS,
+            {"trace_events": extra},
+            connection,
+            settings,
+            cluster="hung",
         )
         for query in ("SELECT * FROM folds", "SELECT codes FROM verdicts"):
             assert shown(connection, query) == shown(at_once, query)

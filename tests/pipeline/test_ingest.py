@@ -17,9 +17,10 @@ from mqtrail.lake.batches import Batches
 from mqtrail.pipeline import JobConfig, JobFailed, ingest
 from mqtrail.pipeline.bounds import bounds_of
 from mqtrail.pipeline.files import Committer
-from mqtrail.pipeline.ingest import APP, Counts, Ingest, ReadCluster
+from mqtrail.pipeline.ingest import Counts, Ingest, ReadCluster
 from mqtrail.pipeline.late_workers import WORKER_STARTS_MAX
 from mqtrail.pipeline.offsets import QueueRange
+from mqtrail.pipeline.positions import APP
 from mqtrail.pipeline.pulling import PulledFile, PullTasks, PullWork, SparkPulls, pull
 from mqtrail.wire import (
     DELAY_LEVELS_MS,

@@ -60,18 +60,18 @@ def test_a_crash_between_commits(tmp_path: Path, cluster: Any, monkeypatch: pyte
     reader.run()
     shutil.copytree(tmp_path / "lake", tmp_path / point)
     whole = Gold(tmp_path / "lake", tmp_path)
-    assert whole.judge.run(AS_OF_MS) == 6
+    assert whole.judge.run("c", AS_OF_MS) == 6
     wanted = whole.rows()
     last = whole.lake.batches.last("gold")
     assert last is not None
-    assert list(last.notes["attempts"]) == ["ingest"]
+    assert list(last.notes["clusters"]["c"]["attempts"]) == ["ingest"]
     assert all(rows for name, rows in wanted.items() if name != trail.OPEN_IDS.name)
-    assert settings_at(whole.lake, [AS_OF_MS]) == {AS_OF_MS: trail.Settings().values()}
+    assert settings_at(whole.lake, [("c", AS_OF_MS)]) == {("c", AS_OF_MS): trail.Settings().values()}
     crashing = Gold(tmp_path / point, tmp_path)
     crashing.die_before(point, monkeypatch)
     with pytest.raises(Crash):
-        crashing.judge.run(AS_OF_MS)
+        crashing.judge.run("c", AS_OF_MS)
     again = Gold(tmp_path / point, tmp_path)
     with again.lake.writing():
-        assert again.judge.run(AS_OF_MS) == (6 if point == "batch" else 0)
+        assert again.judge.run("c", AS_OF_MS) == (6 if point == "batch" else 0)
     assert again.rows() == wanted

@@ -153,7 +153,7 @@ def test_times_of_1970_and_2100(reader: Reader, cluster: Any, tmp_path: Path, at
     assert (counts.of(trail.MESSAGE_META), counts.of(trail.TRACE_EVENTS), counts.of(trail.GAPS)) == (9, 27, 0)
     assert not reader.run().rows
     gold = Gold(tmp_path / "lake", tmp_path)
-    gold.judge.run(AS_OF_MS)
+    gold.judge.run("c", AS_OF_MS)
     ids = {row[0] for row in reader.rows(trail.ATTEMPTS, "msg_id")}
     reader.lake.refresh()
     assert {row[0] for row in reader.rows(trail.TRAJECTORIES, "msg_id")} == ids

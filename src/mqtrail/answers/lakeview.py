@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 import duckdb
@@ -10,11 +11,15 @@ import duckdb
 from mqtrail import trail
 from mqtrail.lake import (
     TABLES,
+    DataFile,
     Lake,
     LakeDamaged,
+    LakeError,
     LakePath,
     LookUp,
+    cluster_of,
     lake_errors,
+    of_cluster,
     relation_of,
     settings_at,
     unfinished_judgement,
@@ -32,12 +37,30 @@ _ANSWERING = (*(table.name for table in TABLES.values() if table.layer == "gold"
 """Tables that an answer needs. The others contain evidence that has been judged already."""
 
 
-class LakeView:
-    """One snapshot of a lake's readable tables. LakeError: there is no lake, or one of another version."""
+class UnknownCluster(LakeError):
+    """The lake does not have a cluster of this name."""
 
-    def __init__(self, path: LakePath) -> None:
+
+class LakeView:
+    """One snapshot of a lake's readable tables, of all clusters or of one.
+
+    LakeError: there is no lake, or one of another version. UnknownCluster: the lake does not have the cluster.
+    """
+
+    def __init__(self, path: LakePath, cluster: str = "") -> None:
+        """cluster: the only one to answer for; '': all."""
         self.path = path
+        self.cluster = cluster
         self.lookup = LookUp(Lake.open(path, is_whole=False))
+        if cluster and cluster not in self.clusters:
+            raise UnknownCluster(
+                f"{path}: found no cluster {cluster!r}, expected one of {', '.join(self.clusters) or 'none'}"
+            )
+
+    @cached_property
+    def clusters(self) -> tuple[str, ...]:
+        """The names of the lake's clusters."""
+        return self.lookup.clusters()
 
     def read(self, ask: Callable[[LakeView], T]) -> T:
         """Call ask(self); if it finds a damaged file, call it again without the damaged files. LakeError."""
@@ -68,12 +91,12 @@ class LakeView:
 
     def define_views(self) -> None:
         """Define a view for every table, under the table's name."""
-        self.lookup.define_views()
+        self.lookup.define_views(cluster=self.cluster)
 
     @property
     def rejects(self) -> int:
         """Number of trace records that did not decode."""
-        return sum(file.row_count for file in self.lookup.lake["trace_rejects"].files())
+        return sum(file.row_count for file in self._files("trace_rejects"))
 
     def range_ms(self) -> tuple[int | None, int | None]:
         """Return [first, end) of the lake's publish hours, (None, None) if it is empty."""
@@ -84,29 +107,33 @@ class LakeView:
         """Return the time of the last sample, None for an empty lake. No judgement is later."""
         columns = {trail.SAMPLES.name: "sampled_ms", "queue_ranges": "sampled_ms", "trace_events": "trace_store_ms"}
         for name, column in columns.items():
-            found = [f.maximum[column] for f in self.lookup.lake[name].files() if column in f.maximum]
+            found = [f.maximum[column] for f in self._files(name) if column in f.maximum]
             if found:
                 return int(max(found))
         return None
 
-    def judged_with(self, counts: Mapping[int, int]) -> tuple[VerdictThresholds, ...]:
-        """Return the thresholds of judgements, most messages first. counts: instant of judgement -> message count."""
+    def judged_with(self, counts: Mapping[tuple[str, int], int]) -> tuple[VerdictThresholds, ...]:
+        """Return the thresholds of judgements, most messages first.
+
+        counts: cluster and instant of judgement -> message count.
+        """
         found: dict[str, VerdictThresholds] = {}
-        for as_of_ms, values in settings_at(self.lookup.lake, counts).items():
+        for judgement, values in settings_at(self.lookup.lake, counts).items():
             changed = None if values is None else trail.changed_settings(values)
             before = found.get(repr(changed), VerdictThresholds(0, changed))
-            found[repr(changed)] = VerdictThresholds(before.message_count + counts[as_of_ms], changed)
+            found[repr(changed)] = VerdictThresholds(before.message_count + counts[judgement], changed)
         return tuple(sorted(found.values(), key=lambda one: -one.message_count))
 
     def gaps(self) -> list[str]:
         """Return a sentence for each queue range that expired before the pipeline read it."""
-        if not self.lookup.lake["gaps"].files():
+        if not self._files("gaps"):
             return []
         columns = "cluster, broker_name, topic, queue_id, first_offset, end_offset, from_ms, to_ms, reason"
         rows = fetch(self.connection, f"SELECT {columns} FROM ({self._relation('gaps')}) ORDER BY detected_ms DESC")
         return [
-            f"{row['topic']} {row['broker_name']}/{row['queue_id']} [{row['first_offset']}, {row['end_offset']}), "
-            f"stored {_day(row['from_ms'])} to {_day(row['to_ms'])}: {row['reason']}"
+            f"{self._of(row)}{row['topic']} {row['broker_name']}/{row['queue_id']} "
+            f"[{row['first_offset']}, {row['end_offset']}), stored {_day(row['from_ms'])} to {_day(row['to_ms'])}: "
+            f"{row['reason']}"
             for row in rows
         ]
 
@@ -120,6 +147,7 @@ class LakeView:
             found.append(f"{len(gaps) - GAPS_SHOWN_MAX} further gaps")
         if self.rejects:
             found.append(f"{self.rejects} trace records did not decode (table trace_rejects){self._latest_reject()}")
+        found += self._not_sampled_lately()
         found += self._unfinished()
         damage = self.damage
         found += [f"damaged: {one}" for one in damage[:DAMAGE_SHOWN_MAX]]
@@ -127,12 +155,34 @@ class LakeView:
             found.append(f"{len(damage) - DAMAGE_SHOWN_MAX} further damaged files")
         return found
 
+    def _not_sampled_lately(self) -> list[str]:
+        """Return a sentence for each cluster whose samples end long before those of another one."""
+        last: dict[str, int] = {}
+        for file in self._files(trail.SAMPLES.name):
+            if (cluster := cluster_of(file)) is not None and "sampled_ms" in file.maximum:
+                last[cluster] = max(last.get(cluster, 0), int(file.maximum["sampled_ms"]))
+        newest_ms = max(last.values(), default=0)
+        return [
+            f"cluster {cluster} was sampled last at {_day(at_ms)} UTC: nothing is known of it since"
+            for cluster, at_ms in sorted(last.items())
+            if newest_ms - at_ms > trail.Settings().state_age_ms_max
+        ]
+
+    def _of(self, row: Row) -> str:
+        """The cluster of a row, if the answer is about several."""
+        return f"cluster {row['cluster']}: " if len(self.scope_clusters) > 1 else ""
+
+    @property
+    def scope_clusters(self) -> tuple[str, ...]:
+        """The clusters that answers are about."""
+        return (self.cluster,) if self.cluster else self.clusters
+
     def _latest_reject(self) -> str:
-        columns = "trace_topic, broker_name, queue_id, queue_offset, reason"
+        columns = "cluster, trace_topic, broker_name, queue_id, queue_offset, reason"
         order = "trace_store_ms DESC NULLS LAST, queue_offset DESC, record_no DESC LIMIT 1"
         rows = fetch(self.connection, f"SELECT {columns} FROM ({self._relation('trace_rejects')}) ORDER BY {order}")
         return "".join(
-            f"; the latest in {row['trace_topic']} {row['broker_name']}/{row['queue_id']} at offset "
+            f"; the latest in {self._of(row)}{row['trace_topic']} {row['broker_name']}/{row['queue_id']} at offset "
             f"{row['queue_offset']}: {row['reason']}"
             for row in rows
         )
@@ -158,10 +208,15 @@ class LakeView:
             end_ms,
             (*self.omissions(), *extra),
             is_damaged=not self.is_searched_whole(*_ANSWERING),
+            clusters=self.scope_clusters,
         )
 
+    def _files(self, name: str) -> list[DataFile]:
+        files = self.lookup.lake[name].files()
+        return of_cluster(files, self.cluster) if self.cluster else files
+
     def _relation(self, name: str) -> str:
-        return relation_of(self.lookup.lake[name])
+        return relation_of(self.lookup.lake[name], cluster=self.cluster)
 
 
 def _day(at_ms: int | None) -> str:

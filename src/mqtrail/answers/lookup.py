@@ -12,12 +12,12 @@ import duckdb
 
 from mqtrail import trail
 from mqtrail.client import InstanceConfig, SyncAdmin
-from mqtrail.lake import Lake, LakeError, LakePath, connect, judge_messages, lake_errors, relation_of
+from mqtrail.lake import Lake, LakeError, LakePath, connect, judge_messages
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
 from . import queries
 from . import search as searching
-from .lakeview import LakeView, fetch, read_trajectories
+from .lakeview import LakeView, UnknownCluster, fetch, read_trajectories
 from .live import LiveEvidence, Row, gather
 from .model import (
     Report,
@@ -38,8 +38,9 @@ PORT_MAX = 65_535
 class Answers:
     """Look-ups in a lake, a cluster, or both. `search`, `report` and `export` need a lake.
 
-    lake: its folder. namesrv: the cluster's name servers. settings: thresholds for judgements made here. instance:
-    client settings for the cluster (credentials, TLS).
+    lake: its folder. namesrv: the cluster's name servers. cluster: its name in the lake, to answer for it only; '': for
+    all of them. settings: thresholds for judgements made here. instance: client settings for the cluster (credentials,
+    TLS). UnknownCluster: the lake does not have it.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class Answers:
         lake: LakePath | None = None,
         namesrv: str = "",
         *,
+        cluster: str = "",
         settings: trail.Settings | None = None,
         trace_topic: str = TRACE_TOPIC,
         instance: InstanceConfig | None = None,
     ) -> None:
         self._lake_path = lake
         self._namesrv = namesrv
+        self._cluster = cluster
         self._settings = settings or trail.Settings()
         self._trace_topic = trace_topic
         self._instance = instance
@@ -80,7 +83,7 @@ class Answers:
 
     def _view(self) -> LakeView:
         assert self._lake_path is not None, "only a lake can be searched as a whole"
-        return LakeView(self._lake_path)
+        return LakeView(self._lake_path, self._cluster)
 
     def trace(self, asked: str, now_ms: int) -> TraceAnswer:
         """Find a message id (of the client or the broker) or a key. Problems of lake or cluster become omissions."""
@@ -94,41 +97,48 @@ class Answers:
             try:
                 view = self._view()
                 found, scope = view.read(lambda read: _from_lake(read, asked, now_ms))
-                judged_with = view.judged_with(Counter(one.as_of_ms for one in found))
+                judged_with = view.judged_with(Counter((one.cluster, one.as_of_ms) for one in found))
                 is_whole = view.is_searched_whole(trail.TRAJECTORIES.name, trail.KEY_INDEX.name)
             except LakeError as error:
                 is_whole = False
                 scope = replace(scope, omissions=(f"lake: {error}",))
         if self._namesrv:
-            live, problem = self._ask_cluster(asked, found, now_ms)
+            name, live, problem = self._ask_cluster(asked, found, view, now_ms)
             is_whole = is_whole and live is not None and live.is_reachable
             scope = _with_cluster(scope, live, problem, now_ms)
             if live is not None and (live.is_traced or live.knows_message):
+                kept = [one for one in found if one.cluster != name]
+                own = [one for one in found if one.cluster == name]
                 try:
-                    found = self._judge(view, found, live, now_ms)
+                    own = self._judge(view, name, own, live, now_ms)
                 except LakeError as error:
                     scope = replace(scope, omissions=(*scope.omissions, f"judged without the lake: {error}"))
-                    found = self._judge(None, found, live, now_ms)
-                judged_with = (VerdictThresholds(len(found), self._settings.changed()),)
+                    own = self._judge(None, name, own, live, now_ms)
+                found = [*own, *kept]
+                judged_with = (VerdictThresholds(len(own), self._settings.changed()),)
+                if kept and view is not None:
+                    judged_with += view.judged_with(Counter((one.cluster, one.as_of_ms) for one in kept))
         elif view is not None:
             omission = "messages newer than the lake were not searched: pass --namesrv to query the cluster"
             scope = replace(scope, omissions=(*scope.omissions, omission))
         return replace(_conclude(asked, found, live, scope, is_whole), judged_with=judged_with if found else ())
 
-    def _ask_cluster(self, asked: str, found: Sequence[Trajectory], now_ms: int) -> tuple[LiveEvidence | None, str]:
+    def _ask_cluster(
+        self, asked: str, found: Sequence[Trajectory], view: LakeView | None, now_ms: int
+    ) -> tuple[str, LiveEvidence | None, str]:
+        """Return the cluster's name in the lake, its evidence, and the problem if there is none."""
         try:
             with SyncAdmin(self._namesrv, config=self._instance) as admin:
                 names = sorted(admin.cluster().cluster_addr_table)
-                # Use the lake's name of the cluster, so that rows of both belong to the same message.
-                name = found[0].cluster if found else names[0] if names else ""
-                if self._lake_path is not None and not found:
-                    name = _only_cluster(self._lake_path) or name
-                return gather(admin, asked, found[0].topic if found else "", name, now_ms, self._trace_topic), ""
+                name = self._cluster or _name_in_lake(view, names[0] if names else "")
+                topics = [one.topic for one in found if one.cluster == name]
+                live = gather(admin, asked, topics[0] if topics else "", name, now_ms, self._trace_topic)
+                return name, live, ""
         except (MQError, OSError) as error:
-            return None, f"cluster {self._namesrv} could not be queried: {error}"
+            return "", None, f"cluster {self._namesrv} could not be queried: {error}"
 
     def _judge(
-        self, view: LakeView | None, known: Sequence[Trajectory], live: LiveEvidence, now_ms: int
+        self, view: LakeView | None, cluster: str, known: Sequence[Trajectory], live: LiveEvidence, now_ms: int
     ) -> list[Trajectory]:
         """Judge the evidence of lake and cluster together, as of now."""
         duck = connect()
@@ -137,21 +147,27 @@ class Answers:
         ids = sorted({one.msg_id for one in known} | live.ids)
 
         def judged(lake: Lake | None) -> list[Trajectory]:
-            judge_messages(lake, ids, now_ms, evidence, duck, self._settings)
+            judge_messages(lake, ids, now_ms, evidence, duck, self._settings, cluster=cluster)
             return read_trajectories(duck, "true", tail="ORDER BY t.send_start_ms, t.msg_id")
 
         return judged(None) if view is None else view.read(lambda read: judged(read.lookup.lake))
 
 
-def _only_cluster(path: LakePath) -> str:
-    """Return the name of the lake's only cluster; '' if it has none or several, or cannot be read."""
+def _name_in_lake(view: LakeView | None, registered: str) -> str:
+    """Return the name that the lake has for a cluster, so that rows of both belong to the same message. UnknownCluster.
+
+    registered: its name with the name server.
+    """
     try:
-        with lake_errors(path):
-            table = Lake.open(path, is_whole=False)["queue_ranges"]
-            rows = fetch(connect(), f"SELECT DISTINCT cluster FROM ({relation_of(table, table.files()[-1:])})")
+        clusters = () if view is None else view.clusters
     except LakeError:
-        return ""
-    return str(rows[0]["cluster"]) if len(rows) == 1 else ""
+        clusters = ()
+    if len(clusters) > 1 and registered not in clusters:
+        raise UnknownCluster(
+            f"found a cluster that is registered as {registered!r}, expected one of the lake's, {', '.join(clusters)}: "
+            "pass --cluster with the one that it is"
+        )
+    return clusters[0] if len(clusters) == 1 else registered
 
 
 def _from_lake(view: LakeView, asked: str, now_ms: int) -> tuple[list[Trajectory], Scope]:
@@ -180,6 +196,7 @@ def _from_lake(view: LakeView, asked: str, now_ms: int) -> tuple[list[Trajectory
         found += [
             trajectory_of(row, [one for one in verdicts.rows if one["cluster"] == row["cluster"]])
             for row in _latest(rows)
+            if view.cluster in ("", row["cluster"])
         ]
     scope = view.scope(now_ms, extra)
     source = f"lake {view.path} ({len(set(opened))} files opened)"

@@ -29,7 +29,8 @@ class Scope:
 
     sources: what was read ("lake …", "broker …"). first_ms, end_ms: [first, end) of publish times in the lake, None
     if the lake is empty or was not read. omissions: a sentence for each part that was not searched or is missing.
-    is_damaged: the answer lacks rows of unreadable lake files, which omissions lists.
+    is_damaged: the answer lacks rows of unreadable lake files, which omissions lists. clusters: those of the lake that
+    the answer is about.
     """
 
     as_of_ms: int
@@ -38,6 +39,12 @@ class Scope:
     end_ms: int | None = None
     omissions: tuple[str, ...] = ()
     is_damaged: bool = False
+    clusters: tuple[str, ...] = ()
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the answer is about several clusters."""
+        return len(self.clusters) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +233,9 @@ class SearchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CodeCount:
-    """The number of messages with a code, with one example."""
+    """The number of messages of a cluster with a code, with one example."""
 
+    cluster: str
     code: str
     about: str
     severity: str
@@ -240,6 +248,7 @@ class CodeCount:
 class LatencyRow:
     """Percentiles of one segment for one topic and group, in ms; upper bounds of log-histogram buckets (9 % wide)."""
 
+    cluster: str
     topic: str
     group_name: str
     segment: str
@@ -253,6 +262,7 @@ class LatencyRow:
 class LagRow:
     """The lag of a group on a topic at its last sample. lag_ms: age of the oldest unread message, None if unknown."""
 
+    cluster: str
     group_name: str
     topic: str
     sampled_ms: int

@@ -77,7 +77,7 @@ def _reader(view: LakeView, text: str) -> pa.RecordBatchReader:
     """Return the rows of a query, which has run when this returns."""
     duck = view.connection
     duck.execute(f"CREATE SCHEMA IF NOT EXISTS {TABLES_SCHEMA}")
-    view.lookup.define_views(TABLES_SCHEMA)
+    view.lookup.define_views(TABLES_SCHEMA, view.cluster)
     for definition in definitions():
         duck.execute(definition)
     try:

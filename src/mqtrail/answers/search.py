@@ -81,7 +81,7 @@ def export(view: LakeView, first_ms: int | None, end_ms: int | None) -> Iterator
     """Yield one JSON object per message, by time of publication. LakeDamaged after the last: files were unreadable."""
     cursor, rows = view.read(lambda read: _export_rows(read, first_ms, end_ms))
     while rows:
-        for msg_id, topic, keys, send, message, knowledge, reasons, as_of_ms, verdicts in rows:
+        for cluster, msg_id, topic, keys, send, message, knowledge, reasons, as_of_ms, verdicts in rows:
             verdicts = verdicts or []
             why = {*reasons_of(reasons), *(one for verdict in verdicts for one in reasons_of(verdict["reasons"]))}
             yield {
@@ -94,6 +94,7 @@ def export(view: LakeView, first_ms: int | None, end_ms: int | None) -> Iterator
                 "knowledge": knowledge,
                 "reasons": sorted(why),
                 "as_of": as_of_ms,
+                "cluster": cluster,
             }
         with lake_errors(view.path):
             rows = cursor.fetchmany(EXPORT_ROWS)
@@ -112,12 +113,12 @@ def _export_rows(
     where, values = between(first_ms, end_ms)
     groups = "list({'g': v.group_name, 'codes': v.codes, 'reasons': v.reasons} ORDER BY v.group_name)"
     cursor = view.connection.execute(
-        f"""SELECT t.msg_id, t.topic, t.keys, t.send_codes, t.message_codes, t.knowledge, t.reasons, t.as_of_ms,
-          g.groups
+        f"""SELECT t.cluster, t.msg_id, t.topic, t.keys, t.send_codes, t.message_codes, t.knowledge, t.reasons,
+          t.as_of_ms, g.groups
         FROM trajectories AS t LEFT JOIN
           (SELECT v.cluster, v.msg_id, {groups} AS groups FROM verdicts AS v GROUP BY v.cluster, v.msg_id) AS g
           ON g.cluster = t.cluster AND g.msg_id = t.msg_id
-        WHERE {where} ORDER BY {PUBLISHED_MS}, t.msg_id""",
+        WHERE {where} ORDER BY {PUBLISHED_MS}, t.msg_id, t.cluster""",
         values,
     )
     return cursor, cursor.fetchmany(EXPORT_ROWS)
@@ -129,10 +130,13 @@ def report(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None
     duck = view.connection
     where, values = between(first_ms, end_ms)
     duck.execute(f"CREATE OR REPLACE TEMP TABLE asked AS SELECT t.* FROM trajectories AS t WHERE {where}", values)
-    instants = dict(duck.execute("SELECT as_of_ms, count(*) FROM asked GROUP BY as_of_ms").fetchall())
-    ids = [row["msg_id"] for row in fetch(duck, _WORST, [worst_count])]
-    worst = read_trajectories(duck, "t.msg_id IN (SELECT unnest(?))", [ids]) if ids else []
-    worst.sort(key=lambda one: ids.index(one.msg_id))
+    counts = "SELECT cluster, as_of_ms, count(*) FROM asked GROUP BY cluster, as_of_ms"
+    instants = {(cluster, as_of_ms): count for cluster, as_of_ms, count in duck.execute(counts).fetchall()}
+    keys = [(row["cluster"], row["msg_id"]) for row in fetch(duck, _WORST, [worst_count])]
+    ids = [msg_id for _, msg_id in keys]
+    found = read_trajectories(duck, "t.msg_id IN (SELECT unnest(?))", [ids]) if ids else []
+    places = {(one.cluster, one.msg_id): one for one in found}
+    worst = [places[key] for key in keys if key in places]
     return Report(
         scope=view.scope(now_ms),
         message_count=sum(instants.values()),
@@ -166,21 +170,28 @@ SELECT DISTINCT cluster, msg_id, about, code FROM (
 
 # The worst messages: those with the most severe codes first, then those with the longest path.
 _WORST = f"""
-SELECT msg_id FROM (SELECT cluster, msg_id, sum(CASE WHEN {_SEVERITY} >= 4 THEN 100 WHEN {_SEVERITY} = 3 THEN 1 ELSE 0
-    END) AS weight FROM ({_SAID}) AS s GROUP BY cluster, msg_id) AS weighed JOIN asked USING (cluster, msg_id)
+SELECT cluster, msg_id FROM (SELECT cluster, msg_id,
+    sum(CASE WHEN {_SEVERITY} >= 4 THEN 100 WHEN {_SEVERITY} = 3 THEN 1 ELSE 0 END) AS weight
+  FROM ({_SAID}) AS s GROUP BY cluster, msg_id) AS weighed JOIN asked USING (cluster, msg_id)
 WHERE weight > 0
-ORDER BY weight DESC, last_event_ms - coalesce(send_start_ms, stored_ms) DESC NULLS LAST, msg_id LIMIT ?"""
+ORDER BY weight DESC, last_event_ms - coalesce(send_start_ms, stored_ms) DESC NULLS LAST, msg_id, cluster
+LIMIT ?"""
 
 
 def _codes(duck: duckdb.DuckDBPyConnection) -> tuple[CodeCount, ...]:
     """Return the codes of the messages asked for, the most severe first, then the most frequent."""
     rows = fetch(
-        duck, f"SELECT about, code, count(*) AS n, min(msg_id) AS example FROM ({_SAID}) AS s GROUP BY about, code"
+        duck,
+        f"""SELECT cluster, about, code, count(*) AS n, min(msg_id) AS example FROM ({_SAID}) AS s
+        GROUP BY cluster, about, code""",
     )
     rank = {name: number for number, name in enumerate(SEVERITIES)}
-    rows.sort(key=lambda row: (rank[trail.CODES[row["code"]].severity], -row["n"], row["code"], row["about"]))
+    rows.sort(
+        key=lambda row: (rank[trail.CODES[row["code"]].severity], -row["n"], row["code"], row["about"], row["cluster"])
+    )
     return tuple(
         CodeCount(
+            cluster=row["cluster"],
             code=row["code"],
             about=row["about"],
             severity=trail.CODES[row["code"]].severity,
@@ -196,21 +207,22 @@ def _latency(duck: duckdb.DuckDBPyConnection, first_ms: int | None, end_ms: int 
     """Return percentiles from summed log histograms: the upper bound of the bucket that contains the percentile."""
     top = "greatest(pow(2, (bucket + 1) / 8.0) - 1, 0)"
     text = f"""
-SELECT topic, group_name, segment, max(total) AS n,
+SELECT cluster, topic, group_name, segment, max(total) AS n,
   min(CASE WHEN so_far >= 0.5 * total THEN upper END) AS p50,
   min(CASE WHEN so_far >= 0.99 * total THEN upper END) AS p99,
   max(upper) AS highest
-FROM (SELECT topic, group_name, segment, {top} AS upper,
-    sum(n) OVER (PARTITION BY topic, group_name, segment ORDER BY bucket) AS so_far,
-    sum(n) OVER (PARTITION BY topic, group_name, segment) AS total
-  FROM (SELECT topic, group_name, segment, bucket, sum(message_count) AS n FROM latency_minute
-    WHERE minute_ms >= ? AND minute_ms < ? GROUP BY topic, group_name, segment, bucket) AS summed) AS ranked
-GROUP BY topic, group_name, segment"""
+FROM (SELECT cluster, topic, group_name, segment, {top} AS upper,
+    sum(n) OVER (PARTITION BY cluster, topic, group_name, segment ORDER BY bucket) AS so_far,
+    sum(n) OVER (PARTITION BY cluster, topic, group_name, segment) AS total
+  FROM (SELECT cluster, topic, group_name, segment, bucket, sum(message_count) AS n FROM latency_minute
+    WHERE minute_ms >= ? AND minute_ms < ? GROUP BY cluster, topic, group_name, segment, bucket) AS summed) AS ranked
+GROUP BY cluster, topic, group_name, segment"""
     rows = fetch(duck, text, [(first_ms or 0) // 60_000 * 60_000, end_ms or 1 << 62])
     places = {name: number for number, name in enumerate(SEGMENTS)}
-    rows.sort(key=lambda row: (row["topic"], row["group_name"], places.get(row["segment"], 99)))
+    rows.sort(key=lambda row: (row["cluster"], row["topic"], row["group_name"], places.get(row["segment"], 99)))
     return tuple(
         LatencyRow(
+            cluster=row["cluster"],
             topic=row["topic"],
             group_name=row["group_name"],
             segment=row["segment"],
@@ -229,13 +241,14 @@ SEGMENTS = ("send", "to_stored", "delay", "to_delivered", "retry", "handler", "t
 
 def _lag(duck: duckdb.DuckDBPyConnection) -> tuple[LagRow, ...]:
     text = """
-SELECT group_name, topic, sampled_ms, sum(lag_count) AS behind, count(*) AS queues,
+SELECT cluster, group_name, topic, sampled_ms, sum(lag_count) AS behind, count(*) AS queues,
   CASE WHEN count(CASE WHEN lag_count > 0 AND lag_ms IS NULL THEN 1 END) = 0 THEN max(lag_ms) END AS oldest
 FROM lag JOIN (SELECT cluster, group_name, topic, max(sampled_ms) AS sampled_ms FROM lag GROUP BY ALL) AS latest
   USING (cluster, group_name, topic, sampled_ms) GROUP BY cluster, group_name, topic, sampled_ms
-ORDER BY behind DESC, group_name, topic"""
+ORDER BY behind DESC, cluster, group_name, topic"""
     return tuple(
         LagRow(
+            cluster=row["cluster"],
             group_name=row["group_name"],
             topic=row["topic"],
             sampled_ms=row["sampled_ms"],

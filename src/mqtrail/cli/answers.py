@@ -14,7 +14,7 @@ from mqtrail.wire import MQError
 
 from .config import Config, load
 from .exits import Exit, SourceUnavailable, UsageError
-from .options import REPORT_ROWS, ConfigFile, Json, LakeFolder, Namesrv, moment_ms
+from .options import REPORT_ROWS, ConfigFile, Json, LakeCluster, LakeFolder, Namesrv, moment_ms
 from .output import progress, show_answer, show_json, warn
 
 if TYPE_CHECKING:
@@ -44,7 +44,11 @@ def now_ms() -> int:
 
 
 def _answers(
-    settings: Config, lake: str | None, namesrv: str | None, trace_topic: str = TRACE_TOPIC_DEFAULT
+    settings: Config,
+    lake: str | None,
+    namesrv: str | None,
+    trace_topic: str = TRACE_TOPIC_DEFAULT,
+    cluster: str = "",
 ) -> Answers:
     from mqtrail.answers import Answers
 
@@ -57,19 +61,20 @@ def _answers(
     return Answers(
         folder,
         servers,
+        cluster=cluster,
         settings=settings.room("judge"),
         trace_topic=trace_topic,
         instance=settings.room("client"),
     )
 
 
-def lake_answers(settings: Config, lake: str | None) -> Answers:
+def lake_answers(settings: Config, lake: str | None, cluster: str = "") -> Answers:
     from mqtrail.answers import Answers
 
     folder = settings.lake(lake)
     if folder is None:
         raise UsageError("found no --lake: pass the folder that `mqtrail pipeline` writes")
-    return Answers(folder, settings=settings.room("judge"))
+    return Answers(folder, cluster=cluster, settings=settings.room("judge"))
 
 
 def trace(
@@ -78,6 +83,7 @@ def trace(
     ],
     lake: LakeFolder = None,
     namesrv: Namesrv = None,
+    cluster: LakeCluster = "",
     trace_topic: TraceTopic = TRACE_TOPIC_DEFAULT,
     config: ConfigFile = None,
     json: Json = False,
@@ -88,7 +94,7 @@ def trace(
     if not asked.strip():
         raise UsageError("found an empty id, expected a message's id or a key")
     with _reading("searching", json):
-        answer = _answers(load(config), lake, namesrv, trace_topic).trace(asked.strip(), now_ms())
+        answer = _answers(load(config), lake, namesrv, trace_topic, cluster).trace(asked.strip(), now_ms())
     if json:
         show_json(as_json(answer))
     else:
@@ -114,6 +120,7 @@ def search(
     until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of messages, newest first.")] = 50,
     lake: LakeFolder = None,
+    cluster: LakeCluster = "",
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
@@ -131,7 +138,7 @@ def search(
         limit=limit,
     )
     with _reading("searching", json):
-        answer = lake_answers(load(config), lake).search(wanted, now)
+        answer = lake_answers(load(config), lake, cluster).search(wanted, now)
     if json:
         show_json(as_json(answer))
     else:
@@ -168,6 +175,7 @@ def report(
     until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
     worst: Annotated[int, typer.Option(min=0, max=100, help="Number of worst trajectories to show.")] = 1,
     rows: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of rows of each table.")] = REPORT_ROWS,
+    cluster: LakeCluster = "",
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
@@ -178,7 +186,7 @@ def report(
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
     with _reading("reading the lake", json):
-        found = lake_answers(load(config), lake).report(now, first_ms, end_ms, worst=worst)
+        found = lake_answers(load(config), lake, cluster).report(now, first_ms, end_ms, worst=worst)
     if json:
         show_json(as_json(found))
     else:
@@ -192,6 +200,7 @@ def export(
     lake: LakeFolder = None,
     since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
     until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
+    cluster: LakeCluster = "",
     config: ConfigFile = None,
     json: Annotated[bool, typer.Option("--json", help="No effect: the output is always JSON.")] = True,
 ) -> int:
@@ -200,7 +209,7 @@ def export(
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
     with _reading("reading the lake", json=True):
-        for line in lake_answers(load(config), lake).export(now, first_ms, end_ms):
+        for line in lake_answers(load(config), lake, cluster).export(now, first_ms, end_ms):
             show_json(line)
     return Exit.OK
 

@@ -112,7 +112,7 @@ def _asked(
     from mqtrail.pipeline import PipelineJob, StartingOffsets
 
     Lake.create(settings.lake)
-    asked = files.add(*times)
+    asked = files.add(*times, settings.cluster)
     tell = _Tell(json=json)
     # A new lake gets what was asked for, not all that there is.
     alone = dataclasses.replace(settings, starting_offsets=StartingOffsets.LATEST)

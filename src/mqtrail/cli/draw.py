@@ -21,6 +21,7 @@ from mqtrail.answers import (
     moment_text,
 )
 
+CLUSTERS_SHOWN_MAX = 5
 GOOD = frozenset({"SEND_OK", "CONSUMED", "COMPLETE", "FILTERED", "TX_COMMITTED", "OK", "SUCCESS"})
 BAD = frozenset(
     {"SEND_FAILED", "DEAD_LETTERED", "LOST", "EXPIRED", "HUNG", "NO_CONSUMER", "DUPLICATE_PROCESSING", "FAILED"}
@@ -115,11 +116,16 @@ def _group_tree(tree: Tree, group: GroupVerdict, events: Iterable[Event], start_
         branch.add(Text(f"{span(group.split['total'])} in all = {parts}", style="dim"))
 
 
-def timeline(trajectory: Trajectory) -> RenderableType:
-    """Render one message from its first send attempt to its last delivery, per group, with verdicts and reasons."""
+def timeline(trajectory: Trajectory, *, is_mixed: bool = False) -> RenderableType:
+    """Render one message from its first send attempt to its last delivery, per group, with verdicts and reasons.
+
+    is_mixed: other messages may be of other clusters, so name its cluster.
+    """
     start_ms = trajectory.send_start_ms or trajectory.stored_ms
     root = Text("● ", style="bold")
     root.append(trajectory.msg_id, style="bold")
+    if is_mixed:
+        root.append(f"  cluster {trajectory.cluster}", style="magenta")
     root.append(f"  {trajectory.topic}", style="cyan")
     if trajectory.tags:
         root.append(f"  tag {trajectory.tags}")
@@ -155,6 +161,10 @@ def scope_line(scope: Scope) -> Text:
     """Render the scope of an answer: sources, range, time, and omissions."""
     line = Text("searched ", style="dim")
     line.append("; ".join(scope.sources) or "nothing")
+    if scope.is_mixed:
+        more = len(scope.clusters) - CLUSTERS_SHOWN_MAX
+        names = ", ".join(scope.clusters[:CLUSTERS_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+        line.append(f", clusters {names}")
     if scope.first_ms is not None:
         line.append(f", published [{day_clock(scope.first_ms)}, {day_clock(scope.end_ms)})")
     line.append(f", as of {day_clock(scope.as_of_ms)} UTC")
@@ -187,7 +197,8 @@ def trace_answer(answer: TraceAnswer) -> RenderableType:
     parts: list[RenderableType] = []
     if answer.why:
         parts.append(Text(answer.why, style="yellow"))
-    parts.extend(timeline(trajectory) for trajectory in answer.trajectories)
+    is_mixed = answer.scope.is_mixed
+    parts.extend(timeline(trajectory, is_mixed=is_mixed) for trajectory in answer.trajectories)
     parts.extend(thresholds(answer.judged_with))
     parts.append(scope_line(answer.scope))
     return Group(*parts)
@@ -208,16 +219,17 @@ def thresholds(judged_with: Sequence[VerdictThresholds]) -> list[RenderableType]
     return lines
 
 
-def trajectory_table(trajectories: Iterable[Trajectory]) -> Table:
-    """Return a table with one row per message."""
+def trajectory_table(trajectories: Iterable[Trajectory], *, is_mixed: bool) -> Table:
+    """Return a table with one row per message. is_mixed: name their clusters."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("sent", "id", "topic", "keys", "send", "groups", "knowledge"):
+    for heading in (*(("cluster",) if is_mixed else ()), "sent", "id", "topic", "keys", "send", "groups", "knowledge"):
         table.add_column(heading, overflow="fold")
     for one in trajectories:
         groups = Text("\n").join(
             Text(f"{group.group_name} ").append_text(codes_text(group.codes)) for group in one.groups
         )
         table.add_row(
+            *((one.cluster,) if is_mixed else ()),
             clock(one.send_start_ms or one.stored_ms),
             one.msg_id,
             one.topic,
@@ -232,4 +244,4 @@ def trajectory_table(trajectories: Iterable[Trajectory]) -> Table:
 def search_answer(answer: SearchAnswer) -> RenderableType:
     """Render a search: the messages shown, the number of matches, and the scope."""
     count = Text(f"{len(answer.trajectories)} of {answer.matched_count} messages, newest first")
-    return Group(trajectory_table(answer.trajectories), count, scope_line(answer.scope))
+    return Group(trajectory_table(answer.trajectories, is_mixed=answer.scope.is_mixed), count, scope_line(answer.scope))

@@ -21,15 +21,17 @@ TOTAL, SEND = "total", "send"
 
 def report(found: Report, rows_max: int) -> RenderableType:
     """Render a report: codes with counts, latency, lag, the worst messages, and the scope; rows_max rows a table."""
+    is_mixed = found.scope.is_mixed
     parts: list[RenderableType] = [
-        *_codes(found.codes, rows_max),
+        *_codes(found.codes, rows_max, is_mixed=is_mixed),
         Text(),
-        *_latency(found.latency, rows_max),
+        *_latency(found.latency, rows_max, is_mixed=is_mixed),
         Text(),
-        *_lag(found.lag, rows_max),
+        *_lag(found.lag, rows_max, is_mixed=is_mixed),
     ]
     if found.worst:
-        parts += [Text(), Text("Worst trajectories", style="italic"), *map(timeline, found.worst)]
+        parts += [Text(), Text("Worst trajectories", style="italic")]
+        parts += [timeline(one, is_mixed=is_mixed) for one in found.worst]
     if found.rejects:
         parts.append(Text(f"{found.rejects} trace records did not decode: see trace_rejects", style="yellow"))
     parts.extend(Text(f"gap: {gap}", style="yellow") for gap in found.gaps[:GAPS_SHOWN_MAX])
@@ -42,14 +44,20 @@ def report(found: Report, rows_max: int) -> RenderableType:
     return Group(*parts)
 
 
-def _table(title: str, left: Sequence[str], right: Sequence[str], last: str) -> Table:
+def _table(title: str, left: Sequence[str], right: Sequence[str], last: str, *, is_mixed: bool) -> Table:
+    """is_mixed: the first column is the cluster of each row."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for heading in left:
+    for heading in _named("cluster", is_mixed) + tuple(left):
         table.add_column(heading, overflow="fold")
     for heading in right:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(last, overflow="fold")
     return table
+
+
+def _named(cluster: str, is_mixed: bool) -> tuple[str, ...]:
+    """The cell for a cluster, if rows of several are shown."""
+    return (cluster,) if is_mixed else ()
 
 
 def _cut(rows: Sequence[T], rows_max: int, what: str) -> tuple[Sequence[T], list[Text]]:
@@ -59,12 +67,16 @@ def _cut(rows: Sequence[T], rows_max: int, what: str) -> tuple[Sequence[T], list
     return rows[:rows_max], note
 
 
-def _codes(codes: Sequence[CodeCount], rows_max: int) -> Iterator[RenderableType]:
+def _codes(codes: Sequence[CodeCount], rows_max: int, *, is_mixed: bool) -> Iterator[RenderableType]:
     shown, note = _cut(codes, rows_max, "codes, of the same severity or less")
-    table = _table("Verdicts, the most severe first", ("code", "about"), ("messages",), "example")
+    table = _table("Verdicts, the most severe first", ("code", "about"), ("messages",), "example", is_mixed=is_mixed)
     for row in shown:
         table.add_row(
-            Text(row.code, style=style_of(row.code), no_wrap=True), row.about, str(row.message_count), row.example
+            *_named(row.cluster, is_mixed),
+            Text(row.code, style=style_of(row.code), no_wrap=True),
+            row.about,
+            str(row.message_count),
+            row.example,
         )
     yield table
     yield from note
@@ -73,24 +85,28 @@ def _codes(codes: Sequence[CodeCount], rows_max: int) -> Iterator[RenderableType
         yield Text(f"{code}: {meaning}", style="dim")
 
 
-def _latency(rows: Iterable[LatencyRow], rows_max: int) -> Iterator[RenderableType]:
+def _latency(rows: Iterable[LatencyRow], rows_max: int, *, is_mixed: bool) -> Iterator[RenderableType]:
     """One row for the sends of a topic, and one for each topic and group with the part that takes longest."""
-    parts: dict[tuple[str, str], dict[str, LatencyRow]] = defaultdict(dict)
+    parts: dict[tuple[str, str, str], dict[str, LatencyRow]] = defaultdict(dict)
     for row in rows:
-        parts[row.topic, row.group_name][row.segment] = row
+        parts[row.cluster, row.topic, row.group_name][row.segment] = row
     lines = []
-    for (topic, group), by_segment in parts.items():
+    for (cluster, topic, group), by_segment in parts.items():
         whole = by_segment.get(TOTAL) or by_segment.get(SEND)
         if whole is None:
             continue
         others = [row for row in by_segment.values() if row is not whole]
         longest = max(others, key=lambda row: row.p99_ms, default=None)
         part = "" if longest is None or not longest.p99_ms else f"{longest.segment} {span(longest.p99_ms)}"
-        lines.append((whole, (topic, group or "(send)"), part))
+        lines.append((whole, (*_named(cluster, is_mixed), topic, group or "(send)"), part))
     lines.sort(key=lambda line: -line[0].p99_ms)
     shown, note = _cut(lines, rows_max, "topics and groups")
     table = _table(
-        "Latency, the slowest first", ("topic", "group"), ("messages", "p50 ≤", "p99 ≤", "max ≤"), "longest part, p99 ≤"
+        "Latency, the slowest first",
+        ("topic", "group"),
+        ("messages", "p50 ≤", "p99 ≤", "max ≤"),
+        "longest part, p99 ≤",
+        is_mixed=is_mixed,
     )
     for whole, names, part in shown:
         table.add_row(*names, str(whole.message_count), *map(span, (whole.p50_ms, whole.p99_ms, whole.max_ms)), part)
@@ -98,14 +114,17 @@ def _latency(rows: Iterable[LatencyRow], rows_max: int) -> Iterator[RenderableTy
     yield from note
 
 
-def _lag(rows: Sequence[LagRow], rows_max: int) -> Iterator[RenderableType]:
+def _lag(rows: Sequence[LagRow], rows_max: int, *, is_mixed: bool) -> Iterator[RenderableType]:
     """Groups that are behind, or whose lag is not known; the others are counted."""
     behind = [row for row in rows if row.lag_count or row.lag_ms is None]
     shown, note = _cut(behind, rows_max, "groups and topics with as many messages behind or fewer")
-    table = _table("Lag at the last sample", ("group", "topic"), ("queues", "behind"), "age of oldest unread")
+    columns = ("group", "topic"), ("queues", "behind"), "age of oldest unread"
+    table = _table("Lag at the last sample", *columns, is_mixed=is_mixed)
     for row in shown:
         age = "unknown" if row.lag_ms is None else span(row.lag_ms)
-        table.add_row(row.group_name, row.topic, str(row.queue_count), str(row.lag_count), age)
+        table.add_row(
+            *_named(row.cluster, is_mixed), row.group_name, row.topic, str(row.queue_count), str(row.lag_count), age
+        )
     yield table
     yield from note
     if len(behind) < len(rows):

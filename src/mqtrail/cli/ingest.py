@@ -167,7 +167,7 @@ def run(
 
 
 def status(lake: LakeFolder = None, config: ConfigFile = None, json: Json = False) -> int:
-    """Show what the pipeline of a lake does: its last cycle, freshness, problems and backfills.
+    """Show what the pipeline of a lake does: its cluster, last cycle, freshness, problems and backfills.
 
     Exit code 1: it has a problem.
     """
@@ -211,6 +211,8 @@ def _show_status(found: PipelineStatus) -> None:
 
     state = f"process {found.pid} on host {found.host}"
     say(f"{'running' if found.is_running else 'ended'}: {state}, started {day_clock(found.started_ms)} UTC")
+    if found.cluster:
+        say(f"cluster: {found.cluster}")
     if found.cycle_ended_ms is not None:
         say(f"last cycle: {day_clock(found.cycle_ended_ms)} UTC, {found.cycle_seconds} s")
     if found.as_of_ms is not None:

@@ -24,6 +24,9 @@ Namesrv = Annotated[
 LakeFolder = Annotated[
     str | None, typer.Option("--lake", metavar="DIR", help="Folder of the lake, or s3://bucket/prefix.")
 ]
+LakeCluster = Annotated[
+    str, typer.Option("--cluster", metavar="NAME", help="Only this cluster of the lake. [default: all]")
+]
 REPORT_ROWS = 8  # of each table of a report
 
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

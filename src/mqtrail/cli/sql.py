@@ -13,7 +13,7 @@ import typer
 from .answers import exit_of, lake_answers, now_ms
 from .config import load
 from .exits import Exit, UsageError, lake_in_use
-from .options import ConfigFile, Json, LakeFolder
+from .options import ConfigFile, Json, LakeCluster, LakeFolder
 from .output import progress, say, show_answer, show_json, warn
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def sql(
         typer.Option(readable=False, help="Write all rows to this file instead: .parquet, .csv or .jsonl."),
     ] = None,
     lake: LakeFolder = None,
+    cluster: LakeCluster = "",
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
@@ -45,7 +46,7 @@ def sql(
         lake_in_use(),
         _query_as_option(),
         progress("running the query", enabled=not json),
-        lake_answers(load(config), lake).query(text, now_ms()) as answer,
+        lake_answers(load(config), lake, cluster).query(text, now_ms()) as answer,
     ):
         if output is None:
             _print(answer, limit, json)

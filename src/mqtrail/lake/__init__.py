@@ -29,7 +29,7 @@ from .lookup import Answer, LookUp, relation_of
 from .maintenance import Join, compact, expire, joins_due, settled_ms, sweep, sweeping
 from .migration import migrate
 from .objects import ObjectPath
-from .parquet import copy, copy_hours, parquet_of, rows_of
+from .parquet import copy, copy_hours, of_cluster, parquet_of, rows_of
 from .places import (
     LakePath,
     emptied,
@@ -46,7 +46,7 @@ from .rebuild import rebuild
 from .samples import keyframes_at, sample_files
 from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
 from .storeerrors import ObjectStoreError
-from .tables import DataFile, LakeTable
+from .tables import DataFile, LakeTable, cluster_of
 
 __all__ = [
     "BULK_RESULTS",
@@ -87,6 +87,7 @@ __all__ = [
     "arrow_rows",
     "arrow_schema",
     "arrow_type",
+    "cluster_of",
     "compact",
     "connect",
     "copy",
@@ -104,6 +105,7 @@ __all__ = [
     "lake_errors",
     "migrate",
     "note_settings",
+    "of_cluster",
     "own_folder",
     "parquet_of",
     "parquet_source",

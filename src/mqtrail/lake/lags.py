@@ -23,19 +23,19 @@ _SAMPLED = (trail.GROUP_OFFSETS.name, trail.QUEUE_RANGES.name, trail.SAMPLES.nam
 _COPIES = trail.MESSAGE_META.name
 
 
-def define_lag(duck: duckdb.DuckDBPyConnection, lake: Lake, sampled_ms: int) -> None:
-    """Make the relation `lag` of one sample in a connection: columns of LAG."""
-    files = sample_files(lake, sampled_ms)
+def define_lag(duck: duckdb.DuckDBPyConnection, lake: Lake, cluster: str, sampled_ms: int) -> None:
+    """Make the relation `lag` of one sample of a cluster in a connection: columns of LAG."""
+    files = sample_files(lake, sampled_ms, cluster)
     for name in _SAMPLED:
-        define(duck, Stage(name, rows_of(lake[name], files[name]), ()))
+        define(duck, Stage(name, rows_of(lake[name], files[name], cluster), ()))
     spans = lake[trail.QUEUE_SPANS.name]
-    define(duck, Stage(spans.table.name, rows_of(spans, spans.files()), ()))
+    define(duck, Stage(spans.table.name, rows_of(spans, spans.files(), cluster), ()))
     stages = trail.lag_stages(sampled_ms)
     [place] = [number for number, stage in enumerate(stages) if stage.name == "lag_copies"]
     run_stages(duck, stages[:place], also_read=("lag_points",) * 2)
     found = duck.execute("SELECT first_ms, last_ms FROM lag_spans").fetchall()
     copies = lake[_COPIES]
-    define(duck, Stage(_COPIES, rows_of(copies, _stored_within(copies, found)), ()))
+    define(duck, Stage(_COPIES, rows_of(copies, _stored_within(copies, found), cluster), ()))
     run_stages(duck, stages[place:])
 
 

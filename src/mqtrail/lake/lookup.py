@@ -21,8 +21,8 @@ from .duck import connect
 from .edge import lake_errors
 from .lake import Lake
 from .maintenance import COMPACT_PREFIX
-from .parquet import parquet_of, rows_of
-from .tables import DataFile, LakeTable
+from .parquet import parquet_of, rows_of, text_of
+from .tables import DataFile, LakeTable, cluster_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,27 @@ class LookUp:
         tail = f"ORDER BY publish_hour DESC, msg_id LIMIT {int(limit)}"
         return self._select(table, files, "key_token = ?", [key], tail)
 
-    def define_views(self, schema: str = "") -> None:
+    def clusters(self) -> tuple[str, ...]:
+        """The names of the clusters that were sampled; of a lake without samples, of those that have trajectories."""
+        sampled = {cluster_of(file) for file in self.lake[trail.SAMPLES.name].files()}
+        names = sampled or {cluster_of(file) for file in self.lake[trail.TRAJECTORIES.name].files()}
+        if None in names:
+            with lake_errors(self.lake.path):
+                query = f"SELECT DISTINCT cluster FROM ({relation_of(self.lake[trail.TRAJECTORIES.name])}) AS judged"
+                names = {name for (name,) in self.connection.execute(query).fetchall()}
+        return tuple(sorted(str(name) for name in names))
+
+    def define_views(self, schema: str = "", cluster: str = "") -> None:
         """Define a view in `connection` for every table's committed files. An empty table becomes an empty view.
 
-        schema: an existing schema of DuckDB; '': temporary views.
+        schema: an existing schema of DuckDB; '': temporary views. cluster: only its rows; '': all.
         """
         where = f"VIEW {schema}." if schema else "TEMP VIEW "
         for table in self.lake:
             with lake_errors(table.path):
-                self.connection.execute(f"CREATE OR REPLACE {where}{table.table.name} AS {relation_of(table)}")
+                self.connection.execute(
+                    f"CREATE OR REPLACE {where}{table.table.name} AS {relation_of(table, cluster=cluster)}"
+                )
 
     def _by_id(self, name: str, msg_id: str) -> Answer:
         table = self.lake[name]
@@ -94,11 +106,14 @@ class LookUp:
         return Answer(rows, opened, len(table.files()))
 
 
-def relation_of(table: LakeTable, files: Sequence[DataFile] | None = None) -> str:
+def relation_of(table: LakeTable, files: Sequence[DataFile] | None = None, cluster: str = "") -> str:
     """Return SQL for what holds of `files` (default: all committed): of results, the latest judgement of each message.
 
     Without files, for an empty typed relation. The files of an hour belong together: pass all of them or none.
+    cluster: only its rows; '': of all clusters.
     """
+    if cluster:
+        return f"SELECT * FROM ({relation_of(table, files)}) AS every WHERE cluster = {text_of(cluster)}"
     chosen = table.readable(table.files() if files is None else files)
     relation = table.table.relation
     if relation not in trail.APPENDED:

@@ -12,7 +12,7 @@ Silver files that no judgement has seen yet are not rewritten: the next judgemen
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -22,13 +22,13 @@ import duckdb
 from mqtrail import trail
 
 from .duck import connect
-from .judged import JUDGED_APP, is_judged
+from .judged import JUDGED_APP, Judgement, Judgements
 from .lake import Lake
 from .objects import ObjectPath
 from .parquet import copy, parquet_of
 from .places import LakePath, own_folder
 from .samples import sample_files
-from .tables import DataFile, LakeTable
+from .tables import DataFile, LakeTable, cluster_of
 
 HOUR_MS = 3_600_000
 EXPIRED_KEY = "mqtrail.expired_before_ms"
@@ -55,7 +55,7 @@ def compact(
         for table in lake:
             table.refresh()
             for files in _due(lake, table, closed_before_hour):
-                rewrite(table, table.readable(files), duck, now_ms, settled_ms(lake))
+                rewrite(table, table.readable(files), duck, now_ms, settled_ms(lake, files))
                 written += 1
     return written
 
@@ -65,7 +65,8 @@ def _due(lake: Lake, table: LakeTable, closed_before_hour: int) -> list[list[Dat
     files = table.files()
     if table.table.relation == trail.ATTEMPTS:
         last = lake.batches.last(JUDGED_APP)
-        files = [file for file in files if last is None or is_judged(file.path, last.notes)]
+        judgements = Judgements.of_batch(last)
+        files = [file for file in files if last is None or judgements.have_seen(file)]
     if table.table.partition_by:
         return _hours_due(files, closed_before_hour)
     return _joins_due(table)
@@ -131,12 +132,19 @@ def _holds_oldest(table: LakeTable, files: Sequence[DataFile]) -> bool:
     return all(file.path in names for file in table.files(hours))
 
 
-def settled_ms(lake: Lake) -> int:
-    """Return an instant that no later judgement looks back to; 0: there was no judgement."""
-    last = lake.batches.last(JUDGED_APP)
-    if last is None:
+def settled_ms(lake: Lake, files: Iterable[DataFile]) -> int:
+    """Return an instant that no later judgement of the files' clusters looks back to; 0: there is none."""
+    judgements = Judgements.of_batch(lake.batches.last(JUDGED_APP))
+    found: list[Judgement | None] = []
+    for cluster in {cluster_of(file) for file in files}:
+        found += judgements.every() if cluster is None else [judgements.of(cluster)]
+    return min((_settled_ms(one) for one in found), default=0)
+
+
+def _settled_ms(one: Judgement | None) -> int:
+    if one is None:
         return 0
-    return last.number - max(trail.SETTLED_MS, 2 * int(last.notes["settings"].get("trace_delay_ms", 0)))
+    return one.as_of_ms - max(trail.SETTLED_MS, 2 * int(one.settings.get("trace_delay_ms", 0)))
 
 
 def _rows_of(table: LakeTable, paths: Sequence[str], is_whole: bool, settled_ms: int) -> str:
@@ -181,15 +189,16 @@ def _tiers_due(files: Sequence[DataFile]) -> list[list[DataFile]]:
 
 
 def _joins_due(table: LakeTable) -> list[list[DataFile]]:
-    """Return groups of small files to concatenate, in time order; those of samples by cluster."""
+    """Return groups of small files of a cluster to concatenate, in time order."""
     column, size_max = table.table.time_column, table.table.joined_size_max
-    small = [f for f in table.files() if f.size < size_max // JOINED_FILES_MIN and f.row_count]
-    clusters = {f.minimum.get("cluster", "") if table.table.is_sampled else "" for f in small}
+    clusters: dict[str | None, list[DataFile]] = {}
+    for file in table.files():
+        if file.size < size_max // JOINED_FILES_MIN and file.row_count:
+            clusters.setdefault(cluster_of(file), []).append(file)
     joins: list[list[DataFile]] = []
-    for cluster in sorted(clusters):
+    for small in clusters.values():
         joins.append([])
-        own = [f for f in small if not table.table.is_sampled or f.minimum.get("cluster", "") == cluster]
-        for file in sorted(own, key=lambda f: (f.minimum.get(column, 0), f.path)):
+        for file in sorted(small, key=lambda f: (f.minimum.get(column, 0), f.path)):
             if sum(f.size for f in joins[-1]) + file.size > size_max:
                 joins.append([])
             joins[-1].append(file)

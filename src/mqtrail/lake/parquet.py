@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import duckdb
 
@@ -10,17 +10,34 @@ from mqtrail.trail import Relation
 
 from .places import LakePath
 from .schemas import Table
-from .tables import DataFile, LakeTable
+from .tables import DataFile, LakeTable, cluster_of
 
 ROW_GROUP_ROWS = 65_536
 """Rows per row group of a compacted file: about 4 MiB in memory. A look-up reads one group."""
 
 
-def rows_of(table: LakeTable, files: Sequence[DataFile]) -> str:
-    """Return SQL for the rows of files as they are; without files, for an empty typed relation."""
-    if files:
-        return f"SELECT {', '.join(table.table.relation.names)} FROM {parquet_of(table.paths(files))}"
-    return nothing_of(table.table.relation)
+def rows_of(table: LakeTable, files: Sequence[DataFile], cluster: str | None = None) -> str:
+    """Return SQL for the rows of files as they are; without files, for an empty typed relation.
+
+    cluster: only its rows. Files that have rows of no other one are not filtered.
+    """
+    names = ", ".join(table.table.relation.names)
+    chosen = files if cluster is None else of_cluster(files, cluster)
+    whole = [file for file in chosen if cluster is None or cluster_of(file) == cluster]
+    parts = [f"SELECT {names} FROM {parquet_of(table.paths(whole))}"] if whole else []
+    if cluster is not None and (mixed := [file for file in chosen if file not in whole]):
+        parts.append(f"SELECT {names} FROM {parquet_of(table.paths(mixed))} WHERE cluster = {text_of(cluster)}")
+    return " UNION ALL ".join(parts) or nothing_of(table.table.relation)
+
+
+def of_cluster(files: Iterable[DataFile], cluster: str) -> list[DataFile]:
+    """Return the files that may have rows of a cluster."""
+    return [file for file in files if file.may_hold("cluster", cluster)]
+
+
+def text_of(value: str) -> str:
+    """Return a text as a literal of SQL."""
+    return "'" + value.replace("'", "''") + "'"
 
 
 def nothing_of(relation: Relation) -> str:
@@ -30,7 +47,7 @@ def nothing_of(relation: Relation) -> str:
 
 def parquet_of(paths: Sequence[str]) -> str:
     """Return SQL for the rows of Parquet files. Folder names are not read as partition columns."""
-    names = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    names = ", ".join(map(text_of, paths))
     return f"read_parquet([{names}], hive_partitioning = false, union_by_name = false)"
 
 

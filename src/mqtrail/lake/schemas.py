@@ -31,7 +31,8 @@ class Table:
 
     partition_by: column with one value per file ('' for none).
     time_column: compared by retention, ms (hours for publish_hour). sort_by: row order in compacted files. bloom:
-    columns with bloom filters in compacted files. counted: further columns whose least and greatest values the log has.
+    columns with bloom filters in compacted files. counted: further columns whose least and greatest
+    values the log has, as it has those of the cluster.
     """
 
     relation: Relation
@@ -45,6 +46,11 @@ class Table:
     is_sampled: bool = False
     """Rows of samples: a file holds one cluster, and retention keeps what the oldest kept instant reads."""
     counted: tuple[str, ...] = ()
+
+    @property
+    def with_bounds(self) -> set[str]:
+        """The columns whose least and greatest values in each file are in the log."""
+        return {"cluster", self.partition_by, self.time_column, *self.sort_by[:1], *self.bloom, *self.counted} - {""}
 
     @property
     def name(self) -> str:

@@ -65,6 +65,12 @@ class DataFile:
         return low is None or high is None or low <= value <= high
 
 
+def cluster_of(file: DataFile) -> str | None:
+    """The cluster of all rows of a file; None: it has rows of several, or its statistics do not tell."""
+    low, high = file.minimum.get("cluster"), file.maximum.get("cluster")
+    return str(low) if low is not None and low == high else None
+
+
 class LakeTable:
     """One table: its committed files, and commits."""
 
@@ -366,7 +372,7 @@ def read_footer(path: LakePath, table: Table, relative: str = "") -> DataFile:
                 )
         minimum: dict[str, Any] = {}
         maximum: dict[str, Any] = {}
-        wanted = {table.partition_by, table.time_column, *table.sort_by[:1], *table.bloom, *table.counted} - {""}
+        wanted = table.with_bounds
         for index in range(metadata.num_columns):
             name = metadata.schema.column(index).path
             if name not in wanted or metadata.num_rows == 0:

@@ -24,7 +24,7 @@ from .config import JobConfig, JobFailed
 from .ingest import Counts, Ingest, ReadCluster, count_of
 from .notread import filled_gaps
 from .offsets import QueueRange, advance
-from .positions import Position, unread_in, without
+from .positions import unread_in, without
 
 BORDER_MS: Final = 60_000
 """Read besides at both ends: store times of a queue step back with the clock of a broker, which finds an offset by time
@@ -45,11 +45,12 @@ class Backfiller:
     def piece(self, cluster: ReadCluster, count_max: int) -> Backfill | None:
         """Read a piece of at most count_max messages; return its backfill, None if none is open. LakeError.
 
-        A backfill with nothing left to read is ended. One with a problem lets the next ones pass.
+        Those of other clusters wait. A backfill with nothing left to read is ended. One with a problem lets the next
+        ones pass.
         """
         worked: Backfill | None = None
         for one in self.files.all():
-            if not one.is_open:
+            if not one.is_open or one.cluster not in ("", cluster.name):
                 continue
             if self.files.is_cancelled(one.id):
                 self._end(one, cluster, CANCELLED)
@@ -78,7 +79,7 @@ class Backfiller:
                 return self._end(one, cluster, DONE)
             taken, is_small = next_piece(due, bounds, cluster.trace_topics, count_max, self._driver_messages_max)
             counts = Counts()
-            after = Position(position.offsets, without(position.unread, taken))
+            after = replace(position, unread=without(position.unread, taken))
             self._ingest.batch(work, taken, after, counts, by_driver=is_small)
         worked = replace(
             one,

@@ -37,12 +37,16 @@ class BackfillUnknown(MQError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """A request to read messages stored in [from_ms, to_ms], and how far it is. Times are epoch ms."""
+    """A request to read messages stored in [from_ms, to_ms], and how far it is. Times are epoch ms.
+
+    cluster: its name in the lake; '': the one that is read when the request is worked on.
+    """
 
     id: str
     from_ms: int
     to_ms: int
     requested_ms: int
+    cluster: str = ""
     state: str = WAITING
     read: int = 0  # messages
     gaps: int = 0  # ranges that the brokers no longer had
@@ -63,16 +67,19 @@ class BackfillFiles:
         self._folder = lake / FOLDER
         self._ended: dict[str, Backfill] = {}  # they do not change any more
 
-    def add(self, from_ms: int, to_ms: int) -> Backfill:
-        """Ask for a backfill; return an open one of the same times if there is one. LakeError, BackfillUnknown."""
+    def add(self, from_ms: int, to_ms: int, cluster: str = "") -> Backfill:
+        """Ask for a backfill; return an open one of equal times and cluster, if there is one.
+
+        LakeError, BackfillUnknown.
+        """
         waiting = [one for one in self.all() if one.is_open]
         for one in waiting:
-            if (one.from_ms, one.to_ms) == (from_ms, to_ms):
+            if (one.from_ms, one.to_ms, one.cluster) == (from_ms, to_ms, cluster):
                 return one
         if len(waiting) >= OPEN_MAX:
             raise BackfillUnknown(f"found {len(waiting)} open backfills, expected fewer than {OPEN_MAX}: cancel some")
-        made = Backfill(id=uuid4().hex[:8], from_ms=from_ms, to_ms=to_ms, requested_ms=_now_ms())
-        names = ("id", "from_ms", "to_ms", "requested_ms")
+        made = Backfill(id=uuid4().hex[:8], from_ms=from_ms, to_ms=to_ms, requested_ms=_now_ms(), cluster=cluster)
+        names = ("id", "from_ms", "to_ms", "requested_ms", "cluster")
         self._write(made.id + _REQUEST, {name: getattr(made, name) for name in names})
         return made
 
@@ -129,7 +136,9 @@ class BackfillFiles:
         except TypeError:  # a request that lacks something
             return None
         numbers = (found.from_ms, found.to_ms, found.requested_ms, found.read, found.gaps)
-        is_whole = found.id == backfill_id and all(type(number) is int for number in numbers)
+        is_whole = (
+            found.id == backfill_id and type(found.cluster) is str and all(type(number) is int for number in numbers)
+        )
         return found if is_whole else None
 
     def _values(self, name: str) -> dict[str, Any]:
@@ -151,7 +160,8 @@ def shown(backfills: list[Backfill]) -> Iterator[str]:
     for one in backfills:
         left = "" if one.left is None else f", {one.left} left"
         problem = f"; {one.problem}" if one.problem else ""
-        yield f"backfill {one.id} {one.state}: {one.read} messages read, {one.gaps} gaps{left}{problem}"
+        of = f" of cluster {one.cluster}" if one.cluster else ""
+        yield f"backfill {one.id}{of} {one.state}: {one.read} messages read, {one.gaps} gaps{left}{problem}"
 
 
 def _now_ms() -> int:

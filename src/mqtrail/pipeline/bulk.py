@@ -51,8 +51,9 @@ class SharesBulk:
         before, before_count = self._written("attempts_before", f"SELECT * FROM {attempts_before}")
         folds, _ = self._written(trail.GROUP_FOLDS.name, group_folds)
         horizon_ms = self.as_of_ms - self.settings.trace_delay_ms
-        inputs = {name: self.known.sample_paths(name, horizon_ms) for name in _SAMPLED}
-        inputs |= {trail.ATTEMPTS.name: [*self.known.new_paths(), before], trail.GROUP_FOLDS.name: [folds]}
+        inputs = {name: self._paths(name, *self.known.sample_paths(name, horizon_ms)) for name in _SAMPLED}
+        new = self._paths("new_attempts", *self.known.new_paths())
+        inputs |= {trail.ATTEMPTS.name: [*new, before], trail.GROUP_FOLDS.name: [folds]}
         stages = trail.judge(self.as_of_ms, self.settings, batches=batches, only_until=self.only_until)
         stages += [Stage(f"{_COPY}{name}", f"SELECT * FROM {name}", (name,)) for name in _BACK]
         made = self.shares.run(
@@ -64,6 +65,10 @@ class SharesBulk:
             | {name: self.folder / name for name in (trail.LATENCY_MINUTE.name, *(_COPY + name for name in _BACK))},
         )
         return {name.removeprefix(_COPY): [str(path) for path in paths] for name, paths in made.items()}
+
+    def _paths(self, name: str, paths: list[str], others: str) -> list[str]:
+        """Return files, and one with the rows of a query if it is not empty."""
+        return [*paths, self._written(f"own_{name}", others)[0]] if others else paths
 
     def _written(self, name: str, rows: str) -> tuple[str, int]:
         """Write rows to a file that every task can read; return the file and the number of rows."""

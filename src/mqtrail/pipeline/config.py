@@ -90,6 +90,7 @@ class JobConfig:
 class JobReport:
     """What one cycle did, in rows. problems: what could not be read or queried, a sentence each."""
 
+    cluster: str = ""
     as_of_ms: int
     trace_messages: int
     trace_records: int

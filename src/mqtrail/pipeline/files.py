@@ -20,20 +20,21 @@ class Committer:
         self._lake = lake
         self._lock = Lock()
 
-    def is_committed(self, relation: Relation, app: str, batch: int) -> bool:
-        """Whether the table has this batch of app, or a later one."""
+    def last_batch(self, relation: Relation, app: str) -> int | None:
+        """The last batch of an app in a table; None: it has none."""
         with self._lock:
-            return self._lake[relation.name].is_committed(app, batch)
+            self._lake[relation.name].refresh()
+            return self._lake[relation.name].last_batch(app)
 
     def commit(self, relation: Relation, files: Sequence[LakePath], app: str, batch: int) -> None:
         """Commit files of a batch."""
         with self._lock:
             self._lake[relation.name].commit(files, app=app, batch=batch)
 
-    def note_settings(self, settings: Settings, as_of_ms: int) -> None:
-        """Record the settings of verdicts from as_of_ms on."""
+    def note_settings(self, cluster: str, settings: Settings, as_of_ms: int) -> None:
+        """Record the settings of verdicts of a cluster from as_of_ms on."""
         with self._lock:
-            note_settings(self._lake[VERDICTS.name], settings, as_of_ms)
+            note_settings(self._lake[VERDICTS.name], cluster, settings, as_of_ms)
 
     def folder(self, relation: Relation, app: str, batch: int) -> LakePath:
         """The folder of one batch of a table."""

@@ -11,13 +11,12 @@ reads the same messages again.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import uuid4
 
@@ -34,15 +33,15 @@ from .cluster import Cluster
 from .config import JobConfig, JobFailed, StartingOffsets
 from .executors import check_seen
 from .late_workers import started
+from .names import ClusterNames, named
 from .notread import added_gaps
 from .offsets import QueueOffsets, QueueRange, advance, pack_ranges, ranges_between, split_ranges
 from .options import parse_options, security_options
-from .positions import UNNAMED, Position, positions_from_json, positions_to_json
+from .positions import APP, UNNAMED, Position, positions_from_json, positions_to_json
 from .pulling import TABLES, TRACE_MESSAGES, PulledFile, PullTasks, PullWork, pull
 from .rewinds import Rewinds, rewound
 from .source import RocketMQDataSource
 
-APP = "ingest"
 RECREATED = "RECREATED"
 Removed = dict[str, list[DataFile]]
 
@@ -65,12 +64,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ReadCluster:
-    """A cluster and its topics to read. delay_levels_ms: of its brokers."""
+    """A cluster and its topics to read. delay_levels_ms: of its brokers. brokers: addresses of masters by name."""
 
     name: str
     trace_topics: tuple[str, ...]
     message_topics: tuple[str, ...]
     delay_levels_ms: tuple[int, ...]
+    brokers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -106,6 +106,7 @@ class Ingest:
         self._reached: QueueOffsets = {}  # by the last run
         self._parsed: tuple[LakeBatch, dict[str, Position]] | None = None  # of the notes of this batch
         self._rewinds = Rewinds(lake, config.retry_timeout_ms)
+        self._names = ClusterNames(lake)
         self._is_sure = True  # the last batch is certainly in all of its tables
 
     def offsets(self) -> QueueOffsets:
@@ -114,18 +115,33 @@ class Ingest:
 
     def position(self, cluster: str) -> Position:
         """What the lake has of a cluster."""
-        positions, _ = self._positions()
+        positions = self.positions()
         return positions.get(cluster) or positions.get(UNNAMED) or Position()
+
+    def positions(self) -> dict[str, Position]:
+        """What the lake has of all clusters, by name."""
+        return self._positions()[0]
 
     def _positions(self) -> tuple[dict[str, Position], Removed]:
         """What the lake has of all clusters, and files that the next batch removes."""
         last = self._lake.batches.last(APP)
         if last is not None:
             if self._parsed is None or self._parsed[0] is not last:
-                self._parsed = last, positions_from_json(last.notes)
+                self._parsed = last, named(positions_from_json(last.notes), self._lake)
             return self._parsed[1], {}
         offsets, removed = spark_offsets(self._lake)
-        return {UNNAMED: Position(offsets)} if offsets else {}, removed
+        return named({UNNAMED: Position(offsets)}, self._lake) if offsets else {}, removed
+
+    def check_name(self, cluster: ReadCluster) -> None:
+        """JobFailed: the lake has another cluster of this name, or this cluster under another name."""
+        work = self.work(cluster, fail_on_data_loss=False)
+        self._names.check(
+            cluster.name,
+            cluster.brokers,
+            self.positions,
+            lambda: self.connected(work),
+            is_registered=not self._config.cluster,
+        )
 
     def run(self, cluster: ReadCluster, *, fail_on_data_loss: bool, limit: Limit | None = None) -> Counts:
         """Read to the current ends of all queues, or until the limit. JobFailed, LakeError: committed data is kept."""
@@ -181,7 +197,6 @@ class Ingest:
         return bounds_of(connection, topics, self._config.retry_timeout_ms, hold_unreachable=True)
 
     def _run(self, cluster: ReadCluster, counts: Counts, limit: Limit, *, fail_on_data_loss: bool) -> None:
-        self._check_name(cluster.name)
         work = self.work(cluster, fail_on_data_loss=fail_on_data_loss)
         with self.connected(work) as connection:
             bounds = self.bounds(connection, cluster.topics)
@@ -200,6 +215,7 @@ class Ingest:
             hold_unreachable=True,
             fail_on_data_loss=fail_on_data_loss,
         )
+        position = replace(position, brokers={**position.brokers, **cluster.brokers})
         target = {queue: end for queue, (_, end) in bounds.items()}
         new = {queue: first for queue, (first, _) in bounds.items() if queue not in position.offsets}
         at = new | position.offsets
@@ -211,7 +227,7 @@ class Ingest:
             if limit.is_over() or left == 0:
                 counts.behind = count_of(ranges_between(at, target))
                 break
-            self.batch(work, ranges, Position(ends, unread), counts)
+            self.batch(work, ranges, replace(position, offsets=ends, unread=unread), counts)
             at = ends
             left = None if left is None else max(left - count_of(ranges), 0)
             self.progress(f"read {total - count_of(ranges_between(at, target))} of {total} messages")
@@ -222,7 +238,8 @@ class Ingest:
     ) -> Position:
         """Commit the position of a cluster that is read from its latest messages on, and the gaps before them."""
         offsets = begin_latest(connection, cluster, bounds, work.read_ms, self._config.retry_timeout_ms)
-        position = Position(offsets, {queue: [(0, offset)] for queue, offset in offsets.items() if offset})
+        left_out = {queue: [(0, offset)] for queue, offset in offsets.items() if offset}
+        position = Position(offsets, left_out, cluster.brokers)
         skipped = [
             QueueRange(queue, bounds[queue][0], offset)
             for queue, offset in sorted(offsets.items())
@@ -230,15 +247,6 @@ class Ingest:
         ]
         self.batch(work, [], position, counts, gaps=partial(added_gaps, work=work, ranges=skipped))
         return position
-
-    def _check_name(self, cluster: str) -> None:
-        """JobFailed: the lake has another cluster, which a judgement would take to be read up to its instant, too."""
-        others = sorted(set(self._positions()[0]) - {cluster, UNNAMED})
-        if others:
-            raise JobFailed(
-                f"{self._config.lake}: found cluster {cluster!r}, expected {others[0]!r}, which this lake has read: "
-                f"pass `--cluster {others[0]}` if it is the same cluster; a lake has one, so use another --lake if not"
-            )
 
     def _options(self, topics: Sequence[str], *, fail_on_data_loss: bool) -> dict[str, str]:
         return {
@@ -308,7 +316,7 @@ class Ingest:
 
 
 def _with(work: PullWork, folders: Mapping[str, str], rate_max: float | None) -> PullWork:
-    return dataclasses.replace(work, folders=folders, read_rate_max=rate_max)
+    return replace(work, folders=folders, read_rate_max=rate_max)
 
 
 def count_of(ranges: Sequence[QueueRange]) -> int:

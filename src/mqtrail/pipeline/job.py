@@ -130,7 +130,8 @@ class PipelineJob:
     def sample(self) -> list[str]:
         """Sample groups, offsets and clients now; return what could not be queried. MQError: no cluster."""
         with self.lake.writing(), SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
-            return self._look(admin, survey(admin, self.config.trace_topic, self.config.topics)).problems
+            topology, cluster = self._survey(admin)
+            return self._look(admin, topology, cluster.name).problems
 
     def once(self, as_of_ms: int | None = None) -> JobReport:
         """Run one cycle. as_of_ms: the instant of judgement; None: the instant of the sample. JobFailed."""
@@ -240,14 +241,13 @@ class PipelineJob:
         self.lake.check()
         self._step("sampling consumer groups, offsets and clients")
         with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
-            topology = survey(admin, self.config.trace_topic, self.config.topics)
-            found = self._latest(self._cluster(topology)) if is_sampled else self._look(admin, topology)
+            topology, cluster = self._survey(admin)
+            found = self._latest(cluster.name) if is_sampled else self._look(admin, topology, cluster.name)
         begun_ms = now_ms()
         problems = list(topology.problems)
         if not topology.trace_topics:
             problems.append(f"the cluster has no topic {self.config.trace_topic}: nothing is traced")
         self._step("reading trace records and messages")
-        cluster = ReadCluster(self._cluster(topology), topology.trace_topics, topology.evidence, topology.delays_ms)
         counts = self._ingest.run(cluster, fail_on_data_loss=fail_on_data_loss, limit=limit)
         self._read_cluster = cluster
         self._freshness.read(counts.files)
@@ -255,12 +255,13 @@ class PipelineJob:
         if found is not None and not limit.is_over():
             reached = self._ingest.offsets()
             self._sample_problems = [*found.problems, *found.behind(reached)]
-            self._recorders.of(self._cluster(topology)).read_up_to(found.sampled_ms, found.read_topics(reached))
+            self._recorders.of(cluster.name).read_up_to(found.sampled_ms, found.read_topics(reached))
         judged, instant = 0, as_of_ms or self._instant(found, counts, begun_ms if is_sampled else None)
         if instant is not None and not limit.is_over():
-            judged = self._judged(instant, found, only_until=as_of_ms is not None)
+            judged = self._judged(cluster.name, instant, found, only_until=as_of_ms is not None)
         problems += self._sample_problems
         return JobReport(
+            cluster=cluster.name,
             as_of_ms=instant or 0,
             trace_messages=counts.trace_messages,
             trace_records=counts.of(trail.TRACE_EVENTS),
@@ -281,18 +282,19 @@ class PipelineJob:
         at_ms = found.sampled_ms if found and (counts.behind or begun_ms is None) else begun_ms
         if at_ms is None or (found is None and counts.behind):
             return None
-        last = self.lake.batches.last(JUDGED_APP)  # its instant is later if a clock was set back
+        # It is later if a clock was set back. It ascends over all clusters, so that who follows a lake misses none.
+        last = self.lake.batches.last(JUDGED_APP)
         return at_ms if last is None else max(at_ms, last.number + 1)
 
-    def _judged(self, instant: int, found: ClusterSample | None, *, only_until: bool) -> int:
+    def _judged(self, cluster: str, instant: int, found: ClusterSample | None, *, only_until: bool) -> int:
         """Judge as of an instant, and add the lag of a new sample; return the number of messages."""
         self._step(f"judging as of {instant}")
         with self._reading_lake():
-            judged = self._judge.run(instant, only_until=only_until)
+            judged = self._judge.run(cluster, instant, only_until=only_until)
             self._is_judged = True
             self._freshness.answered(now_ms())
             if found is not None:
-                self._judge.lag(found.sampled_ms)
+                self._judge.lag(cluster, found.sampled_ms)
         return judged
 
     @contextmanager
@@ -305,12 +307,16 @@ class PipelineJob:
             self.lake.probe()
             raise
 
-    def _cluster(self, topology: Topology) -> str:
-        return self.config.cluster or topology.cluster
+    def _survey(self, admin: SyncAdmin) -> tuple[Topology, ReadCluster]:
+        """Look at the cluster, before anything of it is recorded. JobFailed: its name is that of another one."""
+        found = survey(admin, self.config.trace_topic, self.config.topics)
+        name = self.config.cluster or found.cluster
+        cluster = ReadCluster(name, found.trace_topics, found.evidence, found.delays_ms, found.masters)
+        self._ingest.check_name(cluster)
+        return found, cluster
 
-    def _look(self, admin: SyncAdmin, topology: Topology) -> ClusterSample:
+    def _look(self, admin: SyncAdmin, topology: Topology, cluster: str) -> ClusterSample:
         """Take a sample now and record it, after those that wait in the spool."""
-        cluster = self._cluster(topology)
         self._recorders.record_spool(self._spool)
         recorder = self._recorders.of(cluster)
         groups = traced_groups(self.lake, cluster).union(recorder.groups)

@@ -38,11 +38,12 @@ from .tasks import Tasks
 
 RESULTS = trail.APPENDED
 EXCHANGE = "_judging"  # the lake's folder for what the driver and the tasks of a large judgement exchange
-APP = JUDGED_APP  # its batches are numbered by the instant of judgement
+APP = JUDGED_APP
+LAG_APP = "lag"
 
 
 class Judge:
-    """Judges the messages of a lake."""
+    """Judges the messages of a lake, one cluster at a time: no judgement has evidence of another one."""
 
     def __init__(
         self,
@@ -63,16 +64,20 @@ class Judge:
         self._bulk_rows_min = bulk_rows_min
         self._shares = Shares(tasks, lake.path / WORK, task_memory)
 
-    def run(self, as_of_ms: int, *, only_until: bool = False) -> int:
-        """Judge the messages that are due as of as_of_ms; return their number.
+    def run(self, cluster: str, as_of_ms: int, *, only_until: bool = False) -> int:
+        """Judge the messages of a cluster that are due as of as_of_ms; return their number.
 
         only_until: leave out later attempts. An instant that was judged before is not judged again.
         """
-        known = LakeKnown(self._lake)
+        known = LakeKnown(self._lake, cluster)
         if known.is_state_lost:
-            self._say("the state of the last judgement is missing or damaged: judging every message of the lake again")
+            self._say(
+                "the state of the last judgement is missing or damaged: judging every message of cluster "
+                f"{cluster} again"
+            )
         if known.last is not None and known.last.as_of_ms >= as_of_ms:
             return 0
+        number = known.number(as_of_ms)
         with self._duck() as duck:
             try:
                 bulk = self._bulk(duck, known, as_of_ms, only_until=only_until)
@@ -81,16 +86,17 @@ class Judge:
                 if not count and not known.new_files:
                     return 0
                 changes = {
-                    relation.name: Change([*files, *self._write(duck, relation, as_of_ms)])
+                    relation.name: Change([*files, *self._write(duck, relation, number)])
                     for relation in RESULTS
                     for files in [cycle.bulk_files.get(relation.name, ()) if relation in BULK_RESULTS else ()]
                 }
                 known.keep_state(duck, as_of_ms)
             finally:
                 remove_tree(self._lake.path / EXCHANGE)
-        self._committer.note_settings(self._settings, as_of_ms)
-        self._lake.batches.commit(APP, as_of_ms, changes, known.notes(self._settings, only_until=only_until))
-        known.drop_states(as_of_ms)
+        self._committer.note_settings(cluster, self._settings, as_of_ms)
+        notes = known.notes(as_of_ms, self._settings, only_until=only_until)
+        self._lake.batches.commit(APP, number, changes, notes)
+        known.drop_states()
         return count
 
     def _bulk(self, duck: DuckDBPyConnection, known: LakeKnown, as_of_ms: int, *, only_until: bool) -> SharesBulk:
@@ -103,21 +109,21 @@ class Judge:
             as_of_ms=as_of_ms,
             settings=self._settings,
             folder=self._lake.path / EXCHANGE,
-            target=lambda relation: self._empty_folder(relation, APP, as_of_ms) / "shares",
+            target=lambda relation: self._empty_folder(relation, APP, known.number(as_of_ms)) / "shares",
             only_until=only_until,
             rows_min=self._bulk_rows_min,
         )
 
-    def lag(self, sampled_ms: int) -> None:
-        """Add the lag of one sample."""
-        if self._committer.is_committed(trail.LAG, "lag", sampled_ms):
-            return
-        target = self._empty_folder(trail.LAG, "lag", sampled_ms) / "part-0.parquet"
+    def lag(self, cluster: str, sampled_ms: int) -> None:
+        """Add the lag of one sample of a cluster, which has no lag yet."""
+        last = self._committer.last_batch(trail.LAG, LAG_APP)
+        number = sampled_ms if last is None else max(sampled_ms, last + 1)
+        target = self._empty_folder(trail.LAG, LAG_APP, number) / "part-0.parquet"
         target.parent.mkdir(parents=True)
         with self._duck() as duck:
-            define_lag(duck, self._lake, sampled_ms)
+            define_lag(duck, self._lake, cluster, sampled_ms)
             copy(duck, f"SELECT * FROM {trail.LAG.name}", target, self._lake[trail.LAG.name].table)
-        self._committer.commit(trail.LAG, [target], "lag", sampled_ms)
+        self._committer.commit(trail.LAG, [target], LAG_APP, number)
 
     @contextmanager
     def _duck(self) -> Iterator[DuckDBPyConnection]:
@@ -135,10 +141,10 @@ class Judge:
         """The folder of a batch, without the files that a crash left there before their commit."""
         return emptied(self._committer.folder(relation, app, batch))
 
-    def _write(self, duck: DuckDBPyConnection, relation: trail.Relation, as_of_ms: int) -> list[LakePath]:
+    def _write(self, duck: DuckDBPyConnection, relation: trail.Relation, number: int) -> list[LakePath]:
         """Write the rows that a judgement appends to a table; return the files."""
         table = self._lake[relation.name].table
-        folder = emptied(self._committer.folder(relation, APP, as_of_ms) / "driver")
+        folder = emptied(self._committer.folder(relation, APP, number) / "driver")
         rows = f"SELECT {', '.join(relation.names)} FROM append_{relation.name}"
         [(count,)] = duck.execute(f"SELECT count(*) FROM append_{relation.name}").fetchall()
         if not count:

@@ -3,7 +3,8 @@
 The notes of each batch of the ingest have this as JSON, by cluster:
 
     {"clusters": {cluster: {"offsets": {topic: {broker: {queueId: offset}}},
-                            "unread": {topic: {broker: {queueId: [[start, end], …]}}}}}}
+                            "unread": {topic: {broker: {queueId: [[start, end], …]}}},
+                            "brokers": {broker: address}}}}
 
 A range is left out if the first batch of a cluster began behind it: the broker no longer had it, or `starting_offsets`
 is `latest`. A backfill takes from it what it reads. So each message is read once, whoever reads it.
@@ -13,32 +14,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from mqtrail.wire import MessageQueue
 
 from .offsets import QueueOffsets, QueueRange, offsets_from_json, offsets_to_json
 
+APP: Final = "ingest"
+"""App of the batches that have these notes."""
 Unread = dict[MessageQueue, list[tuple[int, int]]]
 """Ranges [start, end) of each queue, ascending, that do not touch."""
 Windows = Mapping[MessageQueue, tuple[int, int]]
 UNNAMED = ""
-"""Cluster of a position that an earlier version noted without a name: the first cluster that is read takes it."""
+"""Cluster of a position that an earlier version noted without a name, in a lake that has no samples yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The position in one cluster."""
+    """The position in one cluster. brokers: addresses of its masters by name, as they were when it was last read."""
 
     offsets: QueueOffsets = field(default_factory=dict)
     unread: Unread = field(default_factory=dict)
+    brokers: Mapping[str, str] = field(default_factory=dict)
 
 
 def positions_to_json(positions: Mapping[str, Position]) -> dict[str, Any]:
     """The notes of a batch."""
     return {
         "clusters": {
-            cluster: {"offsets": offsets_to_json(one.offsets), "unread": _unread_to_json(one.unread)}
+            cluster: {
+                "offsets": offsets_to_json(one.offsets),
+                "unread": _unread_to_json(one.unread),
+                "brokers": dict(one.brokers),
+            }
             for cluster, one in sorted(positions.items())
         }
     }
@@ -50,7 +58,9 @@ def positions_from_json(notes: Mapping[str, Any]) -> dict[str, Position]:
         return {UNNAMED: Position(offsets_from_json(notes.get("offsets")))}
     try:
         return {
-            cluster: Position(offsets_from_json(one["offsets"]), _unread_from_json(one["unread"]))
+            cluster: Position(
+                offsets_from_json(one["offsets"]), _unread_from_json(one["unread"]), dict(one.get("brokers", {}))
+            )
             for cluster, one in notes["clusters"].items()
         }
     except (AttributeError, KeyError, TypeError) as error:

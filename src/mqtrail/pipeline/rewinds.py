@@ -9,13 +9,14 @@ where the queue differs, and everything from there on is new.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import duckdb
 
 from mqtrail import trail
-from mqtrail.lake import Lake, connect, lake_errors, rows_of
+from mqtrail.lake import Lake, connect, lake_errors, of_cluster, rows_of
 from mqtrail.wire import MessageQueue, RecordError, decode_head
 
 from .bounds import Bounds
@@ -93,29 +94,28 @@ class Rewinds:
             head = decode_head(pulled.records[0])
         except (IndexError, RecordError):
             return True  # nothing to read there, whatever the lake has
-        return head.queue_offset != offset or self._has(duck, cluster, queue, offset, head.store_timestamp_ms)
+        return head.queue_offset != offset or has_record(
+            self._lake, duck, cluster, queue, offset, head.store_timestamp_ms
+        )
 
-    def _has(
-        self, duck: duckdb.DuckDBPyConnection, cluster: str, queue: MessageQueue, offset: int, store_ms: int
-    ) -> bool:
-        """Whether the lake has a record of this place and time."""
-        for name, (topic, stored) in _PLACES.items():
-            table = self._lake[name]
-            files = [
-                file
-                for file in table.files()
-                if file.minimum.get(stored, store_ms) <= store_ms <= file.maximum.get(stored, store_ms)
-            ]
-            rows = rows_of(table, table.readable(files))
-            with lake_errors(table.path):
-                found = duck.execute(
-                    f"SELECT 1 FROM ({rows}) AS rows WHERE cluster = ? AND {topic} = ? "
-                    f"AND broker_name = ? AND queue_id = ? AND queue_offset = ? AND {stored} = ? LIMIT 1",
-                    [cluster, queue.topic, queue.broker_name, queue.queue_id, offset, store_ms],
-                ).fetchone()
-            if found:
-                return True
-        return False
+
+def has_record(
+    lake: Lake, duck: duckdb.DuckDBPyConnection, cluster: str, queue: MessageQueue, offset: int, store_ms: int
+) -> bool:
+    """Return whether a lake has a record of this place and time."""
+    for name, (topic, stored) in _PLACES.items():
+        table = lake[name]
+        files = [file for file in of_cluster(table.files(), cluster) if file.may_hold(stored, store_ms)]
+        rows = rows_of(table, table.readable(files), cluster)
+        with lake_errors(table.path):
+            found = duck.execute(
+                f"SELECT 1 FROM ({rows}) AS rows WHERE {topic} = ? "
+                f"AND broker_name = ? AND queue_id = ? AND queue_offset = ? AND {stored} = ? LIMIT 1",
+                [queue.topic, queue.broker_name, queue.queue_id, offset, store_ms],
+            ).fetchone()
+        if found:
+            return True
+    return False
 
 
 def rewound(position: Position, found: QueueOffsets) -> tuple[Position, list[QueueRange]]:
@@ -126,4 +126,5 @@ def rewound(position: Position, found: QueueOffsets) -> tuple[Position, list[Que
     lost = [QueueRange(queue, position.offsets[queue], position.offsets[queue]) for queue in sorted(found)]
     windows = {queue: (at, position.offsets[queue]) for queue, at in found.items()}
     gone = unread_in(position.unread, windows)
-    return Position(position.offsets | found, without(position.unread, gone)), [*gone, *lost]
+    now = replace(position, offsets=position.offsets | found, unread=without(position.unread, gone))
+    return now, [*gone, *lost]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, closing
 from random import Random
 from threading import Event
 from typing import Final
@@ -21,7 +21,9 @@ from mqtrail.lake import Lake, LakeBusy, LakeError, LakeUnreadable, connect, lak
 from mqtrail.wire import MQError, is_business_group
 
 from .changes import Changes
+from .cluster import connect as connect_cluster
 from .config import NOT_RUNNING, JobConfig
+from .names import ClusterNames, positions_in
 from .recording import Recorders
 from .sampling import sample, survey
 from .spool import SampleSpool, SampleSpoolFull
@@ -57,6 +59,7 @@ class Sampler:
         self._last_ms = 0
         self._gap = NOT_RUNNING
         self._told = ""
+        self._names: ClusterNames | None = None
 
     def run(self, stop: Event, after: Callable[[], None] = lambda: None) -> None:
         """Take samples until stop is set. after: called after each one.
@@ -90,6 +93,7 @@ class Sampler:
         try:
             topology = survey(admin, self._config.trace_topic, self._config.topics)
             cluster = self._config.cluster or topology.cluster
+            self._check_name(cluster, topology.masters)
             self._look_for_groups(cluster)
             sampled_ms = max(self._now_ms(), self._last_ms + 1)
             found = sample(admin, topology, cluster, sampled_ms, self._groups)
@@ -107,6 +111,19 @@ class Sampler:
         self._last_ms, self._gap = sampled_ms, ""
         self._tell("; ".join(found.problems))
         return True
+
+    def _check_name(self, cluster: str, brokers: Mapping[str, str]) -> None:
+        """JobFailed: see ClusterNames.check."""
+        if self._names is None:
+            self._names = ClusterNames(Lake.open(self._config.lake))
+        lake, config = self._names.lake, self._config
+        self._names.check(
+            cluster,
+            brokers,
+            lambda: positions_in(lake),
+            lambda: closing(connect_cluster(config.namesrv, None, config.instance.credentials, config.instance.tls)),
+            is_registered=not config.cluster,
+        )
 
     def _look_for_groups(self, cluster: str) -> None:
         """Add groups of the lake's samples and of recent verdicts to those that are queried."""

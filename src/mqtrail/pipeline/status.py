@@ -34,6 +34,7 @@ class PipelineStatus:
 
     pid: int = field(default_factory=os.getpid)
     host: str = field(default_factory=socket.gethostname)
+    cluster: str = ""  # that it reads; '': not known yet
     is_running: bool = True
     started_ms: int = 0
     written_ms: int = 0
@@ -62,6 +63,7 @@ class PipelineStatus:
 
     def note_cycle(self, report: JobReport, at_ms: int) -> None:
         """Note the report of a successful cycle."""
+        self.cluster = report.cluster
         self.cycles += 1
         self.failed_in_row = 0
         self.last_error = ""

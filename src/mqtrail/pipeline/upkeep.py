@@ -88,7 +88,7 @@ class LakeUpkeep:
         """The next files to write as one; None if none of those found are left."""
         for table, files in self._due:
             if table.has(files) and (table.table.name, files[0].hour) not in self._refused:
-                return Join.of(table, table.readable(files), settled_ms(self._lake))
+                return Join.of(table, table.readable(files), settled_ms(self._lake, files))
         return None
 
     def _tidy(self, at_ms: int, done: Counter[str]) -> None:
