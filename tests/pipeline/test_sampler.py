@@ -46,7 +46,7 @@ def test_the_spool_keeps_samples_until_they_are_deleted(tmp_path: Path) -> None:
     assert last.found.answers == {("OFFSETS", "a", ""): "", ("RANGES", "a", "t"): "no"}
     assert last.found.rows == {"queue_ranges": [{"cluster": "C", "sampled_ms": 100, "topic": "t", "max_offset": 5}]}
     assert "damaged" in last.found.gap
-    assert waiting.last_ms() == 100
+    assert (waiting.last_ms("C"), waiting.last_ms("other")) == (100, 0)
     waiting.delete([first, last])
     assert list(waiting.waiting()) == []
 
@@ -95,6 +95,18 @@ def test_a_failure_becomes_a_gap(config: JobConfig, monkeypatch: pytest.MonkeyPa
         "samples took longer than their interval",
     ]
     assert said == ["no sample was taken: no name server"]
+
+
+def test_samples_of_another_cluster_end_no_gap(config: JobConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples of the cluster that was read just before wait in the spool: none of them was of this one."""
+    SampleSpool(config.lake).put("other", ClusterSample(9_000))
+    monkeypatch.setattr(sampler, "survey", lambda *_: TOPOLOGY)
+    one = Sampler(config, now_ms=lambda: 10_000)
+    assert one.take(cast(SyncAdmin, None))
+    assert [(each.cluster, each.found.gap) for each in SampleSpool(config.lake).waiting()] == [
+        ("other", ""),
+        ("C", NOT_RUNNING),
+    ]
 
 
 def test_half_of_the_time_is_free(config: JobConfig) -> None:

@@ -134,7 +134,7 @@ class Sampler:
         if not self._groups_ms:
             known = Changes.load(lake, cluster, self._config.retention_ms)
             self._groups |= set(known.groups)
-            self._last_ms = max(known.sampled_ms or 0, self._spool.last_ms())
+            self._last_ms = max(known.sampled_ms or 0, self._spool.last_ms(cluster))
         self._groups |= traced_groups(lake, cluster)
         self._groups_ms = at_ms
 

@@ -80,10 +80,16 @@ class SampleSpool:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_whole(path, gzip.compress(json.dumps(values, separators=(",", ":")).encode(), 1))
 
-    def last_ms(self) -> int:
-        """The time of the latest sample in the spool; 0: it is empty."""
-        paths = self._paths()
-        return _time_of(paths[-1]) if paths else 0
+    def last_ms(self, cluster: str) -> int:
+        """The time of the latest sample of a cluster in the spool; 0: there is none."""
+        for path in reversed(self._paths()):
+            try:
+                values = json.loads(gzip.decompress(path.read_bytes()))
+                if values["cluster"] == cluster:
+                    return int(values["sampled_ms"])
+            except (ValueError, TypeError, KeyError, EOFError, OSError):
+                continue  # damaged, or the writer of the lake has recorded and deleted it
+        return 0
 
     def waiting(self) -> Iterator[Waiting]:
         """The samples, oldest first. A damaged file is deleted, and the next sample records a gap."""
@@ -114,8 +120,3 @@ class SampleSpool:
             if not self._folder.is_dir():
                 return []
             return sorted(path for path in self._folder.iterdir() if path.name.endswith(_SUFFIX))
-
-
-def _time_of(path: LakePath) -> int:
-    name = path.name.removesuffix(_SUFFIX)
-    return int(name) if name.isdigit() else 0
