@@ -80,9 +80,15 @@ def test_unknown_lag_is_no_lag_of_zero() -> None:
         LagRow("c", "unknown", "t", 1, 0, None, 1),
         LagRow("c", "idle", "t", 1, 0, 0, 1),
         LagRow("c", "late", "t", 1, 3, 4_000, 1),
+        LagRow("c", "beyond", "t", 1, None, None, 2, 2),
+        LagRow("c", "partly", "t", 1, 5, None, 2, 1),
     )
     text = "\n".join(drawn(replace(FOUND, lag=rows)))
     assert "idle" not in text
     assert "1 groups and topics without lag" in text
     [line] = [line for line in text.splitlines() if line.startswith("unknown  t")]
     assert line.split()[-1] == "unknown"
+    [line] = [line for line in text.splitlines() if line.startswith("beyond")]
+    assert line.split()[-2:] == ["unknown", "unknown"]
+    [line] = [line for line in text.splitlines() if line.startswith("partly")]
+    assert line.split()[-3:] == ["≥", "5", "unknown"]

@@ -30,6 +30,7 @@ from mqtrail.wire import (
     SubBefore,
     TraceBatch,
     TraceLoss,
+    compress,
     encode_trace,
 )
 from mqtrail.wire.trace_records import OffsetCommit
@@ -376,6 +377,14 @@ def test_rejects_and_bodies(reader: Reader, cluster: Any) -> None:
     assert [row[:2] for row in reasons] == [(0, 3), (0, 4), (1, -1)]
     assert reasons[0][2] == "timeStamp: found 'x', expected epoch ms of 0 to 99999999999999"
     assert "not of type 3" in reasons[2][2]
+
+
+def test_bodies_are_expanded_up_to_the_bound(reader: Reader, cluster: Any) -> None:
+    """A compressed body is not expanded beyond what a trace message may have, only to be rejected then."""
+    cluster.append(T0, compress(bytes(trail.TRACE_BODY_SIZE_MAX + 1)), sys_flag=0x301)
+    assert reader.run().of(trail.TRACE_REJECTS) == 1
+    [(reason,)] = reader.rows(trail.TRACE_REJECTS, "reason")
+    assert reason.startswith(f"found a body of more than {trail.TRACE_BODY_SIZE_MAX} bytes inside")
 
 
 def test_data_loss_ends_the_run(reader: Reader, cluster: Any) -> None:

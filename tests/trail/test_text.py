@@ -115,20 +115,28 @@ def test_an_applications_own_names() -> None:
 
 
 def test_lag_counts_what_is_still_kept() -> None:
-    """Behind by messages, and by the age of the first unread one; what was removed does not count."""
+    """Behind by messages, and by the age of the first unread one; what was removed does not count.
+
+    An offset past the end says nothing of what waits: the queue lost messages or was made anew.
+    """
     connection = connect()
     at = {"cluster": "c", "broker_name": "b", "topic": "t", "queue_id": 0}
     offsets = [
-        at | {"group_name": g, "sampled_ms": 1000, "consumer_offset": o} for g, o in (("a", 5), ("b", 9), ("c", 1))
+        at | {"group_name": g, "sampled_ms": 1000, "consumer_offset": o, "queue_id": q}
+        for g, q, o in (("a", 0, 5), ("b", 0, 9), ("c", 0, 1), ("d", 0, 10), ("all expired", 1, 2))
     ]
-    ranges = [at | {"sampled_ms": 900, "min_offset": 3, "max_offset": 9}, at | {"sampled_ms": 2000, "max_offset": 99}]
+    ranges = [
+        at | {"sampled_ms": 900, "min_offset": 3, "max_offset": 9},
+        at | {"sampled_ms": 2000, "max_offset": 99},
+        at | {"sampled_ms": 900, "queue_id": 1, "min_offset": 9, "max_offset": 9},
+    ]
     copies = [at | {"queue_offset": 5, "store_ms": 400}]
     for relation, rows in ((trail.GROUP_OFFSETS, offsets), (trail.QUEUE_RANGES, ranges), (trail.MESSAGE_META, copies)):
         connection.register(relation.name, arrow_rows(relation, rows))
     spans = trail.Stage("queue_spans", trail.queue_spans_sql("message_meta"), ("message_meta",))
     run_stages(connection, [spans, *trail.lag_stages()])
     found = connection.sql("SELECT group_name, lag_count, lag_ms FROM lag ORDER BY ALL").fetchall()
-    assert found == [("a", 4, 600), ("b", 0, 0), ("c", 6, None)]
+    assert found == [("a", 4, 600), ("all expired", 0, 0), ("b", 0, 0), ("c", 6, None), ("d", None, None)]
 
 
 def test_what_is_an_application_s_own() -> None:

@@ -260,15 +260,20 @@ class LatencyRow:
 
 @dataclass(frozen=True, slots=True)
 class LagRow:
-    """The lag of a group on a topic at its last sample. lag_ms: age of the oldest unread message, None if unknown."""
+    """The lag of a group on a topic at its last sample.
+
+    lag_count: unread messages in the queues of which that is known, None if it is known of none. lag_ms: age of the
+    oldest, None if unknown. unknown_count: queues of unknown lag: the group's offset is past their end.
+    """
 
     cluster: str
     group_name: str
     topic: str
     sampled_ms: int
-    lag_count: int
+    lag_count: int | None
     lag_ms: int | None
     queue_count: int
+    unknown_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

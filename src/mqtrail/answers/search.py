@@ -242,17 +242,18 @@ SEGMENTS = ("send", "to_stored", "delay", "to_delivered", "retry", "handler", "t
 def _lag(duck: duckdb.DuckDBPyConnection) -> tuple[LagRow, ...]:
     text = """
 SELECT cluster, group_name, topic, sampled_ms, sum(lag_count) AS behind, count(*) AS queues,
-  CASE WHEN count(CASE WHEN lag_count > 0 AND lag_ms IS NULL THEN 1 END) = 0 THEN max(lag_ms) END AS oldest
+  count(*) FILTER (lag_count IS NULL) AS unknown, CASE WHEN count(*) = count(lag_ms) THEN max(lag_ms) END AS oldest
 FROM lag JOIN (SELECT cluster, group_name, topic, max(sampled_ms) AS sampled_ms FROM lag GROUP BY ALL) AS latest
   USING (cluster, group_name, topic, sampled_ms) GROUP BY cluster, group_name, topic, sampled_ms
-ORDER BY behind DESC, cluster, group_name, topic"""
+ORDER BY behind DESC NULLS FIRST, cluster, group_name, topic"""
     return tuple(
         LagRow(
             cluster=row["cluster"],
             group_name=row["group_name"],
             topic=row["topic"],
             sampled_ms=row["sampled_ms"],
-            lag_count=int(row["behind"]),
+            lag_count=None if row["behind"] is None else int(row["behind"]),
+            unknown_count=row["unknown"],
             lag_ms=None if row["oldest"] is None else int(row["oldest"]),
             queue_count=int(row["queues"]),
         )

@@ -187,7 +187,7 @@ VIEWS: Final[dict[str, View]] = {
                 _same("consumer_offset", "next offset that the group will read", "l"),
                 _same("min_offset", "first kept offset", "l"),
                 _same("max_offset", "next offset to be written", "l"),
-                _same("lag_count", "kept messages that the group has not read", "l"),
+                _same("lag_count", "kept messages that the group has not read, NULL if unknown", "l"),
                 ViewColumn(
                     "lag_seconds", "l.lag_ms / 1000.0", "age of the oldest of them; 0 without lag, NULL if unknown"
                 ),

@@ -122,9 +122,8 @@ def _lag(rows: Sequence[LagRow], rows_max: int, *, is_mixed: bool) -> Iterator[R
     table = _table("Lag at the last sample", *columns, is_mixed=is_mixed)
     for row in shown:
         age = "unknown" if row.lag_ms is None else span(row.lag_ms)
-        table.add_row(
-            *_named(row.cluster, is_mixed), row.group_name, row.topic, str(row.queue_count), str(row.lag_count), age
-        )
+        count = "unknown" if row.lag_count is None else f"{'≥ ' if row.unknown_count else ''}{row.lag_count}"
+        table.add_row(*_named(row.cluster, is_mixed), row.group_name, row.topic, str(row.queue_count), count, age)
     yield table
     yield from note
     if len(behind) < len(rows):

@@ -49,8 +49,9 @@ def _spans(source: str, columns: dict[str, str], window: str) -> str:
 def lag_stages(sampled_ms: int | None = None) -> list[Stage]:
     """lag_points, lag_spans, lag_copies and lag (columns of LAG) of one sample; None: of every one recorded in full.
 
-    A queue's range is the latest one at or before the sample of the offset. Of message_meta, the rows that lag_spans
-    names are enough.
+    A queue's range is the latest one at or before the sample of the offset. An offset past its end makes the lag
+    unknown: the queue lost messages or was made anew, or its range could not be sampled. Of message_meta, the rows that
+    lag_spans names are enough.
     """
     if sampled_ms is None:
         sources, first = ("group_offsets", "queue_ranges"), []
@@ -100,8 +101,9 @@ GROUP BY ALL"""
 
 _LAG = f"""
 SELECT {LAG.typed()} FROM (
-  SELECT p.*, greatest(p.max_offset - p.next_offset, 0) AS lag_count,
-    CASE WHEN p.max_offset <= p.consumer_offset THEN 0 ELSE p.sampled_ms - m.store_ms END AS lag_ms
+  SELECT p.*, CASE WHEN p.consumer_offset <= p.max_offset THEN p.max_offset - p.next_offset END AS lag_count,
+    CASE WHEN p.consumer_offset > p.max_offset THEN NULL WHEN p.next_offset >= p.max_offset THEN 0
+      ELSE p.sampled_ms - m.store_ms END AS lag_ms
   FROM lag_points p LEFT JOIN (SELECT cluster, broker_name, topic, queue_id, queue_offset, max(store_ms) AS store_ms
     FROM lag_copies GROUP BY ALL) m
   ON p.cluster = m.cluster AND p.broker_name = m.broker_name AND p.topic = m.topic AND p.queue_id = m.queue_id
