@@ -178,6 +178,33 @@ def test_sql(mqtrail: Command, lake_path: Path, tmp_path: Path) -> None:
     assert mqtrail("sql", text, "--lake", "nowhere").code == 3
 
 
+def test_export_to_a_file(mqtrail: Command, lake_path: Path, tmp_path: Path) -> None:
+    """The same messages as printed, in each format. A damaged lake: what can be read is written, exit code 3."""
+    lake = ("--lake", str(lake_path))
+    printed = mqtrail("export", *lake).rows
+    for name in ("all.parquet", "all.csv", "all.jsonl"):
+        said = mqtrail("export", *lake, "--output", name)
+        assert (said.code, said.out) == (0, "")
+        assert f"{len(printed)} messages written to {name}" in said.err
+    assert [json.loads(line) for line in Path("all.jsonl").read_text().splitlines()] == printed
+    table = pq.read_table("all.parquet")
+    assert [{**row, "groups": dict(row["groups"])} for row in table.to_pylist()] == printed
+    with Path("all.csv").open(newline="") as file:
+        cells = list(csv.DictReader(file))
+    assert [json.loads(row["groups"]) for row in cells] == [row["groups"] for row in printed]
+    assert mqtrail("export", *lake, "--to", "1970-01-02", "--output", "none.parquet").code == 0
+    assert pq.read_table("none.parquet").schema.equals(table.schema)
+    wrong = mqtrail("export", *lake, "--output", "all.xls")
+    assert (wrong.code, ".parquet, .csv, .jsonl" in wrong.err) == (2, True)
+    copied = tmp_path / "damaged"
+    shutil.copytree(lake_path, copied)
+    some = next((copied / "trajectories").rglob("*.parquet"))
+    some.write_bytes(some.read_bytes()[:-100])
+    said = mqtrail("export", "--lake", str(copied), "--output", "rest.jsonl")
+    assert (said.code, "could not be read" in said.err) == (3, True)
+    assert Path("rest.jsonl").exists()
+
+
 def test_doctor(mqtrail: Command, shop: Shop) -> None:
     """The trace topic by name, record types, codes; an unreachable cluster is 3."""
     said = mqtrail("doctor", "--namesrv", shop.namesrv)

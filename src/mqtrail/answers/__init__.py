@@ -25,7 +25,7 @@ from .model import (
     moment_text,
 )
 from .queries import QueryAnswer, QueryError
-from .row_files import ROW_FORMATS, rows_of, save_rows
+from .row_files import ROW_FORMATS, rows_of, save_export, save_rows
 from .views import VIEWS, View, ViewColumn
 
 __all__ = [
@@ -59,5 +59,6 @@ __all__ = [
     "export_line",
     "moment_text",
     "rows_of",
+    "save_export",
     "save_rows",
 ]

@@ -100,7 +100,7 @@ def export(view: LakeView, first_ms: int | None, end_ms: int | None) -> Iterator
             rows = cursor.fetchmany(EXPORT_ROWS)
     if view.damage:
         raise LakeDamaged(
-            f"{len(view.damage)} files or tables could not be read; the printed messages come from the others; "
+            f"{len(view.damage)} files or tables could not be read; the exported messages come from the others; "
             f"the first: {view.damage[0]}"
         )
 

@@ -14,7 +14,17 @@ from mqtrail.wire import MQError
 
 from .config import Config, load
 from .exits import Exit, SourceUnavailable, UsageError
-from .options import REPORT_ROWS, ConfigFile, Json, LakeCluster, LakeFolder, Namesrv, moment_ms
+from .options import (
+    REPORT_ROWS,
+    ConfigFile,
+    Json,
+    LakeCluster,
+    LakeFolder,
+    Namesrv,
+    RowFile,
+    check_row_file,
+    moment_ms,
+)
 from .output import progress, show_answer, show_json, warn
 
 if TYPE_CHECKING:
@@ -201,15 +211,24 @@ def export(
     since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
     until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
     cluster: LakeCluster = "",
+    output: RowFile = None,
     config: ConfigFile = None,
-    json: Annotated[bool, typer.Option("--json", help="No effect: the output is always JSON.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="No effect: what is printed is always JSON.")] = True,
 ) -> int:
-    """Print the verdicts of every message, one JSON line per message."""
+    """Print the verdicts of every message, one JSON line per message, or write them to a file."""
+    if output is not None:
+        check_row_file(output)
     now = now_ms()
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
     with _reading("reading the lake", json=True):
-        for line in lake_answers(load(config), lake, cluster).export(now, first_ms, end_ms):
+        lines = lake_answers(load(config), lake, cluster).export(now, first_ms, end_ms)
+        if output is not None:
+            from mqtrail.answers import save_export
+
+            warn(f"{save_export(lines, output)} messages written to {output}")
+            return Exit.OK
+        for line in lines:
             show_json(line)
     return Exit.OK
 

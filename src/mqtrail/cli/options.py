@@ -27,9 +27,22 @@ LakeFolder = Annotated[
 LakeCluster = Annotated[
     str, typer.Option("--cluster", metavar="NAME", help="Only this cluster of the lake. [default: all]")
 ]
+RowFile = Annotated[
+    Path | None,
+    typer.Option("--output", readable=False, help="Write all rows to this file instead: .parquet, .csv or .jsonl."),
+]
 REPORT_ROWS = 8  # of each table of a report
 
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def check_row_file(output: Path) -> None:
+    """Raise UsageError unless the name of the file says a known format."""
+    from mqtrail.answers import ROW_FORMATS
+
+    if output.suffix not in ROW_FORMATS:
+        known = ", ".join(ROW_FORMATS)
+        raise UsageError(f"--output: found {str(output)!r}, expected a file name that ends with one of {known}")
 
 
 def queue_of(topic: str, text: str | None) -> MessageQueue | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +12,7 @@ import typer
 from .answers import exit_of, lake_answers, now_ms
 from .config import load
 from .exits import Exit, UsageError, lake_in_use
-from .options import ConfigFile, Json, LakeCluster, LakeFolder
+from .options import ConfigFile, Json, LakeCluster, LakeFolder, RowFile, check_row_file
 from .output import progress, say, show_answer, show_json, warn
 
 if TYPE_CHECKING:
@@ -23,10 +22,7 @@ if TYPE_CHECKING:
 def sql(
     text: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT in DuckDB's SQL; '-': read stdin.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of rows to print.")] = 1_000,
-    output: Annotated[
-        Path | None,
-        typer.Option(readable=False, help="Write all rows to this file instead: .parquet, .csv or .jsonl."),
-    ] = None,
+    output: RowFile = None,
     lake: LakeFolder = None,
     cluster: LakeCluster = "",
     config: ConfigFile = None,
@@ -39,7 +35,7 @@ def sql(
         _list_views(json)
         return Exit.OK
     if output is not None:
-        _check_name(output)
+        check_row_file(output)
     if text == "-":
         text = typer.get_text_stream("stdin").read()
     with (
@@ -53,14 +49,6 @@ def sql(
         else:
             warn(f"{save_rows(answer, output)} rows written to {output}")
         return exit_of(answer.scope, Exit.OK)
-
-
-def _check_name(output: Path) -> None:
-    from mqtrail.answers import ROW_FORMATS
-
-    if output.suffix not in ROW_FORMATS:
-        known = ", ".join(ROW_FORMATS)
-        raise UsageError(f"--output: found {str(output)!r}, expected a file name that ends with one of {known}")
 
 
 @contextmanager

@@ -241,7 +241,7 @@ LAG = Relation(
         number("consumer_offset", "next queue_offset that the group will read"),
         number("min_offset", "first kept queue_offset"),
         number("max_offset", "next queue_offset to be written"),
-        number("lag_count", "number of kept messages that the group has not read; NULL: its offset is past the queue's end"),
+        number("lag_count", "number of kept messages that the group has not read; NULL: its offset is past the end"),
         number("lag_ms", "age of the oldest of them at the sample; 0 without lag, NULL if unknown"),
     ),
 )
