@@ -62,6 +62,7 @@ def no_room_in_words() -> Iterator[None]:
     assert not told or "found no space left, expected room" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same_process", [True, False])
 def test_in_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_process: bool) -> None:
     """At each write of a batch of three tables in turn: then it is in all of them once, or in none."""

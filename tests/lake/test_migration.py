@@ -247,7 +247,8 @@ def attempts_of(path: Path) -> list[tuple[Any, ...]]:
     return connect(threads=1).execute(f"FROM ({trail.merge_sql(f'({rows})')}) ORDER BY ALL").fetchall()
 
 
-@pytest.mark.parametrize("is_expired", [False, pytest.param(True, marks=pytest.mark.cycles)])
+@pytest.mark.cycles
+@pytest.mark.parametrize("is_expired", [False, True])
 def test_rebuild(old: Path, is_expired: bool) -> None:
     """Silver made anew from bronze has the same attempts, also a second time, and every message is judged again."""
     steps(old)

@@ -103,7 +103,8 @@ def assert_same(found: Rows, wanted: Rows) -> None:
         assert in_order(found[relation.name]) == in_order(wanted[relation.name]), relation.name
 
 
-@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.cycles), 3])
+@pytest.mark.cycles
+@pytest.mark.parametrize("count", [1, 3])
 def test_shares_agree_with_the_whole(tmp_path: Path, count: int) -> None:
     """Every labelled history, batches among them: all columns of all results."""
     rows, wanted = labelled(batches=True)
