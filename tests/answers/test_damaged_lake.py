@@ -56,7 +56,7 @@ def test_a_file_of_verdicts(lake: Path, how: str) -> None:
         assert any(str(file) in one for one in scope.omissions)
     lines: list[object] = []
     exported = answers.export(AS_OF_MS)
-    with pytest.raises(LakeDamaged, match="printed messages come from the others"):
+    with pytest.raises(LakeDamaged, match="exported messages come from the others"):
         lines.extend(exported)
     assert len(lines) == found.matched_count
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -327,7 +328,7 @@ def test_the_pipeline_as_users_start_it(broker: Embedded, tmp_path: Path) -> Non
         assert "RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC" in mqtrail("trace", "order-7", "--lake", remote, exits=4)
         told = mqtrail("pipeline", "backfill", *of_cluster, "--from", "1h", "--wait").splitlines()
         assert len(told) == len(set(told))
-        assert " done: 3 messages read" in told[-1]
+        assert re.search(r" done: [1-9]\d* messages read, 0 gaps, 0 left$", told[-1])
         assert "CONSUMED" in mqtrail("trace", "order-7", "--lake", remote)
         running.terminate()
         assert running.wait(120) == 0, log.read_text()[-2000:]
