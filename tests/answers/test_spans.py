@@ -75,7 +75,7 @@ OLD = {"messaging.operation": "process", "messaging.rocketmq.client_group": "CG"
 def test_attribute_names(
     trajectories: dict[str, Trajectory], names: SpanNames, here: dict[str, str], absent: dict[str, str]
 ) -> None:
-    """The present names, those of 1.17, or both. Sends are `publish` in 1.17. Empty values have no attribute."""
+    """The present names, those of 1.21, or both. Sends are `publish` in 1.21. Empty values have no attribute."""
     found = spans_by_kind(trajectories[id_of("consumed after retry")], names)
     attributes = found[SpanKind.CONSUMER][0].attributes
     assert here.items() <= attributes.items()

@@ -175,7 +175,7 @@ def test_a_trend(mqtrail: Command) -> None:
     found = mqtrail("lag", "--over", "1s", "--json")
     assert found.json["over_ms"] == 1_000
     assert found.groups["Behind"]["trend"] == {
-        "state": "STANDS",
+        "state": "STEADY",
         "consumed_per_s": 0.0,
         "produced_per_s": 0.0,
         "drain_s": None,

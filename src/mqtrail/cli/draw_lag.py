@@ -155,7 +155,7 @@ def _age(found: LagSum) -> str:
     return f"{_bound(found)}{span(found.lag_ms)}" if found.lag_count or found.unknown_count else "-"
 
 
-_WORDS = {TrendState.EMPTY: "-", TrendState.GROWS: "grows", TrendState.STANDS: "stands still"}
+_WORDS = {TrendState.EMPTY: "-", TrendState.GROWS: "grows", TrendState.STEADY: "steady"}
 
 
 def trend_text(trend: Trend) -> str:

@@ -103,7 +103,7 @@ def later(offset: int | None, first: int | None, end: int | None, after_ms: int 
     [
         (reading(0, 0, 100), later(40, 0, 120), TrendState.DRAINS, 8.0),  # 20/s out, 10/s in, 80 wait
         (reading(0, 0, 100), later(10, 0, 140), TrendState.GROWS, None),
-        (reading(0, 0, 100), later(0, 0, 100), TrendState.STANDS, None),
+        (reading(0, 0, 100), later(0, 0, 100), TrendState.STEADY, None),
         (reading(0, 0, 100), later(100, 0, 100), TrendState.EMPTY, 0.0),
     ],
 )

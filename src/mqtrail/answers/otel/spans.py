@@ -5,7 +5,7 @@ each delivery, linked to the first send. What takes no time (a stored copy, a re
 event of the root span. Ids follow from the cluster and the message id, so that a message that is exported twice has the
 same spans. Times are epoch ms.
 
-Source: OpenTelemetry semantic conventions 1.17 (old names) and 1.41 (new names), chapter messaging.
+Source: OpenTelemetry semantic conventions 1.21 (old names) and 1.44 (new names), chapter messaging.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Values = dict[str, AttributeValue | None]
 
 
 class SpanNames(StrEnum):
-    """The attribute names: those of version 1.17 of the conventions, the present ones, or both."""
+    """The attribute names: those of version 1.21 of the conventions, the present ones, or both."""
 
     OLD = "old"
     NEW = "new"
@@ -70,9 +70,9 @@ class Span:
 _OLD_NAMES: Final = {
     "messaging.operation.type": "messaging.operation",
     "messaging.consumer.group.name": "messaging.rocketmq.client_group",
-    "messaging.client.id": "messaging.rocketmq.client_id",
+    "messaging.client.id": "messaging.client_id",
 }
-"""Present name -> name in 1.17, where they differ."""
+"""Present name -> name in 1.21, where they differ."""
 _OLD_OPERATIONS: Final = {"send": "publish"}
 _NEW_ONLY: Final = "messaging.operation.name"
 _MOMENTS: Final = {

@@ -8,13 +8,13 @@
 Source: AdminBrokerProcessor.queryConsumeTimeSpan, apache/rocketmq broker/.
 """
 
-import time
 from collections import defaultdict
 from functools import partial
 from typing import Final
 
 from mqtrail.wire import MessageQueue, RecordError, decode_head
 
+from ..core import now_ms
 from .asking import Asking, BrokerTopic
 from .backlog import QueueLag, with_age
 
@@ -84,11 +84,6 @@ class Ages:
         if age_ms < -CLOCKS_APART_MS:
             return None, f"the clock of broker {queue.broker_name} is {-age_ms} ms ahead of this host's"
         return max(0, age_ms), ""
-
-
-def now_ms() -> int:
-    """Return the wall clock as epoch ms."""
-    return time.time_ns() // 1_000_000
 
 
 def _queue(lag: QueueLag) -> MessageQueue:

@@ -30,7 +30,7 @@ class TrendState(StrEnum):
     EMPTY = "EMPTY"  # nothing waits
     DRAINS = "DRAINS"  # more is consumed than produced
     GROWS = "GROWS"  # more is produced than consumed
-    STANDS = "STANDS"  # as much is consumed as produced, and messages wait
+    STEADY = "STEADY"  # as much is consumed as produced, and messages wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ def trend_of(pairs: Iterable[tuple[QueueReading | None, QueueReading]]) -> Trend
         return Trend(TrendState.EMPTY, consumed, produced, 0.0)
     if consumed > produced:
         return Trend(TrendState.DRAINS, consumed, produced, waiting / (consumed - produced))
-    return Trend(TrendState.GROWS if produced > consumed else TrendState.STANDS, consumed, produced)
+    return Trend(TrendState.GROWS if produced > consumed else TrendState.STEADY, consumed, produced)
 
 
 def _rates(before: QueueReading, after: QueueReading) -> tuple[float, float] | None:

@@ -25,8 +25,9 @@ from mqtrail.wire import (
     retry_topic,
 )
 
+from ..core import now_ms
 from .access import AdminAccess
-from .ages import Ages, now_ms
+from .ages import Ages
 from .asking import Asking
 from .backlog import (
     ClusterLag,
