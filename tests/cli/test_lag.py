@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import io
-import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
-from mqtrail.cli import run
 from mqtrail.cli.draw_lag import cluster_lag, group_lag
 from mqtrail.client import (
     ClusterLag,
@@ -31,29 +29,16 @@ from mqtrail.client import (
 )
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, SubscriptionGroupConfig, TopicConfig
+from tests.cli.conftest import Command, Said, commands
 
 TOPIC = "orders"
 QUEUES = 2
 PER_QUEUE = 5
 
 
-class Said(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def groups(self) -> dict[str, Any]:
-        return {group["group_name"]: group for group in self.json["groups"]}
-
-
-Command = Callable[..., Said]
+def groups(said: Said) -> dict[str, Any]:
+    """Return the groups of a JSON answer by name."""
+    return {group["group_name"]: group for group in said.json["groups"]}
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +78,7 @@ def mqtrail(
     """Runs one command line with the cluster, without any settings of this machine."""
     monkeypatch.setenv("NAMESRV_ADDR", server.namesrv_address)
     monkeypatch.chdir(tmp_path)
-
-    def said(*arguments: str) -> Said:
-        code = int(run(arguments))
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return Said(code, captured.out, captured.err)
-
-    return said
+    return commands(capsys)
 
 
 def test_all_groups(mqtrail: Command) -> None:
@@ -125,31 +103,31 @@ def test_all_groups(mqtrail: Command) -> None:
 def test_all_groups_as_json(mqtrail: Command) -> None:
     """Every group, with nulls for what is unknown."""
     found = mqtrail("lag", "--json")
-    assert {name: group["topics"]["lag_count"] for name, group in found.groups.items()} == {
+    assert {name: group["topics"]["lag_count"] for name, group in groups(found).items()} == {
         "Behind": 6,
         "Retries": 0,
         "Half": 0,
         "Wiped": 0,
         "Done": 0,
     }
-    assert {name: group["lag_ms"] for name, group in found.groups.items() if group["is_unknown"]} == {
+    assert {name: group["lag_ms"] for name, group in groups(found).items() if group["is_unknown"]} == {
         "Half": None,
         "Wiped": None,
     }
-    assert found.groups["Behind"]["lag_ms"] > 0
-    assert found.groups["Done"]["lag_ms"] == 0
-    assert found.groups["Retries"]["retry"]["lag_count"] == 1
-    assert found.groups["Retries"]["delayed_count"] == 1
+    assert groups(found)["Behind"]["lag_ms"] > 0
+    assert groups(found)["Done"]["lag_ms"] == 0
+    assert groups(found)["Retries"]["retry"]["lag_count"] == 1
+    assert groups(found)["Retries"]["delayed_count"] == 1
     assert found.json["idle_groups"] == ["Idle"]
     assert found.json["over_ms"] is None
-    assert found.groups["Behind"]["trend"]["state"] == "UNKNOWN"
+    assert groups(found)["Behind"]["trend"]["state"] == "UNKNOWN"
 
 
 def test_one_group(mqtrail: Command) -> None:
     """Its queues, and the messages that have waited longest, with id, key, time, queue and offset."""
     found = mqtrail("lag", "show", "Behind", "--messages", "3", "--json")
     assert found.code == 0
-    queues = {queue["queue_id"]: queue["lag_count"] for queue in found.groups["Behind"]["queues"]}
+    queues = {queue["queue_id"]: queue["lag_count"] for queue in groups(found)["Behind"]["queues"]}
     assert queues == {0: 4, 1: 2}
     oldest = found.json["oldest"]
     assert [(one["keys"], one["queue_id"], one["queue_offset"]) for one in oldest] == [
@@ -174,14 +152,14 @@ def test_a_trend(mqtrail: Command) -> None:
     """Two readings; nothing is read or written between them."""
     found = mqtrail("lag", "--over", "1s", "--json")
     assert found.json["over_ms"] == 1_000
-    assert found.groups["Behind"]["trend"] == {
+    assert groups(found)["Behind"]["trend"] == {
         "state": "STEADY",
         "consumed_per_s": 0.0,
         "produced_per_s": 0.0,
         "drain_s": None,
     }
-    assert found.groups["Done"]["trend"]["state"] == "EMPTY"
-    assert found.groups["Half"]["trend"]["state"] == "UNKNOWN"
+    assert groups(found)["Done"]["trend"]["state"] == "EMPTY"
+    assert groups(found)["Half"]["trend"]["state"] == "UNKNOWN"
     for wrong in ("0s", "2h", "soon"):
         assert mqtrail("lag", "--over", wrong).code == 2
 
@@ -223,7 +201,7 @@ def test_a_broker_that_does_not_answer(tmp_path: Path, mqtrail: Command, monkeyp
         assert row[-1] == "?", "copies that wait on the mute broker are unknown"
         shown = mqtrail("lag", "show", "G", "--json")
         assert shown.code == 3
-        assert {queue["broker_name"]: queue["lag_count"] for queue in shown.groups["G"]["queues"]} == {
+        assert {queue["broker_name"]: queue["lag_count"] for queue in groups(shown)["G"]["queues"]} == {
             "broker-a": 0,
             "broker-b": None,
         }

@@ -37,9 +37,14 @@ def sent(outcome: SeenOutcome = SeenOutcome.OK, **changes: Any) -> Sent:
 
 
 def handled(
-    number: int, result: HandlerResult | None, at_ms: int = 2_000, took_ms: float = 5, process: int = 7
+    number: int,
+    result: HandlerResult | None,
+    at_ms: int = 2_000,
+    took_ms: float = 5,
+    process: int = 7,
+    retry: int = 0,
 ) -> list[Note]:
-    started = HandlingStarted(key=KEY, group="stock", number=number, process=process, at_ms=at_ms, retry=0)
+    started = HandlingStarted(key=KEY, group="stock", number=number, process=process, at_ms=at_ms, retry=retry)
     if result is None:
         return [started]
     return [started, HandlingEnded(number=number, process=process, result=result, took_ms=took_ms)]
@@ -63,7 +68,8 @@ CASES: list[tuple[str, list[Note], dict[str, Any], set[str], set[str]]] = [
     ("consumed", [sent(), *handled(1, HandlerResult.SUCCESS)], {}, {"SEND_OK"}, {"CONSUMED"}),
     ("slow", [sent(acknowledged_ms=1_000), *handled(1, HandlerResult.SUCCESS, took_ms=1_000)], {},
      {"SEND_OK", "SEND_SLOW"}, {"CONSUMED", "CONSUMED_SLOW"}),
-    ("retried", [sent(attempts=2), *handled(1, HandlerResult.ERROR), *handled(2, HandlerResult.SUCCESS, 3_000)], {},
+    ("retried", [sent(attempts=2), *handled(1, HandlerResult.ERROR),
+                 *handled(2, HandlerResult.SUCCESS, 3_000, retry=1)], {},
      {"SEND_OK", "SEND_RETRIED"}, {"CONSUMED", "CONSUMED_AFTER_RETRY"}),
     ("refused", [sent(SeenOutcome.REFUSED)], {"stored": frozenset()}, {"SEND_FAILED"}, set()),
     ("uncertain, stored", [sent(SeenOutcome.UNCERTAIN)], {}, {"SEND_UNCERTAIN"}, {"WAITING"}),
@@ -76,6 +82,10 @@ CASES: list[tuple[str, list[Note], dict[str, Any], set[str], set[str]]] = [
      {"SEND_OK"}, {"DEAD_LETTERED"}),
     ("twice", [sent(), *handled(1, HandlerResult.SUCCESS), *handled(2, HandlerResult.SUCCESS, 3_000)], {},
      {"SEND_OK"}, {"CONSUMED", "DUPLICATE_DELIVERY", "DUPLICATE_PROCESSING"}),
+    ("failed copy came twice", [sent(), *handled(1, HandlerResult.LATER),
+                                *handled(2, HandlerResult.LATER, 3_000, retry=1),
+                                *handled(3, HandlerResult.LATER, 4_000, retry=1)], {},
+     {"SEND_OK"}, {"RETRYING", "DUPLICATE_DELIVERY"}),
     ("killed in between", [sent(), *handled(1, None, process=8), *handled(1, HandlerResult.SUCCESS, 3_000)], {},
      {"SEND_OK"}, {"CONSUMED", "DUPLICATE_DELIVERY"}),
 ]  # fmt: skip

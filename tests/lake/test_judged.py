@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,9 +121,9 @@ def test_a_file_is_judged_when_its_clusters_are() -> None:
 
 def test_the_judgement_of_an_earlier_version() -> None:
     """It is that of the lake's only cluster: another one that is read later has no files that it has seen."""
-    notes = {"attempts": {"ingest": 7}, "settings": {"hung_ms": 5}, "only_until": False}
+    notes: dict[str, Any] = {"attempts": {"ingest": 7}, "settings": {"hung_ms": 5}, "only_until": False}
     old = Judgements.of_batch(LakeBatch("gold", 100, notes))
-    assert old.of("east") == Judgement(as_of_ms=100, number=100, **notes)  # type: ignore[arg-type]
+    assert old.of("east") == Judgement(as_of_ms=100, number=100, **notes)
     new = Judgements.of_batch(LakeBatch("gold", 200, old.with_one("west", judgement(200, 8)).notes()))
     assert new.of("east") == old.of("east")
     assert not new.have_seen(file_of("batch=ingest-8/part.parquet", "east"))

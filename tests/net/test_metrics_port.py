@@ -38,11 +38,12 @@ async def test_an_answer_that_nobody_reads_is_dropped(monkeypatch: pytest.Monkey
     await port.start("127.0.0.1", 0)
     host, number = split_address(port.address)
     reader, writer = await asyncio.open_connection(host, number)
-    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    assert isinstance(writer.transport, asyncio.Transport)
+    writer.transport.pause_reading()
     writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
     await until(lambda: port.connection_count == 1)
     await until(lambda: port.connection_count == 0)
-    writer.transport.resume_reading()  # type: ignore[attr-defined]
+    writer.transport.resume_reading()
     assert await received(reader) < SIZE
     writer.close()
     await port.stop()

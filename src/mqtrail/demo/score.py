@@ -147,8 +147,8 @@ def _group_codes(
         return {"WAITING" if group in facts.live_groups else "NO_CONSUMER"}
     codes: set[str] = set()
     successes = [handling for handling in handlings if handling.succeeded]
-    if any(not earlier.failed for earlier in handlings[:-1]):
-        codes.add("DUPLICATE_DELIVERY")
+    if len({handling.started.retry for handling in handlings}) < len(handlings):
+        codes.add("DUPLICATE_DELIVERY")  # a failed attempt asks for a delivery with the next number
     if len(successes) > 1:
         codes.add("DUPLICATE_PROCESSING")
     if successes:

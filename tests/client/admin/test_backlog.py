@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,11 +24,11 @@ from mqtrail.client import (
 PLACE = QueueReading("orders", "broker-a", 0)
 
 
-def reading(offset: int | None, first: int | None, end: int | None, **more: object) -> QueueReading:
-    return replace(PLACE, consumer_offset=offset, min_offset=first, max_offset=end, **more)  # type: ignore[arg-type]
+def reading(offset: int | None, first: int | None, end: int | None, **more: Any) -> QueueReading:
+    return replace(PLACE, consumer_offset=offset, min_offset=first, max_offset=end, **more)
 
 
-def lag(offset: int | None, first: int | None, end: int | None, **more: object) -> QueueLag:
+def lag(offset: int | None, first: int | None, end: int | None, **more: Any) -> QueueLag:
     return queue_lag(reading(offset, first, end, **more))
 
 
