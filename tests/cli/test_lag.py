@@ -23,10 +23,8 @@ from mqtrail.client import (
     Trend,
     TrendState,
     WaitingMessage,
-    queue_lag,
-    sum_of,
-    with_age,
 )
+from mqtrail.client.admin.backlog import queue_lag, sum_of, with_age
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, SubscriptionGroupConfig, TopicConfig
 from tests.cli.conftest import Command, Said, commands
@@ -146,6 +144,21 @@ def test_one_group_with_unknown_queues(mqtrail: Command) -> None:
     half, wiped = mqtrail("lag", "show", "Half"), mqtrail("lag", "show", "Wiped")
     assert (half.code, "1 of 2 queues unknown: the group has no committed offset" in half.out) == (0, True)
     assert (wiped.code, "past the queue's end" in wiped.out) == (0, True)
+
+
+def test_groups_and_what_is_unknown_of_them(mqtrail: Command) -> None:
+    """`group list` and `group show` have the same numbers: a queue without an offset is not one without a lag."""
+    listed = {row.pop("group"): row for row in mqtrail("group", "list", "--json").json["groups"]}
+    assert listed["Behind"] == {"members": 0, "behind": 6, "unknown_queues": 0}
+    assert listed["Half"] == {"members": 0, "behind": 0, "unknown_queues": 1}
+    assert listed["Idle"] == {"members": 0, "behind": None, "unknown_queues": None}
+    shown = mqtrail("group", "show", "Half", "--json").json
+    assert [(one["consumed"], one["behind"]) for one in shown["queues"]] == [(PER_QUEUE, 0), (None, None)]
+    assert (shown["behind"], shown["unknown_queues"]) == (0, 1)
+    assert "behind: ≥ 0 messages" in mqtrail("group", "show", "Half").out
+    table = {line.split()[0]: line.split()[1:] for line in mqtrail("group", "list").out.splitlines()}
+    assert (table["Half"], table["Idle"], table["Behind"]) == (["0", "≥", "0"], ["0", "?"], ["0", "6"])
+    assert mqtrail("group", "show", "Nobody").code == 1
 
 
 def test_a_trend(mqtrail: Command) -> None:

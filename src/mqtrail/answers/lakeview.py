@@ -24,12 +24,11 @@ from mqtrail.lake import (
     settings_at,
     unfinished_judgement,
 )
-from mqtrail.trail import UNKNOWN_HOUR
+from mqtrail.trail import HOUR_MS, UNKNOWN_HOUR
 
 from .live import Row
 from .model import Scope, Trajectory, VerdictThresholds, moment_text, trajectory_of
 
-HOUR_MS = 3_600_000
 GAPS_SHOWN_MAX = 5
 DAMAGE_SHOWN_MAX = 5
 T = TypeVar("T")

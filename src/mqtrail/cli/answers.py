@@ -81,10 +81,7 @@ def _answers(
 def lake_answers(settings: Config, lake: str | None, cluster: str = "") -> Answers:
     from mqtrail.answers import Answers
 
-    folder = settings.lake(lake)
-    if folder is None:
-        raise UsageError("found no --lake: pass the folder that `mqtrail pipeline` writes")
-    return Answers(folder, cluster=cluster, settings=settings.room("judge"))
+    return Answers(settings.lake_to_read(lake), cluster=cluster, settings=settings.room("judge"))
 
 
 def trace(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .answers import now_ms
 from .exits import Exit, UsageError, lake_in_use
 from .ingest import (
     Cluster,
@@ -85,7 +85,7 @@ def backfill(
 
 
 def _times(begin: str | None, end: str | None) -> tuple[int, int]:
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     if begin is None:
         raise UsageError("found no --from, expected the earliest store time to read, or --cancel ID")
     times = moment_ms(begin, now, "--from"), now if end is None else moment_ms(end, now, "--to")

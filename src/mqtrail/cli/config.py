@@ -120,6 +120,13 @@ class Config:
 
         return place_of(text)
 
+    def lake_to_read(self, flag: str | None) -> LakePath:
+        """Return the lake that a command reads. LakeUnsupported; UsageError: no source sets it."""
+        folder = self.lake(flag)
+        if folder is None:
+            raise UsageError("found no --lake: pass the folder that `mqtrail pipeline` writes")
+        return folder
+
     def room(
         self, name: str, *layers: Layer, below: Layer | None = None, fixed: Mapping[str, object] | None = None
     ) -> Any:

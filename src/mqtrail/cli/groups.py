@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .config import load
 from .exits import Exit, UsageError
+from .lag import exit_of
 from .operate import (
     Broker,
     Cluster,
@@ -24,8 +27,7 @@ from .options import ConfigFile, Json, Namesrv
 from .output import progress, say, say_lines, show_json
 
 if TYPE_CHECKING:
-    from mqtrail.client import SyncAdmin
-    from mqtrail.wire import OffsetWrapper
+    from mqtrail.client import QueueLag, SyncAdmin
 
 Group = Annotated[str, typer.Argument(help="Group name.")]
 
@@ -36,35 +38,43 @@ def group_list(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """List the consumer groups of all brokers with their backlog and online members."""
+    """List the consumer groups of all brokers with what they still have to read, and their online members."""
     from mqtrail.wire import MQError, is_system_group
 
-    rows: list[dict[str, Any]] = []
-    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json) as shown:
-        names: set[str] = set()
-        failures: dict[str, str] = {}
-        for name, address in admin.masters().items():
-            try:
-                names.update(admin.groups(address).subscription_group_table)
-            except MQError as error:
-                failures[name] = str(error)
-        for group in sorted(names):
-            if is_system_group(group) and not everything:
-                continue
-            if shown is not None:
-                shown.update(shown.task_ids[0], description=f"querying the brokers of {group}")
-            stats, members = admin.consume_stats(group), admin.group_connections(group)
-            failures |= {f"{name} ({group})": text for name, text in failures_of(stats, members).items()}
-            reaches = [reach for found in stats.values() for reach in found.offset_table.values()]
-            clients = {one.client_id for found in members.values() for one in found.connection_set}
-            rows.append({"group": group, "members": len(clients), "behind": sum(map(_behind, reaches))})
-    if not json:
-        table(("group", "members", "behind"), [tuple(row.values()) for row in rows])
-    return report_answer({"groups": rows}, failures, json)
+    internal: set[str] = set()
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
+        lag = admin.lag()
+        for address in admin.masters().values() if everything else ():
+            with suppress(MQError):  # the reading of the lag has asked this broker too, and says so
+                internal.update(filter(is_system_group, admin.groups(address).subscription_group_table))
+    rows: dict[str, dict[str, Any]] = {}
+    for name in internal.union(lag.idle_groups):  # which topics they read is unknown
+        members = 0 if name in lag.idle_groups else None
+        rows[name] = {"group": name, "members": members, "behind": None, "unknown_queues": None}
+    for group in lag.groups:
+        rows[group.group_name] = {"group": group.group_name, "members": group.member_count, **_behind(group.queues)}
+    ordered = [rows[name] for name in sorted(rows)]
+    if json:
+        show_json({"groups": ordered, "problems": lag.problems})
+    else:
+        cells = [(row["group"], _known(row["members"]), _behind_cell(row)) for row in ordered]
+        table(("group", "members", "behind"), cells)
+    return exit_of(lag)
 
 
-def _behind(reach: OffsetWrapper) -> int:
-    return max(0, reach.broker_offset - max(0, reach.consumer_offset))
+def _behind(queues: Sequence[QueueLag]) -> dict[str, int | None]:
+    """Return the messages that wait in queues of known lag (None: of none), and the number of unknown queues."""
+    counts = [queue.lag_count for queue in queues if queue.lag_count is not None]
+    return {"behind": sum(counts) if counts or not queues else None, "unknown_queues": len(queues) - len(counts)}
+
+
+def _behind_cell(row: Mapping[str, Any]) -> object:
+    behind = row["behind"]
+    return f"≥ {behind}" if behind is not None and row["unknown_queues"] else _known(behind)
+
+
+def _known(value: object) -> object:
+    return "?" if value is None else value
 
 
 def group_show(
@@ -74,34 +84,40 @@ def group_show(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show the progress of a group on each queue, and its online members."""
+    """Show the progress of a group on each queue, and its online members. `mqtrail lag show` tells more."""
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
+        lag = admin.lag(group)
         stats = admin.consume_stats(group, topic)
         members = admin.group_connections(group)
+    queues = [queue for one in lag.groups for queue in one.queues if topic in (None, queue.topic)]
+    consumed_ms = {
+        (queue.topic, queue.broker_name or name, queue.queue_id): reach.last_timestamp
+        for name, found in stats.found.items()
+        for queue, reach in found.offset_table.items()
+    }
     rows = [
         {
             "topic": queue.topic,
-            "broker": queue.broker_name or name,
+            "broker": queue.broker_name,
             "queue": queue.queue_id,
-            "end": reach.broker_offset,
-            "consumed": reach.consumer_offset,
-            "behind": _behind(reach),
-            "last_consumed_ms": reach.last_timestamp or None,
+            "end": queue.max_offset,
+            "consumed": queue.consumer_offset,
+            "behind": queue.lag_count,
+            "last_consumed_ms": consumed_ms.get((queue.topic, queue.broker_name, queue.queue_id)) or None,
         }
-        for name, found in sorted(stats.found.items())
-        for queue, reach in sorted(found.offset_table.items())
+        for queue in sorted(queues, key=lambda one: (one.broker_name, one.topic, one.queue_id))
     ]
     clients = {
         one.client_id: {"client_id": one.client_id, "address": one.client_addr, "language": one.language}
         for found in members.values()
         for one in found.connection_set
     }
-    behind = sum(row["behind"] for row in rows)  # type: ignore[misc]
+    behind = _behind(queues)
     if not json:
         _draw_progress(group, rows)
-        say(f"behind: {behind} messages; members: {', '.join(sorted(clients)) or 'none is online'}")
-    value = {"group": group, "queues": rows, "behind": behind, "members": list(clients.values())}
-    code = report_answer(value, failures_of(stats, members), json)
+        say(f"behind: {_behind_cell(behind)} messages; members: {', '.join(sorted(clients)) or 'none is online'}")
+    value = {"group": group, "queues": rows, **behind, "members": list(clients.values()), "problems": lag.problems}
+    code = max(report_answer(value, failures_of(stats, members), json), exit_of(lag))
     return code if code != Exit.OK or rows or clients else Exit.FAILED
 
 
@@ -109,10 +125,11 @@ def _draw_progress(group: str, rows: list[dict[str, Any]]) -> None:
     from .draw import day_clock
 
     headings = ("topic", "broker", "queue", "end", "consumed", "behind", "last consumed (UTC)")
-    cells = [
-        (*list(row.values())[:-1], None if row["last_consumed_ms"] is None else day_clock(row["last_consumed_ms"]))
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        topic, broker, queue, end, consumed, behind, last_ms = row.values()
+        last = None if last_ms is None else day_clock(last_ms)
+        cells.append((topic, broker, queue, _known(end), consumed, _known(behind), last))
     table(headings, cells, group)
 
 

@@ -173,9 +173,7 @@ def status(lake: LakeFolder = None, config: ConfigFile = None, json: Json = Fals
     """
     from mqtrail.pipeline import BackfillFiles, StatusFile, now_ms, shown, wrongs
 
-    folder = load(config).lake(lake)
-    if folder is None:
-        raise UsageError("found no --lake: pass the folder that the pipeline writes to")
+    folder = load(config).lake_to_read(lake)
     with lake_in_use():
         found = StatusFile(folder).read()
         backfills = BackfillFiles(folder).all()

@@ -46,7 +46,7 @@ def lag(
         from .draw_lag import cluster_lag
 
         show_answer(partial(cluster_lag, rows_max=rows), found)
-    return _exit_of(found)
+    return exit_of(found)
 
 
 def lag_show(
@@ -66,7 +66,7 @@ def lag_show(
         from .draw_lag import group_lag
 
         show_answer(partial(group_lag, rows_max=rows), found)
-    code = _exit_of(found)
+    code = exit_of(found)
     if not found.groups and code == Exit.OK:
         warn(f"found no group {group!r}: brokers have neither a configuration, nor an offset, nor a member of it")
         return Exit.FAILED
@@ -84,7 +84,7 @@ def _read(settings: Config, namesrv: str | None, group: str | None, over: str, c
             raise SourceUnavailable(str(error)) from error
 
 
-def _exit_of(found: ClusterLag) -> Exit:
+def exit_of(found: ClusterLag) -> Exit:
     """Return the exit code: CANNOT_LOOK if a broker did not tell something. The reasons are printed."""
     for problem in found.problems:
         warn(problem)

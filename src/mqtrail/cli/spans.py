@@ -53,10 +53,7 @@ def spans(
     stop = Event()
     stop_on_signals(stop)
     with lake_in_use():
-        folder = load(config).lake(lake)
-        if folder is None:
-            raise UsageError("found no --lake: pass the folder that `mqtrail pipeline` writes")
-        export = SpanExport(folder, collector, chosen, from_ms=from_ms)
+        export = SpanExport(load(config).lake_to_read(lake), collector, chosen, from_ms=from_ms)
         while True:
             began = time.monotonic()
             try:

@@ -39,11 +39,6 @@ from .admin import (
     Trend,
     TrendState,
     WaitingMessage,
-    queue_lag,
-    ranked,
-    sum_of,
-    trend_of,
-    with_age,
 )
 from .consumer import (
     Allocation,
@@ -217,11 +212,6 @@ __all__ = [
     "local_address",
     "make_reply",
     "parse_namesrv",
-    "queue_lag",
-    "ranked",
     "split_batches",
-    "sum_of",
-    "trend_of",
     "unique_ids",
-    "with_age",
 ]

@@ -20,6 +20,7 @@ from typing import Final, Self
 import duckdb
 
 from mqtrail import trail
+from mqtrail.trail import HOUR_MS
 
 from .duck import connect
 from .judged import JUDGED_APP, Judgement, Judgements
@@ -30,7 +31,6 @@ from .places import LakePath, own_folder
 from .samples import sample_files
 from .tables import DataFile, LakeTable, cluster_of
 
-HOUR_MS = 3_600_000
 EXPIRED_KEY = "mqtrail.expired_before_ms"
 """Property of a bronze table or an index: the time up to which retention has removed rows."""
 INDEX_STEP_MS = 24 * HOUR_MS

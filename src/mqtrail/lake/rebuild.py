@@ -14,7 +14,7 @@ from typing import Final
 import duckdb
 
 from mqtrail import trail
-from mqtrail.trail import UNKNOWN_HOUR
+from mqtrail.trail import HOUR_MS, UNKNOWN_HOUR
 
 from .batches import Change
 from .duck import connect
@@ -23,7 +23,7 @@ from .errors import LakeDamaged
 from .indexes import SOURCES, write_index
 from .known import STATES
 from .lake import Lake
-from .maintenance import HOUR_MS, expired_before_ms
+from .maintenance import expired_before_ms
 from .parquet import copy_hours, rows_of
 from .places import LakePath, emptied, is_remote, own_folder, remove_tree
 from .tables import DataFile, LakeTable

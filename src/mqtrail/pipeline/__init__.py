@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .backfills import Backfill, BackfillFiles, shown
+    from .clock import now_ms
     from .config import JobConfig, JobFailed, JobReport, StartingOffsets
     from .java import JavaNotFound
     from .job import PipelineJob
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from .sampler import sample_alone
     from .session import LONG_SESSION, SHORT_SESSION, SessionConfig, spark_session
     from .source import RocketMQDataSource
-    from .stages import TRACE_SCHEMA, attempts, decoded, now_ms, rejected, trajectories, verdicts
+    from .stages import TRACE_SCHEMA, attempts, decoded, rejected, trajectories, verdicts
     from .status import PipelineStatus, StatusFile, wrongs
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
 
 _MODULES = {
     "backfills": ("Backfill", "BackfillFiles", "shown"),
+    "clock": ("now_ms",),
     "config": ("JobConfig", "JobFailed", "JobReport", "StartingOffsets"),
     "java": ("JavaNotFound",),
     "job": ("PipelineJob",),
@@ -57,7 +59,7 @@ _MODULES = {
     "session": ("LONG_SESSION", "SHORT_SESSION", "SessionConfig", "spark_session"),
     "source": ("RocketMQDataSource",),
     "status": ("PipelineStatus", "StatusFile", "wrongs"),
-    "stages": ("TRACE_SCHEMA", "attempts", "decoded", "now_ms", "rejected", "trajectories", "verdicts"),
+    "stages": ("TRACE_SCHEMA", "attempts", "decoded", "rejected", "trajectories", "verdicts"),
 }
 
 

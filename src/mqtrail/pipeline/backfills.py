@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +20,8 @@ from uuid import uuid4
 
 from mqtrail.lake import LakePath, lake_errors, write_whole
 from mqtrail.wire import MQError
+
+from .clock import now_ms
 
 FOLDER: Final = "_backfill"
 ENDED_MAX: Final = 50  # ended backfills that the writer keeps the files of
@@ -78,7 +79,7 @@ class BackfillFiles:
                 return one
         if len(waiting) >= OPEN_MAX:
             raise BackfillUnknown(f"found {len(waiting)} open backfills, expected fewer than {OPEN_MAX}: cancel some")
-        made = Backfill(id=uuid4().hex[:8], from_ms=from_ms, to_ms=to_ms, requested_ms=_now_ms(), cluster=cluster)
+        made = Backfill(id=uuid4().hex[:8], from_ms=from_ms, to_ms=to_ms, requested_ms=now_ms(), cluster=cluster)
         names = ("id", "from_ms", "to_ms", "requested_ms", "cluster")
         self._write(made.id + _REQUEST, {name: getattr(made, name) for name in names})
         return made
@@ -116,7 +117,7 @@ class BackfillFiles:
     def note(self, backfill: Backfill) -> None:
         """Note how far a backfill is. For the lake's writer. LakeError."""
         names = ("state", "read", "gaps", "left", "problem")
-        self._write(backfill.id + _STATE, {name: getattr(backfill, name) for name in names} | {"updated_ms": _now_ms()})
+        self._write(backfill.id + _STATE, {name: getattr(backfill, name) for name in names} | {"updated_ms": now_ms()})
 
     def tidy(self) -> None:
         """Delete the files of the oldest ended backfills beyond ENDED_MAX. For the lake's writer."""
@@ -162,7 +163,3 @@ def shown(backfills: list[Backfill]) -> Iterator[str]:
         problem = f"; {one.problem}" if one.problem else ""
         of = f" of cluster {one.cluster}" if one.cluster else ""
         yield f"backfill {one.id}{of} {one.state}: {one.read} messages read, {one.gaps} gaps{left}{problem}"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -9,13 +9,10 @@ from typing import Final
 from mqtrail import trail
 from mqtrail.client import InstanceConfig
 from mqtrail.lake import LakePath
+from mqtrail.trail import DAY_MS
 from mqtrail.wire import TRACE_TOPIC, MQError, setting
 
 from .session import SessionConfig
-
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-
 
 GAP_INTERVALS: Final = 3  # a pause of more sample intervals than this between two samples is a gap
 NOT_RUNNING: Final = "no sampler was running"

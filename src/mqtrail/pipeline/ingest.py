@@ -12,7 +12,6 @@ reads the same messages again.
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from mqtrail.wire import MQError
 from .begin import begin_latest
 from .bounds import Bounds, bounds_of, check_bounds
 from .checkpoint import spark_offsets
+from .clock import now_ms
 from .cluster import Cluster
 from .config import JobConfig, JobFailed, StartingOffsets
 from .executors import check_seen
@@ -339,8 +339,3 @@ def _failure(text: str) -> MQError:
         return JobFailed(text.splitlines()[0])
     name, cause = own[-1]
     return LakeError(cause) if name.startswith("lake.") else JobFailed(cause)
-
-
-def now_ms() -> int:
-    """The time, epoch ms."""
-    return time.time_ns() // 1_000_000

@@ -29,11 +29,12 @@ from mqtrail.lake import JUDGED_APP, Lake, lake_errors
 
 from .backfilling import Backfiller
 from .backfills import Backfill
+from .clock import now_ms
 from .config import NOT_RUNNING, JobConfig, JobFailed, JobReport
 from .executors import check_executors
 from .files import Committer
 from .freshness import Freshness
-from .ingest import Counts, Ingest, Limit, ReadCluster, now_ms
+from .ingest import Counts, Ingest, Limit, ReadCluster
 from .judging import Judge
 from .masters import is_local, spark_cause
 from .pulling import SparkPulls

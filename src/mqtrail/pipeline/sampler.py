@@ -21,6 +21,7 @@ from mqtrail.lake import Lake, LakeBusy, LakeError, LakeUnreadable, connect, lak
 from mqtrail.wire import MQError, is_business_group
 
 from .changes import Changes
+from .clock import now_ms
 from .cluster import connect as connect_cluster
 from .config import NOT_RUNNING, JobConfig
 from .names import ClusterNames, positions_in
@@ -43,7 +44,7 @@ class Sampler:
         config: JobConfig,
         say: Callable[[str], None] = lambda text: None,
         *,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = now_ms,
         chance: Random | None = None,
     ) -> None:
         self._config = config

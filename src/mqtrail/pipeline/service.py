@@ -21,6 +21,7 @@ from mqtrail.lake import LakeLost, LakePath
 from mqtrail.net import MetricsPort
 from mqtrail.wire import MQError
 
+from .clock import now_ms
 from .config import JobFailed, JobReport
 from .freshness import Freshness
 from .masters import spark_cause
@@ -66,7 +67,7 @@ class Service:
         before = self._file.read()
         newest = {} if before is None else {name: found.newest_ms for name, found in before.freshness.items()}
         self.freshness = Freshness({name: at_ms for name, at_ms in newest.items() if at_ms is not None})
-        self.status = PipelineStatus(started_ms=_now_ms())
+        self.status = PipelineStatus(started_ms=now_ms())
         self._faults = 0
         self._told_s = 0.0  # when the last line about a cycle was printed
         self._begun_s = 0.0
@@ -118,7 +119,7 @@ class Service:
         if stop.is_set():
             return 0
         try:
-            for work, count in self._upkeep.slice(_now_ms()).items():
+            for work, count in self._upkeep.slice(now_ms()).items():
                 self.status.upkeep[work] = self.status.upkeep.get(work, 0) + count
         except LakeLost:
             raise
@@ -135,7 +136,7 @@ class Service:
         return pause_ms
 
     def _note(self, report: JobReport) -> None:
-        at_ms = _now_ms()
+        at_ms = now_ms()
         self.status.note_cycle(report, at_ms)
         self.status.doing = ""
         self.status.freshness = self.freshness.of()
@@ -218,7 +219,3 @@ def served(text: Callable[[], bytes], host: str, port: int) -> Iterator[str]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(PORT_TIMEOUT_S)
         loop.close()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

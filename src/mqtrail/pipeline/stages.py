@@ -11,7 +11,6 @@ docs/design/lake.md describes them. These stages use only the trace: without sto
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
 from itertools import islice
@@ -78,11 +77,6 @@ def verdicts(rows: DataFrame, as_of_ms: int, settings: Settings | None = None) -
     """
     judge = partial(_judged, wanted=trail.VERDICTS.name, as_of_ms=as_of_ms, settings=settings)
     return _mapped(rows.coalesce(1), trail.VERDICTS, judge)
-
-
-def now_ms() -> int:
-    """The time, epoch ms: as_of_ms for a judgement of now."""
-    return time.time_ns() // 1_000_000
 
 
 def _mapped(rows: DataFrame, relation: Relation, make: Callable[[Batches], Batches]) -> DataFrame:

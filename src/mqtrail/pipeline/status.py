@@ -9,7 +9,6 @@ import dataclasses
 import json
 import os
 import socket
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
@@ -18,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from mqtrail.lake import LakePath, LakeUnreadable, ObjectStoreError, write_whole
 from mqtrail.wire import visible
 
+from .clock import now_ms
 from .config import JobReport
 from .freshness import SourceFreshness
 
@@ -90,7 +90,7 @@ class StatusFile:
     def write(self, status: PipelineStatus) -> None:
         """Replace the file. OSError."""
         with self._lock:
-            status.written_ms = time.time_ns() // 1_000_000
+            status.written_ms = now_ms()
             text = json.dumps(dataclasses.asdict(status), ensure_ascii=False)
             write_whole(self.path, text.encode())
 

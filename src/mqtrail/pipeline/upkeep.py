@@ -27,8 +27,7 @@ from mqtrail.lake import (
     settled_ms,
     sweeping,
 )
-
-from .config import HOUR_MS
+from mqtrail.trail import HOUR_MS
 
 SLICE_MS: Final = 100  # of deletion after one cycle
 COMPACT_INTERVAL_MS: Final = 10_000  # interval of the search for files to compact

@@ -32,7 +32,7 @@ from .evidence import (
     TRACE_REJECTS,
 )
 from .group_rows import group_rows
-from .hours import UNKNOWN_HOUR, publish_hour_select, publish_hours
+from .hours import DAY_MS, HOUR_MS, UNKNOWN_HOUR, publish_hour_select, publish_hours
 from .judge import INPUTS, fact_stages, judge, state_stages, verdict_stages
 from .judgement import OPEN_STATES
 from .kinds import (
@@ -86,12 +86,14 @@ __all__ = [
     "CLIENT_RECORDS",
     "CODES",
     "CONTEXT_RECORDS",
+    "DAY_MS",
     "EVENT_FIELDS",
     "EVIDENCE",
     "GAPS",
     "GROUP_CODES",
     "GROUP_FOLDS",
     "GROUP_OFFSETS",
+    "HOUR_MS",
     "INDEXES",
     "INPUTS",
     "KEY_INDEX",

@@ -14,12 +14,8 @@ from mqtrail.client import (
     QueueReading,
     Trend,
     TrendState,
-    queue_lag,
-    ranked,
-    sum_of,
-    trend_of,
-    with_age,
 )
+from mqtrail.client.admin.backlog import queue_lag, ranked, sum_of, trend_of, with_age
 
 PLACE = QueueReading("orders", "broker-a", 0)
 

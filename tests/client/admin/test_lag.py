@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from mqtrail.client import Admin, ClusterLag, InstanceConfig, QueueLag
-from mqtrail.client.admin.asking import REQUESTS_MAX, Asking
+from mqtrail.client.admin.asking import Asking
+from mqtrail.client.admin.base import REQUESTS_AT_ONCE_MAX
 from mqtrail.client.admin.delayed_copies import WAITING_READ_MAX
 from mqtrail.client.admin.places import BROADCASTING
 from mqtrail.wire import (
@@ -417,6 +418,6 @@ async def test_questions_wait_in_a_bounded_number() -> None:
     async with Admin("127.0.0.1:1") as admin:
         asking = Asking(admin)
         await asking.each(range(500), ask)
-        assert most == REQUESTS_MAX
+        assert most == REQUESTS_AT_ONCE_MAX
         with pytest.raises(ZeroDivisionError):
             await asking.each(range(500), fail)

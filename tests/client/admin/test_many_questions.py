@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from mqtrail.client import Admin, NoNameServer
-from mqtrail.client.admin.base import ASKED_AT_ONCE_MAX
+from mqtrail.client.admin.base import REQUESTS_AT_ONCE_MAX
 
 
 async def test_questions_are_asked_a_bounded_number_at_a_time() -> None:
@@ -28,7 +28,7 @@ async def test_questions_are_asked_a_bounded_number_at_a_time() -> None:
 
     async with Admin("127.0.0.1:1") as admin:
         found = await admin._gather({f"c{number}": ask(number) for number in range(1_000)})
-        assert most == ASKED_AT_ONCE_MAX
+        assert most == REQUESTS_AT_ONCE_MAX
         assert list(found.found.values()) == [number for number in range(1_000) if number % 10 not in (3, 4)]
         assert len(found.failures) == 200
         assert (await admin._gather({})).complete

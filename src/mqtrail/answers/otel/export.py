@@ -31,8 +31,8 @@ from mqtrail.lake import (
     unfinished_judgement,
     write_whole,
 )
+from mqtrail.trail import HOUR_MS
 
-from ..lakeview import HOUR_MS
 from ..model import trajectory_of
 from .otlp import Collector
 from .spans import Span, SpanNames, spans_of

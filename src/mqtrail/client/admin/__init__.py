@@ -1,33 +1,13 @@
 """Administration of a cluster: topics, groups, offsets, messages, brokers and access. `Admin` has all methods."""
 
-from .admin import (
-    END_MS_MAX,
-    AclVersion,
-    Admin,
-    BrokerExport,
-    BrokerInfo,
-    ClusterLag,
-    Deleted,
-    Gathered,
-    GroupLag,
-    LagSum,
-    Member,
-    QueryResult,
-    QueueLag,
-    QueueReading,
-    Resent,
-    TopicRates,
-    Track,
-    TrackStatus,
-    Trend,
-    TrendState,
-    WaitingMessage,
-    queue_lag,
-    ranked,
-    sum_of,
-    trend_of,
-    with_age,
-)
+from .access import AclVersion
+from .admin import Admin
+from .backlog import ClusterLag, GroupLag, LagSum, QueueLag, QueueReading, Trend, TrendState, WaitingMessage
+from .base import Gathered
+from .brokers import BrokerExport, BrokerInfo, TopicRates
+from .groups import Member
+from .messages import END_MS_MAX, QueryResult, Resent, Track, TrackStatus
+from .topics import Deleted
 
 __all__ = [
     "END_MS_MAX",
@@ -51,9 +31,4 @@ __all__ = [
     "Trend",
     "TrendState",
     "WaitingMessage",
-    "queue_lag",
-    "ranked",
-    "sum_of",
-    "trend_of",
-    "with_age",
 ]

@@ -6,58 +6,9 @@ with these names or prefixes change anything: create_, set_, update_, delete_, r
 kv_put, kv_delete, consume_directly, resend_, resume_, skip_.
 """
 
-from .access import AclVersion, AdminAccess
-from .backlog import (
-    ClusterLag,
-    GroupLag,
-    LagSum,
-    QueueLag,
-    QueueReading,
-    Trend,
-    TrendState,
-    WaitingMessage,
-    queue_lag,
-    ranked,
-    sum_of,
-    trend_of,
-    with_age,
-)
-from .base import Gathered
-from .brokers import BrokerExport, BrokerInfo, TopicRates
-from .groups import Member
+from .access import AdminAccess
+from .backlog import ClusterLag
 from .lag import LagReading
-from .messages import END_MS_MAX, QUERY_COUNT_MAX, QueryResult, Resent, Track, TrackStatus
-from .topics import Deleted
-
-__all__ = [
-    "END_MS_MAX",
-    "QUERY_COUNT_MAX",
-    "AclVersion",
-    "Admin",
-    "BrokerExport",
-    "BrokerInfo",
-    "ClusterLag",
-    "Deleted",
-    "Gathered",
-    "GroupLag",
-    "LagSum",
-    "Member",
-    "QueryResult",
-    "QueueLag",
-    "QueueReading",
-    "Resent",
-    "TopicRates",
-    "Track",
-    "TrackStatus",
-    "Trend",
-    "TrendState",
-    "WaitingMessage",
-    "queue_lag",
-    "ranked",
-    "sum_of",
-    "trend_of",
-    "with_age",
-]
 
 
 class Admin(AdminAccess):

@@ -1,20 +1,18 @@
 """Questions to the brokers of one cluster: a bounded number at once, and none to a broker that did not answer."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from mqtrail.net import ConnectError, ConnectionClosed, RequestTimeout
 from mqtrail.wire import MessageQueue, MQError, TopicNotExist
 
 from ..consumer import PullResult
 from .access import AdminAccess
+from .base import for_each
 
 T = TypeVar("T")
 U = TypeVar("U")
-
-REQUESTS_MAX: Final = 64  # requests that wait for their replies
 
 
 class BrokerTopic(NamedTuple):
@@ -55,20 +53,9 @@ class Asking:
         """Add a problem, once."""
         self._problems[problem] = None
 
-    async def each(self, items: Iterable[T], ask: Callable[[T], Awaitable[None]]) -> None:
-        """Call ask for every item, REQUESTS_MAX at a time."""
-        waiting = iter(items)
-
-        async def work() -> None:
-            for item in waiting:
-                await ask(item)
-
-        try:
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(REQUESTS_MAX):
-                    workers.create_task(work())
-        except BaseExceptionGroup as group:
-            raise group.exceptions[0] from None
+    async def each(self, items: Collection[T], ask: Callable[[T], Awaitable[None]]) -> None:
+        """Call ask for every item, REQUESTS_AT_ONCE_MAX at a time."""
+        await for_each(items, ask)
 
     async def each_master(self, ask: Callable[[str, str], Awaitable[None]]) -> None:
         """Call ask with name and address of every master."""

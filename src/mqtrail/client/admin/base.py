@@ -14,7 +14,7 @@ from ..core import ClientError, ClientInstance, InstanceConfig, read_body, reply
 T = TypeVar("T")
 LISTED_MAX: Final = 500  # topics or groups in one request; brokers accept 1 000
 
-ASKED_AT_ONCE_MAX: Final = 64  # requests of one call that wait for their replies
+REQUESTS_AT_ONCE_MAX: Final = 64  # requests of one call that wait for their replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,30 +157,44 @@ class AdminBase:
         return await self._gather({address: call(address) for address in addresses})
 
     async def _gather(self, calls: Mapping[str, Awaitable[T]]) -> Gathered[T]:
-        """Await all calls, ASKED_AT_ONCE_MAX at a time: their number often comes from a server."""
+        """Await all calls, REQUESTS_AT_ONCE_MAX at a time."""
         found: dict[str, T] = {}
         failures: dict[str, Exception] = {}
-        waiting = iter(calls.items())
 
-        async def work() -> None:
-            for name, call in waiting:
-                try:
-                    found[name] = await call
-                except (MQError, OSError) as error:
-                    failures[name] = error
+        async def answer(one: tuple[str, Awaitable[T]]) -> None:
+            name, call = one
+            try:
+                found[name] = await call
+            except (MQError, OSError) as error:
+                failures[name] = error
 
         try:
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(min(ASKED_AT_ONCE_MAX, len(calls))):
-                    workers.create_task(work())
-        except BaseExceptionGroup as group:
-            raise group.exceptions[0] from None
+            await for_each(calls.items(), answer)
         finally:
-            for _, call in waiting:  # after a bug or a cancellation these are not awaited
+            for call in calls.values():  # after a bug or a cancellation some are not awaited
                 if inspect.iscoroutine(call):
                     call.close()
         ordered = {name: found[name] for name in calls if name in found}
         return Gathered(ordered, {name: failures[name] for name in calls if name in failures})
+
+
+async def for_each(items: Collection[T], call: Callable[[T], Awaitable[None]]) -> None:
+    """Call for every item, REQUESTS_AT_ONCE_MAX at a time: their number often comes from a server.
+
+    Raises the first error.
+    """
+    waiting = iter(items)
+
+    async def work() -> None:
+        for item in waiting:
+            await call(item)
+
+    try:
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(min(REQUESTS_AT_ONCE_MAX, len(items))):
+                workers.create_task(work())
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
 
 
 def in_parts(values: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -76,7 +76,7 @@ class LagReading:
             if over_ms is not None:
                 earlier = {one.place: one for one in self._places.readings(group, before)}
             found.append(self._group(group, lags[group], readings[group], earlier))
-        idle = {one.group_name for one in found if not (one.queues or one.member_count or self._only)}
+        idle = {one.group_name for one in found if not one.queues and one.member_count == 0 and not self._only}
         shown = tuple(ranked(one for one in found if one.group_name not in idle))
         messages, looked_at_count = await self._oldest(shown, oldest_count)
         problems = self._asking.problems
