@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import mqtrail.wire as wire
-from mqtrail.broker.filter.grammar import KEYWORDS
 from mqtrail.wire import MSG_TYPE_MAX, TRACE_LAYOUTS, FieldKind, encode_record
 from mqtrail.wire.body import Body
 from mqtrail.wire.header import Header, camel_case
+from mqtrail.wire.sql92.grammar import KEYWORDS
 
 PUMPED_SIZE_MAX = 150_000  # bytes of the repeated part
 NUMBERS = (

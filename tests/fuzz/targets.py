@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from mqtrail.broker import Broker, BrokerConfig
-from mqtrail.broker.filter import compile_sql
 from mqtrail.client import ClientInstance, Consumer, Delivery, TransactionProducer
 from mqtrail.client.core.outgoing import Outgoing, send_result
 from mqtrail.client.core.routes import TopicRoute, read_route
@@ -34,6 +33,7 @@ from mqtrail.wire import (
     RemotingCommand,
     RemotingError,
     Send,
+    compile_sql,
     cut_frame,
     decode_command,
     decode_message_offsets,

@@ -48,6 +48,9 @@ from .recall import *
 from .record import *
 from .record_messages import *
 
+# Filters over message properties.
+from .sql92 import *
+
 # Trace records.
 from .trace_layouts import *
 from .trace_records import *

@@ -3,7 +3,7 @@
 import pytest
 
 from mqtrail.broker.bounds import EXPRESSION_LENGTH_MAX
-from mqtrail.broker.filter import FilterTable, sql
+from mqtrail.broker.filter import FilterTable
 from mqtrail.broker.filter.filters import NODES_A_READ_MAX
 from mqtrail.broker.filter.table import DEAD_KEPT_MS
 from mqtrail.store import ConfigFileStore, MemoryDisk
@@ -20,6 +20,7 @@ from mqtrail.wire import (
     decode_records,
     dumps,
 )
+from mqtrail.wire.sql92 import expressions
 
 from ..helpers import NOW_MS, PEER, Bench
 
@@ -244,11 +245,11 @@ def test_a_heartbeat_compiles_nothing(bench: Bench) -> None:
     """Expressions are compiled by the pulls that need them, one per pull."""
     for number in range(10):
         sql_heartbeat(bench, " or ".join([f"a={number}"] * 300), NOW_MS + number, topic=f"topic{number}")
-    compiled = sql._compile.cache_info().misses
+    compiled = expressions._compile.cache_info().misses
     sql_heartbeat(bench, "a = 12345", NOW_MS + 20)
-    assert sql._compile.cache_info().misses == compiled
+    assert expressions._compile.cache_info().misses == compiled
     answer_of(sql_pull(bench, None))
-    assert sql._compile.cache_info().misses == compiled + 1
+    assert expressions._compile.cache_info().misses == compiled + 1
 
 
 def test_a_costly_expression_looks_at_few_messages_at_once(bench: Bench) -> None:

@@ -9,9 +9,15 @@ Source: ExpressionMessageFilter, ExpressionForRetryMessageFilter, apache/rocketm
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from mqtrail.wire import EXPRESSION_SQL92, EXPRESSION_TAG, SubscriptionData, SubscriptionParseFailed, SystemError_
-
-from .sql import SqlExpression, compile_sql
+from mqtrail.wire import (
+    EXPRESSION_SQL92,
+    EXPRESSION_TAG,
+    SqlExpression,
+    SubscriptionData,
+    SubscriptionParseFailed,
+    SystemError_,
+    compile_sql,
+)
 
 Accepts = Callable[[bytes], bool]
 NODES_A_READ_MAX: Final = 20_000  # nodes of an expression times messages that one read may test

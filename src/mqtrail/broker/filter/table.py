@@ -14,12 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import Body, SubscriptionData, SubscriptionParseFailed, dumps_fastjson
+from mqtrail.wire import Body, SqlExpression, SubscriptionData, SubscriptionParseFailed, dumps_fastjson
 
 from ..files import FILTERS_FILE, load_table
 from .bloom import BloomPlaces, bloom_places
 from .filters import SqlFilter, compile_expression, is_tag_type
-from .sql import SqlExpression
 
 DEAD_KEPT_MS: Final = 24 * 3_600_000  # filterDataCleanTimeSpan
 DEAD_AT_LOAD_MS: Final = 30_000  # at load, filters that were in use at the stop count as dead for this time

@@ -26,6 +26,7 @@ from mqtrail.wire import (
     RequestCode,
     ResponseCode,
     Send,
+    SqlExpression,
     SubscriptionData,
     SubscriptionGroupConfig,
     SubscriptionNotExist,
@@ -38,7 +39,7 @@ from mqtrail.wire import (
 )
 
 from ..bounds import EXPRESSION_LENGTH_MAX, check_length
-from ..filter import MessageFilter, SqlExpression, SqlFilter, compile_filter, is_tag_type, require_filter
+from ..filter import MessageFilter, SqlFilter, compile_filter, is_tag_type, require_filter
 from ..state import BrokerState
 from ..tables import HeldPull
 from .broadcasts import BroadcastOffsets

@@ -8,8 +8,7 @@ Source: SqlFilter, SelectorParser, ExpressionMessageFilter, apache/rocketmq filt
 from functools import lru_cache
 from typing import Final
 
-from mqtrail.wire import SubscriptionParseFailed
-
+from ..errors import SubscriptionParseFailed
 from .nodes import Evaluate, ExpressionError
 from .numbers import NotComparable
 

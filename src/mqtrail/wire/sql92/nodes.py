@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
-from mqtrail.wire import find_property
-
+from ..properties import find_property
 from .numbers import (
     INTEGER_MAX,
     INTEGER_MIN,

@@ -1,4 +1,4 @@
-"""SQL92 expressions, compared with the answers of Apache's own parser and evaluator (sql_rows.txt)."""
+"""SQL92 expressions, compared with the answers of Apache's own parser and evaluator (sql92_rows.txt)."""
 
 from pathlib import Path
 
@@ -6,18 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtrail.broker.filter import SqlExpression, TagFilter, compile_filter, compile_sql
-from mqtrail.broker.filter.bloom import bloom_places, murmur64
-from mqtrail.broker.filter.grammar import EXPRESSION_LENGTH_MAX, KEYWORDS, parse
-from mqtrail.broker.filter.nodes import DEPTH_MAX, ExpressionError
-from mqtrail.broker.filter.numbers import NotComparable
-from mqtrail.wire import SubscriptionData, SubscriptionParseFailed, encode_properties
+from mqtrail.wire import SqlExpression, SubscriptionParseFailed, compile_sql, encode_properties
+from mqtrail.wire.sql92.grammar import EXPRESSION_LENGTH_MAX, KEYWORDS, parse
+from mqtrail.wire.sql92.nodes import DEPTH_MAX, ExpressionError
+from mqtrail.wire.sql92.numbers import NotComparable
 
 
 def rows() -> list[tuple[str, str, str]]:
     """Return (outcome, expression, properties) of each row."""
     found = []
-    for line in (Path(__file__).parent / "sql_rows.txt").read_text("utf-8").splitlines():
+    for line in (Path(__file__).parent / "sql92_rows.txt").read_text("utf-8").splitlines():
         if line and not line.startswith("#"):
             outcome, expression, properties = (part.strip(" ") for part in line.split("|"))
             for name, character in (("\\n", "\n"), ("\\t", "\t"), ("\\v", "\v")):
@@ -166,32 +164,6 @@ def test_expressions_are_bounded() -> None:
 def test_an_expression_is_compiled_once() -> None:
     """The next pull uses the compiled one."""
     assert compile_sql("once = 1") is compile_sql("once = 1")
-
-
-def test_filters_of_subscriptions() -> None:
-    """Tags look at the entry alone, SQL at the properties alone, everything at nothing."""
-    assert compile_filter(SubscriptionData.build("t", "*")) is None
-    tags = compile_filter(SubscriptionData.build("t", "A || B"))
-    assert isinstance(tags, TagFilter)
-    assert [tags.matches_code(code) for code in (65, 66, 67, 65 - (1 << 32))] == [True, True, False, True]
-    assert tags.matches(b"")
-    sql = compile_filter(SubscriptionData.build("t", "a = 1", "SQL92"))
-    assert sql is not None
-    assert sql.matches_code(7)
-    assert sql.tags_codes is None
-    assert [sql.matches(text) for text in (b"a\x011\x02", b"a\x012\x02")] == [True, False]
-    for expression, kind in (("", "SQL92"), ("a = 1", "XPATH"), ("a =", "SQL92")):
-        with pytest.raises(SubscriptionParseFailed):
-            compile_filter(SubscriptionData.build("t", expression, kind))
-
-
-def test_murmur_and_places() -> None:
-    """MurmurHash3 x64 128's published values; places are below the bits there are."""
-    assert murmur64(b"hello") == 0xCBD8A7B341BD9B02
-    assert murmur64(b"The quick brown fox jumps over the lazy dog") == 0xE34BBC7BBC071B6C
-    places = bloom_places("g", "t")
-    assert (places.bit_num, len(places.bit_pos)) == (112, 3)
-    assert all(0 <= place < 112 for place in places.bit_pos)
 
 
 def test_an_expression_keeps_its_text() -> None:
