@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,21 @@ from mqtrail.lake import (
     TABLES,
     FileRefused,
     Lake,
+    LakeKnown,
     LakeMissing,
     LakePath,
     LakeTable,
     LakeUnsupported,
     LookUp,
     SchemaVersionError,
+    WriteLock,
     arrow_rows,
+    connect,
     relation_of,
     write_parquet,
 )
+from mqtrail.lake.maintenance import rewrite
+from mqtrail.lake.tables import create_table
 
 
 def write(table: LakeTable, name: str, rows: Sequence[dict[str, Any]]) -> LakePath:
@@ -154,3 +160,52 @@ def test_no_lake_and_no_object_store(tmp_path: Path) -> None:
     for url in ("gs://bucket/lake", Path("s3://bucket/lake")):  # as a Path, it would name a folder `s3:`
         with pytest.raises(LakeUnsupported, match=r"expected a local or mounted folder, or s3://bucket/prefix"):
             Lake.create(url)
+
+
+LATER = ("trace_on", "body_crc")  # a text and a number
+
+
+def before_columns(lake: Lake) -> Lake:
+    """The lake as if a version without the columns LATER of attempts had made it, with one attempt "old"."""
+    table = TABLES["attempts"]
+    columns = tuple(column for column in table.relation if column.name not in LATER)
+    older = replace(table, relation=replace(table.relation, columns=columns))
+    place = Path(str(lake["attempts"].path))
+    shutil.rmtree(place)
+    create_table(older, place)
+    made = LakeTable(older, place, WriteLock(lake.path))
+    made.commit([write(made, "batch=trace-1", [attempt("old")])], app="trace", batch=1)
+    return Lake.open(lake.path)
+
+
+def attempt(msg_id: str, **values: Any) -> dict[str, Any]:
+    return {"cluster": "c", "publish_hour": -1, "msg_id": msg_id, "kind": "STORED", "attempt_key": "a", **values}
+
+
+def test_a_lake_from_before_a_column_is_read_and_written(lake: Lake) -> None:
+    """Old files have no value in it; new ones have theirs; compaction, look-up and a judgement read both."""
+    lake = before_columns(lake)
+    table = lake["attempts"]
+    assert table.later_columns == tuple(name for name in table.table.relation.names if name in LATER)
+    new = attempt("new", trace_on="true", body_crc=7)
+    table.commit([write(table, "batch=trace-2", [new])], app="trace", batch=2)
+    expected = [("new", "true", 7), ("old", "", None)]
+
+    def kept() -> list[tuple[Any, ...]]:
+        rows = relation_of(lake["attempts"])
+        return connect().sql(f"SELECT msg_id, trace_on, body_crc FROM ({rows}) ORDER BY msg_id").fetchall()
+
+    assert expected == kept()
+    known = LakeKnown(lake, "c")
+    paths, rows = known.new_paths()
+    assert (paths, len(connect().sql(rows).fetchall())) == ([], 2)
+    rewrite(table, table.files(), connect(), now_ms=0)
+    assert len(table.files()) == 1
+    assert expected == kept()
+    [row] = LookUp(lake).attempts("old").rows
+    assert (row["trace_on"], row["body_crc"]) == ("", None)
+
+
+def test_a_new_lake_lacks_no_column(lake: Lake) -> None:
+    """Its files are read without looking for columns."""
+    assert {table.later_columns for table in lake} == {()}

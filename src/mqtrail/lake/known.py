@@ -104,7 +104,10 @@ class LakeKnown:
         return rows_of(self._lake[name], self._sample_files(name, horizon_ms), self._cluster)
 
     def sample_paths(self, name: str, horizon_ms: int) -> tuple[list[str], str]:
-        """The files of `samples` without those that have rows of other clusters, too; and SQL for the rows of these."""
+        """The files of `samples` that can be read as they are, and SQL for the rows of the others.
+
+        The others have rows of other clusters, too, or may lack columns.
+        """
         return self._divided(self._lake[name], self._sample_files(name, horizon_ms))
 
     def new_paths(self) -> tuple[list[str], str]:
@@ -112,7 +115,7 @@ class LakeKnown:
         return self._divided(self._attempts, self.new_files)
 
     def _divided(self, table: LakeTable, files: Collection[DataFile]) -> tuple[list[str], str]:
-        whole = [file for file in files if cluster_of(file) == self._cluster]
+        whole = [] if table.later_columns else [file for file in files if cluster_of(file) == self._cluster]
         mixed = [file for file in files if file not in whole]
         return table.paths(whole), rows_of(table, mixed, self._cluster) if mixed else ""
 

@@ -21,7 +21,7 @@ from .duck import connect
 from .edge import lake_errors
 from .lake import Lake
 from .maintenance import COMPACT_PREFIX
-from .parquet import parquet_of, rows_of, text_of
+from .parquet import rows_of, source_of, text_of
 from .tables import DataFile, LakeTable, cluster_of
 
 
@@ -95,7 +95,7 @@ class LookUp:
         rows: list[dict[str, Any]] = []
         files = table.readable(files)
         if files:
-            query = f"SELECT * FROM {parquet_of(table.paths(files))} WHERE {where}"
+            query = f"SELECT * FROM {source_of(table, files)} WHERE {where}"
             if table.table.relation in trail.APPENDED:
                 query = trail.latest_sql(table.table.relation, f"({query})")
             with lake_errors(table.path):

@@ -26,7 +26,7 @@ from .duck import connect
 from .judged import JUDGED_APP, Judgement, Judgements
 from .lake import Lake
 from .objects import ObjectPath
-from .parquet import copy, parquet_of
+from .parquet import copy, source_of
 from .places import LakePath, own_folder
 from .samples import sample_files
 from .tables import DataFile, LakeTable, cluster_of
@@ -95,7 +95,7 @@ class Join:
         is_whole = _holds_oldest(table, files)
         prefix = COMPACT_PREFIX if is_whole or table.table.relation not in trail.APPENDED else JOINED_PREFIX
         name = f"{prefix}{table.version + 1}-{files[0].hour if files[0].hour is not None else 'all'}"
-        rows = _rows_of(table, table.paths(files), is_whole, settled_ms)
+        rows = _rows_of(table, files, is_whole, settled_ms)
         return cls(table, files, own_folder(table.path / name) / "part.parquet", rows)
 
     def write(self, duck: duckdb.DuckDBPyConnection) -> None:
@@ -147,10 +147,10 @@ def _settled_ms(one: Judgement | None) -> int:
     return one.as_of_ms - max(trail.SETTLED_MS, 2 * int(one.settings.get("trace_delay_ms", 0)))
 
 
-def _rows_of(table: LakeTable, paths: Sequence[str], is_whole: bool, settled_ms: int) -> str:
+def _rows_of(table: LakeTable, files: Sequence[DataFile], is_whole: bool, settled_ms: int) -> str:
     relation = table.table.relation
     columns = ", ".join(relation.names)
-    source = f"(SELECT {columns} FROM {parquet_of(paths)})"
+    source = f"(SELECT {columns} FROM {source_of(table, files)})"
     if relation == trail.ATTEMPTS:
         return f"SELECT {columns} FROM ({trail.merge_sql(source)}) AS merged"
     if relation == trail.CLIENT_RECORDS:

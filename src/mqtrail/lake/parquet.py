@@ -24,10 +24,26 @@ def rows_of(table: LakeTable, files: Sequence[DataFile], cluster: str | None = N
     names = ", ".join(table.table.relation.names)
     chosen = files if cluster is None else of_cluster(files, cluster)
     whole = [file for file in chosen if cluster is None or cluster_of(file) == cluster]
-    parts = [f"SELECT {names} FROM {parquet_of(table.paths(whole))}"] if whole else []
+    parts = [f"SELECT {names} FROM {source_of(table, whole)}"] if whole else []
     if cluster is not None and (mixed := [file for file in chosen if file not in whole]):
-        parts.append(f"SELECT {names} FROM {parquet_of(table.paths(mixed))} WHERE cluster = {text_of(cluster)}")
+        parts.append(f"SELECT {names} FROM {source_of(table, mixed)} WHERE cluster = {text_of(cluster)}")
     return " UNION ALL ".join(parts) or nothing_of(table.table.relation)
+
+
+def source_of(table: LakeTable, files: Sequence[DataFile]) -> str:
+    """Return SQL, for a FROM: all columns of a table's files. A column that a file lacks has no values: '' or NULL."""
+    later = table.later_columns
+    if not later:
+        return parquet_of(table.paths(files))
+    types = {column.name: column.type for column in table.table.relation}
+    nothing = ", ".join(f"NULL::{types[name]} AS {name}" for name in later)
+    columns = ", ".join(
+        f"coalesce({name}, '') AS {name}" if name in later and types[name] == "string" else name for name in types
+    )
+    found = (
+        f"SELECT * FROM {parquet_of(table.paths(files), by_name=True)} UNION ALL BY NAME SELECT {nothing} WHERE false"
+    )
+    return f"(SELECT {columns} FROM ({found}) AS found)"
 
 
 def of_cluster(files: Iterable[DataFile], cluster: str) -> list[DataFile]:
@@ -45,10 +61,13 @@ def nothing_of(relation: Relation) -> str:
     return f"SELECT {relation.typed(dict.fromkeys(relation.names, 'NULL'))} WHERE false"
 
 
-def parquet_of(paths: Sequence[str]) -> str:
-    """Return SQL for the rows of Parquet files. Folder names are not read as partition columns."""
+def parquet_of(paths: Sequence[str], *, by_name: bool = False) -> str:
+    """Return SQL for the rows of Parquet files. Folder names are not read as partition columns.
+
+    by_name: files may lack columns, or have them in another order. DuckDB reads all footers then, before any row.
+    """
     names = ", ".join(map(text_of, paths))
-    return f"read_parquet([{names}], hive_partitioning = false, union_by_name = false)"
+    return f"read_parquet([{names}], hive_partitioning = false, union_by_name = {str(by_name).lower()})"
 
 
 def copy(

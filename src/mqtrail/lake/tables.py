@@ -84,6 +84,7 @@ class LakeTable:
         self._lock = lock
         self._is_whole = is_whole
         self._files: list[DataFile] | None = None
+        self._later_columns: tuple[str, ...] | None = None
         self._mark = CommitMark(path)
         self._sizes: dict[str, int] = {}  # in an object store: of the files that were looked at
         self._read_under: Lease | None = None  # held since before the log was read: no other writer has committed
@@ -108,6 +109,17 @@ class LakeTable:
     def version(self) -> int:
         """The Delta version of this snapshot."""
         return self._delta.version()
+
+    @property
+    def later_columns(self) -> tuple[str, ...]:
+        """Columns that this version has and the one that created the table had not: older files lack them."""
+        if self.is_lost:
+            return ()
+        if self._later_columns is None:
+            with lake_errors(self.path):
+                had = {field.name for field in self._delta.schema().fields}
+            self._later_columns = tuple(name for name in self.table.relation.names if name not in had)
+        return self._later_columns
 
     def check_version(self) -> None:
         """SchemaVersionError: another version of mqtrail wrote the table."""
