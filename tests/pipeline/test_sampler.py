@@ -20,7 +20,7 @@ from mqtrail.pipeline.sampler import Sampler, sample_alone
 from mqtrail.pipeline.sampling import ClusterSample, Topology, sample
 from mqtrail.pipeline.spool import SampleSpool, SampleSpoolFull
 from mqtrail.testing import Embedded, embedded
-from mqtrail.wire import ConsumerOffsetTable, MQError, SubscriptionGroupTable, TopicConfig
+from mqtrail.wire import ConsumerOffsetTable, MessageQueue, MQError, SubscriptionGroupTable, TopicConfig
 
 TOPOLOGY = Topology("C", {}, (), (), (), ())
 
@@ -59,6 +59,16 @@ def test_the_spool_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         waiting.put("C", ClusterSample(sampled_ms))
     with pytest.raises(SampleSpoolFull, match=r"2 samples wait.*pipeline run"):
         waiting.put("C", ClusterSample(3))
+
+
+def test_samples_that_are_recorded_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer of the lake deletes them between the list of the files and their sizes: that is no failed sample."""
+    spool = SampleSpool(tmp_path)
+    spool.put("C", ClusterSample(1))
+    listed = spool._paths()
+    spool.delete(list(spool.waiting()))
+    monkeypatch.setattr(spool, "_paths", lambda: listed)
+    spool.put("C", ClusterSample(2))
 
 
 def test_one_sampler_for_a_lake(tmp_path: Path) -> None:
@@ -154,6 +164,26 @@ def test_a_silent_broker_is_asked_once() -> None:
     groups = {("GROUPS", name, ""): "timed out" for name in ("", "a", "b")}  # b answers no question about clients
     assert found.answers == groups | {("OFFSETS", "a", ""): "timed out", ("OFFSETS", "b", ""): ""}
     assert {row["status"] for row in found.rows["clients"]} == {"ERROR"}
+
+
+def test_read_topics() -> None:
+    """Those whose queues were all read to their ends; none with a queue on a broker that did not answer."""
+
+    def read(*reached: int, why: str = "", offsets_why: str = "") -> set[str]:
+        found = ClusterSample(1)
+        for broker in ("a", "b")[: 1 if why or offsets_why else 2]:
+            place = {"topic": "orders", "broker_name": broker, "queue_id": 0}
+            found.add(trail.QUEUE_RANGES, {**place, "min_offset": 0, "max_offset": 5})
+        found.answers |= {("OFFSETS", "b", ""): offsets_why, ("RANGES", "b", "orders"): why}
+        queues = (MessageQueue("orders", "a", 0), MessageQueue("orders", "b", 0), MessageQueue("orders", "gone", 0))
+        return found.read_topics(dict(zip(queues, reached, strict=False)))
+
+    assert read(5, 5) == {"orders"}
+    assert read(5, 4) == set()
+    assert read(5, 5, 9) == {"orders"}, "the route has no such broker any more"
+    assert read(5, 5, why="timed out") == set()
+    assert read(5, 5, offsets_why="timed out") == set()
+    assert read(5, why="timed out") == {"orders"}, "nothing of the topic was read there, as far as is known"
 
 
 @pytest.fixture(scope="module")

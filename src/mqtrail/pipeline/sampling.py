@@ -128,10 +128,19 @@ class ClusterSample:
         return {row["group_name"] for row in self.rows.get(trail.CLIENTS.name, ())}
 
     def read_topics(self, reached: QueueOffsets) -> set[str]:
-        """Topics all of whose queues were read up to this sample. reached: the next offset to read of each queue."""
+        """Topics all of whose queues were read up to this sample. reached: the next offset to read of each queue.
+
+        Where the queues of a broker that did not answer end is not known, so their topics are not among them.
+        """
         ends = list(self._ends())
         topics = {queue.topic for queue, _ in ends if queue in reached}
-        return topics - {queue.topic for queue, max_offset in ends if reached.get(queue, 0) < max_offset}
+        left = {queue.topic for queue, max_offset in ends if reached.get(queue, 0) < max_offset}
+        return topics - left - {queue.topic for queue in reached if self._is_silent_of(queue)}
+
+    def _is_silent_of(self, queue: MessageQueue) -> bool:
+        """Whether the broker of a queue did not answer in this sample, or not about the queue's topic."""
+        name = queue.broker_name
+        return bool(self.answers.get(("OFFSETS", name, "")) or self.answers.get(("RANGES", name, queue.topic)))
 
     def behind(self, reached: QueueOffsets) -> list[str]:
         """Return a sentence for each broker whose queues were not read up to the sample: messages are missing."""

@@ -63,7 +63,7 @@ class SampleSpool:
     def put(self, cluster: str, found: ClusterSample) -> None:
         """Write a sample. SampleSpoolFull: the waiting samples exceed COUNT_MAX or SIZE_MAX."""
         waiting = self._paths()
-        if len(waiting) >= COUNT_MAX or sum(path.stat().st_size for path in waiting) >= SIZE_MAX:
+        if len(waiting) >= COUNT_MAX or sum(map(_size, waiting)) >= SIZE_MAX:
             raise SampleSpoolFull(
                 f"{len(waiting)} samples wait in {self._folder}: start `mqtrail pipeline run` on this lake"
             )
@@ -120,3 +120,11 @@ class SampleSpool:
             if not self._folder.is_dir():
                 return []
             return sorted(path for path in self._folder.iterdir() if path.name.endswith(_SUFFIX))
+
+
+def _size(path: LakePath) -> int:
+    """Return the size of a file; 0: the writer of the lake has recorded and deleted it."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
