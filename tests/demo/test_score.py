@@ -86,6 +86,8 @@ CASES: list[tuple[str, list[Note], dict[str, Any], set[str], set[str]]] = [
                                 *handled(2, HandlerResult.LATER, 3_000, retry=1),
                                 *handled(3, HandlerResult.LATER, 4_000, retry=1)], {},
      {"SEND_OK"}, {"RETRYING", "DUPLICATE_DELIVERY"}),
+    ("stored twice", [sent(), *handled(1, HandlerResult.SUCCESS), *handled(2, HandlerResult.SUCCESS, 3_000)],
+     {"send_counts": {KEY: 2}}, {"SEND_OK"}, {"CONSUMED", "DUPLICATE_PROCESSING"}),
     ("killed in between", [sent(), *handled(1, None, process=8), *handled(1, HandlerResult.SUCCESS, 3_000)], {},
      {"SEND_OK"}, {"CONSUMED", "DUPLICATE_DELIVERY"}),
 ]  # fmt: skip
@@ -104,6 +106,12 @@ def test_untraced_owes_no_send_code() -> None:
     """A stored message without a send record does not prove SEND_OK, and is INCOMPLETE."""
     codes = expected_codes([sent(traced=False)], scene())[KEY]
     assert (codes.send, codes.knowledge) == (set(), {"INCOMPLETE"})
+
+
+def test_stored_twice() -> None:
+    """Two copies of one id are a duplicate send, beside the codes of a delay."""
+    codes = expected_codes([sent(due_ms=200_000)], scene(send_counts={KEY: 2}))[KEY]
+    assert codes.message == {"DUPLICATE_SEND", "SCHEDULED"}
 
 
 @pytest.mark.parametrize(

@@ -332,8 +332,59 @@ HISTORIES = (
     History("dead, ordered give-up").pub().stored().scanned().group(CLIENT).handled(success=False)
     .handled(1.1, success=False, request="R2", times=1).dead_copy(10.2, 2, -1).expect(CG="DEAD_LETTERED"),
     History("dead, put back and consumed").pub().stored().scanned().group(CLIENT, offset=12).handled(success=False)
-    .dead_copy(10, 1).stored(50, "RESENT", offset=11, origin_msg_id="X").handled(51, request="R9")
+    .dead_copy(10, 1).stored(50, "RESENT", offset=11, origin_msg_id="X", born_ms=at(50)).handled(51, request="R9")
+    .expect(CG="CONSUMED,RESENT"),
+    # --- put back by an operator, under its id
+    History("dead, put back into its group alone").pub().stored().scanned().group(CLIENT).handled(success=False)
+    .dead_copy(10, 1).put_back(50, 3).handled(51, request="R9").expect(CG="CONSUMED,RESENT"),
+    History("dead, put back into one of two groups").pub().stored().scanned().group(CLIENT).group(CLIENT, group="CG2")
+    .handled(success=False).handled(group="CG2", request="R2").dead_copy(10, 1).put_back(50, 3)
+    .handled(51, request="R9").expect(CG="CONSUMED,RESENT", CG2="CONSUMED"),
+    History("dead, put back and consumed by another group again").pub().stored().scanned().group(CLIENT, offset=12)
+    .group(CLIENT, group="CG2", offset=12).handled(success=False).handled(group="CG2", request="R2").dead_copy(10, 1)
+    .stored(50, "RESENT", offset=11, origin_msg_id="X", born_ms=at(50)).handled(51, request="R9")
+    .handled(51, group="CG2", request="R10").expect(CG="CONSUMED,RESENT", CG2="CONSUMED,RESENT"),
+    History("dead, put back, failed and dead again").pub().stored().scanned().group(CLIENT, offset=12)
+    .handled(success=False).dead_copy(10, 1).stored(50, "RESENT", offset=11, origin_msg_id="X", born_ms=at(50))
+    .handled(51, success=False, request="R9").expect(CG="DEAD_LETTERED,RESENT"),
+    History("dead, put back twice and delivered a third time").pub().stored().scanned().group(CLIENT, offset=13)
+    .handled(success=False).dead_copy(10, 1).stored(50, "RESENT", offset=11, origin_msg_id="X", born_ms=at(50))
+    .handled(51, request="R9").handled(52, request="R10")
+    .expect(CG="CONSUMED,RESENT,DUPLICATE_DELIVERY"),
+    History("retried, its copies have the original's offset id").pub().stored().scanned().group(CLIENT)
+    .handled(success=False).retry_copy(0.1, 1, waits=True, due=10, origin_msg_id=offset_id(0))
+    .retry_copy(10, 1, origin_msg_id=offset_id(0)).handled(10.1, times=1, request="R2")
+    .expect(CG="CONSUMED,CONSUMED_AFTER_RETRY"),
+    # --- stored more than once by producers
+    plain("sent twice by the application").pub(3, queue_id=3)
+    .stored(3.004, offset=8, born_ms=at(3)).offset(9).handled(3.02, request="R2")
+    .expect(message="DUPLICATE_SEND", CG="CONSUMED,DUPLICATE_PROCESSING", group_reasons=("STORED_AGAIN",)),
+    History("a timed out try is stored, its retry too").tried(0, 1, "TIMEOUT", cost=3).tried(3, 2, "OK", True)
+    .pub(3, offset_msg_id=offset_id(1)).stored().stored(3.004, offset=8, born_ms=at(3)).scanned()
+    .group(CLIENT, offset=9).handled().handled(3.02, request="R2", success=True)
+    .expect("SEND_OK,SEND_SLOW,SEND_RETRIED", "DUPLICATE_SEND", CG="CONSUMED,DUPLICATE_PROCESSING"),
+    History("only the last try of a send is traced, the first one is stored").pub(3, offset_msg_id=offset_id(1))
+    .stored().stored(3.004, offset=8, born_ms=at(3)).scanned().group(CLIENT, offset=9).handled()
+    .expect(message="DUPLICATE_SEND", CG="CONSUMED", knowledge="INCOMPLETE", group_reasons=("COPIES_NOT_TRACED",)),
+    History("sent twice, the trace alone").pub(offset_msg_id="A").pub(1, offset_msg_id="B").group(CLIENT).handled()
+    .handled(1.1, request="R2").expect(message="DUPLICATE_SEND", CG="CONSUMED,DUPLICATE_PROCESSING"),
+    History("sent twice, delivered three times").pub().pub(1).stored().stored(1.004, offset=8, born_ms=at(1)).scanned()
+    .group(CLIENT, offset=9).handled().handled(1.1, request="R2").handled(9, request="R3")
+    .expect(message="DUPLICATE_SEND", CG="CONSUMED,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING"),
+    History("sent twice to another broker because a flush took too long").pub(success=False, offset_msg_id="A")
+    .pub(0.1, offset_msg_id="B").group(CLIENT).handled().handled(0.2, request="R2")
+    .expect("SEND_OK,SEND_DEGRADED", "DUPLICATE_SEND", CG="CONSUMED,DUPLICATE_PROCESSING"),
+    # --- near misses: the broker's own copies, another topic
+    plain("a scheduled message that the broker delivers twice after a crash").delay_wait(5, 2)
+    .stored(5.1, "DELAYED", offset=8, delay_level=2).stored(9, "DELAYED", offset=9, delay_level=2).offset(10)
+    .expect(CG="CONSUMED", knowledge="INCOMPLETE", group_reasons=("COPIES_NOT_TRACED",)),
+    History("a committed transaction has two copies of its half message").pub(msg_type=1)
+    .stored(kind="HALF", topic="RMQ_SYS_TRANS_HALF_TOPIC", real_topic=TOPIC)
+    .stored(30, kind="HALF", topic="RMQ_SYS_TRANS_HALF_TOPIC", offset=8, real_topic=TOPIC).stored(31).scanned()
+    .group(CLIENT).handled(31.2).expect(reasons=("TRANSACTION_NOT_JUDGED",), CG="CONSUMED"),
+    plain("forwarded to another topic under its id").stored(5, topic="archive")
     .expect(CG="CONSUMED"),
+    plain("the trace record of its send came twice").pub(queue_id=3, offset_msg_id="A").expect(CG="CONSUMED"),
     # --- duplicates
     plain("delivered twice").handled(5, request="R2").expect(CG="CONSUMED,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING"),
     stored_and_sent("delivered again after a crash").before().handled(30, request="R2")
@@ -399,7 +450,7 @@ HISTORIES = (
     .expect(msg=2, knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PASSED_UNTRACED",)),
     History("one id stored twice, delivered in one listener batch").pub().stored().stored(0.005, offset=8).scanned()
     .group(CLIENT, offset=9).handled_at_once(2, msg=1)
-    .expect(CG="CONSUMED,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING", group_reasons=("STORED_AGAIN",)),
+    .expect(message="DUPLICATE_SEND", CG="CONSUMED,DUPLICATE_PROCESSING", group_reasons=("STORED_AGAIN",)),
     History("batch, topic not read").pub(item_count=2).pub(msg=2, item_no=1, item_count=2).group(CLIENT)
     .handled(msg=99).handled(msg=99, request="R2")
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BATCH_NOT_JOINED",))

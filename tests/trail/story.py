@@ -253,6 +253,11 @@ class History:
         topic = "SCHEDULE_TOPIC_XXXX" if waits else f"%RETRY%{GROUP}"
         return self.stored(time, "RETRY_WAIT" if waits else "RETRY", topic, times, msg, **(row | values))
 
+    def put_back(self, time: float, offset: int) -> Self:
+        """A dead letter that an operator sent to the group's retry topic."""
+        row: dict[str, Any] = {"group_name": GROUP, "retry_topic": TOPIC, "origin_msg_id": offset_id(0)}
+        return self.stored(time, "RETRY", f"%RETRY%{GROUP}", offset, born_ms=at(time), **row)
+
     def dead_copy(self, time: float, times: int, delay_level: int = 0) -> Self:
         """A copy in %DLQ%CG."""
         row: dict[str, Any] = {"group_name": GROUP, "retry_topic": TOPIC, "reconsume_times": times}

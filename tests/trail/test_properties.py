@@ -122,6 +122,18 @@ def test_the_latency_split_adds_up(judged: duckdb.DuckDBPyConnection) -> None:
     assert all(total == added for total, added in rows)
 
 
+def test_splits_are_of_one_send(judged: duckdb.DuckDBPyConnection) -> None:
+    """A message that was sent again has no negative part, and the first success begins with its own send."""
+    columns = "to_stored_ms, delay_ms, to_delivered_ms, retry_ms, handler_ms, total_ms"
+    rows = judged.sql(f"SELECT cluster, {columns} FROM verdicts WHERE group_name = 'CG'").fetchall()
+    splits = {cluster: parts for cluster, *parts in rows}
+    assert splits["only the last try of a send is traced, the first one is stored"] == [None, 0, 16, 0, 10, None]
+    assert splits["a timed out try is stored, its retry too"] == [4, 0, 16, 0, 10, 30]
+    assert splits["dead, put back and consumed"] == [None, 0, 1_000, 0, 10, None]
+    assert splits["dead, put back into its group alone"] == [None, 0, 1_000, 0, 10, None]
+    assert splits["sent twice by the application"] == [4, 0, 16, 0, 10, 30]
+
+
 def test_dead_letters_name_their_cause(judged: duckdb.DuckDBPyConnection) -> None:
     """Recorded by the broker, marked as an ordered give-up, or inferred from the longest chain of the group."""
     found = dict(judged.sql("SELECT cluster, dead_cause FROM verdicts WHERE state = 'DEAD_LETTERED'").fetchall())
@@ -129,6 +141,7 @@ def test_dead_letters_name_their_cause(judged: duckdb.DuckDBPyConnection) -> Non
         "dead, the broker records the cause": "BY_HANDLER",
         "dead, attempts exhausted": "ATTEMPTS_EXHAUSTED",
         "dead, ordered give-up": "ORDERED_GIVE_UP",
+        "dead, put back, failed and dead again": "",
     }
 
 

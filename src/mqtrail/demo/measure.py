@@ -18,14 +18,15 @@ class Holdings:
 
     stored: keys with a copy in their topic or the schedule topic. visible_ms: store time of a reminder's first copy in
     its topic. due_ms: when its scheduled copy was due. stored_at: broker and store time of the first copy that groups
-    can read; of a scheduled one '' and its store time. dead_letters: group -> keys in its %DLQ%. ids: message id ->
-    key.
+    can read; of a scheduled one '' and its store time. send_counts: how often producers stored it, if more than once.
+    dead_letters: group -> keys in its %DLQ%. ids: message id -> key.
     """
 
     stored: frozenset[str]
     visible_ms: dict[str, int]
     due_ms: dict[str, int]
     stored_at: dict[str, tuple[str, int]]
+    send_counts: dict[str, int]
     dead_letters: dict[str, frozenset[str]]
     ids: dict[str, str]
 
@@ -36,6 +37,7 @@ def measure(namesrv: str) -> Holdings:
     visible_ms: dict[str, int] = {}
     due_ms: dict[str, int] = {}
     stored_at: dict[str, tuple[str, int]] = {}
+    sends: dict[str, set[str | int]] = defaultdict(set)
     dead: dict[str, set[str]] = defaultdict(set)
     ids: dict[str, str] = {}
     with QueueReader(namesrv) as reader:
@@ -46,6 +48,8 @@ def measure(namesrv: str) -> Holdings:
                 copy = (message.broker_name, message.store_timestamp_ms)
                 stored_at[key] = min(stored_at.get(key, copy), copy, key=itemgetter(1))
                 ids[message.msg_id] = key
+                # A broker that was killed can deliver a scheduled message twice; its copies have one born time.
+                sends[key].add(message.born_timestamp_ms if topic == REMINDERS else message.offset_msg_id)
                 if topic == REMINDERS:
                     visible_ms[key] = min(visible_ms.get(key, message.store_timestamp_ms), message.store_timestamp_ms)
         for message in _read(reader, SCHEDULE_TOPIC):
@@ -63,6 +67,7 @@ def measure(namesrv: str) -> Holdings:
         visible_ms,
         due_ms,
         stored_at,
+        {key: len(several) for key, several in sends.items() if len(several) > 1},
         {group: frozenset(keys) for group, keys in dead.items()},
         ids,
     )

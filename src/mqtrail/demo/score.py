@@ -5,7 +5,7 @@ content at the end. The rules from the truth to codes are those of docs/design/v
 second time on purpose: a scorer that used `trail` would always agree with it.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -35,6 +35,7 @@ class ClusterFacts:
     stored: frozenset[str]  # keys with a copy in their topic or in the schedule topic
     visible_ms: Mapping[str, int]  # key -> when a delayed message reached its topic
     due_ms: Mapping[str, int] = field(default_factory=dict)  # key -> when its scheduled copy was due, by the broker
+    send_counts: Mapping[str, int] = field(default_factory=dict)  # key -> how often it was stored, if more than once
     unscored: frozenset[str] = (
         frozenset()
     )  # keys whose knowledge code is unpredictable (a client or a broker was killed)
@@ -129,6 +130,11 @@ def _send_codes(sent: Sent, facts: ClusterFacts) -> set[str]:
 
 
 def _message_codes(sent: Sent, facts: ClusterFacts) -> set[str]:
+    codes = {"DUPLICATE_SEND"} if sent.key in facts.send_counts else set()
+    return codes | _delay_codes(sent, facts)
+
+
+def _delay_codes(sent: Sent, facts: ClusterFacts) -> set[str]:
     if not sent.due_ms or sent.key not in facts.stored:
         return set()
     visible_ms = facts.visible_ms.get(sent.key)
@@ -147,7 +153,8 @@ def _group_codes(
         return {"WAITING" if group in facts.live_groups else "NO_CONSUMER"}
     codes: set[str] = set()
     successes = [handling for handling in handlings if handling.succeeded]
-    if len({handling.started.retry for handling in handlings}) < len(handlings):
+    by_retry = Counter(handling.started.retry for handling in handlings)
+    if max(by_retry.values()) > facts.send_counts.get(sent.key, 1):
         codes.add("DUPLICATE_DELIVERY")  # a failed attempt asks for a delivery with the next number
     if len(successes) > 1:
         codes.add("DUPLICATE_PROCESSING")

@@ -196,6 +196,7 @@ def facts_of(
         stored=holdings.stored,
         visible_ms=holdings.visible_ms,
         due_ms=holdings.due_ms,
+        send_counts=holdings.send_counts,
         unscored=frozenset(worker_keys | unsampled),
         incomplete=frozenset(shop_run.injector.incomplete),
         unjudged_sends=frozenset(shop_run.injector.unjudged_sends),

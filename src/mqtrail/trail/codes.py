@@ -214,7 +214,7 @@ CODES: dict[str, Code] = {
             "Read the errors of the earlier attempts.",
             ("trace",),
         ),
-        Code("RESENT", "beside", "info", "An operator put it back under its id.", "", ("messages", "retry"), False),
+        Code("RESENT", "beside", "info", "An operator put it back under its id.", "", ("messages", "retry")),
         Code(
             "DUPLICATE_DELIVERY",
             "beside",
@@ -231,7 +231,14 @@ CODES: dict[str, Code] = {
             "Check what the handler did twice; make it idempotent by message id or key.",
             ("trace",),
         ),
-        Code("DUPLICATE_SEND", "message", "warning", "Stored more than once by producers.", "", ("messages",), False),
+        Code(
+            "DUPLICATE_SEND",
+            "message",
+            "warning",
+            "Producers stored it more than once.",
+            "A retry after a timeout, or a second send: make consumers idempotent by message id or key.",
+            ("messages",),
+        ),
         Code(
             "OUT_OF_ORDER", "beside", "warning", "A later message of its key was finished first.", "", ("trace",), False
         ),

@@ -17,6 +17,7 @@ from .folds import fold_counts_stage, fold_stages, given_fold_stages
 from .groups import group_stages, hand_over_stages
 from .judgement import group_losses_stage, judgement_stages
 from .messages import message_fact_stages, message_stages
+from .repeats import repeat_stages
 from .samples import SAMPLED
 from .settings import Settings
 from .stages import Stage
@@ -64,6 +65,7 @@ def state_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
 def verdict_stages(as_of_ms: int, settings: Settings, *, only_until: bool = False) -> list[Stage]:
     """From facts and state to the results."""
     return [
+        *repeat_stages(),
         *message_stages(as_of_ms, settings),
         *group_stages(),
         *judgement_stages(as_of_ms, settings),

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from .context import ip
 from .packing import number_at, packed, padded, part
+from .repeats import split_stages
 from .settings import Settings
 from .stages import Stage
 
 
 def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """group_evidence, group_states, loss_hits, group_verdicts."""
+    """group_evidence, group_states, loss_hits, send_splits, group_verdicts."""
     return [
         Stage("group_evidence", _EVIDENCE, ("group_facts", "messages", "filters", *_OF_GROUPS)),
         Stage("group_states", _states(as_of_ms, settings), ("group_evidence",)),
         Stage("loss_hits", _loss_hits(as_of_ms, settings), ("group_states", "group_losses")),
-        Stage("group_verdicts", _verdicts(as_of_ms, settings), ("group_states", "loss_hits")),
+        *split_stages(),
+        Stage("group_verdicts", _verdicts(as_of_ms, settings), ("group_states", "loss_hits", "send_splits")),
     ]
 
 
@@ -58,7 +60,8 @@ FROM (
       m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, m.visible_ms AS visible_ms, m.born_ms AS born_ms,
       m.broker_name AS broker_name, m.queue_id AS queue_id, m.queue_offset AS queue_offset,
       m.waits AS waits, m.half AS half, m.item_count AS sent_items,
-      m.copy_count AS copy_count, m.resent_count AS resent_count, m.trace_off AS trace_off,
+      m.copy_count AS copy_count, m.trace_off AS trace_off, m.sent_count AS sent_count,
+      m.put_back_count + g.put_back_retries AS put_back_count, m.offered_count + g.put_back_retries AS offered_count,
       CASE WHEN m.stored_ms IS NOT NULL OR (m.has_send = 1 AND m.item_count = 1) THEN 1 ELSE 0 END AS is_single,
       CASE WHEN coalesce(t.message_model, '') <> '' THEN t.message_model WHEN g.copy_times > 0 OR g.times_max > 0
         THEN 'CLUSTERING' ELSE '' END AS message_model,
@@ -169,7 +172,9 @@ SELECT *, split_part(stated, ':', 1) AS state, split_part(stated, ':', 2) AS why
       OR message_model <> 'BROADCASTING' AND delivery_count = 0 AND batch_handed IS NULL AND copy_times > 0
       THEN rounds - round_count ELSE 0 END AS rounds_missing,
     CASE WHEN open_count > 0 AND last_outcome = 'OPEN' AND split_part(stated, ':', 1) IN ('IN_FLIGHT', 'HUNG')
-      THEN open_count - 1 ELSE open_count END AS ends_missing
+      THEN open_count - 1 ELSE open_count END AS ends_missing,
+    CASE WHEN message_model <> 'BROADCASTING' AND round_hands_max < offered_count THEN offered_count - round_hands_max
+      ELSE 0 END AS copies_missing
 FROM (SELECT *, {rounds} AS rounds, {state} AS stated
   FROM group_evidence) AS states"""
 
@@ -212,8 +217,10 @@ OPEN_STATES = ("WAITING", "NO_CONSUMER", "IN_FLIGHT", "HUNG", "RETRYING", "UNKNO
 def _verdicts(as_of_ms: int, settings: Settings) -> str:
     """The final state, codes, reasons and times; columns of VERDICTS and `lacks` (1: INCOMPLETE)."""
     success = {"start": number_at("first_success", 1), "end": number_at("first_success", 2)}
-    t1 = "coalesce(stored_ms, acked_ms)"
-    t2 = f"coalesce(visible_ms, {t1})"
+    t0 = "CASE WHEN is_split = 1 THEN split_begun_ms ELSE send_start_ms END"
+    t1 = "CASE WHEN is_split = 1 THEN split_stored_ms ELSE coalesce(stored_ms, acked_ms) END"
+    t2 = f"CASE WHEN is_split = 1 THEN split_visible_ms ELSE coalesce(visible_ms, {t1}) END"
+    t3 = f"CASE WHEN is_split = 1 THEN coalesce(split_first_ms, {success['start']}, first_ms) ELSE first_ms END"
     return f"""
 SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of_ms} AS as_of_ms,
   final_state AS state, final_state{_added_codes(settings)} AS codes, substr(''{_reasons()}, 2) AS reasons,
@@ -225,20 +232,24 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
   CASE WHEN {_DONE} THEN coalesce({success["end"]}, batch_end_ms) END AS done_ms,
   retry_due_ms, dead_ms, {_DEAD_CAUSE} AS dead_cause, coalesce({part("last_failure", 2)}, '') AS detail,
   coalesce({part("last_hand_over", 3)}, '') AS client, visible_ms,
-  {t1} - send_start_ms AS to_stored_ms, {t2} - {t1} AS delay_ms, first_ms - {t2} AS to_delivered_ms,
-  CASE WHEN {_DONE} THEN {success["start"]} - first_ms END AS retry_ms,
+  {t1} - {t0} AS to_stored_ms, {t2} - {t1} AS delay_ms, {t3} - {t2} AS to_delivered_ms,
+  CASE WHEN {_DONE} THEN {success["start"]} - {t3} END AS retry_ms,
   CASE WHEN {_DONE} THEN {success["end"]} - {success["start"]} END AS handler_ms,
-  CASE WHEN {_DONE} THEN {success["end"]} - send_start_ms END AS total_ms,
+  CASE WHEN {_DONE} THEN {success["end"]} - {t0} END AS total_ms,
   CASE WHEN {_DONE} THEN cost_ms END AS handler_cost_ms,
   CASE WHEN final_state = 'UNKNOWN' OR final_why = 'GROUP_NOT_TRACED' OR rounds_missing > 0 OR beginless_count > 0
-      OR ends_missing > 0 THEN 1 ELSE 0 END AS lacks
+      OR ends_missing > 0 OR copies_missing > 0 THEN 1 ELSE 0 END AS lacks
 FROM (
   SELECT e.*, h.loss AS loss, {number_at("h.loss", 1)} AS loss_from_ms, {number_at("h.loss", 2)} AS loss_to_ms,
     {number_at("h.loss", 3)} AS loss_count, coalesce({part("h.loss", 4)}, '') AS loss_name,
     CASE WHEN e.state = 'HUNG' AND h.loss IS NOT NULL THEN 'UNKNOWN' ELSE e.state END AS final_state,
-    CASE WHEN e.state = 'HUNG' AND h.loss IS NOT NULL THEN 'END_MAY_BE_LOST' ELSE e.why END AS final_why
+    CASE WHEN e.state = 'HUNG' AND h.loss IS NOT NULL THEN 'END_MAY_BE_LOST' ELSE e.why END AS final_why,
+    CASE WHEN s.msg_id IS NULL THEN 0 ELSE 1 END AS is_split, s.split_begun_ms AS split_begun_ms,
+    s.split_stored_ms AS split_stored_ms, s.split_visible_ms AS split_visible_ms, s.split_first_ms AS split_first_ms
   FROM group_states e LEFT JOIN loss_hits h
-    ON e.cluster = h.cluster AND e.msg_id = h.msg_id AND e.group_name = h.group_name) AS explained"""
+    ON e.cluster = h.cluster AND e.msg_id = h.msg_id AND e.group_name = h.group_name
+  LEFT JOIN send_splits s ON e.cluster = s.cluster AND e.msg_id = s.msg_id AND e.group_name = s.group_name)
+  AS explained"""
 
 
 _DONE = "final_state = 'CONSUMED'"
@@ -264,8 +275,9 @@ def _added_codes(settings: Settings) -> str:
         for code, condition in (
             ("CONSUMED_SLOW", f"{_DONE} AND cost_ms >= {settings.consume_slow_ms}"),
             ("CONSUMED_AFTER_RETRY", f"{_DONE} AND success_times > 0"),
-            ("DUPLICATE_DELIVERY", f"{_CAN_DUPLICATE} AND round_hands_max > 1 + resent_count"),
-            ("DUPLICATE_PROCESSING", f"{_CAN_DUPLICATE} AND success_count > 1 + resent_count"),
+            ("RESENT", "put_back_count > 0"),
+            ("DUPLICATE_DELIVERY", f"{_CAN_DUPLICATE} AND round_hands_max > sent_count + put_back_count"),
+            ("DUPLICATE_PROCESSING", f"{_CAN_DUPLICATE} AND success_count > 1 + put_back_count"),
         )
     )
 
@@ -281,6 +293,7 @@ def _reasons() -> str:
         for condition, text in (
             ("final_why <> ''", f"CASE final_why {whys} ELSE final_why END"),
             ("rounds_missing > 0", named("'ATTEMPTS_NOT_TRACED'", expected="rounds", found="round_count")),
+            ("copies_missing > 0", named("'COPIES_NOT_TRACED'", stored="offered_count", found="round_hands_max")),
             ("beginless_count > 0", named("'BEGIN_NOT_TRACED'", count="beginless_count")),
             ("ends_missing > 0 AND final_why <> 'END_NOT_TRACED'", named("'END_NOT_TRACED'", count="ends_missing")),
             ("loss IS NOT NULL", named(LOSS_NAME, from_ms="loss_from_ms", to_ms="loss_to_ms", count="loss_count")),

@@ -30,7 +30,7 @@ def message_fact_stages() -> list[Stage]:
 
 def message_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     """messages, unsampled."""
-    reads = ("message_facts", "scanned_topics", "traced_hosts", "whole_samples")
+    reads = ("message_facts", "repeated_sends", "scanned_topics", "traced_hosts", "whole_samples")
     return [
         Stage("messages", _messages(as_of_ms, settings), reads),
         Stage("unsampled", _UNSAMPLED, ("messages", "sample_gaps")),
@@ -159,6 +159,7 @@ def _messages(as_of_ms: int, settings: Settings) -> str:
     message_codes = _codes(
         ("SCHEDULED", f"visible_ms IS NULL AND handed_ms IS NULL AND due_ms > {as_of_ms}"),
         ("DELIVERED_LATE", f"half = 0 AND {late}"),
+        ("DUPLICATE_SEND", "sent_count > 1"),
     )
     return f"""
 SELECT *, CASE WHEN has_send = 1 THEN '' WHEN coalesce(stored_ms, handed_ms) > {horizon} THEN 'TRACE_PENDING'
@@ -171,8 +172,11 @@ FROM (SELECT {_MESSAGE_COLUMNS}, {due} AS due_ms, {offered_ms()} AS offered_ms,
     {number_at("place", 3)} AS queue_id, {number_at("place", 4)} AS queue_offset,
     coalesce({part("place", 5)}, '') AS place_id,
     CASE WHEN s.topic IS NULL THEN 0 ELSE 1 END AS scanned, s.scanned_ms AS scanned_ms,
-    CASE WHEN h.born_host IS NULL THEN 0 ELSE 1 END AS host_traced
-  FROM message_facts m LEFT JOIN scanned_topics s ON m.cluster = s.cluster AND m.topic = s.topic
+    CASE WHEN h.born_host IS NULL THEN 0 ELSE 1 END AS host_traced,
+    coalesce(n.sent_count, 1) AS sent_count, coalesce(n.put_back_count, 0) AS put_back_count,
+    coalesce(n.offered_count, 1) AS offered_count
+  FROM message_facts m LEFT JOIN repeated_sends n ON m.cluster = n.cluster AND m.msg_id = n.msg_id
+  LEFT JOIN scanned_topics s ON m.cluster = s.cluster AND m.topic = s.topic
   LEFT JOIN traced_hosts h ON m.cluster = h.cluster AND m.born_host = h.born_host
   WHERE m.topic = '' OR {business_topic("m.topic")}) AS placed
   LEFT JOIN (SELECT cluster AS in_cluster, broker_name AS of_broker, whole_ms FROM whole_samples) w
@@ -193,10 +197,15 @@ _MESSAGE_COLUMNS = ", ".join(
         "place_id",
         "scanned",
     ]
-    + ["scanned_ms", "host_traced"]
+    + ["scanned_ms", "host_traced", "sent_count", "put_back_count", "offered_count"]
     + [f"coalesce({n}, 0) AS {n}" if n in _FLAGS else n for n, *_ in _FACTS if n not in ("place",)]
     + ["CASE WHEN has_pub = 1 OR send_closed = 1 OR unfinished_ms IS NOT NULL THEN 1 ELSE 0 END AS has_send"]
 )
+
+
+def has_code(codes: str, code: str) -> str:
+    """SQL condition: a column of codes, joined by commas, has this one."""
+    return f"instr(',' || {codes} || ',', ',{code},') > 0"
 
 
 def _codes(*conditions: tuple[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .codes import GROUP_CODES
 from .context import ip
 from .judgement import LOSS_NAME, named
-from .messages import AWAITS_SAMPLE
+from .messages import AWAITS_SAMPLE, has_code
 from .packing import number_at, packed, padded, part
 from .results import EVENT_FIELDS, TRAJECTORIES, VERDICTS
 from .settings import Settings
@@ -75,8 +75,8 @@ SELECT cluster, msg_id, list_sort(list(struct_pack({fields}))) AS events FROM (
 GROUP BY cluster, msg_id"""
 
 
-_UNCERTAIN = "instr(',' || send_codes || ',', ',SEND_UNCERTAIN,') > 0"
-_UNPROVEN = f"({_UNCERTAIN} OR instr(',' || send_codes || ',', ',SEND_FAILED,') > 0)"
+_UNCERTAIN = has_code("send_codes", "SEND_UNCERTAIN")
+_UNPROVEN = f"({_UNCERTAIN} OR {has_code('send_codes', 'SEND_FAILED')})"
 _NO_COPY = "stored_ms IS NULL AND scanned = 1 AND (acked_ms IS NOT NULL OR handed_ms IS NOT NULL) AND half = 0"
 
 
@@ -131,8 +131,9 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
         "group_codes": f"coalesce(substr({group_codes}, 2), '')",
         "knowledge": f"CASE WHEN {complete} THEN 'COMPLETE' ELSE 'INCOMPLETE' END",
         "reasons": f"substr(''{reasons}, 2)",
-        "is_open": f"CASE WHEN groups_open = 1 OR message_codes = 'SCHEDULED' OR send_lack = 'TRACE_PENDING'"
-        f" OR {_NO_COPY} AND {pending} OR has_send = 1 AND send_closed = 0 AND unfinished_ms > {horizon}"
+        "is_open": f"CASE WHEN groups_open = 1 OR {has_code('message_codes', 'SCHEDULED')}"
+        f" OR send_lack = 'TRACE_PENDING' OR {_NO_COPY} AND {pending}"
+        f" OR has_send = 1 AND send_closed = 0 AND unfinished_ms > {horizon}"
         f" OR {AWAITS_SAMPLE} THEN 1 ELSE 0 END",
     }
     return f"""

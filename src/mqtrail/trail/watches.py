@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from .context import ip
 from .judgement import LITE_AFTER_MS
-from .messages import AWAITS_SAMPLE
+from .messages import AWAITS_SAMPLE, has_code
 from .results import OPEN_IDS
 from .settings import Settings
 from .stages import Stage
@@ -120,7 +120,7 @@ def _of_message(as_of_ms: int, delay_ms: int) -> dict[str, str]:
         "sample_ms": f"CASE WHEN {AWAITS_SAMPLE} THEN offered_ms END",
         "look_ms": _next(
             as_of_ms,
-            "CASE WHEN message_codes = 'SCHEDULED' THEN due_ms END",
+            f"CASE WHEN {has_code('message_codes', 'SCHEDULED')} THEN due_ms END",
             f"CASE WHEN has_send = 0 THEN coalesce(stored_ms, handed_ms) + {delay_ms} END",
             f"CASE WHEN has_send = 1 AND send_closed = 0 THEN unfinished_ms + {delay_ms} END",
             f"CASE WHEN stored_ms IS NULL AND half = 0 THEN coalesce(acked_ms, handed_ms) + {delay_ms} END",

@@ -1,0 +1,111 @@
+"""Messages that were stored more than once: by producers (DUPLICATE_SEND) or put back by an operator (RESENT).
+
+    message_facts, group_copies → repeated_ids ┐
+                                      resolved ┴→ repeated_rows → repeated_sends → messages
+                                                  repeated_rows, group_states → send_splits → group_verdicts
+
+Few messages are, so the stages after `repeated_ids` are small.
+
+Who stored a copy: a client's retry after a timeout, or a second send of the same object, is a second place in the topic
+or a second Pub with another offset id. The broker itself repeats waiting and half messages: its copies have the born
+time and born host of the send that they come from. A resent copy has ORIGIN_MESSAGE_ID, which only a copy that was sent
+back has, and no Pub; in a retry topic it has 0 attempts, which a copy that was sent back has not.
+"""
+
+from __future__ import annotations
+
+from .kinds import VISIBLE_KINDS, quoted
+from .packing import number_at
+from .stages import Stage
+
+_VISIBLE = f"kind = 'STORED' AND stored_kind IN ({quoted(VISIBLE_KINDS)}) AND offset_msg_id <> ''"
+"""SQL: copies that were read. The broker's record, all that is known of others, does not show ORIGIN_MESSAGE_ID."""
+_ACKNOWLEDGED = "kind = 'SEND' AND stored_kind <> 'HALF' AND offset_msg_id <> ''"
+
+
+def repeat_stages() -> list[Stage]:
+    """repeated_ids, repeated_rows, repeated_sends: from a message's own rows only."""
+    return [
+        Stage("repeated_ids", _REPEATED_IDS, ("message_facts", "group_copies")),
+        Stage("repeated_rows", _REPEATED_ROWS, ("resolved", "repeated_ids")),
+        Stage("repeated_sends", _REPEATED_SENDS, ("repeated_rows",)),
+    ]
+
+
+def split_stages() -> list[Stage]:
+    """send_splits."""
+    return [
+        Stage("repeated_hands", _REPEATED_HANDS, ("resolved", "repeated_ids")),
+        Stage("send_splits", _SEND_SPLITS, ("repeated_rows", "repeated_hands", "group_states")),
+    ]
+
+
+_REPEATED_IDS = """
+SELECT cluster, msg_id FROM message_facts WHERE copy_count > 1 OR resent_count > 0 OR pub_units > 1
+UNION SELECT cluster, msg_id FROM group_copies WHERE put_back_count > 0"""
+
+PUT_BACK_RETRY = "stored_kind = 'RETRY' AND retry_times = 0"
+"""SQL: whether a copy in a retry topic was put there by an operator."""
+
+# put_back: an operator's copy. is_half: the message is one of a transaction.
+_REPEATED_ROWS = f"""
+SELECT *, CASE WHEN {PUT_BACK_RETRY} THEN 1 WHEN {_VISIBLE} AND stored_kind = 'RESENT'
+    AND count(*) FILTER ({_ACKNOWLEDGED}) OVER (PARTITION BY cluster, msg_id, offset_msg_id) = 0
+    THEN 1 ELSE 0 END AS put_back,
+  max(CASE WHEN stored_kind = 'HALF' THEN 1 ELSE 0 END) OVER (PARTITION BY cluster, msg_id) AS is_half
+FROM (SELECT r.cluster AS cluster, r.msg_id AS msg_id, r.kind AS kind, r.stored_kind AS stored_kind, r.topic AS topic,
+    r.offset_msg_id AS offset_msg_id, r.start_ms AS start_ms, r.end_ms AS end_ms, r.born_ms AS born_ms,
+    r.client_host AS client_host, r.retry_times AS retry_times,
+    CASE WHEN r.kind = 'STORED' THEN r.group_name ELSE '' END AS group_name
+  FROM resolved r JOIN repeated_ids i ON r.cluster = i.cluster AND r.msg_id = i.msg_id
+  WHERE r.kind IN ('SEND', 'SEND_TRY') OR r.kind = 'STORED' AND (r.group_name = '' OR r.{PUT_BACK_RETRY})) AS own"""
+
+# An id that was forwarded to another topic is one message in each.
+_REPEATED_SENDS = f"""
+SELECT cluster, msg_id, max(sent_count) AS sent_count, max(put_back_count) AS put_back_count,
+    max(offered_count) AS offered_count
+FROM (SELECT cluster, msg_id, topic, greatest(
+      count(*) FILTER ({_VISIBLE} AND put_back = 0 AND is_half = 0 AND stored_kind <> 'DELAYED'),
+      count(DISTINCT born_ms || '@' || client_host) FILTER ({_VISIBLE} AND put_back = 0),
+      count(DISTINCT offset_msg_id) FILTER ({_ACKNOWLEDGED} AND is_half = 0)) AS sent_count,
+    count(*) FILTER (put_back = 1 AND group_name = '') AS put_back_count, count(*) FILTER ({_VISIBLE}) AS offered_count
+  FROM repeated_rows GROUP BY cluster, msg_id, topic) AS by_topic
+GROUP BY cluster, msg_id"""
+
+_REPEATED_HANDS = """
+SELECT r.cluster AS cluster, r.msg_id AS msg_id, r.group_name AS group_name, r.start_ms AS start_ms
+FROM resolved r JOIN repeated_ids i ON r.cluster = i.cluster AND r.msg_id = i.msg_id
+WHERE r.kind = 'HANDLED' AND r.start_ms IS NOT NULL"""
+
+# The sends of a message: copies that became visible, without such copies its acknowledged sends. begun_ms: when the
+# client began it, by the clock that also made the born time; NULL: without a record.
+_SENDS = f"""
+SELECT v.cluster AS cluster, v.msg_id AS msg_id, v.topic AS topic, v.group_name AS group_name,
+    v.start_ms AS visible_ms,
+    least(min(w.start_ms) FILTER (w.stored_kind IN ('DELAY_WAIT', 'HALF') AND w.born_ms = v.born_ms), v.start_ms)
+      AS stored_ms,
+    min(w.start_ms) FILTER (v.put_back = 0 AND w.kind <> 'STORED'
+      AND v.born_ms BETWEEN w.start_ms - 1 AND w.end_ms + 1) AS begun_ms
+  FROM (SELECT * FROM repeated_rows WHERE {_VISIBLE} OR {PUT_BACK_RETRY}) v
+  JOIN repeated_rows w ON v.cluster = w.cluster AND v.msg_id = w.msg_id
+  GROUP BY v.cluster, v.msg_id, v.topic, v.group_name, v.offset_msg_id, v.start_ms, v.born_ms
+  UNION ALL
+  SELECT cluster, msg_id, topic, '', end_ms, end_ms, start_ms FROM repeated_rows
+  WHERE {_ACKNOWLEDGED} AND (cluster, msg_id) NOT IN (SELECT (cluster, msg_id) FROM repeated_rows WHERE {_VISIBLE})"""
+
+_HANDED_MS = f"coalesce({number_at('g.first_success', 1)}, g.first_ms)"
+
+# The latency split of a group is that of one send: of the last one that its first success can come from.
+_SEND_SPLITS = f"""
+SELECT s.cluster AS cluster, s.msg_id AS msg_id, s.group_name AS group_name, s.chosen.visible_ms AS split_visible_ms,
+    s.chosen.stored_ms AS split_stored_ms, s.chosen.begun_ms AS split_begun_ms,
+    coalesce(min(h.start_ms) FILTER (h.start_ms >= s.chosen.visible_ms), min(h.start_ms)) AS split_first_ms
+FROM (SELECT g.cluster AS cluster, g.msg_id AS msg_id, g.group_name AS group_name,
+    max(struct_pack(place := CASE WHEN s.visible_ms <= {_HANDED_MS} THEN s.visible_ms ELSE -s.visible_ms END,
+      visible_ms := s.visible_ms, stored_ms := s.stored_ms, begun_ms := s.begun_ms)) AS chosen
+  FROM group_states g JOIN ({_SENDS}) s ON g.cluster = s.cluster AND g.msg_id = s.msg_id AND g.message_topic = s.topic
+    AND s.group_name IN ('', g.group_name)
+  WHERE g.delivery_count > 0 AND s.visible_ms IS NOT NULL
+  GROUP BY g.cluster, g.msg_id, g.group_name) s
+LEFT JOIN repeated_hands h ON s.cluster = h.cluster AND s.msg_id = h.msg_id AND s.group_name = h.group_name
+GROUP BY s.cluster, s.msg_id, s.group_name, s.chosen"""
