@@ -24,6 +24,7 @@ from .model import (
     export_line,
     moment_text,
 )
+from .proving import ClaimProof, Outcome, ProofAnswer, Shown
 from .queries import QueryAnswer, QueryError
 from .row_files import ROW_FORMATS, rows_of, save_export, save_rows
 from .views import VIEWS, View, ViewColumn
@@ -33,6 +34,7 @@ __all__ = [
     "VIEWS",
     "Answers",
     "BrokerHealth",
+    "ClaimProof",
     "CodeCount",
     "CodeHealth",
     "Diagnosis",
@@ -41,12 +43,15 @@ __all__ = [
     "GroupVerdict",
     "LagRow",
     "LatencyRow",
+    "Outcome",
+    "ProofAnswer",
     "QueryAnswer",
     "QueryError",
     "Report",
     "Scope",
     "SearchAnswer",
     "SearchConditions",
+    "Shown",
     "Status",
     "TraceAnswer",
     "TraceTopicHealth",

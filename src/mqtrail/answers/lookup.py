@@ -15,7 +15,7 @@ from mqtrail.client import InstanceConfig, SyncAdmin
 from mqtrail.lake import Lake, LakeError, LakePath, connect, judge_messages
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
-from . import queries
+from . import proving, queries
 from . import search as searching
 from .lakeview import LakeView, UnknownCluster, fetch, read_trajectories
 from .live import LiveEvidence, Row, gather
@@ -30,6 +30,7 @@ from .model import (
     VerdictThresholds,
     trajectory_of,
 )
+from .proving import ProofAnswer
 
 KEY_IDS_MAX = 20  # most messages shown for one key
 PORT_MAX = 65_535
@@ -67,6 +68,15 @@ class Answers:
     def report(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None, *, worst: int = 3) -> Report:
         """Return the lake's summary of messages published in [first_ms, end_ms). LakeError."""
         return self._view().read(lambda view: searching.report(view, now_ms, first_ms, end_ms, worst))
+
+    def prove(
+        self, topic: str, now_ms: int, first_ms: int | None = None, end_ms: int | None = None, *, examples_max: int = 10
+    ) -> ProofAnswer:
+        """Return what the lake proves about messages of a topic ('': all) published in [first_ms, end_ms). LakeError.
+
+        examples_max: most subjects that are shown for a claim.
+        """
+        return self._view().read(lambda view: proving.prove(view, topic, now_ms, first_ms, end_ms, examples_max))
 
     def export(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield one JSON object per message of the lake (docs/reference/cli.md). LakeError.

@@ -35,7 +35,7 @@ TRACE_TOPIC_DEFAULT = "RMQ_SYS_TRACE_TOPIC"
 
 
 @contextmanager
-def _reading(what: str, json: bool) -> Iterator[None]:
+def reading(what: str, json: bool) -> Iterator[None]:
     """Show progress; convert errors to SourceUnavailable, so that an unreadable lake is not reported as "not found"."""
     try:
         with progress(what, enabled=not json):
@@ -100,7 +100,7 @@ def trace(
 
     if not asked.strip():
         raise UsageError("found an empty id, expected a message's id or a key")
-    with _reading("searching", json):
+    with reading("searching", json):
         answer = _answers(load(config), lake, namesrv, trace_topic, cluster).trace(asked.strip(), now_ms())
     if json:
         show_json(as_json(answer))
@@ -144,7 +144,7 @@ def search(
         end_ms=moment_ms(until, now, "--to") if until else None,
         limit=limit,
     )
-    with _reading("searching", json):
+    with reading("searching", json):
         answer = lake_answers(load(config), lake, cluster).search(wanted, now)
     if json:
         show_json(as_json(answer))
@@ -192,7 +192,7 @@ def report(
     now = now_ms()
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
-    with _reading("reading the lake", json):
+    with reading("reading the lake", json):
         found = lake_answers(load(config), lake, cluster).report(now, first_ms, end_ms, worst=worst)
     if json:
         show_json(as_json(found))
@@ -218,7 +218,7 @@ def export(
     now = now_ms()
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
-    with _reading("reading the lake", json=True):
+    with reading("reading the lake", json=True):
         lines = lake_answers(load(config), lake, cluster).export(now, first_ms, end_ms)
         if output is not None:
             from mqtrail.answers import save_export
@@ -242,7 +242,7 @@ def doctor(
 
     settings = load(config)
     servers = settings.namesrv(namesrv)
-    with _reading("querying the cluster", json):
+    with reading("querying the cluster", json):
         found = examine(
             servers, now_ms(), trace_topic=trace_topic, sample_count=sample, instance=settings.room("client")
         )

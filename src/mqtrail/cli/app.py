@@ -41,6 +41,7 @@ COMMANDS = {
     "trace": "answers:trace",
     "search": "answers:search",
     "report": "answers:report",
+    "prove": "prove:prove",
     "export": "answers:export",
     "sql": "sql:sql",
     "spans": "spans:spans",
@@ -108,7 +109,7 @@ COMMANDS = {
     "demo": "demo:demo",
 }
 """Command -> module of this room and its function. A command that is also in ROOMS runs without a subcommand."""
-LOOK_UPS = ("trace", "search", "report", "export", "lag")
+LOOK_UPS = ("trace", "search", "report", "prove", "export", "lag")
 """Commands whose exit code 1 means "not found": a failure has another."""
 FIRST_WORDS = {path.split(" ")[0] for path in COMMANDS}
 

@@ -29,7 +29,7 @@ from .lookup import Answer, LookUp, relation_of
 from .maintenance import Join, compact, expire, joins_due, settled_ms, sweep, sweeping
 from .migration import migrate
 from .objects import ObjectPath
-from .parquet import copy, copy_hours, of_cluster, parquet_of, rows_of
+from .parquet import copy, copy_hours, of_cluster, parquet_of, rows_of, text_of
 from .places import (
     LakePath,
     emptied,
@@ -121,6 +121,7 @@ __all__ = [
     "settled_ms",
     "sweep",
     "sweeping",
+    "text_of",
     "unfinished_judgement",
     "write_parquet",
     "write_whole",

@@ -1,0 +1,204 @@
+"""Proofs over a lake: what was lost, doubled, late or out of order, and what could not be covered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from mqtrail import trail
+from mqtrail.lake import text_of
+from mqtrail.trail import proofs
+
+from .lakeview import LakeView, fetch
+from .model import Scope
+from .views import PUBLISHED_MS
+
+_COUNTED: Final = {proofs.MESSAGES: "message_profiles", proofs.PAIRS: "pair_profiles"}
+NOT_JUDGED: Final = "NOT_JUDGED_BY_THIS_VERSION"
+
+
+class Outcome(StrEnum):
+    """How a proof ended."""
+
+    FOUND = "FOUND"
+    NONE = "NONE"  # everything was covered
+    CANNOT_TELL = "CANNOT_TELL"  # nothing was found, and not everything was covered
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A subject that shows a claim: a message, or with group_name a pair of message and group."""
+
+    cluster: str
+    msg_id: str
+    group_name: str
+    topic: str
+    keys: str
+    place: str
+    codes: str
+    reasons: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimProof:
+    """One claim. covered_count: subjects of which it is excluded. uncovered: reason -> subjects not covered for it."""
+
+    name: str
+    meaning: str
+    outcome: Outcome
+    found_count: int
+    covered_count: int
+    uncovered: Mapping[str, int]
+    examples: tuple[Shown, ...]
+
+    @property
+    def uncovered_count(self) -> int:
+        """Subjects of which nobody can tell."""
+        return sum(self.uncovered.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ProofAnswer:
+    """The proof for messages of a topic ('': all) that were published in [first_ms, end_ms).
+
+    limits: a sentence for each thing that may hide messages or records; with one, nothing is excluded. words: Jepsen's
+    words for sends -> number of messages.
+    """
+
+    scope: Scope
+    topic: str
+    first_ms: int | None
+    end_ms: int | None
+    message_count: int
+    pair_count: int
+    words: Mapping[str, int]
+    claims: tuple[ClaimProof, ...]
+    limits: tuple[str, ...]
+    outcome: Outcome
+
+
+def prove(
+    view: LakeView, topic: str, now_ms: int, first_ms: int | None, end_ms: int | None, examples_max: int
+) -> ProofAnswer:
+    """Examine every claim about messages of a topic ('': all) published in [first_ms, end_ms)."""
+    view.define_views()
+    _define_subjects(view, topic, first_ms, end_ms)
+    duck = view.connection
+    [(message_count, copy_count)] = duck.execute(
+        f"SELECT coalesce(sum({proofs.COUNT}), 0)::bigint, coalesce(sum({proofs.COUNT}) FILTER (has_copy), 0)::bigint "
+        f"FROM {_COUNTED[proofs.MESSAGES]}"
+    ).fetchall()
+    [(pair_count,)] = duck.execute(
+        f"SELECT coalesce(sum({proofs.COUNT}), 0)::bigint FROM {_COUNTED[proofs.PAIRS]}"
+    ).fetchall()
+    limits = tuple(_limits(view, topic, message_count, copy_count, first_ms, end_ms))
+    claims = tuple(_claim(view, claim, examples_max, is_whole=not limits) for claim in proofs.CLAIMS)
+    outcomes = {claim.outcome for claim in claims}
+    return ProofAnswer(
+        scope=view.scope(now_ms),
+        topic=topic,
+        first_ms=first_ms,
+        end_ms=end_ms,
+        message_count=message_count,
+        pair_count=pair_count,
+        words=_words(view),
+        claims=claims,
+        limits=limits,
+        outcome=next(one for one in (Outcome.FOUND, Outcome.CANNOT_TELL, Outcome.NONE) if one in outcomes),
+    )
+
+
+def _define_subjects(view: LakeView, topic: str, first_ms: int | None, end_ms: int | None) -> None:
+    """Define the subjects, and count their profiles: one pass over the messages, one over the pairs."""
+    duck = view.connection
+    first, end = first_ms or 0, 1 << 62 if end_ms is None else end_ms
+    of_topic = f"topic = {text_of(topic)}" if topic else "true"
+    columns = "cluster, msg_id, send_codes, message_codes, reasons, send_start_ms, stored_ms, visible_ms, due_ms"
+    messages = (
+        f"SELECT {columns} FROM trajectories AS t WHERE t.knowledge <> '' AND {of_topic} "
+        f"AND {PUBLISHED_MS} >= {first} AND {PUBLISHED_MS} < {end}"
+    )
+    subjects = {
+        "asked_messages": messages,
+        proofs.MESSAGES: proofs.message_subjects("asked_messages AS t", trail.Settings().delivered_late_ms),
+        proofs.PAIRS: proofs.pair_subjects(
+            f"(SELECT * FROM verdicts WHERE {of_topic}) AS v JOIN asked_messages AS t USING (cluster, msg_id)"
+        ),
+    }
+    for name, sql in subjects.items():
+        duck.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {sql}")
+    for name, counted in _COUNTED.items():
+        duck.execute(f"CREATE OR REPLACE TEMP TABLE {counted} AS {proofs.profiles(name)}")
+
+
+def _limits(
+    view: LakeView, topic: str, message_count: int, copy_count: int, first_ms: int | None, end_ms: int | None
+) -> Iterable[str]:
+    """Yield a sentence for each thing that may hide messages or records of these."""
+    if not message_count:
+        yield "the lake has no message of this topic and time"
+    elif not copy_count:
+        yield f"no stored copy was read: messages of {topic or 'these topics'} without trace are not known"
+    first, end = first_ms or 0, 1 << 62 if end_ms is None else end_ms
+    rows = fetch(
+        view.connection,
+        "SELECT count(*) AS n, sum(end_offset - first_offset)::bigint AS lost FROM gaps "
+        "WHERE coalesce(to_ms, ?) >= ? AND coalesce(from_ms, 0) < ?",
+        [1 << 62, first, end],
+    )
+    if rows[0]["n"]:
+        yield f"{rows[0]['lost']} messages in {rows[0]['n']} ranges of queues were not read in this time"
+    rows = fetch(view.connection, "SELECT count(*) AS n FROM trace_rejects WHERE trace_store_ms >= ?", [first])
+    if rows[0]["n"]:
+        yield f"{rows[0]['n']} trace records since then did not decode"
+    if view.damage:
+        yield f"{len(view.damage)} files or tables of the lake could not be read"
+
+
+def _claim(view: LakeView, claim: proofs.Claim, examples_max: int, *, is_whole: bool) -> ClaimProof:
+    covered = found = 0
+    uncovered: Counter[str] = Counter()
+    for row in fetch(view.connection, proofs.evaluation(claim, _COUNTED)):
+        count = row[proofs.COUNT]
+        if row["is_found"]:
+            found += count
+        elif claim.is_judged and not row["why"]:
+            covered += count
+        else:
+            uncovered[row["why"] if claim.is_judged else NOT_JUDGED] += count
+    is_excluded = claim.is_judged and is_whole and not uncovered
+    return ClaimProof(
+        name=claim.name,
+        meaning=claim.meaning,
+        outcome=Outcome.FOUND if found else Outcome.NONE if is_excluded else Outcome.CANNOT_TELL,
+        found_count=found,
+        covered_count=covered,
+        uncovered=dict(uncovered.most_common()),
+        examples=_examples(view, claim, examples_max) if found else (),
+    )
+
+
+def _examples(view: LakeView, claim: proofs.Claim, count_max: int) -> tuple[Shown, ...]:
+    places = "t.broker_name || '/' || t.topic || '/' || t.queue_id || '@' || t.queue_offset"
+    rows = fetch(
+        view.connection,
+        f"""WITH shown AS ({proofs.examples(claim, count_max)})
+        SELECT s.cluster, s.msg_id, s.group_name, t.topic, t.keys, coalesce({places}, '') AS place,
+          coalesce(v.codes, t.message_codes) AS codes, coalesce(v.reasons, t.reasons) AS reasons
+        FROM shown AS s JOIN trajectories AS t USING (cluster, msg_id)
+        LEFT JOIN verdicts AS v ON s.cluster = v.cluster AND s.msg_id = v.msg_id AND s.group_name = v.group_name
+        ORDER BY s.cluster, s.msg_id, s.group_name""",
+    )
+    return tuple(Shown(**row) for row in rows)
+
+
+def _words(view: LakeView) -> dict[str, int]:
+    sums = ", ".join(
+        f"coalesce(sum({proofs.COUNT}) FILTER ({condition}), 0)::bigint AS {word}"
+        for word, condition in proofs.WORDS.items()
+    )
+    row: dict[str, Any] = fetch(view.connection, f"SELECT {sums} FROM {_COUNTED[proofs.MESSAGES]}")[0]
+    return row

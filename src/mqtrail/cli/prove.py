@@ -1,0 +1,46 @@
+"""`prove`: examine a lake for loss, duplicates, disorder and wrong delays, and say what could not be covered."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .answers import exit_of, lake_answers, now_ms, reading
+from .config import load
+from .exits import Exit
+from .options import REPORT_ROWS, ConfigFile, Json, LakeCluster, LakeFolder, moment_ms
+from .output import show_answer, show_json
+
+
+def prove(
+    topic: Annotated[str, typer.Option(help="Topic of the messages. [default: all]")] = "",
+    since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
+    until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
+    rows: Annotated[
+        int, typer.Option(min=0, max=10_000, help="Maximum number of examples of each claim.")
+    ] = REPORT_ROWS,
+    lake: LakeFolder = None,
+    cluster: LakeCluster = "",
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Prove that messages were not lost, doubled, disordered or late; or show those that were.
+
+    Exit code 0: none, and everything was covered. 1: found. 3: none found, but not everything was covered.
+    """
+    from mqtrail.answers import Outcome, as_json
+
+    now = now_ms()
+    first_ms = moment_ms(since, now, "--from") if since else None
+    end_ms = moment_ms(until, now, "--to") if until else None
+    with reading("examining the lake", json):
+        found = lake_answers(load(config), lake, cluster).prove(topic, now, first_ms, end_ms, examples_max=rows)
+    if json:
+        show_json(as_json(found))
+    else:
+        from .draw_prove import proof
+
+        show_answer(proof, found)
+    codes = {Outcome.FOUND: Exit.FAILED, Outcome.NONE: Exit.OK, Outcome.CANNOT_TELL: Exit.CANNOT_LOOK}
+    return exit_of(found.scope, codes[found.outcome])

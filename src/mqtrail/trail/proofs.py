@@ -1,0 +1,227 @@
+"""Claims that a proof examines: what shows each one, and what keeps it from being excluded.
+
+A claim is about subjects: messages, or pairs of a message and a group. Each subject shows it (FOUND), excludes it
+(covered), or does neither, for a reason. Messages and pairs with equal properties are counted together, as profiles,
+so that a claim is evaluated over few rows.
+
+Jepsen's checker of queues has the same categories: attempted, acknowledged, ok, recovered, lost, duplicated. It reads
+every message of a test; here each count comes with what is not covered.
+Source: total-queue, jepsen-io/jepsen jepsen.checker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from .codes import NOT_YET_JUDGED
+from .judgement import OPEN_STATES
+
+MESSAGES, PAIRS = "proof_messages", "proof_pairs"
+"""Relations of subjects: `message_subjects` and `pair_subjects`."""
+MESSAGE_PROFILE = ("send_codes", "codes", "reasons", "is_acked", "has_copy", "is_attempted", "timing")
+PAIR_PROFILE = ("state", "codes", "reasons", "message_model", "was_there", "is_single")
+COUNT: Final = "subject_count"
+"""Column of profiles: how many subjects have these properties."""
+
+
+def _names(reasons: str) -> str:
+    """SQL: the names of reasons, without their parameters, joined by ';'."""
+    return f"CASE WHEN {reasons} = '' THEN '' ELSE regexp_replace({reasons}, '[(][^)]*[)]', '', 'g') END"
+
+
+_ACKED = "regexp_matches(t.send_codes, 'SEND_OK|SEND_DEGRADED')"
+_HAS_COPY = "t.stored_ms IS NOT NULL"
+
+
+def message_subjects(messages: str, early_ms: int) -> str:
+    """SQL: the messages, with the columns of MESSAGE_PROFILE. messages: rows of TRAJECTORIES, as t.
+
+    early_ms: a message that is visible so long before it is due is early.
+    """
+    timing = f"""CASE WHEN t.due_ms IS NULL THEN '' WHEN t.visible_ms <= t.due_ms - {early_ms} THEN 'EARLY'
+      WHEN contains(t.message_codes, 'DELIVERED_LATE') THEN 'LATE' WHEN t.visible_ms IS NOT NULL THEN 'IN_TIME'
+      WHEN contains(t.message_codes, 'SCHEDULED') THEN 'SCHEDULED' ELSE 'NOT_VISIBLE' END"""
+    return f"""
+SELECT t.cluster AS cluster, t.msg_id AS msg_id, '' AS group_name, t.send_codes AS send_codes, t.message_codes AS codes,
+  {_names("t.reasons")} AS reasons, {_ACKED} AS is_acked, {_HAS_COPY} AS has_copy,
+  t.send_start_ms IS NOT NULL AS is_attempted, {timing} AS timing
+FROM {messages}"""
+
+
+def pair_subjects(pairs: str) -> str:
+    """SQL: the pairs, with the columns of PAIR_PROFILE. pairs: rows of VERDICTS, as v, each with its message, as t."""
+    return f"""
+SELECT v.cluster AS cluster, v.msg_id AS msg_id, v.group_name AS group_name, v.state AS state, v.codes AS codes,
+  {_names("v.reasons")} AS reasons, v.message_model AS message_model, {_ACKED} OR {_HAS_COPY} AS was_there,
+  {_HAS_COPY} OR t.send_codes <> '' AS is_single
+FROM {pairs} WHERE v.group_name <> ''"""
+
+
+def profiles(subjects: str) -> str:
+    """SQL: the profiles of MESSAGES or PAIRS, with COUNT."""
+    names = ", ".join(MESSAGE_PROFILE if subjects == MESSAGES else PAIR_PROFILE)
+    return f"SELECT {names}, count(*) AS {COUNT} FROM {subjects} GROUP BY ALL"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Subjects of a claim. about, found: SQL conditions. open: SQL, why one is not covered; '': it is."""
+
+    subjects: str  # MESSAGES or PAIRS
+    about: str
+    found: str
+    open: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """name: as printed, in the plural. codes: those that show it; '' means that no code does. parts: its subjects."""
+
+    name: str
+    meaning: str
+    codes: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether this version gives the codes that show it."""
+        return not set(self.codes) & set(NOT_YET_JUDGED)
+
+
+def _has(*codes: str) -> str:
+    return f"list_has_any(string_split(codes, ','), {list(codes)})"
+
+
+_FIRST_REASON = "coalesce(nullif(split_part(reasons, ';', 1), ''), 'NO_REASON_GIVEN')"
+_UNTRACED = (
+    "nullif(regexp_extract(reasons, '(GROUP_NOT_TRACED|ATTEMPTS_NOT_TRACED|BEGIN_NOT_TRACED|END_NOT_TRACED)'), '')"
+)
+_STILL_OPEN = tuple(state for state in OPEN_STATES if state != "UNKNOWN")
+
+_ANY_GROUP = Part(
+    MESSAGES,
+    "regexp_matches(reasons, 'GROUPS_NOT_KNOWN|GROUP_NOT_TOLD')",
+    "false",
+    "regexp_extract(reasons, 'GROUPS_NOT_KNOWN|GROUP_NOT_TOLD')",
+)
+"""Messages of which other groups may exist: nothing is known about those."""
+
+_HANDED = f"""CASE WHEN state = 'UNKNOWN' THEN {_FIRST_REASON} WHEN message_model = '' THEN 'MESSAGE_MODEL_UNKNOWN'
+  WHEN NOT is_single THEN 'COPY_NOT_READ' ELSE coalesce({_UNTRACED}, '') END"""
+_CLUSTERING = "message_model <> 'BROADCASTING' AND state <> 'FILTERED'"
+
+
+def _of_deliveries(name: str, meaning: str, code: str) -> Claim:
+    part = Part(PAIRS, _CLUSTERING, _has(code), _HANDED)
+    return Claim(name, meaning, (code,), (part, _ANY_GROUP))
+
+
+CLAIMS: Final = (
+    Claim(
+        "lost",
+        "acknowledged or stored, and gone before a group got it",
+        ("LOST",),
+        (
+            Part(
+                PAIRS,
+                "was_there",
+                _has("LOST"),
+                f"CASE WHEN state = 'UNKNOWN' THEN {_FIRST_REASON} WHEN state IN {_STILL_OPEN} THEN state ELSE '' END",
+            ),
+            _ANY_GROUP,
+        ),
+    ),
+    Claim(
+        "expired unread",
+        "removed by the broker's retention before a group read it",
+        ("EXPIRED",),
+        (
+            Part(
+                PAIRS,
+                "was_there",
+                _has("EXPIRED"),
+                f"CASE WHEN state = 'UNKNOWN' THEN {_FIRST_REASON} ELSE '' END",
+            ),
+            _ANY_GROUP,
+        ),
+    ),
+    Claim(
+        "offsets ahead of processing",
+        "the group's offset was moved past it, and no handler got it",
+        ("SKIPPED",),
+        (
+            Part(
+                PAIRS,
+                "message_model <> 'BROADCASTING'",
+                _has("SKIPPED"),
+                f"CASE WHEN state = 'UNKNOWN' THEN {_FIRST_REASON} ELSE '' END",
+            ),
+            _ANY_GROUP,
+        ),
+    ),
+    Claim(
+        "duplicate sends",
+        "stored more than once by producers",
+        ("DUPLICATE_SEND",),
+        (
+            Part(
+                MESSAGES,
+                "true",
+                _has("DUPLICATE_SEND"),
+                "CASE WHEN has_copy OR contains(send_codes, 'SEND_FAILED') THEN '' "
+                "ELSE coalesce(nullif(regexp_extract(reasons, 'TOPIC_NOT_SCANNED|COPY_NOT_FOUND|COPY_PENDING'), ''), "
+                "'COPY_NOT_READ') END",
+            ),
+        ),
+    ),
+    _of_deliveries(
+        "duplicate deliveries", "handed to a group again although no failed attempt asked for it", "DUPLICATE_DELIVERY"
+    ),
+    _of_deliveries("duplicate processing", "more than one handler of a group succeeded", "DUPLICATE_PROCESSING"),
+    _of_deliveries(
+        "out of order", "an ordered group finished a later message of the same key or queue first", "OUT_OF_ORDER"
+    ),
+    Claim(
+        "delays early or late",
+        "visible before it was due, or too late after it",
+        (),
+        (
+            Part(
+                MESSAGES,
+                "timing <> ''",
+                "timing IN ('EARLY', 'LATE')",
+                "CASE WHEN timing IN ('SCHEDULED', 'NOT_VISIBLE') THEN timing ELSE '' END",
+            ),
+        ),
+    ),
+)
+"""Every claim, the worst first."""
+
+
+def evaluation(claim: Claim, counted: Mapping[str, str]) -> str:
+    """SQL: is_found, why, COUNT of a claim. counted: MESSAGES and PAIRS -> the relation of its profiles."""
+    parts = " UNION ALL ".join(
+        f"SELECT {part.found} AS is_found, CASE WHEN {part.found} THEN '' ELSE {part.open} END AS why, {COUNT} "
+        f"FROM {counted[part.subjects]} WHERE {part.about}"
+        for part in claim.parts
+    )
+    return f"SELECT is_found, why, sum({COUNT})::bigint AS {COUNT} FROM ({parts}) AS parts GROUP BY is_found, why"
+
+
+def examples(claim: Claim, count_max: int) -> str:
+    """SQL: cluster, msg_id, group_name of subjects that show a claim."""
+    parts = " UNION ALL ".join(
+        f"SELECT cluster, msg_id, group_name FROM {part.subjects} WHERE {part.about} AND {part.found}"
+        for part in claim.parts
+    )
+    return f"SELECT * FROM ({parts}) AS parts ORDER BY cluster, msg_id, group_name LIMIT {count_max}"
+
+
+WORDS: Final = {
+    "attempted": "is_attempted",
+    "acknowledged": "is_acked",
+    "recovered": "contains(send_codes, 'SEND_UNCERTAIN') AND has_copy",
+}
+"""Jepsen's words for sends -> conditions on profiles of MESSAGES."""

@@ -1,0 +1,131 @@
+"""Proofs over a lake of labelled histories: what is found, what is excluded, and what nobody can tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from mqtrail.answers import Answers, ClaimProof, Outcome, ProofAnswer
+from mqtrail.cli.draw_prove import proof
+from mqtrail.trail.proofs import CLAIMS
+from tests.answers.lakes import AS_OF_MS, make_lake
+from tests.cli.conftest import Command, mqtrail
+from tests.trail.histories import HISTORIES, evidence, unique_id
+from tests.trail.story import TOPIC
+
+__all__ = ["mqtrail"]
+Prover = Callable[..., ProofAnswer]
+GOOD = ("send ok", "send failed", "dead, attempts exhausted", "filtered")
+
+
+@pytest.fixture
+def prover(tmp_path: Path) -> Prover:
+    """Makes a lake of histories, each in a cluster of its own, and proves."""
+
+    def prove(*names: str, topic: str = "", gaps: bool = False, rejects: int = 0) -> ProofAnswer:
+        chosen = tuple(history for history in HISTORIES if history.name in names)
+        assert len(chosen) == len(names)
+        make_lake(tmp_path / "lake", evidence(chosen), gaps=gaps, rejects=rejects)
+        return Answers(tmp_path / "lake").prove(topic, AS_OF_MS)
+
+    return prove
+
+
+def claims(found: ProofAnswer) -> dict[str, ClaimProof]:
+    return {claim.name: claim for claim in found.claims}
+
+
+def judged(found: ProofAnswer) -> dict[str, Outcome]:
+    names = {claim.name for claim in CLAIMS if claim.is_judged}
+    return {claim.name: claim.outcome for claim in found.claims if claim.name in names}
+
+
+def test_none(prover: Prover) -> None:
+    """Everything is covered: the claims are excluded, and the counts say of how many messages and pairs."""
+    found = prover(*GOOD)
+    assert set(judged(found).values()) == {Outcome.NONE}
+    assert (found.message_count, found.pair_count, found.limits) == (4, 3, ())
+    assert dict(found.words) == {"attempted": 4, "acknowledged": 3, "recovered": 0}
+    assert claims(found)["duplicate deliveries"].covered_count == 2, "neither of the filtered nor of the failed one"
+    for claim in CLAIMS:
+        if not claim.is_judged:
+            assert set(claims(found)[claim.name].uncovered) == {"NOT_JUDGED_BY_THIS_VERSION"}
+
+
+def test_duplicates(prover: Prover) -> None:
+    """Found, with the messages that show it; of the others it is excluded."""
+    found = prover(*GOOD, "delivered twice", "timed out and done twice")
+    assert found.outcome is Outcome.FOUND
+    deliveries, processing = claims(found)["duplicate deliveries"], claims(found)["duplicate processing"]
+    assert (deliveries.found_count, deliveries.covered_count) == (1, 3)
+    assert [(one.cluster, one.group_name, one.msg_id) for one in processing.examples] == [
+        ("delivered twice", "CG", unique_id(1)),
+        ("timed out and done twice", "CG", unique_id(1)),
+    ]
+    assert deliveries.examples[0].codes == "CONSUMED,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING"
+    assert deliveries.examples[0].place
+
+
+def test_late(prover: Prover) -> None:
+    """A delay is judged of delayed messages only."""
+    delays = claims(prover(*GOOD, "delivered late", "scheduled"))["delays early or late"]
+    assert (delays.found_count, delays.covered_count, dict(delays.uncovered)) == (1, 0, {"SCHEDULED": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "claim", "why"),
+    [
+        ("hung", "lost", "HUNG"),
+        ("no consumer", "lost", "NO_CONSUMER"),
+        ("delivered again after a crash", "duplicate processing", "END_NOT_TRACED"),
+        ("stored while no sample was taken", "duplicate deliveries", "GROUPS_NOT_KNOWN"),
+        ("batch, topic not read", "duplicate deliveries", "BATCH_NOT_JOINED"),
+    ],
+)
+def test_what_is_not_covered(prover: Prover, name: str, claim: str, why: str) -> None:
+    """It has its reason, and the claim is not excluded."""
+    found = claims(prover(*GOOD, name))[claim]
+    if not next(one for one in CLAIMS if one.name == claim).is_judged:
+        why = "NOT_JUDGED_BY_THIS_VERSION"
+    assert found.uncovered.get(why, 0) >= 1, found.uncovered
+    assert found.outcome is Outcome.CANNOT_TELL
+
+
+def limits_of(found: ProofAnswer) -> Sequence[str]:
+    assert set(judged(found).values()) == {Outcome.CANNOT_TELL}
+    return found.limits
+
+
+def test_what_may_hide_something(prover: Prover) -> None:
+    """Ranges that were not read, and records that did not decode: nothing is excluded."""
+    first, second = limits_of(prover(*GOOD, gaps=True, rejects=2))
+    assert "4 messages in 1 ranges of queues were not read" in first
+    assert "2 trace records since then did not decode" in second
+
+
+def test_nothing_there(prover: Prover) -> None:
+    """No message: that proves nothing."""
+    [limit] = limits_of(prover(*GOOD, topic="another's"))
+    assert "no message" in limit
+
+
+def test_command(prover: Prover, mqtrail: Command, tmp_path: Path) -> None:
+    """Exit code 1: found; 3: cannot tell, or no lake; the text fits 80 columns and names what shows it."""
+    found = prover(*GOOD, "delivered twice")
+    lake = str(tmp_path / "lake")
+    said = mqtrail("prove", "--lake", lake, "--topic", TOPIC, "--json")
+    assert said.code == 1
+    assert [one["outcome"] for one in said.json["claims"]] == [claim.outcome for claim in found.claims]
+    text = mqtrail("prove", "--lake", lake)
+    assert text.code == 1
+    assert unique_id(1) in text.out
+    assert "Found: duplicate deliveries, duplicate processing" in text.out
+    assert mqtrail("prove", "--lake", lake, "--topic", "nothing").code == 3
+    assert mqtrail("prove", "--lake", lake, "--to", "2001-01-01").code == 3
+    assert mqtrail("prove", "--lake", str(tmp_path / "no")).code == 3
+    assert mqtrail("prove", "--lake", lake, "--from", "soon").code == 2
+    assert json.loads(mqtrail("prove", "--lake", lake, "--rows", "0", "--json").out)["claims"][4]["examples"] == []
+    assert proof(found) is not None
