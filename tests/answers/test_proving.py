@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtrail.answers import Answers, ClaimProof, Outcome, ProofAnswer
+from mqtrail.answers import Answers, ClaimProof, ProofAnswer, ProofResult
 from mqtrail.cli.draw_prove import proof
 from mqtrail.trail.proofs import CLAIMS
 from tests.answers.lakes import AS_OF_MS, make_lake
@@ -38,7 +38,7 @@ def claims(found: ProofAnswer) -> dict[str, ClaimProof]:
     return {claim.name: claim for claim in found.claims}
 
 
-def judged(found: ProofAnswer) -> dict[str, Outcome]:
+def judged(found: ProofAnswer) -> dict[str, ProofResult]:
     names = {claim.name for claim in CLAIMS if claim.is_judged}
     return {claim.name: claim.outcome for claim in found.claims if claim.name in names}
 
@@ -46,7 +46,7 @@ def judged(found: ProofAnswer) -> dict[str, Outcome]:
 def test_none(prover: Prover) -> None:
     """Everything is covered: the claims are excluded, and the counts say of how many messages and pairs."""
     found = prover(*GOOD)
-    assert set(judged(found).values()) == {Outcome.NONE}
+    assert set(judged(found).values()) == {ProofResult.NONE}
     assert (found.message_count, found.pair_count, found.limits) == (4, 3, ())
     assert dict(found.words) == {"attempted": 4, "acknowledged": 3, "recovered": 0}
     assert claims(found)["duplicate deliveries"].covered_count == 2, "neither of the filtered nor of the failed one"
@@ -58,7 +58,7 @@ def test_none(prover: Prover) -> None:
 def test_duplicates(prover: Prover) -> None:
     """Found, with the messages that show it; of the others it is excluded."""
     found = prover(*GOOD, "delivered twice", "timed out and done twice")
-    assert found.outcome is Outcome.FOUND
+    assert found.outcome is ProofResult.FOUND
     deliveries, processing = claims(found)["duplicate deliveries"], claims(found)["duplicate processing"]
     assert (deliveries.found_count, deliveries.covered_count) == (1, 3)
     assert [(one.cluster, one.group_name, one.msg_id) for one in processing.examples] == [
@@ -91,11 +91,11 @@ def test_what_is_not_covered(prover: Prover, name: str, claim: str, why: str) ->
     if not next(one for one in CLAIMS if one.name == claim).is_judged:
         why = "NOT_JUDGED_BY_THIS_VERSION"
     assert found.uncovered.get(why, 0) >= 1, found.uncovered
-    assert found.outcome is Outcome.CANNOT_TELL
+    assert found.outcome is ProofResult.CANNOT_TELL
 
 
 def limits_of(found: ProofAnswer) -> Sequence[str]:
-    assert set(judged(found).values()) == {Outcome.CANNOT_TELL}
+    assert set(judged(found).values()) == {ProofResult.CANNOT_TELL}
     return found.limits
 
 

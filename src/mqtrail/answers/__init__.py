@@ -24,7 +24,7 @@ from .model import (
     export_line,
     moment_text,
 )
-from .proving import ClaimProof, Outcome, ProofAnswer, Shown
+from .proving import ClaimProof, ProofAnswer, ProofResult, Shown
 from .queries import QueryAnswer, QueryError
 from .row_files import ROW_FORMATS, rows_of, save_export, save_rows
 from .views import VIEWS, View, ViewColumn
@@ -43,8 +43,8 @@ __all__ = [
     "GroupVerdict",
     "LagRow",
     "LatencyRow",
-    "Outcome",
     "ProofAnswer",
+    "ProofResult",
     "QueryAnswer",
     "QueryError",
     "Report",

@@ -20,7 +20,7 @@ _COUNTED: Final = {proofs.MESSAGES: "message_profiles", proofs.PAIRS: "pair_prof
 NOT_JUDGED: Final = "NOT_JUDGED_BY_THIS_VERSION"
 
 
-class Outcome(StrEnum):
+class ProofResult(StrEnum):
     """How a proof ended."""
 
     FOUND = "FOUND"
@@ -48,7 +48,7 @@ class ClaimProof:
 
     name: str
     meaning: str
-    outcome: Outcome
+    outcome: ProofResult
     found_count: int
     covered_count: int
     uncovered: Mapping[str, int]
@@ -77,7 +77,7 @@ class ProofAnswer:
     words: Mapping[str, int]
     claims: tuple[ClaimProof, ...]
     limits: tuple[str, ...]
-    outcome: Outcome
+    outcome: ProofResult
 
 
 def prove(
@@ -107,7 +107,7 @@ def prove(
         words=_words(view),
         claims=claims,
         limits=limits,
-        outcome=next(one for one in (Outcome.FOUND, Outcome.CANNOT_TELL, Outcome.NONE) if one in outcomes),
+        outcome=next(one for one in (ProofResult.FOUND, ProofResult.CANNOT_TELL, ProofResult.NONE) if one in outcomes),
     )
 
 
@@ -173,7 +173,7 @@ def _claim(view: LakeView, claim: proofs.Claim, examples_max: int, *, is_whole: 
     return ClaimProof(
         name=claim.name,
         meaning=claim.meaning,
-        outcome=Outcome.FOUND if found else Outcome.NONE if is_excluded else Outcome.CANNOT_TELL,
+        outcome=ProofResult.FOUND if found else ProofResult.NONE if is_excluded else ProofResult.CANNOT_TELL,
         found_count=found,
         covered_count=covered,
         uncovered=dict(uncovered.most_common()),

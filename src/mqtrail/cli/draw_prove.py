@@ -8,13 +8,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mqtrail.answers import ClaimProof, Outcome, ProofAnswer, Shown
+from mqtrail.answers import ClaimProof, ProofAnswer, ProofResult, Shown
 
 from .draw import day_clock, scope_line
 
 REASONS_SHOWN_MAX = 5
-_STYLES = {Outcome.FOUND: "bold red", Outcome.NONE: "green", Outcome.CANNOT_TELL: "yellow"}
-_WORDS = {Outcome.FOUND: "found", Outcome.NONE: "none", Outcome.CANNOT_TELL: "cannot tell"}
+_STYLES = {ProofResult.FOUND: "bold red", ProofResult.NONE: "green", ProofResult.CANNOT_TELL: "yellow"}
+_WORDS = {ProofResult.FOUND: "found", ProofResult.NONE: "none", ProofResult.CANNOT_TELL: "cannot tell"}
 
 
 def proof(found: ProofAnswer) -> RenderableType:
@@ -92,9 +92,9 @@ def _conclusion(found: ProofAnswer) -> Text:
     """Render what is proven, in one sentence a result."""
     line = Text()
     for outcome, words in (
-        (Outcome.FOUND, "Found: "),
-        (Outcome.NONE, "None, and everything was covered: "),
-        (Outcome.CANNOT_TELL, "None found, but not everything was covered: "),
+        (ProofResult.FOUND, "Found: "),
+        (ProofResult.NONE, "None, and everything was covered: "),
+        (ProofResult.CANNOT_TELL, "None found, but not everything was covered: "),
     ):
         names = [claim.name for claim in found.claims if claim.outcome is outcome]
         if names:

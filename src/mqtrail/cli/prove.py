@@ -29,7 +29,7 @@ def prove(
 
     Exit code 0: none, and everything was covered. 1: found. 3: none found, but not everything was covered.
     """
-    from mqtrail.answers import Outcome, as_json
+    from mqtrail.answers import ProofResult, as_json
 
     now = now_ms()
     first_ms = moment_ms(since, now, "--from") if since else None
@@ -42,5 +42,5 @@ def prove(
         from .draw_prove import proof
 
         show_answer(proof, found)
-    codes = {Outcome.FOUND: Exit.FAILED, Outcome.NONE: Exit.OK, Outcome.CANNOT_TELL: Exit.CANNOT_LOOK}
+    codes = {ProofResult.FOUND: Exit.FAILED, ProofResult.NONE: Exit.OK, ProofResult.CANNOT_TELL: Exit.CANNOT_LOOK}
     return exit_of(found.scope, codes[found.outcome])
