@@ -1,5 +1,7 @@
 """SQL92 expressions, compared with the answers of Apache's own parser and evaluator (sql92_rows.txt)."""
 
+import contextlib
+import time
 from pathlib import Path
 
 import pytest
@@ -186,6 +188,49 @@ def test_the_size_of_an_expression_has_a_bound() -> None:
         compile_sql("(" * 800 + "a=1" + ")" * 800)
     assert compile_sql(" or ".join(["a=1"] * 300)).matches(b"a\x011\x02")
     assert compile_sql("a in (" + ",".join(["'x'"] * 4_000) + ")").matches(b"a\x01x\x02")
+
+
+LIST = ",".join(["''"] * 5_400)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"a IN ({LIST})",
+        f"a NOT IN (/* all */{LIST} -- end\n)",
+        f"a IN ({LIST}",
+        "a = " + "-" * 16_000,
+        "a IN " + "(--" * 5_000,
+        "a=--1 AND " * 1_500,
+        "(" * 16_000,
+        "NOT " * 4_000,
+        "--\n" * 5_000 + "a=1",
+        "a IN ('" + "'" * 16_000,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_compiling_costs_no_turn(text: str) -> None:
+    """The longest expressions, whatever they repeat, are compiled or refused in half of the CPU time of a turn."""
+    parse("a = 1")  # the parser itself is made once
+    took_s = []
+    for _ in range(5):  # a busy machine makes some of them longer
+        began_s = time.thread_time()
+        with contextlib.suppress(ExpressionError):
+            parse(text)
+        took_s.append(time.thread_time() - began_s)
+    assert min(took_s) < 0.025
+
+
+def test_a_list_has_the_same_meaning_however_it_is_written() -> None:
+    """Comments, blanks and doubled quotes; a list where none is expected ends the expression or spoils it."""
+    expression = compile_sql("a IN ( 'x' , 'it''s' --'c\n,/* 'q', */ 'z')")
+    for value, expected in (("x", True), ("it's", True), ("z", True), ("q", False), ("c", False)):
+        assert expression.matches(f"a\x01{value}\x02".encode()) is expected
+    assert compile_sql("a = 'x', 'y'").matches(b"a\x01x\x02")
+    assert compile_sql("a = 'x' ('y', 'z')").matches(b"a\x01x\x02")
+    for text in ("a = ('x', 'y')", "a IN ('x', 'y'", "a IN ('x' 'y')", "a IN ('x', )"):
+        with pytest.raises(SubscriptionParseFailed):
+            compile_sql(text)
 
 
 @pytest.mark.parametrize("digits", [20, 4_000, 4_400, 30_000])

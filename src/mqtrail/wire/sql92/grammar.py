@@ -6,6 +6,7 @@ Like Java's parser, it stops at the first token that cannot continue a complete 
 Source: SelectorParser.jj, apache/rocketmq filter/ (tokens, precedence, what each rule builds).
 """
 
+import re
 from functools import cache
 from typing import Any, Final
 
@@ -14,7 +15,12 @@ from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput
 from . import nodes
 from .nodes import Expression, ExpressionError
 
-GRAMMAR: Final = r"""
+_STRING: Final = r"'(?:''|[^'])*'"
+_LINE_COMMENT: Final = r"--[^\n\r]*+(?:\r\n|\n|\r)"
+_BLOCK_COMMENT: Final = r"\/\*[^*]*\*(?:\*|[^*\/][^*]*\*)*\/"
+_GAP: Final = rf"(?:[ \t\n\r\f]|{_LINE_COMMENT}|{_BLOCK_COMMENT})*+"
+_ITEM: Final = re.compile(f"{_BLOCK_COMMENT}|{_LINE_COMMENT}|({_STRING})")
+GRAMMAR: Final = rf"""
 start: or_expr
 
 ?or_expr: and_expr
@@ -30,8 +36,8 @@ start: or_expr
     | comparison ORDER unary                                            -> ordered
     | comparison _BETWEEN unary _AND unary                              -> between
     | comparison _NOT _BETWEEN unary _AND unary                         -> not_between
-    | comparison _IN "(" STRING ("," STRING)* ")"                       -> one_of
-    | comparison _NOT _IN "(" STRING ("," STRING)* ")"                  -> none_of
+    | comparison _IN (STRINGS | "(" STRING ("," STRING)* ")")           -> one_of
+    | comparison _NOT _IN (STRINGS | "(" STRING ("," STRING)* ")")      -> none_of
     | comparison (CONTAINS | STARTSWITH | ENDSWITH) STRING              -> text_test
     | comparison _NOT (CONTAINS | STARTSWITH | ENDSWITH) STRING         -> no_text_test
 ?unary: primary
@@ -49,13 +55,14 @@ start: or_expr
 
 _UNEQUAL.2: "<>"
 ORDER: ">=" | "<=" | ">" | "<"
-STRING: /'(?:''|[^'])*'/
+STRINGS.4: /\({_GAP}{_STRING}(?:{_GAP},{_GAP}{_STRING})+{_GAP}\)/
+STRING: /{_STRING}/
 FLOAT.2: /[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+/
 DECIMAL: /0|[1-9][0-9]*[lL]?/
 ID: /[A-Za-z_$][A-Za-z0-9_$]*/
 BLANK: /[ \t\n\r\f]+/
-LINE_COMMENT.3: /--[^\n\r]*(?:\r\n|\n|\r)/
-BLOCK_COMMENT.3: /\/\*[^*]*\*(?:\*|[^*\/][^*]*\*)*\//
+LINE_COMMENT.3: /{_LINE_COMMENT}/
+BLOCK_COMMENT.3: /{_BLOCK_COMMENT}/
 
 %ignore BLANK
 %ignore LINE_COMMENT
@@ -70,8 +77,8 @@ KEYWORDS: Final = {
     )
 }
 EXPRESSION_LENGTH_MAX: Final = 16 * 1024  # characters
-TOKENS_MAX: Final = 1_500  # without the texts of IN lists, which cost little; enough for 375 comparisons joined by OR
-_OF_LISTS: Final = ("STRING", "COMMA")
+TOKENS_MAX: Final = 1_500  # a list of several texts is one; enough for 375 comparisons joined by OR
+UNENDED_MAX: Final = 100  # "--" that begin no comment: for each, all that follows is searched for an end of line
 
 
 def parse(text: str) -> Expression:
@@ -82,10 +89,16 @@ def parse(text: str) -> Expression:
         )
     parser: Any = _parser().parse_interactive(text)  # untyped in lark
     stopped_at: int | None = None
-    count = 0
+    count = unended = 0
     try:
         for token in parser.lexer_thread.lex(parser.parser_state):
-            count += token.type not in _OF_LISTS
+            count += 1
+            unended += text.startswith("--", token.start_pos)
+            if unended > UNENDED_MAX:
+                raise ExpressionError(
+                    f"found more than {UNENDED_MAX} signs -- that begin no comment, expected fewer: end the line after "
+                    "a comment"
+                )
             if count > TOKENS_MAX:
                 raise ExpressionError(
                     f"found more than {TOKENS_MAX} words, numbers and signs, expected fewer: write IN ('a', 'b') for "
@@ -139,10 +152,10 @@ class _Builder(Transformer[Token, Expression]):
         return nodes.ordered(left, str(symbol), right)
 
     def one_of(self, node: Expression, *texts: Token) -> Expression:
-        return nodes.one_of(node, [_unquoted(text) for text in texts], is_negated=False)
+        return nodes.one_of(node, _items(texts), is_negated=False)
 
     def none_of(self, node: Expression, *texts: Token) -> Expression:
-        return nodes.one_of(node, [_unquoted(text) for text in texts], is_negated=True)
+        return nodes.one_of(node, _items(texts), is_negated=True)
 
     def text_test(self, node: Expression, name: Token, search: Token) -> Expression:
         return nodes.text_test(node, name.type, _unquoted(search), is_negated=False)
@@ -172,7 +185,14 @@ class _Builder(Transformer[Token, Expression]):
         return nodes.property_value(str(token))
 
 
-def _unquoted(token: Token) -> str:
+def _items(texts: tuple[Token, ...]) -> list[str]:
+    """Return the texts of a list, which are one token if there are several: a token each takes ten times as long."""
+    if texts[0].type == "STRINGS":
+        return [_unquoted(text) for text in _ITEM.findall(texts[0]) if text]
+    return [_unquoted(text) for text in texts]
+
+
+def _unquoted(token: str) -> str:
     return token[1:-1].replace("''", "'")
 
 
