@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mqtrail import trail
-from mqtrail.answers import Answers, SearchConditions, Status, VerdictThresholds
+from mqtrail.answers import Answers, SearchConditions, Status, VerdictThresholds, parse_query
 from mqtrail.lake import Lake, LakeError, note_settings
 from mqtrail.lake.judged import KEY
 from tests.answers.lakes import AS_OF_MS, BY_NAME, Row, id_of, key_of, make_lake, rows_of
@@ -180,3 +181,23 @@ def test_a_message_of_a_batch_is_found_by_both_ids(tmp_path: Path) -> None:
         assert [found.msg_id for found in answers.trace(one, NOW_MS).trajectories] == [one]
         [found] = answers.search(SearchConditions(key=one), NOW_MS).trajectories
         assert found.msg_id == one
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("handler>40s", {"hung"}),
+        ("handler>40s group:CG verdict:HUNG", {"hung"}),
+        ("handler>40s group:CG2", set()),
+        ("deliveries>1", {"consumed after retry", "dead, attempts exhausted"}),
+        ("deliveries>1 group:CG2", set()),
+        ("host:10.0.0.2@77", {"hung"}),
+        ("host:10.9.9.9", set()),
+        ("tag:TagB", set()),
+        ("tag:TagA deliveries>1 verdict:CONSUMED", {"consumed after retry"}),
+    ],
+)
+def test_search_by_what_happened_in_a_group(lake_path: Path, text: str, names: set[str]) -> None:
+    """With a group, handler time and deliveries are those of that group. A handler that still runs has a time too."""
+    found = Answers(lake_path).search(replace(parse_query(text, 0), limit=100), 0)
+    assert {one.msg_id for one in found.trajectories} == {id_of(name) for name in names}

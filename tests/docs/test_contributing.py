@@ -78,6 +78,7 @@ def test_the_locks_hold_what_the_project_asks_for() -> None:
         + extras["pipeline"]
         + extras["s3"]
         + extras["otel"]
+        + extras["console"]
         + groups["dev"],
         "build.lock": groups["build"],
         "docs.lock": groups["docs"],

@@ -4,7 +4,23 @@ Every answer is one frozen value with its `Scope`: the searched range, omissions
 renders nothing and writes nothing to a cluster.
 """
 
+from .cluster import (
+    BrokerRow,
+    BrokersAnswer,
+    ClusterAnswers,
+    GroupOnBroker,
+    GroupRow,
+    GroupsAnswer,
+    GroupWait,
+    LagAnswer,
+    MemberRow,
+    MembersAnswer,
+    TopicOnBroker,
+    TopicRow,
+    TopicsAnswer,
+)
 from .doctor import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth, examine
+from .history import SpanCount, VerdictHistory
 from .lookup import Answers
 from .model import (
     CodeCount,
@@ -26,36 +42,55 @@ from .model import (
 )
 from .proving import ClaimProof, ProofAnswer, ProofResult, Shown
 from .queries import QueryAnswer, QueryError
+from .query_text import FIELDS, QueryTextError, SearchField, parse_query, query_text, search_command, with_code
 from .row_files import ROW_FORMATS, rows_of, save_export, save_rows
 from .views import VIEWS, View, ViewColumn
 
 __all__ = [
+    "FIELDS",
     "ROW_FORMATS",
     "VIEWS",
     "Answers",
     "BrokerHealth",
+    "BrokerRow",
+    "BrokersAnswer",
     "ClaimProof",
+    "ClusterAnswers",
     "CodeCount",
     "CodeHealth",
     "Diagnosis",
     "Event",
+    "GroupOnBroker",
+    "GroupRow",
     "GroupTrace",
     "GroupVerdict",
+    "GroupWait",
+    "GroupsAnswer",
+    "LagAnswer",
     "LagRow",
     "LatencyRow",
+    "MemberRow",
+    "MembersAnswer",
     "ProofAnswer",
     "ProofResult",
     "QueryAnswer",
     "QueryError",
+    "QueryTextError",
     "Report",
     "Scope",
     "SearchAnswer",
     "SearchConditions",
+    "SearchField",
     "Shown",
+    "SpanCount",
     "Status",
+    "TopicOnBroker",
+    "TopicRow",
+    "TopicsAnswer",
     "TraceAnswer",
     "TraceTopicHealth",
     "Trajectory",
+    "VerdictHistory",
     "VerdictThresholds",
     "View",
     "ViewColumn",
@@ -63,7 +98,11 @@ __all__ = [
     "examine",
     "export_line",
     "moment_text",
+    "parse_query",
+    "query_text",
     "rows_of",
     "save_export",
     "save_rows",
+    "search_command",
+    "with_code",
 ]

@@ -17,6 +17,7 @@ from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
 from . import proving, queries
 from . import search as searching
+from .history import VerdictHistory, verdict_history
 from .lakeview import LakeView, UnknownCluster, fetch, read_trajectories
 from .live import LiveEvidence, Row, gather
 from .model import (
@@ -77,6 +78,10 @@ class Answers:
         examples_max: most subjects that are shown for a claim.
         """
         return self._view().read(lambda view: proving.prove(view, topic, now_ms, first_ms, end_ms, examples_max))
+
+    def history(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> VerdictHistory:
+        """Return how many messages published in [first_ms, end_ms) have each code, by time. LakeError."""
+        return self._view().read(lambda view: verdict_history(view, now_ms, first_ms, end_ms))
 
     def export(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield one JSON object per message of the lake (docs/reference/cli.md). LakeError.

@@ -210,16 +210,23 @@ def as_json(value: Any) -> dict[str, Any]:
 class SearchConditions:
     """The conditions of a search, combined by AND. codes: any of them. [first_ms, end_ms): time of publication.
 
-    key: a key, the id of a message, or that of its batch.
+    key: a key, the id of a message, or that of its batch. host: address of the producer or of a consumer, or how it
+    begins. handler_ms_min: a handler took, or has been running, at least so long. deliveries_over: a group got it more
+    often. Both with group_name: in that group. skip: matches left out, the latest first.
     """
 
     key: str = ""
     topic: str = ""
     group_name: str = ""
     codes: tuple[str, ...] = ()
+    tag: str = ""
+    host: str = ""
+    handler_ms_min: int | None = None
+    deliveries_over: int | None = None
     first_ms: int | None = None
     end_ms: int | None = None
     limit: int = 50
+    skip: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,10 +44,11 @@ def search(view: LakeView, wanted: SearchConditions, now_ms: int) -> SearchAnswe
     view.define_views()
     where, values = _condition(wanted)
     counted = fetch(view.connection, f"SELECT count(*) AS n FROM trajectories AS t WHERE {where}", values)
-    tail = f"ORDER BY {PUBLISHED_MS} DESC, t.msg_id LIMIT {wanted.limit}"
+    tail = f"ORDER BY {PUBLISHED_MS} DESC, t.msg_id, t.cluster LIMIT {wanted.limit} OFFSET {wanted.skip}"
     found = read_trajectories(view.connection, where, values, tail=tail)
     matched = int(counted[0]["n"])
-    extra = [f"{matched} messages match, the latest {len(found)} are shown: raise --limit, or narrow the search"]
+    which = f"{len(found)} after the latest {wanted.skip}" if wanted.skip else f"the latest {len(found)}"
+    extra = [f"{matched} messages match, {which} are shown: raise --limit, or narrow the search"]
     return SearchAnswer(view.scope(now_ms, extra if matched > len(found) else ()), matched, tuple(found))
 
 
@@ -61,6 +62,25 @@ def _condition(wanted: SearchConditions) -> tuple[str, list[Any]]:
     if wanted.topic:
         parts.append("t.topic = ?")
         values.append(wanted.topic)
+    if wanted.tag:
+        parts.append("t.tags = ?")
+        values.append(wanted.tag)
+    if wanted.host:
+        consumed = "(t.cluster, t.msg_id) IN (SELECT (cluster, msg_id) FROM verdicts WHERE starts_with(client, ?))"
+        parts.append(f"(starts_with(t.producer_host, ?) OR {consumed})")
+        values += [wanted.host, wanted.host]
+    if wanted.handler_ms_min is not None:
+        # A handler that still runs has no duration: it ran until the judgement at least.
+        took = "coalesce(e.duration_ms, CASE WHEN e.outcome = 'OPEN' THEN t.as_of_ms - nullif(e.at_ms, 0) END) >= ?"
+        group = "AND e.group_name = ?" if wanted.group_name else ""
+        parts.append(f"len(list_filter(t.events, lambda e: e.kind = 'HANDLED' AND {took} {group})) > 0")
+        values += [wanted.handler_ms_min, *filter(None, [wanted.group_name])]
+    if wanted.deliveries_over is not None:
+        group = "AND group_name = ?" if wanted.group_name else ""
+        parts.append(
+            f"(t.cluster, t.msg_id) IN (SELECT (cluster, msg_id) FROM verdicts WHERE delivery_count > ? {group})"
+        )
+        values += [wanted.deliveries_over, *filter(None, [wanted.group_name])]
     mine = "(t.cluster, t.msg_id) IN (SELECT (cluster, msg_id) FROM verdicts WHERE group_name = ?{})"
     if wanted.group_name:
         parts.append(f"(t.producer_group = ? OR {mine.format('')})")

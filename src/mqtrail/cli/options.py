@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mqtrail.wire import parse_duration, parse_moment
+
 from .exits import UsageError
 
 if TYPE_CHECKING:
@@ -33,8 +35,6 @@ RowFile = Annotated[
 ]
 REPORT_ROWS = 8  # of each table of a report
 
-_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
 
 def check_row_file(output: Path) -> None:
     """Raise UsageError unless the name of the file says a known format."""
@@ -59,28 +59,15 @@ def queue_of(topic: str, text: str | None) -> MessageQueue | None:
 
 def duration_ms(text: str, flag: str) -> int:
     """Return the ms of `90s`, `15m`, `2h`, `3d`. UsageError."""
-    text = text.strip()
-    if not text[:-1].isdigit() or text[-1:] not in _UNITS_MS:
-        raise UsageError(f"{flag}: found {text!r}, expected a duration, for example 90s, 15m, 2h or 3d")
-    return int(text[:-1]) * _UNITS_MS[text[-1]]
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from None
 
 
 def moment_ms(text: str, now_ms: int, flag: str) -> int:
-    """Return epoch ms of `2026-11-21`, `2026-11-21T10:00`, epoch ms, or an age such as `90s`, `15m`, `2h`, `3d`.
-
-    A time without a zone is UTC. UsageError.
-    """
-    from datetime import UTC, datetime
-
-    text = text.strip()
-    if text[:-1].isdigit() and text[-1:] in _UNITS_MS:
-        return now_ms - int(text[:-1]) * _UNITS_MS[text[-1]]
-    if text.isdigit() and len(text) >= 12:
-        return int(text)
+    """Return the epoch ms of a time or an age (wire/moments.py). UsageError."""
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(
-            f"{flag}: found {text!r}, expected a time such as 2026-11-21T10:00, epoch ms, or an age such as 15m, 2h, 3d"
-        ) from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        return parse_moment(text, now_ms)
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from None

@@ -11,6 +11,7 @@ from .effects import *
 from .errors import *
 from .ids import *
 from .jobs import *
+from .moments import *
 from .topics import *
 from .values import *
 from .visible import *

@@ -1,0 +1,263 @@
+"""Answers about a live cluster: brokers, topics, groups, their members, lag. Read-only.
+
+What a broker did not tell is an omission of the answer's scope, and unknown in its rows: None, never 0.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from mqtrail.client import ClusterLag, InstanceConfig, Member, SyncAdmin
+from mqtrail.wire import RETRY_PREFIX, MQError, business_topics, is_business_group, version_text
+
+from .model import Scope
+
+T = TypeVar("T")
+OLDEST_COUNT: Final = 10  # messages that wait, of one group
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """One broker process. counters: as it reports them, None if it did not answer; then why says so."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    version: str
+    counters: Mapping[str, str] | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersAnswer:
+    """The brokers that the name servers know."""
+
+    scope: Scope
+    brokers: tuple[BrokerRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOnBroker:
+    """A topic's configuration on one broker. perm: bits 4 read, 2 write."""
+
+    broker_name: str
+    read_queue_count: int
+    write_queue_count: int
+    perm: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """A topic. is_business: an application's, neither of the system nor a retry or dead-letter topic."""
+
+    name: str
+    is_business: bool
+    brokers: tuple[TopicOnBroker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsAnswer:
+    """The topics of all masters."""
+
+    scope: Scope
+    topics: tuple[TopicRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOnBroker:
+    """A group's configuration on one broker. retry_count_max: deliveries after the first."""
+
+    broker_name: str
+    is_consume_enabled: bool
+    retry_count_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A consumer group with a configuration."""
+
+    name: str
+    brokers: tuple[GroupOnBroker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsAnswer:
+    """The consumer groups of applications."""
+
+    scope: Scope
+    groups: tuple[GroupRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A live consumer. subscriptions: topic -> expression; None: it did not answer, and why says so."""
+
+    client_id: str
+    address: str
+    brokers: tuple[str, ...]
+    language: str
+    version: str
+    subscriptions: Mapping[str, str] | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MembersAnswer:
+    """The live consumers of a group. differing: topics to which its members do not subscribe alike."""
+
+    scope: Scope
+    group_name: str
+    members: tuple[MemberRow, ...]
+    differing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWait:
+    """What a group still has to read in its topics and retry topics together. None: unknown.
+
+    is_lower_bound: queues are unknown, so that the values are lower bounds.
+    """
+
+    group_name: str
+    lag_count: int | None
+    lag_ms: int | None
+    is_lower_bound: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LagAnswer:
+    """The lag of all groups, or of one. waits: a row for each group of lag, in its order."""
+
+    scope: Scope
+    waits: tuple[GroupWait, ...]
+    lag: ClusterLag
+
+
+class ClusterAnswers:
+    """Questions to one cluster. Thread safe. Every method raises MQError if no name server answers."""
+
+    def __init__(self, namesrv: str, instance: InstanceConfig | None = None) -> None:
+        self.namesrv = namesrv
+        self._admin = SyncAdmin(namesrv, config=instance)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._admin.close()
+
+    def brokers(self) -> BrokersAnswer:
+        """Return every broker with its counters."""
+        rows = tuple(
+            BrokerRow(
+                one.cluster,
+                one.name,
+                one.broker_id,
+                one.address,
+                one.version,
+                None if one.runtime is None else dict(one.runtime),
+                "" if one.error is None else str(one.error),
+            )
+            for one in self._admin.brokers()
+        )
+        omissions = [f"broker {one.name} at {one.address}: {one.why}" for one in rows if one.why]
+        return BrokersAnswer(self._scope(omissions), rows)
+
+    def topics(self) -> TopicsAnswer:
+        """Return every topic with its configuration on each master."""
+        known = self._admin.cluster()
+        found: dict[str, list[TopicOnBroker]] = {name: [] for name in self._admin.topics()}
+
+        tables, omissions = self._each_master(lambda address: self._admin.topic_configs(address).topic_config_table)
+        for broker, table in tables.items():
+            for name, config in table.items():
+                row = TopicOnBroker(broker, config.read_queue_nums, config.write_queue_nums, config.perm)
+                found.setdefault(name, []).append(row)
+        mine = set(business_topics(found, known.cluster_addr_table, known.broker_addr_table))
+        rows = tuple(TopicRow(name, name in mine, tuple(found[name])) for name in sorted(found))
+        return TopicsAnswer(self._scope(omissions), rows)
+
+    def groups(self) -> GroupsAnswer:
+        """Return every group of an application with its configuration on each master."""
+        found: dict[str, list[GroupOnBroker]] = {}
+
+        tables, omissions = self._each_master(lambda address: self._admin.groups(address).subscription_group_table)
+        for broker, table in tables.items():
+            for name, config in table.items():
+                if is_business_group(name):
+                    row = GroupOnBroker(broker, config.consume_enable, config.retry_max_times)
+                    found.setdefault(name, []).append(row)
+        rows = tuple(GroupRow(name, tuple(found[name])) for name in sorted(found))
+        return GroupsAnswer(self._scope(omissions), rows)
+
+    def members(self, group: str) -> MembersAnswer:
+        """Return the live consumers of a group. A consumer that is connected to several brokers has one row."""
+        gathered = self._admin.members(group)
+        rows: dict[str, MemberRow] = {}
+        for one in (member for members in gathered.values() for member in members):
+            row = _member(one)
+            known = rows.get(one.client_id)
+            if known is not None:
+                best = known if known.subscriptions is not None else row
+                row = replace(best, brokers=(*known.brokers, one.broker_name))
+            rows[one.client_id] = row
+        omissions = [f"members at broker {name}: {error}" for name, error in gathered.failures.items()]
+        members = tuple(rows[client_id] for client_id in sorted(rows))
+        return MembersAnswer(self._scope(omissions), group, members, _differing(members))
+
+    def lag(self, group: str | None = None, over_ms: int | None = None) -> LagAnswer:
+        """Return what groups still have to read. group: only this one, and the messages that have waited longest.
+
+        over_ms: read twice with this pause, for a trend.
+        """
+        found = self._admin.lag(group, over_ms=over_ms, oldest_count=OLDEST_COUNT if group else 0)
+        if group is None:
+            found = replace(found, groups=tuple(replace(one, queues=()) for one in found.groups))
+        waits = tuple(
+            GroupWait(one.group_name, _sum(one.topics.lag_count, one.retry.lag_count), one.lag_ms, one.is_unknown)
+            for one in found.groups
+        )
+        return LagAnswer(self._scope(found.problems, found.as_of_ms), waits, found)
+
+    def _each_master(self, ask: Callable[[str], T]) -> tuple[dict[str, T], list[str]]:
+        """Ask every master; return its answer by broker name, and a sentence for each that gave none."""
+        found: dict[str, T] = {}
+        omissions: list[str] = []
+        for name, address in self._admin.masters().items():
+            try:
+                found[name] = ask(address)
+            except MQError as error:
+                omissions.append(f"broker {name} at {address}: {error}")
+        return found, omissions
+
+    def _scope(self, omissions: Sequence[str], as_of_ms: int | None = None) -> Scope:
+        at_ms = time.time_ns() // 1_000_000 if as_of_ms is None else as_of_ms
+        return Scope(at_ms, (f"cluster at {self.namesrv}",), omissions=tuple(omissions))
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    """Return the sum of what is known; None if nothing is."""
+    known = [one for one in (first, second) if one is not None]
+    return sum(known) if known else None
+
+
+def _member(one: Member) -> MemberRow:
+    running = one.running
+    subscriptions = None
+    if running is not None:
+        # A consumer subscribes to its own retry topic by itself.
+        subscriptions = {
+            each.topic: each.sub_string for each in running.subscription_set if not each.topic.startswith(RETRY_PREFIX)
+        }
+    why = "" if one.error is None else str(one.error)
+    version = version_text(one.version)
+    return MemberRow(one.client_id, one.address, (one.broker_name,), one.language, version, subscriptions, why)
+
+
+def _differing(members: Sequence[MemberRow]) -> tuple[str, ...]:
+    """Return the topics that some members subscribe to with another expression, or not at all."""
+    known = [one.subscriptions for one in members if one.subscriptions is not None]
+    topics = sorted({topic for one in known for topic in one})
+    return tuple(topic for topic in topics if len({one.get(topic) for one in known}) > 1)

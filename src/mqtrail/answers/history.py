@@ -1,0 +1,72 @@
+"""Verdicts over time: how many messages of each span of time have each code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from mqtrail import trail
+
+from .lakeview import LakeView, fetch
+from .model import Scope
+from .search import between
+from .views import PUBLISHED_MS
+
+STEPS_MS: Final = tuple(
+    seconds * 1_000 for seconds in (1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 24 * 3_600, 7 * 24 * 3_600)
+)
+SPANS_MAX: Final = 120  # most spans of one answer: the shortest step that needs no more is chosen
+
+
+@dataclass(frozen=True, slots=True)
+class SpanCount:
+    """The messages published in [at_ms, at_ms + step_ms) that have a code."""
+
+    at_ms: int
+    code: str
+    severity: str
+    message_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictHistory:
+    """Verdicts by time of publication. A span without a message has no row.
+
+    message_count: all messages of the answer. undated_count: those without any known time, which are in no row.
+    """
+
+    scope: Scope
+    step_ms: int
+    message_count: int
+    undated_count: int
+    counts: tuple[SpanCount, ...]
+
+
+def verdict_history(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None) -> VerdictHistory:
+    """Return how many messages published in [first_ms, end_ms) have each code, by time. None: the lake's own end."""
+    view.define_views()
+    duck = view.connection
+    where, values = between(first_ms, end_ms)
+    duck.execute(
+        f"CREATE OR REPLACE TEMP TABLE dated AS SELECT t.cluster, t.msg_id, {PUBLISHED_MS} AS published_ms, "
+        "concat_ws(',', nullif(t.send_codes, ''), nullif(t.message_codes, ''), nullif(t.group_codes, ''), t.knowledge) "
+        f"AS codes FROM trajectories AS t WHERE {where}",
+        values,
+    )
+    bounds = "SELECT min(published_ms), max(published_ms), count(*), count(published_ms) FROM dated"
+    earliest_ms, latest_ms, count, dated_count = duck.execute(bounds).fetchall()[0]
+    step_ms = step_of((latest_ms or 0) - (earliest_ms or 0))
+    rows = fetch(
+        duck,
+        """SELECT published_ms // ? * ? AS at_ms, code, count(*) AS n
+        FROM (SELECT DISTINCT cluster, msg_id, published_ms, unnest(string_split(codes, ',')) AS code FROM dated)
+        WHERE published_ms IS NOT NULL AND code <> '' GROUP BY at_ms, code ORDER BY at_ms, code""",
+        [step_ms, step_ms],
+    )
+    counts = tuple(SpanCount(row["at_ms"], row["code"], trail.CODES[row["code"]].severity, row["n"]) for row in rows)
+    return VerdictHistory(view.scope(now_ms), step_ms, count, count - dated_count, counts)
+
+
+def step_of(range_ms: int) -> int:
+    """Return the shortest of STEPS_MS that divides a range into SPANS_MAX spans or fewer, otherwise the longest."""
+    return next((step for step in STEPS_MS if range_ms // step + 2 <= SPANS_MAX), STEPS_MS[-1])

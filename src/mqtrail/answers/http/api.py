@@ -1,0 +1,216 @@
+"""The operations of the API. Each asks `answers` once, in a worker, and returns its value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from http import HTTPStatus
+from itertools import islice
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import APIRouter, FastAPI, Query
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import StreamingResponse
+
+from mqtrail import __version__
+from mqtrail.wire import MQError, parse_duration, parse_moment, visible_json
+
+from ..cluster import BrokersAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
+from ..doctor import Diagnosis, examine
+from ..history import VerdictHistory
+from ..model import Report, SearchAnswer, TraceAnswer
+from ..query_text import TEXT_SIZE_MAX, QueryTextError, parse_query
+from .guard import LocalGuard
+from .problems import RESPONSES, Problem, ProblemDetails, add_problems
+from .sources import Sources, now_ms
+from .workers import Workers
+
+T = TypeVar("T")
+API_PREFIX: Final = "/api/v1"
+LIMIT_MAX: Final = 1_000  # messages of one page
+SKIP_MAX: Final = 100_000
+NAME_SIZE_MAX: Final = 255
+EXPORT_LINES: Final = 1_000  # lines that are sent at once
+
+Cluster = Annotated[str, Query(max_length=NAME_SIZE_MAX, description="Only this cluster of the lake. Default: all.")]
+Since = Annotated[
+    str, Query(alias="from", max_length=64, description="Earliest send time: a time (UTC), or an age such as 2h.")
+]
+Until = Annotated[str, Query(alias="to", max_length=64, description="Latest send time (exclusive).")]
+Group = Annotated[str, Query(min_length=1, max_length=NAME_SIZE_MAX, description="Name of a consumer group.")]
+
+
+def make_api(sources: Sources, workers: Workers | None = None) -> FastAPI:
+    """Return the application: the operations below API_PREFIX and /openapi.json, guarded."""
+    workers = workers or Workers()
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        workers.close()
+        sources.close()
+
+    app = FastAPI(title="mqtrail", version=__version__, docs_url=None, redoc_url=None, lifespan=life)
+    router = APIRouter(prefix=API_PREFIX, responses=RESPONSES)
+    _add_lake_operations(router, sources, workers)
+    _add_cluster_operations(router, sources, workers)
+    app.include_router(router)
+    add_problems(app)
+    app.add_middleware(LocalGuard)
+    app.openapi = partial(_openapi, app)  # type: ignore[method-assign]
+    return app
+
+
+def _add_lake_operations(router: APIRouter, sources: Sources, workers: Workers) -> None:
+    @router.get("/trace", summary="Find one message by id or key, in lake and cluster")
+    async def trace(
+        asked: Annotated[str, Query(alias="id", min_length=1, max_length=1_000, description="Message id or key.")],
+        cluster: Cluster = "",
+    ) -> TraceAnswer:
+        if not asked.strip():
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "id: found blanks, expected a message's id or a key")
+        return await workers.run(lambda: sources.answers(cluster).trace(asked.strip(), now_ms()))
+
+    @router.get("/search", summary="Find messages of the lake, the latest first")
+    async def search(
+        q: Annotated[
+            str,
+            Query(max_length=TEXT_SIZE_MAX, description="Conditions, such as `topic:orders verdict:HUNG handler>2s`."),
+        ] = "",
+        limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Most messages of this answer.")] = 50,
+        skip: Annotated[int, Query(ge=0, le=SKIP_MAX, description="Matches to leave out, the latest first.")] = 0,
+        cluster: Cluster = "",
+    ) -> SearchAnswer:
+        wanted = replace(_parsed(lambda: parse_query(q, now_ms())), limit=limit, skip=skip)
+        return await workers.run(lambda: sources.of_lake(cluster).search(wanted, now_ms()))
+
+    @router.get("/report", summary="Verdicts, latency, lag and the worst messages of the lake")
+    async def report(
+        since: Since = "",
+        until: Until = "",
+        worst: Annotated[int, Query(ge=0, le=100, description="Number of worst messages.")] = 3,
+        cluster: Cluster = "",
+    ) -> Report:
+        first_ms, end_ms = _range(since, until)
+        return await workers.run(lambda: sources.of_lake(cluster).report(now_ms(), first_ms, end_ms, worst=worst))
+
+    @router.get("/verdicts", summary="How many messages have each verdict, by time of publication")
+    async def verdicts(since: Since = "", until: Until = "", cluster: Cluster = "") -> VerdictHistory:
+        first_ms, end_ms = _range(since, until)
+        return await workers.run(lambda: sources.of_lake(cluster).history(now_ms(), first_ms, end_ms))
+
+    @router.get(
+        "/export",
+        summary="The verdicts of every message, one JSON object a line",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}},
+    )
+    async def export(since: Since = "", until: Until = "", cluster: Cluster = "") -> StreamingResponse:
+        first_ms, end_ms = _range(since, until)
+        answers = sources.of_lake(cluster)
+        lines = await workers.run(lambda: answers.export(now_ms(), first_ms, end_ms))
+        first = await workers.run(lambda: _some(lines))
+        return StreamingResponse(_stream(lines, first, workers), media_type="application/jsonl")
+
+
+def _add_cluster_operations(router: APIRouter, sources: Sources, workers: Workers) -> None:
+    @router.get("/lag", summary="What groups still have to read, the longest wait first")
+    async def lag(
+        group: Annotated[str, Query(max_length=NAME_SIZE_MAX, description="Only this group, with its queues.")] = "",
+        over: Annotated[str, Query(max_length=16, description="Read twice with this pause, at most 10s.")] = "",
+    ) -> LagAnswer:
+        over_ms = _parsed(lambda: parse_duration(over)) if over else None
+        if over_ms is not None and not 0 < over_ms <= 10_000:
+            raise Problem(
+                HTTPStatus.UNPROCESSABLE_ENTITY, f"over: found {over!r}, expected more than 0s and at most 10s"
+            )
+        return await workers.run(lambda: sources.of_cluster().lag(group or None, over_ms))
+
+    @router.get("/brokers", summary="Brokers with versions and counters")
+    async def brokers() -> BrokersAnswer:
+        return await workers.run(lambda: sources.of_cluster().brokers())
+
+    @router.get("/topics", summary="Topics with their queues on each master")
+    async def topics() -> TopicsAnswer:
+        return await workers.run(lambda: sources.of_cluster().topics())
+
+    @router.get("/groups", summary="Consumer groups with a configuration")
+    async def groups() -> GroupsAnswer:
+        return await workers.run(lambda: sources.of_cluster().groups())
+
+    @router.get("/members", summary="The live consumers of a group and their subscriptions")
+    async def members(group: Group) -> MembersAnswer:
+        return await workers.run(lambda: sources.of_cluster().members(group))
+
+    @router.get("/doctor", summary="What can be traced on the cluster, and why not")
+    async def doctor(
+        sample: Annotated[int, Query(ge=0, le=10_000, description="Number of latest trace messages to read.")] = 1_000,
+    ) -> Diagnosis:
+        def ask() -> Diagnosis:
+            sources.of_cluster()
+            return examine(
+                sources.namesrv,
+                now_ms(),
+                trace_topic=sources.trace_topic,
+                sample_count=sample,
+                instance=sources.instance,
+            )
+
+        return await workers.run(ask)
+
+
+def _range(since: str, until: str) -> tuple[int | None, int | None]:
+    at_ms = now_ms()
+    return (
+        _parsed(lambda: parse_moment(since, at_ms)) if since else None,
+        _parsed(lambda: parse_moment(until, at_ms)) if until else None,
+    )
+
+
+def _parsed(parse: Callable[[], T]) -> T:
+    try:
+        return parse()
+    except (ValueError, QueryTextError) as error:
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from None
+
+
+def _some(lines: Iterator[dict[str, Any]]) -> tuple[str, bool]:
+    """Return the text of the next lines, and whether they are the last. MQError only where nothing was read."""
+    texts: list[str] = []
+    try:
+        for line in islice(lines, EXPORT_LINES):
+            texts.append(visible_json(json.dumps(line, ensure_ascii=False)) + "\n")
+    except MQError as error:
+        if not texts:
+            raise
+        texts.append(json.dumps({"error": str(error)}) + "\n")
+        return "".join(texts), True
+    return "".join(texts), len(texts) < EXPORT_LINES
+
+
+async def _stream(lines: Iterator[dict[str, Any]], some: tuple[str, bool], workers: Workers) -> AsyncIterator[str]:
+    """Yield the lines. A failure on the way is the last line: {"error": …}."""
+    while True:
+        text, is_last = some
+        yield text
+        if is_last:
+            return
+        try:
+            some = await workers.run(lambda: _some(lines))
+        except Problem as problem:
+            yield json.dumps({"error": problem.detail}) + "\n"
+            return
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """Return the description, with the schema of problems."""
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title=app.title, version=app.version, routes=app.routes, description="Answers of mqtrail, read-only."
+        )
+        made["components"]["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
+        app.openapi_schema = made
+    return app.openapi_schema

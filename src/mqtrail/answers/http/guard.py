@@ -1,0 +1,88 @@
+"""Lets only this machine's own pages and tools in: checks of Host and Origin, a bound on what a request may send.
+
+A browser runs pages of other sites on this machine, and such a page can send requests to 127.0.0.1. Its name may even
+resolve to 127.0.0.1 (DNS rebinding): then the request's Host is that name, which is refused. A page of another origin
+that opens a WebSocket or posts a form names itself in Origin, which must be this server.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .problems import problem_response
+
+HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+BODY_SIZE_MAX: Final = 1 << 20  # bytes of a request; the API reads none, pages send small events
+
+
+class LocalGuard:
+    """An ASGI middleware in front of all pages and the API."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request, or hand it on."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        refused = _refusal(Headers(scope=scope))
+        if refused is None:
+            await self._app(scope, _bounded(receive), send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": refused[1]})
+        else:
+            await problem_response(*refused)(scope, receive, send)
+
+
+def _refusal(headers: Headers) -> tuple[HTTPStatus, str] | None:
+    host = headers.get("host", "")
+    if host_name(host) not in HOSTS:
+        detail = f"found the host {host[:100]!r}, expected localhost, 127.0.0.1 or [::1]: use such an address"
+        return HTTPStatus.FORBIDDEN, detail
+    origin = headers.get("origin")
+    if origin is not None and origin_host(origin) != host.lower():
+        detail = f"found a request of {origin[:100]!r}, expected this server: pages of other sites are refused"
+        return HTTPStatus.FORBIDDEN, detail
+    size = headers.get("content-length", "0")
+    if not size.isdecimal() or int(size) > BODY_SIZE_MAX:
+        detail = f"found a body of {size[:20]} bytes, expected at most {BODY_SIZE_MAX}"
+        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail
+    return None
+
+
+def host_name(host: str) -> str | None:
+    """Return the name or address of a Host header without its port; None if it is malformed."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
+def origin_host(origin: str) -> str | None:
+    """Return `host:port` of an Origin; None if it is malformed or `null`."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Return a receive that ends a body without a length at BODY_SIZE_MAX: the peer counts as gone."""
+    size = 0
+
+    async def bounded() -> Message:
+        nonlocal size
+        message = await receive()
+        if message["type"] == "http.request":
+            size += len(message.get("body", b""))
+            if size > BODY_SIZE_MAX:
+                return {"type": "http.disconnect"}
+        return message
+
+    return bounded

@@ -1,0 +1,75 @@
+"""What an API or a console answers from: a lake, a cluster, or both."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from mqtrail.client import InstanceConfig
+from mqtrail.lake import LakePath
+from mqtrail.trail import Settings
+from mqtrail.wire import TRACE_TOPIC
+
+from ..cluster import ClusterAnswers
+from ..lookup import Answers
+from .problems import Problem
+
+
+def now_ms() -> int:
+    """Return the wall clock as epoch ms."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """lake: None without one. namesrv: '' without a cluster. live: its questions, None without a cluster."""
+
+    lake: LakePath | None
+    namesrv: str
+    live: ClusterAnswers | None
+    settings: Settings
+    instance: InstanceConfig
+    trace_topic: str = TRACE_TOPIC
+
+    @classmethod
+    def open(
+        cls,
+        lake: LakePath | None,
+        namesrv: str,
+        *,
+        settings: Settings | None = None,
+        instance: InstanceConfig | None = None,
+    ) -> Sources:
+        """Return the sources; nothing is read or connected yet."""
+        chosen = instance or InstanceConfig()
+        live = ClusterAnswers(namesrv, chosen) if namesrv else None
+        return cls(lake=lake, namesrv=namesrv, live=live, settings=settings or Settings(), instance=chosen)
+
+    def answers(self, cluster: str = "") -> Answers:
+        """Return look-ups in all sources. cluster: only this one of the lake."""
+        return Answers(
+            self.lake,
+            self.namesrv,
+            cluster=cluster,
+            settings=self.settings,
+            trace_topic=self.trace_topic,
+            instance=self.instance,
+        )
+
+    def of_lake(self, cluster: str = "") -> Answers:
+        """Return look-ups in the lake. Problem: there is none."""
+        if self.lake is None:
+            raise Problem(HTTPStatus.NOT_FOUND, "found no lake: start `mqtrail console` with --lake DIR")
+        return self.answers(cluster)
+
+    def of_cluster(self) -> ClusterAnswers:
+        """Return questions to the cluster. Problem: there is none."""
+        if self.live is None:
+            raise Problem(HTTPStatus.NOT_FOUND, "found no cluster: start `mqtrail console` with --namesrv HOST:PORT")
+        return self.live
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self.live is not None:
+            self.live.close()

@@ -1,0 +1,54 @@
+"""`mqtrail console`: what it refuses before it serves."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from mqtrail.cli.app import run
+from mqtrail.lake import Lake
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), "found neither --lake nor --namesrv"),
+        (("--namesrv", "127.0.0.1:1", "--host", "0.0.0.0"), "--host: found '0.0.0.0', expected a loopback address"),
+        (("--namesrv", "127.0.0.1:1", "--host", "example.com"), "expected a loopback address"),
+        (("--namesrv", "nonsense"), "nonsense"),
+    ],
+)
+def test_wrong_options(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], expected: str) -> None:
+    """They end with exit code 2. Without accounts it cannot listen to other machines."""
+    assert run(["console", "--port", "0", *options]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_lake_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A wrong path is an error at the start, not on the first page."""
+    assert run(["console", "--port", "0", "--lake", str(tmp_path / "none")]) == 3
+    assert "none" in capsys.readouterr().err
+
+
+def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    """Its first line says where; SIGINT ends it with exit code 0."""
+    Lake.create(tmp_path / "lake")
+    command = [sys.executable, "-m", "mqtrail", "console", "--port", "0", "--lake", str(tmp_path / "lake")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://[0-9.]+:[0-9]+", process.stdout.readline())
+            assert found is not None
+            with urlopen(f"{found[0]}/api/v1/search", timeout=60) as answer:
+                assert json.load(answer)["matched_count"] == 0
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
