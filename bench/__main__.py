@@ -34,6 +34,7 @@ MODULES = (
     "recovery",
     "lag",
     "lookup",
+    "prove",
     "demo_time",
     "pipeline_bench",
     "cycle",
