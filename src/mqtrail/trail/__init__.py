@@ -2,7 +2,7 @@
 
 This room defines the judgement as SQL text for DuckDB and runs nothing itself. `lake` runs the SQL over the evidence of
 one message; `pipeline` runs it in Spark tasks over whole tables. Relations (columns with type, meaning and fold) and
-verdict codes are data.
+verdict codes are data. The room `incidents` finds the causes of bad messages.
 """
 
 from .appended import APPENDED, latest_sql

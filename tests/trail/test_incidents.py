@@ -1,0 +1,92 @@
+"""Incidents of labelled synthetic lakes: the first cause is right, and none is named without its evidence."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.trail.incident_faults import FAULTS
+from tests.trail.incident_lakes import AS_OF_MS, BEGIN_MS, END_MS, TOPICS, IncidentLake
+
+from mqtrail.trail.incidents import NO_SINGLE_CAUSE, Incident, IncidentSettings, find_incidents
+
+SEEDS = range(1, 6)
+HIDDEN_SEEDS = range(1, 3)
+FAST = ("bad host", "rebalance storm")
+
+
+def incidents_of(lake: IncidentLake, settings: IncidentSettings | None = None) -> tuple[Incident, ...]:
+    """Search the whole lake."""
+    return find_incidents(
+        lake.ask, settings or IncidentSettings(), found_ms=AS_OF_MS, from_ms=BEGIN_MS - 120_000, to_ms=END_MS + 120_000
+    )
+
+
+def with_fault(name: str, seed: int, *, second: bool = True) -> tuple[IncidentLake, str]:
+    """Return a lake with a fault and a smaller, unrelated one of a group of another topic, and the right condition."""
+    lake = IncidentLake(seed)
+    group = lake.group()
+    expected = FAULTS[name].put(lake, group, FAULTS[name].minutes)
+    if second:
+        others = sorted(set(FAULTS) - {name, "broker restart", "wrong clock", "deployment"})
+        other = random.Random(f"{name}{seed}").choice(others)
+        FAULTS[other].put(lake, f"G{(int(group[1]) + 1 + seed % (TOPICS - 1)) % TOPICS}a", 3)
+    return lake, expected
+
+
+def is_right(found: tuple[Incident, ...], cause: str, condition: str) -> bool:
+    """Whether one incident has this cause and condition, and at most one more has a name: that of the second fault."""
+    named = [one for one in found if one.cause != NO_SINGLE_CAUSE.name]
+    return len(named) <= 2 and any(one.cause == cause and condition in conditions_of(one) for one in named)
+
+
+def conditions_of(one: Incident) -> tuple[str, ...]:
+    """The conditions of an incident and those of equal extent."""
+    return (*one.conditions.split(" AND "), *one.same_conditions.split("; "))
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_cause_is_right(name: str) -> None:
+    """One seed of each fault, beside a second one."""
+    lake, expected = with_fault(name, 0)
+    found = incidents_of(lake)
+    assert is_right(found, FAULTS[name].cause, expected), found
+    assert found[0].lift is None or found[0].lift >= 3
+    assert found[0].inside_bad_count >= 5
+    assert found[0].examples
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_cause_is_right_in_many_lakes(name: str) -> None:
+    """Several seeds, each beside a second fault."""
+    wrong = []
+    for seed in SEEDS:
+        lake, expected = with_fault(name, seed)
+        found = incidents_of(lake)
+        if not is_right(found, FAULTS[name].cause, expected):
+            wrong.append((seed, expected, [(one.cause, one.conditions) for one in found]))
+    assert wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_no_cause_is_named_without_its_evidence(name: str) -> None:
+    """The same faults, with what shows their cause removed: bad messages may remain, a named cause may not."""
+    for seed in HIDDEN_SEEDS:
+        lake, _ = with_fault(name, seed, second=False)
+        for sql in FAULTS[name].hide:
+            lake.ask(sql)
+        found = incidents_of(lake)
+        assert {one.cause for one in found} <= {NO_SINGLE_CAUSE.name}, (seed, found)
+
+
+def test_healthy_lake_has_no_incident() -> None:
+    """Single failures of every kind are everywhere; none is an incident."""
+    assert incidents_of(IncidentLake(0)) == ()
+
+
+@pytest.mark.slow
+def test_healthy_lakes_have_no_incident() -> None:
+    """The same, of more seeds."""
+    assert {seed: incidents_of(IncidentLake(seed)) for seed in range(1, 11)} == dict.fromkeys(range(1, 11), ())
