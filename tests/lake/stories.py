@@ -20,6 +20,8 @@ SAMPLE_EVERY_MS = 25_000
 CLUSTER, BROKER = "shop", "broker-a"
 TOPICS = ("orders", "bills")
 QUEUES = (0, 1)
+EXPRESSIONS = (("TAG", "A"), ("TAG", "B"), ("TAG", "*"), ("SQL92", "a > 1"), ("SQL92", "a = 1"), ("SQL92", "a >"))
+PROPERTIES = ("", "a\x011\x02", "a\x012\x02")
 FEATURES = ("losses", "resets", "filters", "late groups", "errors", "batches", "lite pulls", "gaps in samples")
 """What makes many messages due at once: a story has some of it, so that in others few are."""
 HOSTS = ("10.0.0.1:5001", "10.0.0.2:5002", "10.0.0.3:5003")
@@ -131,7 +133,8 @@ class Story:
                 self.copy(at, "DELAY_WAIT", "SCHEDULE_TOPIC_XXXX", 0, number, msg_id, keys=keys, **row)
                 stored = due + chance.choice((0, 5_000))
             if stored < LENGTH_MS and chance.random() < 0.95:
-                self.copy(stored, "NORMAL", topic, *self._placed(topic), msg_id, born_host=host, keys=keys)
+                row = {"born_host": host, "keys": keys, "properties": chance.choice(PROPERTIES)}
+                self.copy(stored, "NORMAL", topic, *self._placed(topic), msg_id, **row)
         for group, about in self.groups.items():
             if topic in about["topics"] and about["traced"] and chance.random() < 0.7:
                 self._handled(group, about, msg_id, stored + chance.choice((20, 3_000, 60_000)), f"{number}")
@@ -205,7 +208,7 @@ class Story:
         places = [(topic, queue) for topic in about["topics"] for queue in QUEUES]
         offsets = dict.fromkeys(places, 0) | {(f"%RETRY%{group}", 0): 0}
         ends = self.ends | {(f"%RETRY%{group}", 0): self.retry_ends.get(group, -1) + 1}
-        expression = chance.choice(("*", "A"))
+        kind, expression = "TAG", chance.choice(("*", "A"))
         silent = range(chance.randrange(LENGTH_MS), LENGTH_MS) if "gaps in samples" in self.has else range(0)
         for at in range(0, LENGTH_MS, SAMPLE_EVERY_MS):
             if at < about["known"] or at in silent or ("gaps in samples" in self.has and chance.random() < 0.1):
@@ -230,11 +233,11 @@ class Story:
                     row = {"client_id": f"c{group}" + "x" * number, "client_host": f"10.0.1.{group[1:]}:600{number}"}
                 self.add("clients", **sampled, status=status, **row)
             if about["filters"] and chance.random() < 0.1:
-                expression = chance.choice(("A", "B", "*"))
+                kind, expression = chance.choice(EXPRESSIONS)
             if status == "OK" and chance.random() < 0.8:
                 for topic in about["topics"]:
                     model = about["model"] if at >= about["model known"] else ""
-                    row = {"topic": topic, "expression_type": "TAG", "message_model": model}
+                    row = {"topic": topic, "expression_type": kind, "message_model": model}
                     row |= {"expression": expression if about["filters"] else "*", "consume_type": about["type"]}
                     self.add("subscriptions", **sampled, **row)
 

@@ -28,7 +28,7 @@ RELATIONS = (
     "client_samples",
     "group_clients",
     "live_clients",
-    "subscription_runs",
+    "filter_runs",
     "scanned_topics",
 )
 WHOLE = ("whole_samples", "sample_gaps")
@@ -144,6 +144,8 @@ def tell(seed: int, count: int, recorder: Callable[[], Recorder] | None = None) 
         if recorder is not None:
             recorder().record([found])
         told.instants.append(found.sampled_ms)
+        taken = {"cluster": "C", "sampled_ms": found.sampled_ms, "what": "SAMPLE", "status": "OK"}
+        told.full.setdefault("samples", []).append(taken)
         is_read = chance.random() < 0.5
         read = {topic for topic in TOPICS if is_read and chance.random() < 0.8}
         for name, rows in found.rows.items():

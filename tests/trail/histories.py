@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tests.trail.filter_histories import FILTER_HISTORIES
 from tests.trail.story import (
     AS_OF,
     AS_OF_MS,
@@ -165,8 +166,7 @@ HISTORIES = (
     History("clients of the group differ").pub().stored().scanned().group(CLIENT, offset=7, expression="TagB")
     .group(CLIENT, offset=7, expression="TagA")
     .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=("GROUP_NOT_TRACED",)),
-    History("SQL filter").pub().stored().scanned().group(CLIENT, expression="a > 3", expression_type="SQL92")
-    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("FILTER_NOT_EVALUATED",)),
+    *FILTER_HISTORIES,
     # --- handed over, no end
     History("in flight").pub().stored().scanned().group(CLIENT, offset=7).before(AS_OF - 20, client_id=CLIENT,
                                                                                trace_client_id=CLIENT)

@@ -28,7 +28,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 def test_every_reason_is_explained() -> None:
     """Each name that the texts can give as a reason is in the table of reasons."""
-    speaking = ("losses", "messages", "group_states", "group_verdicts", "trajectories")
+    speaking = ("losses", "messages", "filters", "filter_runs", "group_states", "group_verdicts", "trajectories")
     texts = " ".join(stage.sql for stage in trail.judge(0) if stage.name in speaking)
     found = set(re.findall(r"'(?:UNKNOWN:|WAITING:)?([A-Z]+(?:_[A-Z0-9]+)+)'", texts))
     known = {*trail.CODES, "ATTEMPTS_EXHAUSTED", "BY_HANDLER", "ORDERED_GIVE_UP"} | INNER_TOPICS | SYSTEM_GROUPS

@@ -28,6 +28,7 @@ from mqtrail.wire import (
     business_topics,
     delay_of_level,
     dlq_topic,
+    encode_properties,
     group_of,
     is_business_group,
     parse_delay_levels,
@@ -329,6 +330,7 @@ def _meta(message: MessageExt, topic: str, cluster: str, now_ms: int) -> Row:
         "group_name": group_of(real_topic or topic) or "",
         "origin_msg_id": properties.get("ORIGIN_MESSAGE_ID", ""),
         "trace_on": properties.get("TRACE_ON", ""),
+        "properties": encode_properties(properties),
         "read_ms": now_ms,
     }
 

@@ -134,12 +134,16 @@ def _without_oversize(messages: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidencePlan:
-    """Where and with what values a writer writes. folders: of each table, for the files of one writer."""
+    """Where and with what values a writer writes.
+
+    folders: of each table, for the files of one writer. sql_topics: those whose properties are kept.
+    """
 
     cluster: str
     folders: Mapping[str, str]
     delay_levels_ms: tuple[int, ...]
     read_ms: int
+    sql_topics: frozenset[str] = frozenset()
 
 
 class EvidenceWriter:
@@ -180,7 +184,9 @@ class EvidenceWriter:
         """Write stored messages (see trail.message_meta_sql) to message_meta."""
         plan = self._plan
         self._duck.register("stored_messages", messages)
-        sql = trail.message_meta_sql("stored_messages", plan.cluster, plan.delay_levels_ms, plan.read_ms)
+        sql = trail.message_meta_sql(
+            "stored_messages", plan.cluster, plan.delay_levels_ms, plan.read_ms, plan.sql_topics
+        )
         self._bronze(trail.MESSAGE_META, sql)
         self._duck.unregister("stored_messages")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import duckdb
@@ -21,6 +21,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {"autoinstall_
 """DuckDB downloads nothing, whatever it is asked for."""
 PARSED_MAX = 512  # statements of which the parsed form is kept: a judgement has up to 200
 TEXT_MAX = 32_768  # characters of such a statement
+ANSWER_ROWS = 10_000  # rows that a stage with a function handles at once
 
 
 class Parser(Protocol):
@@ -82,9 +83,11 @@ def connect(threads: int | None = None, memory_limit: str = "") -> duckdb.DuckDB
 def define(connection: duckdb.DuckDBPyConnection, stage: Stage, *, table: bool = False, recurs: bool = False) -> int:
     """Make a stage readable by its name: as a temporary view, or as a temporary table. Replaces what has the name.
 
-    Return the number of rows of a table, 0 for a view. recurs: the next judgement has the same text, so keep its parsed
-    form; a text that names files does not recur.
+    Return the number of rows of a table, 0 for a view. A stage with a function becomes a table. recurs: the next
+    judgement has the same text, so keep its parsed form; a text that names files does not recur.
     """
+    if stage.answer is not None:
+        return _define_answers(connection, stage, stage.answer)
     kind, other = ("TABLE", "VIEW") if table else ("VIEW", "TABLE")
     sql = f"CREATE OR REPLACE TEMP {kind} {stage.name} AS {stage.sql}"
     create = _PARSED.parsed(connection, sql) if recurs and len(sql) <= TEXT_MAX else sql
@@ -97,6 +100,24 @@ def define(connection: duckdb.DuckDBPyConnection, stage: Stage, *, table: bool =
             raise
         connection.execute(f"DROP {other} temp.{stage.name}")
         return _made(connection, create)
+
+
+def _define_answers(connection: duckdb.DuckDBPyConnection, stage: Stage, answer: Callable[[str, str], int]) -> int:
+    """Make a table of a stage with a function. Functions registered with DuckDB would outlive the connection."""
+    source = f"{stage.name}_found"
+    reader: pa.RecordBatchReader = connection.sql(stage.sql).to_arrow_reader(ANSWER_ROWS)
+    schema = reader.schema.remove(len(reader.schema) - 1).append(pa.field("answer", pa.int64()))
+    parts = []
+    for batch in reader:
+        *kept, first, second = batch.columns
+        texts = zip(first.to_pylist(), second.to_pylist(), strict=True)
+        found = [answer(str(one), str(other)) for one, other in texts]
+        parts.append(pa.record_batch([*kept, first, pa.array(found, pa.int64())], schema=schema))
+    connection.register(source, pa.Table.from_batches(parts, schema))
+    try:
+        return define(connection, Stage(stage.name, f"SELECT * FROM {source}", (source,)), table=True)
+    finally:
+        connection.unregister(source)
 
 
 def _made(connection: duckdb.DuckDBPyConnection, create: str | duckdb.Statement) -> int:

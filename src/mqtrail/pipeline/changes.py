@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mqtrail import trail
 from mqtrail.lake import Lake, connect, lake_errors, relation_of, sample_files
+from mqtrail.wire import EXPRESSION_SQL92
 
 from .sampling import ClusterSample, Question
 
@@ -142,6 +143,11 @@ class Changes:
     def groups(self) -> list[str]:
         """The groups in the samples, because a broker forgets a group without offsets and members."""
         return sorted({key[0] for track in (self._clients, self._offsets) for key in track.kept})
+
+    @property
+    def sql_topics(self) -> frozenset[str]:
+        """The topics to which a group subscribes, or did, by SQL92."""
+        return frozenset(topic for _, topic, kind, *_ in self._subscriptions.kept if kind == EXPRESSION_SQL92)
 
     # -- rows of a new sample --------------------------------------------------------------------------------------
 

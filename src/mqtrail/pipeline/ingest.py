@@ -64,13 +64,17 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ReadCluster:
-    """A cluster and its topics to read. delay_levels_ms: of its brokers. brokers: addresses of masters by name."""
+    """A cluster and its topics to read.
+
+    delay_levels_ms: of its brokers. brokers: addresses of masters by name. sql_topics: with a subscription by SQL92.
+    """
 
     name: str
     trace_topics: tuple[str, ...]
     message_topics: tuple[str, ...]
     delay_levels_ms: tuple[int, ...]
     brokers: Mapping[str, str] = field(default_factory=dict)
+    sql_topics: frozenset[str] = frozenset()
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -177,6 +181,7 @@ class Ingest:
             trace_topics=frozenset(cluster.trace_topics),
             cluster=cluster.name,
             delay_levels_ms=cluster.delay_levels_ms,
+            sql_topics=cluster.sql_topics,
             read_ms=now_ms(),
             folders={},
             memory_limit=self._config.task_memory,

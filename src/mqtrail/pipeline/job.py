@@ -244,6 +244,7 @@ class PipelineJob:
         with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
             topology, cluster = self._survey(admin)
             found = self._latest(cluster.name) if is_sampled else self._look(admin, topology, cluster.name)
+        cluster = dataclasses.replace(cluster, sql_topics=self._recorders.of(cluster.name).sql_topics)
         begun_ms = now_ms()
         problems = list(topology.problems)
         if not topology.trace_topics:

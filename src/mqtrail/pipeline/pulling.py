@@ -56,6 +56,7 @@ class PullWork:
     trace_topics: frozenset[str]
     cluster: str
     delay_levels_ms: tuple[int, ...]
+    sql_topics: frozenset[str]
     read_ms: int
     folders: Mapping[str, str]
     memory_limit: str
@@ -126,7 +127,11 @@ def pull(work: PullWork, ranges: Sequence[QueueRange], attempt: str, scratch: st
             writer = EvidenceWriter(
                 duck,
                 EvidencePlan(
-                    cluster=work.cluster, folders=folders, delay_levels_ms=work.delay_levels_ms, read_ms=work.read_ms
+                    cluster=work.cluster,
+                    folders=folders,
+                    delay_levels_ms=work.delay_levels_ms,
+                    read_ms=work.read_ms,
+                    sql_topics=work.sql_topics,
                 ),
             )
             return list(_pull(work, ranges, cluster, writer))

@@ -37,6 +37,11 @@ class Recorder:
         """The groups in the lake's samples."""
         return self._known().groups
 
+    @property
+    def sql_topics(self) -> frozenset[str]:
+        """The topics that groups of the lake's samples subscribe to by SQL92."""
+        return self._known().sql_topics
+
     def record(self, samples: Iterable[ClusterSample]) -> None:
         """Record samples, oldest first. Skip those that the lake already has."""
         changes = self._known()

@@ -238,6 +238,7 @@ META_FILLS: Mapping[str, str] = {
     "delay_level": "delay_level",
     "delay_ms": "delay_ms",
     "trace_on": "trace_on",
+    "properties": "properties",
     "client_host": "born_host",
     "seen_ms": "read_ms",
     "evidence": "'message:' || broker_name || '/' || topic || '/' || cast(queue_id AS string) || '@'"

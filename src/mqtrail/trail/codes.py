@@ -262,7 +262,9 @@ NOT_YET_JUDGED = tuple(code.name for code in CODES.values() if not code.judged)
 TRANSITIONS: dict[str, frozenset[str]] = {
     "CONSUMED": frozenset({"DEAD_LETTERED", "RETRYING", "UNKNOWN"}),
     "DEAD_LETTERED": frozenset({"CONSUMED"}),
-    "FILTERED": frozenset({"CONSUMED", "IN_FLIGHT", "HUNG", "RETRYING", "DEAD_LETTERED", "UNKNOWN"}),
+    "FILTERED": frozenset(
+        {"CONSUMED", "IN_FLIGHT", "HUNG", "RETRYING", "DEAD_LETTERED", "UNKNOWN", "WAITING", "NO_CONSUMER"}
+    ),
 }
 """Final state → states that later evidence can change it to: a retry copy of a recorded success is read later, a dead
-letter is sent again, a later subscription widens a filter. Open states and UNKNOWN can change to any state."""
+letter is sent again, a later sample has another subscription. Open states and UNKNOWN can change to any state."""

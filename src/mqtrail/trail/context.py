@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from .client_records import runs_sql
+from .filters import filter_runs_stage
 from .hours import HOUR_MS
 from .kinds import business_group
 from .packing import number_at, packed, padded
@@ -25,7 +26,7 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         Stage("client_samples", _CLIENT_SAMPLES, ("client_states",)),
         Stage("group_clients", _GROUP_CLIENTS, ("client_states", "client_samples")),
         Stage("live_clients", _live_clients(), ("client_states", "client_samples")),
-        Stage("subscription_runs", _SUBSCRIPTION_RUNS, ("subscription_states",)),
+        filter_runs_stage(settings),
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
         Stage("losses", _losses(horizon), ("client_records", "gaps")),
     ]
@@ -125,12 +126,6 @@ FROM (SELECT c.cluster AS cluster, c.group_name AS group_name, c.client_id AS cl
     FROM client_states c JOIN client_samples s ON c.cluster = s.cluster AND c.group_name = s.group_name
     WHERE c.client_host <> '') AS named
 GROUP BY cluster, group_name, client"""
-
-
-# Each subscription expression of a group, and the first and the last sample that contains it.
-_SUBSCRIPTION_RUNS = """
-SELECT cluster, group_name, topic, expression_type, expression, min(sampled_ms) AS first_ms, max(sampled_ms) AS last_ms
-FROM subscription_states GROUP BY cluster, group_name, topic, expression_type, expression"""
 
 
 def _scanned_topics(as_of_ms: int) -> str:

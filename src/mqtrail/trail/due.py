@@ -20,7 +20,7 @@ from .settings import Settings
 
 STATE = (
     "whole_samples", "sample_gaps",
-    "topic_groups", "offsets_at", "offset_samples", "group_clients", "live_clients", "subscription_runs",
+    "topic_groups", "offsets_at", "offset_samples", "group_clients", "live_clients", "filter_runs",
     "scanned_topics", "losses", "group_losses", "hung_limits", "group_limits", "traced_groups", "traced_hosts",
 )  # fmt: skip
 """Relations of the state of the cluster and its groups: all inputs of a verdict except the message's own records."""
@@ -57,7 +57,7 @@ def causes(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
         *_of_sources(),
         *_of_offsets(),
         *_of_losses(last_ms, as_of_ms, settings),
-        _subscriptions(),
+        _subscriptions(settings),
     ]
 
 
@@ -270,7 +270,7 @@ def _of_sources() -> list[Cause]:
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_tracing c ON v.cluster = c.cluster
               AND v.group_name = c.group_name
               WHERE v.reasons LIKE '%GROUP_NOT_TRACED%' OR v.reasons LIKE '%PASSED_UNTRACED%'
-                OR v.state IN ('WAITING', 'NO_CONSUMER')""",
+                OR v.reasons LIKE '%FILTER_SAMPLED_AT%' OR v.state IN ('WAITING', 'NO_CONSUMER')""",
             VERDICTS,
         ),
         Cause(
@@ -349,21 +349,28 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
     ]  # fmt: skip
 
 
-def _subscriptions() -> Cause:
-    """Changed expressions of a group with a filter: messages from the first time whose sample is another one now."""
+def _subscriptions(settings: Settings) -> Cause:
+    """Changed expressions of a group with a filter: messages from the first time whose expression is another one now.
+
+    An expression that the latest sample has counts from then on, too, so a later sample with it changes nothing. Beside
+    other expressions a run reaches a sample interval beyond its ends (`filter_runs`).
+    """
     keys = ("cluster", "topic", "group_name", "expression_type", "expression")
-    runs = _both("subscription_runs", keys, ("first_ms", "last_ms"), "true")
-    since = """CASE WHEN n_first_ms IS DISTINCT FROM o_first_ms AND (o_first_ms IS NOT NULL OR NOT was_known) THEN 0
-      WHEN o_first_ms IS NULL THEN n_first_ms WHEN n_last_ms IS DISTINCT FROM o_last_ms AND many THEN o_last_ms END"""
+    runs = _both("filter_runs", keys, ("first_ms", "last_ms", "until_ms"), "true")
     per_group = "OVER (PARTITION BY cluster, topic, group_name)"
+    since = f"""CASE WHEN n_first_ms IS DISTINCT FROM o_first_ms AND (o_first_ms IS NOT NULL OR NOT was_known) THEN 0
+      WHEN o_first_ms IS NULL THEN least(n_first_ms, others_ms) - {settings.sample_pause_ms_max}
+      WHEN n_until_ms IS DISTINCT FROM o_until_ms OR n_until_ms IS NOT NULL AND n_last_ms IS DISTINCT FROM o_last_ms
+        THEN least(n_last_ms, o_last_ms) - {settings.sample_pause_ms_max} END"""
     return Cause(
         "subscriptions",
         f"""SELECT cluster, topic, min({since}) AS since_ms
-        FROM (SELECT *, count(*) {per_group} > 1 AS many, bool_or(o_first_ms IS NOT NULL) {per_group} AS was_known,
+        FROM (SELECT *, max(o_last_ms) {per_group} AS others_ms,
+            bool_or(o_first_ms IS NOT NULL) {per_group} AS was_known,
             bool_or(expression_type <> 'TAG' OR expression NOT IN ('*', '')) {per_group} AS filters
           FROM ({runs}) AS runs) AS grouped WHERE filters
         GROUP BY cluster, topic, group_name HAVING min({since}) IS NOT NULL""",
         f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_subscriptions c ON t.cluster = c.cluster
-          AND t.topic = c.topic WHERE coalesce(t.visible_ms, t.stored_ms, t.acked_ms) >= c.since_ms""",
+          AND t.topic = c.topic WHERE {_OFFERED} >= c.since_ms""",
         TRAJECTORIES,
     )

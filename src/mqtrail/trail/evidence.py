@@ -151,6 +151,7 @@ MESSAGE_META = Relation(
         number("delay_ms", "delay of the level by messageDelayLevel; NULL without a level"),
         number("due_ms", "when a waiting copy is due: store time + level, or TIMER_OUT_MS; NULL if unknown"),
         text("trace_on", "TRACE_ON of the properties: 'true', 'false' or ''"),
+        text("properties", "all properties, as name ␁ value ␂, of topics with a subscription by SQL92; '' otherwise"),
         number("read_ms", "when the pipeline read it"),
     ),
 )

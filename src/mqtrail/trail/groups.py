@@ -27,15 +27,13 @@ def hand_over_stages() -> list[Stage]:
 
 
 def group_stages() -> list[Stage]:
-    """group_facts, filters."""
+    """group_facts."""
     return [
         Stage(
             "group_facts",
             _group_facts(),
             ("rounds", "group_copies", "messages", "topic_groups", "offsets_at", "carriers"),
         ),
-        Stage("filtered_groups", _FILTERED_GROUPS, ("subscription_runs",)),
-        Stage("filters", _FILTERS, ("messages", "filtered_groups", "subscription_runs")),
     ]
 
 
@@ -194,27 +192,3 @@ SELECT cluster, msg_id, group_name, {folded} FROM (
     WHERE (m.offered_ms > g.since_ms OR {_EXPECTED}) AND g.message_model <> 'BROADCASTING') AS expected_groups
   UNION ALL SELECT cluster, msg_id, group_name, {columns(5)} FROM carriers WHERE {business_group()}) AS facts
 GROUP BY cluster, msg_id, group_name"""
-
-
-_FILTERED_GROUPS = """
-SELECT DISTINCT cluster, topic, group_name FROM subscription_runs
-WHERE expression_type <> 'TAG' OR expression NOT IN ('*', '')"""
-
-# The expression in force when the message became visible: the one whose samples include that time, otherwise the
-# nearest. '2': it accepts the message. '1': not evaluated (SQL92). '0': it excludes the message. If clients have
-# different expressions, the widest one counts.
-_VISIBLE = "coalesce(m.visible_ms, m.stored_ms, m.acked_ms)"
-_PASSES = """CASE WHEN s.expression_type <> 'TAG' THEN '1' WHEN s.expression IN ('*', '') THEN '2'
-      WHEN m.tags <> '' AND instr('|' || replace(replace(s.expression, ' ', ''), '||', '|') || '|',
-        '|' || replace(m.tags, ' ', '') || '|') > 0 THEN '2' ELSE '0' END"""
-_NEARNESS = f"""CASE WHEN s.first_ms <= {_VISIBLE} AND s.last_ms >= {_VISIBLE} THEN '2' || {padded(_VISIBLE)}
-      WHEN s.first_ms <= {_VISIBLE} THEN '1' || {padded("s.last_ms")}
-      ELSE '0' || {padded("9000000000000000 - s.first_ms")} END"""
-
-_FILTERS = f"""
-SELECT m.cluster AS cluster, m.msg_id AS msg_id, s.group_name AS group_name,
-    split_part(max({_NEARNESS} || '|' || {_PASSES}), '|', 2) AS passes
-FROM messages m JOIN filtered_groups f ON m.cluster = f.cluster AND m.topic = f.topic
-JOIN subscription_runs s ON f.cluster = s.cluster AND f.topic = s.topic AND f.group_name = s.group_name
-WHERE m.tags_known = 1 AND {_VISIBLE} IS NOT NULL
-GROUP BY m.cluster, m.msg_id, s.group_name"""

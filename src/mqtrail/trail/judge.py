@@ -13,6 +13,7 @@ from __future__ import annotations
 from .batches import batch_stages
 from .companions import companion_stages
 from .context import context_stages, topic_groups_stage
+from .filters import filter_stages
 from .folds import fold_counts_stage, fold_stages, given_fold_stages
 from .groups import group_stages, hand_over_stages
 from .judgement import group_losses_stage, judgement_stages
@@ -68,6 +69,7 @@ def verdict_stages(as_of_ms: int, settings: Settings, *, only_until: bool = Fals
         *repeat_stages(),
         *message_stages(as_of_ms, settings),
         *group_stages(),
+        *filter_stages(),
         *judgement_stages(as_of_ms, settings),
         *trajectory_stages(as_of_ms, settings),
         *watch_stages(as_of_ms, settings, only_until=only_until),

@@ -74,7 +74,10 @@ FROM (
       CASE WHEN r.then_offset > g.retry_offset AND r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_then,
       c.live_count AS live_count, c.clients_sampled_ms AS clients_sampled_ms, s.offsets_sampled_ms AS
           offsets_sampled_ms,
-      coalesce(l.live, 0) AS holder_lives, coalesce(f.passes, '2') AS passes, h.hung_ms AS group_hung_ms,
+      coalesce(l.live, 0) AS holder_lives, coalesce(f.excluded, 0) AS excluded,
+      coalesce(f.filter_why, '') AS filter_why,
+      f.filter_from_ms AS filter_from_ms, f.filter_to_ms AS filter_to_ms,
+      coalesce(f.judged_by, '') AS judged_by, h.hung_ms AS group_hung_ms,
       a.handed_times_max AS handed_times_max, CASE WHEN k.group_name IS NULL THEN 0 ELSE 1 END AS is_traced
     FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times, coalesce({part("retry_place", 3)}, '') AS
         retry_broker,
@@ -150,13 +153,15 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN batch_handed IS NOT NULL THEN 'UNKNOWN:BATCH_ITEM_NOT_TOLD'
     WHEN half = 1 AND visible_ms IS NULL THEN 'UNKNOWN:TRANSACTION_NOT_JUDGED'
     WHEN maybe = 1 THEN 'UNKNOWN:GROUP_SEEN_LATER'
-    WHEN passes = '0' THEN 'FILTERED'
+    WHEN excluded = 1 THEN 'FILTERED'
+    WHEN filter_why = 'FILTER_SAMPLED_AT' AND passed_now = 1 AND is_traced = 1 AND visible_ms <= {horizon}
+      THEN 'FILTERED:FILTER_SAMPLED_AT'
     WHEN visible_ms IS NULL AND waits = 1 THEN {idle.format("")}
     WHEN visible_ms IS NULL AND sent_items > 1 THEN 'UNKNOWN:BATCH_NOT_JOINED'
     WHEN visible_ms IS NULL AND coalesce(acked_ms, stored_ms) > {horizon} THEN 'UNKNOWN:TRACE_PENDING'
     WHEN visible_ms IS NULL THEN 'UNKNOWN:POSITION_UNKNOWN'
     WHEN visible_ms > {horizon} THEN 'UNKNOWN:TRACE_PENDING'
-    WHEN passed_then = 1 AND passes = '1' THEN 'UNKNOWN:FILTER_NOT_EVALUATED'
+    WHEN passed_then = 1 AND filter_why <> '' THEN 'UNKNOWN:' || filter_why
     WHEN passed_then = 1 AND trace_off = 1 THEN 'UNKNOWN:TRACE_OFF_AT_BROKER'
     WHEN passed_then = 1 AND is_traced = 0 THEN 'UNKNOWN:GROUP_NOT_TRACED'
     WHEN passed_then = 1 THEN 'UNKNOWN:PASSED_UNTRACED'
@@ -237,8 +242,8 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
   CASE WHEN {_DONE} THEN {success["end"]} - {success["start"]} END AS handler_ms,
   CASE WHEN {_DONE} THEN {success["end"]} - {t0} END AS total_ms,
   CASE WHEN {_DONE} THEN cost_ms END AS handler_cost_ms,
-  CASE WHEN final_state = 'UNKNOWN' OR final_why = 'GROUP_NOT_TRACED' OR rounds_missing > 0 OR beginless_count > 0
-      OR ends_missing > 0 OR copies_missing > 0 THEN 1 ELSE 0 END AS lacks
+  CASE WHEN final_state = 'UNKNOWN' OR final_why IN ('GROUP_NOT_TRACED', 'FILTER_SAMPLED_AT') OR rounds_missing > 0
+      OR beginless_count > 0 OR ends_missing > 0 OR copies_missing > 0 THEN 1 ELSE 0 END AS lacks
 FROM (
   SELECT e.*, h.loss AS loss, {number_at("h.loss", 1)} AS loss_from_ms, {number_at("h.loss", 2)} AS loss_to_ms,
     {number_at("h.loss", 3)} AS loss_count, coalesce({part("h.loss", 4)}, '') AS loss_name,
@@ -261,11 +266,16 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "PASSED_UNTRACED": {"offset": "now_offset", "sampled_ms": "now_ms"},
     "GROUP_NOT_TRACED": {"offset": "now_offset", "sampled_ms": "now_ms"},
     "GROUP_SEEN_LATER": {"known_ms": "known_ms"},
+    "FILTER_SAMPLED_AT": {"sampled_ms": "coalesce(filter_to_ms, filter_from_ms)"},
+    "FILTER_CHANGED": {"from_ms": "filter_from_ms", "to_ms": "filter_to_ms"},
     "HANDLER_GONE": {"handed_ms": "open_ms", "sampled_ms": "clients_sampled_ms"},
     "STATE_STALE": {"sampled_ms": "coalesce(clients_sampled_ms, offsets_sampled_ms)"},
     "BATCH_ITEM_NOT_TOLD": {"handed": "batch_handed", "succeeded": "batch_succeeded", "items": "batch_items"},
 }
 """Reason of a state → its parameters. Other reasons of states have no parameters."""
+
+
+_BY_FILTER = "final_why <> '' AND final_why = filter_why"
 
 
 def _added_codes(settings: Settings) -> str:
@@ -292,6 +302,7 @@ def _reasons() -> str:
         f" || CASE WHEN {condition} THEN ';' || {text} ELSE '' END"
         for condition, text in (
             ("final_why <> ''", f"CASE final_why {whys} ELSE final_why END"),
+            (f"final_state = 'FILTERED' OR {_BY_FILTER}", "judged_by"),
             ("rounds_missing > 0", named("'ATTEMPTS_NOT_TRACED'", expected="rounds", found="round_count")),
             ("copies_missing > 0", named("'COPIES_NOT_TRACED'", stored="offered_count", found="round_hands_max")),
             ("beginless_count > 0", named("'BEGIN_NOT_TRACED'", count="beginless_count")),

@@ -112,12 +112,15 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     ("copy_count", "count", "NULL", _when(f"{_IS_VISIBLE} AND stored_kind <> 'RESENT'", "1"), "NULL"),
     ("resent_count", "count", "NULL", _when("group_name = '' AND stored_kind = 'RESENT'", "1"), "NULL"),
     ("trace_off", "max", "NULL", _when("trace_on = 'false'", "1"), "NULL"),
+    ("properties", "max", "NULL", _when(_IS_VISIBLE, "properties"), "NULL"),
+    ("properties_least", "min", "NULL", _when(_IS_VISIBLE, "properties"), "NULL"),
     ("handed_ms", "min", "NULL", "NULL", _when("kind IN ('HANDLED', 'RESULT')", "start_ms")),
     ("ungrouped", "max", "NULL", "NULL", _when("kind = 'HANDLED' AND group_name = ''", "1")),
     ("last_event_ms", "max", "end_ms", "end_ms", "coalesce(end_ms, start_ms)"),
     ("seen_ms", "max", "seen_ms", "seen_ms", "seen_ms"),
 )
-_TEXTS = ("topic", "keys", "tags", "batch_id", "producer_group", "traced_host", "born_host", "offset_msg_id", "place")
+_TEXTS = ("topic", "keys", "tags", "batch_id", "producer_group", "traced_host", "born_host", "offset_msg_id", "place",
+          "properties", "properties_least")  # fmt: skip
 
 
 def _message_facts() -> str:

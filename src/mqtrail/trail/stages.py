@@ -6,6 +6,7 @@ declarations. A test compares the declared relations with those that DuckDB find
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -21,3 +22,5 @@ class Stage:
     """The rows are aggregates of messages that readers aggregate again, so each share can compute its own rows."""
     partition_by: tuple[str, ...] = ()
     """Columns by which its rows are redistributed: rows with equal values are in the same share of a reader."""
+    answer: Callable[[str, str], int] | None = None
+    """A function of the last two columns, both texts. The engine puts a column `answer` in the place of the last."""
