@@ -218,7 +218,7 @@ def test_access_and_tls_of_a_broker_conf(tmp_path: Path) -> None:
         "authenticationWhitelist=34,105\nmigrateAuthFromV1Enabled=true\ntls.server.mode=permissive\n"
         "tls.server.certPath=/s.pem\ntls.server.keyPath=/s.key\ntls.test.mode.enable=true\nrocketmqHome=/opt/mq\n"
         "metricsPromExporterPort=5557\nmetricsExporterType=PROM\nbindAddress=0.0.0.0\n"
-        "serverChannelMaxIdleTimeSeconds=60\nstorePathRootDir=/store\nbrokerRole=SYNC_MASTER\nlistenPorts=1\n"
+        "serverChannelMaxIdleTimeSeconds=60\nstorePathRootDir=/store\nstoreType=other\nlistenPorts=1\n"
     )
     conf = read_broker_conf(path)
     assert conf.values["broker"] == {
@@ -234,7 +234,7 @@ def test_access_and_tls_of_a_broker_conf(tmp_path: Path) -> None:
     assert conf.values["server"] == {"idle_timeout_ms": 60_000}
     assert [note.partition(" ")[0] for note in conf.notes] == [
         "storePathRootDir",
-        "brokerRole=SYNC_MASTER",
+        "storeType=other",
         "listenPorts",
         "tls.test.mode.enable=true",
     ]

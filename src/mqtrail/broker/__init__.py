@@ -13,7 +13,7 @@
     writer.py              the only path into the store
     telemetry              statistics, histograms, trace records
     tables                 topics, groups, offsets, clients, locks, held pulls, rate limits
-    access, filter         access control; filters of subscriptions
+    access, filter, ha     access control; filters of subscriptions; replicas
 
 All of them use config, bounds, errors, files, jobs and properties. The input is a Peer and its command, the output is a
 list of Sends (wire).
@@ -24,6 +24,7 @@ from mqtrail.wire import Peer, PeerId, Send
 from .access import USERS_FILE, AclFiles, Key, PlainRules, User, inner_credentials, keys_of, read_rules, read_users
 from .broker import Broker
 from .config import BrokerConfig, properties_text
+from .ha import Follower, HaError, LogSender, Replicas
 from .lane import Lane
 from .metrics import ABSENT, METRICS, Metric, Sample, samples
 from .requests import OWN_PORT_CODES
@@ -37,13 +38,17 @@ __all__ = [
     "AclFiles",
     "Broker",
     "BrokerConfig",
+    "Follower",
+    "HaError",
     "Histogram",
     "Key",
     "Lane",
+    "LogSender",
     "Metric",
     "Peer",
     "PeerId",
     "PlainRules",
+    "Replicas",
     "Sample",
     "Send",
     "User",

@@ -27,6 +27,7 @@ from mqtrail.wire import (
     ResponseCode,
     Send,
     SerializeType,
+    SystemBusy,
     answer,
     answer_error,
 )
@@ -37,10 +38,11 @@ from .concerns import Concerns
 from .config import BrokerConfig
 from .messages import FastFailure
 from .pop import HeldPop
-from .requests import BODY_SIZES, PERMISSIONS, REQUESTS, WAITS
+from .requests import BODY_SIZES, MASTER_CODES, PERMISSIONS, PULL_CODES, REQUESTS, WAITS
 from .state import load_state
 from .tables import HeldPull, register_command, register_topic_command, unregister_command
 
+COPIED_SWEEP_MS: Final = 20  # on a slave, from an append to the answer of held pulls
 HELD_SWEEP_MS: Final = 5_000  # interval at which held pulls are served even if no arrived message matched their tags
 
 
@@ -64,7 +66,7 @@ class Broker:
         self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
         self.clients, self.filters, self.held = state.clients, state.filters, state.held
         self.stats, self.trace, self.writer = state.stats, state.trace, state.writer
-        self.locks, self.jobs = state.locks, state.jobs
+        self.locks, self.jobs, self.replicas = state.locks, state.jobs, state.replicas
         concerns = self._concerns = Concerns(state, self._serve_held_pop, self._settings_changed)
         self.send, self.pop, self.transactions = concerns.send, concerns.pop, concerns.transactions
         self.delays, self.timers = concerns.delays, concerns.timers
@@ -77,6 +79,7 @@ class Broker:
         self._next_save_ms = now_ms + config.offsets_save_ms
         self._next_sweep_ms: int | None = None
         self._handlers = {code: row.handler(concerns) for code, row in REQUESTS.items()}
+        self._refused = _refused_codes(config)
 
     def _settings_changed(self, names: frozenset[str], now_ms: int) -> None:
         self.settings_version += 1
@@ -96,6 +99,8 @@ class Broker:
             return self._refuse(peer, command, large)
         if self.access.on and (refusal := self.access.check(peer, command)) is not None:
             return self._refuse(peer, command, refusal)
+        if command.code in self._refused:
+            return self._refuse(peer, command, _not_on_a_slave(self.config))
         self.files.dependency = 0
         sends = self._serve(peer, command, lambda: self._handler(command)(peer, command, now_ms))
         return self.files.after_tables(sends + self._settle(now_ms))
@@ -192,6 +197,12 @@ class Broker:
                 self.held.arrived(queue, self.store.max_offset(*queue), None)
         return sends + self._serve_woken(now_ms)
 
+    def copied(self, now_ms: int) -> None:
+        """On a slave: records of the master were appended. Held pulls are served soon."""
+        if len(self.held):
+            due_ms = now_ms + COPIED_SWEEP_MS
+            self._next_sweep_ms = due_ms if self._next_sweep_ms is None else min(self._next_sweep_ms, due_ms)
+
     # Name servers.
 
     @property
@@ -239,12 +250,9 @@ class Broker:
         """Return the epoch ms of the next `tick`. Every call of this object can change it."""
         times = [self._next_save_ms]
         for time_ms in (
+            *(() if self.config.is_slave else self._next_deliveries_ms()),
             self.held.next_deadline_ms(),
             self._next_sweep_ms,
-            self.delays.next_due_ms(),
-            self.timers.next_due_ms(),
-            self.transactions.next_due_ms(),
-            self.pop.next_due_ms(),
             self._concerns.clients.next_tick_ms(),
             self._concerns.slow_groups.next_tick_ms(),
             self._concerns.forwards.next_deadline_ms(),
@@ -257,29 +265,45 @@ class Broker:
                 times.append(time_ms)
         return min(times)
 
+    def _next_deliveries_ms(self) -> tuple[int | None, ...]:
+        """Return when the work is due that writes messages; a slave does none of it."""
+        return (
+            self.delays.next_due_ms(),
+            self.timers.next_due_ms(),
+            self.transactions.next_due_ms(),
+            self.pop.next_due_ms(),
+        )
+
+    def _deliver(self, now_ms: int) -> None:
+        """Write the messages that are due: delays, timers, revived pops."""
+        self.delays.deliver(now_ms)
+        self.timers.deliver(now_ms)
+        self.pop.revive.tick(now_ms)
+
     def tick(self, now_ms: int) -> list[Send]:
         """Do the work that is due; return the commands to write."""
         if now_ms < self._seen_ms:
             self._clock_set_back(self._seen_ms - now_ms, now_ms)
         self._seen_ms = now_ms
         self.files.dependency = 0
-        self.delays.deliver(now_ms)
-        self.timers.deliver(now_ms)
-        self.pop.revive.tick(now_ms)
+        is_master = not self.config.is_slave
+        if is_master:
+            self._deliver(now_ms)
         if self.stats is not None:
             self.stats.tick(now_ms)
         if self.offsets.is_forgetting:
             self.offsets.forget_some()
         if now_ms >= self._next_save_ms and self.offsets.copy_some():
             self.save(now_ms)
-        sends = self.transactions.tick(now_ms)
+        sends = self.transactions.tick(now_ms) if is_master else []
         if (job := self._concerns.jobs.take()) is not None:
             sends += self._serve(job.peer, job.request, partial(self._concerns.jobs.step, job))
         self._concerns.slow_groups.tick(now_ms)
         sends += self._concerns.clients.tick(now_ms)
         sends += self._concerns.forwards.tick(now_ms)
         sends += self._sweep_held(now_ms)
-        sends += self.pop.tick(now_ms)
+        if is_master:
+            sends += self.pop.tick(now_ms)
         return self.files.after_tables(sends + self._settle(now_ms))
 
     def _clock_set_back(self, by_ms: int, now_ms: int) -> None:
@@ -299,6 +323,9 @@ class Broker:
     def save(self, now_ms: int) -> None:
         """Write the changes of the tables that are saved periodically."""
         self._next_save_ms = now_ms + self.config.offsets_save_ms
+        if self.config.is_slave:
+            self._save_copied(now_ms)
+            return
         self.transactions.save(now_ms)
         self.pop.save(now_ms)
         self._concerns.broadcasts.commit(now_ms)
@@ -307,8 +334,16 @@ class Broker:
         self.delays.save()
         self.timers.save(now_ms)
 
+    def _save_copied(self, now_ms: int) -> None:
+        """Write what a slave has: what it would deliver is the master's business, and comes from there."""
+        self.offsets.save(now_ms, self.store.end_offset, self.store.flushed_offset)
+        self.filters.save(now_ms)
+
     def stop(self, now_ms: int) -> None:
         """Write everything that is only in memory. This is the last call before the store is closed."""
+        if self.config.is_slave:
+            self._stop_copying(now_ms)
+            return
         if self.trace is not None:
             self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms, all_of_it=True)
         self.transactions.save(now_ms, final=True)
@@ -320,6 +355,33 @@ class Broker:
                 self.offsets.forget_some()
             self.save(now_ms)
             self.files.finish()
+
+    def _stop_copying(self, now_ms: int) -> None:
+        """Stop as a slave."""
+        try:
+            self.store.flush()
+        finally:
+            while self.offsets.is_forgetting:
+                self.offsets.forget_some()
+            self.save(now_ms)
+            self.files.finish()
+
+
+def _refused_codes(config: BrokerConfig) -> frozenset[int]:
+    """Return the request codes that the broker's role excludes."""
+    if not config.is_slave:
+        return frozenset()
+    return MASTER_CODES if config.slave_read else MASTER_CODES | PULL_CODES
+
+
+def _not_on_a_slave(config: BrokerConfig) -> Refusal:
+    """Return the refusal of such a request. It begins as 5.3.3's."""
+    return SystemBusy(
+        "[REJECTREQUEST]system busy, start flow control for a while: found a slave, "
+        f"{config.broker_name} {config.broker_id}, which stores no messages itself"
+        + ("" if config.slave_read else " and serves no pulls (slaveReadEnable)")
+        + "; expected a request to the master: refresh the route"
+    )
 
 
 def _too_large(request: RemotingCommand) -> Refusal | None:

@@ -28,6 +28,8 @@ MIB: Final = 1024 * KIB
 FLUSH_DISK_TYPE: Final = SettingUnit(
     lambda text: text.strip() == "SYNC_FLUSH", lambda on: "SYNC_FLUSH" if on else "ASYNC_FLUSH"
 )
+SLAVE: Final = "SLAVE"
+ROLES: Final = ("", "ASYNC_MASTER", SLAVE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,12 @@ class BrokerConfig:
     broker_name: str = setting(
         "broker-a", "name of the broker; to run several brokers, use `--brokers`", conf="brokerName", least=1
     )
-    broker_id: int = setting(0, "0: master; other ids are not supported yet", conf="brokerId")
+    broker_id: int = setting(0, "0: master; 1 or more: slave", conf="brokerId", least=0)
+    broker_role: str = setting(
+        "",
+        "ASYNC_MASTER: master that slaves can follow; SLAVE; empty: ASYNC_MASTER without `ha_port`",
+        conf="brokerRole",
+    )
     address: Host = _ADDRESS  # brokerIP1, listenPort: written to every record
     ha_address: Host = _HA_ADDRESS  # brokerIP2, haListenPort: reported to name servers
     permission: int = setting(
@@ -73,6 +80,32 @@ class BrokerConfig:
         5_000,
         "with sync_flush: time after which a send is answered with code 10, FLUSH_DISK_TIMEOUT",
         conf="syncFlushTimeout",
+        least=1,
+    )
+    slave_read: bool = setting(False, "on a slave: serve pulls", conf="slaveReadEnable")
+    ha_chunk_size: int = setting(
+        32 * KIB,
+        "maximum bytes of the log sent to a slave in one piece",
+        conf="haTransferBatchSize",
+        least=1,
+        most=4 * MIB - 12,
+    )
+    ha_flow_control: bool = setting(
+        False, "limit the bytes per second sent to each slave to `ha_rate_max`", conf="haFlowControlEnable"
+    )
+    ha_rate_max: int = setting(
+        100 * MIB, "with ha_flow_control: maximum bytes per second", conf="maxHaTransferByteInSecond", least=1
+    )
+    ha_heartbeat_ms: int = setting(
+        5_000,
+        "interval of heartbeats between master and slave when there is nothing to send",
+        conf="haSendHeartbeatInterval",
+        least=1,
+    )
+    ha_silence_ms: int = setting(
+        20_000,
+        "time without bytes after which master or slave closes the connection",
+        conf="haHousekeepingInterval",
         least=1,
     )
     start_accept_ms: int = setting(
@@ -371,8 +404,18 @@ class BrokerConfig:
         check_settings(self)
         if self.default_request_mode not in ("PULL", "POP"):
             raise InvalidParameter(f"found default_request_mode {self.default_request_mode!r}, expected PULL or POP")
-        if self.broker_id != 0:
-            raise InvalidParameter(f"found broker_id {self.broker_id}, expected 0: slaves are not supported yet")
+        if self.broker_role not in ROLES:
+            raise InvalidParameter(f"found broker_role {self.broker_role!r}, expected {', '.join(ROLES[1:])} or none")
+        if self.is_slave != (self.broker_id > 0):
+            raise InvalidParameter(
+                f"found broker_id {self.broker_id} (brokerId) with broker_role {self.broker_role or 'none'} "
+                "(brokerRole), expected 0 for a master, and 1 or more for a SLAVE"
+            )
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker copies a master's log and stores nothing itself."""
+        return self.broker_role == SLAVE
 
     def takes_body(self, size: int) -> bool:
         """Return whether a message or a batch may have a body of size bytes."""
@@ -387,10 +430,9 @@ def properties_text(config: BrokerConfig) -> str:
         "listenPort": str(config.address.port),
         "brokerIP2": config.ha_address.ip,
         "haListenPort": str(config.ha_address.port),
-        "brokerRole": "ASYNC_MASTER",
+        "brokerRole": config.broker_role or "ASYNC_MASTER",
         "useTLS": BOOLEAN.write(config.use_tls),
         # constant; exportConfigs of mqadmin 4.9 fails without them
         "filterServerNums": "0",
-        "slaveReadEnable": "false",
     }
     return "".join(f"{key}={lines[key]}\n" for key in sorted(lines))

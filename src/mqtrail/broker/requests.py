@@ -273,3 +273,22 @@ BODY_SIZES: Final = {code: row.body_size for code, row in REQUESTS.items()}
 WAITS: Final = {code: row.wait for code, row in REQUESTS.items()}
 OWN_PORT_CODES: Final = frozenset(code for code, row in REQUESTS.items() if not row.fast_port)
 """Codes that the fast port rejects."""
+PULL_CODES: Final = frozenset({Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE})
+MASTER_CODES: Final = frozenset(
+    {
+        Code.SEND_MESSAGE,
+        Code.SEND_MESSAGE_V2,
+        Code.SEND_BATCH_MESSAGE,
+        Code.SEND_REPLY_MESSAGE,
+        Code.SEND_REPLY_MESSAGE_V2,
+        Code.RECALL_MESSAGE,
+        Code.END_TRANSACTION,
+        Code.RESUME_CHECK_HALF_MESSAGE,
+        Code.CONSUMER_SEND_MSG_BACK,
+        Code.POP_MESSAGE,
+        Code.ACK_MESSAGE,
+        Code.BATCH_ACK_MESSAGE,
+        Code.CHANGE_MESSAGE_INVISIBLETIME,
+    }
+)
+"""Codes that a slave refuses, because they write messages."""

@@ -12,6 +12,7 @@ from mqtrail.wire import Jobs
 from .access import Access, AccessContext, AclFiles, Permission
 from .config import BrokerConfig
 from .filter import FilterTable
+from .ha import Replicas
 from .jobs import BOUNDED_CODES
 from .properties import PropertyRules
 from .tables import ClientTable, GroupTable, HeldPulls, LockTable, OffsetTable, RateLimits, TopicTable
@@ -41,6 +42,7 @@ class BrokerState:
     stats: Statistics | None
     trace: BrokerTrace | None
     writer: MessageWriter
+    replicas: Replicas
 
 
 def load_state(
@@ -72,7 +74,8 @@ def load_state(
     clients, held = ClientTable(), HeldPulls(config.held_pulls_max)
     stats = Statistics(config.cluster_name, now_ms) if config.statistics else None
     properties = PropertyRules(config, unique_id)
-    trace = BrokerTrace(config, topics, clients, properties, unique_id()) if config.broker_trace else None
+    traces = config.broker_trace and not config.is_slave
+    trace = BrokerTrace(config, topics, clients, properties, unique_id()) if traces else None
     return BrokerState(
         config=config,
         store=store,
@@ -91,5 +94,6 @@ def load_state(
         properties=properties,
         stats=stats,
         trace=trace,
-        writer=MessageWriter(store, held, stats, trace),
+        writer=MessageWriter(store, held, stats, trace, is_slave=config.is_slave),
+        replicas=Replicas(config),
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mqtrail.store import Appended, BatchPlaces, MessageStore, PendingRecord, RecordBatch
-from mqtrail.wire import SCHEDULE_TOPIC, StoredKind
+from mqtrail.wire import SCHEDULE_TOPIC, ServiceNotAvailable, StoredKind
 
 from .tables import Arrived, HeldPopCounts, HeldPulls, QueueKey
 from .telemetry import BrokerTrace, Statistics
@@ -28,8 +28,15 @@ class MessageWriter:
     """Appends to the store on behalf of the broker's concerns."""
 
     def __init__(
-        self, store: MessageStore, held: HeldPulls, stats: Statistics | None, trace: BrokerTrace | None
+        self,
+        store: MessageStore,
+        held: HeldPulls,
+        stats: Statistics | None,
+        trace: BrokerTrace | None,
+        *,
+        is_slave: bool = False,
     ) -> None:
+        self._is_slave = is_slave
         self._store = store
         self._held = held
         self._stats = stats
@@ -43,6 +50,7 @@ class MessageWriter:
 
     def write(self, records: Sequence[PendingRecord], now_ms: int, kind: StoredKind | None = None) -> list[Appended]:
         """Append records, all or none; return their places. kind: for the trace. Refusal: the store rejects them."""
+        self._check_role()
         appended = self._store.append(records, now_ms)
         grown: dict[QueueKey, tuple[int, list[tuple[int, bytes]]]] = {}
         for record, place in zip(records, appended, strict=True):
@@ -70,6 +78,7 @@ class MessageWriter:
 
         Refusal: the store takes none now.
         """
+        self._check_role()
         places = batch.append(now_ms)
         topic, queue_id, count = batch.topic, batch.queue_id, len(batch)
         if topic == SCHEDULE_TOPIC:
@@ -82,6 +91,14 @@ class MessageWriter:
             counter.add(count, sum(places.sizes))
             counter.times += count - 1  # as if they came one by one
         return places
+
+    def _check_role(self) -> None:
+        """ServiceNotAvailable: a slave's log has only what its master sent."""
+        if self._is_slave:
+            raise ServiceNotAvailable(
+                "message store is slave mode, so putMessage is forbidden: found a slave, expected the master "
+                "(brokerRole)"
+            )
 
     def arrived(self, topic: str, queue_id: int, next_offset: int, arrived: Arrived | None) -> None:
         """Note messages that were appended without `write`. Cheap if no pull of the queue is held."""

@@ -17,7 +17,6 @@ TABLES = ("broker", "store", "node", "server")
 """Tables of the settings file that have keys in a broker.conf."""
 
 AS_IT_IS: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "brokerRole": (("ASYNC_MASTER",), "slaves are not supported yet, so every broker is an ASYNC_MASTER"),
     "fileReservedTimeUnit": (("hour",), "the unit is always hours"),
     "metricsExporterType": (("PROM", "DISABLE", "0", "3"), "metrics are exported to Prometheus only"),
     "storeType": (("default", "defaultRocksDB"), "messages are always stored in files"),
@@ -30,8 +29,7 @@ ELSEWHERE: Mapping[str, str] = {
     "storePathCommitLog": "the CommitLog is <data>/<brokerName>/commitlog: set the data folder with --data",
     "storePathConsumeQueue": "the folder is in <data>/<brokerName>: set the data folder with --data",
     "storePathIndex": "the folder is in <data>/<brokerName>: set the data folder with --data",
-    "brokerIP2": "slaves are not supported yet",
-    "haListenPort": "slaves are not supported yet",
+    "brokerIP2": "slaves connect to the address of brokerIP1",
 }
 """Key -> what to do instead of setting it."""
 

@@ -12,7 +12,7 @@ from .metrics_port import MetricsPort
 from .part_files import part_file
 from .pool import ConnectionPool
 from .secret_files import mode_open_to_others
-from .server import BindError, Server
+from .server import BindError, Server, bound_socket, why_not_bound
 from .server_config import ServerConfig
 from .server_connection import Application, ServerConnection, next_command
 from .tls import (
@@ -48,6 +48,7 @@ __all__ = [
     "TlsMode",
     "TlsProperties",
     "TlsServerConfig",
+    "bound_socket",
     "join_address",
     "log_processors",
     "mode_open_to_others",
@@ -58,4 +59,5 @@ __all__ = [
     "split_address",
     "tls_failure",
     "tls_settings",
+    "why_not_bound",
 ]

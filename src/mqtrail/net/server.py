@@ -73,19 +73,9 @@ class Server:
         """
         if self.config.tls.mode is not TlsMode.DISABLED and self.config.tls.cert_path is not None:
             self.tls = TlsFiles(self.config.tls)
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            self._socket = sock = socket.socket(family, kind, protocol)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.setblocking(False)
-            sock.bind(address)
-        except OSError as error:
-            self.release()
-            raise BindError(_why_not_bound(host, port, error)) from error
+        self._socket = bound_socket(host, port)
         self.host = host
-        self.port = sock.getsockname()[1]
+        self.port = self._socket.getsockname()[1]
 
     async def start(self) -> None:
         """Accept connections. BindError: another process listens on the port now."""
@@ -106,7 +96,7 @@ class Server:
             )
         except OSError as error:
             self.release()
-            raise BindError(_why_not_bound(self.host, self.port, error)) from error
+            raise BindError(why_not_bound(self.host, self.port, error)) from error
         self._stopping = False
         self._sweep_later()
         if self.tls is not None:
@@ -223,7 +213,26 @@ def _on_uvloop() -> bool:
     return type(asyncio.get_running_loop()).__module__.partition(".")[0] == "uvloop"
 
 
-def _why_not_bound(host: str, port: int, error: OSError) -> str:
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Return a socket bound to host and port; 0: any free port. BindError."""
+    sock: socket.socket | None = None
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        sock.bind(address)
+    except OSError as error:
+        if sock is not None:
+            sock.close()
+        raise BindError(why_not_bound(host, port, error)) from error
+    return sock
+
+
+def why_not_bound(host: str, port: int, error: OSError) -> str:
+    """Return the text of a BindError."""
     address = join_address(host, port)
     if error.errno == errno.EADDRINUSE:
         return f"cannot listen on {address}: the port is in use by another process; stop it or choose another port"

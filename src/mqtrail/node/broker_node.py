@@ -15,7 +15,7 @@ from pathlib import Path
 from mqtrail.broker import USERS_FILE, Broker, BrokerConfig
 from mqtrail.net import BindError, Log, Server, TlsClientConfig, TlsMode, join_address
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, MessageStore, RealDisk
-from mqtrail.wire import BodyError, Host, RemotingCommand, UniqueIdFactory, sign
+from mqtrail.wire import BodyError, Host, RegisterBrokerResponseHeader, RemotingCommand, UniqueIdFactory, sign
 
 from .acl_files import AclFolder, AclWatch
 from .broker_shell import BrokerShell
@@ -24,6 +24,8 @@ from .config import NodeConfig
 from .fast_port import FIRST_ID, PORT_STEP, FastPort
 from .files import in_a_thread, unusable_files, warn_if_open_to_others
 from .flusher import Flusher
+from .ha_client import HaClient
+from .ha_server import HaServer
 from .registrar import Commands, Registrar
 from .route_keeper import RouteKeeper
 from .table_writer import TableWriter
@@ -36,7 +38,7 @@ MEMORY_QUEUE_ENTRIES = 10_000
 MEMORY_INDEX_SLOTS = 10_000
 MEMORY_INDEX_ENTRIES = 40_000
 MEMORY_TIMER_LOG_FILE_SIZE = 1024 * 1024
-HA_PORT_STEP = 1  # haListenPort: advertised to name servers, but nothing listens there yet
+HA_PORT_STEP = 1  # from the broker's port to haListenPort, if that is not set
 
 log = Log()
 
@@ -63,6 +65,8 @@ class BrokerNode:
         self._registrar: Registrar | None = None
         self._routes: RouteKeeper | None = None
         self._upkeep: Upkeep | None = None
+        self._ha_server: HaServer | None = None
+        self._ha_client: HaClient | None = None
         self._acl: AclWatch | None = None
         self._advertised = ""
         self._clock = SteadyClock(name, on_jump=self._clock_jumped)
@@ -91,13 +95,30 @@ class BrokerNode:
         if self._config.fast_port and port + PORT_STEP > 0:
             self._bind_fast(host, port + PORT_STEP)
         try:
+            self._bind_ha(host, port)
             with unusable_files(f"broker {self.name}"):
                 self._open()
         except BaseException:
-            self._server.release()
-            if self._fast_server is not None:
-                self._fast_server.release()
+            for server in (self._server, self._fast_server, self._ha_server):
+                if server is not None:
+                    server.release()
             raise
+
+    @property
+    def ha_port(self) -> int:
+        """The port for slaves; without one, the port at which Apache's broker would have it."""
+        return self.port + HA_PORT_STEP if self._ha_server is None else self._ha_server.port
+
+    def _bind_ha(self, host: str, port: int) -> None:
+        """Take the port for slaves, if this broker may have any. A slave takes it too: it may become master."""
+        config = self._config
+        if config.ha_port is None and not config.broker.broker_role:
+            return
+        ha_port = config.ha_port
+        if ha_port is None:
+            ha_port = port + HA_PORT_STEP if port else 0
+        self._ha_server = HaServer(self.name, self._clock)
+        self._ha_server.bind(host, ha_port)
 
     def _bind_fast(self, host: str, port: int) -> None:
         """Take the fast port too. Without it the broker still serves all clients without vipChannelEnabled."""
@@ -152,7 +173,7 @@ class BrokerNode:
             self._config.broker,
             broker_name=self.name,
             address=Host(self._advertised, self.port),
-            ha_address=Host(self._advertised, self.port + HA_PORT_STEP),
+            ha_address=Host(self._advertised, self.ha_port),
             use_tls=self._config.tls.enable or self._config.server.tls.mode is TlsMode.ENFORCING,
         )
 
@@ -191,12 +212,13 @@ class BrokerNode:
             hold=self._flusher.after if self.core.config.sync_flush else None,
             hold_for_tables=self._tables.after,
             on_change=self._changed,
-            on_stored=self._upkeep.appended,
+            on_stored=self._upkeep.appended if self._ha_server is None else self._stored,
             watchdog=watchdog,
             when_registered=self._registrar.when_registered,
         )
         self._server.application = self._shell
-        await self._registrar.check_name(self.address)
+        await self._registrar.check_name(self.address, self.core.config.broker_id)
+        await self._start_ha(self.core, self.store, self._flusher)
         await self._server.start()
         await self._start_fast(self._shell)
         await self._registrar.start()
@@ -207,6 +229,32 @@ class BrokerNode:
         self._upkeep.start()
         if self._acl is not None:
             self._acl.start()
+
+    async def _start_ha(self, core: Broker, store: MessageStore, flusher: Flusher) -> None:
+        """Serve slaves, or follow the master."""
+        if core.config.is_slave:
+            self._ha_client = HaClient(
+                self.name, store, flusher, core.config, self._clock, self._copied, self._config.ha_master
+            )
+            self._ha_client.start()
+        elif self._ha_server is not None:
+            await self._ha_server.start(store, core.replicas)
+
+    def _stored(self) -> None:
+        """The lane stored messages."""
+        assert self._upkeep is not None
+        assert self._ha_server is not None
+        self._upkeep.appended()
+        self._ha_server.appended()
+
+    def _copied(self) -> None:
+        """Records of the master were appended."""
+        assert self.core is not None
+        assert self._upkeep is not None
+        assert self._shell is not None
+        self.core.copied(self._clock())
+        self._upkeep.appended()
+        self._shell.set_timer()
 
     def _make_upkeep(self, store: MessageStore, flusher: Flusher, watchdog: Watchdog) -> Upkeep:
         config = self._config
@@ -268,6 +316,8 @@ class BrokerNode:
 
     def _registered(self, reply: RemotingCommand) -> None:
         assert self.core is not None
+        if self._ha_client is not None:
+            self._ha_client.follow(RegisterBrokerResponseHeader.from_ext(reply.ext).ha_server_addr)
         try:
             self.core.registered(reply.body, self._clock())
         except BodyError as error:
@@ -288,6 +338,8 @@ class BrokerNode:
             self._routes.fetch_new()
         if self._upkeep is not None:
             self._upkeep.appended()
+        if self._ha_server is not None:
+            self._ha_server.appended()
 
     async def stop(self) -> None:
         """Unregister, answer held requests, flush and close everything. Also cleans up after a failed start."""
@@ -295,6 +347,8 @@ class BrokerNode:
             self._acl.stop()
         if self._routes is not None:
             await self._routes.stop()
+        if self._ha_client is not None:
+            await self._ha_client.stop()
         if self._registrar is not None:
             await self._registrar.stop()
         if self._upkeep is not None:
@@ -308,6 +362,8 @@ class BrokerNode:
         for server in (self._fast_server, self._server):
             if server is not None:
                 await server.stop()
+        if self._ha_server is not None:
+            await self._ha_server.stop()
         if self.core is not None and self.store is not None:
             try:
                 self.core.stop(self._clock())

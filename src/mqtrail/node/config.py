@@ -38,6 +38,16 @@ class NodeConfig:
         "also listen on `broker_port` - 2, for clients with vipChannelEnabled; not with port 0",
         like="fastListenPort",
     )
+    ha_port: int | None = setting(
+        None,
+        "port for slaves, +10 for each next broker; none: `broker_port` + 1 if `broker_role` is set; 0: any free port",
+        conf="haListenPort",
+    )
+    ha_master: str = setting(
+        "",
+        "on a slave: host:port of the HA port of its master; none: the name server knows it",
+        conf="haMasterAddress",
+    )
     acl_home: Path | None = setting(
         None, "folder of `conf/plain_acl.yml` and `conf/acl/`; none: the folder of each broker", conf="rocketmqHome"
     )
@@ -61,5 +71,9 @@ class NodeConfig:
     )
 
     def of_broker(self, index: int) -> "NodeConfig":
-        """Return the settings of a broker in a process of its own: each has its own metrics port."""
-        return replace(self, metrics_port=self.metrics_port + index if self.metrics_port else self.metrics_port)
+        """Return the settings of a broker in a process of its own: each has its own metrics port and HA port."""
+        return replace(
+            self,
+            metrics_port=self.metrics_port + index if self.metrics_port else self.metrics_port,
+            ha_port=self.ha_port + index * BROKER_PORT_STEP if self.ha_port else self.ha_port,
+        )

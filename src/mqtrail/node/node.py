@@ -58,7 +58,8 @@ class Node(BaseNode):
         warn_if_open(self.config)
 
     def _bind_broker(self, name: str) -> None:
-        broker = BrokerNode(name, self._room(name), self.config, self._fail)
+        config = self.config.of_broker(self.config.broker_names.index(name))
+        broker = BrokerNode(name, self._room(name), config, self._fail)
         broker.bind(self.config.host, self._ports[name], self._advertised)
         self._ports[name] = broker.port
         self.brokers[name] = broker

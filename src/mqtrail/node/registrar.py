@@ -19,7 +19,6 @@ from typing import Any
 
 from mqtrail.net import ConnectionPool, Log, NetError
 from mqtrail.wire import (
-    MASTER_ID,
     BodyError,
     ClusterInfo,
     InvalidParameter,
@@ -91,22 +90,23 @@ class Registrar:
         await asyncio.gather(*(keeper.register() for keeper in self._keepers))
         self._tasks = [asyncio.create_task(keeper.run()) for keeper in self._keepers]
 
-    async def check_name(self, own_address: str) -> None:
-        """Check that no name server knows another running broker of our name. InvalidParameter: one does.
+    async def check_name(self, own_address: str, broker_id: int) -> None:
+        """Check that no name server knows another running broker of our name and id. InvalidParameter: one does.
 
-        Two brokers with one name would replace each other in the routes at every registration, and clients would not
-        find the messages of the one that registered earlier.
+        Two brokers with one name and id would replace each other in the routes at every registration, and clients
+        would not find the messages of the one that registered earlier.
         """
         for namesrv, pool in self._pools.items():
-            held = await self._registered_address(namesrv, pool)
+            held = await self._registered_address(namesrv, pool, broker_id)
             if held and held != own_address and await self._is_running(held, self._tls.get(namesrv)):
                 raise InvalidParameter(
-                    f"found broker name {self._broker_name!r} in use by {held} at name server {namesrv}, expected "
-                    "a unique name: choose another (--broker-name, brokerName), or stop that broker"
+                    f"found broker name {self._broker_name!r} in use by {held} with id {broker_id} at name server "
+                    f"{namesrv}, expected a unique name and id: choose another (--broker-name, brokerName, brokerId), "
+                    "or stop that broker"
                 )
 
-    async def _registered_address(self, namesrv: str, pool: ConnectionPool) -> str:
-        """Return the address registered under our name at a name server, '' if none or if it does not answer."""
+    async def _registered_address(self, namesrv: str, pool: ConnectionPool, broker_id: int) -> str:
+        """Return the address registered under our name and id at a name server, '' if none or if it does not answer."""
         try:
             command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
             reply = await pool.request(namesrv, command, NAME_TIMEOUT_MS)
@@ -115,7 +115,7 @@ class Registrar:
             data = ClusterInfo.decode(reply.body).broker_addr_table.get(self._broker_name)
         except (NetError, BodyError):
             return ""
-        return "" if data is None else data.broker_addrs.get(MASTER_ID, "")
+        return "" if data is None else data.broker_addrs.get(broker_id, "")
 
     async def _is_running(self, address: str, tls: ssl.SSLContext | None) -> bool:
         """Return whether a broker of our name answers there. A name server keeps a dead broker for a while."""

@@ -313,6 +313,24 @@ class MessageStore(Protocol):
     def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:
         """Return an empty batch, for more records than one call of `append` may take. Nothing is stored yet."""
 
+    def append_copy(self, physical_offset: int, data: Buffer) -> int:
+        """Store the whole records in bytes of another store's log, which begin at physical_offset; return their size.
+
+        An empty store takes the first bytes at any segment's start. What is left behind the last whole record is not
+        stored. LogDiffers: the bytes do not continue this log, or are no records; those before them are stored.
+        StoreFull, StoreBroken: nothing more can be stored now.
+        """
+
+    def log_bytes(self, physical_offset: int, size_max: int) -> bytes:
+        """Return at most size_max bytes of the log from physical_offset on; b"" at its end.
+
+        The end of a segment ends the answer earlier. LogDiffers: the log does not have this place.
+        """
+
+    @property
+    def segment_size(self) -> int:
+        """Bytes of a file of the log. A copy has files of the same size."""
+
     def read(
         self,
         topic: str,

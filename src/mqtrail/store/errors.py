@@ -21,3 +21,7 @@ class StoreBroken(ServiceNotAvailable):
 
 class StoreError(MQError):
     """The files on disk cannot be opened or continued. The text names what was found and the remedy."""
+
+
+class LogDiffers(StoreError):
+    """Bytes copied from another store do not continue this log: they were not stored."""

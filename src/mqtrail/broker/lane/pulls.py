@@ -36,6 +36,7 @@ class LanePulls:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._serves = not broker.config.is_slave  # `handle` checks what a slave serves
         self._template = pull_template(broker.config, GetStatus.FOUND.value)
         self._filters: dict[tuple[str, str, str | None], MessageFilter | None] = {}
 
@@ -44,6 +45,8 @@ class LanePulls:
 
         ext: the fields of the header (headers.PullExt or an object with the same names). None: nothing was done.
         """
+        if not self._serves:
+            return None
         broker, config = self._broker, self._broker.config
         name, topic = ext.consumer_group, ext.topic
         queue_id, queue_offset = whole_number(ext.queue_id), whole_number(ext.queue_offset)

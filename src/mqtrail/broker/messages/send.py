@@ -148,6 +148,7 @@ class SendMessages:
             or topic in UNSENDABLE_TOPICS
             or topic.startswith(RETRY_PREFIX)
             or not self._config.permission & Perm.WRITE
+            or self._config.is_slave
             or self._limited(topic) is not None
         ):
             return None

@@ -97,6 +97,12 @@ class CommitLog:
             file.write_at(first - start, file.read_at(first - start, last - first))
             first = last
 
+    def begin_at(self, physical_offset: int) -> None:
+        """Let an empty log begin at a segment's start: the bytes before were never here. StoreFull: no space."""
+        assert not self.segments.starts, "found a log with files, expected an empty one"
+        self.segments.make(physical_offset)
+        self.end_offset = self.flushed_offset = physical_offset
+
     def prepare(self, start: int) -> None:
         """Make the segment that begins at start if it is missing. StoreFull: no space; nothing was written."""
         if not self.segments.has(start):

@@ -95,23 +95,32 @@ class LogScan:
                 end = self._ends.get((queue.topic, queue.queue_id), 0)
                 self._known.setdefault(queue.topic_field, {})[queue.queue_id] = (queue, end)
 
-    def run(self) -> RecordError | StoreError | None:
-        """Read until some bytes are not a record, and return the reason; None: the end of the last segment."""
+    def run(self, end: int | None = None) -> RecordError | StoreError | None:
+        """Read until some bytes are not a record, and return the reason; None: the end of the last segment, or `end`.
+
+        end: where a record that is in the log ends.
+        """
         segments = self._log.segments
         while segments.has(self.position):
             start = segments.start_of(self.position)
-            self._quickly(segments.file(start).view(0, segments.size), start)
+            self._quickly(segments.file(start).view(0, segments.size), start, end)
+            if self.position == end:
+                return None
             try:
                 self._one()
             except (RecordError, StoreError) as error:
                 return error
+            if self.position == end:
+                return None
         return None
 
-    def _quickly(self, view: memoryview, start: int) -> None:
-        """Read usual records of one segment, up to the first that is not usual."""
+    def _quickly(self, view: memoryview, start: int, log_end: int | None) -> None:
+        """Read usual records of one segment, up to the first that is not usual, and not past log_end."""
         unpack, pack_entry, known, tags = RECORD_V4.unpack_from, ENTRY.pack, self._known, self._tags
         at, least = self.position - start, RECORD_V4.size + RECORD_TAIL_SIZE
         stop = len(view) if self._torn_from is None else min(len(view), self._torn_from - start)
+        if log_end is not None:
+            stop = min(stop, log_end - start)
         last, last_store_ms, rebuilt = self.last_record, self.last_store_ms, 0
         while at + least <= stop:
             (

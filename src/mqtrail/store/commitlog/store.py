@@ -22,14 +22,25 @@ from mqtrail.wire import (
     QueryNotFound,
 )
 
-from ..base import Appended, BatchPlaces, IndexQueryResult, PendingRecord, QueueState, ReadResult, Recovery, Retention
+from ..base import (
+    Appended,
+    BatchPlaces,
+    Buffer,
+    IndexQueryResult,
+    PendingRecord,
+    QueueState,
+    ReadResult,
+    Recovery,
+    Retention,
+)
 from ..disk import Disk
-from ..errors import StoreError, StoreFull
+from ..errors import LogDiffers, StoreError, StoreFull
 from ..timers import TimerFiles
 from .append import Appender
 from .batch import EncodedBatch
 from .checkpoint import Checkpoints, index_clean_ms
 from .config import CommitLogConfig
+from .copying import LogCopy
 from .foreign import refuse_foreign
 from .index import Index
 from .indexer import Indexer
@@ -43,6 +54,7 @@ from .recovery import recover
 Result = TypeVar("Result")
 GATHERED_ENTRIES_MAX = 50_000  # queue entries of all queues that wait in memory to be written
 EXPIRE_FILES_MAX = 10  # segments removed by one call
+COPIED_RECORD_SIZE_LEAST = 91  # bytes: a copied record has at most one queue entry
 UNCHECKED_SIZE = 1 << 30  # bytes before the log's end: probably in memory, so they are read without a check
 
 
@@ -110,6 +122,7 @@ class CommitLogStore:
         self._appender = Appender(
             self._log, queues, self._queues.open, config.store_host.packed(), config.record_size_max
         )
+        self._copy = LogCopy(disk, self._log, self._queues, config, self._begins_late)
         self._lookup = Lookup(self._index, self._indexer, self._reader, is_indexed=config.index)
         self._checkpoints = Checkpoints(disk, self._log, self._index, queues, index_clean_ms(checkpoint))
         self.timers = TimerFiles(disk, config.timer_log_file_size)
@@ -120,6 +133,9 @@ class CommitLogStore:
                 self._settle()
             except StoreFull:
                 self._full = True  # serve the existing messages; the next start reads as much of the log as this one
+
+    def _begins_late(self) -> None:
+        self._indexer.expire()
 
     def _queue_offset_at(self, physical_offset: int) -> int | None:
         try:
@@ -157,6 +173,11 @@ class CommitLogStore:
     def min_physical_offset(self) -> int:
         """Physical offset of the first kept byte."""
         return self._log.first_offset
+
+    @property
+    def segment_size(self) -> int:
+        """Bytes of a file of the log."""
+        return self._log.segments.size
 
     @property
     def flushed_offset(self) -> int:
@@ -262,8 +283,40 @@ class CommitLogStore:
             self._indexer.leave_to_log()
         return self._appender.append_batch(batch, self._store_ms)
 
+    def append_copy(self, physical_offset: int, data: Buffer) -> int:
+        """Store the whole records in bytes of another store's log; return their size. See the contract."""
+        self._check_room()
+        self._indexer.leave_to_log()
+        begin = self._log.end_offset
+        try:
+            size, store_ms = self._copy.append(physical_offset, data)
+        finally:
+            self._gathered += (self._log.end_offset - begin) // COPIED_RECORD_SIZE_LEAST
+        self._store_ms = max(self._store_ms, store_ms)
+        return size
+
+    def log_bytes(self, physical_offset: int, size_max: int) -> bytes:
+        """Return bytes of the log from physical_offset on, not past a segment's end; see the contract."""
+        log = self._log
+        if not log.first_offset <= physical_offset <= log.end_offset:
+            raise LogDiffers(
+                f"found physical offset {physical_offset}, expected {log.first_offset} to {log.end_offset}, what this "
+                "log has"
+            )
+        start = log.segments.start_of(physical_offset)
+        size = min(size_max, log.end_offset - physical_offset, start + log.segments.size - physical_offset)
+        return log.segments.file(start).read_at(physical_offset - start, size) if size else b""
+
     def _prepare(self, count: int, now_ms: int) -> None:
         """Prepare to append so many records. StoreFull: the store rejects appends now."""
+        if self._full or self._gathered > GATHERED_ENTRIES_MAX:
+            self._check_room()
+        self._gathered += count
+        if now_ms > self._store_ms:
+            self._store_ms = now_ms
+
+    def _check_room(self) -> None:
+        """Make room in memory for queue entries. StoreFull: the disk is too full."""
         if self._full:
             raise StoreFull(
                 f"found the disk more than {self.config.full_ratio:.0%} full, expected less: free space or lower "
@@ -271,9 +324,6 @@ class CommitLogStore:
             )
         if self._gathered > GATHERED_ENTRIES_MAX:
             self.write_queues()  # StoreFull: sends wait until there is room for queue entries
-        self._gathered += count
-        if now_ms > self._store_ms:
-            self._store_ms = now_ms
 
     # -- read ------------------------------------------------------------------------------------------------------
 
@@ -371,6 +421,7 @@ class CommitLogStore:
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues. Records stay in the log until they expire; see the contract."""
         self._queues.delete_topic(topic)
+        self._copy.forget()
 
     def expire(self, now_ms: int, *, at_any_hour: bool = False) -> int:
         """Run all slices of expire_in_slices at once."""

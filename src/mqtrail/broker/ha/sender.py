@@ -1,0 +1,123 @@
+"""The master's end of one connection of a slave: what to send next, and how far the slave is.
+
+A slave reports its position when its log grew, and every few seconds. Only the last whole report counts. Its first one
+decides where the transfer starts; bytes of the log follow without being asked for, then heartbeats. The shell asks for
+the next bytes when the connection can take them, so a slow slave holds nothing in memory.
+Source: DefaultHAConnection, FlowMonitor, apache/rocketmq store/ha/.
+"""
+
+from typing import Protocol
+
+from ..config import BrokerConfig
+from .frames import HEADER, REPORT, HaError, shown
+
+SECOND_MS = 1_000
+
+
+class LogSource(Protocol):
+    """What a sender needs of a store."""
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def min_physical_offset(self) -> int: ...
+
+    @property
+    def segment_size(self) -> int: ...
+
+    def log_bytes(self, physical_offset: int, size_max: int) -> bytes: ...
+
+
+class LogSender:
+    """acked_offset: physical offset up to which the slave has the log; -1: it has reported nothing yet.
+
+    next_offset: the next byte to send; -1 before the first report.
+    """
+
+    def __init__(self, store: LogSource, config: BrokerConfig, now_ms: int) -> None:
+        self._store = store
+        self._config = config
+        self._partial = b""
+        self._received_ms = self._sent_ms = now_ms
+        self._second_ms = now_ms  # when the present second of the flow control began
+        self._sent_in_second = 0
+        self.acked_offset = -1
+        self.next_offset = -1
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Take bytes of the slave. HaError: they are no report of a slave that can follow this log."""
+        self._received_ms = now_ms
+        data = self._partial + data
+        whole = len(data) - len(data) % REPORT.size
+        self._partial = data[whole:]
+        if not whole:
+            return
+        if self.next_offset < 0:
+            self._begin(REPORT.unpack_from(data)[0], data)
+        (reported,) = REPORT.unpack_from(data, whole - REPORT.size)
+        if not self.acked_offset <= reported <= self.next_offset:
+            raise HaError(
+                f"found a report of physical offset {reported}, expected {self.acked_offset} to {self.next_offset}, "
+                f"what was sent ({shown(data[whole - REPORT.size :])})"
+            )
+        self.acked_offset = reported
+
+    def _begin(self, reported: int, data: bytes) -> None:
+        """Choose where to start. HaError: the log does not have this place."""
+        store = self._store
+        if reported == 0:
+            self.acked_offset = 0
+            end = store.end_offset
+            self.next_offset = max(end - end % store.segment_size, store.min_physical_offset)
+            return
+        first, end = store.min_physical_offset, store.end_offset
+        if not 0 < reported <= end:
+            raise HaError(
+                f"found a first report of physical offset {reported}, expected at most {end}, the end of this log: "
+                f"the slave has messages that this master does not have, or its peer is no slave ({shown(data)}). "
+                "Compare both logs; to drop the slave's messages, start it with an empty folder"
+            )
+        if reported < first:
+            raise HaError(
+                f"found a slave at physical offset {reported}, expected {first} or more: what it lacks has expired "
+                "here. Start it with an empty folder"
+            )
+        self.acked_offset = self.next_offset = reported
+
+    def next_bytes(self, now_ms: int) -> bytes | None:
+        """Return the next frame to send; None: there is nothing to send now. LogDiffers: the bytes have expired."""
+        if self.next_offset < 0:
+            return None
+        size = self._allowed_size(now_ms)
+        data = self._store.log_bytes(self.next_offset, size) if size else b""
+        if not data and now_ms - self._sent_ms < self._config.ha_heartbeat_ms:
+            return None
+        self._sent_ms = now_ms
+        self._sent_in_second += len(data)
+        frame = HEADER.pack(self.next_offset, len(data)) + data
+        self.next_offset += len(data)
+        return frame
+
+    def _allowed_size(self, now_ms: int) -> int:
+        """Return how many bytes of the log the flow control allows now."""
+        config = self._config
+        if not config.ha_flow_control:
+            return config.ha_chunk_size
+        if not 0 <= now_ms - self._second_ms < SECOND_MS:
+            self._second_ms, self._sent_in_second = now_ms, 0
+        return max(0, min(config.ha_chunk_size, config.ha_rate_max - self._sent_in_second))
+
+    def check(self, now_ms: int) -> None:
+        """HaError: the slave was silent for too long."""
+        silent_ms = now_ms - self._received_ms
+        if silent_ms > self._config.ha_silence_ms:
+            raise HaError(
+                f"found no report for {silent_ms} ms, expected one within {self._config.ha_silence_ms} ms "
+                "(haHousekeepingInterval)"
+            )
+
+    def set_back(self, by_ms: int) -> None:
+        """Follow a clock that was set back."""
+        self._received_ms -= by_ms
+        self._sent_ms -= by_ms

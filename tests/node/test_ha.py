@@ -1,0 +1,148 @@
+"""A master and its slave on real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtrail.broker import BrokerConfig
+from mqtrail.net import ConnectionPool
+from mqtrail.node import Node, NodeConfig
+from mqtrail.store import CommitLogConfig, MessageStore
+from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode, ResponseCode, SendMessageHeader
+
+STORE = CommitLogConfig(segment_size=1 << 20, message_size_max=100_000)
+MASTER = NodeConfig(
+    namesrv_port=0, broker_port=0, broker=BrokerConfig(broker_role="ASYNC_MASTER"), store=STORE, ha_port=0
+)
+DEADLINE_S = 20.0
+
+
+def slave_of(namesrv: str, broker_id: int = 1, **broker: Any) -> NodeConfig:
+    config = BrokerConfig(broker_role="SLAVE", broker_id=broker_id, register_ms=200, **broker)
+    return replace(MASTER, namesrv_port=None, namesrv_addresses=(namesrv,), broker=config)
+
+
+@asynccontextmanager
+async def running(config: NodeConfig) -> AsyncIterator[Node]:
+    node = Node(config)
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.stop()
+
+
+def store_of(node: Node) -> MessageStore:
+    store = node.brokers["broker-a"].store
+    assert store is not None
+    return store
+
+
+async def until(what: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not what():
+            await asyncio.sleep(0.01)
+
+
+async def send(address: str, count: int, body: bytes = b"hello") -> list[int]:
+    """Send messages; return the codes of the answers."""
+    pool = ConnectionPool()
+    header = SendMessageHeader("producers", "orders", "TBW102", 4, 0, 0, 1, 0, "")
+    try:
+        replies = [
+            await pool.request(address, RemotingCommand(RequestCode.SEND_MESSAGE, header.to_ext(), body), 5_000)
+            for _ in range(count)
+        ]
+    finally:
+        await pool.close()
+    return [reply.code for reply in replies]
+
+
+def log_of(store: MessageStore) -> bytes:
+    found, at = b"", store.min_physical_offset
+    while part := store.log_bytes(at + len(found), 1 << 20):
+        found += part
+    return found
+
+
+async def test_a_slave_follows(tmp_path: Path) -> None:
+    """It learns the master from the name server, has the same bytes and queues, and goes on after a restart."""
+    async with running(MASTER) as master:
+        address = master.broker_addresses[0]
+        assert await send(address, 3) == [0, 0, 0]
+        for turn in range(2):
+            config = replace(slave_of(master.namesrv_address), data=tmp_path)
+            async with running(config) as slave:
+                await send(address, 100, bytes(20_000))
+                await until(lambda: store_of(slave).end_offset == store_of(master).end_offset)
+                assert log_of(store_of(slave)) == log_of(store_of(master))
+                assert store_of(slave).max_offset("orders", 0) == 3 + 100 * (turn + 1)
+                core = master.brokers["broker-a"].core
+                assert core is not None
+                assert len(core.replicas) == 1
+
+
+async def test_a_slave_stores_nothing_itself() -> None:
+    """Sends and, without slaveReadEnable, pulls are refused with the code of 5.3.3."""
+    async with running(MASTER) as master, running(slave_of(master.namesrv_address)) as slave:
+        assert await send(slave.broker_addresses[0], 1) == [ResponseCode.SYSTEM_BUSY]
+        assert store_of(slave).end_offset == 0
+        pool = ConnectionPool()
+        reply = await pool.request(slave.broker_addresses[0], RemotingCommand(RequestCode.PULL_MESSAGE), 5_000)
+        assert (reply.code, "slaveReadEnable" in (reply.remark or "")) == (ResponseCode.SYSTEM_BUSY, True)
+        await pool.close()
+
+
+async def test_two_slaves_with_one_id() -> None:
+    """The second one does not start: they would replace each other in the routes."""
+    async with running(MASTER) as master, running(slave_of(master.namesrv_address)):
+        with pytest.raises(InvalidParameter, match=r"with id 1 .*brokerId"):
+            async with running(slave_of(master.namesrv_address)):
+                pass
+        async with running(slave_of(master.namesrv_address, broker_id=2)):
+            pass
+
+
+async def test_a_slave_with_more_than_its_master(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The master refuses it and says why; the slave keeps what it has."""
+    async with running(replace(MASTER, data=tmp_path)) as other:
+        await send(other.broker_addresses[0], 10)
+        end_offset = store_of(other).end_offset
+    async with running(MASTER) as master:
+        await send(master.broker_addresses[0], 1)
+        async with running(replace(slave_of(master.namesrv_address), data=tmp_path)) as slave:
+            errors = ""
+
+            def is_refused() -> bool:
+                nonlocal errors
+                errors += capsys.readouterr().err
+                return "slave_refused" in errors and "not_following" in errors
+
+            await until(is_refused)
+            assert f"physical offset {end_offset}" in errors
+            assert store_of(slave).end_offset == end_offset
+
+
+async def test_the_ha_port_is_spoken_to_by_something_else(capsys: pytest.CaptureFixture[str]) -> None:
+    """It gets nothing, and the log shows its first bytes."""
+    async with running(MASTER) as master:
+        await send(master.broker_addresses[0], 1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", master.brokers["broker-a"].ha_port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(DEADLINE_S):
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        writer.close()
+        assert "GET / HTTP" in capsys.readouterr().err
+
+
+async def test_a_broker_without_a_role_has_no_ha_port() -> None:
+    """Nobody can copy its log: the port has no access control."""
+    async with running(replace(MASTER, broker=BrokerConfig(), ha_port=None)) as master:
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", master.brokers["broker-a"].ha_port)
