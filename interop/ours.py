@@ -38,12 +38,17 @@ class OurServer:
         segment_size: int = 64 << 20,
         broker: dict[str, Any] | None = None,
         tls: dict[str, str] | None = None,
+        join: str = "",
     ) -> None:
-        """`broker` are fields of BrokerConfig, over short delay levels and a trace topic; `tls` of TlsServerConfig."""
+        """`broker` are fields of BrokerConfig, over short delay levels and a trace topic; `tls` of TlsServerConfig.
+
+        join: address of the name server to use instead of an own one.
+        """
         self.folder, self.data = folder, folder / "data"
         self.settings: dict[str, Any] = {
             "data": str(self.data),
-            "namesrv_port": free_port(),
+            "namesrv_port": None if join else free_port(),
+            "namesrv_addresses": [join] if join else [],
             "broker_port": free_port(),
             "store": {"segment_size": segment_size},
             "broker": {
@@ -139,6 +144,7 @@ def serve(settings: dict[str, Any]) -> int:
     config = NodeConfig(
         data=Path(settings["data"]),
         namesrv_port=settings["namesrv_port"],
+        namesrv_addresses=tuple(settings["namesrv_addresses"]),
         broker_port=settings["broker_port"],
         broker=BrokerConfig(**settings["broker"]),
         store=CommitLogConfig(**settings["store"]),

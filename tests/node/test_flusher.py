@@ -10,6 +10,7 @@ import pytest
 
 from mqtrail.node import flusher as flushing
 from mqtrail.node.flusher import RELEASED_A_SLICE, Flusher
+from mqtrail.wire import ResponseCode
 
 
 class SlowStore:
@@ -182,7 +183,9 @@ async def test_answered_late_replies_are_not_kept() -> None:
     for offset in range(1, count + 1):
         rest = partial(released.append, offset) if offset % 100 == 0 else None
 
-        def late(offset: int = offset, rest: Callable[[], None] | None = rest) -> Callable[[], None] | None:
+        def late(
+            code: ResponseCode, offset: int = offset, rest: Callable[[], None] | None = rest
+        ) -> Callable[[], None] | None:
             late_calls.append(offset)
             return rest
 
@@ -217,3 +220,74 @@ async def test_waiting_replies_are_bounded(bound: str, limit: int, monkeypatch: 
     store.permits.release(2)
     await flusher.stop()
     assert happened == ["c refused", "a", "b", "d"]
+
+
+class Slaves:
+    """Replicas that a test sets."""
+
+    replicated_offset = 0
+    is_missing = False
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+async def test_replies_wait_for_slaves_and_for_the_flush(flushes: bool) -> None:
+    """Both positions must be reached, in any order; without SYNC_FLUSH the slaves' alone, and nothing is flushed."""
+    store, slaves, released = SlowStore(), Slaves(), list[int]()
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)), replication=slaves, flushes=flushes)
+    store.end_offset = 3
+    for offset in (1, 2, 3):
+        flusher.after(offset, partial(released.append, offset))
+    store.permits.release(2)
+    await until(lambda: not flushes or store.flushed_offset == 3)
+    assert released == []
+    slaves.replicated_offset = 2
+    flusher.replicated()
+    await until(lambda: released == [1, 2])
+    slaves.replicated_offset = 3
+    flusher.replicated()
+    await until(lambda: released == [1, 2, 3])
+    assert (store.flushes > 0) == flushes
+    store.permits.release(9)
+    await flusher.stop()
+
+
+async def test_codes_of_replies_that_slaves_do_not_confirm() -> None:
+    """12 after the time-out, 11 at once if no slave is there; what else was in the reply goes out then."""
+    store, slaves, codes, rest = SlowStore(), Slaves(), list[int](), list[int]()
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)), late_ms=20, replication=slaves, flushes=False)
+
+    def late(code: ResponseCode) -> Callable[[], None] | None:
+        codes.append(code)
+        return lambda: rest.append(code)
+
+    flusher.after(5, lambda: pytest.fail("acknowledged"), late)
+    await until(lambda: codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT] == rest)
+    flusher.after(6, lambda: pytest.fail("acknowledged"), late)
+    slaves.is_missing = True
+    flusher.replicated()
+    await until(lambda: codes[1:] == [ResponseCode.SLAVE_NOT_AVAILABLE] == rest[1:])
+    flusher.after(7, lambda: pytest.fail("acknowledged"), late)
+    await until(lambda: len(rest) == 3)
+    assert codes[2] == ResponseCode.SLAVE_NOT_AVAILABLE
+    assert (flusher.waiting_count, flusher.waiting_size) == (0, 0)
+    store.permits.release(9)
+    await flusher.stop()
+
+
+async def test_without_a_slave_the_flush_still_counts() -> None:
+    """SYNC_FLUSH and no slave: code 11 is sent once the record is durable, not before."""
+    store, slaves, codes = SlowStore(), Slaves(), list[int]()
+    slaves.is_missing = True
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)), replication=slaves)
+
+    def late(code: ResponseCode) -> None:
+        codes.append(code)
+
+    store.end_offset = 5
+    flusher.after(5, lambda: pytest.fail("acknowledged"), late)
+    flusher.replicated()
+    await asyncio.sleep(0)
+    assert codes == []
+    store.permits.release(9)
+    await until(lambda: codes == [ResponseCode.SLAVE_NOT_AVAILABLE])
+    await flusher.stop()

@@ -146,3 +146,35 @@ async def test_a_broker_without_a_role_has_no_ha_port() -> None:
     async with running(replace(MASTER, broker=BrokerConfig(), ha_port=None)) as master:
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", master.brokers["broker-a"].ha_port)
+
+
+def sync_master(**broker: Any) -> NodeConfig:
+    return replace(MASTER, broker=BrokerConfig(broker_role="SYNC_MASTER", **broker))
+
+
+async def test_a_sync_master_without_a_slave() -> None:
+    """By 4.9's rule the message is stored and the answer is 11 at once; by that of 5.x it is 12 after slaveTimeout."""
+    async with running(sync_master()) as master:
+        assert await send(master.broker_addresses[0], 2) == [ResponseCode.SLAVE_NOT_AVAILABLE] * 2
+        assert store_of(master).max_offset("orders", 0) == 2
+    async with running(sync_master(in_sync_replicas=2, slave_timeout_ms=50)) as master:
+        assert await send(master.broker_addresses[0], 1) == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
+    async with running(sync_master(in_sync_replicas=1)) as master:
+        assert await send(master.broker_addresses[0], 1) == [ResponseCode.SUCCESS]
+
+
+@pytest.mark.parametrize("sync_flush", [False, True])
+async def test_a_sync_master_acknowledges_what_its_slave_has(sync_flush: bool) -> None:
+    """When the answer of a send arrives, its record is in the slave's log, with SYNC_FLUSH on its disk."""
+    async with running(sync_master(sync_flush=sync_flush)) as master:
+        core = master.brokers["broker-a"].core
+        assert core is not None
+        async with running(slave_of(master.namesrv_address, sync_flush=sync_flush)) as slave:
+            await until(lambda: not core.replicas.is_missing)
+            for _ in range(20):
+                assert await send(master.broker_addresses[0], 1) == [ResponseCode.SUCCESS]
+                assert store_of(slave).end_offset == store_of(master).end_offset
+                if sync_flush:
+                    assert store_of(slave).flushed_offset == store_of(master).end_offset
+        await until(lambda: core.replicas.is_missing)
+        assert await send(master.broker_addresses[0], 1) == [ResponseCode.SLAVE_NOT_AVAILABLE]

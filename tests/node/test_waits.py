@@ -29,6 +29,7 @@ from mqtrail.wire import (
     PullSysFlag,
     RemotingCommand,
     RequestCode,
+    ResponseCode,
     SerializeType,
     cut_frame,
     decode_command,
@@ -172,8 +173,9 @@ async def test_the_flusher_asks_what_waits_too_long() -> None:
     store, happened = SlowStore(), list[str]()
     flusher = Flusher(store, lambda error: pytest.fail(str(error)), late_ms=20)
 
-    def late(name: str, then: Callable[[], None] | None) -> Callable[[], Callable[[], None] | None]:
-        def ask() -> Callable[[], None] | None:
+    def late(name: str, then: Callable[[], None] | None) -> Callable[[ResponseCode], Callable[[], None] | None]:
+        def ask(code: ResponseCode) -> Callable[[], None] | None:
+            assert code == ResponseCode.FLUSH_DISK_TIMEOUT
             happened.append(f"{name} late")
             return then
 

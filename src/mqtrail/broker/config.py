@@ -28,8 +28,9 @@ MIB: Final = 1024 * KIB
 FLUSH_DISK_TYPE: Final = SettingUnit(
     lambda text: text.strip() == "SYNC_FLUSH", lambda on: "SYNC_FLUSH" if on else "ASYNC_FLUSH"
 )
+SYNC_MASTER: Final = "SYNC_MASTER"
 SLAVE: Final = "SLAVE"
-ROLES: Final = ("", "ASYNC_MASTER", SLAVE)
+ROLES: Final = ("", "ASYNC_MASTER", SYNC_MASTER, SLAVE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ class BrokerConfig:
     broker_id: int = setting(0, "0: master; 1 or more: slave", conf="brokerId", least=0)
     broker_role: str = setting(
         "",
-        "ASYNC_MASTER: master that slaves can follow; SLAVE; empty: ASYNC_MASTER without `ha_port`",
+        "ASYNC_MASTER or SYNC_MASTER: master that slaves can follow; SLAVE; empty: ASYNC_MASTER without `ha_port`",
         conf="brokerRole",
     )
     address: Host = _ADDRESS  # brokerIP1, listenPort: written to every record
@@ -83,6 +84,30 @@ class BrokerConfig:
         least=1,
     )
     slave_read: bool = setting(False, "on a slave: serve pulls", conf="slaveReadEnable")
+    in_sync_replicas: int | None = setting(
+        None,
+        "SYNC_MASTER: number of replicas that must have a message before its send is acknowledged, the master "
+        "included; 1: no wait; none: the rule of 4.9, one slave, and code 11 if there is none",
+        conf="inSyncReplicas",
+        least=1,
+    )
+    auto_in_sync_replicas: bool = setting(
+        False,
+        "lower in_sync_replicas to the number of replicas that are in sync",
+        conf="enableAutoInSyncReplicas",
+    )
+    slave_timeout_ms: int = setting(
+        3_000,
+        "SYNC_MASTER: time after which a send is answered with code 12, FLUSH_SLAVE_TIMEOUT",
+        conf="slaveTimeout",
+        least=1,
+    )
+    ha_gap_max: int = setting(
+        256 * MIB,
+        "bytes that a slave may be behind and still count as in sync (4.9: haSlaveFallbehindMax)",
+        conf="haMaxGapNotInSync",
+        least=1,
+    )
     ha_chunk_size: int = setting(
         32 * KIB,
         "maximum bytes of the log sent to a slave in one piece",

@@ -95,5 +95,5 @@ def load_state(
         stats=stats,
         trace=trace,
         writer=MessageWriter(store, held, stats, trace, is_slave=config.is_slave),
-        replicas=Replicas(config),
+        replicas=Replicas(config, store),
     )

@@ -201,7 +201,7 @@ class BrokerNode:
         assert self.core is not None
         assert self.store is not None
         assert self._files is not None
-        self._flusher = Flusher(self.store, self._on_failure, late_ms=self.core.config.sync_flush_timeout_ms)
+        self._flusher = self._make_flusher(self.core, self.store)
         self._tables = TableWriter(self._files, self.name)
         watchdog = Watchdog(self.core.stalls)
         self._upkeep = self._make_upkeep(self.store, self._flusher, watchdog)
@@ -209,7 +209,7 @@ class BrokerNode:
         self._shell = BrokerShell(
             self.core,
             clock=self._clock,
-            hold=self._flusher.after if self.core.config.sync_flush else None,
+            hold=self._flusher.after if self.core.config.sync_flush or self.core.replicas.waits else None,
             hold_for_tables=self._tables.after,
             on_change=self._changed,
             on_stored=self._upkeep.appended if self._ha_server is None else self._stored,
@@ -230,6 +230,15 @@ class BrokerNode:
         if self._acl is not None:
             self._acl.start()
 
+    def _make_flusher(self, core: Broker, store: MessageStore) -> Flusher:
+        config = core.config
+        if not core.replicas.waits:
+            return Flusher(store, self._on_failure, late_ms=config.sync_flush_timeout_ms)
+        late_ms = config.slave_timeout_ms
+        if config.sync_flush:
+            late_ms = min(late_ms, config.sync_flush_timeout_ms)
+        return Flusher(store, self._on_failure, late_ms=late_ms, replication=core.replicas, flushes=config.sync_flush)
+
     async def _start_ha(self, core: Broker, store: MessageStore, flusher: Flusher) -> None:
         """Serve slaves, or follow the master."""
         if core.config.is_slave:
@@ -238,6 +247,7 @@ class BrokerNode:
             )
             self._ha_client.start()
         elif self._ha_server is not None:
+            self._ha_server.on_acked = flusher.replicated
             await self._ha_server.start(store, core.replicas)
 
     def _stored(self) -> None:

@@ -1,8 +1,11 @@
-"""The thread that makes the log durable, and the replies that wait for it.
+"""The thread that makes the log durable, and the replies that wait for it, and for slaves.
 
 Replies that must not leave before their record is durable wait in a list. One fdatasync releases all replies that it
 covers (group commit), in slices; later ones wait for the next one. The thread only syncs. Only the event loop's thread
 changes the lists and decides what a flush covers. fdatasync releases the GIL, so the loop continues to serve.
+
+With a SYNC_MASTER the same replies also wait until slaves have their records (SYNC_FLUSH: in addition): what releases
+them is the lower one of both positions. A read waits like the send of its newest record, but not longer than that.
 Source: GroupCommitService and FlushRealTimeService, apache/rocketmq store/CommitLog.
 """
 
@@ -16,12 +19,14 @@ from typing import Final, Protocol
 
 from mqtrail.net import Log
 from mqtrail.store import StoreBroken
+from mqtrail.wire import ResponseCode
 
 LATE_MS = 5_000  # syncFlushTimeout
 WAITING_MAX: Final = 100_000  # replies
 WAITING_SIZE_MAX: Final = 256 * 1024 * 1024  # bytes of these
 RELEASED_A_SLICE: Final = 500  # of them, before other requests are served
-Late = Callable[[], Callable[[], None] | None]
+Late = Callable[[ResponseCode], Callable[[], None] | None]
+EVERYTHING: Final = 1 << 62  # a position behind every log
 
 log = Log()
 
@@ -39,6 +44,20 @@ class Flushable(Protocol):
 
     def begin_flush(self) -> Callable[[], int]:
         """Note the present end of the log; return a function for the flush thread that makes it durable so far."""
+        ...
+
+
+class Replication(Protocol):
+    """The part of a master's replicas that the flusher uses."""
+
+    @property
+    def replicated_offset(self) -> int:
+        """The physical offset up to which enough slaves have the log."""
+        ...
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is no slave to wait for."""
         ...
 
 
@@ -60,13 +79,22 @@ class Flusher:
     never become durable then: waiting replies are not released, and no later flush is tried, because the kernel may
     have dropped the dirty pages.
 
-    late_ms: how long a reply may wait before `late` of `after` is called.
+    late_ms: how long a reply may wait before `late` of `after` is called. replication: of a SYNC_MASTER. flushes: with
+    replication, whether replies wait for the flush too.
     """
 
     def __init__(
-        self, store: Flushable, on_failure: Callable[[BaseException], None], *, late_ms: int = LATE_MS
+        self,
+        store: Flushable,
+        on_failure: Callable[[BaseException], None],
+        *,
+        late_ms: int = LATE_MS,
+        replication: Replication | None = None,
+        flushes: bool = True,
     ) -> None:
         self._store = store
+        self._replication = replication
+        self._flushes = flushes
         self._on_failure = on_failure
         self._late_s = late_ms / 1000
         self._late_timer: asyncio.TimerHandle | None = None
@@ -101,10 +129,11 @@ class Flusher:
     ) -> None:
         """Call release once the log is durable up to physical_offset: now, or after a flush that this starts.
 
-        late: called if that takes too long. Its result is called instead of release after the flush; None: no call.
-        refuse: called at once if too many replies wait. size: bytes of the reply.
+        late: called with the code to answer if that takes too long, or if there is no slave to wait for. Its result is
+        called instead of release after the flush; None: no call. refuse: called at once if too many replies wait.
+        size: bytes of the reply.
         """
-        if physical_offset <= self._store.flushed_offset:
+        if physical_offset <= self._done_offset():
             release()
             return
         if refuse is not None and (self.waiting_count >= WAITING_MAX or self._size + size > WAITING_SIZE_MAX):
@@ -114,8 +143,25 @@ class Flusher:
         self._waiting.append(_FlushWaiter(physical_offset, release, late, self._loop.time() + self._late_s, size))
         if self._late_timer is None and late is not None:
             self._late_timer = self._loop.call_later(self._late_s, self._check_late)
-        if not self._running:
+        if not self._running and physical_offset > self._flushed_offset():
             self.ask()
+        elif self._replication is not None and self._replication.is_missing:
+            self.replicated()
+
+    def _flushed_offset(self) -> int:
+        """Return the position up to which no reply waits for a flush."""
+        return self._store.flushed_offset if self._flushes else EVERYTHING
+
+    def _done_offset(self) -> int:
+        """Return the position up to which no reply waits."""
+        flushed_offset = self._flushed_offset()
+        return flushed_offset if self._replication is None else min(flushed_offset, self._replication.replicated_offset)
+
+    def replicated(self) -> None:
+        """Release what slaves have now, or what has no slave to wait for."""
+        if not self._is_releasing and (self._waiting or self._overdue):
+            self._is_releasing = True
+            self._loop.call_soon(self._release)
 
     def ask(self) -> None:
         """Flush now, unless a flush is under way."""
@@ -163,15 +209,16 @@ class Flusher:
 
     def _flushed(self) -> None:
         self._running = False
-        if self._waiting and self._waiting[-1].physical_offset > self._store.flushed_offset:
+        if self._waiting and self._waiting[-1].physical_offset > self._flushed_offset():
             self.ask()
         if not self._is_releasing:
             self._release()
 
     def _release(self) -> None:
-        """Release a slice of the durable replies; a later turn of the loop continues."""
+        """Release a slice of the replies that have what they wait for; a later turn of the loop continues."""
         self._is_releasing = False
-        flushed_offset = self._store.flushed_offset
+        flushed_offset, done_offset = self._flushed_offset(), self._done_offset()
+        is_missing = self._replication is not None and self._replication.is_missing
         for _ in range(RELEASED_A_SLICE):
             line = self._overdue or self._waiting
             # Offsets nearly always rise. A smaller one behind a larger one waits with it; the next flush covers both.
@@ -179,6 +226,11 @@ class Flusher:
                 if line:
                     self.ask()
                 return
+            if line is self._waiting and line[0].physical_offset > done_offset:
+                if not is_missing:
+                    return
+                self._call_late(line.popleft(), ResponseCode.SLAVE_NOT_AVAILABLE)
+                continue
             one = line.popleft()
             self._size -= one.size
             one.release()
@@ -188,26 +240,34 @@ class Flusher:
     def _check_late(self) -> None:
         """Call `late` of a slice of the replies that waited too long; set the timer for the next one."""
         self._late_timer = None
-        now_s, flushed_offset = self._loop.time(), self._store.flushed_offset
+        now_s, done_offset = self._loop.time(), self._done_offset()
+        replicated_offset = EVERYTHING if self._replication is None else self._replication.replicated_offset
         for _ in range(RELEASED_A_SLICE):
             if not self._waiting or self._waiting[0].deadline_s > now_s:
                 break
-            if self._waiting[0].physical_offset <= flushed_offset:
+            if self._waiting[0].physical_offset <= done_offset:
                 break  # `_release` is about to release it
-            self._call_late(self._waiting.popleft())
+            one = self._waiting.popleft()
+            is_replicated = one.physical_offset <= replicated_offset
+            code = ResponseCode.FLUSH_DISK_TIMEOUT if is_replicated else ResponseCode.FLUSH_SLAVE_TIMEOUT
+            self._call_late(one, code)
         if self._waiting:
             wait_s = max(0.0, self._waiting[0].deadline_s - now_s)
             self._late_timer = self._loop.call_later(wait_s, self._check_late)
 
-    def _call_late(self, one: _FlushWaiter) -> None:
-        """Move a reply that waited too long to the overdue ones, or drop it if all of it was answered."""
+    def _call_late(self, one: _FlushWaiter, code: ResponseCode) -> None:
+        """Answer the sends of a reply that waits no longer. The rest of it waits for the flush alone."""
         if one.late is not None:
-            rest = one.late()
+            rest = one.late(code)
             if rest is None:
                 self._size -= one.size
                 return
             one.release = rest
-        self._overdue.append(one)
+        if one.physical_offset <= self._flushed_offset():
+            self._size -= one.size
+            one.release()
+        else:
+            self._overdue.append(one)
 
     def _fail(self, error: BaseException) -> None:
         if self._failed:

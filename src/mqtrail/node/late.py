@@ -1,6 +1,7 @@
-"""Replies whose flush takes too long: SYNC_FLUSH, syncFlushTimeout.
+"""Replies whose flush or replication takes too long: SYNC_FLUSH, syncFlushTimeout; SYNC_MASTER, slaveTimeout.
 
-A send gets code 10 (FLUSH_DISK_TIMEOUT): the message is stored, but a power failure may lose it. Other replies in the
+A send gets code 10 (FLUSH_DISK_TIMEOUT): the message is stored, but a power failure may lose it. It gets 12
+(FLUSH_SLAVE_TIMEOUT) if slaves do not have it, and 11 (SLAVE_NOT_AVAILABLE) if there are none. Other replies in the
 same bytes (a pull that delivers the message) continue to wait, because a message must be durable before it is consumed.
 If too many replies wait for a flush, a further send gets code 10 at once, and another request code 2 (SYSTEM_BUSY).
 
@@ -20,8 +21,9 @@ from mqtrail.wire import (
 _BUSY = "found too many replies waiting for the disk, expected fewer: try again later"
 
 
-def late_replies(data: bytes) -> tuple[bytes, bytes]:
-    """Divide encoded replies that waited too long into (those to write now, those that continue to wait)."""
+def late_replies(data: bytes, code: ResponseCode = ResponseCode.FLUSH_DISK_TIMEOUT) -> tuple[bytes, bytes]:
+    """Divide encoded replies that waited too long into (those to write now, with this code; those that continue to
+    wait)."""
     late: list[bytes] = []
     waiting: list[bytes] = []
     start = 0
@@ -29,7 +31,7 @@ def late_replies(data: bytes) -> tuple[bytes, bytes]:
         end = frame_end(data, start, len(data), REPLY_HEADER_SIZE_MAX)
         command = decode_command(cut_frame(data, start, end))
         if _stored(command):
-            command.code = ResponseCode.FLUSH_DISK_TIMEOUT
+            command.code = code
             late.append(encode_command(command))
         else:
             waiting.append(data[start:end])

@@ -50,7 +50,7 @@ class Hold(Protocol):
         self,
         physical_offset: int,
         release: Callable[[], None],
-        late: Callable[[], Callable[[], None] | None] | None,
+        late: Callable[[ResponseCode], Callable[[], None] | None] | None,
         refuse: Callable[[], None] | None,
         size: int,
     ) -> None: ...
@@ -225,9 +225,10 @@ def _refuse(connection: ServerConnection, command: RemotingCommand, remark: str)
         connection.write(encode_command(RemotingCommand.reply_to(command, ResponseCode.SYSTEM_ERROR, remark)))
 
 
-def _write_late(connection: ServerConnection, data: bytes) -> Callable[[], None] | None:
-    """Answer FLUSH_DISK_TIMEOUT to sends whose flush is late; return what writes the other replies after the flush."""
-    late, waiting = late_replies(data)
+def _write_late(connection: ServerConnection, data: bytes, code: ResponseCode) -> Callable[[], None] | None:
+    """Answer code to sends whose flush or replication is late; return what writes the other replies after the
+    flush."""
+    late, waiting = late_replies(data, code)
     if late:
         connection.write(late)
     return (lambda: connection.write(waiting)) if waiting else None

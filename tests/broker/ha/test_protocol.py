@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mqtrail.broker import BrokerConfig, Follower, HaError, LogSender, Replicas
+from mqtrail.broker import BrokerConfig, Follower, HaError, LogSender
 from mqtrail.store import CommitLogConfig, LogDiffers, MemoryStore, PendingRecord
 from mqtrail.wire import Host
 
@@ -214,15 +214,3 @@ def test_under_sync_flush_a_slave_reports_what_is_durable(master: MemoryStore) -
     assert follower.report(NOW_MS) is None
     slave.flush()
     assert follower.report(NOW_MS) == i64(place.size)
-
-
-def test_replicas_are_listed(master: MemoryStore) -> None:
-    """With their positions, -1 where none is known yet."""
-    replicas = Replicas(CONFIG)
-    sender = LogSender(master, CONFIG, NOW_MS)
-    replicas.add("10.0.0.2:5", sender)
-    assert [(one.address, one.acked_offset, one.next_offset) for one in replicas.all()] == [("10.0.0.2:5", -1, -1)]
-    sender.receive(i64(0), NOW_MS)
-    assert replicas.all()[0].acked_offset == 0
-    replicas.remove("10.0.0.2:5")
-    assert len(replicas) == 0

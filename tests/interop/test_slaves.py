@@ -1,0 +1,109 @@
+"""Replication between ours and Apache's: each side's slave has the bytes of the other side's master."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interop.apache import ApacheBroker, ApacheNameServer
+from interop.ours import OurServer
+from interop.probe import request, wait_until
+
+from mqtrail.client.sync import SyncProducer
+from mqtrail.wire import Message, RequestCode
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+
+VERSIONS = ["4.9.7", "5.3.3"]
+SEGMENT_SIZE = 4 << 20
+TOPIC = "ReplicatedTopic"
+WAIT_S = 90.0
+ROLES = {"master": {"brokerRole": "ASYNC_MASTER"}, "slave": {"brokerId": "1", "brokerRole": "SLAVE"}}
+OUR_ROLES: dict[str, dict[str, Any]] = {
+    "master": {"broker_role": "ASYNC_MASTER"},
+    "slave": {"broker_role": "SLAVE", "broker_id": 1, "register_ms": 1_000},
+}
+
+
+def apache(version: str, folder: Path, namesrv: str, role: str) -> ApacheBroker:
+    properties = {"mappedFileSizeCommitLog": str(SEGMENT_SIZE), "autoCreateTopicEnable": "true", **ROLES[role]}
+    return ApacheBroker(version, folder, namesrv, properties=properties)
+
+
+@contextmanager
+def killed(*servers: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.kill()
+
+
+def log_of(store: Path) -> bytes:
+    """Return the whole log without the zeros behind its end."""
+    return b"".join(path.read_bytes() for path in sorted((store / "commitlog").iterdir())).rstrip(b"\0")
+
+
+def send(namesrv: str, count: int) -> None:
+    """Send messages of ten thousand bytes that do not compress: 400 of them fill a file."""
+    with SyncProducer("ReplicationProducer", namesrv) as producer:
+        for number in range(count):
+            producer.send(Message(TOPIC, random.randbytes(10_000 + number)))
+
+
+def wait_equal(master: Path, slave: Path) -> None:
+    wait_until(lambda: log_of(master) == log_of(slave), "equal logs", WAIT_S, 0.5)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_apaches_slave_follows_our_master(version: str, tmp_path: Path) -> None:
+    """Over several files, after kill -9 of the slave, and after kill -9 of the master."""
+    ours = OurServer(tmp_path / "ours", segment_size=SEGMENT_SIZE, broker=OUR_ROLES["master"]).start()
+    slave = apache(version, tmp_path / "slave", ours.namesrv_address, "slave")
+    with killed(slave, ours):
+        send(ours.namesrv_address, 1)
+        slave.start()
+        send(ours.namesrv_address, 600)
+        wait_equal(ours.store, slave.store)
+        slave.kill()
+        send(ours.namesrv_address, 200)
+        slave.start()
+        wait_equal(ours.store, slave.store)
+        ours.kill()
+        ours.start()
+        send(ours.namesrv_address, 200)
+        wait_equal(ours.store, slave.store)
+        assert len(log_of(ours.store)) > 2 * SEGMENT_SIZE
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_our_slave_follows_apaches_master(version: str, tmp_path: Path) -> None:
+    """The same the other way round; the slave's queues are as long as the master's."""
+    namesrv = ApacheNameServer("5.3.3", tmp_path / "namesrv").start()
+    master = apache(version, tmp_path / "master", namesrv.address, "master")
+    slave = OurServer(tmp_path / "ours", segment_size=SEGMENT_SIZE, broker=OUR_ROLES["slave"], join=namesrv.address)
+    with killed(slave, master, namesrv):
+        master.start()
+        send(namesrv.address, 1)
+        slave.start()
+        send(namesrv.address, 600)
+        wait_equal(master.store, slave.store)
+        slave.kill()
+        send(namesrv.address, 200)
+        slave.start()
+        wait_equal(master.store, slave.store)
+        master.kill()
+        master.start()
+        send(namesrv.address, 200)
+        wait_equal(master.store, slave.store)
+        assert len(log_of(master.store)) > 2 * SEGMENT_SIZE
+        for queue_id in range(4):
+            ends = [
+                request(address, RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": str(queue_id)})[0]["extFields"]
+                for address in (master.address, slave.broker_address)
+            ]
+            assert ends[0]["offset"] == ends[1]["offset"] != "0"
