@@ -38,6 +38,11 @@ def plain(name: str) -> History:
     return stored_and_sent(name).handled()
 
 
+def transaction(name: str) -> History:
+    """A half message, of a topic that is read and has a live group."""
+    return History(name).pub(msg_type=1).half().scanned_ends().group(CLIENT)
+
+
 def batch(name: str, keys: tuple[str, str, str] = ("k1", "k2", "k3")) -> History:
     """Three messages of one batch: own ids 1, 2, 3; consumers see id 99."""
     history = History(name).scanned().group(CLIENT, offset=10)
@@ -456,17 +461,74 @@ HISTORIES = (
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BATCH_NOT_JOINED",))
     .expect(msg=2, knowledge="INCOMPLETE", CG="UNKNOWN")
     .expect("", msg=99, knowledge="INCOMPLETE", CG="CONSUMED"),
-    # --- transactions are not judged yet, and are UNKNOWN
-    History("half message").pub(msg_type=1).stored(kind="HALF", topic="RMQ_SYS_TRANS_HALF_TOPIC", real_topic=TOPIC)
-    .scanned()
-    .group(CLIENT).expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRANSACTION_NOT_JUDGED",)),
-    History("half message, known from its send record alone").pub(msg_type=1).scanned().group(CLIENT)
-    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_JUDGED", "!COPY_NOT_FOUND"), CG="UNKNOWN",
-            group_reasons=("TRANSACTION_NOT_JUDGED", "!POSITION_UNKNOWN")),
+    # --- transactions: the copies at the broker decide
+    transaction("committed").ended(3).stored(0.1, "COMMIT").handled(0.2)
+    .expect(message="TX_COMMITTED", CG="CONSUMED"),
+    transaction("committed, its op record not written yet").stored(AS_OF - 0.5, "COMMIT")
+    .expect(message="TX_COMMITTED", knowledge="INCOMPLETE", reasons=("GROUPS_INCOMPLETE",), CG="UNKNOWN",
+            group_reasons=("TRACE_PENDING",)),
+    transaction("committed after a check").half(30, 1).stored(31, "COMMIT").ended(34, 1).handled(32)
+    .expect(message="TX_COMMITTED", CG="CONSUMED"),
+    transaction("committed after it was given up").half(30, 1).given_up(60).stored(70, "COMMIT").handled(71)
+    .expect(message="TX_COMMITTED", CG="CONSUMED"),
+    History("committed, known from its copy alone").pub().stored(kind="COMMIT").scanned().group(CLIENT).handled()
+    .expect(message="TX_COMMITTED", CG="CONSUMED"),
+    History("committed, known by its send record and its delivery alone").pub(msg_type=1).group(CLIENT).handled()
+    .expect(message="TX_COMMITTED", CG="CONSUMED"),
+    History("committed, delivered without a copy").pub(msg_type=1).scanned().group(CLIENT).handled()
+    .expect(message="TX_COMMITTED", knowledge="INCOMPLETE", reasons=("COPY_NOT_FOUND",), CG="CONSUMED"),
+    transaction("rolled back").ended(3).expect(message="TX_ROLLED_BACK", reasons=("!GROUPS_NOT_KNOWN",)),
+    transaction("rolled back after a check").half(30, 1).ended(33, 1).expect(message="TX_ROLLED_BACK"),
+    transaction("rolled back while it was checked").half(2, 1).ended(3).given_up(90).expect(message="TX_ROLLED_BACK"),
+    transaction("rolled back, although its producer asked for a commit").asked(0.2, "COMMIT_MESSAGE").ended(3)
+    .expect(message="TX_ROLLED_BACK"),
+    transaction("rolled back on one broker, open on another").ended(3)
+    .half(0.004, 4, broker_name="broker-b").expect(message="TX_PENDING"),
+    transaction("ended a moment ago").ended(AS_OF - 5)
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",), CG="UNKNOWN",
+            group_reasons=("TRANSACTION_NOT_KNOWN",)),
+    History("ended, its topic not read").pub(msg_type=1).half(kind="HALF").ended(3).group(CLIENT)
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",), CG="UNKNOWN"),
+    History("ended, its topic read later").pub(msg_type=1).half(kind="HALF").ended(3).scanned_ends().group(CLIENT)
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",), CG="UNKNOWN"),
+    History("ended, its topic not read since").pub(msg_type=1).half().ended(300).scanned_ends(200).group(CLIENT)
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",), CG="UNKNOWN"),
+    History("ended, no half message read").pub(msg_type=1).ended(3).scanned_ends().group(CLIENT)
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",), CG="UNKNOWN"),
+    transaction("pending").expect(message="TX_PENDING"),
+    transaction("pending, its producer's requests were lost").asked(0.2, "COMMIT_MESSAGE").half(30, 1)
+    .asked(31, "ROLLBACK_MESSAGE").expect(message="TX_PENDING"),
+    transaction("asked to end a moment ago").asked(AS_OF - 3, "ROLLBACK_MESSAGE")
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",), CG="UNKNOWN"),
+    History("pending, op records not read").pub(msg_type=1).half().scanned().group(CLIENT)
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",), CG="UNKNOWN"),
+    History("pending, not read lately").pub(msg_type=1).half().scanned_ends(300).group(CLIENT)
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",), CG="UNKNOWN"),
+    transaction("checks exhausted").half(30, 1).given_up(60).expect(message="TX_CHECKS_EXHAUSTED"),
+    transaction("checks resumed").half(30, 1).given_up(60).half(100, 6_000).expect(message="TX_PENDING"),
+    transaction("checks exhausted, then rolled back").half(30, 1).given_up(60).ended(70, 1)
+    .expect(message="TX_ROLLED_BACK"),
+    History("half message, known from its send record alone").pub(msg_type=1).scanned_ends().group(CLIENT)
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN", "!COPY_NOT_FOUND"), CG="UNKNOWN",
+            group_reasons=("TRANSACTION_NOT_KNOWN", "!POSITION_UNKNOWN")),
     History("half message of a topic without groups").pub(msg_type=1).scanned()
-    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_JUDGED",)),
-    History("half message that was committed").pub(msg_type=1).stored(0.1).scanned().group(CLIENT).handled(0.2)
-    .expect(reasons=("TRANSACTION_NOT_JUDGED",), CG="CONSUMED"),
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",)),
+    # --- recalls
+    History("recalled").pub().timer_wait(60).recall(10, 60).scanned().group(CLIENT, offset=7)
+    .expect(message="RECALLED"),
+    History("recalled, not due yet").pub().timer_wait(AS_OF + 60).recall(10, AS_OF + 60).scanned()
+    .group(CLIENT, offset=7).expect(message="RECALLED"),
+    History("recalled, delivered nevertheless").pub().timer_wait(60).recall(59, 60).stored(60.1, "DELAYED").scanned()
+    .group(CLIENT).handled(60.2).expect(CG="CONSUMED"),
+    History("recalled at another time than its own").pub().timer_wait(60).recall(10, 50).scanned()
+    .group(CLIENT, offset=7)
+    .expect(knowledge="INCOMPLETE", reasons=("RECALL_NOT_CONFIRMED",), CG="WAITING"),
+    History("recalled, known from its trace alone").pub().scanned().group(CLIENT, offset=7)
+    .trace("Recall", 10, msg_id=unique_id(1), group_name="PG", topic=TOPIC, success=True)
+    .expect(knowledge="INCOMPLETE", reasons=("RECALL_NOT_CONFIRMED",), CG="UNKNOWN"),
+    History("a recall that was refused").pub().timer_wait(AS_OF + 60).scanned().group(CLIENT, offset=7)
+    .trace("Recall", 10, msg_id=unique_id(1), group_name="PG", topic=TOPIC, success=False)
+    .expect(message="SCHEDULED", CG="WAITING"),
 )
 # fmt: on
 

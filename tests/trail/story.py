@@ -264,6 +264,39 @@ class History:
         row |= {"delay_level": delay_level}
         return self.stored(time, "DLQ", f"%DLQ%{GROUP}", 0, **row)
 
+    def half(self, time: float = 0.003, offset: int = 0, kind: str = "HALF_READ", **values: Any) -> Self:
+        """A half message; its offset id is that of its queue offset."""
+        row: dict[str, Any] = {
+            "real_topic": TOPIC,
+            "offset_msg_id": offset_id(9_000 + offset),
+            "physical_offset": 90_000 + offset,
+        }
+        return self.stored(time, kind, "RMQ_SYS_TRANS_HALF_TOPIC", offset, **(row | values))
+
+    def ended(self, time: float, offset: int = 0, **values: Any) -> Self:
+        """An op record: the half message at an offset was committed or rolled back."""
+        row: dict[str, Any] = {"real_topic": TOPIC, "tags": "", "origin_msg_id": offset_id(9_000 + offset)}
+        return self.stored(time, "OP", "RMQ_SYS_TRANS_OP_HALF_TOPIC", offset, **(row | values))
+
+    def given_up(self, time: float) -> Self:
+        """A half message that is no longer checked."""
+        return self.stored(time, "CHECK_MAX", "TRANS_CHECK_MAX_TIME_TOPIC", real_topic=TOPIC, physical_offset=95_000)
+
+    def asked(self, time: float, state: str) -> Self:
+        """A producer's request to end its transaction."""
+        row: dict[str, Any] = {"msg_id": unique_id(1), "group_name": "PG", "topic": TOPIC}
+        return self.trace("EndTransaction", time, **row, transaction_state=state)
+
+    def timer_wait(self, due: float) -> Self:
+        """A copy that waits for its time in the timer topic."""
+        row: dict[str, Any] = {"real_topic": TOPIC, "due_ms": at(due)}
+        return self.stored(0, "DELAY_WAIT", "rmq_sys_wheel_timer", **row)
+
+    def recall(self, time: float, due: float) -> Self:
+        """The record of the timer that removes the message due at that time."""
+        row: dict[str, Any] = {"real_topic": TOPIC, "due_ms": at(due), "tags": "_RECALL_TAG_"}
+        return self.stored(time, "RECALL", "rmq_sys_wheel_timer", 8, **row, born_host="10.0.0.7:1")
+
     # --- samples
 
     def sampled(self, relation: str, time: float, **values: Any) -> Self:
@@ -317,10 +350,14 @@ class History:
             self.rows.pop(relation, None)
         return self
 
-    def scanned(self) -> Self:
+    def scanned(self, topic: str = TOPIC, time: float = AS_OF - 1) -> Self:
         """The pipeline reads the topic."""
-        row = {"broker_name": BROKER, "topic": TOPIC, "queue_id": 0, "min_offset": 0}
-        return self.sampled("queue_ranges", AS_OF - 1, **row, max_offset=100, read_offset=100)
+        row = {"broker_name": BROKER, "topic": topic, "queue_id": 0, "min_offset": 0}
+        return self.sampled("queue_ranges", time, **row, max_offset=100, read_offset=100)
+
+    def scanned_ends(self, time: float = AS_OF - 1) -> Self:
+        """The pipeline reads the topic and the op records of transactions."""
+        return self.scanned(time=time).scanned("RMQ_SYS_TRANS_OP_HALF_TOPIC", time)
 
     def gap(self, first: float, last: float) -> Self:
         """A range of the trace topic that was gone before it could be read."""

@@ -9,9 +9,11 @@ from typing import Any
 import duckdb
 import pytest
 from tests.trail.histories import AS_OF_MS, BASE_MS, HISTORIES, Row, evidence, units
+from tests.trail.story import PRODUCER
 
 from mqtrail import trail
 from mqtrail.lake import arrow_rows, connect, judge_rows
+from mqtrail.trail.ends import HIDDEN
 
 TIMES = {
     "trace_events": "trace_store_ms",
@@ -80,10 +82,20 @@ def known_at(rows: dict[str, list[Row]], instant: int) -> dict[str, list[Row]]:
     return known | {"samples": [row for row in known["samples"] if row["what"] != "SAMPLE"] + samples}
 
 
-def states(rows: dict[str, list[Row]], as_of_ms: int) -> dict[tuple[str, str, str], str]:
-    """The state of every message and group."""
-    found = judge_rows(rows, as_of_ms).sql("SELECT cluster, msg_id, group_name, state FROM verdicts").fetchall()
-    return {(cluster, msg_id, group): state for cluster, msg_id, group, state in found}
+class States(dict[tuple[str, str, str], str]):
+    """The state of every message and group; hidden: messages that are known to be offered to no group."""
+
+    def __init__(self, rows: dict[str, list[Row]], as_of_ms: int) -> None:
+        judged = judge_rows(rows, as_of_ms)
+        found = judged.sql("SELECT cluster, msg_id, group_name, state FROM verdicts").fetchall()
+        super().__init__({(cluster, msg_id, group): state for cluster, msg_id, group, state in found})
+        self.hidden = set(judged.sql(f"SELECT cluster, msg_id FROM messages WHERE {HIDDEN}").fetchall())
+
+    def gone(self, later: States) -> set[tuple[str, str, str]]:
+        """The groups that are judged no longer, because their messages turned out to be hidden."""
+        return {
+            key for key, state in self.items() if state in trail.OPEN_STATES and key[:2] in later.hidden - self.hidden
+        }
 
 
 @pytest.mark.parametrize(
@@ -92,12 +104,13 @@ def states(rows: dict[str, list[Row]], as_of_ms: int) -> dict[tuple[str, str, st
 def test_states_move_along_allowed_transitions(instants: tuple[int, ...]) -> None:
     """As records arrive and time passes, open states may become any state, final ones only what the table allows."""
     rows = evidence()
-    before: dict[tuple[str, str, str], str] = {}
+    before = States({}, 0)
     for seconds in instants:
         instant = BASE_MS + seconds * 1000
-        after = states(known_at(rows, instant), instant)
-        assert before.keys() <= after.keys(), "a group once judged stays judged"
-        for key, state in before.items():
+        after = States(known_at(rows, instant), instant)
+        gone = before.gone(after)
+        assert before.keys() <= after.keys() | gone, "a group once judged stays judged"
+        for key, state in before.items() - {(key, before[key]) for key in gone}:
             allowed = trail.TRANSITIONS.get(state, frozenset(trail.STATES)) | {state}
             assert after[key] in allowed, f"{key} at {seconds} s: {state} became {after[key]}"
         before = after
@@ -107,8 +120,8 @@ def test_states_move_along_allowed_transitions(instants: tuple[int, ...]) -> Non
 def test_a_later_instant_alone_ends_nothing() -> None:
     """Time without evidence moves IN_FLIGHT to HUNG and fresh samples to stale ones; it proves no success."""
     rows = evidence()
-    now, later = states(rows, AS_OF_MS), states(rows, AS_OF_MS + 60_000)
-    for key, state in now.items():
+    now, later = States(rows, AS_OF_MS), States(rows, AS_OF_MS + 60_000)
+    for key, state in now.items() - {(key, now[key]) for key in now.gone(later)}:
         if state in ENDED or later[key] in ENDED:
             assert later[key] == state, key
     assert later["in flight", next(m for c, m, _ in now if c == "in flight"), "CG"] == "HUNG"
@@ -188,7 +201,7 @@ def test_a_slow_group_is_hung_later() -> None:
                 "event_ms": template["event_ms"] + 20_000,
             }
             rows["trace_events"] += [template | ids, template | ids | ended]
-        found = states(rows, AS_OF_MS)
+        found = States(rows, AS_OF_MS)
         assert {s for (_, m, _), s in found.items() if m == template["msg_id"]} == {state}, count
 
 
@@ -200,3 +213,9 @@ def test_every_judged_code_has_a_history() -> None:
             texts: list[Any] = [expected.send, expected.message, expected.knowledge, *expected.groups.values()]
             shown |= {code for text in texts for code in text.split(",")}
     assert {code.name for code in trail.CODES.values() if code.judged} == shown - {""}
+
+
+def test_a_recalled_message_keeps_its_own_tag_and_host(judged: duckdb.DuckDBPyConnection) -> None:
+    """The timer's record of the recall has a tag and a sender of its own."""
+    query = "SELECT tags, producer_host, body_size, stored_ms FROM trajectories WHERE cluster = 'recalled'"
+    assert judged.sql(query).fetchall() == [("TagA", PRODUCER, 10, BASE_MS)]

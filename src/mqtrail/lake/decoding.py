@@ -8,7 +8,7 @@ Files are Parquet V2 with zstd, in the order of reading: compaction rewrites the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
@@ -137,6 +137,7 @@ class EvidencePlan:
     """Where and with what values a writer writes.
 
     folders: of each table, for the files of one writer. sql_topics: those whose properties are kept.
+    topics: see trail.message_meta_sql.
     """
 
     cluster: str
@@ -144,6 +145,7 @@ class EvidencePlan:
     delay_levels_ms: tuple[int, ...]
     read_ms: int
     sql_topics: frozenset[str] = frozenset()
+    topics: Collection[str] = ()
 
 
 class EvidenceWriter:
@@ -185,7 +187,7 @@ class EvidenceWriter:
         plan = self._plan
         self._duck.register("stored_messages", messages)
         sql = trail.message_meta_sql(
-            "stored_messages", plan.cluster, plan.delay_levels_ms, plan.read_ms, plan.sql_topics
+            "stored_messages", plan.cluster, plan.delay_levels_ms, plan.read_ms, plan.sql_topics, plan.topics
         )
         self._bronze(trail.MESSAGE_META, sql)
         self._duck.unregister("stored_messages")

@@ -179,6 +179,7 @@ class Ingest:
             source=self._source,
             options=self._options(cluster.topics, fail_on_data_loss=fail_on_data_loss),
             trace_topics=frozenset(cluster.trace_topics),
+            message_topics=cluster.message_topics,
             cluster=cluster.name,
             delay_levels_ms=cluster.delay_levels_ms,
             sql_topics=cluster.sql_topics,

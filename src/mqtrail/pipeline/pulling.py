@@ -22,10 +22,12 @@ from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.lake import EvidencePlan, EvidenceWriter, connect, place_of
+from mqtrail.wire import OP_HALF_TOPIC
 
 from .cluster import Cluster
 from .columns import STORED_COLUMNS, TRACE_COLUMNS
 from .offsets import QueueRange
+from .oprecords import OP_COLUMNS, ended_halves
 from .options import parse_options
 from .reading import read_ranges
 from .source import RocketMQDataSource
@@ -54,6 +56,7 @@ class PullWork:
     source: type[RocketMQDataSource]
     options: Mapping[str, str]
     trace_topics: frozenset[str]
+    message_topics: tuple[str, ...]  # those that are read up to their ends together
     cluster: str
     delay_levels_ms: tuple[int, ...]
     sql_topics: frozenset[str]
@@ -132,6 +135,7 @@ def pull(work: PullWork, ranges: Sequence[QueueRange], attempt: str, scratch: st
                     delay_levels_ms=work.delay_levels_ms,
                     read_ms=work.read_ms,
                     sql_topics=work.sql_topics,
+                    topics=work.message_topics,
                 ),
             )
             return list(_pull(work, ranges, cluster, writer))
@@ -145,11 +149,18 @@ def _pull(
 ) -> Iterator[PulledFile]:
     options = parse_options(work.options)
     of_trace = [each for each in ranges if each.queue.topic in work.trace_topics]
-    of_messages = [each for each in ranges if each.queue.topic not in work.trace_topics]
+    of_ops = [each for each in ranges if each.queue.topic == OP_HALF_TOPIC]
+    of_messages = [each for each in ranges if each.queue.topic not in {*work.trace_topics, OP_HALF_TOPIC}]
+
+    def write_ends(ops: pa.Table) -> None:
+        for ended in ended_halves(cluster, ops, options):
+            writer.stored(ended)
+
     trace_messages = 0
     for some, columns, write in (
         (of_trace, TRACE_COLUMNS, writer.trace),
         (of_messages, STORED_COLUMNS, writer.stored),
+        (of_ops, OP_COLUMNS, write_ends),
     ):
         gaps: list[dict[str, Any]] = []
         for chunk in chunks(_messages(read_ranges(cluster, some, columns, options), work, gaps)):

@@ -19,11 +19,14 @@ from mqtrail.wire import (
     CLOUD_TRACE_TOPIC_PREFIX,
     DELAY_LEVELS_DEFAULT,
     DLQ_PREFIX,
+    HALF_TOPIC,
     IMPLEMENTATION,
     IMPLEMENTATION_KEY,
+    OP_HALF_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
     ConsumerConnections,
     ConsumerNotOnline,
     MessageQueue,
@@ -37,6 +40,7 @@ from .offsets import QueueOffsets
 
 Row = dict[str, Any]
 
+_INNER_EVIDENCE = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 ALL_TOPICS = "*"
 NOT_OPTED_IN = (
     "business topics are not read because these are not mqtrail brokers; name some with --topic, or all with --topic "
@@ -51,7 +55,7 @@ class Topology:
     cluster: str
     masters: Mapping[str, str]
     business: tuple[str, ...]
-    evidence: tuple[str, ...]  # business topics, all retry and dead-letter topics, topics in which copies wait
+    evidence: tuple[str, ...]  # business topics, all retry and dead-letter topics, _INNER_EVIDENCE
     trace_topics: tuple[str, ...]  # the configured topic and those of regions, if they exist
     delays_ms: tuple[int, ...]  # delay of each level
     problems: tuple[str, ...] = ()
@@ -88,12 +92,12 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
     )
     problems = (*silent, *(() if everything or only is not None else (NOT_OPTED_IN,)))
     around = tuple(topic for topic in topics if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))
-    waiting = tuple(topic for topic in (SCHEDULE_TOPIC, TIMER_TOPIC) if topic in topics)
+    inner = tuple(topic for topic in _INNER_EVIDENCE if topic in topics)
     return Topology(
         cluster=names[0] if names else "",
         masters=masters,
         business=business,
-        evidence=(*business, *around, *waiting),
+        evidence=(*business, *around, *inner),
         delays_ms=tuple(parse_delay_levels(levels)),
         problems=problems,
         trace_topics=tuple(

@@ -5,6 +5,7 @@ attempt_key distinguishes attempts of one message and kind:
     SEND             timeStamp@storeHost         one Pub: an answered attempt
     SEND_TRY         sendId#attempt              one PubAttempt
     STORED           broker:physical offset      one copy, from the broker's record and from the message itself
+                     broker:physical offset#id   one half message (its offset id) that an op record ended
     HANDLED          requestId                   SubBefore and SubAfter of one delivery to a handler
                      requestId#2, #3, …          the same, of further messages of one delivery that have the same id
     RESULT           requestId@broker/queue/offset   one SubResult: one message of a batch
@@ -153,7 +154,8 @@ RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
             WHEN topic = '{HALF_TOPIC}' THEN 'HALF' WHEN stored_kind = 'RECALL' THEN 'RECALL'
             WHEN topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}') THEN 'DELAY_WAIT'
             WHEN {retry_group("topic")} <> '' THEN CASE WHEN substr(topic, 1, 5) = '%DLQ%' THEN 'DLQ' ELSE 'RETRY' END
-            WHEN stored_kind = 'BATCH' THEN 'BATCH' WHEN stored_kind = 'DELAY' THEN 'DELAYED' ELSE 'NORMAL' END""",
+            WHEN stored_kind IN ('BATCH', 'COMMIT') THEN stored_kind WHEN stored_kind = 'DELAY' THEN 'DELAYED'
+            ELSE 'NORMAL' END""",
         "physical_offset": "physical_offset",
         "store_host": "store_host",
         "born_ms": _time("born_ms"),
@@ -211,9 +213,10 @@ RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
 
 META_FILLS: Mapping[str, str] = {
     "kind": "'STORED'",
-    "attempt_key": "broker_name || ':' || cast(physical_offset AS string)",
+    "attempt_key": "broker_name || ':' || cast(physical_offset AS string)"
+    " || CASE WHEN stored_kind = 'OP' THEN '#' || origin_msg_id ELSE '' END",
     "group_name": "group_name",
-    "topic": "CASE WHEN stored_kind IN ('DELAY_WAIT', 'HALF', 'RECALL') THEN real_topic"
+    "topic": "CASE WHEN stored_kind IN ('DELAY_WAIT', 'HALF', 'HALF_READ', 'OP', 'CHECK_MAX', 'RECALL') THEN real_topic"
     " WHEN stored_kind IN ('RETRY', 'RETRY_WAIT', 'DLQ', 'DLQ_WAIT') THEN retry_topic ELSE topic END",
     "stored_topic": "topic",
     "keys": "keys",
@@ -278,7 +281,7 @@ def attempts_sql(
   FROM {_with_twins(trace_events) if twins else trace_events} WHERE record_type IN ({records}) AND msg_id <> ''
 UNION ALL
 SELECT cluster, {meta_id} AS msg_id, {_time("store_ms")} AS event_of_id_ms, {from_meta}
-  FROM {message_meta}) AS partial_rows"""
+  FROM {message_meta} WHERE stored_kind <> 'OP' OR own_unique_key <> '') AS partial_rows"""
     names = [name for name in ATTEMPTS.names if name != "publish_hour"]
     return f"SELECT {columns} FROM ({publish_hour_select(rows, 'msg_id', 'event_of_id_ms', ', '.join(names))}) AS hours"
 

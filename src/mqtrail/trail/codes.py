@@ -73,9 +73,7 @@ CODES: dict[str, Code] = {
             "Check whether a stored copy was found. Make consumers idempotent before you resend.",
             ("client", "messages"),
         ),
-        Code(
-            "TX_COMMITTED", "message", "good", "The transaction was committed at the broker.", "", ("messages",), False
-        ),
+        Code("TX_COMMITTED", "message", "good", "The transaction was committed at the broker.", "", ("messages",)),
         Code(
             "TX_ROLLED_BACK",
             "message",
@@ -83,7 +81,6 @@ CODES: dict[str, Code] = {
             "The transaction was rolled back at the broker.",
             "",
             ("messages",),
-            False,
         ),
         Code(
             "TX_PENDING",
@@ -92,7 +89,6 @@ CODES: dict[str, Code] = {
             "The half message is neither committed nor rolled back.",
             "Check that a producer of the group is online to answer checks.",
             ("messages",),
-            False,
         ),
         Code(
             "TX_CHECKS_EXHAUSTED",
@@ -101,7 +97,6 @@ CODES: dict[str, Code] = {
             "The broker stopped checking the transaction after the maximum number of checks.",
             "Check the transaction checker of the producer.",
             ("messages",),
-            False,
         ),
         Code("SCHEDULED", "message", "open", "Not due yet.", "", ("messages", "retry")),
         Code(
@@ -112,7 +107,7 @@ CODES: dict[str, Code] = {
             "Check the load of the broker and the backlog of its delay level.",
             ("messages", "retry"),
         ),
-        Code("RECALLED", "message", "info", "Recalled before it was due.", "", ("messages", "retry"), False),
+        Code("RECALLED", "message", "info", "Recalled before it was due.", "", ("messages", "retry")),
         Code(
             "WAITING",
             "group",

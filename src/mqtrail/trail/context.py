@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from .client_records import runs_sql
+from .ends import end_scans_stage
 from .filters import filter_runs_stage
 from .hours import HOUR_MS
 from .kinds import business_group
@@ -28,6 +29,7 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         Stage("live_clients", _live_clients(), ("client_states", "client_samples")),
         filter_runs_stage(settings),
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
+        end_scans_stage(),
         Stage("losses", _losses(horizon), ("client_records", "gaps")),
     ]
 

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .ends import TX_STATE
 from .messages import offered_ms
 from .settings import Settings
 
 STATE = (
     "whole_samples", "sample_gaps",
     "topic_groups", "offsets_at", "offset_samples", "group_clients", "live_clients", "filter_runs",
-    "scanned_topics", "losses", "group_losses", "hung_limits", "group_limits", "traced_groups", "traced_hosts",
+    "scanned_topics", "end_scans", "losses", "group_losses", "hung_limits", "group_limits", "traced_groups",
+    "traced_hosts",
 )  # fmt: skip
 """Relations of the state of the cluster and its groups: all inputs of a verdict except the message's own records."""
 
@@ -53,6 +55,7 @@ def causes(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
     return [
         *_of_open_ids(last_ms, as_of_ms, settings),
         *_of_whole_samples(),
+        _of_transactions(last_ms, as_of_ms, settings),
         *_of_groups(),
         *_of_sources(),
         *_of_offsets(),
@@ -213,6 +216,23 @@ def _of_whole_samples() -> list[Cause]:
     ]  # fmt: skip
 
 
+def _of_transactions(last_ms: int, as_of_ms: int, settings: Settings) -> Cause:
+    """Messages and op records were read up to a time that an open transaction waits for, or are read again."""
+
+    def stale(side: str, instant_ms: int) -> str:
+        return f"coalesce(c.{side}_read_to_ms < {instant_ms - settings.state_age_ms_max}, true)"
+
+    return Cause(
+        "transactions",
+        _both("end_scans", ("cluster", "topic"), ("read_to_ms",), _differs("read_to_ms")),
+        f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_transactions c ON w.cluster = c.cluster
+          AND w.topic = c.topic WHERE w.state = '{TX_STATE}' AND (
+            (coalesce(c.o_read_to_ms, -1) >= w.sample_ms) <> (coalesce(c.n_read_to_ms, -1) >= w.sample_ms)
+            OR {stale("n", as_of_ms)} <> {stale("o", last_ms)})""",
+        OPEN_IDS,
+    )
+
+
 def _of_groups() -> list[Cause]:
     """A new group of a topic, changed limits of a group."""
     first, known = ([f"coalesce(c.{side}_{ms}, {_NEVER_MS})" for side in ("n", "o")] for ms in ("since_ms", "known_ms"))
@@ -289,7 +309,7 @@ def _of_sources() -> list[Cause]:
             FROM scanned_topics n FULL JOIN {LAST}scanned_topics o ON n.cluster = o.cluster AND n.topic = o.topic
             WHERE n.cluster IS NULL OR o.cluster IS NULL""",
             f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_topics c ON t.cluster = c.cluster
-              AND t.topic = c.topic WHERE t.stored_ms IS NULL""",
+              AND t.topic = c.topic WHERE t.stored_ms IS NULL OR t.reasons LIKE '%RECALL_NOT_CONFIRMED%'""",
             TRAJECTORIES,
         ),
     ]  # fmt: skip

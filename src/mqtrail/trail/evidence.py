@@ -119,8 +119,9 @@ TRACE_REJECTS = Relation(
 
 MESSAGE_META = Relation(
     "message_meta",
-    "One row per stored copy of a message in a business topic, %RETRY%, %DLQ%, SCHEDULE_TOPIC_XXXX or the timer topic. "
-    "Key: cluster, broker_name, topic, queue_id, queue_offset.",
+    "One row per stored copy of a message in a business topic, %RETRY%, %DLQ%, SCHEDULE_TOPIC_XXXX, the timer topic or "
+    "the half and check-max topics of transactions; and one per half message that an op record ended. Key: cluster, "
+    "broker_name, topic, queue_id, queue_offset, origin_msg_id.",
     (
         text("cluster", "as in trace_events"),
         text("broker_name", "broker that stores the copy"),
@@ -146,7 +147,11 @@ MESSAGE_META = Relation(
         text("real_topic", "REAL_TOPIC: target topic of a waiting copy; '' if none"),
         text("retry_topic", "RETRY_TOPIC: the business topic of a %RETRY% or %DLQ% copy; '' if none"),
         text("group_name", "consumer group of a %RETRY% or %DLQ% copy, also while it waits; '' otherwise"),
-        text("origin_msg_id", "ORIGIN_MESSAGE_ID: offset id (sent back by the broker) or UNIQ_KEY (by the client)"),
+        text(
+            "origin_msg_id",
+            "ORIGIN_MESSAGE_ID: offset id (sent back by the broker) or UNIQ_KEY (by the client); of an op record the "
+            "offset id of the half message",
+        ),
         number("delay_level", "DELAY; NULL if none"),
         number("delay_ms", "delay of the level by messageDelayLevel; NULL without a level"),
         number("due_ms", "when a waiting copy is due: store time + level, or TIMER_OUT_MS; NULL if unknown"),

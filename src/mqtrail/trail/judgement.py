@@ -8,6 +8,7 @@ The order of the branches in `_states` is the definition: the first condition th
 from __future__ import annotations
 
 from .context import ip
+from .ends import UNDECIDED
 from .packing import number_at, packed, padded, part
 from .repeats import split_stages
 from .settings import Settings
@@ -59,7 +60,7 @@ FROM (
     SELECT g.*, m.publish_hour AS publish_hour, m.topic AS message_topic, m.send_start_ms AS send_start_ms,
       m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, m.visible_ms AS visible_ms, m.born_ms AS born_ms,
       m.broker_name AS broker_name, m.queue_id AS queue_id, m.queue_offset AS queue_offset,
-      m.waits AS waits, m.half AS half, m.item_count AS sent_items,
+      m.waits AS waits, CASE WHEN {UNDECIDED} THEN 1 ELSE 0 END AS undecided, m.item_count AS sent_items,
       m.copy_count AS copy_count, m.trace_off AS trace_off, m.sent_count AS sent_count,
       m.put_back_count + g.put_back_retries AS put_back_count, m.offered_count + g.put_back_retries AS offered_count,
       CASE WHEN m.stored_ms IS NOT NULL OR (m.has_send = 1 AND m.item_count = 1) THEN 1 ELSE 0 END AS is_single,
@@ -151,7 +152,7 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN last_outcome IN ('OPEN', 'SAID') THEN {open_state}
     WHEN batch_handed IS NOT NULL AND batch_succeeded >= batch_items AND batch_handed = batch_succeeded THEN 'CONSUMED'
     WHEN batch_handed IS NOT NULL THEN 'UNKNOWN:BATCH_ITEM_NOT_TOLD'
-    WHEN half = 1 AND visible_ms IS NULL THEN 'UNKNOWN:TRANSACTION_NOT_JUDGED'
+    WHEN undecided = 1 THEN 'UNKNOWN:TRANSACTION_NOT_KNOWN'
     WHEN maybe = 1 THEN 'UNKNOWN:GROUP_SEEN_LATER'
     WHEN excluded = 1 THEN 'FILTERED'
     WHEN filter_why = 'FILTER_SAMPLED_AT' AND passed_now = 1 AND is_traced = 1 AND visible_ms <= {horizon}

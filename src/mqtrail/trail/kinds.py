@@ -9,7 +9,10 @@ RESENT      the same, sent again by an operator: it names the original message
 DELAY_WAIT  waits in SCHEDULE_TOPIC_XXXX or in the timer topic
 RETRY       in %RETRY%group;      RETRY_WAIT  waits for its delivery there
 DLQ         in %DLQ%group;        DLQ_WAIT    waits for its delivery there (4.9 brokers)
-HALF        half message of a transaction
+COMMIT      in its own topic, committed by a transaction
+HALF        half message of a transaction;    HALF_READ   the same, read when the messages of its topic were read too
+OP          op record that ended one half message (ORIGIN_MESSAGE_ID is the offset id of that)
+CHECK_MAX   half message that the broker no longer checks
 RECALL      record of the timer that recalls a message
 """
 
@@ -23,15 +26,25 @@ from mqtrail.wire import (
     INNER_GROUP_PREFIXES,
     INNER_TOPIC_PREFIXES,
     INNER_TOPICS,
+    OP_HALF_TOPIC,
     RECALL_TAG,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     SYSTEM_GROUPS,
     TIMER_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    MessageSysFlag,
 )
 
-VISIBLE_KINDS = ("NORMAL", "BATCH", "DELAYED", "RESENT")
+_COMMITTED = int(MessageSysFlag.TRANSACTION_COMMIT)
+_TRANSACTION_MASK = int(MessageSysFlag.TRANSACTION_COMMIT | MessageSysFlag.TRANSACTION_ROLLBACK)
+
+VISIBLE_KINDS = ("NORMAL", "BATCH", "DELAYED", "RESENT", "COMMIT")
 """Kinds of copies that are delivered to the groups of their topic."""
+HALF_KINDS = ("HALF", "HALF_READ")
+"""Kinds of half messages. The greater one holds if several records tell of one copy."""
+NOTE_KINDS = ("RECALL", "OP")
+"""Kinds of records that the broker keeps about a message: their tags, sizes and hosts are not the message's."""
 
 
 def quoted(values: Iterable[str]) -> str:
@@ -55,8 +68,11 @@ def stored_kind(topic: str = "topic") -> str:
     WHEN {topic} = '{TIMER_TOPIC}' AND tags = '{RECALL_TAG}' THEN 'RECALL'
     WHEN {waits} THEN 'DELAY_WAIT'
     WHEN {topic} = '{HALF_TOPIC}' THEN 'HALF'
+    WHEN {topic} = '{OP_HALF_TOPIC}' THEN 'OP'
+    WHEN {topic} = '{TRANS_CHECK_MAX_TIME_TOPIC}' THEN 'CHECK_MAX'
     WHEN origin_msg_id <> '' THEN 'RESENT'
     WHEN own_unique_key <> last_unique_key THEN 'BATCH'
+    WHEN (sys_flag & {_TRANSACTION_MASK}) = {_COMMITTED} THEN 'COMMIT'
     WHEN delay_level IS NOT NULL OR delay_ms IS NOT NULL OR due_ms IS NOT NULL THEN 'DELAYED'
     ELSE 'NORMAL' END"""
 

@@ -5,7 +5,8 @@ resolved → send_units (one row per send) → message_facts → messages (one r
 
 from __future__ import annotations
 
-from .kinds import VISIBLE_KINDS, business_topic, quoted
+from .ends import END_COLUMNS, HIDDEN, RECALL_STATE, TX_CODES, TX_SINCE_MS, ends_stage, tx_state
+from .kinds import HALF_KINDS, NOTE_KINDS, VISIBLE_KINDS, business_topic, quoted
 from .packing import number_at, packed, padded, part
 from .settings import Settings
 from .stages import Stage
@@ -21,16 +22,19 @@ AWAITS_SAMPLE = "offered_ms IS NOT NULL AND (whole_ms IS NULL OR offered_ms > wh
 
 
 def message_fact_stages() -> list[Stage]:
-    """send_units, message_facts: from a message's own rows only."""
+    """send_units, message_facts, ends: from a message's own rows only."""
     return [
         Stage("send_units", _SEND_UNITS, ("resolved",)),
         Stage("message_facts", _message_facts(), ("send_units", "resolved")),
+        ends_stage(),
     ]
 
 
 def message_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     """messages, unsampled."""
-    reads = ("message_facts", "repeated_sends", "scanned_topics", "traced_hosts", "whole_samples")
+    reads = (
+        "message_facts", "ends", "end_scans", "repeated_sends", "scanned_topics", "traced_hosts", "whole_samples",
+    )  # fmt: skip
     return [
         Stage("messages", _messages(as_of_ms, settings), reads),
         Stage("unsampled", _UNSAMPLED, ("messages", "sample_gaps")),
@@ -65,7 +69,9 @@ GROUP BY cluster, msg_id, kind, CASE WHEN kind = 'SEND_TRY' THEN send_id ELSE at
 
 _PLACE = packed(padded("start_ms"), "broker_name", padded("queue_id"), padded("queue_offset"), "offset_msg_id")
 _IS_VISIBLE = f"group_name = '' AND stored_kind IN ({quoted(VISIBLE_KINDS)})"
-_IS_COPY = "group_name = '' AND stored_kind <> 'RECALL'"
+_IS_OWN = f"stored_kind NOT IN ({quoted(NOTE_KINDS)})"
+_IS_COPY = f"group_name = '' AND {_IS_OWN}"
+_OF_TRANSACTION = f"stored_kind IN ({quoted((*HALF_KINDS, 'OP', 'CHECK_MAX', 'COMMIT'))})"
 
 
 def _when(condition: str, value: str) -> str:
@@ -76,12 +82,18 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     # name, fold, from send_units, from STORED rows of resolved, from other rows of resolved
     ("topic", "max", "topic", "topic", "topic"),
     ("keys", "max", "keys", "keys", "keys"),
-    ("tags", "max", "tags", "tags", "''"),
-    ("tags_known", "max", _when("kind = 'SEND' AND item_count = 1", "1"), _when("stored_kind <> ''", "1"), "NULL"),
+    ("tags", "max", "tags", f"CASE WHEN {_IS_OWN} THEN tags ELSE '' END", "''"),
+    (
+        "tags_known",
+        "max",
+        _when("kind = 'SEND' AND item_count = 1", "1"),
+        _when(f"stored_kind <> '' AND {_IS_OWN}", "1"),
+        "NULL",
+    ),
     ("batch_id", "max", "''", "batch_id", "''"),
     ("producer_group", "max", "producer_group", "''", "''"),
     ("traced_host", "max", "client_host", "''", "''"),
-    ("born_host", "max", "''", _when("group_name = ''", "client_host"), "''"),
+    ("born_host", "max", "''", _when(_IS_COPY, "client_host"), "''"),
     ("offset_msg_id", "max", "offset_msg_id", "''", "''"),
     ("sent_size", "max", "body_size", "NULL", "NULL"),
     ("stored_size", "max", "NULL", _when(_IS_COPY, "body_size"), "NULL"),
@@ -107,7 +119,7 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     ("wait_due_ms", "min", "NULL", _when("stored_kind = 'DELAY_WAIT'", "due_ms"), "NULL"),
     ("copy_due_ms", "min", "NULL", _when(_IS_VISIBLE, "due_ms"), "NULL"),
     ("delay_ms", "max", "NULL", _when(_IS_COPY, "delay_ms"), "NULL"),
-    ("half", "max", _when("stored_kind = 'HALF'", "1"), _when("stored_kind = 'HALF'", "1"), "NULL"),
+    ("half", "max", _when("stored_kind = 'HALF'", "1"), _when(_OF_TRANSACTION, "1"), "NULL"),
     ("place", "min", "NULL", _when(_IS_VISIBLE, _PLACE), "NULL"),
     ("copy_count", "count", "NULL", _when(f"{_IS_VISIBLE} AND stored_kind <> 'RESENT'", "1"), "NULL"),
     ("resent_count", "count", "NULL", _when("group_name = '' AND stored_kind = 'RESENT'", "1"), "NULL"),
@@ -160,8 +172,13 @@ def _messages(as_of_ms: int, settings: Settings) -> str:
          " handed_ms IS NOT NULL)))"),
     )  # fmt: skip
     message_codes = _codes(
-        ("SCHEDULED", f"visible_ms IS NULL AND handed_ms IS NULL AND due_ms > {as_of_ms}"),
+        *((code, f"tx_state = '{code}'") for code in TX_CODES),
+        (
+            "SCHEDULED",
+            f"visible_ms IS NULL AND handed_ms IS NULL AND due_ms > {as_of_ms} AND recall_state <> 'RECALLED'",
+        ),
         ("DELIVERED_LATE", f"half = 0 AND {late}"),
+        ("RECALLED", "recall_state = 'RECALLED'"),
         ("DUPLICATE_SEND", "sent_count > 1"),
     )
     return f"""
@@ -169,21 +186,26 @@ SELECT *, CASE WHEN has_send = 1 THEN '' WHEN coalesce(stored_ms, handed_ms) > {
     WHEN trace_off = 1 THEN 'TRACE_OFF_AT_BROKER' WHEN born_host = '' OR host_traced = 1 THEN 'NO_SEND_RECORD'
     ELSE 'PRODUCER_NOT_TRACED' END AS send_lack,
   {send_codes} AS send_codes, {message_codes} AS message_codes
-FROM (SELECT {_MESSAGE_COLUMNS}, {due} AS due_ms, {offered_ms()} AS offered_ms,
-    w.whole_ms AS whole_ms FROM (
+FROM (SELECT *, CASE WHEN NOT {HIDDEN} THEN {offered_ms()} END AS offered_ms FROM (
+  SELECT *, {tx_state(as_of_ms, settings)} AS tx_state, {RECALL_STATE} AS recall_state FROM (
+  SELECT {_MESSAGE_COLUMNS}, {due} AS due_ms, w.whole_ms AS whole_ms, read_to_ms,
+    {TX_SINCE_MS} AS tx_since_ms, {", ".join(END_COLUMNS)} FROM (
   SELECT m.*, {number_at("place", 1)} AS visible_ms, coalesce({part("place", 2)}, '') AS broker_name,
     {number_at("place", 3)} AS queue_id, {number_at("place", 4)} AS queue_offset,
     coalesce({part("place", 5)}, '') AS place_id,
     CASE WHEN s.topic IS NULL THEN 0 ELSE 1 END AS scanned, s.scanned_ms AS scanned_ms,
+    o.read_to_ms AS read_to_ms, {", ".join(f"e.{name} AS {name}" for name in END_COLUMNS)},
     CASE WHEN h.born_host IS NULL THEN 0 ELSE 1 END AS host_traced,
     coalesce(n.sent_count, 1) AS sent_count, coalesce(n.put_back_count, 0) AS put_back_count,
     coalesce(n.offered_count, 1) AS offered_count
   FROM message_facts m LEFT JOIN repeated_sends n ON m.cluster = n.cluster AND m.msg_id = n.msg_id
   LEFT JOIN scanned_topics s ON m.cluster = s.cluster AND m.topic = s.topic
+  LEFT JOIN end_scans o ON m.cluster = o.cluster AND m.topic = o.topic
+  LEFT JOIN ends e ON m.cluster = e.cluster AND m.msg_id = e.msg_id
   LEFT JOIN traced_hosts h ON m.cluster = h.cluster AND m.born_host = h.born_host
   WHERE m.topic = '' OR {business_topic("m.topic")}) AS placed
   LEFT JOIN (SELECT cluster AS in_cluster, broker_name AS of_broker, whole_ms FROM whole_samples) w
-    ON cluster = w.in_cluster AND broker_name = w.of_broker) AS dated"""
+    ON cluster = w.in_cluster AND broker_name = w.of_broker) AS dated) AS ended) AS offered"""
 
 
 _FLAGS = ("acked", "degraded", "uncertain", "send_failed", "tries_missing", "has_pub", "send_closed", "waits", "half",

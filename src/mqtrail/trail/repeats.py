@@ -14,12 +14,13 @@ back has, and no Pub; in a retry topic it has 0 attempts, which a copy that was 
 
 from __future__ import annotations
 
-from .kinds import VISIBLE_KINDS, quoted
+from .kinds import HALF_KINDS, VISIBLE_KINDS, quoted
 from .packing import number_at
 from .stages import Stage
 
 _VISIBLE = f"kind = 'STORED' AND stored_kind IN ({quoted(VISIBLE_KINDS)}) AND offset_msg_id <> ''"
 """SQL: copies that were read. The broker's record, all that is known of others, does not show ORIGIN_MESSAGE_ID."""
+_IS_HALF = f"stored_kind IN ({quoted((*HALF_KINDS, 'COMMIT'))})"
 _ACKNOWLEDGED = "kind = 'SEND' AND stored_kind <> 'HALF' AND offset_msg_id <> ''"
 
 
@@ -52,7 +53,7 @@ _REPEATED_ROWS = f"""
 SELECT *, CASE WHEN {PUT_BACK_RETRY} THEN 1 WHEN {_VISIBLE} AND stored_kind = 'RESENT'
     AND count(*) FILTER ({_ACKNOWLEDGED}) OVER (PARTITION BY cluster, msg_id, offset_msg_id) = 0
     THEN 1 ELSE 0 END AS put_back,
-  max(CASE WHEN stored_kind = 'HALF' THEN 1 ELSE 0 END) OVER (PARTITION BY cluster, msg_id) AS is_half
+  max(CASE WHEN {_IS_HALF} THEN 1 ELSE 0 END) OVER (PARTITION BY cluster, msg_id) AS is_half
 FROM (SELECT r.cluster AS cluster, r.msg_id AS msg_id, r.kind AS kind, r.stored_kind AS stored_kind, r.topic AS topic,
     r.offset_msg_id AS offset_msg_id, r.start_ms AS start_ms, r.end_ms AS end_ms, r.born_ms AS born_ms,
     r.client_host AS client_host, r.retry_times AS retry_times,
@@ -82,7 +83,7 @@ WHERE r.kind = 'HANDLED' AND r.start_ms IS NOT NULL"""
 _SENDS = f"""
 SELECT v.cluster AS cluster, v.msg_id AS msg_id, v.topic AS topic, v.group_name AS group_name,
     v.start_ms AS visible_ms,
-    least(min(w.start_ms) FILTER (w.stored_kind IN ('DELAY_WAIT', 'HALF') AND w.born_ms = v.born_ms), v.start_ms)
+    least(min(w.start_ms) FILTER (w.stored_kind IN ('DELAY_WAIT', {quoted(HALF_KINDS)}) AND w.born_ms = v.born_ms), v.start_ms)
       AS stored_ms,
     min(w.start_ms) FILTER (v.put_back = 0 AND w.kind <> 'STORED'
       AND v.born_ms BETWEEN w.start_ms - 1 AND w.end_ms + 1) AS begun_ms

@@ -274,7 +274,11 @@ OPEN_IDS = Relation(
         text("group_name", "consumer group; '' for the message"),
         text("topic", "business topic"),
         number("as_of_ms", "time of the judgement"),
-        text("state", "state of the group, without losses of trace records; '' in a row of the message, GONE: settled"),
+        text(
+            "state",
+            "state of the group, without losses of trace records; '' in a row of the message, TX: of its transaction, "
+            "GONE: settled",
+        ),
         text("broker_name", "broker of the message that the group's offset must pass"),
         number("queue_id", "its queue"),
         number("queue_offset", "its queue offset; NULL: the judgement does not depend on the offset"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from mqtrail.wire import (
+    HALF_TOPIC,
     INTEGER_PATTERN,
     PROPERTY_DELAY,
     PROPERTY_KEYS,
@@ -28,20 +29,29 @@ _EVERY = "array_to_string([p.key || chr(1) || p.value || chr(2) for p in map_ent
 
 
 def message_meta_sql(
-    stored: str, cluster: str, delay_levels_ms: Sequence[int], read_ms: int, sql_topics: Collection[str] = ()
+    stored: str,
+    cluster: str,
+    delay_levels_ms: Sequence[int],
+    read_ms: int,
+    sql_topics: Collection[str] = (),
+    topics: Collection[str] = (),
 ) -> str:
     """SQL: rows of MESSAGE_META from a table of stored messages.
 
     stored: name of a table with the columns topic, broker_name, queue_id, queue_offset, physical_offset, offset_msg_id,
     own_unique_key, properties (a map), stored_body_size, body_crc, store_size, sys_flag, born_timestamp_ms, born_host,
     store_timestamp_ms, store_host, reconsume_times. delay_levels_ms: delays of the broker's levels 1, 2, …
-    (messageDelayLevel). read_ms: the current time. sql_topics: those whose properties are kept.
+    (messageDelayLevel). read_ms: the current time. sql_topics: those whose properties are kept. topics: those whose
+    messages are read, too.
     """
     columns = _columns(cluster, delay_levels_ms, read_ms)
     kept = f"CASE WHEN topic IN ({quoted(sorted(sql_topics))}) THEN {_EVERY} ELSE '' END"
     columns["properties"] = kept if sql_topics else "''"
     plain = ", ".join(f"{text} AS {name}" for name, text in columns.items() if name != "stored_kind")
-    return f"SELECT {MESSAGE_META.typed({'stored_kind': stored_kind()})} FROM (SELECT {plain} FROM {stored}) AS read"
+    kind = stored_kind()
+    if topics:
+        kind = f"CASE WHEN topic = '{HALF_TOPIC}' AND real_topic IN ({quoted(topics)}) THEN 'HALF_READ' ELSE {kind} END"
+    return f"SELECT {MESSAGE_META.typed({'stored_kind': kind})} FROM (SELECT {plain} FROM {stored}) AS read"
 
 
 def _columns(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .codes import GROUP_CODES
 from .context import ip
+from .ends import TX_LACKS, TX_OPEN, UNDECIDED
 from .judgement import LOSS_NAME, named
 from .messages import AWAITS_SAMPLE, has_code
 from .packing import number_at, packed, padded, part
@@ -77,7 +78,7 @@ GROUP BY cluster, msg_id"""
 
 _UNCERTAIN = has_code("send_codes", "SEND_UNCERTAIN")
 _UNPROVEN = f"({_UNCERTAIN} OR {has_code('send_codes', 'SEND_FAILED')})"
-_NO_COPY = "stored_ms IS NULL AND scanned = 1 AND (acked_ms IS NOT NULL OR handed_ms IS NOT NULL) AND half = 0"
+_NO_COPY = f"stored_ms IS NULL AND scanned = 1 AND (acked_ms IS NOT NULL OR handed_ms IS NOT NULL) AND NOT {UNDECIDED}"
 
 
 def _lacks(horizon: int, pending: str) -> tuple[tuple[str, str], ...]:
@@ -93,7 +94,8 @@ def _lacks(horizon: int, pending: str) -> tuple[tuple[str, str], ...]:
         (f"{_NO_COPY} AND {pending}", "'COPY_PENDING'"),
         (f"{_NO_COPY} AND NOT {pending}", "'COPY_NOT_FOUND'"),
         (f"{_UNPROVEN} AND stored_ms IS NULL AND scanned = 0", "'TOPIC_NOT_SCANNED'"),
-        ("half = 1 AND visible_ms IS NULL", "'TRANSACTION_NOT_JUDGED'"),
+        (UNDECIDED, named("'TRANSACTION_NOT_KNOWN'", lacks=TX_LACKS)),
+        ("recall_state = 'ASKED'", "'RECALL_NOT_CONFIRMED'"),
         (
             "gap_from_ms IS NOT NULL",
             named("'GROUPS_NOT_KNOWN'", from_ms="gap_from_ms", to_ms="gap_to_ms"),
@@ -108,7 +110,6 @@ _NOTES = (
                                 count="loss_count")),
     (f"{_UNCERTAIN} AND stored_ms IS NOT NULL", named("'FOUND'", stored_ms="stored_ms")),
     (f"{_UNPROVEN} AND stored_ms IS NULL AND scanned = 1", named("'NO_COPY'", scanned_ms="scanned_ms")),
-    ("half = 1 AND visible_ms IS NOT NULL", "'TRANSACTION_NOT_JUDGED'"),
 )  # fmt: skip
 
 
@@ -134,7 +135,7 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
         "is_open": f"CASE WHEN groups_open = 1 OR {has_code('message_codes', 'SCHEDULED')}"
         f" OR send_lack = 'TRACE_PENDING' OR {_NO_COPY} AND {pending}"
         f" OR has_send = 1 AND send_closed = 0 AND unfinished_ms > {horizon}"
-        f" OR {AWAITS_SAMPLE} THEN 1 ELSE 0 END",
+        f" OR {AWAITS_SAMPLE} OR {TX_OPEN} THEN 1 ELSE 0 END",
     }
     return f"""
 SELECT {TRAJECTORIES.typed(computed)} FROM (

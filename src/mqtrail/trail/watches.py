@@ -11,6 +11,7 @@ no rows here; `due` finds their messages in the results.
 from __future__ import annotations
 
 from .context import ip
+from .ends import TX_OPEN, TX_STATE
 from .judgement import LITE_AFTER_MS
 from .messages import AWAITS_SAMPLE, has_code
 from .results import OPEN_IDS
@@ -63,6 +64,17 @@ def _open_ids(as_of_ms: int, settings: Settings, only_until: bool) -> str:
     is_open = f"stated IN ({', '.join(repr(state) for state in _OPEN)})"
     of_groups = _of_groups(is_open, as_of_ms, settings)
     of_message = _of_message(as_of_ms, settings.trace_delay_ms)
+    of_transaction = {
+        **of_message,
+        "state": f"'{TX_STATE}'",
+        "sample_ms": "tx_since_ms",
+        "look_ms": _next(
+            as_of_ms,
+            f"tx_since_ms + {settings.trace_delay_ms}",
+            f"end_asked_ms + {settings.trace_delay_ms}",
+            f"CASE WHEN tx_state = 'TX_PENDING' THEN read_to_ms + {settings.state_age_ms_max + 1} END",
+        ),
+    }
     later = {
         **dict.fromkeys(("group_name", "topic", "state", "broker_name", "retry_broker", "holder"), "''"),
         **dict.fromkeys(("queue_id", "queue_offset", "retry_queue", "retry_offset", "sample_ms"), "NULL"),
@@ -74,7 +86,8 @@ SELECT * FROM (SELECT {OPEN_IDS.typed(of_groups)} FROM group_states
   WHERE {is_open} OR {_BY_OFFSET} OR stated = 'RETRYING') AS of_groups
 WHERE state <> 'RETRYING' OR retry_offset IS NOT NULL OR look_ms IS NOT NULL
 UNION ALL SELECT * FROM (SELECT {OPEN_IDS.typed(of_message)} FROM messages) AS of_message
-WHERE look_ms IS NOT NULL OR sample_ms IS NOT NULL{
+WHERE look_ms IS NOT NULL OR sample_ms IS NOT NULL
+UNION ALL SELECT {OPEN_IDS.typed(of_transaction)} FROM messages WHERE {TX_OPEN}{
         f'''
 UNION ALL SELECT {OPEN_IDS.typed(later)} FROM later_ids'''
         if only_until
