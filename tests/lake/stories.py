@@ -22,7 +22,9 @@ TOPICS = ("orders", "bills")
 QUEUES = (0, 1)
 EXPRESSIONS = (("TAG", "A"), ("TAG", "B"), ("TAG", "*"), ("SQL92", "a > 1"), ("SQL92", "a = 1"), ("SQL92", "a >"))
 PROPERTIES = ("", "a\x011\x02", "a\x012\x02")
-FEATURES = ("losses", "resets", "filters", "late groups", "errors", "batches", "lite pulls", "gaps in samples")
+FEATURES = (
+    "losses", "resets", "filters", "late groups", "errors", "batches", "lite pulls", "gaps in samples", "transactions",
+)  # fmt: skip
 """What makes many messages due at once: a story has some of it, so that in others few are."""
 HOSTS = ("10.0.0.1:5001", "10.0.0.2:5002", "10.0.0.3:5003")
 
@@ -126,6 +128,8 @@ class Story:
             row |= {"attempt": attempt, "outcome": outcome, "is_final": chance.random() < 0.5}
             self.trace("PubAttempt", at + attempt * 20, host, **row)
         stored = at + 4
+        if "transactions" in self.has and chance.random() < 0.3:
+            return self._transaction(number, at, topic)
         if chance.random() < 0.9:
             if chance.random() < 0.15:
                 due = at + chance.choice((30_000, 300_000))
@@ -138,6 +142,38 @@ class Story:
         for group, about in self.groups.items():
             if topic in about["topics"] and about["traced"] and chance.random() < 0.7:
                 self._handled(group, about, msg_id, stored + chance.choice((20, 3_000, 60_000)), f"{number}")
+        return 1
+
+    def _transaction(self, number: int, at: int, topic: str) -> int:
+        """A half message, perhaps checked and ended or given up; or a timer message that is recalled."""
+        chance, msg_id, begun = self.chance, unique_id(number), at
+        if chance.random() < 0.3:
+            due = at + chance.choice((30_000, 300_000))
+            row = {"real_topic": topic, "due_ms": BASE_MS + due}
+            self.copy(at, "DELAY_WAIT", "rmq_sys_wheel_timer", 0, 2 * number, msg_id, **row)
+            row |= {"due_ms": BASE_MS + due + chance.choice((0, 0, 1_000)), "tags": "_RECALL_TAG_"}
+            self.copy(at + 9_000, "RECALL", "rmq_sys_wheel_timer", 0, 2 * number + 1, msg_id, **row)
+            if chance.random() < 0.2:
+                self.copy(due, "DELAYED", topic, *self._placed(topic), msg_id)
+            return 1
+        kind = chance.choice(("HALF_READ", "HALF_READ", "HALF"))
+        for check in range(chance.choice((1, 1, 3))):
+            place = self.copy(at, kind, "RMQ_SYS_TRANS_HALF_TOPIC", 0, 5 * number + check, msg_id, real_topic=topic)
+            at += chance.choice((50, 30_000))
+        if chance.random() < 0.4:
+            asked = {"msg_id": msg_id, "group_name": "PG", "topic": topic}
+            self.trace("EndTransaction", at, HOSTS[0], **asked, transaction_state="COMMIT_MESSAGE")
+        end = chance.choice(("commit", "commit", "roll back", "give up", "nothing"))
+        if end == "commit":
+            self.copy(at, "COMMIT", topic, *self._placed(topic), msg_id)
+        if end in ("commit", "roll back") and chance.random() < 0.9:
+            row = {"real_topic": topic, "tags": "", "origin_msg_id": place}
+            self.copy(at + 3_000, "OP", "RMQ_SYS_TRANS_OP_HALF_TOPIC", 0, number, msg_id, **row)
+        if end == "give up":
+            self.copy(at, "CHECK_MAX", "TRANS_CHECK_MAX_TIME_TOPIC", 0, number, msg_id, real_topic=topic)
+        if chance.random() < 0.8:
+            pub = {"msg_id": msg_id, "group_name": "PG", "topic": topic, "cost_ms": 5, "success": True, "msg_type": 1}
+            self.trace("Pub", begun, HOSTS[0], **pub)
         return 1
 
     def _handled(self, group: str, about: dict[str, Any], msg_id: str, at: int, name: str) -> None:
@@ -273,7 +309,7 @@ class Story:
                 lost = {"from_ms": BASE_MS + at, "to_ms": BASE_MS + at + 50_000, "lost_count": 9}
                 row = {"client_id": client, "start_id": "A", "reason": "SPOOL_FULL", **lost}
                 self.trace("TraceLoss", at + chance.choice((-50_000, 50_000)), "10.0.1.9:6001", **row)
-        for topic in TOPICS:
+        for topic in (*TOPICS, "RMQ_SYS_TRANS_OP_HALF_TOPIC"):
             since = chance.choice((0, chance.randrange(LENGTH_MS)))
             for at in range(since, LENGTH_MS, 100_000):
                 row = {"broker_name": BROKER, "topic": topic, "queue_id": 0, "min_offset": 0, "max_offset": 99}
