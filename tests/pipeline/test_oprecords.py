@@ -66,6 +66,18 @@ def test_a_half_message_is_read_alone_if_its_topic_is_not_read(reader: Reader, c
     assert kinds(reader) == [("a", "HALF", "orders")]
 
 
+def test_a_half_message_from_before_its_topic_was_read_proves_nothing(reader: Reader, cluster: FolderCluster) -> None:
+    """The topic began late, at its latest messages; the half topic is read since now, from its first message on."""
+    cluster.append(ORDERS, *[b"x"] * 3)
+    cluster.expire(ORDERS, 2)
+    run(reader, "orders")
+    half(cluster, "a")
+    run(reader, "orders")
+    half(cluster, "b")
+    run(reader, "orders")
+    assert [row for row in kinds(reader) if row[0] in "ab"] == [("a", "HALF", "orders"), ("b", "HALF_READ", "orders")]
+
+
 def test_half_messages_that_are_gone_have_no_row(reader: Reader, cluster: FolderCluster) -> None:
     """An op record of expired, of later, and of unreadable half messages ends those that are left."""
     half(cluster, "a", "b", "c", "d")

@@ -22,9 +22,26 @@ from mqtrail.answers import (
 )
 
 CLUSTERS_SHOWN_MAX = 5
+_VISIBILITY = {
+    "TX_PENDING": "  not visible to consumers yet",
+    "TX_ROLLED_BACK": "  never visible to consumers",
+    "TX_CHECKS_EXHAUSTED": "  not visible to consumers: it is in TRANS_CHECK_MAX_TIME_TOPIC",
+    "RECALLED": "  never visible to consumers",
+}
+"""Code of a message that no group gets -> what that means for consumers."""
 GOOD = frozenset({"SEND_OK", "CONSUMED", "COMPLETE", "FILTERED", "TX_COMMITTED", "OK", "SUCCESS"})
 BAD = frozenset(
-    {"SEND_FAILED", "DEAD_LETTERED", "LOST", "EXPIRED", "HUNG", "NO_CONSUMER", "DUPLICATE_PROCESSING", "FAILED"}
+    {
+        "SEND_FAILED",
+        "DEAD_LETTERED",
+        "LOST",
+        "EXPIRED",
+        "HUNG",
+        "NO_CONSUMER",
+        "DUPLICATE_PROCESSING",
+        "FAILED",
+        "TX_CHECKS_EXHAUSTED",
+    }
 )
 
 
@@ -136,8 +153,8 @@ def timeline(trajectory: Trajectory, *, is_mixed: bool = False) -> RenderableTyp
     label.append_text(codes_text((*trajectory.send_codes, *trajectory.message_codes)))
     if trajectory.due_ms is not None:
         label.append(f"  due {clock(trajectory.due_ms)}")
-    if trajectory.visible_ms is None and any(event.outcome == "HALF" for event in trajectory.events):
-        label.append("  half message: no copy visible to consumers was found")
+    for code in trajectory.message_codes:
+        label.append(_VISIBILITY.get(code, ""))
     sending = tree.add(label)
     for event in trajectory.events:
         if event.kind in _SENDING and not (event.kind == "STORED" and event.group_name):

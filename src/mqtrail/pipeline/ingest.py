@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 
 from mqtrail import trail
 from mqtrail.lake import Change, DataFile, Lake, LakeBatch, LakeError, LakePath, emptied, lake_errors, place_of
-from mqtrail.wire import MQError
+from mqtrail.wire import HALF_TOPIC, MQError
 
 from .begin import begin_latest
 from .bounds import Bounds, bounds_of, check_bounds
@@ -225,6 +225,9 @@ class Ingest:
         target = {queue: end for queue, (_, end) in bounds.items()}
         new = {queue: first for queue, (first, _) in bounds.items() if queue not in position.offsets}
         at = new | position.offsets
+        if any(queue.topic == HALF_TOPIC for queue in new):  # its messages are from before the topics that began late
+            begun_late = {queue.topic for queue in position.unread}
+            work = replace(work, message_topics=tuple(set(work.message_topics) - begun_late))
         unread = position.unread | {queue: [(0, first)] for queue, first in new.items() if first}
         left, total = limit.messages_max, count_of(ranges_between(at, target))
         while ranges := ranges_between(

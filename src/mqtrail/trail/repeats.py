@@ -21,6 +21,7 @@ from .stages import Stage
 _VISIBLE = f"kind = 'STORED' AND stored_kind IN ({quoted(VISIBLE_KINDS)}) AND offset_msg_id <> ''"
 """SQL: copies that were read. The broker's record, all that is known of others, does not show ORIGIN_MESSAGE_ID."""
 _IS_HALF = f"stored_kind IN ({quoted((*HALF_KINDS, 'COMMIT'))})"
+_WAITS = quoted(("DELAY_WAIT", *HALF_KINDS))
 _ACKNOWLEDGED = "kind = 'SEND' AND stored_kind <> 'HALF' AND offset_msg_id <> ''"
 
 
@@ -83,8 +84,7 @@ WHERE r.kind = 'HANDLED' AND r.start_ms IS NOT NULL"""
 _SENDS = f"""
 SELECT v.cluster AS cluster, v.msg_id AS msg_id, v.topic AS topic, v.group_name AS group_name,
     v.start_ms AS visible_ms,
-    least(min(w.start_ms) FILTER (w.stored_kind IN ('DELAY_WAIT', {quoted(HALF_KINDS)}) AND w.born_ms = v.born_ms), v.start_ms)
-      AS stored_ms,
+    least(min(w.start_ms) FILTER (w.stored_kind IN ({_WAITS}) AND w.born_ms = v.born_ms), v.start_ms) AS stored_ms,
     min(w.start_ms) FILTER (v.put_back = 0 AND w.kind <> 'STORED'
       AND v.born_ms BETWEEN w.start_ms - 1 AND w.end_ms + 1) AS begun_ms
   FROM (SELECT * FROM repeated_rows WHERE {_VISIBLE} OR {PUT_BACK_RETRY}) v
