@@ -60,5 +60,14 @@ def test_a_half_message_is_not_visible(lake_path: Path) -> None:
     """Its stored copy is not one that consumers can read."""
     sent = found(lake_path, "send ok")
     events = tuple(replace(one, outcome="HALF") if one.kind == "STORED" else one for one in sent.events)
-    assert "no copy visible to consumers" in drawn(replace(sent, events=events, visible_ms=None))
+    half = replace(sent, events=events, visible_ms=None)
+    assert "no copy visible to consumers" in drawn(half)
+    for code, text in (
+        ("TX_PENDING", "not visible to consumers yet"),
+        ("TX_ROLLED_BACK", "never visible"),
+        ("TX_CHECKS_EXHAUSTED", "in TRANS_CHECK_MAX_TIME_TOPIC"),
+        ("RECALLED", "never visible"),
+    ):
+        assert text in drawn(replace(half, message_codes=(code,)))
+    assert "visible" not in drawn(replace(sent, message_codes=("TX_COMMITTED",)))
     assert "no copy visible to consumers" not in drawn(sent)

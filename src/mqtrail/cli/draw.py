@@ -45,6 +45,15 @@ BAD = frozenset(
 )
 
 
+def _visibility(trajectory: Trajectory) -> str:
+    """What a half or recalled message is to consumers; "" for others."""
+    known = [_VISIBILITY[code] for code in trajectory.message_codes if code in _VISIBILITY]
+    if known or trajectory.visible_ms is not None:
+        return "".join(known)
+    is_half = any(event.outcome.startswith("HALF") for event in trajectory.events)
+    return "  half message: no copy visible to consumers was found" if is_half else ""
+
+
 def style_of(code: str) -> str:
     """Return the style of a code: green is good, red needs action, yellow may need attention."""
     return "green" if code in GOOD else "bold red" if code in BAD else "yellow"
@@ -153,8 +162,7 @@ def timeline(trajectory: Trajectory, *, is_mixed: bool = False) -> RenderableTyp
     label.append_text(codes_text((*trajectory.send_codes, *trajectory.message_codes)))
     if trajectory.due_ms is not None:
         label.append(f"  due {clock(trajectory.due_ms)}")
-    for code in trajectory.message_codes:
-        label.append(_VISIBILITY.get(code, ""))
+    label.append(_visibility(trajectory))
     sending = tree.add(label)
     for event in trajectory.events:
         if event.kind in _SENDING and not (event.kind == "STORED" and event.group_name):
