@@ -124,3 +124,14 @@ def test_every_room_has_a_floor_of_coverage() -> None:
     floors = PROJECT["tool"]["mqtrail"]["coverage"]
     assert rooms == set(floors)
     assert all(0 < floor <= 100 for floor in floors.values())
+
+
+def test_the_site_lists_every_page() -> None:
+    """Once each. `make docs` would only warn of a page that nobody can reach."""
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"- (\S+\.md)$", nav, flags=re.MULTILINE)
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    made = {page for page in listed if page not in pages}  # pages that are made by scripts/docs_hooks.py
+    assert len(listed) == len(set(listed))
+    assert pages - set(listed) == set()
+    assert all(page.startswith(("how-to/examples/", "reference/api/", "reference/")) for page in made), made
