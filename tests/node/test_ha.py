@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from mqtrail.broker import BrokerConfig
+from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.net import ConnectionPool
 from mqtrail.node import Node, NodeConfig
 from mqtrail.store import CommitLogConfig, MessageStore
-from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode, ResponseCode, SendMessageHeader
+from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode, ResponseCode, SendMessageHeader, decode_record
 
 STORE = CommitLogConfig(segment_size=1 << 20, message_size_max=100_000)
 MASTER = NodeConfig(
@@ -49,10 +49,10 @@ async def until(what: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def send(address: str, count: int, body: bytes = b"hello") -> list[int]:
+async def send(address: str, count: int, body: bytes = b"hello", properties: str = "") -> list[int]:
     """Send messages; return the codes of the answers."""
     pool = ConnectionPool()
-    header = SendMessageHeader("producers", "orders", "TBW102", 4, 0, 0, 1, 0, "")
+    header = SendMessageHeader("producers", "orders", "TBW102", 4, 0, 0, 1, 0, properties)
     try:
         replies = [
             await pool.request(address, RemotingCommand(RequestCode.SEND_MESSAGE, header.to_ext(), body), 5_000)
@@ -178,3 +178,109 @@ async def test_a_sync_master_acknowledges_what_its_slave_has(sync_flush: bool) -
                     assert store_of(slave).flushed_offset == store_of(master).end_offset
         await until(lambda: core.replicas.is_missing)
         assert await send(master.broker_addresses[0], 1) == [ResponseCode.SLAVE_NOT_AVAILABLE]
+
+
+async def ask(address: str, code: RequestCode, body: bytes = b"", **ext: object) -> RemotingCommand:
+    pool = ConnectionPool()
+    try:
+        fields = {name: str(value) for name, value in ext.items()}
+        reply = await pool.request(address, RemotingCommand(code, fields, body), 5_000)
+    finally:
+        await pool.close()
+    assert reply.code == ResponseCode.SUCCESS, reply.remark
+    return reply
+
+
+def core_of(node: Node) -> Broker:
+    core = node.brokers["broker-a"].core
+    assert core is not None
+    return core
+
+
+async def commit(address: str, offset: int) -> None:
+    await ask(
+        address, RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="buyers", topic="orders", queueId=0,
+        commitOffset=offset,
+    )  # fmt: skip
+
+
+async def test_a_slave_has_the_masters_tables(tmp_path: Path) -> None:
+    """Topics, groups, request modes, offsets; what the master deletes goes, and all survives a restart alone."""
+    config = replace(MASTER, broker=replace(MASTER.broker, auto_create_group=True))
+    async with running(config) as master:
+        address = master.broker_addresses[0]
+        await send(address, 5)
+        group = b'{"groupName":"buyers","retryMaxTimes":7}'
+        await ask(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group)
+        mode = b'{"topic":"orders","consumerGroup":"buyers","mode":"POP","popShareQueueNum":3}'
+        await ask(address, RequestCode.SET_MESSAGE_REQUEST_MODE, mode)
+        await commit(address, 3)
+        namesrv = master.namesrv_address
+        slave_config = replace(slave_of(namesrv), data=tmp_path)
+        async with running(slave_config) as slave:
+            core, origin = core_of(slave), core_of(master)
+            await until(lambda: core.offsets.get("buyers", "orders", 0) == 3)
+            assert core.topics.all() == origin.topics.all()
+            assert core.topics.data_version == origin.topics.data_version
+            assert core.groups.all() == origin.groups.all()
+            assert core.pop.assignments.mode("orders", "buyers").pop_share_queue_num == 3
+            await ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
+            copier = slave.brokers["broker-a"].table_copier
+            assert copier is not None
+            await copier.copy()
+            assert core.topics.get("orders") is None
+    promoted = replace(MASTER, data=tmp_path)
+    async with running(promoted) as alone:
+        group_config = core_of(alone).groups.get("buyers")
+        assert group_config is not None
+        assert group_config.retry_max_times == 7
+
+
+async def test_offsets_committed_at_the_slave_stay(tmp_path: Path) -> None:
+    """Until the master's own offset changes: consumers went on at the slave while the master was gone."""
+    async with running(MASTER) as master:
+        await send(master.broker_addresses[0], 9)
+        await ask(
+            master.broker_addresses[0], RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b'{"groupName":"buyers"}'
+        )
+        await commit(master.broker_addresses[0], 3)
+        async with running(slave_of(master.namesrv_address)) as slave:
+            core, copier = core_of(slave), slave.brokers["broker-a"].table_copier
+            assert copier is not None
+            await until(lambda: core.offsets.get("buyers", "orders", 0) == 3)
+            await commit(slave.broker_addresses[0], 8)
+            await copier.copy()
+            assert core.offsets.get("buyers", "orders", 0) == 8
+            await commit(master.broker_addresses[0], 5)
+            await copier.copy()
+            assert core.offsets.get("buyers", "orders", 0) == 5
+
+
+async def test_a_promoted_slave_delivers_what_waited_and_nothing_twice(tmp_path: Path) -> None:
+    """Delay levels and timers: what the master delivered before stays delivered, the rest is delivered by the slave."""
+    delays = replace(MASTER.broker, message_delay_level="1s 3s")
+    soon = ("DELAY\x011\x02", "TIMER_DELAY_MS\x011000\x02")
+    later = ("DELAY\x012\x02", "TIMER_DELAY_MS\x013000\x02")
+    async with running(replace(MASTER, broker=delays)) as master:
+        address = master.broker_addresses[0]
+        for number, properties in enumerate(soon):
+            assert await send(address, 1, b"delivered %d" % number, properties) == [0]
+        await until(lambda: store_of(master).max_offset("orders", 0) == 2)
+        for number, properties in enumerate(later):
+            assert await send(address, 1, b"waiting %d" % number, properties) == [0]
+        config = slave_of(master.namesrv_address, message_delay_level="1s 3s")
+        async with running(replace(config, data=tmp_path)) as slave:
+            core = core_of(slave)
+            await until(lambda: bool(core.delays.offsets().offset_table))
+            await until(lambda: core.store.timers.checkpoint is not None)
+            assert store_of(slave).max_offset("orders", 0) == 2
+    async with running(replace(MASTER, broker=delays, data=tmp_path)) as promoted:
+        await until(lambda: store_of(promoted).max_offset("orders", 0) >= 4)
+        for number, properties in enumerate(soon):
+            assert await send(promoted.broker_addresses[0], 1, b"new %d" % number, properties) == [0]
+        await until(lambda: store_of(promoted).max_offset("orders", 0) >= 6)
+        found = store_of(promoted).read("orders", 0, 0, 32, 1 << 20).records
+        kinds = ("delivered", "waiting", "new")
+        assert sorted(decode_record(bytes(one))[0].body for one in found) == sorted(
+            f"{kind} {number}".encode() for kind in kinds for number in range(2)
+        )

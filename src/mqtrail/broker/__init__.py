@@ -27,13 +27,18 @@ from .config import BrokerConfig, properties_text
 from .ha import Follower, HaError, LogSender, Replicas
 from .lane import Lane
 from .metrics import ABSENT, METRICS, Metric, Sample, samples
+from .operator import CONFIG_CODES, END_CODE, OPTIONAL_CODES, PROGRESS_CODES, master_end
 from .requests import OWN_PORT_CODES
 from .telemetry import Histogram
 
 __all__ = [
     "ABSENT",
+    "CONFIG_CODES",
+    "END_CODE",
     "METRICS",
+    "OPTIONAL_CODES",
     "OWN_PORT_CODES",
+    "PROGRESS_CODES",
     "USERS_FILE",
     "AclFiles",
     "Broker",
@@ -54,6 +59,7 @@ __all__ = [
     "User",
     "inner_credentials",
     "keys_of",
+    "master_end",
     "properties_text",
     "read_rules",
     "read_users",

@@ -70,6 +70,7 @@ class Broker:
         concerns = self._concerns = Concerns(state, self._serve_held_pop, self._settings_changed)
         self.send, self.pop, self.transactions = concerns.send, concerns.pop, concerns.transactions
         self.delays, self.timers = concerns.delays, concerns.timers
+        self.master_tables = concerns.master_tables
         self.fast_failure = FastFailure(config, WAITS)
         self.stalls: dict[str, list[int]] = {}  # work that blocked the loop -> count, ms, ms of CPU; set by the shell
         self.clock_jumps = {"forward": 0, "back": 0}  # of the machine's clock, reported by the shell
@@ -338,6 +339,7 @@ class Broker:
         """Write what a slave has: what it would deliver is the master's business, and comes from there."""
         self.offsets.save(now_ms, self.store.end_offset, self.store.flushed_offset)
         self.filters.save(now_ms)
+        self.delays.save()
 
     def stop(self, now_ms: int) -> None:
         """Write everything that is only in memory. This is the last call before the store is closed."""

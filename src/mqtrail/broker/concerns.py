@@ -16,6 +16,7 @@ from .messages import (
 from .operator import (
     ClientSurveys,
     GroupRequests,
+    MasterTables,
     OffsetAdmin,
     ReplicaRequests,
     SettingsRequests,
@@ -67,5 +68,6 @@ class Concerns:
         self.settings = SettingsRequests(state, settings_changed)
         self.store = StoreAdmin(state)
         self.replicas = ReplicaRequests(state)
+        self.master_tables = MasterTables(state, self.delays, self.pop.assignments.adopt)
         self.acl = state.access.plain
         self.auth = AuthRequests(state.access.auth)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from mqtrail.broker import USERS_FILE, Broker, BrokerConfig
-from mqtrail.net import BindError, Log, Server, TlsClientConfig, TlsMode, join_address
+from mqtrail.net import BindError, ConnectionPool, Log, Server, TlsClientConfig, TlsMode, join_address
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, MessageStore, RealDisk
 from mqtrail.wire import BodyError, Host, RegisterBrokerResponseHeader, RemotingCommand, UniqueIdFactory, sign
 
@@ -28,6 +28,7 @@ from .ha_client import HaClient
 from .ha_server import HaServer
 from .registrar import Commands, Registrar
 from .route_keeper import RouteKeeper
+from .table_copier import TableCopier
 from .table_writer import TableWriter
 from .upkeep import Upkeep, UpkeepTimes
 from .watchdog import Watchdog
@@ -67,6 +68,7 @@ class BrokerNode:
         self._upkeep: Upkeep | None = None
         self._ha_server: HaServer | None = None
         self._ha_client: HaClient | None = None
+        self._copier: TableCopier | None = None
         self._acl: AclWatch | None = None
         self._advertised = ""
         self._clock = SteadyClock(name, on_jump=self._clock_jumped)
@@ -108,6 +110,11 @@ class BrokerNode:
     def ha_port(self) -> int:
         """The port for slaves; without one, the port at which Apache's broker would have it."""
         return self.port + HA_PORT_STEP if self._ha_server is None else self._ha_server.port
+
+    @property
+    def table_copier(self) -> TableCopier | None:
+        """On a slave: what copies the tables of its master."""
+        return self._copier
 
     def _bind_ha(self, host: str, port: int) -> None:
         """Take the port for slaves, if this broker may have any. A slave takes it too: it may become master."""
@@ -246,6 +253,13 @@ class BrokerNode:
                 self.name, store, flusher, core.config, self._clock, self._copied, self._config.ha_master
             )
             self._ha_client.start()
+            credentials = self._config.namesrv_credentials or core.access.own_credentials()
+            pool = ConnectionPool(
+                sign=None if credentials is None else partial(sign, credentials=credentials),
+                tls=self._config.tls.context(),
+            )
+            self._copier = TableCopier(self.name, core, store, pool, self._clock, self._tables_changed)
+            self._copier.start()
         elif self._ha_server is not None:
             self._ha_server.on_acked = flusher.replicated
             await self._ha_server.start(store, core.replicas)
@@ -264,6 +278,11 @@ class BrokerNode:
         assert self._shell is not None
         self.core.copied(self._clock())
         self._upkeep.appended()
+        self._shell.set_timer()
+
+    def _tables_changed(self) -> None:
+        """Tables of the master were taken over."""
+        assert self._shell is not None
         self._shell.set_timer()
 
     def _make_upkeep(self, store: MessageStore, flusher: Flusher, watchdog: Watchdog) -> Upkeep:
@@ -326,8 +345,10 @@ class BrokerNode:
 
     def _registered(self, reply: RemotingCommand) -> None:
         assert self.core is not None
-        if self._ha_client is not None:
-            self._ha_client.follow(RegisterBrokerResponseHeader.from_ext(reply.ext).ha_server_addr)
+        if self._ha_client is not None and self._copier is not None:
+            header = RegisterBrokerResponseHeader.from_ext(reply.ext)
+            self._ha_client.follow(header.ha_server_addr)
+            self._copier.follow(header.master_addr)
         try:
             self.core.registered(reply.body, self._clock())
         except BodyError as error:
@@ -357,8 +378,9 @@ class BrokerNode:
             self._acl.stop()
         if self._routes is not None:
             await self._routes.stop()
-        if self._ha_client is not None:
-            await self._ha_client.stop()
+        for part in (self._copier, self._ha_client):
+            if part is not None:
+                await part.stop()
         if self._registrar is not None:
             await self._registrar.stop()
         if self._upkeep is not None:

@@ -4,6 +4,7 @@ One module per subject; surveys collects the state of live consumers.
 """
 
 from .groups import GroupRequests
+from .master_tables import CONFIG_CODES, END_CODE, OPTIONAL_CODES, PROGRESS_CODES, MasterTables, master_end
 from .offsets import OffsetAdmin
 from .replicas import ReplicaRequests
 from .settings import SettingsRequests
@@ -13,12 +14,18 @@ from .surveys import ClientSurveys
 from .topics import TopicRequests
 
 __all__ = [
+    "CONFIG_CODES",
+    "END_CODE",
+    "OPTIONAL_CODES",
+    "PROGRESS_CODES",
     "ClientSurveys",
     "GroupRequests",
+    "MasterTables",
     "OffsetAdmin",
     "ReplicaRequests",
     "SettingsRequests",
     "StatsRequests",
     "StoreAdmin",
     "TopicRequests",
+    "master_end",
 ]

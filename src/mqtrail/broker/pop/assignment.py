@@ -148,6 +148,21 @@ class Assignments:
         else:
             self._modes[topic, group] = mode
 
+    def adopt(self, table: RequestModeTable) -> None:
+        """On a slave: take the modes of the master."""
+        modes = {
+            (topic, group): mode
+            for topic, modes in table.message_request_mode_map.items()
+            for group, mode in modes.items()
+        }
+        before = self._modes
+        if modes != before:
+            self._modes = modes
+            self._files.change(MODES_FILE, self._document, lambda: self._restore(before))
+
+    def _restore(self, modes: dict[tuple[str, str], RequestMode]) -> None:
+        self._modes = modes
+
     def forget_topic(self, topic: str) -> None:
         """Remove the modes of a deleted topic."""
         self._forget({key: mode for key, mode in self._modes.items() if key[0] == topic})

@@ -104,6 +104,23 @@ class GroupTable:
         if self.get(group.group_name) != group:
             self._change(group.group_name, group, self._forbidden.get(group.group_name), now_ms)
 
+    def adopt(self, table: SubscriptionGroupTable, now_ms: int) -> None:
+        """On a slave: take the groups of the master."""
+        if (table.subscription_group_table, table.forbidden_table) == (self._groups, self._forbidden):
+            self.data_version = table.data_version
+            return
+        before = self.table()
+        self._replace(table, now_ms)
+        self._files.change(GROUPS_FILE, self._document, lambda: self._replace(before, now_ms))
+
+    def _replace(self, table: SubscriptionGroupTable, now_ms: int) -> None:
+        groups, forbidden = table.subscription_group_table, table.forbidden_table
+        for name in {*self._groups, *self._forbidden, *groups, *forbidden}:
+            found = groups.get(name), forbidden.get(name)
+            if found != (self._groups.get(name), self._forbidden.get(name)):
+                self._set(name, *found, now_ms)
+        self.data_version = table.data_version
+
     def delete(self, group: str, now_ms: int) -> bool:
         """Delete a group; return whether it existed."""
         if self.get(group) is None:

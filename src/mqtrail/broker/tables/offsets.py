@@ -56,6 +56,7 @@ class OffsetTable:
         for entry in self._offsets:
             self._note_entry(entry)
         self._count = sum(map(len, self._offsets.values()))
+        self._adopted: dict[str, dict[int, int]] = {}  # on a slave: the master's offsets, as received last
         self._changed: set[GroupTopic] = set()  # entries that changed since the last copy
         self._copies: dict[GroupTopic, dict[int, int] | None] = {}  # some of those changed before, for the next save
         self._saved = Handover[GroupTopic, dict[int, int]]()
@@ -125,6 +126,22 @@ class OffsetTable:
             self._kept.pop((entry, queue_id), None)
             self._moved.discard((entry, queue_id))
         self._changed.add(entry)
+
+    def adopt(self, table: ConsumerOffsetTable) -> None:
+        """On a slave: take the offsets of the master. One that a client has committed here since then stays until the
+        master's changes too."""
+        adopted, self._adopted = self._adopted, table.offset_table
+        for key, queues in table.offset_table.items():
+            topic, at, group = key.partition("@")
+            if not at:
+                continue
+            known, before = self._offsets.get((group, topic), {}), adopted.get(key, {})
+            for queue_id, consumer_offset in queues.items():
+                own = known.get(queue_id, -1)
+                if own == consumer_offset or (own > consumer_offset == before.get(queue_id)):
+                    continue
+                if consumer_offset >= 0 and self.has_room(group, topic, queue_id):
+                    self.commit(group, topic, queue_id, consumer_offset)
 
     def move(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Set an offset that depends on the last append; it is saved when that is durable."""

@@ -154,6 +154,30 @@ class TopicTable:
             if topic is not None and not topic.order:
                 self._put(replace(topic, order=True), now_ms)
 
+    def adopt(self, table: TopicConfigTable, now_ms: int) -> None:
+        """On a slave: take the topics of the master. Messages of a topic that it no longer has stay until they expire.
+
+        InvalidParameter: an impossible topic; nothing was changed.
+        """
+        if table.data_version == self.data_version and not self._differs(table.topic_config_table):
+            return
+        for topic in table.topic_config_table.values():
+            _check_queues(topic, "topics of the master: ")
+        before, version = dict(self._topics), self.data_version
+        self._replace(table.topic_config_table, table.data_version, now_ms)
+        self._files.change(TOPICS_FILE, self._document, lambda: self._replace(before, version, now_ms))
+
+    def _differs(self, topics: Mapping[str, TopicConfig]) -> bool:
+        return len(topics) != len(self._topics) or any(self._topics.get(name) != one for name, one in topics.items())
+
+    def _replace(self, topics: Mapping[str, TopicConfig], version: DataVersion, now_ms: int) -> None:
+        for name in [name for name in self._topics if name not in topics]:
+            self._set(name, None, now_ms)
+        for name, topic in topics.items():
+            if self._topics.get(name) != topic:
+                self._set(name, topic, now_ms)
+        self.data_version = version
+
     def delete(self, topic: str, now_ms: int, forget: Callable[[], None] = lambda: None) -> bool:
         """Delete a topic; return whether it existed.
 

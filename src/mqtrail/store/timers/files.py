@@ -178,6 +178,14 @@ class TimerFiles:
         self._mark(checkpoint, WHEEL_IS_EXACT if exact else b"")
         self.checkpoint, self.must_rebuild = checkpoint, False
 
+    def adopt(self, checkpoint: TimerCheckpoint) -> None:
+        """On a slave: keep the master's progress. It has no log and wheel: a start as master builds them from the
+        queue."""
+        if self._is_frozen or (self.checkpoint is not None and self.checkpoint[:3] == checkpoint[:3]):
+            return
+        self._mark(checkpoint, IS_REBUILDING)
+        self.checkpoint, self.must_rebuild = checkpoint, True
+
     def _distrust_wheel(self) -> None:
         if self._on_disk is not None and self._on_disk[1] == WHEEL_IS_EXACT:
             self._mark(self._on_disk[0], b"")
@@ -202,11 +210,8 @@ class TimerFiles:
 
 def _decode(data: bytes) -> tuple[TimerCheckpoint, bytes] | None:
     """Return a file's checkpoint and our mark in it (empty: it has none); None: the file holds no checkpoint."""
-    if len(data) < CHECKPOINT.size:
-        return None
-    read_ms, log_position, queue_offset, master_offset, *version = CHECKPOINT.unpack_from(data)
-    checkpoint = TimerCheckpoint(read_ms, log_position, min(queue_offset, master_offset), (*version,))
-    if read_ms <= 0 or log_position < 0 or checkpoint.queue_offset < 0:
+    checkpoint = TimerCheckpoint.decode(data)
+    if checkpoint is None:
         return None
     own_mark, crc = OWN_MARK.unpack_from(data, OWN_MARK_AT) if len(data) >= OWN_MARK_AT + OWN_MARK.size else (b"", 0)
     return checkpoint, own_mark if crc == zlib.crc32(data[: CHECKPOINT.size]) else b""

@@ -102,6 +102,15 @@ class TimerCheckpoint(NamedTuple):
     queue_offset: int
     version: tuple[int, int, int] = (0, 0, 0)
 
+    @classmethod
+    def decode(cls, data: bytes) -> TimerCheckpoint | None:
+        """Return the checkpoint of Apache's 56 bytes; None: they hold none."""
+        if len(data) < CHECKPOINT.size:
+            return None
+        read_ms, log_position, queue_offset, master_offset, *version = CHECKPOINT.unpack_from(data)
+        found = cls(read_ms, log_position, min(queue_offset, master_offset), (*version,))
+        return None if read_ms <= 0 or log_position < 0 or found.queue_offset < 0 else found
+
     def encode(self) -> bytes:
         """Return Apache's 56 bytes, which the reply to request code 60 also contains."""
         return CHECKPOINT.pack(self.read_ms, self.log_position, self.queue_offset, self.queue_offset, *self.version)

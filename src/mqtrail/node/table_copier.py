@@ -1,0 +1,118 @@
+"""Keeps a slave's topics, groups and offsets those of its master (mqtrail.broker.operator.master_tables).
+
+Every INTERVAL_S it asks the master, as Apache's slave of 4.9 does. An answer that cannot be had or read is logged when
+that begins, and the tables stay as they are.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from mqtrail.broker import CONFIG_CODES, END_CODE, OPTIONAL_CODES, PROGRESS_CODES, Broker, master_end
+from mqtrail.net import ConnectionPool, Log, NetError
+from mqtrail.store import MessageStore
+from mqtrail.wire import InvalidParameter, MQError, RemotingCommand, RequestCode, ResponseCode
+
+INTERVAL_S = 10.0
+RETRY_S = 1.0
+TIMEOUT_MS = 5_000
+BEHIND_WAIT_S = 30.0  # for the slave's log to reach the master's end
+POLL_S = 0.05
+
+log = Log()
+
+
+class TableCopier:
+    """Serves one slave. changed: called after tables were taken over, to save them. Closes pool at its stop."""
+
+    def __init__(
+        self,
+        name: str,
+        core: Broker,
+        store: MessageStore,
+        pool: ConnectionPool,
+        clock: Callable[[], int],
+        changed: Callable[[], None],
+    ) -> None:
+        self._name = name
+        self._core = core
+        self._store = store
+        self._pool = pool
+        self._clock = clock
+        self._changed = changed
+        self._master = ""
+        self._known = asyncio.Event()
+        self._is_failing = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start to copy."""
+        self._task = asyncio.create_task(self._run())
+
+    def follow(self, master: str | None) -> None:
+        """Take the master's address from a name server; None: it has none now, so the last one stays."""
+        if master and master != self._master:
+            self._master = master
+            self._known.set()
+
+    async def stop(self) -> None:
+        """End, and close the connections."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._pool.close()
+
+    async def _run(self) -> None:
+        while True:
+            await self._known.wait()
+            wait_s = INTERVAL_S
+            try:
+                await self.copy()
+            except (NetError, MQError, TimeoutError, OSError) as error:
+                wait_s = RETRY_S
+                if not self._is_failing:
+                    self._is_failing = True
+                    log.warning(
+                        "ha.tables_not_copied",
+                        broker=self._name,
+                        master=self._master,
+                        found=str(error) or type(error).__name__,
+                        remedy="none needed if the master returns; until then topics, groups and offsets stay as they "
+                        "are. If it refuses, set inner_credentials to an account of its brokers",
+                    )
+            except Exception:
+                log.exception("ha.tables_not_copied", broker=self._name)
+            else:
+                if self._is_failing:
+                    self._is_failing = False
+                    log.info("ha.tables_copied_again", broker=self._name, master=self._master)
+            await asyncio.sleep(wait_s)
+
+    async def copy(self) -> None:
+        """Copy all tables once. NetError, MQError; TimeoutError: the log is too far behind for the offsets."""
+        for code in CONFIG_CODES:
+            if (body := await self._ask(code)) is not None:
+                await self._adopt([(code, body)])
+        found = [(code, body) for code in PROGRESS_CODES if (body := await self._ask(code)) is not None]
+        end = await self._ask(END_CODE)
+        assert end is not None
+        end_offset = master_end(end)
+        async with asyncio.timeout(BEHIND_WAIT_S):
+            while self._store.end_offset < end_offset:
+                await asyncio.sleep(POLL_S)
+        await self._adopt(found)
+
+    async def _ask(self, code: RequestCode) -> bytes | None:
+        reply = await self._pool.request(self._master, RemotingCommand(code), TIMEOUT_MS)
+        if reply.code == ResponseCode.SUCCESS:
+            return reply.body
+        if code in OPTIONAL_CODES and reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return None
+        raise InvalidParameter(f"found answer {reply.code} to request {int(code)} ({reply.remark}), expected success")
+
+    async def _adopt(self, bodies: list[tuple[RequestCode, bytes]]) -> None:
+        """Take tables over. They are decoded in another thread: they may be large."""
+        tables = self._core.master_tables
+        adopts = [await asyncio.to_thread(tables.decoded, code, body) for code, body in bodies if body]
+        for adopt in adopts:
+            adopt(self._clock())
+        self._changed()
