@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.trail.histories import Row, plain, stored_and_sent
+from tests.trail.histories import Row, plain, stored_and_sent, traced
 from tests.trail.story import AS_OF, BROKER, CLIENT, GROUP, TOPIC, History
 
 OTHER = {"group_name": GROUP, "status": "OK", "client_id": "10.9.9.9@7#1", "client_host": "10.9.9.9:4000"}
@@ -67,6 +67,15 @@ ONE_LATE_ROW: tuple[tuple[History, Callable[[History], object]], ...] = (
     (
         History("hosts").stored().scanned().group(CLIENT).handled(),
         lambda h: h.pub(msg=2).stored(offset=8, msg=2),
+    ),
+    (traced("unread").group(CLIENT, offset=9), lambda h: h.unread("EXPIRED", 5, 9)),
+    (
+        traced("unread_retries").group(CLIENT).handled(success=False).retry_copy(10, 1).offset(0, topic="%RETRY%CG"),
+        lambda h: h.unread("EXPIRED", 0, 2, topic="%RETRY%CG"),
+    ),
+    (
+        sent("first_commits").group(offset=None).unread("TOPIC_DELETED", 0, None, group="", live=None),
+        lambda h: h.offset(9, AS_OF - 0.5),
     ),
 )
 

@@ -75,6 +75,6 @@ def needed(batches: Sequence[Batch], horizon_ms: int) -> Batch:
     rows: Batch = {name: [] for name in trail.SAMPLED}
     for batch in batches:
         for name, some in batch.items():
-            if max(row["sampled_ms"] for row in some) >= first.get(some[0]["cluster"], 0):
+            if name in rows and max(row["sampled_ms"] for row in some) >= first.get(some[0]["cluster"], 0):
                 rows[name] += some
     return rows

@@ -29,6 +29,7 @@ TIMES = {
     "trace_events": "trace_store_ms",
     "message_meta": "store_ms",
     "gaps": "detected_ms",
+    "unread_ranges": "sampled_ms",
     "group_offsets": "sampled_ms",
     "clients": "sampled_ms",
     "subscriptions": "sampled_ms",

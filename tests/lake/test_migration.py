@@ -182,8 +182,8 @@ def test_other_lakes(tmp_path: Path, old: Path) -> None:
 
 
 def without_indexes(path: Path) -> None:
-    """Make a lake of this version as it was before there were indexes."""
-    for relation in trail.INDEXES:
+    """Make a lake of this version as it was before there were indexes and the tables that begin empty."""
+    for relation in (*trail.INDEXES, trail.UNREAD_RANGES, trail.PROBLEMS):
         shutil.rmtree(path / relation.name)
         (path / "_marks" / f"{relation.name}.json").unlink(missing_ok=True)
 
@@ -195,14 +195,17 @@ def test_indexes_are_added(old: Path, by: str, monkeypatch: pytest.MonkeyPatch) 
     wanted = contents(old)
     assert wanted["queue_spans"]
     without_indexes(old)
-    with pytest.raises(SchemaVersionError, match=r"without table 'client_records'.*mqtrail pipeline migrate --lake"):
+    with pytest.raises(
+        SchemaVersionError,
+        match=r"without table '(client_records|unread_ranges|problems)'.*mqtrail pipeline migrate --lake",
+    ):
         Lake.open(old)
 
     def add() -> None:
         if by == "writer":
             Lake.create(old)
         else:
-            assert steps(old)[0] == "made client_records and queue_spans"
+            assert steps(old)[0] == "made client_records and queue_spans and unread_ranges and problems"
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "rename", die)

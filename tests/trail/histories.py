@@ -43,6 +43,11 @@ def transaction(name: str) -> History:
     return History(name).pub(msg_type=1).half().scanned_ends().group(CLIENT)
 
 
+def traced(name: str) -> History:
+    """A message that was sent and stored, and another one that the group consumed."""
+    return History(name).pub().stored().scanned().pub(msg=2).stored(offset=3, msg=2).handled(msg=2, request="R8")
+
+
 def batch(name: str, keys: tuple[str, str, str] = ("k1", "k2", "k3")) -> History:
     """Three messages of one batch: own ids 1, 2, 3; consumers see id 99."""
     history = History(name).scanned().group(CLIENT, offset=10)
@@ -159,6 +164,77 @@ HISTORIES = (
     .trace("TraceLoss", 5, client_id=CLIENT, start_id="A", from_ms=at(-90),
                                                            to_ms=at(-80), lost_count=9, reason="SPOOL_FULL")
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED", "!TRACE_DROPPED")),
+    # --- removed before it was read
+    traced("expired, no consumer").group(offset=7).unread("EXPIRED", 7, 9).expect(msg=2, CG="CONSUMED")
+    .expect(CG="EXPIRED", group_reasons=("REMOVED_UNREAD",)),
+    traced("expired, then the offset jumped to the minimum").group(CLIENT, offset=9).unread("EXPIRED", 5, 9)
+    .expect(CG="EXPIRED", group_reasons=("REMOVED_UNREAD", "!PASSED_UNTRACED")).expect(msg=2, CG="CONSUMED"),
+    traced("expired below a consumer that came past it").group(CLIENT, offset=9).unread("EXPIRED", 5, 9, live=1)
+    .expect(CG="EXPIRED").expect(msg=2, CG="CONSUMED"),
+    traced("expired below a consumer that is not past it").group(CLIENT, offset=7).unread("EXPIRED", 7, 9, live=1)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("REMOVED_UNREAD",)).expect(msg=2, CG="CONSUMED"),
+    traced("expired, clients not known").group(CLIENT, offset=7).unread("EXPIRED", 7, 9, live=None)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("REMOVED_UNREAD",)).expect(msg=2, CG="CONSUMED"),
+    traced("expired in its queue, and consumed out of the memory of a client").group(CLIENT, offset=9)
+    .unread("EXPIRED", 7, 9, live=1).handled(70).expect(CG="CONSUMED").expect(msg=2, CG="CONSUMED"),
+    traced("expired and excluded by its filter").group(offset=7, expression="TagB").unread("EXPIRED", 7, 9)
+    .expect(CG="FILTERED").expect(msg=2, CG="CONSUMED"),
+    traced("expired just now").group(offset=7).unread("EXPIRED", 7, 9, AS_OF - 2)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)).expect(msg=2, CG="CONSUMED"),
+    traced("expired while trace was lost").group(offset=7).unread("EXPIRED", 7, 9).gap(-1, 3)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN",
+            group_reasons=("REMOVED_UNREAD", "RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC"))
+    .expect(msg=2, CG="CONSUMED"),
+    History("expired, the group never traced").pub().stored().scanned().group(offset=7).unread("EXPIRED", 7, 9)
+    .expect(knowledge="INCOMPLETE", CG="EXPIRED", group_reasons=("REMOVED_UNREAD", "GROUP_NOT_TRACED")),
+    History("expired, passed by a group that never traced").pub().stored().scanned().group(CLIENT)
+    .unread("EXPIRED", 7, 9, live=1)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
+    traced("an expired range of another queue, of other messages and of another time").group(offset=7)
+    .unread("EXPIRED", 0, 7).unread("EXPIRED", 8, 9).unread("EXPIRED", 7, 9, -1).unread("EXPIRED", 7, 9, topic="other")
+    .unread("EXPIRED", 7, 9, group="CG9").expect(CG="NO_CONSUMER").expect(msg=2, CG="CONSUMED"),
+    traced("handed over to a client that is gone, and expired").group(offset=7).before().unread("EXPIRED", 7, 9)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("HANDLER_GONE",)).expect(msg=2, CG="CONSUMED"),
+    traced("a retry copy expired").group(offset=9).handled(success=False).retry_copy(10, 1)
+    .offset(1, topic="%RETRY%CG").unread("EXPIRED", 0, 2, topic="%RETRY%CG")
+    .expect(CG="EXPIRED", group_reasons=("REMOVED_UNREAD",)).expect(msg=2, CG="CONSUMED"),
+    traced("a retry copy behind an expired range").group(offset=9).handled(success=False).retry_copy(10, 1)
+    .offset(1, topic="%RETRY%CG").unread("EXPIRED", 0, 1, topic="%RETRY%CG").expect(CG="RETRYING")
+    .expect(msg=2, CG="CONSUMED"),
+    traced("its topic was deleted").group(offset=7).unread("TOPIC_DELETED", 7, None)
+    .unread("TOPIC_DELETED", 0, None, group="", live=None)
+    .expect(CG="EXPIRED", group_reasons=("TOPIC_DELETED",)).expect(msg=2, CG="CONSUMED"),
+    traced("its topic was deleted under a consumer").group(CLIENT, offset=7).unread("TOPIC_DELETED", 7, None, live=2)
+    .expect(CG="EXPIRED", group_reasons=("TOPIC_DELETED",)).expect(msg=2, CG="CONSUMED"),
+    traced("its topic was deleted, another group had read it").group(offset=7).unread("TOPIC_DELETED", 7, None)
+    .unread("TOPIC_DELETED", 0, None, group="", live=None).group(CLIENT, group="CG2").handled(group="CG2", request="R9")
+    .expect(CG="EXPIRED", CG2="CONSUMED").expect(msg=2, knowledge="INCOMPLETE", CG="CONSUMED", CG2="UNKNOWN"),
+    traced("its topic was deleted after it was passed").group(CLIENT).unread("TOPIC_DELETED", 8, None)
+    .unread("TOPIC_DELETED", 0, None, group="", live=None)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PASSED_UNTRACED", "!TOPIC_DELETED"))
+    .expect(msg=2, CG="CONSUMED"),
+    History("its topic was deleted, the group never committed").pub().stored().scanned().group(offset=None)
+    .unread("TOPIC_DELETED", 0, None, group="", live=None)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TOPIC_DELETED",)),
+    traced("a new topic of this name, expired later").group(CLIENT)
+    .unread("TOPIC_DELETED", 0, None, group="", live=None)
+    .unread("EXPIRED", 5, 9, 90)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PASSED_UNTRACED",)).expect(msg=2, CG="CONSUMED"),
+    # --- skipped by hand
+    traced("skipped, the group had no client").group(CLIENT, offset=9).unread("OFFSET_MOVED", 5, 9)
+    .expect(CG="SKIPPED", group_reasons=("OFFSET_MOVED",)).expect(msg=2, CG="CONSUMED"),
+    traced("skipped, and then set back").group(offset=7)
+    .unread("OFFSET_MOVED", 5, 9).expect(CG="NO_CONSUMER").expect(msg=2, CG="CONSUMED"),
+    traced("skipped, and set back and consumed").group(CLIENT, offset=9).unread("OFFSET_MOVED", 5, 9).handled(90)
+    .expect(CG="CONSUMED").expect(msg=2, CG="CONSUMED"),
+    traced("skipped while trace was lost").group(CLIENT, offset=9).unread("OFFSET_MOVED", 5, 9).gap(-1, 90)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("OFFSET_MOVED", "RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC"))
+    .expect(msg=2, CG="CONSUMED"),
+    History("skipped by a group that never traced").pub().stored().scanned().group(CLIENT, offset=9)
+    .unread("OFFSET_MOVED", 5, 9).expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
+    traced("skipped, properties not kept").group(CLIENT, offset=9, expression="a > 3", expression_type="SQL92")
+    .unread("OFFSET_MOVED", 5, 9)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PROPERTIES_NOT_KEPT",)).expect(msg=2, CG="CONSUMED"),
     # --- filters
     History("filtered").pub().stored().scanned().group(CLIENT, expression="TagB || TagC").expect(CG="FILTERED"),
     History("filtered, no tag").pub().stored(tags="").scanned().group(CLIENT, expression="TagB").expect(CG="FILTERED"),

@@ -359,6 +359,21 @@ class History:
         """The pipeline reads the topic and the op records of transactions."""
         return self.scanned(time=time).scanned("RMQ_SYS_TRANS_OP_HALF_TOPIC", time)
 
+    def unread(
+        self,
+        kind: str,
+        first: int,
+        end: int | None,
+        time: float = 60,
+        live: int | None = 0,
+        group: str = GROUP,
+        topic: str = TOPIC,
+    ) -> Self:
+        """A range that a group had not read when it was removed, or when the group's offset passed it."""
+        row = {"kind": kind, "group_name": group, "topic": topic, "broker_name": BROKER, "queue_id": 0}
+        row |= {"first_offset": first, "end_offset": end, "live_count": live}
+        return self.sampled("unread_ranges", time, **row)
+
     def gap(self, first: float, last: float) -> Self:
         """A range of the trace topic that was gone before it could be read."""
         row = {"broker_name": BROKER, "topic": "RMQ_SYS_TRACE_TOPIC", "queue_id": 0, "first_offset": 5, "end_offset": 9}

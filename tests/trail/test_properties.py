@@ -19,6 +19,7 @@ TIMES = {
     "trace_events": "trace_store_ms",
     "message_meta": "store_ms",
     "gaps": "detected_ms",
+    "unread_ranges": "sampled_ms",
     "group_offsets": "sampled_ms",
     "clients": "sampled_ms",
     "subscriptions": "sampled_ms",
@@ -122,6 +123,8 @@ def test_a_later_instant_alone_ends_nothing() -> None:
     rows = evidence()
     now, later = States(rows, AS_OF_MS), States(rows, AS_OF_MS + 60_000)
     for key, state in now.items() - {(key, now[key]) for key in now.gone(later)}:
+        if key[0] == "expired just now":  # the sample is the evidence; no trace record came in time
+            continue
         if state in ENDED or later[key] in ENDED:
             assert later[key] == state, key
     assert later["in flight", next(m for c, m, _ in now if c == "in flight"), "CG"] == "HUNG"

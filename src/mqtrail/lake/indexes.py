@@ -1,10 +1,12 @@
-"""Indexes of bronze: small tables that say what a cycle needs to know of all that was ever read.
+"""Tables that a lake of an earlier version of mqtrail lacks: indexes of bronze, and tables that begin empty.
+
+Indexes are small tables that say what a cycle needs to know of all that was ever read:
 
     client_records    of trace_events: what was lost of clients' trace, committed offsets
     queue_spans       of message_meta: when the messages of a queue were stored
 
-The ingest writes their rows with those of bronze. A lake that an earlier version of mqtrail filled gets them once, when
-a writer opens it:
+The ingest writes their rows with those of bronze. A lake that an earlier version of mqtrail filled gets all of these
+tables once, when a writer opens it:
 
     <lake>/_indexes/<table>/     a new index, until it is complete and takes its place
 """
@@ -39,9 +41,13 @@ SOURCES: Final[dict[str, tuple[trail.Relation, Callable[[str], str]]]] = {
 """Index -> the table of bronze that it is made of, and SQL: its rows, from rows of that table."""
 
 
+ADDED: Final = (trail.UNREAD_RANGES.name, trail.PROBLEMS.name)
+"""Tables that begin empty."""
+
+
 def missing_indexes(folder: LakePath) -> list[str]:
-    """Return the indexes that a lake has never had."""
-    return [name for name in SOURCES if not has_log(folder / name) and not CommitMark(folder / name).exists]
+    """Return the tables of SOURCES and ADDED that a lake has never had."""
+    return [name for name in (*SOURCES, *ADDED) if not has_log(folder / name) and not CommitMark(folder / name).exists]
 
 
 def write_index(
@@ -55,20 +61,13 @@ def write_index(
 
 
 def add_indexes(folder: Path, lock: WriteLock) -> None:
-    """Make the indexes that a lake has never had, while the lock is held. A crash leaves the lake without them."""
+    """Make the tables that a lake has never had, while the lock is held. A crash leaves the lake without them."""
     new = folder / FOLDER
     for name in missing_indexes(folder):
         shutil.rmtree(new, ignore_errors=True)
         create_table(TABLES[name], new / name)
-        source, _ = SOURCES[name]
-        bronze = LakeTable(TABLES[source.name], folder / source.name, lock)
-        made = LakeTable(TABLES[name], new / name, WriteLock(new))
-        duck = connect(memory_limit=MEMORY_LIMIT)
-        duck.execute("SET temp_directory = ?", [str(new / "spilled")])
-        files = bronze.files()
-        if files:
-            made.swap([write_index(duck, name, bronze, files, made.path / "batch=index-0" / "part-0.parquet")], [])
-        duck.close()
+        if name in SOURCES:
+            _fill(folder, lock, name, new)
         for path in [*new.rglob("*"), new]:
             sync(path)
         mark = folder / MARKS / f"{name}.json"
@@ -79,6 +78,19 @@ def add_indexes(folder: Path, lock: WriteLock) -> None:
             os.replace(new / MARKS / mark.name, mark)
         sync(folder)
     shutil.rmtree(new, ignore_errors=True)
+
+
+def _fill(folder: Path, lock: WriteLock, name: str, new: Path) -> None:
+    """Write the rows of a new index."""
+    source, _ = SOURCES[name]
+    bronze = LakeTable(TABLES[source.name], folder / source.name, lock)
+    made = LakeTable(TABLES[name], new / name, WriteLock(new))
+    duck = connect(memory_limit=MEMORY_LIMIT)
+    duck.execute("SET temp_directory = ?", [str(new / "spilled")])
+    files = bronze.files()
+    if files:
+        made.swap([write_index(duck, name, bronze, files, made.path / "batch=index-0" / "part-0.parquet")], [])
+    duck.close()
 
 
 def sync(path: Path) -> None:

@@ -11,7 +11,7 @@ from mqtrail import trail
 from .batches import Batches
 from .edge import lake_errors
 from .errors import LakeDamaged, LakeMissing, SchemaVersionError
-from .indexes import add_indexes, missing_indexes
+from .indexes import ADDED, add_indexes, missing_indexes
 from .lock import WriteLock
 from .marks import MARKS
 from .places import LakePath, place_of, side_by_side
@@ -81,9 +81,14 @@ class Lake:
             if missing and not _is_begun(folder):
                 with lock.held():
                     side_by_side(folder, lambda name: create_table(TABLES[name], folder / name), _without_log(folder))
-            elif isinstance(folder, Path) and missing and missing_indexes(folder) and _is_of_this_version(folder, lock):
+            elif missing and (without := missing_indexes(folder)):
                 with lock.held():
-                    add_indexes(folder, lock)
+                    if isinstance(folder, Path):
+                        if _is_of_this_version(folder, lock):
+                            add_indexes(folder, lock)
+                    else:  # no lake in an object store lacks an index
+                        for name in set(without) & set(ADDED):
+                            create_table(TABLES[name], folder / name)
         return cls._open(folder, lock, is_whole=True)
 
     @contextmanager

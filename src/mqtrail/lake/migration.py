@@ -29,7 +29,7 @@ from mqtrail.trail import Relation
 from .duck import connect
 from .edge import lake_errors
 from .errors import LakeMissing, LakeUnsupported, SchemaVersionError
-from .indexes import SOURCES, add_indexes, missing_indexes, sync, write_index
+from .indexes import ADDED, SOURCES, add_indexes, missing_indexes, sync, write_index
 from .lock import WriteLock
 from .maintenance import EXPIRED_KEY
 from .marks import MARKS
@@ -47,7 +47,7 @@ _HOURS: Final = Path("_checkpoints", "hours.json")  # hours to judge, which vers
 _KEPT: Final = [
     table.name
     for table in TABLES.values()
-    if table.layer != "gold" and not table.is_sampled and table.name not in SOURCES
+    if table.layer != "gold" and not table.is_sampled and table.name not in (*SOURCES, *ADDED)
 ]
 _MADE: Final = [table.name for table in TABLES.values() if table.name not in _KEPT]
 

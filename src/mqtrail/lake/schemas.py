@@ -87,6 +87,8 @@ TABLES: dict[str, Table] = {
         _sampled(trail.QUEUE_RANGES, "topic", "broker_name", "queue_id"),
         _sampled(trail.SAMPLES, "what", "topic", "broker_name"),
         Table(trail.GAPS, "bronze", time_column="detected_ms"),
+        Table(trail.UNREAD_RANGES, "bronze", time_column="sampled_ms"),
+        Table(trail.PROBLEMS, "bronze", time_column="noted_ms"),
         Table(
             trail.ATTEMPTS,
             "silver",

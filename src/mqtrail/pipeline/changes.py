@@ -19,6 +19,7 @@ from mqtrail.lake import Lake, connect, lake_errors, relation_of, sample_files
 from mqtrail.wire import EXPRESSION_SQL92
 
 from .sampling import ClusterSample, Question
+from .unread import Before, unread_ranges
 
 if TYPE_CHECKING:
     import duckdb
@@ -155,6 +156,7 @@ class Changes:
         """Return the rows that a sample adds, by relation. Its time must be later than that of the latest sample."""
         assert self.sampled_ms is None or found.sampled_ms > self.sampled_ms, "samples come in the order of their times"
         at_ms, last_ms = found.sampled_ms, self.sampled_ms
+        unread = list(unread_ranges(self._before(), found))
         was_whole = {broker for what, broker, _ in self._answered if what == "GROUPS"}
         questions = list(self._questions(found, last_ms))
         gaps = list(self._new_gaps(found, last_ms, was_whole))
@@ -181,6 +183,7 @@ class Changes:
         self.sampled_ms = at_ms
         taken: Row = {"what": "SAMPLE", "status": "OK", "keyframe_ms": self._keyframe_ms}
         made[trail.SAMPLES.name] = [taken, *gaps, *questions]
+        made[trail.UNREAD_RANGES.name] = unread
         return self._stamped(made, at_ms)
 
     def read_up_to(self, sampled_ms: int, topics: Iterable[str]) -> Rows:
@@ -201,6 +204,19 @@ class Changes:
         rows.append({"what": "READ", "status": "OK", "seen_ms": sampled_ms})
         self._row_count += len(rows)
         return self._stamped({trail.SAMPLES.name: rows}, sampled_ms)
+
+    def _before(self) -> Before | None:
+        """The last sample as far as unread ranges depend on it; None: there is none."""
+        if self.sampled_ms is None:
+            return None
+        return Before(
+            offsets={key: kept.values[0] for key, kept in self._offsets.kept.items() if kept.seen_ms is None},
+            ranges={
+                key: (kept.values[0], kept.values[1]) for key, kept in self._ranges.kept.items() if kept.seen_ms is None
+            },
+            clients=[(key[0], key[1]) for key, kept in self._clients.kept.items() if kept.seen_ms is None],
+            answered=self._answered,
+        )
 
     def _questions(self, found: ClusterSample, last_ms: int | None) -> Iterator[Row]:
         """Note which questions the sample answers; return the rows of those that changed."""

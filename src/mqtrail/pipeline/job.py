@@ -37,6 +37,7 @@ from .freshness import Freshness
 from .ingest import Counts, Ingest, Limit, ReadCluster
 from .judging import Judge
 from .masters import is_local, spark_cause
+from .problems import ProblemLog
 from .pulling import SparkPulls
 from .recording import Recorders
 from .sampler import Sampler, traced_groups
@@ -93,6 +94,7 @@ class PipelineJob:
         self._spark = spark
         self._spool = SampleSpool(self.config.lake)
         self._recorders = Recorders(self._lake, self.config.retention_ms)
+        self._problems = ProblemLog(self._lake)
         committer = Committer(self._lake)
         tasks = SparkTasks(spark)
         self._ingest = Ingest(SparkPulls(spark), self._lake, self.config, self.source, self._say)
@@ -138,12 +140,14 @@ class PipelineJob:
         """Run one cycle. as_of_ms: the instant of judgement; None: the instant of the sample. JobFailed."""
         with self.lake.writing():
             try:
-                return self._cycle(as_of_ms, fail_on_data_loss=self.config.fail_on_data_loss)
+                report = self._cycle(as_of_ms, fail_on_data_loss=self.config.fail_on_data_loss)
             except Py4JJavaError as error:  # of Spark itself: executors were lost, memory ended
                 raise JobFailed(
                     f"Spark failed ({spark_cause(str(error))}), expected tasks that end: committed data is kept. Look "
                     "at the logs of the executors, and run it again"
                 ) from error
+            self._problems.note(report.cluster, report.problems, now_ms())
+            return report
 
     def run(
         self,
@@ -170,9 +174,10 @@ class PipelineJob:
         self._step, self._freshness = service.doing, service.freshness
         self._ingest.progress = service.doing
         report = self._cycle(None, fail_on_data_loss=False, is_sampled=True, limit=limit)
-        if report.behind or limit.is_over():
-            return report
-        return dataclasses.replace(report, problems=(*report.problems, *self._backfill_problem()))
+        if not report.behind and not limit.is_over():
+            report = dataclasses.replace(report, problems=(*report.problems, *self._backfill_problem()))
+        self._problems.note(report.cluster, report.problems, now_ms())
+        return report
 
     def _backfill_problem(self) -> tuple[str, ...]:
         """Read a piece for a backfill; return its problem, if it has one. After that the next piece waits a while."""

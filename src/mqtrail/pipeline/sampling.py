@@ -59,6 +59,7 @@ class Topology:
     trace_topics: tuple[str, ...]  # the configured topic and those of regions, if they exist
     delays_ms: tuple[int, ...]  # delay of each level
     problems: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()  # of all kinds, read or not
 
 
 def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> Topology:
@@ -100,6 +101,7 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
         evidence=(*business, *around, *inner),
         delays_ms=tuple(parse_delay_levels(levels)),
         problems=problems,
+        topics=tuple(topics),
         trace_topics=tuple(
             topic for topic in topics if topic == trace_topic or topic.startswith(CLOUD_TRACE_TOPIC_PREFIX)
         ),
@@ -121,6 +123,8 @@ class ClusterSample:
     """Question -> why there is no answer; '' if there is one."""
     gap: str = ""
     """Why there are no samples of the time before this one; '' if there are."""
+    topics: list[str] = field(default_factory=list)
+    """All topics of the cluster; empty: not known."""
 
     def add(self, relation: trail.Relation, row: Row) -> None:
         """Add one row of a relation."""
@@ -174,7 +178,8 @@ def sample(
     Groups are those that masters have a configuration or offsets of, and known_groups: groups of earlier samples and
     of the trace, because a broker forgets a group. A master that does not answer gets no further queries.
     """
-    asking = _Asking(admin, ClusterSample(sampled_ms), topology.masters, {"cluster": cluster, "sampled_ms": sampled_ms})
+    found = ClusterSample(sampled_ms, topics=list(topology.topics))
+    asking = _Asking(admin, found, topology.masters, {"cluster": cluster, "sampled_ms": sampled_ms})
     groups = set(known_groups)
     for name, address in topology.masters.items():
         groups |= asking.offsets(name, address)

@@ -74,6 +74,7 @@ class SampleSpool:
             "problems": found.problems,
             "answers": [[*each, why] for each, why in found.answers.items()],
             "gap": found.gap,
+            "topics": found.topics,
         }
         path = self._folder / f"{found.sampled_ms:015d}{_SUFFIX}"
         with lake_errors(path):

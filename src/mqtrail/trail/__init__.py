@@ -24,12 +24,14 @@ from .evidence import (
     GAPS,
     GROUP_OFFSETS,
     MESSAGE_META,
+    PROBLEMS,
     QUEUE_RANGES,
     SAMPLES,
     SUBSCRIPTIONS,
     TRACE_COLUMN_OF,
     TRACE_EVENTS,
     TRACE_REJECTS,
+    UNREAD_RANGES,
 )
 from .group_rows import group_rows
 from .hours import DAY_MS, HOUR_MS, UNKNOWN_HOUR, publish_hour_select, publish_hours
@@ -103,6 +105,7 @@ __all__ = [
     "NOT_YET_JUDGED",
     "OPEN_IDS",
     "OPEN_STATES",
+    "PROBLEMS",
     "QUEUE_RANGES",
     "QUEUE_SPANS",
     "RECORD_TEXT_LENGTH_MAX",
@@ -123,6 +126,7 @@ __all__ = [
     "TRAJECTORIES",
     "TRANSITIONS",
     "UNKNOWN_HOUR",
+    "UNREAD_RANGES",
     "VERDICTS",
     "Cause",
     "Code",

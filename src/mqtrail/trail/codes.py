@@ -162,19 +162,17 @@ CODES: dict[str, Code] = {
             "SKIPPED",
             "group",
             "warning",
-            "An operator moved the offset of the group past it.",
-            "",
-            ("offsets", "ranges"),
-            False,
+            "The offset of the group was moved past it while the group had no client.",
+            "Ask who reset the offset. Reset it back to consume the message.",
+            ("trace", "offsets", "clients", "ranges"),
         ),
         Code(
             "EXPIRED",
             "group",
             "error",
-            "Retention deleted it before the group consumed it.",
+            "It was removed before the group read it: by retention, or with its topic.",
             "Raise the retention, or add consumers.",
-            ("offsets", "ranges"),
-            False,
+            ("offsets", "clients", "ranges"),
         ),
         Code(
             "LOST",
@@ -254,12 +252,15 @@ STATES = tuple(code.name for code in CODES.values() if code.about == "group")
 GROUP_CODES = tuple(code.name for code in CODES.values() if code.about in ("group", "beside") and code.judged)
 NOT_YET_JUDGED = tuple(code.name for code in CODES.values() if not code.judged)
 
+_NOT_HANDED = frozenset({"CONSUMED", "IN_FLIGHT", "HUNG", "RETRYING", "DEAD_LETTERED", "UNKNOWN"})
+
 TRANSITIONS: dict[str, frozenset[str]] = {
     "CONSUMED": frozenset({"DEAD_LETTERED", "RETRYING", "UNKNOWN"}),
     "DEAD_LETTERED": frozenset({"CONSUMED"}),
-    "FILTERED": frozenset(
-        {"CONSUMED", "IN_FLIGHT", "HUNG", "RETRYING", "DEAD_LETTERED", "UNKNOWN", "WAITING", "NO_CONSUMER"}
-    ),
+    "EXPIRED": _NOT_HANDED,
+    "SKIPPED": _NOT_HANDED | {"WAITING", "NO_CONSUMER"},
+    "FILTERED": _NOT_HANDED | {"WAITING", "NO_CONSUMER"},
 }
 """Final state → states that later evidence can change it to: a retry copy of a recorded success is read later, a dead
-letter is sent again, a later sample has another subscription. Open states and UNKNOWN can change to any state."""
+letter is sent again, a later sample has another subscription, a client had a removed message in its memory, an offset
+is reset back. Open states and UNKNOWN can change to any state."""

@@ -14,6 +14,7 @@ from .packing import number_at, packed, padded
 from .samples import sample_stages
 from .settings import Settings
 from .stages import Stage
+from .unread import unread_stage
 
 
 def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
@@ -31,6 +32,7 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
         end_scans_stage(),
         Stage("losses", _losses(horizon), ("client_records", "gaps")),
+        unread_stage(as_of_ms),
     ]
 
 

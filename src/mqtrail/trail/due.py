@@ -23,7 +23,7 @@ STATE = (
     "whole_samples", "sample_gaps",
     "topic_groups", "offsets_at", "offset_samples", "group_clients", "live_clients", "filter_runs",
     "scanned_topics", "end_scans", "losses", "group_losses", "hung_limits", "group_limits", "traced_groups",
-    "traced_hosts",
+    "traced_hosts", "unread",
 )  # fmt: skip
 """Relations of the state of the cluster and its groups: all inputs of a verdict except the message's own records."""
 
@@ -61,6 +61,7 @@ def causes(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
         *_of_offsets(),
         *_of_losses(last_ms, as_of_ms, settings),
         _subscriptions(settings),
+        *_of_unread(),
     ]
 
 
@@ -290,7 +291,8 @@ def _of_sources() -> list[Cause]:
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_tracing c ON v.cluster = c.cluster
               AND v.group_name = c.group_name
               WHERE v.reasons LIKE '%GROUP_NOT_TRACED%' OR v.reasons LIKE '%PASSED_UNTRACED%'
-                OR v.reasons LIKE '%FILTER_SAMPLED_AT%' OR v.state IN ('WAITING', 'NO_CONSUMER')""",
+                OR v.reasons LIKE '%FILTER_SAMPLED_AT%' OR v.state IN ('WAITING', 'NO_CONSUMER', 'EXPIRED', 'SKIPPED')
+                OR v.reasons LIKE '%TOPIC_DELETED%' OR v.reasons LIKE '%REMOVED_UNREAD%'""",
             VERDICTS,
         ),
         Cause(
@@ -343,7 +345,8 @@ def _of_offsets() -> list[Cause]:
             _both("offsets_at", ("group_name", *_QUEUE), _OFFSETS, f"({back}) AND topic = '%RETRY%' || group_name"),
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_reset_retries c ON v.cluster = c.cluster
               AND v.group_name = c.group_name
-              WHERE v.reasons LIKE '%RETRY_PASSED_UNTRACED%' OR v.reasons LIKE '%END_NOT_TRACED%'""",
+              WHERE v.reasons LIKE '%RETRY_PASSED_UNTRACED%' OR v.reasons LIKE '%END_NOT_TRACED%'
+                OR v.state IN ('EXPIRED', 'SKIPPED')""",
             VERDICTS,
         ),
     ]
@@ -359,7 +362,8 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
 
     margin = max(settings.loss_window_ms, settings.trace_delay_ms) + _HANDLER_MARGIN_MS
     finds = f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN {{}} c ON t.cluster = c.cluster
-      WHERE t.group_codes LIKE '%HUNG%' OR t.knowledge = 'INCOMPLETE' AND c.from_ms <= t.last_event_ms + {margin}"""
+      WHERE (t.group_codes LIKE '%HUNG%' OR t.group_codes LIKE '%EXPIRED%' OR t.group_codes LIKE '%SKIPPED%')
+      OR t.knowledge = 'INCOMPLETE' AND c.from_ms <= t.last_event_ms + {margin}"""
     columns = "cluster, client_id, from_ms, to_ms, lost_count, reason"
     return [
         Cause(
@@ -394,3 +398,35 @@ def _subscriptions(settings: Settings) -> Cause:
           AND t.topic = c.topic WHERE {_OFFERED} >= c.since_ms""",
         TRAJECTORIES,
     )
+
+
+def _of_unread() -> list[Cause]:
+    """Ranges that a group did not read: messages in them, and messages whose retry copies can be in them."""
+    new, old = "SELECT * FROM unread", f"SELECT * FROM {LAST}unread"
+    changes = f"({new} EXCEPT {old}) UNION ALL ({old} EXCEPT {new})"
+    at_place = " AND ".join(f"t.{name} = c.{name}" for name in _QUEUE)
+    begun = "(n_first_offset IS NULL OR o_first_offset IS NULL) AND EXISTS (SELECT 1 FROM unread WHERE group_name = '')"
+    return [
+        Cause(
+            "first_commits",
+            _both("offsets_at", ("group_name", *_QUEUE), ("first_offset",), begun),
+            f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_first_commits c ON v.cluster = c.cluster
+              AND v.topic = c.topic AND v.group_name = c.group_name WHERE v.reasons LIKE '%TOPIC_DELETED%'""",
+            VERDICTS,
+        ),
+        Cause(
+            "unread",
+            changes,
+            f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_unread c ON {at_place}
+              AND t.queue_offset >= c.first_offset AND t.queue_offset < c.end_offset""",
+            TRAJECTORIES,
+        ),
+        Cause(
+            "unread_retries",
+            f"SELECT * FROM ({changes}) AS ranges WHERE topic = '%RETRY%' || group_name",
+            f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_unread_retries c ON v.cluster = c.cluster
+              AND v.group_name = c.group_name
+              WHERE v.state IN ('RETRYING', 'UNKNOWN', 'EXPIRED', 'SKIPPED')""",
+            VERDICTS,
+        ),
+    ]

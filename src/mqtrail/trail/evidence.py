@@ -279,6 +279,29 @@ GAPS = Relation(
     ),
 )
 
+UNREAD_RANGES = Relation(
+    "unread_ranges",
+    "One row per range [first_offset, end_offset) of a queue that a group had not read when it was removed, or that "
+    "the offset of a group passed while the group had no client. Key: cluster, sampled_ms, kind, group_name, "
+    "broker_name, topic, queue_id.",
+    (
+        text("cluster", "as in trace_events"),
+        number("sampled_ms", "time of the sample that shows it; the sample before does not"),
+        text(
+            "kind",
+            "EXPIRED: the queue's minimum rose above the group's offset. TOPIC_DELETED: no broker has the topic. "
+            "OFFSET_MOVED: the group's offset rose, and the group had no client in this sample and in the one before",
+        ),
+        text("group_name", "consumer group; '' (TOPIC_DELETED): any group without an offset in the queue"),
+        text("topic", "business or %RETRY% topic"),
+        text("broker_name", "broker of the queue"),
+        number("queue_id", "queue"),
+        number("first_offset", "first queue_offset"),
+        number("end_offset", "queue_offset after the last one; NULL: no end"),
+        number("live_count", "clients of the group in this sample and in the one before; NULL: unknown"),
+    ),
+)
+
 EVIDENCE = (
     TRACE_EVENTS,
     TRACE_REJECTS,
@@ -289,5 +312,18 @@ EVIDENCE = (
     QUEUE_RANGES,
     SAMPLES,
     GAPS,
+    UNREAD_RANGES,
 )
 """Every bronze relation, in the order of the docs."""
+
+PROBLEMS = Relation(
+    "problems",
+    "One row per problem that began or ended in a cycle of the pipeline: what it could not read or ask. No judgement "
+    "reads it. Key: cluster, noted_ms, problem.",
+    (
+        text("cluster", "as in trace_events"),
+        number("noted_ms", "end of the first cycle with the problem, or of the first one without it"),
+        text("problem", "the problem in one sentence; counts in it are those of its first cycle"),
+        text("status", "BEGUN: it is a problem from then on; ENDED: it is none any more"),
+    ),
+)

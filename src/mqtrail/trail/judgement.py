@@ -13,12 +13,14 @@ from .packing import number_at, packed, padded, part
 from .repeats import split_stages
 from .settings import Settings
 from .stages import Stage
+from .unread import UNREAD_COLUMNS, UNREAD_JOINS, unread_hits_stage, unread_states
 
 
 def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """group_evidence, group_states, loss_hits, send_splits, group_verdicts."""
+    """unread_hits, group_evidence, group_states, loss_hits, send_splits, group_verdicts."""
     return [
-        Stage("group_evidence", _EVIDENCE, ("group_facts", "messages", "filters", *_OF_GROUPS)),
+        unread_hits_stage(),
+        Stage("group_evidence", _EVIDENCE, ("group_facts", "messages", "filters", "unread_hits", *_OF_GROUPS)),
         Stage("group_states", _states(as_of_ms, settings), ("group_evidence",)),
         Stage("loss_hits", _loss_hits(as_of_ms, settings), ("group_states", "group_losses")),
         *split_stages(),
@@ -79,7 +81,8 @@ FROM (
       coalesce(f.filter_why, '') AS filter_why,
       f.filter_from_ms AS filter_from_ms, f.filter_to_ms AS filter_to_ms,
       coalesce(f.judged_by, '') AS judged_by, h.hung_ms AS group_hung_ms,
-      a.handed_times_max AS handed_times_max, CASE WHEN k.group_name IS NULL THEN 0 ELSE 1 END AS is_traced
+      a.handed_times_max AS handed_times_max, CASE WHEN k.group_name IS NULL THEN 0 ELSE 1 END AS is_traced,
+      {UNREAD_COLUMNS}
     FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times, coalesce({part("retry_place", 3)}, '') AS
         retry_broker,
         {number_at("retry_place", 4)} AS retry_queue, {number_at("retry_place", 5)} AS retry_offset,
@@ -102,7 +105,8 @@ FROM (
     LEFT JOIN filters f ON g.cluster = f.cluster AND g.msg_id = f.msg_id AND g.group_name = f.group_name
     LEFT JOIN hung_limits h ON g.cluster = h.cluster AND g.group_name = h.group_name
     LEFT JOIN group_limits a ON g.cluster = a.cluster AND g.group_name = a.group_name
-    LEFT JOIN traced_groups k ON g.cluster = k.cluster AND g.group_name = k.group_name) AS joined) AS typed"""
+    LEFT JOIN traced_groups k ON g.cluster = k.cluster AND g.group_name = k.group_name
+    {UNREAD_JOINS}) AS joined) AS typed"""
 
 
 def _open_state(as_of_ms: int, settings: Settings) -> str:
@@ -118,6 +122,7 @@ def _open_state(as_of_ms: int, settings: Settings) -> str:
         WHEN clients_sampled_ms IS NULL OR live_count IS NULL THEN 'UNKNOWN:CLIENTS_NOT_SAMPLED'
         WHEN clients_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
         WHEN holder_lives = 0 AND message_model = 'BROADCASTING' THEN 'UNKNOWN:END_NOT_TRACED'
+        WHEN holder_lives = 0 AND unread_state <> '' THEN 'UNKNOWN:HANDLER_GONE'
         WHEN holder_lives = 0 AND live_count > 0 THEN 'WAITING:HANDLER_GONE'
         WHEN holder_lives = 0 THEN 'NO_CONSUMER:HANDLER_GONE'
         WHEN {as_of_ms} - open_ms >= {hung} THEN 'HUNG' ELSE 'IN_FLIGHT' END"""
@@ -138,6 +143,8 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN success_count > 0 THEN 'CONSUMED'
     WHEN message_model = 'BROADCASTING' AND last_outcome <> 'OPEN' AND failure_count > 0 THEN
         'UNKNOWN:BROADCAST_FAILURE'
+    WHEN copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times AND retry_unread_state <> ''
+      THEN retry_unread_state
     WHEN copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times AND retry_passed_then = 1
       THEN 'UNKNOWN:RETRY_PASSED_UNTRACED'
     WHEN copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times AND retry_passed_now = 1
@@ -156,7 +163,8 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN maybe = 1 THEN 'UNKNOWN:GROUP_SEEN_LATER'
     WHEN excluded = 1 THEN 'FILTERED'
     WHEN filter_why = 'FILTER_SAMPLED_AT' AND passed_now = 1 AND is_traced = 1 AND visible_ms <= {horizon}
-      THEN 'FILTERED:FILTER_SAMPLED_AT'
+      AND unread_kind IS NULL THEN 'FILTERED:FILTER_SAMPLED_AT'
+    WHEN unread_state <> '' THEN unread_state
     WHEN visible_ms IS NULL AND waits = 1 THEN {idle.format("")}
     WHEN visible_ms IS NULL AND sent_items > 1 THEN 'UNKNOWN:BATCH_NOT_JOINED'
     WHEN visible_ms IS NULL AND coalesce(acked_ms, stored_ms) > {horizon} THEN 'UNKNOWN:TRACE_PENDING'
@@ -171,6 +179,11 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN offsets_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
     WHEN is_traced = 0 THEN {idle.format(":GROUP_NOT_TRACED")}
     ELSE {idle.format("")} END"""
+    return _with_missing(state, unread_states(horizon))
+
+
+def _with_missing(state: str, unread: str) -> str:
+    """SQL: group_states, and how many records of each kind the evidence lacks."""
     rounds = "greatest(coalesce(times_max, -1) + 1, coalesce(copy_times, 0))"
     return f"""
 SELECT *, split_part(stated, ':', 1) AS state, split_part(stated, ':', 2) AS why,
@@ -182,7 +195,7 @@ SELECT *, split_part(stated, ':', 1) AS state, split_part(stated, ':', 2) AS why
     CASE WHEN message_model <> 'BROADCASTING' AND round_hands_max < offered_count THEN offered_count - round_hands_max
       ELSE 0 END AS copies_missing
 FROM (SELECT *, {rounds} AS rounds, {state} AS stated
-  FROM group_evidence) AS states"""
+  FROM (SELECT *, {unread} FROM group_evidence) AS evidence) AS states"""
 
 
 _GROUP_LOSSES = """
@@ -209,7 +222,7 @@ SELECT e.cluster AS cluster, e.msg_id AS msg_id, e.group_name AS group_name, max
 FROM group_states e JOIN group_losses l ON e.cluster = l.cluster AND e.group_name = l.group_name
   AND l.to_ms >= {begin} AND l.from_ms <= {end}
   AND (l.client_id = '' OR e.state <> 'HUNG' OR e.open_client = '' OR l.client_id = e.open_client)
-WHERE e.state = 'HUNG' OR e.rounds_missing > 0 OR e.ends_missing > 0 OR e.beginless_count > 0
+WHERE e.state IN ('HUNG', 'EXPIRED', 'SKIPPED') OR e.rounds_missing > 0 OR e.ends_missing > 0 OR e.beginless_count > 0
   OR e.state = 'UNKNOWN' AND e.why IN ('PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'END_NOT_TRACED', 'RETRY_PASSED_UNTRACED')
 GROUP BY e.cluster, e.msg_id, e.group_name"""
 
@@ -243,12 +256,14 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
   CASE WHEN {_DONE} THEN {success["end"]} - {success["start"]} END AS handler_ms,
   CASE WHEN {_DONE} THEN {success["end"]} - {t0} END AS total_ms,
   CASE WHEN {_DONE} THEN cost_ms END AS handler_cost_ms,
-  CASE WHEN final_state = 'UNKNOWN' OR final_why IN ('GROUP_NOT_TRACED', 'FILTER_SAMPLED_AT') OR rounds_missing > 0
+  CASE WHEN final_state = 'UNKNOWN' OR final_why IN ('GROUP_NOT_TRACED', 'FILTER_SAMPLED_AT') OR {_UNTRACED}
+      OR rounds_missing > 0
       OR beginless_count > 0 OR ends_missing > 0 OR copies_missing > 0 THEN 1 ELSE 0 END AS lacks
 FROM (
   SELECT e.*, h.loss AS loss, {number_at("h.loss", 1)} AS loss_from_ms, {number_at("h.loss", 2)} AS loss_to_ms,
     {number_at("h.loss", 3)} AS loss_count, coalesce({part("h.loss", 4)}, '') AS loss_name,
-    CASE WHEN e.state = 'HUNG' AND h.loss IS NOT NULL THEN 'UNKNOWN' ELSE e.state END AS final_state,
+    CASE WHEN e.state IN ('HUNG', 'EXPIRED', 'SKIPPED') AND h.loss IS NOT NULL THEN 'UNKNOWN' ELSE e.state END
+      AS final_state,
     CASE WHEN e.state = 'HUNG' AND h.loss IS NOT NULL THEN 'END_MAY_BE_LOST' ELSE e.why END AS final_why,
     CASE WHEN s.msg_id IS NULL THEN 0 ELSE 1 END AS is_split, s.split_begun_ms AS split_begun_ms,
     s.split_stored_ms AS split_stored_ms, s.split_visible_ms AS split_visible_ms, s.split_first_ms AS split_first_ms
@@ -259,10 +274,12 @@ FROM (
 
 
 _DONE = "final_state = 'CONSUMED'"
+_UNTRACED = "final_state = 'EXPIRED' AND is_traced = 0"
 _CAN_DUPLICATE = "message_model = 'CLUSTERING' AND is_single = 1"
 _DEAD_CAUSE = """CASE WHEN dead_ms IS NULL THEN '' WHEN recorded_cause <> '' THEN recorded_cause
         WHEN ordered_mark = 1 THEN 'ORDERED_GIVE_UP' WHEN dead_times <= handed_times_max THEN 'BY_HANDLER'
         WHEN dead_times > 1 THEN 'ATTEMPTS_EXHAUSTED' ELSE '' END"""
+_UNREAD = {"sampled_ms": "coalesce(retry_unread_ms, unread_ms)"}
 _PARAMETERS: dict[str, dict[str, str]] = {
     "PASSED_UNTRACED": {"offset": "now_offset", "sampled_ms": "now_ms"},
     "GROUP_NOT_TRACED": {"offset": "now_offset", "sampled_ms": "now_ms"},
@@ -271,6 +288,9 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "FILTER_CHANGED": {"from_ms": "filter_from_ms", "to_ms": "filter_to_ms"},
     "HANDLER_GONE": {"handed_ms": "open_ms", "sampled_ms": "clients_sampled_ms"},
     "STATE_STALE": {"sampled_ms": "coalesce(clients_sampled_ms, offsets_sampled_ms)"},
+    "REMOVED_UNREAD": _UNREAD,
+    "TOPIC_DELETED": _UNREAD,
+    "OFFSET_MOVED": _UNREAD,
     "BATCH_ITEM_NOT_TOLD": {"handed": "batch_handed", "succeeded": "batch_succeeded", "items": "batch_items"},
 }
 """Reason of a state → its parameters. Other reasons of states have no parameters."""
@@ -304,6 +324,7 @@ def _reasons() -> str:
         for condition, text in (
             ("final_why <> ''", f"CASE final_why {whys} ELSE final_why END"),
             (f"final_state = 'FILTERED' OR {_BY_FILTER}", "judged_by"),
+            (_UNTRACED, named("'GROUP_NOT_TRACED'", **_PARAMETERS["GROUP_NOT_TRACED"])),
             ("rounds_missing > 0", named("'ATTEMPTS_NOT_TRACED'", expected="rounds", found="round_count")),
             ("copies_missing > 0", named("'COPIES_NOT_TRACED'", stored="offered_count", found="round_hands_max")),
             ("beginless_count > 0", named("'BEGIN_NOT_TRACED'", count="beginless_count")),

@@ -25,6 +25,7 @@ _OPEN = (
     "IN_FLIGHT", "HUNG", "WAITING", "NO_CONSUMER", "WAITING:HANDLER_GONE", "NO_CONSUMER:HANDLER_GONE",
     "WAITING:GROUP_NOT_TRACED", "NO_CONSUMER:GROUP_NOT_TRACED",
     "UNKNOWN:CLIENTS_NOT_SAMPLED", "UNKNOWN:STATE_STALE", "UNKNOWN:TRACE_PENDING", "UNKNOWN:OFFSETS_NOT_SAMPLED",
+    "UNKNOWN:REMOVED_UNREAD", "UNKNOWN:HANDLER_GONE",
 )  # fmt: skip
 """States that depend on offsets and clients. Others change by new records or by changes that `due` finds in results."""
 
@@ -101,6 +102,8 @@ def _of_groups(is_open: str, as_of_ms: int, settings: Settings) -> dict[str, str
         as_of_ms,
         f"visible_ms + {settings.trace_delay_ms}",
         f"coalesce(acked_ms, stored_ms) + {settings.trace_delay_ms}",
+        f"unread_ms + {settings.trace_delay_ms}",
+        f"retry_unread_ms + {settings.trace_delay_ms}",
         f"open_ms + {settings.hung_ms}",
         f"open_ms + greatest({settings.hung_ms}, coalesce(group_hung_ms, 0))",
         f"CASE WHEN last_outcome = 'FAILED' THEN last_end_ms + {settings.next_attempt_ms_max + 1} END",

@@ -1,0 +1,128 @@
+"""Which ranges a group did not read before they were removed or passed: rows of trail.UNREAD_RANGES of a new sample.
+
+In one sample, committed offsets are asked before the ranges of queues. So an offset below the minimum of its queue
+shows that the messages between them were removed unread. Only samples of that time show it: when a consumer pulls
+again, the offset jumps to the minimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mqtrail import trail
+
+from .sampling import ClusterSample, Question
+
+Row = dict[str, Any]
+Queue = tuple[str, str, int]
+"""(topic, broker name, queue id)."""
+GroupQueue = tuple[str, str, str, int]
+"""(group, topic, broker name, queue id)."""
+_COUNTED: Final = {"OK": 1, "OFFLINE": 0}  # status of a client's row -> clients; another status: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The sample before a new one."""
+
+    offsets: Mapping[GroupQueue, int]
+    ranges: Mapping[Queue, tuple[int, int]]
+    """(min_offset, max_offset) of each queue."""
+    clients: Sequence[tuple[str, str]]
+    """(group, status) of each row about clients."""
+    answered: Set[Question]
+
+
+def unread_ranges(before: Before | None, found: ClusterSample) -> Iterator[Row]:
+    """Yield the unread ranges that a sample shows and the one before does not. before None: it is the first one."""
+    live = _LiveCounts(before, found)
+    minimums = {
+        (row["topic"], row["broker_name"], row["queue_id"]): row["min_offset"]
+        for row in found.rows.get(trail.QUEUE_RANGES.name, ())
+    }
+    for row in found.rows.get(trail.GROUP_OFFSETS.name, ()):
+        group, queue = row["group_name"], (row["topic"], row["broker_name"], row["queue_id"])
+        offset, minimum = row["consumer_offset"], minimums.get(queue)
+        last = None if before is None else before.offsets.get((group, *queue))
+        if minimum is None or (before is not None and last is None):
+            continue  # the first offset of a group: nothing tells what was read before
+        if offset < minimum:
+            first = max(offset, last or 0, before.ranges.get(queue, (0, 0))[0] if before else 0)
+            if first < minimum:
+                yield _row("EXPIRED", group, queue, first, minimum, live.count(group))
+        elif (
+            last is not None
+            and max(last, minimum) < offset
+            and _follows(before, found, queue)
+            and live.count(group) == 0
+        ):
+            yield _row("OFFSET_MOVED", group, queue, max(last, minimum), offset, 0)
+    if before is not None and found.topics:
+        yield from _of_deleted_topics(before, found, live)
+
+
+def _follows(before: Before | None, found: ClusterSample, queue: Queue) -> bool:
+    """Return whether the offsets of a broker are in both samples, with no gap between them."""
+    return before is not None and not found.gap and ("OFFSETS", queue[1], "") in before.answered
+
+
+def _of_deleted_topics(before: Before, found: ClusterSample, live: _LiveCounts) -> Iterator[Row]:
+    """The rest of each queue that the last sample has, whose topic no longer exists, and whose broker answers."""
+    topics = set(found.topics)
+    deleted = {
+        queue: bounds
+        for queue, bounds in before.ranges.items()
+        if queue[0] not in topics
+        and ("RANGES", queue[1], queue[0]) in before.answered
+        and found.answers.get(("GROUPS", queue[1], "")) == ""
+    }
+    if not deleted:
+        return
+    for queue, (minimum, _) in deleted.items():
+        yield _row("TOPIC_DELETED", "", queue, minimum, None, None)
+    for (group, topic, broker, queue_id), offset in before.offsets.items():
+        queue = (topic, broker, queue_id)
+        if queue in deleted:
+            yield _row("TOPIC_DELETED", group, queue, max(offset, deleted[queue][0]), None, live.count(group))
+
+
+def _row(kind: str, group: str, queue: Queue, first: int, end: int | None, live_count: int | None) -> Row:
+    place = {"topic": queue[0], "broker_name": queue[1], "queue_id": queue[2]}
+    own = {"kind": kind, "group_name": group, "first_offset": first, "end_offset": end, "live_count": live_count}
+    return {**place, **own}
+
+
+class _LiveCounts:
+    """How many clients groups had in two samples; made when it is asked first."""
+
+    def __init__(self, before: Before | None, found: ClusterSample) -> None:
+        self._before = before
+        self._found = found
+        self._counts: dict[str, int | None] | None = None
+
+    def count(self, group: str) -> int | None:
+        """The greater number of clients of a group in the two samples; None: unknown in one of them."""
+        if self._counts is None:
+            self._counts = self._count()
+        return self._counts.get(group)
+
+    def _count(self) -> dict[str, int | None]:
+        now = _counted((row["group_name"], row["status"]) for row in self._found.rows.get(trail.CLIENTS.name, ()))
+        if self._before is None or self._found.gap:
+            return now  # what was not read by now was not read in the time before either
+        then = _counted(self._before.clients)
+        counts: dict[str, int | None] = {}
+        for group in now.keys() & then.keys():
+            one, other = now[group], then[group]
+            counts[group] = None if one is None or other is None else max(one, other)
+        return counts
+
+
+def _counted(rows: Iterator[tuple[str, str]] | Sequence[tuple[str, str]]) -> dict[str, int | None]:
+    counts: dict[str, int | None] = {}
+    for group, status in rows:
+        before, own = counts.get(group, 0), _COUNTED.get(status)
+        counts[group] = None if before is None or own is None else before + own
+    return counts
