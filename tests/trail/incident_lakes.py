@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from mqtrail import trail
+from mqtrail.lake import Lake, copy
 from mqtrail.trail import Relation
 
 BEGIN_MS = 1_790_000_000_000
@@ -192,3 +194,21 @@ class IncidentLake:
         at = "(SELECT t.visible_ms FROM trajectories t WHERE t.msg_id = verdicts.msg_id)"
         own = self.likely(share, f"{group}{span[0]}")
         return f"group_name = '{group}' AND {at} >= {span[0]} AND {at} < {span[1]} AND {own} AND {more}"
+
+
+def commit_all(made: IncidentLake, path: Path) -> None:
+    """Write a synthetic lake to a folder, an hour a file, as compaction does."""
+    lake = Lake.create(path)
+    fields = ", ".join(f"{field.name} {field.type}" for field in trail.EVENT_FIELDS)
+    for relation in READ:
+        table, hours = lake[relation.name], [None]
+        if table.table.partition_by:
+            hours = [hour for (hour,) in made.ask(f"SELECT DISTINCT publish_hour FROM {relation.name} ORDER BY 1")]
+        picks = relation.typed({c.name: f"cast([] AS struct({fields})[])" for c in relation if c.type == "events"})
+        files = []
+        for hour in hours:
+            where = "" if hour is None else f" WHERE publish_hour = {hour}"
+            files.append(table.path / f"compact-{hour}" / "part.parquet")
+            files[-1].parent.mkdir(parents=True)
+            copy(made.duck, f"SELECT {picks} FROM {relation.name}{where}", files[-1], table.table)
+        table.commit(files, app="test", batch=0)

@@ -21,6 +21,7 @@ from .cluster import (
 )
 from .doctor import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth, examine
 from .history import SpanCount, VerdictHistory
+from .incidents import IncidentsAnswer, ShownIncident
 from .lookup import Answers
 from .model import (
     CodeCount,
@@ -66,6 +67,7 @@ __all__ = [
     "GroupVerdict",
     "GroupWait",
     "GroupsAnswer",
+    "IncidentsAnswer",
     "LagAnswer",
     "LagRow",
     "LatencyRow",
@@ -82,6 +84,7 @@ __all__ = [
     "SearchConditions",
     "SearchField",
     "Shown",
+    "ShownIncident",
     "SpanCount",
     "Status",
     "TopicOnBroker",

@@ -13,11 +13,13 @@ import duckdb
 from mqtrail import trail
 from mqtrail.client import InstanceConfig, SyncAdmin
 from mqtrail.lake import Lake, LakeError, LakePath, connect, judge_messages
+from mqtrail.trail.incidents import IncidentSettings
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
-from . import proving, queries
+from . import incidents, proving, queries
 from . import search as searching
 from .history import VerdictHistory, verdict_history
+from .incidents import IncidentsAnswer, ShownIncident
 from .lakeview import LakeView, UnknownCluster, fetch, read_trajectories
 from .live import LiveEvidence, Row, gather
 from .model import (
@@ -78,6 +80,33 @@ class Answers:
         examples_max: most subjects that are shown for a claim.
         """
         return self._view().read(lambda view: proving.prove(view, topic, now_ms, first_ms, end_ms, examples_max))
+
+    def incidents(
+        self,
+        now_ms: int,
+        first_ms: int | None = None,
+        end_ms: int | None = None,
+        *,
+        settings: IncidentSettings | None = None,
+    ) -> IncidentsAnswer:
+        """Search the causes of bad messages in [first_ms, end_ms), by default in the last day of the lake. LakeError.
+
+        What the search finds with default settings is kept in the lake's table, unless a pipeline writes the lake.
+        """
+        view = self._view()
+        wanted = settings or IncidentSettings()
+        answer, found = view.read(lambda read: incidents.search_incidents(read, now_ms, first_ms, end_ms, wanted))
+        if answer.first_ms is None or answer.end_ms is None or wanted != IncidentSettings() or answer.scope.is_damaged:
+            return answer
+        try:
+            incidents.keep(view, found, answer.first_ms, answer.end_ms, now_ms)
+        except LakeError as error:
+            return replace(answer, not_kept=str(error))
+        return answer
+
+    def kept_incidents(self, incident_id: str = "") -> tuple[ShownIncident, ...]:
+        """Return the incidents that the lake keeps, the latest first; incident_id: how their id begins. LakeError."""
+        return self._view().read(lambda view: incidents.kept_incidents(view, incident_id))
 
     def history(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> VerdictHistory:
         """Return how many messages published in [first_ms, end_ms) have each code, by time. LakeError."""

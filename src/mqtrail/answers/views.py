@@ -195,6 +195,39 @@ VIEWS: Final[dict[str, View]] = {
             f"FROM {TABLES_SCHEMA}.lag AS l JOIN (SELECT cluster, group_name, topic, max(sampled_ms) AS sampled_ms "
             f"FROM {TABLES_SCHEMA}.lag GROUP BY ALL) USING (cluster, group_name, topic, sampled_ms)",
         ),
+        View(
+            "incidents",
+            "One row per incident that `mqtrail incidents` found: bad messages of a time, and what they share.",
+            (
+                _same("cluster", "cluster of the brokers", "i"),
+                _same("incident_id", "id, as printed", "i"),
+                _at("begin_at", "i.begin_ms", "first bad message"),
+                _at("end_at", "i.end_ms", "last bad message"),
+                _same("cause", "name of the cause, or NO_SINGLE_CAUSE", "i"),
+                _list("symptoms", "i.symptoms", "what is bad; the first one decides"),
+                _list("codes", "i.codes", "verdict codes of the bad messages"),
+                _list("conditions", "i.conditions", "smallest set of conditions that explains it", " AND "),
+                _list("same_conditions", "i.same_conditions", "conditions that hold for the same messages", "; "),
+                _list("neighbours", "i.neighbours", "changes around the begin", "; "),
+                _list("errors", "i.errors", "most frequent error texts", "; "),
+                _list("unknown", "i.unknown", "dimensions that are not known: a cause there is not seen"),
+                _same("message_count", "bad messages", "i"),
+                _same("inside_count", "messages (of groups: pairs of message and group) under the conditions", "i"),
+                _same("inside_bad_count", "bad ones of them", "i"),
+                _same("outside_count", "those of the same time outside of the conditions", "i"),
+                _same("outside_bad_count", "bad ones of them: left unexplained", "i"),
+                ViewColumn(
+                    "lift",
+                    "(i.inside_bad_count / nullif(i.inside_count, 0)) / nullif(i.outside_bad_count / "
+                    "nullif(i.outside_count, 0), 0)",
+                    "how many times more frequent bad ones are inside; NULL: none outside, or no conditions",
+                ),
+                _same("certainty", "-log10 of the chance that it is an accident, at most", "i"),
+                _list("examples", "i.examples", "ids of bad messages"),
+                _at("found_at", "i.found_ms", "time of the search"),
+            ),
+            f"FROM {TABLES_SCHEMA}.incidents AS i",
+        ),
     )
 }
 """The documented views by name."""

@@ -31,6 +31,7 @@ ROOMS = {
     "acl user": "Manage users (brokers 5.x).",
     "acl policy": "Manage policies: the actions that each user may perform (brokers 5.x).",
     "acl account": "Manage accounts in the ACL files of 4.9.",
+    "incidents": "Find the causes of bad messages in a lake.",
     "lag": "Show what groups still have to read, in messages and in time.",
     "pipeline": "Compute trajectories and verdicts from a cluster's trace (PySpark).",
 }
@@ -45,6 +46,9 @@ COMMANDS = {
     "export": "answers:export",
     "sql": "sql:sql",
     "spans": "spans:spans",
+    "incidents": "incidents:incidents",
+    "incidents list": "incidents:incidents_list",
+    "incidents show": "incidents:incidents_show",
     "lag": "lag:lag",
     "lag show": "lag:lag_show",
     "doctor": "answers:doctor",
@@ -110,7 +114,7 @@ COMMANDS = {
     "demo": "demo:demo",
 }
 """Command -> module of this room and its function. A command that is also in ROOMS runs without a subcommand."""
-LOOK_UPS = ("trace", "search", "report", "prove", "export", "lag")
+LOOK_UPS = ("trace", "search", "report", "prove", "export", "incidents", "lag")
 """Commands whose exit code 1 means "not found": a failure has another."""
 FIRST_WORDS = {path.split(" ")[0] for path in COMMANDS}
 

@@ -20,6 +20,7 @@ from .errors import (
     SchemaVersionError,
 )
 from .fresh import judge_messages
+from .incidents import keep_incidents
 from .judged import JUDGED, JUDGED_APP, note_settings, settings_at, unfinished_judgement
 from .known import LakeKnown
 from .lags import define_lag
@@ -101,6 +102,7 @@ __all__ = [
     "joins_due",
     "judge_messages",
     "judge_rows",
+    "keep_incidents",
     "keyframes_at",
     "lake_errors",
     "migrate",

@@ -22,6 +22,7 @@ from typing import Final
 import duckdb
 
 from mqtrail import trail
+from mqtrail.trail.incidents import INCIDENTS
 
 from .duck import connect
 from .lock import WriteLock
@@ -41,7 +42,7 @@ SOURCES: Final[dict[str, tuple[trail.Relation, Callable[[str], str]]]] = {
 """Index -> the table of bronze that it is made of, and SQL: its rows, from rows of that table."""
 
 
-ADDED: Final = (trail.UNREAD_RANGES.name, trail.PROBLEMS.name)
+ADDED: Final = (trail.UNREAD_RANGES.name, trail.PROBLEMS.name, INCIDENTS.name)
 """Tables that begin empty."""
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from mqtrail import trail
 from mqtrail.trail import Column, Relation
+from mqtrail.trail.incidents import INCIDENTS
 
 SCHEMA_VERSION = 2
 """Version of all tables together; written into each table's Delta metadata as `mqtrail.schema`."""
@@ -130,6 +131,7 @@ TABLES: dict[str, Table] = {
         ),
         Table(trail.GROUP_FOLDS, "gold", sort_by=("cluster", "kind", "group_name")),
         Table(trail.KEY_INDEX, "gold", "publish_hour", "publish_hour", ("key_token", "msg_id"), ("key_token",)),
+        Table(INCIDENTS, "gold", time_column="end_ms", sort_by=("cluster", "begin_ms")),
     )
 }
 """Every table by name, bronze first."""

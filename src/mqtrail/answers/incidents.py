@@ -1,0 +1,176 @@
+"""Incidents of a lake: searched anew in a range of time, or read from the table in which they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mqtrail import trail
+from mqtrail.lake import Lake, keep_incidents, relation_of
+from mqtrail.trail import HOUR_MS, UNKNOWN_HOUR
+from mqtrail.trail.incidents import (
+    INCIDENT_CAUSES,
+    INCIDENTS,
+    NO_SINGLE_CAUSE,
+    SYMPTOMS,
+    Incident,
+    IncidentSettings,
+    find_incidents,
+)
+
+from .lakeview import LakeView, fetch
+from .model import Scope
+
+RANGE_MS: Final = 24 * HOUR_MS  # searched by default, up to the lake's end
+EARLIER_HOURS: Final = 36
+"""Messages of so many hours before the range are read too: they may be delivered in it."""
+LATER_HOURS: Final = 15  # the hour in an id is that of the producer's time zone
+_BY_HOUR: Final = (trail.TRAJECTORIES.name, trail.VERDICTS.name, trail.ATTEMPTS.name)
+_SYMPTOM_TEXTS: Final = {symptom.name: symptom.text for symptom in SYMPTOMS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownIncident:
+    """A row of trail.incidents.INCIDENTS with its lists, its cause in words and what to do."""
+
+    cluster: str
+    incident_id: str
+    begin_ms: int
+    end_ms: int
+    found_ms: int
+    cause: str
+    explanation: str
+    advice: str
+    symptoms: tuple[str, ...]
+    what: tuple[str, ...]
+    codes: tuple[str, ...]
+    conditions: tuple[str, ...]
+    same_conditions: tuple[str, ...]
+    wider_conditions: tuple[str, ...]
+    neighbours: tuple[str, ...]
+    errors: tuple[str, ...]
+    unknown: tuple[str, ...]
+    message_count: int
+    group_count: int
+    topic_count: int
+    inside_count: int
+    inside_bad_count: int
+    outside_count: int
+    outside_bad_count: int
+    lift: float | None
+    certainty: int
+    examples: tuple[str, ...]
+    good_examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentsAnswer:
+    """The incidents of bad messages in [first_ms, end_ms), the largest first. None: the lake is empty.
+
+    not_kept: why they were not kept in the lake's table; '' if they were, or if that was not wanted.
+    """
+
+    scope: Scope
+    first_ms: int | None
+    end_ms: int | None
+    incidents: tuple[ShownIncident, ...]
+    not_kept: str = ""
+
+
+def search_incidents(
+    view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None, settings: IncidentSettings
+) -> tuple[IncidentsAnswer, tuple[Incident, ...]]:
+    """Search [first_ms, end_ms), by default the last day of the lake. Return also the rows to keep."""
+    bounds = searched_range(view, first_ms, end_ms)
+    if bounds is None:
+        return IncidentsAnswer(view.scope(now_ms), None, None, ()), ()
+    from_ms, to_ms = bounds
+    _define_inputs(view, from_ms, to_ms)
+    duck = view.connection
+    found = find_incidents(
+        lambda sql: duck.execute(sql).fetchall(), settings, found_ms=now_ms, from_ms=from_ms, to_ms=to_ms
+    )
+    return IncidentsAnswer(view.scope(now_ms), from_ms, to_ms, tuple(map(shown, found))), found
+
+
+def searched_range(view: LakeView, first_ms: int | None, end_ms: int | None) -> tuple[int, int] | None:
+    """Return the range that is searched; None: the lake has no message."""
+    lake_first_ms, lake_end_ms = view.range_ms()
+    as_of_ms = view.as_of_ms()
+    if lake_first_ms is None or lake_end_ms is None:
+        return None
+    to_ms = end_ms if end_ms is not None else max(lake_end_ms, (as_of_ms or 0) + 1)
+    from_ms = first_ms if first_ms is not None else (as_of_ms or lake_end_ms) - RANGE_MS
+    return max(from_ms, lake_first_ms - LATER_HOURS * HOUR_MS), max(from_ms, to_ms)
+
+
+def kept_incidents(view: LakeView, incident_id: str = "") -> tuple[ShownIncident, ...]:
+    """Return the incidents that the lake keeps, the latest first; incident_id: those whose id begins so."""
+    rows = fetch(
+        view.connection,
+        f"""SELECT * FROM ({relation_of(view.lookup.lake[INCIDENTS.name], cluster=view.cluster)}) AS kept
+        WHERE starts_with(incident_id, ?) ORDER BY begin_ms DESC, incident_id""",
+        [incident_id],
+    )
+    return tuple(shown(Incident(**row)) for row in rows)
+
+
+def keep(view: LakeView, found: Sequence[Incident], first_ms: int, end_ms: int, now_ms: int) -> None:
+    """Keep what a search of a range has found. LakeBusy: a pipeline writes the lake."""
+    keep_incidents(Lake.open(view.path), found, view.scope_clusters, first_ms, end_ms, now_ms=now_ms)
+
+
+def shown(one: Incident) -> ShownIncident:
+    """Return an incident with its lists and words."""
+    cause = INCIDENT_CAUSES.get(one.cause, NO_SINGLE_CAUSE)
+    symptoms = _parts(one.symptoms, ",")
+    return ShownIncident(
+        explanation=cause.text,
+        advice=cause.advice,
+        symptoms=symptoms,
+        what=tuple(_SYMPTOM_TEXTS.get(name, f"messages are {name}") for name in symptoms),
+        codes=_parts(one.codes, ","),
+        conditions=_parts(one.conditions, " AND "),
+        same_conditions=_parts(one.same_conditions, "; "),
+        wider_conditions=_parts(one.wider_conditions, "; "),
+        neighbours=_parts(one.neighbours, "; "),
+        errors=_parts(one.errors, "; "),
+        unknown=_parts(one.unknown, ","),
+        examples=_parts(one.examples, ","),
+        good_examples=_parts(one.good_examples, ","),
+        lift=one.lift,
+        **{name: getattr(one, name) for name in _SAME},
+    )
+
+
+_SAME: Final = (
+    "cluster",
+    "incident_id",
+    "begin_ms",
+    "end_ms",
+    "found_ms",
+    "cause",
+    "message_count",
+    "group_count",
+    "topic_count",
+    "inside_count",
+    "inside_bad_count",
+    "outside_count",
+    "outside_bad_count",
+    "certainty",
+)
+
+
+def _parts(text: str, by: str) -> tuple[str, ...]:
+    return tuple(part for part in text.split(by) if part)
+
+
+def _define_inputs(view: LakeView, from_ms: int, to_ms: int) -> None:
+    """Define the lake's tables as views; of the large ones only the hours that matter."""
+    view.define_views()
+    hours = [UNKNOWN_HOUR, *range(from_ms // HOUR_MS - EARLIER_HOURS, to_ms // HOUR_MS + LATER_HOURS + 1)]
+    for name in _BY_HOUR:
+        table = view.lookup.lake[name]
+        chosen: dict[str, Any] = {"files": table.files(hours), "cluster": view.cluster}
+        view.connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {relation_of(table, **chosen)}")

@@ -1,0 +1,134 @@
+"""`incidents`: find the causes of bad messages, and show one of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .answers import exit_of, lake_answers, now_ms, reading
+from .config import load
+from .exits import Exit, UsageError
+from .options import ConfigFile, Json, LakeCluster, LakeFolder, moment_ms
+from .output import show_answer, show_json, warn
+
+if TYPE_CHECKING:
+    from mqtrail.answers import IncidentsAnswer, ShownIncident
+
+SHOWN_MAX = 10
+Since = Annotated[
+    str, typer.Option("--from", help="Begin: a time (UTC), or an age such as 2h. [default: the lake's last 24 h]")
+]
+Until = Annotated[str, typer.Option("--to", help="End (exclusive). [default: the lake's end]")]
+Statuses = Annotated[
+    list[str] | None,
+    typer.Option("--status", help="Only bad messages with this verdict code; repeatable. [default: all bad codes]"),
+]
+Rows = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of incidents to print.")]
+
+
+def incidents(
+    context: typer.Context,
+    since: Since = "",
+    until: Until = "",
+    status: Statuses = None,
+    rows: Rows = SHOWN_MAX,
+    lake: LakeFolder = None,
+    cluster: LakeCluster = "",
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """List the causes of bad messages, the largest first."""
+    if context.invoked_subcommand is not None:
+        return Exit.OK
+    return incidents_list(since, until, status, rows, lake, cluster, config, json)
+
+
+def incidents_list(
+    since: Since = "",
+    until: Until = "",
+    status: Statuses = None,
+    rows: Rows = SHOWN_MAX,
+    lake: LakeFolder = None,
+    cluster: LakeCluster = "",
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """List the causes of bad messages, the largest first, and keep them in the lake."""
+    from mqtrail.answers import as_json
+
+    found = _found(since, until, status, lake, cluster, config, json)
+    if found.not_kept:
+        warn(f"not kept in the lake: {found.not_kept}")
+    if json:
+        show_json(as_json(found))
+    else:
+        from .draw_incidents import incident_list
+
+        show_answer(partial(incident_list, rows_max=rows), found)
+    return exit_of(found.scope, Exit.OK)
+
+
+def incidents_show(
+    incident: Annotated[str, typer.Argument(metavar="ID", help="Id of the incident, or how it begins.")],
+    since: Since = "",
+    until: Until = "",
+    status: Statuses = None,
+    lake: LakeFolder = None,
+    cluster: LakeCluster = "",
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show one incident: extent, conditions, how sure they are, messages as proof, and what to do.
+
+    Searches like `list`. Without --from, --to and --status, incidents that the lake keeps are shown without a search.
+    """
+    from mqtrail.answers import as_json
+
+    kept: tuple[ShownIncident, ...] = ()
+    if not (since or until or status):
+        with reading("reading the lake", json):
+            kept = lake_answers(load(config), lake, cluster).kept_incidents(incident)
+    if not kept:
+        found = _found(since, until, status, lake, cluster, config, json)
+        kept = tuple(one for one in found.incidents if one.incident_id.startswith(incident))
+        if not kept:
+            warn(f"found no incident {incident!r} in the searched time: pass its --from and --to")
+            return exit_of(found.scope, Exit.FAILED)
+    if len(kept) > 1:
+        names = ", ".join(one.incident_id for one in kept[:SHOWN_MAX])
+        raise UsageError(f"found {len(kept)} incidents that begin with {incident!r}, expected one: {names}")
+    if json:
+        show_json(as_json(kept[0]))
+    else:
+        from .draw_incidents import incident as drawn
+
+        show_answer(drawn, kept[0])
+    return Exit.OK
+
+
+def _found(
+    since: str,
+    until: str,
+    status: list[str] | None,
+    lake: str | None,
+    cluster: str,
+    config: ConfigFile,
+    json: bool,
+) -> IncidentsAnswer:
+    from mqtrail.trail import CODES
+    from mqtrail.trail.incidents import IncidentSettings
+
+    now = now_ms()
+    first_ms = moment_ms(since, now, "--from") if since else None
+    end_ms = moment_ms(until, now, "--to") if until else None
+    settings = IncidentSettings()
+    if status:
+        codes = tuple(one.upper() for one in status)
+        if unknown := [one for one in codes if one not in CODES]:
+            raise UsageError(f"--status: found {unknown[0]!r}, expected a verdict code, for example DEAD_LETTERED")
+        settings = replace(settings, codes=codes)
+    with reading("comparing bad messages with good ones", json):
+        return lake_answers(load(config), lake, cluster).incidents(now, first_ms, end_ms, settings=settings)

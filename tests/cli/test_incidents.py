@@ -1,0 +1,110 @@
+"""`mqtrail incidents`: searched, kept, shown and queried; of busy and of older lakes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mqtrail.cli import output
+from mqtrail.lake import Lake, SchemaVersionError, migrate
+from mqtrail.trail.incidents import INCIDENTS
+from tests.cli.conftest import Command
+from tests.trail.incident_faults import FAULTS
+from tests.trail.incident_lakes import CLUSTER, IncidentLake, commit_all
+
+EXPECTED: dict[str, str] = {}
+
+
+@pytest.fixture(scope="session")
+def faulty_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small lake with one bad host."""
+    made = IncidentLake(3, messages=6_000)
+    EXPECTED["where"] = FAULTS["bad host"].put(made, "G1a", 15)
+    path = tmp_path_factory.mktemp("incidents") / "lake"
+    commit_all(made, path)
+    return path
+
+
+@pytest.fixture
+def lake(faulty_lake: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(faulty_lake, tmp_path / "lake"))
+
+
+def test_listed_kept_and_shown(mqtrail: Command, lake: Path) -> None:
+    """The list keeps its incidents; `show` and `sql` read them from the lake, and a second list changes nothing."""
+    listed = mqtrail("incidents", "--lake", str(lake), "--json")
+    assert (listed.code, listed.err) == (0, "")
+    [one] = listed.json["incidents"]
+    assert (one["cause"], one["conditions"]) == ("BAD_HOST", [EXPECTED["where"]])
+    shown = mqtrail("incidents", "show", one["incident_id"][:4], "--lake", str(lake), "--json")
+    assert (shown.code, shown.json["incident_id"]) == (0, one["incident_id"])
+    assert shown.json["examples"]
+    query = "SELECT incident_id, cause, conditions, lift FROM incidents"
+    [row] = mqtrail("sql", query, "--lake", str(lake), "--json").rows
+    assert row["incident_id"] == one["incident_id"]
+    assert row["conditions"] == [EXPECTED["where"]]
+    [found] = mqtrail("incidents", "list", "--lake", str(lake), "--json").json["incidents"]
+    assert found | {"found_ms": 0} == one | {"found_ms": 0}
+    [again] = mqtrail("sql", query, "--lake", str(lake), "--json").rows
+    assert again == row
+
+
+def test_text_fits_80_columns(mqtrail: Command, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of causes and codes are whole, and no line is longer than 80 columns."""
+    narrow = output._safe_console()(width=80)
+    monkeypatch.setattr(output, "stdout_console", lambda: narrow)
+    listed = mqtrail("incidents", "--lake", str(lake))
+    incident_id = next(line.split()[0] for line in listed.out.splitlines() if "BAD_HOST" in line)
+    shown = mqtrail("incidents", "show", incident_id, "--lake", str(lake))
+    for said in (listed, shown):
+        assert max(map(len, said.out.splitlines())) <= 80
+        assert "BAD_HOST" in said.out
+        assert EXPECTED["where"].split(" = ")[1] in said.out
+    assert "CONSUMED_AFTER_RETRY" in shown.out
+    assert "to do" in shown.out
+
+
+def test_only_chosen_codes_and_times(mqtrail: Command, lake: Path) -> None:
+    """Codes without incidents, and a time without messages, have none; what is kept stays."""
+    mqtrail("incidents", "--lake", str(lake))
+    assert mqtrail("incidents", "--lake", str(lake), "--status", "HUNG", "--json").json["incidents"] == []
+    said = mqtrail("incidents", "--lake", str(lake), "--from", "2020-01-01", "--to", "2020-01-02", "--json")
+    assert said.json["incidents"] == []
+    assert len(mqtrail("sql", "SELECT * FROM incidents", "--lake", str(lake), "--json").rows) == 1
+    assert mqtrail("incidents", "--lake", str(lake), "--cluster", CLUSTER, "--json").json["incidents"]
+
+
+def test_wrong_questions(mqtrail: Command, lake: Path) -> None:
+    """An unknown code, an unknown cluster, an id that is not there."""
+    assert mqtrail("incidents", "--lake", str(lake), "--status", "BROKEN").code == 2
+    assert mqtrail("incidents", "--lake", str(lake), "--cluster", "other").code == 3
+    said = mqtrail("incidents", "show", "zzzz", "--lake", str(lake))
+    assert said.code == 1
+    assert "zzzz" in said.err
+
+
+def test_busy_lake_is_searched_and_not_changed(mqtrail: Command, lake: Path) -> None:
+    """While a pipeline writes the lake, incidents are printed, and the reason why they are not kept."""
+    with Lake.create(lake).writing():
+        said = mqtrail("incidents", "--lake", str(lake), "--json")
+    assert said.code == 0
+    assert len(said.json["incidents"]) == 1
+    assert "not kept" in said.err
+    assert mqtrail("sql", "SELECT * FROM incidents", "--lake", str(lake), "--json").rows == []
+
+
+def test_lake_of_an_earlier_version_gets_the_table(lake: Path) -> None:
+    """A reader refuses a lake without the table and names the remedy; a migration and a writer create it."""
+    for remedy in ("migrate", "create"):
+        shutil.rmtree(lake / INCIDENTS.name)
+        (lake / "_marks" / f"{INCIDENTS.name}.json").unlink(missing_ok=True)
+        with pytest.raises(SchemaVersionError, match="pipeline migrate"):
+            Lake.open(lake)
+        if remedy == "migrate":
+            assert any(INCIDENTS.name in line for line in migrate(lake))
+        else:
+            Lake.create(lake)
+        assert Lake.open(lake)[INCIDENTS.name].files() == []
