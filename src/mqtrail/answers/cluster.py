@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from mqtrail.client import ClusterLag, InstanceConfig, Member, SyncAdmin
-from mqtrail.wire import RETRY_PREFIX, MQError, business_topics, is_business_group, version_text
+from mqtrail.wire import RETRY_PREFIX, MessageQueue, MQError, business_topics, is_business_group, version_text
 
 from .model import Scope
 
 T = TypeVar("T")
 OLDEST_COUNT: Final = 10  # messages that wait, of one group
+BODY_SHOWN_MAX: Final = 64 * 1024  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,20 @@ class LagAnswer:
     lag: ClusterLag
 
 
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A stored copy of a message. body: its first bytes; body_size: of all. why: the body could not be decoded."""
+
+    scope: Scope
+    msg_id: str
+    place: str
+    stored_ms: int
+    properties: Mapping[str, str]
+    body: bytes
+    body_size: int
+    why: str = ""
+
+
 class ClusterAnswers:
     """Questions to one cluster. Thread safe. Every method raises MQError if no name server answers."""
 
@@ -206,6 +221,22 @@ class ClusterAnswers:
         omissions = [f"members at broker {name}: {error}" for name, error in gathered.failures.items()]
         members = tuple(rows[client_id] for client_id in sorted(rows))
         return MembersAnswer(self._scope(omissions), group, members, _differing(members))
+
+    def message(self, place: str) -> StoredMessage:
+        """Return the copy at `broker/topic/queue@offset`. NoMessage; ValueError: not such a place."""
+        broker, topic, queue = place.split("/")
+        queue_id, offset = map(int, queue.split("@"))
+        found = self._admin.message_at_offset(MessageQueue(topic, broker, queue_id), offset)
+        return StoredMessage(
+            self._scope(()),
+            found.msg_id,
+            place,
+            found.store_timestamp_ms,
+            dict(found.properties),
+            found.body[:BODY_SHOWN_MAX],
+            len(found.body),
+            found.undecodable or "",
+        )
 
     def lag(self, group: str | None = None, over_ms: int | None = None) -> LagAnswer:
         """Return what groups still have to read. group: only this one, and the messages that have waited longest.

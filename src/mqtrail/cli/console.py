@@ -1,4 +1,4 @@
-"""`console`: serves the HTTP API to this machine."""
+"""`console`: serves pages and the HTTP API to this machine."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ def console(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0: any free one.")] = PORT_DEFAULT,
     config: ConfigFile = None,
 ) -> int:
-    """Serve the HTTP API on this machine: look-ups in a lake, a cluster, or both. Read-only."""
+    """Serve web pages and the HTTP API on this machine, over a lake, a cluster, or both. Read-only."""
     sources = _sources(lake, namesrv, config)
     with _listen(host, port) as listening:
-        from mqtrail.answers.http import API_PREFIX, make_api
-
-        app = make_api(sources)
         import uvicorn
+
+        from mqtrail.console import make_console
+
+        app = make_console(sources)
 
         address = _address(listening)
         listening.listen()
-        say(f"listening on http://{address}{API_PREFIX}, described by http://{address}/openapi.json; Ctrl-C ends it")
+        say(f"console on http://{address}, HTTP API described by http://{address}/openapi.json; Ctrl-C ends it")
         sys.stdout.flush()
         settings = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
         for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn ends by them, then calls what was set before

@@ -179,6 +179,7 @@ def _show(console: Console, outcome: DemoResult, folder: Path, draw: Draw) -> No
         console.print(
             f"\nLook up a message:  mqtrail trace {outcome.example} --lake {lake}", highlight=False, soft_wrap=True
         )
+    console.print(f"Open the console:  mqtrail console --lake {lake}", highlight=False, soft_wrap=True)
     console.print(f"Logs of brokers and clients:  {folder / 'brokers'}/*.log  {folder / CLIENT_LOG}", highlight=False)
     console.print(f"{outcome.message_count} messages, {outcome.seconds:.0f} s in total", highlight=False)
 

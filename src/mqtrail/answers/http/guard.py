@@ -11,13 +11,25 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .problems import problem_response
 
 HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 BODY_SIZE_MAX: Final = 1 << 20  # bytes of a request; the API reads none, pages send small events
+
+
+HEADERS: Final = {
+    # Vue compiles the templates of the pages in the browser, which needs 'unsafe-eval'; NiceGUI's scripts are inline.
+    "Content-Security-Policy": "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",  # addresses hold ids and keys
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Of every answer: pages load nothing from other hosts, and no other site shows them in a frame."""
 
 
 class LocalGuard:
@@ -33,7 +45,7 @@ class LocalGuard:
             return
         refused = _refusal(Headers(scope=scope))
         if refused is None:
-            await self._app(scope, _bounded(receive), send)
+            await self._app(scope, _bounded(receive), _with_headers(send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": refused[1]})
         else:
@@ -70,6 +82,15 @@ def origin_host(origin: str) -> str | None:
         return urlsplit(origin).netloc.lower() or None
     except ValueError:
         return None
+
+
+def _with_headers(send: Send) -> Send:
+    async def with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(HEADERS)
+        await send(message)
+
+    return with_headers
 
 
 def _bounded(receive: Receive) -> Receive:

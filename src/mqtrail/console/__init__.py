@@ -1,0 +1,9 @@
+"""Web pages over `answers`: home, search, one message, groups and lag. Pages hold no logic and change nothing.
+
+`make_console` returns the application, with the HTTP API beside the pages. What comes from messages is shown as text:
+never as HTML, never as a link, control and invisible characters escaped.
+"""
+
+from .app import make_console
+
+__all__ = ["make_console"]

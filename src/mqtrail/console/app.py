@@ -1,0 +1,66 @@
+"""The application: the HTTP API, and the pages in front of it."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)  # the console stores nothing
+
+from fastapi import FastAPI, Request
+from fastapi.responses import RedirectResponse
+from nicegui import ui
+
+from mqtrail.answers.http import Sources, Workers, make_api
+
+from .frame import THEMES, Desk, PageReader
+from .groups import group, groups
+from .home import home
+from .message import message
+from .search import search
+from .texts import Language
+
+CHOICE_S: Final = 365 * 24 * 3600
+PAGE_S: Final = 30.0  # to build a page, without its parts
+
+
+def make_console(sources: Sources) -> FastAPI:
+    """Return the application. NiceGUI keeps its pages in the process, so there is one console in a process."""
+    workers = Workers()
+    app = make_api(sources, workers)
+    desk = Desk(sources, workers)
+
+    @ui.page("/", response_timeout=PAGE_S)
+    async def home_page(request: Request) -> None:
+        await home(desk, PageReader.of(request))
+
+    @ui.page("/search", response_timeout=PAGE_S)
+    async def search_page(request: Request, q: str = "", skip: int = 0) -> None:
+        await search(desk, PageReader.of(request), q, max(0, min(skip, 1_000_000_000)))
+
+    @ui.page("/message", response_timeout=PAGE_S)
+    async def message_page(request: Request, id: str = "") -> None:
+        await message(desk, PageReader.of(request), id.strip()[:1_000])
+
+    @ui.page("/groups", response_timeout=PAGE_S)
+    async def groups_page(request: Request) -> None:
+        await groups(desk, PageReader.of(request))
+
+    @ui.page("/group", response_timeout=PAGE_S)
+    async def group_page(request: Request, name: str = "") -> None:
+        await group(desk, PageReader.of(request), name[:255])
+
+    app.add_api_route("/preferences", preferences, include_in_schema=False)
+    ui.run_with(app, title="mqtrail", dark=None, tailwind=False, show_welcome_message=False)
+    return app
+
+
+async def preferences(to: str = "/", language: str = "", theme: str = "") -> RedirectResponse:
+    """Keep the reader's language or theme in a cookie, and go back to a page of this server."""
+    is_ours = to.startswith("/") and not to.startswith(("//", "/\\"))
+    answer = RedirectResponse(to if is_ours else "/", 303)
+    if language in [one.value for one in Language]:
+        answer.set_cookie("mqtrail-language", language, CHOICE_S, samesite="strict", httponly=True)
+    if theme in THEMES:
+        answer.set_cookie("mqtrail-theme", theme, CHOICE_S, samesite="strict", httponly=True)
+    return answer

@@ -1,0 +1,13 @@
+document.addEventListener("keydown", (event) => {
+  const at = event.target;
+  if (event.ctrlKey || event.metaKey || event.altKey || at.closest?.("input, textarea, select, [contenteditable]")) return;
+  const goes = { h: "/", s: "/search", g: "/groups" }[event.key];
+  if (event.key === "/") document.getElementById("query")?.focus();
+  else if (event.key === "?") document.getElementById("help")?.showModal();
+  else if (goes) location.href = goes;
+  else return;
+  event.preventDefault();
+});
+document.addEventListener("click", (event) => {
+  if (event.target.closest?.("#help-button")) document.getElementById("help")?.showModal();
+});

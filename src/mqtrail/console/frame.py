@@ -1,0 +1,236 @@
+"""What all pages share: the frame with its navigation, and parts that load by themselves and say what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode
+
+from fastapi import Request
+from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
+
+from mqtrail import trail
+from mqtrail.answers import Scope
+from mqtrail.answers.http import Problem, Sources, Workers
+from mqtrail.wire import visible
+
+from .looks import moment
+from .texts import Language, code_text, language_of, text
+
+T = TypeVar("T")
+STYLE: Final = (Path(__file__).parent / "console.css").read_text("utf-8")
+SCRIPT: Final = (Path(__file__).parent / "console.js").read_text("utf-8")
+THEMES: Final = {"light": False, "dark": True}
+PAGES: Final = (("/", "home"), ("/search", "search"), ("/groups", "groups"))
+MARKS: Final = {"error": "✖", "warning": "▲", "open": "◌", "info": "ℹ", "good": "✔"}
+"""A mark beside each color: color is never the only sign."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What every page answers from."""
+
+    sources: Sources
+    workers: Workers
+
+
+@dataclass(frozen=True, slots=True)
+class PageReader:
+    """How this reader wants the pages."""
+
+    language: Language
+    theme: str
+    path: str
+
+    @classmethod
+    def of(cls, request: Request) -> PageReader:
+        """Return the choices in the request's cookies."""
+        language = language_of(request.cookies.get("mqtrail-language"), request.headers.get("accept-language", ""))
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        return cls(language, request.cookies.get("mqtrail-theme", ""), path)
+
+    def say(self, name: str, **values: object) -> str:
+        """Return a text in the reader's language."""
+        return text(name, self.language, **values)
+
+
+def tag(name: str, content: object = "", /, classes: str = "", **attributes: str) -> TextElement:
+    """Add an element with this text. The text is never read as HTML; its control characters are escaped."""
+    made = TextElement(tag=name, text=visible(str(content)))
+    if classes:
+        made.classes(classes)
+    made.props.update(attributes)
+    return made
+
+
+def link(content: str, path: str, classes: str = "", **parameters: str) -> TextElement:
+    """Add a link to one of our own pages. Parameters are quoted."""
+    assert path.startswith("/"), "pages link to themselves alone"
+    asked = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
+    return tag("a", content, classes, href=path + asked)
+
+
+@contextmanager
+def frame(reader: PageReader, title: str, *, query: str = "") -> Iterator[None]:
+    """Draw a page around the block: navigation, search field, help."""
+    ui.add_css(STYLE)
+    ui.add_head_html(f'<script>document.documentElement.lang = "{reader.language}";{SCRIPT}</script>')
+    ui.page_title(f"{visible(title)} – mqtrail")
+    ui.dark_mode(THEMES.get(reader.theme))
+    ui.query(".nicegui-content").classes(replace="page")
+    tag("a", reader.say("skip_to_content"), "skip", href="#content")
+    with tag("header", classes="top"):
+        with tag("nav", **{"aria-label": "mqtrail"}):
+            for path, name in PAGES:
+                here = reader.path.split("?")[0] == path
+                link(reader.say(name), path, "here" if here else "").props.update(
+                    {"aria-current": "page"} if here else {}
+                )
+        with tag("form", action="/search", method="get", role="search"):
+            tag(
+                "input",
+                name="q",
+                id="query",
+                type="search",
+                value=query,
+                autocomplete="off",
+                maxlength="2000",
+                placeholder=reader.say("query_hint"),
+                **{"aria-label": reader.say("query")},
+            )
+            tag("button", reader.say("find"), type="submit")
+        with tag("div", classes="choices"):
+            other = Language.ZH if reader.language is Language.EN else Language.EN
+            link(reader.say("language"), "/preferences", language=other, to=reader.path)
+            is_dark = reader.theme == "dark"
+            link("◐", "/preferences", theme="light" if is_dark else "dark", to=reader.path).props.update(
+                {"aria-label": reader.say("theme"), "title": reader.say("theme")}
+            )
+            tag("button", "?", type="button", id="help-button", **{"aria-label": reader.say("help")})
+    _help(reader)
+    with tag("main", id="content"):
+        tag("h1", title)
+        yield
+
+
+def _help(reader: PageReader) -> None:
+    with tag("dialog", id="help", **{"aria-label": reader.say("help")}):
+        tag("h2", reader.say("help"))
+        tag("p", reader.say("keys_help"))
+        tag("p", reader.say("times_help"))
+        with tag("form", method="dialog"):
+            tag("button", reader.say("close"), type="submit")
+
+
+@contextmanager
+def section(title: str) -> Iterator[None]:
+    """Draw a heading and what belongs to it."""
+    with tag("section"):
+        tag("h2", title)
+        yield
+
+
+class PagePart:
+    """A part of a page that is asked for by itself. If its source fails it says so, above the last answer."""
+
+    def __init__(self, desk: Desk, reader: PageReader) -> None:
+        self._desk = desk
+        self._reader = reader
+        self._problem = tag("div", classes="problem", role="alert")
+        self._problem.set_visibility(False)
+        self._answer = tag("div", **{"aria-live": "polite"})
+        with self._answer:
+            tag("p", reader.say("loading"), "quiet")
+        self._as_of = ""
+
+    async def show(self, ask: Callable[[], T], draw: Callable[[T], None]) -> T | None:
+        """Ask in a worker and draw the answer; None if it failed."""
+        try:
+            answer = await self._desk.workers.run(ask)
+        except Problem as problem:
+            self._fail(problem)
+            return None
+        self._problem.set_visibility(False)
+        self._answer.clear()
+        with self._answer:
+            draw(answer)
+        self._as_of = moment(_as_of(answer))
+        return answer
+
+    def _fail(self, problem: Problem) -> None:
+        self._problem.clear()
+        self._problem.set_visibility(True)
+        with self._problem:
+            tag("strong", self._reader.say("cannot_show"))
+            tag("p", problem.detail)
+            if self._as_of:
+                tag("p", self._reader.say("older_below", at=self._as_of))
+        if not self._as_of:
+            self._answer.clear()
+
+
+def _as_of(answer: object) -> int | None:
+    scope = getattr(answer, "scope", None)
+    return scope.as_of_ms if isinstance(scope, Scope) else None
+
+
+def bounds(reader: PageReader, scope: Scope) -> None:
+    """Draw what an answer is about: its time, its range, its sources, what it lacks."""
+    with tag("div", classes="bounds"):
+        tag("span", reader.say("as_of", at=moment(scope.as_of_ms)))
+        if scope.first_ms is not None:
+            ends = {"first": moment(scope.first_ms), "end": moment(scope.end_ms)}
+            tag("span", reader.say("range", **ends))
+        if scope.sources:
+            tag("span", f"{reader.say('sources')}: {', '.join(scope.sources)}")
+        if scope.omissions:
+            with tag("details"):
+                tag("summary", f"{reader.say('left_out')} ({len(scope.omissions)})")
+                with tag("ul"):
+                    for omission in scope.omissions:
+                        tag("li", omission)
+
+
+def codes(reader: PageReader, names: Sequence[str]) -> None:
+    """Draw verdict codes, each with its mark, its severity and its meaning on hover."""
+    for name in names:
+        known = trail.CODES.get(name)
+        severity = known.severity if known else "info"
+        chip = tag("span", f"{MARKS[severity]} {name}", f"code {severity}")
+        if known:
+            chip.props.update({"title": f"{reader.say(severity)}: {code_text(name, reader.language)}"})
+
+
+@contextmanager
+def table(headings: Sequence[str], label: str) -> Iterator[Callable[[Sequence[object]], None]]:
+    """Draw a table. The block gets a function that adds a row: a cell is a text, or a function that draws it."""
+    with tag("div", classes="scroll", tabindex="0", role="region", **{"aria-label": label}), tag("table"):
+        with tag("thead"), tag("tr"):
+            for heading in headings:
+                tag("th", heading, scope="col")
+        body = tag("tbody")
+
+        def add(cells: Sequence[object]) -> None:
+            with body, tag("tr"):
+                for cell in cells:
+                    _cell(cell)
+
+        yield add
+
+
+def _cell(cell: Any) -> None:
+    if callable(cell):
+        with tag("td"):
+            cell()
+    else:
+        tag("td", cell, "number" if isinstance(cell, int | float) else "")
+
+
+def start_with(reader: PageReader, name: str, command: str) -> None:
+    """Draw what to do where there is no such source."""
+    tag("p", reader.say(name))
+    tag("pre", command)

@@ -1,0 +1,142 @@
+"""Groups and lag: what waits in each group, and of one group its queues, messages and members."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final
+
+from nicegui import ui
+
+from mqtrail.answers import GroupWait, LagAnswer, MembersAnswer
+from mqtrail.client import GroupLag, TrendState
+
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, frame, link, section, start_with, table, tag
+from .looks import count, duration, moment
+
+LIVE_S: Final = 10.0
+ROWS_MAX: Final = 500
+TREND_MS: Final = 5_000
+
+
+async def groups(desk: Desk, reader: PageReader) -> None:
+    """Draw what waits in all groups, and load it again while the page is live."""
+    with frame(reader, reader.say("groups")):
+        if desk.sources.live is None:
+            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+            return
+        live = ui.switch(reader.say("live"), value=True)
+        part = PagePart(desk, reader)
+
+    def draw(answer: LagAnswer) -> None:
+        bounds(reader, answer.scope)
+        draw_waits(reader, answer, rows_max=ROWS_MAX)
+
+    cluster = desk.sources.of_cluster()
+
+    async def load() -> None:
+        if live.value:
+            await part.show(cluster.lag, draw)
+
+    await ui.context.client.connected()
+    await load()
+    ui.timer(LIVE_S, load, immediate=False)
+
+
+def draw_waits(reader: PageReader, answer: LagAnswer, *, rows_max: int) -> None:
+    """Draw a row for each group, the longest wait first."""
+    if not answer.waits:
+        tag("p", reader.say("no_lag"))
+        return
+    names = ("group", "waiting", "waits_for", "members", "why")
+    with table([reader.say(name) for name in names], reader.say("groups")) as add:
+        for wait, lag in list(zip(answer.waits, answer.lag.groups, strict=True))[:rows_max]:
+
+            def name(wait: GroupWait = wait) -> None:
+                link(wait.group_name, "/group", name=wait.group_name)
+
+            waiting = count(wait.lag_count, is_lower_bound=wait.is_lower_bound)
+            waits_for = duration(wait.lag_ms)
+            if wait.is_lower_bound and wait.lag_ms is not None:
+                waits_for = f"≥ {waits_for}"
+            add([name, waiting, waits_for, count(lag.member_count), "; ".join(lag.why)])
+    if len(answer.waits) > rows_max:
+        tag("p", f"+ {len(answer.waits) - rows_max}", "quiet")
+
+
+async def group(desk: Desk, reader: PageReader, name: str) -> None:
+    """Draw one group: queues, the messages that have waited longest, members."""
+    with frame(reader, f"{reader.say('group')} {name}"):
+        if desk.sources.live is None:
+            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+            return
+        with tag("div", classes="tools"):
+            link(reader.say("search"), "/search", "button", q=f'group:"{name}"')
+            measure = tag("button", reader.say("trend_button"), type="button")
+        with section(reader.say("queues")):
+            lag = PagePart(desk, reader)
+        with section(reader.say("members")):
+            members = PagePart(desk, reader)
+    cluster = desk.sources.of_cluster()
+
+    async def load(over_ms: int | None = None) -> None:
+        await asyncio.gather(
+            lag.show(partial(cluster.lag, name, over_ms), partial(_lag_of_group, reader)),
+            members.show(partial(cluster.members, name), partial(_members, reader)),
+        )
+
+    measure.on("click", lambda: load(TREND_MS))
+    await ui.context.client.connected()
+    await load()
+
+
+def _lag_of_group(reader: PageReader, answer: LagAnswer) -> None:
+    bounds(reader, answer.scope)
+    for one in answer.lag.groups:
+        if one.trend.state is not TrendState.UNKNOWN:
+            tag("p", f"{reader.say('trend')}: {trend(reader, one)}")
+        for why in one.why:
+            tag("p", f"{MARKS['warning']} {why}")
+        names = ("topic", "queue", "consumer_offset", "max_offset", "waiting", "waits_for", "why")
+        with table([reader.say(name) for name in names], reader.say("queues")) as add:
+            for queue in one.queues[:ROWS_MAX]:
+                place = f"{queue.broker_name}/{queue.queue_id}"
+                offsets = (count(queue.consumer_offset), count(queue.max_offset))
+                add([queue.topic, place, *offsets, count(queue.lag_count), duration(queue.lag_ms), queue.why])
+    tag("h2", reader.say("oldest"))
+    if not answer.lag.oldest:
+        tag("p", reader.say("no_waiting"))
+        return
+    headings = [reader.say(one) for one in ("id", "keys", "topic", "where", "sent", "waits_for")]
+    with table(headings, reader.say("oldest")) as add:
+        for message in answer.lag.oldest:
+
+            def msg_id(message: Any = message) -> None:
+                link(message.msg_id, "/message", id=message.msg_id)
+
+            place = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
+            add([msg_id, message.keys, message.topic, place, moment(message.store_ms), duration(message.lag_ms)])
+
+
+def trend(reader: PageReader, one: GroupLag) -> str:
+    """Return the trend of a group in words, with its rates."""
+    found = one.trend
+    drain = duration(None if found.drain_s is None else found.drain_s * 1000)
+    rates = [f"{rate:.3g}/s" for rate in (found.consumed_per_s, found.produced_per_s) if rate is not None]
+    words = reader.say(found.state.value, drain=drain)
+    return f"{words} ({' ← '.join(rates)})" if rates else words
+
+
+def _members(reader: PageReader, answer: MembersAnswer) -> None:
+    bounds(reader, answer.scope)
+    if answer.differing:
+        tag("p", f"{MARKS['warning']} {reader.say('differing', topics=', '.join(answer.differing))}", "problem")
+    if not answer.members:
+        tag("p", reader.say("no_members"))
+        return
+    names = ("client", "address", "client_language", "version", "subscriptions")
+    with table([reader.say(name) for name in names], reader.say("members")) as add:
+        for one in answer.members:
+            known = "; ".join(f"{topic}: {expression}" for topic, expression in (one.subscriptions or {}).items())
+            subscribed = reader.say("does_not_answer", why=one.why) if one.subscriptions is None else known
+            add([one.client_id, one.address, one.language, one.version, subscribed])

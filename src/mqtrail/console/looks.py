@@ -1,0 +1,46 @@
+"""How values look on a page: times, durations, counts, CSV cells."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from mqtrail.answers import moment_text
+
+UNKNOWN: Final = "?"
+_RUNS: Final = ("=", "+", "-", "@", "\t", "\r")
+"""A spreadsheet runs a cell that begins with one of these as a formula."""
+
+
+def moment(at_ms: int | None) -> str:
+    """Return a time in UTC with milliseconds, '?' if unknown."""
+    return moment_text(at_ms, "%Y-%m-%d %H:%M:%S.%f", cut=3)
+
+
+def duration(ms: float | None) -> str:
+    """Return a duration with a unit that fits, '?' if unknown."""
+    if ms is None:
+        return UNKNOWN
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if ms >= size:
+            return f"{ms / size:.3g} {unit}"
+    return f"{ms:.0f} ms"
+
+
+def count(number: int | None, *, is_lower_bound: bool = False) -> str:
+    """Return a number, '?' if unknown, '≥' before a lower bound."""
+    if number is None:
+        return UNKNOWN
+    return f"≥ {number:,}" if is_lower_bound else f"{number:,}"
+
+
+def csv_text(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return CSV. A text that a spreadsheet would run gets an apostrophe before it."""
+    to = io.StringIO()
+    writer = csv.writer(to)
+    writer.writerow(headings)
+    for row in rows:
+        writer.writerow([f"'{one}" if isinstance(one, str) and one.startswith(_RUNS) else one for one in row])
+    return to.getvalue()

@@ -1,0 +1,134 @@
+"""Search: conditions in the address bar, pages of results, downloads, the same as a command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from nicegui import ui
+
+from mqtrail.answers import (
+    FIELDS,
+    QueryTextError,
+    SearchAnswer,
+    SearchConditions,
+    Trajectory,
+    export_line,
+    parse_query,
+    search_command,
+)
+from mqtrail.answers.http import now_ms
+from mqtrail.wire import visible_json
+
+from .frame import Desk, PagePart, PageReader, bounds, codes, frame, link, section, start_with, table, tag
+from .looks import count, csv_text, moment
+
+PAGE_SIZE: Final = 50
+
+
+async def search(desk: Desk, reader: PageReader, query: str, skip: int) -> None:
+    """Draw the results of a search text, from the match number `skip` on."""
+    with frame(reader, reader.say("search"), query=query):
+        if desk.sources.lake is None:
+            start_with(reader, "no_lake", "mqtrail console --lake DIR")
+            return
+        wanted = _conditions(reader, query)
+        if wanted is None:
+            _fields(reader)
+            return
+        part = PagePart(desk, reader)
+        _fields(reader)
+    asked = replace(wanted, limit=PAGE_SIZE, skip=skip)
+    lake = desk.sources.of_lake()
+    await ui.context.client.connected()
+    await part.show(lambda: lake.search(asked, now_ms()), lambda answer: _results(reader, answer, query, asked))
+
+
+def _conditions(reader: PageReader, query: str) -> SearchConditions | None:
+    try:
+        return parse_query(query, now_ms())
+    except QueryTextError as error:
+        with tag("div", classes="problem", role="alert"):
+            tag("strong", reader.say("query"))
+            tag("p", str(error))
+        return None
+
+
+def _fields(reader: PageReader) -> None:
+    with tag("details"):
+        tag("summary", reader.say("conditions"))
+        with table([reader.say("query"), reader.say("meaning")], reader.say("conditions")) as add:
+            for field in FIELDS.values():
+                add([f"{field.name}{field.mark}", field.meaning])
+
+
+def _results(reader: PageReader, answer: SearchAnswer, query: str, asked: SearchConditions) -> None:
+    bounds(reader, answer.scope)
+    shown = answer.trajectories
+    with tag("p", role="status"):
+        tag("strong", reader.say("found_count", count=count(answer.matched_count)))
+        if shown:
+            first, last = asked.skip + 1, asked.skip + len(shown)
+            tag("span", f" · {reader.say('shown', first=count(first), last=count(last))}")
+    if not shown:
+        tag("p", reader.say("none_found"))
+    else:
+        _rows(reader, shown)
+    with tag("nav", classes="tools", **{"aria-label": reader.say("older")}):
+        if asked.skip:
+            link(f"← {reader.say('newer')}", "/search", "button", q=query, skip=str(max(0, asked.skip - PAGE_SIZE)))
+        if asked.skip + len(shown) < answer.matched_count:
+            link(f"{reader.say('older')} →", "/search", "button", q=query, skip=str(asked.skip + PAGE_SIZE))
+    with section(reader.say("as_command")):
+        tag("pre", f"{search_command(asked)} --limit {asked.limit}" + (f" --skip {asked.skip}" if asked.skip else ""))
+    if shown:
+        with tag("div", classes="tools"):
+            tag("span", reader.say("download_text"))
+            _download(reader.say("download_csv"), "messages.csv", csv_text(HEADINGS, map(_cells, shown)))
+            lines = (visible_json(json.dumps(export_line(one), ensure_ascii=False)) + "\n" for one in shown)
+            _download(reader.say("download_jsonl"), "messages.jsonl", "".join(lines))
+
+
+def _download(label: str, name: str, content: str) -> None:
+    tag("button", label, type="button").on("click", lambda: ui.download.content(content, name))
+
+
+HEADINGS: Final = ("msg_id", "topic", "tag", "keys", "sent_ms", "cluster", "knowledge", "codes")
+
+
+def _cells(one: Trajectory) -> list[object]:
+    return [
+        one.msg_id,
+        one.topic,
+        one.tags,
+        " ".join(one.keys),
+        one.send_start_ms if one.send_start_ms is not None else one.stored_ms,
+        one.cluster,
+        one.knowledge,
+        " ".join(_said(one)),
+    ]
+
+
+def _said(one: Trajectory) -> Iterator[str]:
+    """Yield the codes of a message, each once."""
+    yield from dict.fromkeys((*one.send_codes, *one.message_codes, *(code for g in one.groups for code in g.codes)))
+
+
+def _rows(reader: PageReader, shown: tuple[Trajectory, ...]) -> None:
+    names = ("sent", "topic", "tag", "keys", "id", "verdicts", "knowledge")
+    with table([reader.say(name) for name in names], reader.say("search")) as add:
+        for one in shown:
+
+            def msg_id(one: Trajectory = one) -> None:
+                link(one.msg_id, "/message", id=one.msg_id)
+
+            def said(one: Trajectory = one) -> None:
+                codes(reader, list(_said(one)))
+
+            def knows(one: Any = one) -> None:
+                codes(reader, [one.knowledge])
+
+            sent = one.send_start_ms if one.send_start_ms is not None else one.stored_ms
+            add([moment(sent), one.topic, one.tags, " ".join(one.keys), msg_id, said, knows])

@@ -1,0 +1,26 @@
+"""A console in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def console(lake: Path | None = None, namesrv: str = "") -> Iterator[str]:
+    """Run `mqtrail console` on a free port; yield its http://host:port."""
+    command = [sys.executable, "-m", "mqtrail", "console", "--port", "0"]
+    command += ["--lake", str(lake)] if lake else []
+    command += ["--namesrv", namesrv] if namesrv else []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://[0-9.]+:[0-9]+", process.stdout.readline())
+            assert found is not None, "the console did not start"
+            yield found[0]
+        finally:
+            process.kill()

@@ -1,0 +1,57 @@
+"""What the server sends for a page, without a browser: its frame, its headers, and no markup of others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.console.serving import console
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A console over a cluster that does not answer."""
+    with console(namesrv="127.0.0.1:1") as url, httpx.Client(base_url=url, timeout=60) as client:
+        yield client
+
+
+@pytest.mark.parametrize("path", ["/", "/search", "/message?id=x", "/groups", "/group?name=x"])
+def test_every_page_opens(pages: httpx.Client, path: str) -> None:
+    """Also without a lake, and with a cluster that is down: its parts say so."""
+    answer = pages.get(path)
+    assert answer.status_code == 200
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+    assert "https://" not in answer.text.replace("https://www.w3.org", "")
+
+
+@pytest.mark.parametrize(
+    "words", ["</script><script>alert(1)</script>", "`${alert(1)}", "<img src=x onerror=alert(1)>"]
+)
+def test_words_of_the_address_are_no_markup(pages: httpx.Client, words: str) -> None:
+    """A link that somebody sends cannot carry a script."""
+    for path, name in (("/search", "q"), ("/message", "id"), ("/group", "name")):
+        page = pages.get(path, params={name: words}).text
+        assert words not in re.sub("<title>[^<]*</title>", "", page)
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [("/groups", "/groups"), ("//evil.example", "/"), ("https://evil.example", "/"), ("/\\evil.example", "/")],
+)
+def test_choices_are_kept_in_cookies(pages: httpx.Client, to: str, expected: str) -> None:
+    """They lead back to a page of this server only."""
+    answer = pages.get("/preferences", params={"language": "zh", "theme": "dark", "to": to})
+    assert (answer.status_code, answer.headers["location"]) == (303, expected)
+    assert "mqtrail-language=zh" in answer.headers["set-cookie"]
+    assert "首页" in pages.get("/", headers={"cookie": "mqtrail-language=zh"}).text
+
+
+def test_nothing_is_stored(pages: httpx.Client) -> None:
+    """The framework's storage is off: no folder appears where the console was started."""
+    pages.get("/")
+    assert not Path(".nicegui").exists()

@@ -1,0 +1,94 @@
+"""Texts exist in every language, and values look the same on every page."""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+from pathlib import Path
+
+import pytest
+
+from mqtrail import console
+from mqtrail.console.looks import count, csv_text, duration, moment
+from mqtrail.console.message import hex_dump
+from mqtrail.console.texts import CODE_TEXTS, TEXTS, Language, code_text, language_of, text
+from mqtrail.trail import CODES
+
+ROOM = Path(console.__file__).parent
+
+
+def _fields(words: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(words) if name}
+
+
+def test_every_text_has_both_languages_and_the_same_values() -> None:
+    for name, (english, chinese) in TEXTS.items():
+        assert english, name
+        assert chinese, name
+        assert _fields(english) == _fields(chinese), name
+
+
+def test_every_verdict_has_a_chinese_explanation() -> None:
+    assert set(CODE_TEXTS) == set(CODES)
+    for code in CODES:
+        assert code_text(code, Language.EN) == CODES[code].explanation
+        assert re.search("[\u4e00-\u9fff]", code_text(code, Language.ZH)), code
+
+
+def test_pages_use_texts_that_exist() -> None:
+    """`say("…")` and the tuples of headings name rows of the table; every row is used by a page."""
+    used = set()
+    for path in ROOM.glob("*.py"):
+        if path.name == "texts.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "say":
+                first = node.args[0]
+                if isinstance(first, ast.Constant):
+                    assert first.value in TEXTS, f"{path.name}:{node.lineno}"
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                used.add(node.value)
+    of_values = {"DRAINS", "GROWS", "STEADY", "EMPTY", "UNKNOWN", "HANDLED", "SEND", "STORED"}
+    assert set(TEXTS) - used - of_values - {code.severity for code in CODES.values()} == set()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "accepted", "expected"),
+    [
+        (None, "", Language.EN),
+        (None, "zh-CN,zh;q=0.9,en;q=0.8", Language.ZH),
+        (None, "fr, de", Language.EN),
+        ("en", "zh-CN", Language.EN),
+        ("xx", "zh", Language.ZH),
+    ],
+)
+def test_language_of_a_reader(chosen: str | None, accepted: str, expected: Language) -> None:
+    """The reader's choice counts before the browser's."""
+    assert language_of(chosen, accepted) is expected
+
+
+def test_unknown_is_never_zero() -> None:
+    assert [count(None), duration(None), moment(None)] == ["?", "?", "?"]
+    assert [count(0), duration(0)] == ["0", "0 ms"]
+    assert count(1_234, is_lower_bound=True) == "≥ 1,234"
+    assert [duration(999), duration(1_500), duration(90_000), duration(7_200_000)] == [
+        "999 ms",
+        "1.5 s",
+        "1.5 min",
+        "2 h",
+    ]
+    assert text("as_of", Language.EN, at=moment(0)) == "as of 1970-01-01 00:00:00.000"
+
+
+def test_a_spreadsheet_runs_no_cell() -> None:
+    """A key from a message that begins like a formula is quoted, and CSV's own marks are escaped."""
+    rows = [["=HYPERLINK(1)", "+1", "-1", "@x", 'a"b', "a,b", 5, "\tx"]]
+    assert csv_text(["a"], rows) == 'a\r\n\'=HYPERLINK(1),\'+1,\'-1,\'@x,"a""b","a,b",5,\'\tx\r\n'
+
+
+def test_hex_dump() -> None:
+    dump = hex_dump(b"<b>\x00" + bytes(range(40, 58)))
+    assert dump.splitlines()[0].startswith("00000000  3c 62 3e 00 28")
+    assert dump.splitlines()[0].endswith("<b>.()*+,-./0123")
+    assert dump.splitlines()[1].startswith("00000010  34 35")
