@@ -94,7 +94,15 @@ def test_the_page_of_views_is_current() -> None:
 
 
 PARTS = {
-    *("address", "ha_address", "use_tls", "store_host", "message_size_max", "message_delay_level"),  # of the broker
+    *(
+        "address",
+        "ha_address",
+        "memory_size",
+        "use_tls",
+        "store_host",
+        "message_size_max",
+        "message_delay_level",
+    ),  # of the broker
     *("data", "broker", "store", "server", "tls", "namesrv", "namesrv_credentials", "credentials"),
     *("instance", "trace", "lake", "settings", "session", "spark_conf"),
 }

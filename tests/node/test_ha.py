@@ -1,6 +1,8 @@
 """A master and its slave on real sockets."""
 
 import asyncio
+import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -13,7 +15,17 @@ from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.net import ConnectionPool
 from mqtrail.node import Node, NodeConfig
 from mqtrail.store import CommitLogConfig, MessageStore
-from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode, ResponseCode, SendMessageHeader, decode_record
+from mqtrail.wire import (
+    InvalidParameter,
+    PullHeader,
+    PullSysFlag,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    SendMessageHeader,
+    TopicConfig,
+    decode_record,
+)
 
 STORE = CommitLogConfig(segment_size=1 << 20, message_size_max=100_000)
 MASTER = NodeConfig(
@@ -284,3 +296,129 @@ async def test_a_promoted_slave_delivers_what_waited_and_nothing_twice(tmp_path:
         assert sorted(decode_record(bytes(one))[0].body for one in found) == sorted(
             f"{kind} {number}".encode() for kind in kinds for number in range(2)
         )
+
+
+PULLED = PullSysFlag.SUBSCRIPTION
+
+
+async def pull(address: str, offset: int, *, hold_ms: int = 0) -> RemotingCommand:
+    flags = PULLED | (PullSysFlag.SUSPEND if hold_ms else 0)
+    header = PullHeader("buyers", "orders", 0, offset, 32, flags, 0, hold_ms, "*", 0, "TAG")
+    pool = ConnectionPool()
+    try:
+        return await pool.request(address, RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext()), 10_000)
+    finally:
+        await pool.close()
+
+
+def place(reply: RemotingCommand) -> tuple[int, str, str]:
+    return reply.code, reply.ext["nextBeginOffset"], reply.ext["suggestWhichBrokerId"]
+
+
+async def test_pulls_of_a_slave() -> None:
+    """With slaveReadEnable it serves what it has. It never moves a reader: what it lacks, the master may have."""
+    retry, found = ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.SUCCESS
+    master = Node(MASTER)
+    await master.start()
+    try:
+        await send(master.broker_addresses[0], 3)
+        namesrv = NodeConfig(namesrv_port=0, broker_names=())
+        async with running(namesrv) as routes:
+            config = replace(slave_of(routes.namesrv_address, slave_read=True), ha_master=ha_address(master))
+            async with running(config) as slave:
+                address, core = slave.broker_addresses[0], core_of(slave)
+                core.topics.update(TopicConfig("orders", 4, 4, 6), 0)
+                await until(lambda: store_of(slave).max_offset("orders", 0) == 3)
+                assert place(await pull(address, 0)) == (found, "3", "0")
+                assert place(await pull(address, 3, hold_ms=5_000)) == (retry, "3", "0"), "the master may have more"
+                assert place(await pull(address, 9)) == (retry, "9", "0")
+                await master.stop()
+                await until(lambda: not core.replicas.following.is_connected)
+                not_found = ResponseCode.PULL_NOT_FOUND
+                assert place(await pull(address, 3, hold_ms=20)) == (not_found, "3", "0")
+                assert place(await pull(address, 9, hold_ms=20)) == (not_found, "9", "0"), "it lags; nothing is skipped"
+    finally:
+        await master.stop()
+
+
+def ha_address(node: Node) -> str:
+    return f"127.0.0.1:{node.brokers['broker-a'].ha_port}"
+
+
+async def test_a_held_pull_at_a_slave_is_woken() -> None:
+    """By what the master sends. The slave of a master that it does not see holds pulls."""
+    async with running(MASTER) as master:
+        await send(master.broker_addresses[0], 1)
+        config = slave_of(master.namesrv_address, slave_read=True)
+        async with running(config) as slave:
+            core = core_of(slave)
+            await until(lambda: core.topics.get("orders") is not None and core.replicas.following.is_connected)
+            core.replicas.following.is_connected = False
+            held = asyncio.create_task(pull(slave.broker_addresses[0], 1, hold_ms=30_000))
+            await until(lambda: len(core.held) == 1)
+            await send(master.broker_addresses[0], 1)
+            assert place(await held) == (ResponseCode.SUCCESS, "2", "0")
+
+
+async def test_far_readers_are_sent_to_a_slave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master suggests the slave of the group's settings to a reader that is far behind, and itself to others."""
+    config = BrokerConfig(broker_role="ASYNC_MASTER", slave_read=True)
+    async with running(replace(MASTER, broker=config)) as master:
+        address, core = master.broker_addresses[0], core_of(master)
+        await send(address, 200, bytes(10_000))
+        assert place(await pull(address, 0))[2] == "0", "the log is smaller than 40 % of the memory"
+    monkeypatch.setattr("mqtrail.node.broker_node.os.sysconf", lambda name: 1_000)
+    async with running(replace(MASTER, broker=config)) as master:
+        address, core = master.broker_addresses[0], core_of(master)
+        assert core.config.far_size == 400_000
+        await send(address, 200, bytes(10_000))
+        assert place(await pull(address, 0))[2] == "1"
+        assert place(await pull(address, 190)) == (ResponseCode.SUCCESS, "200", "0")
+
+
+async def test_offsets_are_handed_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A group went on at the slave while the master was gone: the master continues where it is."""
+    async with running(NodeConfig(namesrv_port=0, broker_names=())) as routes:
+        config = replace(MASTER, namesrv_port=None, namesrv_addresses=(routes.namesrv_address,), data=tmp_path)
+        async with running(config) as master:
+            await send(master.broker_addresses[0], 9)
+            await ask(
+                master.broker_addresses[0], RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b'{"groupName":"buyers"}'
+            )
+            await commit(master.broker_addresses[0], 3)
+            slave = Node(slave_of(routes.namesrv_address, slave_read=True))
+            await slave.start()
+            core = core_of(slave)
+            await until(lambda: core.offsets.get("buyers", "orders", 0) == 3)
+        try:
+            await commit(slave.broker_addresses[0], 7)
+            core.save(int(time.time() * 1000) + 1_000)
+            async with running(config) as master:
+                assert core_of(master).offsets.get("buyers", "orders", 0) == 7
+        finally:
+            await slave.stop()
+    assert "offsets_handed_back" in capsys.readouterr().err
+
+
+async def test_the_state_of_replication() -> None:
+    """907 lists the slaves of a master with their positions, and names the master of a slave."""
+    async with running(MASTER) as master, running(slave_of(master.namesrv_address)) as slave:
+        await send(master.broker_addresses[0], 3)
+        end = store_of(master).end_offset
+
+        async def acked() -> int:
+            reply = await ask(master.broker_addresses[0], RequestCode.GET_BROKER_HA_STATUS)
+            status = json.loads(reply.body)
+            rows = status["haConnectionInfo"]
+            assert (status["master"], status["masterCommitLogMaxOffset"]) == (True, end)
+            assert [row["inSync"] for row in rows] == [True] * status["inSyncSlaveNums"]
+            return rows[0]["slaveAckOffset"] if rows else -1
+
+        async with asyncio.timeout(DEADLINE_S):
+            while await acked() != end:
+                await asyncio.sleep(0.01)
+        status = json.loads((await ask(slave.broker_addresses[0], RequestCode.GET_BROKER_HA_STATUS)).body)
+        assert status["master"] is False
+        assert status["haClientRuntimeInfo"]["masterAddr"] == ha_address(master)
+        assert status["haClientRuntimeInfo"]["maxOffset"] == end
+        assert status["haClientRuntimeInfo"]["lastReadTimestamp"] > 0

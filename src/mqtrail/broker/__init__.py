@@ -24,7 +24,7 @@ from mqtrail.wire import Peer, PeerId, Send
 from .access import USERS_FILE, AclFiles, Key, PlainRules, User, inner_credentials, keys_of, read_rules, read_users
 from .broker import Broker
 from .config import BrokerConfig, properties_text
-from .ha import Follower, HaError, LogSender, Replicas
+from .ha import Follower, Following, HaError, LogSender, Replicas
 from .lane import Lane
 from .metrics import ABSENT, METRICS, Metric, Sample, samples
 from .operator import CONFIG_CODES, END_CODE, OPTIONAL_CODES, PROGRESS_CODES, master_end
@@ -44,6 +44,7 @@ __all__ = [
     "Broker",
     "BrokerConfig",
     "Follower",
+    "Following",
     "HaError",
     "Histogram",
     "Key",

@@ -35,7 +35,9 @@ ROLES: Final = ("", "ASYNC_MASTER", SYNC_MASTER, SLAVE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Settings of one broker. Times are ms, sizes bytes. The node sets address, ha_address and use_tls."""
+    """Settings of one broker. Times are ms, sizes bytes. The node sets address, ha_address, use_tls and
+    memory_size.
+    """
 
     cluster_name: str = setting("DefaultCluster", "name of the cluster", conf="brokerClusterName", least=1)
     broker_name: str = setting(
@@ -54,6 +56,7 @@ class BrokerConfig:
     )
     region_id: str = setting("DefaultRegion", "region written to trace records", conf="regionId", least=1)
     use_tls: bool = False  # useTLS: reported only
+    memory_size: int = 0  # bytes of the machine's memory; 0: unknown, so no reader is far
 
     auto_create_topic: bool = setting(
         True, "create a topic when a message is sent to it", conf="autoCreateTopicEnable", changeable=True
@@ -83,7 +86,16 @@ class BrokerConfig:
         conf="syncFlushTimeout",
         least=1,
     )
-    slave_read: bool = setting(False, "on a slave: serve pulls", conf="slaveReadEnable")
+    slave_read: bool = setting(
+        False, "on a slave: serve pulls; on a master: send far readers to slaves", conf="slaveReadEnable"
+    )
+    far_memory_percent: int = setting(
+        40,
+        "with slave_read: percentage of the machine's memory that a reader must be behind to be sent to a slave",
+        conf="accessMessageInMemoryMaxRatio",
+        least=0,
+        most=100,
+    )
     in_sync_replicas: int | None = setting(
         None,
         "SYNC_MASTER: number of replicas that must have a message before its send is acknowledged, the master "
@@ -436,6 +448,11 @@ class BrokerConfig:
                 f"found broker_id {self.broker_id} (brokerId) with broker_role {self.broker_role or 'none'} "
                 "(brokerRole), expected 0 for a master, and 1 or more for a SLAVE"
             )
+
+    @property
+    def far_size(self) -> int | None:
+        """Bytes of the log that a reader must be behind to be sent to a slave; None: it never is."""
+        return self.memory_size * self.far_memory_percent // 100 if self.slave_read and self.memory_size else None
 
     @property
     def is_slave(self) -> bool:

@@ -26,6 +26,7 @@ from .files import in_a_thread, unusable_files, warn_if_open_to_others
 from .flusher import Flusher
 from .ha_client import HaClient
 from .ha_server import HaServer
+from .handing_back import take_back_offsets
 from .registrar import Commands, Registrar
 from .route_keeper import RouteKeeper
 from .table_copier import TableCopier
@@ -181,6 +182,7 @@ class BrokerNode:
             broker_name=self.name,
             address=Host(self._advertised, self.port),
             ha_address=Host(self._advertised, self.ha_port),
+            memory_size=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             use_tls=self._config.tls.enable or self._config.server.tls.mode is TlsMode.ENFORCING,
         )
 
@@ -237,6 +239,14 @@ class BrokerNode:
         if self._acl is not None:
             self._acl.start()
 
+    def _pool(self, core: Broker) -> ConnectionPool:
+        """Return connections to other brokers of the cluster."""
+        credentials = self._config.namesrv_credentials or core.access.own_credentials()
+        return ConnectionPool(
+            sign=None if credentials is None else partial(sign, credentials=credentials),
+            tls=self._config.tls.context(),
+        )
+
     def _make_flusher(self, core: Broker, store: MessageStore) -> Flusher:
         config = core.config
         if not core.replicas.waits:
@@ -250,17 +260,21 @@ class BrokerNode:
         """Serve slaves, or follow the master."""
         if core.config.is_slave:
             self._ha_client = HaClient(
-                self.name, store, flusher, core.config, self._clock, self._copied, self._config.ha_master
+                self.name,
+                store,
+                flusher,
+                core.config,
+                self._clock,
+                self._copied,
+                core.replicas.following,
+                self._config.ha_master,
             )
             self._ha_client.start()
-            credentials = self._config.namesrv_credentials or core.access.own_credentials()
-            pool = ConnectionPool(
-                sign=None if credentials is None else partial(sign, credentials=credentials),
-                tls=self._config.tls.context(),
-            )
-            self._copier = TableCopier(self.name, core, store, pool, self._clock, self._tables_changed)
+            self._copier = TableCopier(self.name, core, store, self._pool(core), self._clock, self._tables_changed)
             self._copier.start()
         elif self._ha_server is not None:
+            assert self._registrar is not None
+            await take_back_offsets(core, store, self._pool(core), self._registrar.ask)
             self._ha_server.on_acked = flusher.replicated
             await self._ha_server.start(store, core.replicas)
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from mqtrail.broker import BrokerConfig, Follower, HaError
+from mqtrail.broker import BrokerConfig, Follower, Following, HaError
 from mqtrail.net import Log, split_address
 from mqtrail.store import MessageStore, StoreBroken, StoreError, StoreFull
 
@@ -23,7 +23,7 @@ log = Log()
 
 
 class HaClient:
-    """`start`, `stop`. on_appended: called after each append.
+    """`start`, `stop`. on_appended: called after each append. state: kept up to date.
 
     master: host:port of the HA port; "": wait until `follow` tells it.
     """
@@ -36,6 +36,7 @@ class HaClient:
         config: BrokerConfig,
         clock: Callable[[], int],
         on_appended: Callable[[], None],
+        state: Following,
         master: str = "",
     ) -> None:
         self._name = name
@@ -44,6 +45,7 @@ class HaClient:
         self._config = config
         self._clock = clock
         self._on_appended = on_appended
+        self._state = state
         self._is_fixed = bool(master)
         self._address = master
         self._known = asyncio.Event()
@@ -52,7 +54,6 @@ class HaClient:
         self._task: asyncio.Task[None] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._logged = ""
-        self.is_connected = False
 
     def start(self) -> None:
         """Start to follow."""
@@ -106,12 +107,13 @@ class HaClient:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port)
         self._writer = writer
+        self._state.master = address
         follower = Follower(self._store, self._config, self._clock())
         try:
             await self._copy(address, follower, reader, writer)
         finally:
             self._writer = None
-            self.is_connected = False
+            self._state.is_connected = False
             writer.transport.abort()
 
     async def _copy(
@@ -133,8 +135,9 @@ class HaClient:
                 finally:
                     if self._store.end_offset > end_offset:
                         self._on_appended()
-                if not self.is_connected:
-                    self.is_connected, self._logged = True, ""
+                self._state.read_ms = now_ms
+                if not self._state.is_connected:
+                    self._state.is_connected, self._logged = True, ""
                     log.info("ha.following", broker=self._name, master=address, physical_offset=end_offset)
             follower.check(now_ms)
             if self._config.sync_flush and follower.position < self._store.end_offset:
@@ -146,6 +149,7 @@ class HaClient:
     def _send(self, follower: Follower, writer: asyncio.StreamWriter) -> None:
         if not writer.is_closing() and (report := follower.report(self._clock())) is not None:
             writer.write(report)
+            self._state.reported_ms = self._clock()
 
     async def _flushed(self) -> None:
         done = asyncio.Event()

@@ -13,6 +13,7 @@ __all__ = [
     "ColdDataInfo",
     "CorrectionOffsets",
     "GroupForbidden",
+    "HaClientInfo",
     "HaRuntimeInfo",
 ]
 

@@ -79,8 +79,8 @@ def test_replicas_are_listed() -> None:
     found = Replicas(BrokerConfig(), master)
     sender = LogSender(master, BrokerConfig(), NOW_MS)
     found.add("10.0.0.2:5", sender)
-    assert [(one.address, one.acked_offset, one.next_offset) for one in found.all()] == [("10.0.0.2:5", -1, -1)]
+    assert [(one.address, one.acked_offset, one.next_offset) for one in found.all(NOW_MS)] == [("10.0.0.2:5", -1, -1)]
     sender.receive(i64(0), NOW_MS)
-    assert found.all()[0].acked_offset == 0
+    assert found.all(NOW_MS)[0].acked_offset == 0
     found.remove("10.0.0.2:5")
     assert len(found) == 0

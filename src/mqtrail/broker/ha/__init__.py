@@ -6,7 +6,7 @@ knows of all its slaves. `node` runs them on sockets.
 
 from .follower import Follower
 from .frames import HaError
-from .replicas import Replicas
+from .replicas import Following, Replicas
 from .sender import LogSender
 
-__all__ = ["Follower", "HaError", "LogSender", "Replicas"]
+__all__ = ["Follower", "Following", "HaError", "LogSender", "Replicas"]

@@ -24,11 +24,25 @@ class LogEnd(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A connected slave, for reports. address: of its connection. offsets: -1 before its first report."""
+    """A connected slave, for reports. address: of its connection. offsets: -1 before its first report. rate: bytes
+    sent in the last second."""
 
     address: str
     acked_offset: int
     next_offset: int
+    is_in_sync: bool
+    rate: int
+
+
+@dataclass(slots=True)
+class Following:
+    """What a slave reports of its connection. master: address of its HA port. is_connected: it gets the log. Times are
+    epoch ms, 0 before the first bytes."""
+
+    master: str = ""
+    is_connected: bool = False
+    read_ms: int = 0
+    reported_ms: int = 0
 
 
 class Replicas:
@@ -38,6 +52,7 @@ class Replicas:
         self.config = config
         self._store = store
         self._senders: dict[str, LogSender] = {}
+        self.following = Following()
 
     def add(self, address: str, sender: LogSender) -> None:
         """Note a new connection."""
@@ -50,15 +65,20 @@ class Replicas:
     def __len__(self) -> int:
         return len(self._senders)
 
-    def all(self) -> list[Replica]:
+    def all(self, now_ms: int) -> list[Replica]:
         """Return the connected slaves."""
-        return [Replica(address, one.acked_offset, one.next_offset) for address, one in self._senders.items()]
+        return [
+            Replica(address, one.acked_offset, one.next_offset, self._is_near(one), one.rate(now_ms))
+            for address, one in self._senders.items()
+        ]
+
+    def _is_near(self, sender: LogSender) -> bool:
+        return sender.acked_offset >= 0 and self._store.end_offset - sender.acked_offset < self.config.ha_gap_max
 
     @property
     def in_sync_count(self) -> int:
         """How many replicas are near the log's end, this broker included."""
-        near = self._store.end_offset - self.config.ha_gap_max
-        return 1 + sum(one.acked_offset >= 0 and one.acked_offset > near for one in self._senders.values())
+        return 1 + sum(map(self._is_near, self._senders.values()))
 
     # SYNC_MASTER.
 

@@ -42,6 +42,7 @@ class LogSender:
         self._received_ms = self._sent_ms = now_ms
         self._second_ms = now_ms  # when the present second of the flow control began
         self._sent_in_second = 0
+        self._sent_second_before = 0
         self.acked_offset = -1
         self.next_offset = -1
 
@@ -94,6 +95,7 @@ class LogSender:
         if not data and now_ms - self._sent_ms < self._config.ha_heartbeat_ms:
             return None
         self._sent_ms = now_ms
+        self._begin_second(now_ms)
         self._sent_in_second += len(data)
         frame = HEADER.pack(self.next_offset, len(data)) + data
         self.next_offset += len(data)
@@ -104,9 +106,19 @@ class LogSender:
         config = self._config
         if not config.ha_flow_control:
             return config.ha_chunk_size
-        if not 0 <= now_ms - self._second_ms < SECOND_MS:
-            self._second_ms, self._sent_in_second = now_ms, 0
+        self._begin_second(now_ms)
         return max(0, min(config.ha_chunk_size, config.ha_rate_max - self._sent_in_second))
+
+    def _begin_second(self, now_ms: int) -> None:
+        passed_ms = now_ms - self._second_ms
+        if not 0 <= passed_ms < SECOND_MS:
+            self._sent_second_before = self._sent_in_second if 0 <= passed_ms < 2 * SECOND_MS else 0
+            self._second_ms, self._sent_in_second = now_ms, 0
+
+    def rate(self, now_ms: int) -> int:
+        """Return the bytes of the log sent in the last whole second."""
+        self._begin_second(now_ms)
+        return self._sent_second_before
 
     def check(self, now_ms: int) -> None:
         """HaError: the slave was silent for too long."""
@@ -116,8 +128,3 @@ class LogSender:
                 f"found no report for {silent_ms} ms, expected one within {self._config.ha_silence_ms} ms "
                 "(haHousekeepingInterval)"
             )
-
-    def set_back(self, by_ms: int) -> None:
-        """Follow a clock that was set back."""
-        self._received_ms -= by_ms
-        self._sent_ms -= by_ms

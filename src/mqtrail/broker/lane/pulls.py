@@ -37,6 +37,7 @@ class LanePulls:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._serves = not broker.config.is_slave  # `handle` checks what a slave serves
+        self._far_size = broker.config.far_size
         self._template = pull_template(broker.config, GetStatus.FOUND.value)
         self._filters: dict[tuple[str, str, str | None], MessageFilter | None] = {}
 
@@ -106,6 +107,10 @@ class LanePulls:
             return None
         if not found.records:
             return None
+        if self._far_size is not None and (
+            group.broker_id or broker.store.end_offset - record_end(found.records[-1]) > self._far_size
+        ):
+            return None  # `handle` suggests another broker
         if sys_flag & PullSysFlag.COMMIT_OFFSET:
             broker.offsets.commit(name, topic, queue_id, commit_offset)
         size = self._answer(found, opaque, topic_config.topic_sys_flag, group.group_sys_flag, out)

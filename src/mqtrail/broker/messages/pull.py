@@ -4,6 +4,9 @@ A pull that finds no message and may wait is held (tables/held.py). When a messa
 is served again and answered in any case. Under SYNC_FLUSH an answer waits for the flush of its newest record, so that
 consumers only see messages that survive a power failure.
 
+With slaveReadEnable a reader that is far behind is sent to a slave, and back when it is near. A slave never moves a
+reader to another offset: what it does not have, its master may have. While the master is there, a slave holds no pull.
+
 Source: PullMessageProcessor, DefaultPullMessageResultHandler, PullRequestHoldService, apache/rocketmq broker/.
 """
 
@@ -79,6 +82,7 @@ class PullMessages:
         self._trace = state.trace
         self._broadcasts = broadcasts
         self._limits = state.limits
+        self._replicas = state.replicas
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """Answer a pull, or hold it. Refusal: the pull is not allowed."""
@@ -120,6 +124,8 @@ class PullMessages:
         if commits:
             self._offsets.commit(name, header.topic, queue_id, header.commit_offset)
         code = pull_code(found.status, header.queue_offset)
+        if self._config.is_slave:
+            code, found = self._as_slave(code, found, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and may_hold and header.sys_flag & PullSysFlag.SUSPEND:
             hold_ms = header.suspend_timeout_millis if self._config.long_polling else self._config.short_polling_ms
             if hold_ms > 0:
@@ -131,6 +137,25 @@ class PullMessages:
             moved = code == ResponseCode.PULL_OFFSET_MOVED
             self._broadcasts.note(client_id, header, found.next_queue_offset if moved else header.queue_offset, now_ms)
         return self._answer(peer, request, header, topic, group, found, code, now_ms)
+
+    def _as_slave(self, code: ResponseCode, found: ReadResult, queue_offset: int) -> tuple[ResponseCode, ReadResult]:
+        """Return a slave's answer: it may lag, and may not have the log's beginning."""
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            is_ahead = found.status is GetStatus.OFFSET_OVERFLOW_BADLY
+            code = ResponseCode.PULL_NOT_FOUND if is_ahead else ResponseCode.PULL_RETRY_IMMEDIATELY
+            found = found._replace(next_queue_offset=queue_offset)
+        if code == ResponseCode.PULL_NOT_FOUND and self._replicas.following.is_connected:
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        return code, found
+
+    def _suggested(self, group: SubscriptionGroupConfig, after_offset: int) -> int:
+        """Return the id of the broker for the next pull; after_offset: where the last record found ends, 0: none."""
+        far_size = self._config.far_size
+        if far_size is None:
+            return 0
+        if after_offset and self._store.end_offset - after_offset > far_size:
+            return group.which_broker_when_consume_slowly
+        return 0 if self._config.is_slave else group.broker_id
 
     # Checks, in 5.3.3's order.
 
@@ -249,6 +274,8 @@ class PullMessages:
             else:
                 self._stats.pull_misses += 1
         ext = _response_ext(found.next_queue_offset, found.min_offset, found.max_offset, topic, group)
+        if suggested := self._suggested(group, after_offset):
+            ext["suggestWhichBrokerId"] = str(suggested)
         return answer(peer, request, ext, code=code, remark=found.status.value, body=body, after_offset=after_offset)
 
     def _answer_reset(

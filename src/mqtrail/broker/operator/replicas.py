@@ -1,10 +1,11 @@
-"""Requests about replicas, as a master without slaves answers them: 905 to 908, 1007.
+"""Requests about replicas: 905 to 908, 1007.
 
 Source: AdminBrokerProcessor, DefaultHAService.getRuntimeInfo, apache/rocketmq broker/ and store/.
 """
 
 from mqtrail.wire import (
     ExchangeHaInfoHeader,
+    HaClientInfo,
     HaRuntimeInfo,
     Peer,
     RemotingCommand,
@@ -17,18 +18,19 @@ from ..state import BrokerState
 
 
 class ReplicaRequests:
-    """Serves requests about replicas: there are none."""
+    """Serves requests about replicas."""
 
     def __init__(self, state: BrokerState) -> None:
         self._config = state.config
         self._store = state.store
+        self._replicas = state.replicas
 
     def smallest_id_changed(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """905: a name server reports the smallest broker id of the group. A master ignores it."""
         return answer(peer, request)
 
     def exchange_places(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """906: a slave asks for the HA address. Replication is not supported yet."""
+        """906: a slave asks for the HA address."""
         header = ExchangeHaInfoHeader.from_ext(request.ext)
         if header.master_ha_address is not None:
             return answer(peer, request, {})
@@ -37,8 +39,40 @@ class ReplicaRequests:
         return answer(peer, request, reply.to_ext())
 
     def status(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """907."""
-        return answer(peer, request, body=HaRuntimeInfo(master_commit_log_max_offset=self._store.end_offset).encode())
+        """907: who follows this master, or how this slave follows."""
+        return answer(
+            peer, request, body=(self._as_slave() if self._config.is_slave else self._as_master(now_ms)).encode()
+        )
+
+    def _as_master(self, now_ms: int) -> HaRuntimeInfo:
+        end_offset = self._store.end_offset
+        return HaRuntimeInfo(
+            master_commit_log_max_offset=end_offset,
+            in_sync_slave_nums=self._replicas.in_sync_count - 1,
+            ha_connection_info=tuple(
+                {
+                    "addr": one.address,
+                    "diff": end_offset - one.acked_offset,
+                    "inSync": one.is_in_sync,
+                    "slaveAckOffset": one.acked_offset,
+                    "transferFromWhere": one.next_offset,
+                    "transferredByteInSecond": one.rate,
+                }
+                for one in self._replicas.all(now_ms)
+            ),
+        )
+
+    def _as_slave(self) -> HaRuntimeInfo:
+        following = self._replicas.following
+        return HaRuntimeInfo(
+            master=False,
+            ha_client_runtime_info=HaClientInfo(
+                last_read_timestamp=following.read_ms,
+                last_write_timestamp=following.reported_ms,
+                master_addr=following.master or None,
+                max_offset=self._store.end_offset,
+            ),
+        )
 
     def reset_flushed(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """908: concerns slaves only."""

@@ -34,6 +34,7 @@ class OffsetTable:
         self._files = files
         table = load_table(files, OFFSETS_FILE, ConsumerOffsetTable) or ConsumerOffsetTable()
         self._version = table.data_version or DataVersion(now_ms)
+        self._loaded_ms = 0 if table.data_version is None else table.data_version.timestamp
         self._offsets: dict[GroupTopic, dict[int, int]] = {}
         for key, queues in table.offset_table.items():
             topic, at, group = key.partition("@")
@@ -142,6 +143,24 @@ class OffsetTable:
                     continue
                 if consumer_offset >= 0 and self.has_room(group, topic, queue_id):
                     self.commit(group, topic, queue_id, consumer_offset)
+
+    def take_back(self, table: ConsumerOffsetTable, max_offset: Callable[[str, int], int]) -> int:
+        """On a master that starts: take the offsets of a slave that are ahead of its own; return how many.
+
+        Consumers went on at the slave while the master was gone. max_offset: the end of a queue; a slave that has more
+        than the master hands back no offset behind it.
+        """
+        count = 0
+        if table.data_version is not None and table.data_version.timestamp < self._loaded_ms:
+            return count  # nothing was committed there since
+        for key, queues in table.offset_table.items():
+            topic, at, group = key.partition("@")
+            known = self._offsets.get((group, topic), {})
+            for queue_id, consumer_offset in queues.items() if at else ():
+                if known.get(queue_id, -1) < consumer_offset <= max_offset(topic, queue_id):
+                    self.commit(group, topic, queue_id, consumer_offset)
+                    count += 1
+        return count
 
     def move(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Set an offset that depends on the last append; it is saved when that is durable."""
