@@ -24,6 +24,7 @@ EXPRESSIONS = (("TAG", "A"), ("TAG", "B"), ("TAG", "*"), ("SQL92", "a > 1"), ("S
 PROPERTIES = ("", "a\x011\x02", "a\x012\x02")
 FEATURES = (
     "losses", "resets", "filters", "late groups", "errors", "batches", "lite pulls", "gaps in samples", "transactions",
+    "repeats",
 )  # fmt: skip
 """What makes many messages due at once: a story has some of it, so that in others few are."""
 HOSTS = ("10.0.0.1:5001", "10.0.0.2:5002", "10.0.0.3:5003")
@@ -87,6 +88,7 @@ class Story:
             "own_unique_key": msg_id,
             "last_unique_key": msg_id,
             "tags": self.chance.choice(("A", "B")),
+            "body_crc": 1,
         }
         base |= {"born_ms": BASE_MS + at_ms, "trace_on": self.chance.choice(("true", "true", "false", ""))}
         self.add(
@@ -139,6 +141,8 @@ class Story:
             if stored < LENGTH_MS and chance.random() < 0.95:
                 row = {"born_host": host, "keys": keys, "properties": chance.choice(PROPERTIES)}
                 self.copy(stored, "NORMAL", topic, *self._placed(topic), msg_id, **row)
+                if "repeats" in self.has and chance.random() < 0.5:
+                    self._repeat(number, stored, topic, msg_id, keys)
         for group, about in self.groups.items():
             if topic in about["topics"] and about["traced"] and chance.random() < 0.7:
                 self._handled(group, about, msg_id, stored + chance.choice((20, 3_000, 60_000)), f"{number}")
@@ -175,6 +179,31 @@ class Story:
             pub = {"msg_id": msg_id, "group_name": "PG", "topic": topic, "cost_ms": 5, "success": True, "msg_type": 1}
             self.trace("Pub", begun, HOSTS[0], **pub)
         return 1
+
+    def _repeat(self, number: int, stored: int, topic: str, msg_id: str, keys: str) -> None:
+        """Store it again under its id or others, or put it back."""
+        chance = self.chance
+        for _ in range(chance.choice((1, 2, 3))):
+            own = chance.choice((msg_id, unique_id(20_000 + number), unique_id(30_000 + number)))
+            at = min(max(stored + chance.choice((-9_000, 1, 4_000, 11_000, 100_000)), 0), LENGTH_MS - 1)
+            row: dict[str, Any] = {
+                "born_host": chance.choice(HOSTS),
+                "keys": keys,
+                "tags": "A",
+                "body_crc": chance.choice((1, 1, 2)),
+            }
+            if chance.random() < 0.3:
+                offset_id = self.copy(at, "RESENT", topic, *self._placed(topic), msg_id, origin_msg_id="X", **row)
+            else:
+                offset_id = self.copy(at, "NORMAL", topic, *self._placed(topic), own, **row)
+            if chance.random() < 0.4:
+                pub = {"msg_id": own, "group_name": "PG", "topic": topic, "cost_ms": 5, "success": True}
+                self.trace("Pub", at, HOSTS[0], **pub, offset_msg_id=offset_id, keys=keys)
+            if chance.random() < 0.3:
+                group = chance.choice(sorted(self.groups))
+                place = self.retry_ends[group] = self.retry_ends.get(group, -1) + 1
+                row = {"group_name": group, "retry_topic": topic, "times": 0}
+                self.copy(at, "RETRY", f"%RETRY%{group}", 0, place, msg_id, **row)
 
     def _handled(self, group: str, about: dict[str, Any], msg_id: str, at: int, name: str) -> None:
         chance = self.chance

@@ -150,9 +150,10 @@ def test_a_slow_group_of_the_lake_is_hung_later(tmp_path: Path, count: int, stat
 
 
 def test_every_input_of_a_judgement_is_a_relation_of_trail() -> None:
-    """Every relation that judge reads is bronze evidence, attempts, or what earlier judgements counted."""
+    """Every relation that judge reads is bronze evidence, attempts, or what earlier judgements counted or compared."""
     assert set(trail.INPUTS) <= {relation.name for relation in trail.EVIDENCE} | {
         "attempts",
         "client_records",
         "group_folds",
+        "sent_before",
     }

@@ -455,6 +455,31 @@ HISTORIES = (
     History("sent twice to another broker because a flush took too long").pub(success=False, offset_msg_id="A")
     .pub(0.1, offset_msg_id="B").group(CLIENT).handled().handled(0.2, request="R2")
     .expect("SEND_OK,SEND_DEGRADED", "DUPLICATE_SEND", CG="CONSUMED,DUPLICATE_PROCESSING"),
+    History("sent again under another id").pub().stored(keys="o1").pub(3, msg=2)
+    .stored(10.004, offset=8, msg=2, keys="o1").scanned().group(CLIENT, offset=9).handled()
+    .handled(10.1, msg=2, request="R2").expect(reasons=("!SENT_BEFORE",), CG="CONSUMED")
+    .expect(msg=2, message="DUPLICATE_SEND", reasons=("SENT_BEFORE",), CG="CONSUMED"),
+    History("sent three times under other ids, the first one twice").pub(offset_msg_id="A").pub(1, offset_msg_id="B")
+    .pub(2, msg=2).pub(9, msg=3).stored(keys="o1").stored(1, offset=8, keys="o1", born_ms=at(1))
+    .stored(2, offset=9, msg=2, keys="o1").stored(10.5, "DELAYED", offset=10, msg=3, keys="o1").scanned()
+    .expect(message="DUPLICATE_SEND", reasons=("!SENT_BEFORE",))
+    .expect(msg=2, message="DUPLICATE_SEND", reasons=("SENT_BEFORE",))
+    .expect(msg=3, message="DUPLICATE_SEND", reasons=("SENT_BEFORE",)),
+    # --- near misses: one of the equal things differs, the time is longer, there is no key
+    History("one key with different bodies").pub().stored(keys="o1").pub(1, msg=2)
+    .stored(1, offset=8, msg=2, keys="o1", body_crc=2).pub(2, msg=3)
+    .stored(2, offset=9, msg=3, keys="o1", body_size=11).pub(3, msg=4)
+    .stored(3, offset=10, msg=4, keys="o1", tags="TagB").pub(4, msg=5).stored(4, offset=11, msg=5, keys="o1 o2")
+    .pub(5, msg=6).stored(5, topic="bills", msg=6, keys="o1").pub(10, msg=7)
+    .stored(10.005, offset=12, msg=7, keys="o1").scanned()
+    .expect().expect(msg=2).expect(msg=3).expect(msg=4).expect(msg=5).expect(msg=6, knowledge="COMPLETE")
+    .expect(msg=7),
+    History("equal bodies without keys").pub().stored().pub(1, msg=2).stored(1, offset=8, msg=2).scanned()
+    .expect().expect(msg=2),
+    History("a half message, and an equal message in its place").pub(msg_type=1)
+    .stored(kind="HALF", topic="RMQ_SYS_TRANS_HALF_TOPIC", real_topic=TOPIC, keys="o1").pub(1, msg=2)
+    .stored(1, offset=8, msg=2, keys="o1").scanned()
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",)).expect(msg=2),
     # --- near misses: the broker's own copies, another topic
     plain("a scheduled message that the broker delivers twice after a crash").delay_wait(5, 2)
     .stored(5.1, "DELAYED", offset=8, delay_level=2).stored(9, "DELAYED", offset=9, delay_level=2).offset(10)

@@ -6,7 +6,7 @@ The tables are Delta tables, written by delta-rs. DuckDB runs the SQL of `trail`
 from .batches import Batches, Change, LakeBatch
 from .cycles import BULK_RESULTS, Bulk, Cycle, LastJudgement
 from .decoding import DecodedTrace, EvidencePlan, EvidenceWriter
-from .duck import arrow_rows, connect, define, judge_rows, run_stages
+from .duck import arrow_rows, connect, define, define_sent_before, judge_rows, run_stages
 from .edge import lake_errors
 from .errors import (
     FileRefused,
@@ -96,6 +96,7 @@ __all__ = [
     "ddl",
     "define",
     "define_lag",
+    "define_sent_before",
     "emptied",
     "expire",
     "is_remote",

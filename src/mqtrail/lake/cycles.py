@@ -22,7 +22,8 @@ from mqtrail.trail import Settings, Stage
 from .duck import define, run_stages
 from .parquet import nothing_of, parquet_of
 
-_SAMPLES = tuple(name for name in trail.INPUTS if name not in (trail.ATTEMPTS.name, trail.GROUP_FOLDS.name))
+_GIVEN = (trail.ATTEMPTS.name, trail.GROUP_FOLDS.name, trail.SENT_BEFORE.name)
+_SAMPLES = tuple(name for name in trail.INPUTS if name not in _GIVEN)
 BULK_RESULTS = (trail.TRAJECTORIES, trail.VERDICTS, trail.OPEN_IDS, trail.KEY_INDEX)
 """Results that a bulk writes to files of their tables."""
 _LONG_TEXTS = ("events", "reasons", "detail")  # columns of results that differences leave out
@@ -72,8 +73,12 @@ class Bulk(Protocol):
     def rows_min(self) -> int:
         """Number of attempts from which on the bulk is used."""
 
-    def judge(self, attempts_before: str, group_folds: str, *, batches: bool) -> Mapping[str, Sequence[str]]:
+    def judge(
+        self, attempts_before: str, group_folds: str, sent_before: str, *, batches: bool
+    ) -> Mapping[str, Sequence[str]]:
         """Judge the messages of the new attempts and of attempts_before, with the folds of all other messages.
+
+        sent_before: SQL of its rows.
 
         Return the Parquet files of each of BULK_RESULTS, of latency_minute and folds, and of trail.STATE.
         """
@@ -141,7 +146,10 @@ class Cycle:
         No batch has messages of both kinds, so each kind can be judged separately.
         """
         self._count_before()
-        self.bulk_files = bulk.judge("attempts_before", self._folds_of_others(), batches=self._batches)
+        self._find_sent_before()
+        self.bulk_files = bulk.judge(
+            "attempts_before", self._folds_of_others(), "SELECT * FROM sent_before", batches=self._batches
+        )
         self._read_state_of_bulk()
         self._table("judged_ids", "SELECT * FROM due_ids")
         is_changed = self._find_changed()
@@ -157,6 +165,7 @@ class Cycle:
         self._duck.execute("INSERT INTO due_ids SELECT * FROM judged_ids")
 
     def _judge_facts(self) -> None:
+        self._find_sent_before()
         run_stages(
             self._duck,
             trail.verdict_stages(self._as_of_ms, self._settings, only_until=self._only_until),
@@ -176,12 +185,44 @@ class Cycle:
         if self._last is not None and self._last.only_until:
             left += f" UNION ALL {self._left_out(self._last.as_of_ms)}"
         self._table("due_ids", f"SELECT DISTINCT cluster, publish_hour, msg_id FROM ({left}) AS due")
+        self._find_alike()
         self._pick()
 
     def _left_out(self, last_ms: int) -> str:
         """SQL: messages with attempts that the last judgement left out. The folds do not contain these attempts."""
         return f"""SELECT cluster, publish_hour, msg_id FROM ({self._known.results(trail.OPEN_IDS.name)}) AS waiting
           WHERE as_of_ms = {last_ms} AND look_ms = {last_ms + 1}"""
+
+    def _find_alike(self) -> None:
+        """Make alike_found from the copies that no judgement has compared, and add its messages to those due."""
+        copies = trail.alike_copies_sql("new_attempts", self._until)
+        if self._last is not None and self._last.only_until:
+            left = f"({self._known.judged_attempts(self._hours())}) AS judged"
+            copies += f" UNION {trail.alike_copies_sql(left, self._until)} AND start_ms > {self._last.as_of_ms}"
+        self._table("alike_new", copies)
+        window_ms = self._settings.duplicate_send_ms
+        [(first_ms, last_ms)] = self._duck.execute("SELECT min(at_ms), max(at_ms) FROM alike_new").fetchall()
+        near = "SELECT * FROM alike_new"
+        if first_ms is not None:
+            judged = trail.alike_copies_sql(f"({self._known.judged_attempts(self._hours())}) AS judged", self._until)
+            near += f""" UNION SELECT j.* FROM (
+              {judged} AND start_ms BETWEEN {first_ms - window_ms} AND {last_ms + window_ms}) j
+              SEMI JOIN alike_new n ON j.cluster = n.cluster AND j.print = n.print"""
+        self._table("alike_copies", near)
+        self._table("alike_found", trail.alike_found_sql("alike_copies", window_ms))
+        self._duck.execute(
+            """INSERT INTO due_ids SELECT cluster, publish_hour, msg_id FROM alike_found
+            WHERE (cluster, msg_id) NOT IN (SELECT (cluster, msg_id) FROM due_ids)"""
+        )
+
+    def _find_sent_before(self) -> None:
+        """Make sent_before of the due messages: what was found now, and by their last judgements."""
+        known = nothing_of(trail.SENT_BEFORE)
+        if self._has_before:
+            rows = self._known.results(trail.TRAJECTORIES.name, self._hours())
+            due = f"(SELECT r.* FROM ({rows}) r SEMI JOIN due_ids d ON r.cluster = d.cluster AND r.msg_id = d.msg_id)"
+            known = trail.alike_known_sql(f"{due} AS due")
+        self._table("sent_before", trail.sent_before_sql("alike_found", f"({known}) AS known"))
 
     def _attempt_count(self) -> int:
         return self._known.new_count() + self._number("SELECT count(*) FROM attempts_before")

@@ -149,6 +149,13 @@ def arrow_rows(relation: Relation, rows: Iterable[Row]) -> pa.Table:
     return pa.Table.from_pylist(filled, schema=arrow_schema(relation))
 
 
+def define_sent_before(connection: duckdb.DuckDBPyConnection, settings: Settings) -> None:
+    """Define `sent_before` from all rows of `attempts`."""
+    define(connection, Stage("alike_copies", trail.alike_copies_sql("attempts"), ("attempts",)), table=True)
+    found = f"({trail.alike_found_sql('alike_copies', settings.duplicate_send_ms)}) AS found"
+    define(connection, Stage(trail.SENT_BEFORE.name, trail.sent_before_sql(found), ("alike_copies",)), table=True)
+
+
 def judge_rows(
     evidence: Mapping[str, Sequence[Row]],
     as_of_ms: int,
@@ -165,5 +172,6 @@ def judge_rows(
     connection.register(trail.GROUP_FOLDS.name, arrow_rows(trail.GROUP_FOLDS, ()))
     define(connection, trail.attempts_stage())
     define(connection, trail.client_records_stage())
+    define_sent_before(connection, settings or Settings())
     run_stages(connection, trail.judge(as_of_ms, settings))
     return connection

@@ -54,6 +54,7 @@ def judge_messages(
     _define_client_records(lake, cluster, connection)
     _define_group_folds(lake, cluster, connection)
     define(connection, Stage("attempts", _ATTEMPTS, ("all_attempts", "asked_ids", "batch_ids")), table=True)
+    define(connection, Stage(trail.SENT_BEFORE.name, _sent_before(lake, cluster, msg_ids), ("asked_ids",)), table=True)
     run_stages(connection, trail.judge(as_of_ms, settings))
 
 
@@ -88,6 +89,16 @@ def _attempts(lake: Lake | None, cluster: str, msg_ids: Sequence[str]) -> str:
         f"SELECT *, {counted} AS is_counted FROM ({rows_of(table, some, cluster)}) AS committed_rows"
         for some, counted in ((judged, "true"), (others, "false"))
     )
+
+
+def _sent_before(lake: Lake | None, cluster: str, msg_ids: Sequence[str]) -> str:
+    """Return SQL for what the last judgement found of the ids: rows newer than the lake are of these ids alone."""
+    name = trail.TRAJECTORIES.name
+    if lake is None:
+        return nothing_of(trail.SENT_BEFORE)
+    files = lake[name].readable(of_cluster(lake[name].files(_hours(lake, name, msg_ids)), cluster))
+    asked = f"(SELECT * FROM ({rows_of(lake[name], files, cluster)}) WHERE msg_id IN (SELECT msg_id FROM asked_ids))"
+    return trail.sent_before_sql(f"({trail.alike_known_sql(f'{asked} AS asked')}) AS known")
 
 
 def _define_client_records(lake: Lake | None, cluster: str, connection: duckdb.DuckDBPyConnection) -> None:

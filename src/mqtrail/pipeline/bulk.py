@@ -23,7 +23,8 @@ from .tasks import quoted
 ROWS_MIN = 1_000_000  # attempts that the driver does not judge itself
 SHARE_ROWS_MAX = 500_000  # attempts that a task judges at most
 PIECES = (trail.ATTEMPTS.name,)
-_SAMPLED = tuple(name for name in trail.INPUTS if name not in (trail.ATTEMPTS.name, trail.GROUP_FOLDS.name))
+_GIVEN = (trail.ATTEMPTS.name, trail.GROUP_FOLDS.name, trail.SENT_BEFORE.name)
+_SAMPLED = tuple(name for name in trail.INPUTS if name not in _GIVEN)
 _BACK = ("folds", *trail.STATE)
 _COPY = "made_"  # prefix of the stages that are copies of those: what shares read is no result
 
@@ -45,15 +46,17 @@ class SharesBulk:
     """Returns the folder for the files of a result."""
     rows_min: int = ROWS_MIN
 
-    def judge(self, attempts_before: str, group_folds: str, *, batches: bool) -> dict[str, list[str]]:
+    def judge(self, attempts_before: str, group_folds: str, sent_before: str, *, batches: bool) -> dict[str, list[str]]:
         """See lake.Bulk."""
         self.folder.mkdir(parents=True)
         before, before_count = self._written("attempts_before", f"SELECT * FROM {attempts_before}")
         folds, _ = self._written(trail.GROUP_FOLDS.name, group_folds)
+        earlier, _ = self._written(trail.SENT_BEFORE.name, sent_before)
         horizon_ms = self.as_of_ms - self.settings.trace_delay_ms
         inputs = {name: self._paths(name, *self.known.sample_paths(name, horizon_ms)) for name in _SAMPLED}
         new = self._paths("new_attempts", *self.known.new_paths())
         inputs |= {trail.ATTEMPTS.name: [*new, before], trail.GROUP_FOLDS.name: [folds]}
+        inputs[trail.SENT_BEFORE.name] = [earlier]
         stages = trail.judge(self.as_of_ms, self.settings, batches=batches, only_until=self.only_until)
         stages += [Stage(f"{_COPY}{name}", f"SELECT * FROM {name}", (name,)) for name in _BACK]
         made = self.shares.run(

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from mqtrail import trail
 from mqtrail.lake import TABLES, LakePath, connect, copy, copy_hours, parquet_of, place_of, run_stages
 from mqtrail.trail import Stage
 
@@ -183,7 +184,8 @@ def _write(duck: duckdb.DuckDBPyConnection, name: str, folder: LakePath) -> list
 
 
 def _nulls(name: str) -> str:
-    return ", ".join(f"NULL::{column.type} AS {column.name}" for column in TABLES[name].relation)
+    relation = TABLES[name].relation if name in TABLES else trail.SENT_BEFORE
+    return ", ".join(f"NULL::{column.type} AS {column.name}" for column in relation)
 
 
 def quoted(path: LakePath) -> str:

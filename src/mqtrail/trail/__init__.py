@@ -5,6 +5,7 @@ one message; `pipeline` runs it in Spark tasks over whole tables. Relations (col
 verdict codes are data. The room `incidents` finds the causes of bad messages.
 """
 
+from .alike import SENT_BEFORE, alike_copies_sql, alike_found_sql, alike_known_sql, sent_before_sql
 from .appended import APPENDED, latest_sql
 from .attempts import attempts_sql, attempts_stage, folded_attempts_sql, merge_sql, twins_sql
 from .client_records import (
@@ -112,6 +113,7 @@ __all__ = [
     "RESULTS",
     "SAMPLED",
     "SAMPLES",
+    "SENT_BEFORE",
     "SETTLED",
     "SETTLED_MS",
     "STATE",
@@ -137,6 +139,9 @@ __all__ = [
     "Stage",
     "TracePlace",
     "TraceShape",
+    "alike_copies_sql",
+    "alike_found_sql",
+    "alike_known_sql",
     "attempts_sql",
     "attempts_stage",
     "body_reject",
@@ -166,6 +171,7 @@ __all__ = [
     "record_rows",
     "retry_group",
     "rounds",
+    "sent_before_sql",
     "state_stages",
     "stored_kind",
     "trace_client_id",

@@ -1,9 +1,9 @@
 """The whole judgement as stages in order: from attempts and samples to trajectories and verdicts.
 
 Inputs: attempts (partial or merged rows), client_records, group_offsets, clients, subscriptions, queue_ranges, samples,
-gaps, unread_ranges, and group_folds (counts of earlier judgements; empty if all messages are judged). Results:
-trajectories, verdicts, latency_minute, key_index, open_ids. Intermediate relations such as `resolved` and `messages`
-can be read too.
+gaps, unread_ranges, group_folds (counts of earlier judgements; empty if all messages are judged), and sent_before
+(`alike`). Results: trajectories, verdicts, latency_minute, key_index, open_ids. Intermediate relations such as
+`resolved` and `messages` can be read too.
 
 A judgement of some messages runs the same stages in three parts: facts from their own rows (`fact_stages`); the state
 of the cluster (`state_stages`), from which `due` finds the other messages to judge; the verdicts (`verdict_stages`).
@@ -26,7 +26,7 @@ from .stages import Stage
 from .trajectories import trajectory_stages
 from .watches import watch_stages
 
-INPUTS = ("attempts", "client_records", *SAMPLED, "gaps", "unread_ranges", "group_folds")
+INPUTS = ("attempts", "client_records", *SAMPLED, "gaps", "unread_ranges", "group_folds", "sent_before")
 """Names of the relations that a judgement reads."""
 
 

@@ -31,11 +31,13 @@ def message_fact_stages() -> list[Stage]:
 
 
 def message_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """messages, unsampled."""
+    """earlier_sends, messages, unsampled."""
     reads = (
-        "message_facts", "ends", "end_scans", "repeated_sends", "scanned_topics", "traced_hosts", "whole_samples",
+        "message_facts", "ends", "end_scans", "repeated_sends", "earlier_sends", "scanned_topics", "traced_hosts",
+        "whole_samples",
     )  # fmt: skip
     return [
+        Stage("earlier_sends", "SELECT * FROM sent_before", ("sent_before",)),
         Stage("messages", _messages(as_of_ms, settings), reads),
         Stage("unsampled", _UNSAMPLED, ("messages", "sample_gaps")),
     ]
@@ -179,7 +181,7 @@ def _messages(as_of_ms: int, settings: Settings) -> str:
         ),
         ("DELIVERED_LATE", f"half = 0 AND {late}"),
         ("RECALLED", "recall_state = 'RECALLED'"),
-        ("DUPLICATE_SEND", "sent_count > 1"),
+        ("DUPLICATE_SEND", "sent_count > 1 OR earlier_id <> ''"),
     )
     return f"""
 SELECT *, CASE WHEN has_send = 1 THEN '' WHEN coalesce(stored_ms, handed_ms) > {horizon} THEN 'TRACE_PENDING'
@@ -197,8 +199,9 @@ FROM (SELECT *, CASE WHEN NOT {HIDDEN} THEN {offered_ms()} END AS offered_ms FRO
     o.read_to_ms AS read_to_ms, {", ".join(f"e.{name} AS {name}" for name in END_COLUMNS)},
     CASE WHEN h.born_host IS NULL THEN 0 ELSE 1 END AS host_traced,
     coalesce(n.sent_count, 1) AS sent_count, coalesce(n.put_back_count, 0) AS put_back_count,
-    coalesce(n.offered_count, 1) AS offered_count
+    coalesce(n.offered_count, 1) AS offered_count, coalesce(b.earlier_id, '') AS earlier_id, b.earlier_ms AS earlier_ms
   FROM message_facts m LEFT JOIN repeated_sends n ON m.cluster = n.cluster AND m.msg_id = n.msg_id
+  LEFT JOIN earlier_sends b ON m.cluster = b.cluster AND m.msg_id = b.msg_id
   LEFT JOIN scanned_topics s ON m.cluster = s.cluster AND m.topic = s.topic
   LEFT JOIN end_scans o ON m.cluster = o.cluster AND m.topic = o.topic
   LEFT JOIN ends e ON m.cluster = e.cluster AND m.msg_id = e.msg_id
@@ -222,7 +225,7 @@ _MESSAGE_COLUMNS = ", ".join(
         "place_id",
         "scanned",
     ]
-    + ["scanned_ms", "host_traced", "sent_count", "put_back_count", "offered_count"]
+    + ["scanned_ms", "host_traced", "sent_count", "put_back_count", "offered_count", "earlier_id", "earlier_ms"]
     + [f"coalesce({n}, 0) AS {n}" if n in _FLAGS else n for n, *_ in _FACTS if n not in ("place",)]
     + ["CASE WHEN has_pub = 1 OR send_closed = 1 OR unfinished_ms IS NOT NULL THEN 1 ELSE 0 END AS has_send"]
 )

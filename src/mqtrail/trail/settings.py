@@ -14,6 +14,9 @@ class Settings:
 
     send_slow_ms: int = setting(1_000, "minimum time from the first attempt to the acknowledgement for SEND_SLOW")
     consume_slow_ms: int = setting(1_000, "minimum handler time for CONSUMED_SLOW")
+    duplicate_send_ms: int = setting(
+        10_000, "maximum time between two equal messages with keys for the later one to be a DUPLICATE_SEND"
+    )
     delivered_late_ms: int = setting(3_000, "minimum delay after the due time for DELIVERED_LATE")
     hung_ms: int = setting(45_000, "time after which a delivery without a result is HUNG; before, it is IN_FLIGHT")
     hung_p99_factor: int = setting(

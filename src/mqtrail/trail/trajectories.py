@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .alike import REASON as SENT_BEFORE_REASON
 from .codes import GROUP_CODES
 from .context import ip
 from .ends import TX_LACKS, TX_OPEN, UNDECIDED
@@ -110,6 +111,7 @@ _NOTES = (
                                 count="loss_count")),
     (f"{_UNCERTAIN} AND stored_ms IS NOT NULL", named("'FOUND'", stored_ms="stored_ms")),
     (f"{_UNPROVEN} AND stored_ms IS NULL AND scanned = 1", named("'NO_COPY'", scanned_ms="scanned_ms")),
+    ("earlier_id <> ''", named(f"'{SENT_BEFORE_REASON}'", msg_id="earlier_id", stored_ms="earlier_ms")),
 )  # fmt: skip
 
 
