@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tests.trail.filter_histories import FILTER_HISTORIES
+from tests.trail.pop_histories import POP_HISTORIES
 from tests.trail.story import (
     AS_OF,
     AS_OF_MS,
@@ -248,6 +249,7 @@ HISTORIES = (
     .group(CLIENT, offset=7, expression="TagA")
     .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=("GROUP_NOT_TRACED",)),
     *FILTER_HISTORIES,
+    *POP_HISTORIES,
     # --- handed over, no end
     History("in flight").pub().stored().scanned().group(CLIENT, offset=7).before(AS_OF - 20, client_id=CLIENT,
                                                                                trace_client_id=CLIENT)

@@ -17,6 +17,7 @@ from mqtrail.client import RouteNotFound, SyncAdmin
 from mqtrail.wire import (
     DELAY_LEVELS_DEFAULT,
     DELAY_LEVELS_MS,
+    RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TRACE_TOPIC,
     ConsumerConnections,
@@ -33,6 +34,7 @@ from mqtrail.wire import (
     is_business_group,
     parse_delay_levels,
     parse_offset_msg_id,
+    pop_retry_topic,
     retry_topic,
 )
 
@@ -215,7 +217,8 @@ class _Seeker:
         concerned = sorted(name for name in found | traced if group_of(name) is None)
         groups = sorted({group for topic in concerned for group in self._groups(topic)})
         for group in groups:
-            for topic in (retry_topic(group), dlq_topic(group)):
+            popped = [pop_retry_topic(topic, group, v2=v2) for topic in concerned for v2 in (False, True)]
+            for topic in (retry_topic(group), dlq_topic(group), *popped):
                 self._ask(topic, asked, is_optional=True)
         if concerned:
             _sample(self._admin, self._live, self.committed, concerned, groups, self._cluster, self._now_ms)
@@ -352,7 +355,7 @@ def _sample(
     stamp = {"cluster": cluster, "sampled_ms": now_ms}
     for name, offsets in committed.items():
         for topic, group, is_broadcast, queues in offsets:
-            if topic in topics and group in groups and not is_broadcast:
+            if (topic in topics or topic.startswith(RETRY_PREFIX)) and group in groups and not is_broadcast:
                 for queue_id, offset in queues.items():
                     row = {"group_name": group, "topic": topic, "broker_name": name, "queue_id": queue_id}
                     live.add(trail.GROUP_OFFSETS.name, {**stamp, **row, "consumer_offset": offset})

@@ -285,8 +285,8 @@ def _with_cluster(scope: Scope, live: LiveEvidence | None, problem: str, now_ms:
 
 def _fill_kinds(duck: duckdb.DuckDBPyConnection, rows: list[Row]) -> None:
     """Fill stored_kind of message_meta rows, by trail's SQL."""
-    texts = ("topic", "real_topic", "tags", "origin_msg_id", "own_unique_key", "last_unique_key")
-    numbers = ("delay_level", "delay_ms", "due_ms", "sys_flag")
+    texts = ("topic", "real_topic", "retry_topic", "tags", "origin_msg_id", "own_unique_key", "last_unique_key")
+    numbers = ("delay_level", "delay_ms", "due_ms", "sys_flag", "reconsume_times")
     for row in rows:
         picks = [f"cast(? AS varchar) AS {name}" for name in texts]
         picks += [f"cast(? AS bigint) AS {name}" for name in numbers]

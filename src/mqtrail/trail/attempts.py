@@ -217,7 +217,7 @@ META_FILLS: Mapping[str, str] = {
     " || CASE WHEN stored_kind = 'OP' THEN '#' || origin_msg_id ELSE '' END",
     "group_name": "group_name",
     "topic": "CASE WHEN stored_kind IN ('DELAY_WAIT', 'HALF', 'HALF_READ', 'OP', 'CHECK_MAX', 'RECALL') THEN real_topic"
-    " WHEN stored_kind IN ('RETRY', 'RETRY_WAIT', 'DLQ', 'DLQ_WAIT') THEN retry_topic ELSE topic END",
+    " WHEN stored_kind IN ('RETRY', 'RETRY_POP', 'RETRY_WAIT', 'DLQ', 'DLQ_WAIT') THEN retry_topic ELSE topic END",
     "stored_topic": "topic",
     "keys": "keys",
     "tags": "tags",
@@ -281,7 +281,8 @@ def attempts_sql(
   FROM {_with_twins(trace_events) if twins else trace_events} WHERE record_type IN ({records}) AND msg_id <> ''
 UNION ALL
 SELECT cluster, {meta_id} AS msg_id, {_time("store_ms")} AS event_of_id_ms, {from_meta}
-  FROM {message_meta} WHERE stored_kind <> 'OP' OR own_unique_key <> '') AS partial_rows"""
+  FROM {message_meta} WHERE stored_kind <> 'POP_LOG' AND (stored_kind <> 'OP' OR own_unique_key <> '')
+) AS partial_rows"""
     names = [name for name in ATTEMPTS.names if name != "publish_hour"]
     return f"SELECT {columns} FROM ({publish_hour_select(rows, 'msg_id', 'event_of_id_ms', ', '.join(names))}) AS hours"
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from .ends import TX_STATE
 from .messages import offered_ms
+from .pops import of_retry_topic, retry_topics
 from .settings import Settings
 
 STATE = (
@@ -127,7 +128,8 @@ def _of_passed_offsets() -> Cause:
         f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_offsets c ON {_SAME_GROUP} AND w.topic = c.topic
           AND {queue} WHERE {passes("queue_offset")} OR {a_sample}
         UNION ALL SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_offsets c ON {_SAME_GROUP}
-          AND c.topic = '%RETRY%' || w.group_name AND {retry_queue} WHERE {passes("retry_offset")} OR {a_sample}""",
+          AND c.topic IN ({retry_topics("w.group_name", "w.topic")}) AND {retry_queue}
+          WHERE {passes("retry_offset")} OR {a_sample}""",
         OPEN_IDS,
     )
 
@@ -342,7 +344,7 @@ def _of_offsets() -> list[Cause]:
         ),
         Cause(
             "reset_retries",
-            _both("offsets_at", ("group_name", *_QUEUE), _OFFSETS, f"({back}) AND topic = '%RETRY%' || group_name"),
+            _both("offsets_at", ("group_name", *_QUEUE), _OFFSETS, f"({back}) AND {of_retry_topic()}"),
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_reset_retries c ON v.cluster = c.cluster
               AND v.group_name = c.group_name
               WHERE v.reasons LIKE '%RETRY_PASSED_UNTRACED%' OR v.reasons LIKE '%END_NOT_TRACED%'

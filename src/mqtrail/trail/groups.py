@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from .kinds import business_group
 from .packing import packed, padded
+from .pops import COPIES_OF_GROUPS
 from .repeats import PUT_BACK_RETRY
 from .stages import Stage
 
@@ -21,7 +22,7 @@ def hand_over_stages() -> list[Stage]:
     """hand_overs, group_copies, rounds: from a message's own rows only."""
     return [
         Stage("hand_overs", _HAND_OVERS, ("resolved",)),
-        Stage("group_copies", _GROUP_COPIES, ("resolved",)),
+        Stage("group_copies", _GROUP_COPIES, ("resolved", "message_facts")),
         Stage("rounds", _ROUNDS, ("hand_overs",)),
     ]
 
@@ -68,8 +69,12 @@ FROM (
   GROUP BY cluster, msg_id, request_id, {_TWIN}) AS requests
 WHERE {business_group()}"""
 
-_RETRY = "(stored_kind IN ('RETRY', 'RETRY_WAIT') OR kind = 'SENT_BACK')"
+_RETRY = "(stored_kind IN ('RETRY', 'RETRY_POP', 'RETRY_WAIT') OR kind = 'SENT_BACK')"
 _DEAD = "(stored_kind IN ('DLQ', 'DLQ_WAIT') OR kind = 'DEAD_LETTERED')"
+
+_RETRY_PLACE = packed(
+    padded("retry_times"), padded("start_ms"), "broker_name", padded("queue_id"), padded("queue_offset"), "pop"
+)
 
 _GROUP_COPIES = f"""
 SELECT cluster, msg_id, group_name, max(publish_hour) AS publish_hour,
@@ -78,14 +83,14 @@ SELECT cluster, msg_id, group_name, max(publish_hour) AS publish_hour,
     count(*) FILTER ({PUT_BACK_RETRY}) AS put_back_count,
     max(due_ms) FILTER ({_RETRY}) AS retry_due_ms,
     max(start_ms) FILTER ({_RETRY}) AS sent_back_ms,
-    max(CASE WHEN stored_kind = 'RETRY' THEN
-      {packed(padded("retry_times"), padded("start_ms"), "broker_name", padded("queue_id"), padded("queue_offset"))}
-      END) AS retry_place,
+    max(CASE WHEN stored_kind IN ('RETRY', 'RETRY_POP') THEN
+      {_RETRY_PLACE} END) AS retry_place,
+    min(start_ms) FILTER (stored_kind = 'RETRY_POP') AS pop_copy_ms,
     min(start_ms) FILTER ({_DEAD}) AS dead_ms,
     max(retry_times) FILTER ({_DEAD}) AS dead_times,
     max(CASE WHEN {_DEAD} THEN cause ELSE '' END) AS recorded_cause,
     max(CASE WHEN {_DEAD} AND delay_level < 0 THEN 1 ELSE 0 END) AS ordered_mark
-FROM resolved WHERE kind IN ('STORED', 'SENT_BACK', 'DEAD_LETTERED') AND {business_group()}
+FROM ({COPIES_OF_GROUPS}) AS copies WHERE {business_group()}
 GROUP BY cluster, msg_id, group_name"""
 
 _CLIENT = "CASE WHEN client_id <> '' THEN client_id ELSE client_host END"
@@ -112,7 +117,9 @@ FROM hand_overs GROUP BY cluster, msg_id, group_name, retry_times"""
 
 # SAID counts as a success, unless there is a copy with more attempts and no failed hand-over of the same round that
 # explains it. Then the listener acknowledged only the head of its batch (ackIndex), and this message was in the tail.
-_SAID_HOLDS = "(r.retry_times < 0 OR r.failed_count > 0 OR coalesce(c.copy_times, 0) <= r.retry_times)"
+# A popped message whose time was up is copied while its handler runs: then the success is the handler's own.
+_SAID_HOLDS = """(r.retry_times < 0 OR r.failed_count > 0 OR coalesce(c.copy_times, 0) <= r.retry_times
+  OR r.retry_times = 0 AND r.last_end_ms > c.pop_copy_ms)"""
 _SUCCEEDED = f"r.sure_count > 0 OR (r.said_count > 0 AND {_SAID_HOLDS})"
 
 _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (

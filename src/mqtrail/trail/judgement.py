@@ -10,6 +10,7 @@ from __future__ import annotations
 from .context import ip
 from .ends import UNDECIDED
 from .packing import number_at, packed, padded, part
+from .pops import retry_topic
 from .repeats import split_stages
 from .settings import Settings
 from .stages import Stage
@@ -86,6 +87,7 @@ FROM (
     FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times, coalesce({part("retry_place", 3)}, '') AS
         retry_broker,
         {number_at("retry_place", 4)} AS retry_queue, {number_at("retry_place", 5)} AS retry_offset,
+        {part("retry_place", 6)} AS retry_pop,
         coalesce({part("last_hand_over", 2)}, '') AS last_outcome, coalesce({number_at("last_open", 1)}, last_ms) AS
             open_ms,
         coalesce({part("last_open", 2)}, {part("last_hand_over", 4)}, '') AS open_client,
@@ -96,7 +98,8 @@ FROM (
     LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND m.topic = o.topic
       AND m.broker_name = o.broker_name AND m.queue_id = o.queue_id
     LEFT JOIN offsets_at r ON g.cluster = r.cluster AND g.group_name = r.group_name
-      AND r.topic = '%RETRY%' || g.group_name AND g.retry_broker = r.broker_name AND g.retry_queue = r.queue_id
+      AND r.topic = {retry_topic("g.group_name", "g.retry_pop", "m.topic")}
+      AND g.retry_broker = r.broker_name AND g.retry_queue = r.queue_id
     LEFT JOIN group_clients c ON g.cluster = c.cluster AND g.group_name = c.group_name
     LEFT JOIN offset_samples s ON g.cluster = s.cluster
     LEFT JOIN live_clients l ON g.cluster = l.cluster AND g.group_name = l.group_name AND l.client = CASE

@@ -8,6 +8,8 @@ DELAYED     the same, after a delay level or a timer
 RESENT      the same, sent again by an operator: it names the original message
 DELAY_WAIT  waits in SCHEDULE_TOPIC_XXXX or in the timer topic
 RETRY       in %RETRY%group;      RETRY_WAIT  waits for its delivery there
+RETRY_POP   in %RETRY%group_topic or %RETRY%group+topic, where POP puts what it gives out again; without RETRY_TOPIC
+POP_LOG     check point or acknowledgement of POP, on its way to the revive log: no message
 DLQ         in %DLQ%group;        DLQ_WAIT    waits for its delivery there (4.9 brokers)
 COMMIT      in its own topic, committed by a transaction
 HALF        half message of a transaction;    HALF_READ   the same, read when the messages of its topic were read too
@@ -29,6 +31,7 @@ from mqtrail.wire import (
     OP_HALF_TOPIC,
     RECALL_TAG,
     RETRY_PREFIX,
+    REVIVE_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     SYSTEM_GROUPS,
     TIMER_TOPIC,
@@ -62,10 +65,12 @@ def stored_kind(topic: str = "topic") -> str:
     waits = f"{topic} IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}')"
     return f"""CASE
     WHEN {starts_with(topic, DLQ_PREFIX)} THEN 'DLQ'
-    WHEN {starts_with(topic, RETRY_PREFIX)} THEN 'RETRY'
+    WHEN {starts_with(topic, RETRY_PREFIX)} THEN
+      CASE WHEN retry_topic = '' AND reconsume_times > 0 THEN 'RETRY_POP' ELSE 'RETRY' END
     WHEN {waits} AND {starts_with("real_topic", RETRY_PREFIX)} THEN 'RETRY_WAIT'
     WHEN {waits} AND {starts_with("real_topic", DLQ_PREFIX)} THEN 'DLQ_WAIT'
     WHEN {topic} = '{TIMER_TOPIC}' AND tags = '{RECALL_TAG}' THEN 'RECALL'
+    WHEN {waits} AND {starts_with("real_topic", REVIVE_TOPIC_PREFIX)} THEN 'POP_LOG'
     WHEN {waits} THEN 'DELAY_WAIT'
     WHEN {topic} = '{HALF_TOPIC}' THEN 'HALF'
     WHEN {topic} = '{OP_HALF_TOPIC}' THEN 'OP'

@@ -26,6 +26,7 @@ __all__ = [
     "ORDER_TOPIC_CONFIG",
     "RECALL_TAG",
     "RETRY_PREFIX",
+    "REVIVE_TOPIC_PREFIX",
     "SCHEDULE_TOPIC",
     "SELF_TEST_TOPIC",
     "SYSTEM_GROUPS",
