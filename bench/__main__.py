@@ -35,6 +35,7 @@ MODULES = (
     "lag",
     "lookup",
     "prove",
+    "incidents",
     "demo_time",
     "pipeline_bench",
     "cycle",

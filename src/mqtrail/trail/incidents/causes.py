@@ -121,7 +121,7 @@ CAUSES: tuple[IncidentCause, ...] = (
         "BAD_HOST",
         (*HANDLING, "DELIVERED_TWICE", "DISORDER"),
         ("client_host", "client"),
-        "only this consumer host is affected",
+        "only this consumer host, or client, is affected",
         "Compare the host with its peers: load, disk, network, configuration. Take it out of service.",
     ),
     IncidentCause(

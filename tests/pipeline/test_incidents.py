@@ -1,0 +1,89 @@
+"""Faults of real clients on the embedded broker: the pipeline's lake gives each its cause."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.loops import run
+
+from mqtrail.answers import Answers, ShownIncident
+from mqtrail.client import Consumer, ConsumerConfig, Producer
+from mqtrail.pipeline import JobConfig, PipelineJob, now_ms
+from mqtrail.testing import embedded
+from mqtrail.wire import Message
+
+TOPIC, POISONED, HALF_BROKEN = "orders", "billing", "stock"
+MESSAGES, CUSTOMERS, BAD_CUSTOMER = 240, 12, 7
+DEADLINE_S = 90.0
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+
+class Member:
+    """One consumer, the messages that it got, and which of them its handler refuses."""
+
+    def __init__(self, namesrv: str, group: str, *, is_broken: bool = False) -> None:
+        self.group = group
+        self.is_broken = is_broken
+        self.keys: set[str] = set()
+        config = ConsumerConfig(rebalance_ms=500)
+        self.consumer = Consumer(group, namesrv, {TOPIC: "*"}, trace=True, config=config)
+
+    async def handle(self, delivery: Any) -> None:
+        keys = delivery.message.keys
+        self.keys.add(keys[0])
+        if keys[0].startswith("warm"):
+            return
+        if self.group == POISONED and f"customer-{BAD_CUSTOMER}" in keys:
+            raise ValueError(f"negative amount of {keys[0]}")
+        if self.is_broken:
+            raise OSError("no space left on device")
+
+
+async def trade(namesrv: str) -> str:
+    """Let three consumers of two groups get all messages; return the id of the broken client."""
+    poisoned = Member(namesrv, POISONED)
+    half = [Member(namesrv, HALF_BROKEN, is_broken=is_broken) for is_broken in (False, True)]
+    async with (
+        Producer("shop", namesrv, trace=True) as producer,
+        poisoned.consumer,
+        half[0].consumer,
+        half[1].consumer,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        running = [asyncio.create_task(one.consumer.run(one.handle)) for one in (poisoned, *half)]
+        warm = 0
+        while not (poisoned.keys and half[0].keys and half[1].keys):  # until the queues are divided
+            await producer.send(Message(TOPIC, b"warm", keys=[f"warm-{warm}"]))
+            warm += 1
+            await asyncio.sleep(0.05)
+        for number in range(MESSAGES):
+            await producer.send(Message(TOPIC, b"body", keys=[f"order-{number}", f"customer-{number % CUSTOMERS}"]))
+        wanted = {f"order-{number}" for number in range(MESSAGES)}
+        while not (wanted <= poisoned.keys and wanted <= half[0].keys | half[1].keys):
+            await asyncio.sleep(0.05)
+        for task in running:
+            task.cancel()
+        return str(half[1].consumer.client_id)
+
+
+def test_poison_key_and_broken_client(spark: SparkSession, tmp_path: Path) -> None:
+    """Two faults at the same time, of two groups that read one topic."""
+    with embedded() as broker:
+        broken = run(trade(broker.namesrv_address))
+        PipelineJob(JobConfig(namesrv=broker.namesrv_address, lake=tmp_path / "lake")).use(spark).once()
+    found = Answers(tmp_path / "lake").incidents(now_ms()).incidents
+    causes = {one.cause: one for one in found}
+    assert causes.keys() == {"POISON_KEY", "BAD_HOST"}, found
+    assert_explains(causes["POISON_KEY"], f"key = customer-{BAD_CUSTOMER}", "negative amount")
+    assert_explains(causes["BAD_HOST"], f"client = {broken}", "no space left on device")
+
+
+def assert_explains(one: ShownIncident, condition: str, error: str) -> None:
+    """The incident has the condition and the error, and all that is bad is inside."""
+    assert condition in (*one.conditions, *one.same_conditions)
+    assert error in one.errors[0]
+    assert one.inside_bad_count >= MESSAGES // CUSTOMERS // 2
+    assert one.outside_bad_count == 0
