@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mqtrail import trail
 from mqtrail.answers import Answers, Status, TraceAnswer, live, moment_text
-from mqtrail.client import SyncAdmin, SyncProducer
+from mqtrail.client import QueryResult, SyncAdmin, SyncProducer
 from mqtrail.wire import Message, decode_record, encode_record
 from tests.answers.conftest import Shop
 from tests.answers.lakes import id_of
@@ -138,3 +140,47 @@ def test_a_look_up_leaves_no_mark(shop: Shop) -> None:
         before = admin.topics(), set(admin.groups(address).subscription_group_table)
         ask(shop, "order-42")
         assert before == (admin.topics(), set(admin.groups(address).subscription_group_table))
+
+
+def forgetting(msg_id: str) -> Callable[..., QueryResult]:
+    """SyncAdmin.query of brokers whose index has no entries of one id, as after a kill."""
+    real = SyncAdmin.query
+
+    def query(admin: SyncAdmin, topic: str, key: str, **more: Any) -> QueryResult:
+        return QueryResult((), {}) if key == msg_id else real(admin, topic, key, **more)
+
+    return query
+
+
+def test_an_id_that_the_index_forgot(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time in the id bounds a read of the trace topic, and the broker's id in the trace leads to the copy."""
+    before = ask(shop, shop.traced)
+    monkeypatch.setattr(SyncAdmin, "query", forgetting(shop.traced))
+    answer = ask(shop, shop.traced)
+    assert answer.status is Status.FOUND
+    [found], [known] = answer.trajectories, before.trajectories
+    assert (found.place, found.send_codes) == (known.place, known.send_codes)
+    assert {group.group_name: group.state for group in found.groups} == {"billing": "CONSUMED"}
+    [said] = [one for one in answer.scope.omissions if "the index has no trace" in one]
+    assert "up to 10 minutes after its birth" in said
+
+
+def test_the_read_of_a_birth_is_bounded(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends after so many messages, and says so."""
+    monkeypatch.setattr(SyncAdmin, "query", forgetting(shop.traced))
+    monkeypatch.setattr("mqtrail.answers.born.MESSAGES_MAX", 0)
+    assert ask(shop, shop.traced).status is not Status.FOUND
+    assert any("messages after its birth" in one for one in ask(shop, shop.traced).scope.omissions)
+
+
+def test_the_zone_of_a_producer(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids have the time of their producer's zone: it is taken from the latest records."""
+    real, zone_ms = trail.born_ms, 8 * 3_600_000
+
+    def of_china(msg_id: str, before_ms: int) -> int | None:
+        born_ms = real(msg_id, before_ms)
+        return None if born_ms is None else born_ms + zone_ms
+
+    monkeypatch.setattr("mqtrail.trail.born_ms", of_china)
+    monkeypatch.setattr(SyncAdmin, "query", forgetting(shop.traced))
+    assert ask(shop, shop.traced).status is Status.FOUND

@@ -49,6 +49,20 @@ def test_hours_of_ids() -> None:
         assert len(trail.publish_hours(msg_id, first_ms // HOUR_MS, end_ms // HOUR_MS)) <= 21, "one an hour a month"
 
 
+def test_births_of_ids() -> None:
+    """The latest time up to now, by the producer's clock on the wall; a month later it is another one."""
+    chance = random.Random(9)
+    for _ in range(400):
+        sent_ms = chance.randrange(1_690_000_000_000, 1_740_000_000_000)
+        zone_ms = chance.randrange(-12, 15) * HOUR_MS
+        msg_id = made(sent_ms, zone_ms, chance)
+        for late_ms in (0, 7_200_000, 20 * 24 * HOUR_MS):
+            assert trail.born_ms(msg_id, sent_ms + zone_ms + late_ms) == sent_ms + zone_ms
+        assert (trail.born_ms(msg_id, sent_ms + zone_ms - 1) or 0) < sent_ms + zone_ms
+    assert trail.born_ms("01" + "A" * 12 + "BBBB" + f"{3600 * 5:08X}" + "00000001", 0) == (447_072 + 5) * HOUR_MS
+    assert [trail.born_ms(one, 1_740_000_000_000) for one in ("", "G" * 32, "F" * 32)] == [None] * 3
+
+
 @pytest.mark.parametrize(
     ("msg_id", "hour"),
     [

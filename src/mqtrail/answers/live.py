@@ -8,8 +8,8 @@ skipped: a query returns only some of them, and the missing numbers would look l
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mqtrail import trail
@@ -37,6 +37,8 @@ from mqtrail.wire import (
     pop_retry_topic,
     retry_topic,
 )
+
+from .born import MESSAGES_MAX, WINDOW_MS, BirthRead
 
 Row = dict[str, Any]
 
@@ -109,7 +111,7 @@ def gather(
     while waiting and live.is_reachable and len(done) <= IDS_MAX:
         one = waiting.pop(0)
         done.add(one)
-        topics |= _traces(admin, live, one, cluster, trace_topic)
+        topics |= _traces(admin, live, one, cluster, trace_topic, now_ms)
         if not topics:
             topics = _business_topics(admin, live)
         seeker.messages(one, sorted(topics))
@@ -121,16 +123,22 @@ def gather(
 
 def _client_ids(admin: SyncAdmin, asked: str) -> set[str]:
     """Return the client id of the message that a broker's id names; an empty set if there is no such message."""
+    return {message.msg_id for message in _at(admin, asked)}
+
+
+def _at(admin: SyncAdmin, offset_id: str) -> list[MessageExt]:
+    """Return the message that a broker's id names; no one if it is not of this cluster's brokers, or is gone."""
     try:
-        host, _ = parse_offset_msg_id(asked)
-        if str(host) not in admin.masters().values():
-            return set()
-        return {admin.message_at(asked).msg_id}
+        host, _ = parse_offset_msg_id(offset_id)
+        names = {address: name for name, address in admin.masters().items()}
+        if str(host) not in names:
+            return []
+        return [replace(admin.message_at(offset_id), broker_name=names[str(host)])]
     except (IdError, MQError):
-        return set()
+        return []
 
 
-def _traces(admin: SyncAdmin, live: LiveEvidence, asked: str, cluster: str, trace_topic: str) -> set[str]:
+def _traces(admin: SyncAdmin, live: LiveEvidence, asked: str, cluster: str, trace_topic: str, now_ms: int) -> set[str]:
     """Add the trace records of an id or key; return the topics in them."""
     try:
         found = admin.query(trace_topic, asked)
@@ -143,27 +151,47 @@ def _traces(admin: SyncAdmin, live: LiveEvidence, asked: str, cluster: str, trac
         return set()
     live.sources.append(f"trace topic {trace_topic} of {cluster}")
     _note_query(live, f"trace of {asked!r}", found.failures, found.cut_off)
+    messages = [*found.messages] or list(_of_birth(admin, live, asked, trace_topic, now_ms))
+    return {topic for message in messages for topic in _records(live, message, asked, cluster, trace_topic)}
+
+
+def _of_birth(admin: SyncAdmin, live: LiveEvidence, asked: str, trace_topic: str, now_ms: int) -> Iterator[MessageExt]:
+    """Yield the trace messages of an id that the index does not have, from the time in which it was born."""
+    read = BirthRead(admin, trace_topic, asked, now_ms)
+    try:
+        yield from read.messages()
+    except MQError as error:
+        live.omissions.append(f"the index has no trace of {asked}, and that of its time could not be read: {error}")
+    if read.read_count:
+        bound = f" and {MESSAGES_MAX} messages" if read.is_cut else ""
+        live.omissions.append(
+            f"the index has no trace of {asked}: {read.read_count} trace messages of its time were read, "
+            f"up to {WINDOW_MS // 60_000} minutes{bound} after its birth"
+        )
+
+
+def _records(live: LiveEvidence, message: MessageExt, asked: str, cluster: str, trace_topic: str) -> set[str]:
+    """Add the records of a trace message about an id or key; return the topics in them."""
+    if message.undecodable is not None:
+        live.omissions.append(f"one trace message about it could not be decoded: {message.undecodable}")
+        return set()
     topics: set[str] = set()
-    for message in found.messages:
-        reasons: list[str] = []
-        if message.undecodable is not None:
-            live.omissions.append(f"one trace message about it could not be decoded: {message.undecodable}")
-            continue
-        for relation, row in trail.trace_rows(trace_place(message, cluster, trace_topic), message.body):
-            if relation is trail.TRACE_REJECTS:
-                reasons.append(row["reason"])
-            elif row["record_type"] == "TraceLoss":
-                live.add_trace(row)
-            elif asked in (row["msg_id"], row["offset_msg_id"], *row["keys"].split()):
-                live.add_trace(row)
-                if row["msg_id"]:
-                    live.ids.add(row["msg_id"])
-                if row["topic"]:
-                    topics.add(row["topic"])
-        if reasons:
-            live.omissions.append(
-                f"{len(reasons)} trace records in one message about it did not decode, the first: {reasons[0]}"
-            )
+    reasons: list[str] = []
+    for relation, row in trail.trace_rows(trace_place(message, cluster, trace_topic), message.body):
+        if relation is trail.TRACE_REJECTS:
+            reasons.append(row["reason"])
+        elif row["record_type"] == "TraceLoss":
+            live.add_trace(row)
+        elif asked in (row["msg_id"], row["offset_msg_id"], *row["keys"].split()):
+            live.add_trace(row)
+            if row["msg_id"]:
+                live.ids.add(row["msg_id"])
+            if row["topic"]:
+                topics.add(row["topic"])
+    if reasons:
+        live.omissions.append(
+            f"{len(reasons)} trace records in one message about it did not decode, the first: {reasons[0]}"
+        )
     return topics
 
 
@@ -211,6 +239,8 @@ class _Seeker:
             self._live.sources.append(f"topic {topic} of {self._cluster}")
             if self._ask(topic, asked):
                 found.add(topic)
+        if not found:
+            found |= self._by_offset_ids(asked)
         if self._ask(SCHEDULE_TOPIC, asked, is_optional=True):
             found |= {row["real_topic"] for row in self._live.rows[trail.MESSAGE_META.name] if row["real_topic"]}
         traced = {row["topic"] for row in self._live.rows.get(trail.TRACE_EVENTS.name, ()) if row.get("topic")}
@@ -246,6 +276,19 @@ class _Seeker:
                     self._seen.add((message.broker_name, message.physical_offset))
                     self._add(message, topic)
         return is_found
+
+    def _by_offset_ids(self, asked: str) -> set[str]:
+        """Add the copies that the trace names by the broker's id, which needs no index; return their topics."""
+        rows = self._live.rows.get(trail.TRACE_EVENTS.name, ())
+        ids = {row["offset_msg_id"] for row in rows if row.get("msg_id") == asked and row.get("offset_msg_id")}
+        topics = set()
+        for offset_id in sorted(ids):
+            for message in _at(self._admin, offset_id):
+                if message.msg_id == asked and (message.broker_name, message.physical_offset) not in self._seen:
+                    self._seen.add((message.broker_name, message.physical_offset))
+                    self._add(message, message.topic)
+                    topics.add(message.topic)
+        return topics
 
     def _add(self, message: MessageExt, topic: str) -> None:
         row = _meta(message, topic, self._cluster, self._now_ms)

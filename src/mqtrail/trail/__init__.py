@@ -35,7 +35,7 @@ from .evidence import (
     UNREAD_RANGES,
 )
 from .group_rows import group_rows
-from .hours import DAY_MS, HOUR_MS, UNKNOWN_HOUR, publish_hour_select, publish_hours
+from .hours import DAY_MS, HOUR_MS, UNKNOWN_HOUR, ZONE_MS, born_ms, publish_hour_select, publish_hours
 from .judge import INPUTS, fact_stages, judge, state_stages, verdict_stages
 from .judgement import OPEN_STATES
 from .kinds import (
@@ -130,6 +130,7 @@ __all__ = [
     "UNKNOWN_HOUR",
     "UNREAD_RANGES",
     "VERDICTS",
+    "ZONE_MS",
     "Cause",
     "Code",
     "Column",
@@ -145,6 +146,7 @@ __all__ = [
     "attempts_sql",
     "attempts_stage",
     "body_reject",
+    "born_ms",
     "business_group",
     "business_topic",
     "causes",

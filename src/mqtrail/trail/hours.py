@@ -72,6 +72,20 @@ def publish_hours(msg_id: str, first_hour: int, end_hour: int) -> list[int]:
     return hours
 
 
+def born_ms(msg_id: str, before_ms: int) -> int | None:
+    """Return the latest time up to before_ms that an id may tell, by its producer's clock; None: it tells none.
+
+    Clients count the milliseconds of the month in their own time zone. Taken for UTC, the time is off by that.
+    """
+    if len(msg_id) == 34 and msg_id.startswith("01") and (seconds := _hex(msg_id[18:26], msg_id)) is not None:
+        return (GRPC_EPOCH_S + seconds) * 1000
+    id_ms = _hex({32: msg_id[20:28], 56: msg_id[44:52]}.get(len(msg_id), ""), msg_id)
+    if id_ms is None or id_ms >= MONTH_MS_MAX:
+        return None
+    month = _month_start_ms(before_ms)
+    return month + id_ms if month + id_ms <= before_ms else _month_start_ms(month - DAY_MS) + id_ms
+
+
 def _hex(digits: str, whole: str) -> int | None:
     return int(digits, 16) if digits and set(whole.upper()) <= set(_HEX) else None
 
