@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 CODE := src tests bench interop examples scripts
 
-.PHONY: help demo test slow check format coverage spark cycles interop sim crash kills fuzz bench docs release lock clean bootstrap
+.PHONY: help demo test slow check format coverage spark cycles browser interop sim crash kills fuzz bench docs release lock clean bootstrap
 .DEFAULT_GOAL := help
 # Tests and tools start hundreds of Python processes: let them keep what they compile.
 unexport PYTHONDONTWRITEBYTECODE
@@ -49,6 +49,10 @@ coverage: bootstrap  ## The suites test, slow, spark and cycles with coverage; a
 	@mkdir -p .build
 	@$(VENV)/python -m pytest tests -m "not interop" -n $(JOBS) --timeout 600 --cov --cov-report=json:.build/coverage.json
 	@$(VENV)/python scripts/coverage_floors.py .build/coverage.json $(if $(WRITE),--write)
+
+browser: bootstrap  ## The console in the system's Chromium (as root the Debian package is installed); pictures in .build/browser
+	@sh scripts/chromium.sh
+	@$(PYTEST) tests/browser -m browser
 
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
 	@$(PYTEST) tests/interop -m interop -n 4 --no-loadscope-reorder

@@ -153,7 +153,11 @@ class StoredMessage:
 
 
 class ClusterAnswers:
-    """Questions to one cluster. Thread safe. Every method raises MQError if no name server answers."""
+    """Questions to one cluster. Thread safe.
+
+    Every method raises MQError if no name server answers, or if none knows a master: a broker that stops takes itself
+    off them, and an answer without it would say that nothing waits.
+    """
 
     def __init__(self, namesrv: str, instance: InstanceConfig | None = None) -> None:
         self.namesrv = namesrv
@@ -165,6 +169,7 @@ class ClusterAnswers:
 
     def brokers(self) -> BrokersAnswer:
         """Return every broker with its counters."""
+        self._admin.targets()
         rows = tuple(
             BrokerRow(
                 one.cluster,
@@ -182,6 +187,7 @@ class ClusterAnswers:
 
     def topics(self) -> TopicsAnswer:
         """Return every topic with its configuration on each master."""
+        self._admin.targets()
         known = self._admin.cluster()
         found: dict[str, list[TopicOnBroker]] = {name: [] for name in self._admin.topics()}
 
@@ -243,6 +249,7 @@ class ClusterAnswers:
 
         over_ms: read twice with this pause, for a trend.
         """
+        self._admin.targets()
         found = self._admin.lag(group, over_ms=over_ms, oldest_count=OLDEST_COUNT if group else 0)
         if group is None:
             found = replace(found, groups=tuple(replace(one, queues=()) for one in found.groups))
@@ -256,7 +263,7 @@ class ClusterAnswers:
         """Ask every master; return its answer by broker name, and a sentence for each that gave none."""
         found: dict[str, T] = {}
         omissions: list[str] = []
-        for name, address in self._admin.masters().items():
+        for name, address in self._admin.targets().items():
             try:
                 found[name] = ask(address)
             except MQError as error:

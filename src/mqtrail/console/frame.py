@@ -178,8 +178,8 @@ def _as_of(answer: object) -> int | None:
     return scope.as_of_ms if isinstance(scope, Scope) else None
 
 
-def bounds(reader: PageReader, scope: Scope) -> None:
-    """Draw what an answer is about: its time, its range, its sources, what it lacks."""
+def bounds(reader: PageReader, scope: Scope, *, is_open: bool = False) -> None:
+    """Draw what an answer is about: its time, its range, its sources, what it lacks; is_open: without a click."""
     with tag("div", classes="bounds"):
         tag("span", reader.say("as_of", at=moment(scope.as_of_ms)))
         if scope.first_ms is not None:
@@ -188,7 +188,7 @@ def bounds(reader: PageReader, scope: Scope) -> None:
         if scope.sources:
             tag("span", f"{reader.say('sources')}: {', '.join(scope.sources)}")
         if scope.omissions:
-            with tag("details"):
+            with tag("details", **({"open": ""} if is_open else {})):
                 tag("summary", f"{reader.say('left_out')} ({len(scope.omissions)})")
                 with tag("ul"):
                     for omission in scope.omissions:

@@ -29,7 +29,7 @@ async def groups(desk: Desk, reader: PageReader) -> None:
         part = PagePart(desk, reader)
 
     def draw(answer: LagAnswer) -> None:
-        bounds(reader, answer.scope)
+        bounds(reader, answer.scope, is_open=True)
         draw_waits(reader, answer, rows_max=ROWS_MAX)
 
     cluster = desk.sources.of_cluster()
@@ -91,7 +91,7 @@ async def group(desk: Desk, reader: PageReader, name: str) -> None:
 
 
 def _lag_of_group(reader: PageReader, answer: LagAnswer) -> None:
-    bounds(reader, answer.scope)
+    bounds(reader, answer.scope, is_open=True)
     for one in answer.lag.groups:
         if one.trend.state is not TrendState.UNKNOWN:
             tag("p", f"{reader.say('trend')}: {trend(reader, one)}")
@@ -128,7 +128,7 @@ def trend(reader: PageReader, one: GroupLag) -> str:
 
 
 def _members(reader: PageReader, answer: MembersAnswer) -> None:
-    bounds(reader, answer.scope)
+    bounds(reader, answer.scope, is_open=True)
     if answer.differing:
         tag("p", f"{MARKS['warning']} {reader.say('differing', topics=', '.join(answer.differing))}", "problem")
     if not answer.members:

@@ -171,12 +171,12 @@ def tag_summary(reader: PageReader) -> Any:
 
 
 def _lag(reader: PageReader, answer: LagAnswer) -> None:
-    bounds(reader, answer.scope)
+    bounds(reader, answer.scope, is_open=True)
     draw_waits(reader, answer, rows_max=10)
 
 
 def _brokers(reader: PageReader, answer: BrokersAnswer) -> None:
-    bounds(reader, answer.scope)
+    bounds(reader, answer.scope, is_open=True)
     with table([reader.say(name) for name in ("broker", "address", "version", "state")], reader.say("brokers")) as add:
         for one in answer.brokers:
             mark = MARKS["good"] if one.counters is not None else MARKS["error"]

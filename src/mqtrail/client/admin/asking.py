@@ -43,6 +43,8 @@ class Asking:
         for name in sorted(info.broker_addr_table.keys() - self.masters.keys()):
             self.silent[name] = "no master is registered"
             self.note(f"broker {name} has no master: its queues are unknown")
+        if not info.broker_addr_table:
+            self.note("the name servers know no broker, so the lag of all groups is unknown")
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -1,0 +1,156 @@
+"""People's ways through the console: look up, search, open, read; hostile names; a broker that dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+
+from tests.answers.lakes import id_of
+from tests.browser.conftest import MARKUP, Live, Visit
+
+pytestmark = pytest.mark.browser
+Begin = Callable[..., Visit]
+PATHS = {
+    "home": "/",
+    "search": "/search?q=verdict:HUNG",
+    "message": f"/message?id={id_of('hung')}",
+    "groups": "/groups",
+}
+LOOKS = {
+    "light": {"color_scheme": "light", "viewport": {"width": 1400, "height": 900}},
+    "dark": {"color_scheme": "dark", "viewport": {"width": 1400, "height": 900}},
+    "phone": {"color_scheme": "light", "viewport": {"width": 360, "height": 740}, "locale": "zh-CN"},
+    "wide": {"color_scheme": "dark", "viewport": {"width": 3840, "height": 2160}, "locale": "zh-CN"},
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_page_in_every_look(of_lake: str, visit: Begin, look: str) -> None:
+    """No violation of WCAG 2.2 AA, no sideways scrolling; the pictures are kept."""
+    tab = visit(of_lake, **LOOKS[look])
+    for name, path in PATHS.items():
+        tab.open(path)
+        assert tab.page.evaluate("document.documentElement.lang") == ("zh" if "locale" in LOOKS[look] else "en")
+        assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        tab.shot(f"{name}-{look}")
+        assert tab.violations() == [], name
+
+
+def test_from_an_order_to_its_message(of_lake: str, visit: Begin) -> None:
+    """Whoever has a key sees where the message is, and why."""
+    tab = visit(of_lake)
+    tab.open("/")
+    tab.page.fill("#asked", "order-9")
+    tab.page.press("#asked", "Enter")
+    tab.page.wait_for_url("**/message?id=order-9")
+    tab.loaded()
+    assert "HUNG" in tab.text()
+    assert "Take a stack dump of the named client" in tab.text()
+    lanes = tab.page.locator(".lane .name").all_inner_texts()
+    assert lanes[:3] == ["Producer PG", "Broker broker-a", "Group CG"]
+    assert tab.page.locator(".bar.open").count() == 1
+
+
+def test_search_by_keyboard(of_lake: str, visit: Begin) -> None:
+    """`/` searches; the address holds the conditions, and opens the same results in another tab."""
+    tab = visit(of_lake)
+    tab.open("/")
+    tab.page.keyboard.press("/")
+    tab.page.keyboard.type("verdict:DEAD_LETTERED group:CG")
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_url("**/search?q=**")
+    tab.loaded()
+    assert "1 messages match" in tab.text()
+    assert "mqtrail search --group CG --status DEAD_LETTERED" in tab.text()
+    other = visit(of_lake)
+    other.open(tab.page.url.removeprefix(of_lake))
+    assert other.page.locator("tbody a").all_inner_texts() == [id_of("dead, attempts exhausted")]
+    other.page.locator("tbody a").first.click()
+    other.wait_for("DEAD_LETTERED")
+    assert id_of("dead, attempts exhausted") in other.page.url
+
+
+def test_help_by_keyboard(of_lake: str, visit: Begin) -> None:
+    """`?` opens the help, Escape closes it, g goes to the groups; letters in a field are letters."""
+    tab = visit(of_lake)
+    tab.open("/search")
+    tab.page.keyboard.press("?")
+    tab.page.wait_for_selector("dialog[open]")
+    tab.page.keyboard.press("Escape")
+    tab.page.wait_for_selector("dialog[open]", state="detached")
+    tab.page.focus("#query")
+    tab.page.keyboard.type("gh?")
+    assert tab.page.input_value("#query") == "gh?"
+    tab.page.evaluate("document.activeElement.blur()")
+    tab.page.keyboard.press("g")
+    tab.page.wait_for_url("**/groups")
+
+
+def test_a_search_that_is_wrong(of_lake: str, visit: Begin) -> None:
+    """The page says what was found and what was expected."""
+    tab = visit(of_lake)
+    tab.open("/search?q=verdict:GONE")
+    assert "verdict: found 'GONE', expected one of" in tab.text()
+
+
+def test_names_of_messages_are_text(of_lake: str, visit: Begin) -> None:
+    """Markup in a key is shown and not run; characters that reorder text are shown as escapes."""
+    tab = visit(of_lake)
+    for path in (f"/message?id={quote(MARKUP)}", f"/search?q={id_of('send ok')}"):
+        tab.open(path)
+        assert MARKUP in tab.text()
+        assert "\\u202egnp.exe" in tab.text()
+        assert tab.page.locator("main img").count() == 0
+
+
+def test_downloads(of_lake: str, visit: Begin) -> None:
+    """CSV and JSON lines have what is shown."""
+    tab = visit(of_lake)
+    tab.open("/search?q=verdict:HUNG")
+    for label, expected in (("CSV", "msg_id,topic"), ("JSON lines", '{"msg_id": ')):
+        with tab.page.expect_download() as download:
+            tab.page.get_by_role("button", name=label).click()
+        content = download.value.path().read_text("utf-8")
+        assert content.startswith(expected)
+        assert id_of("hung") in content
+
+
+def test_language_and_theme_are_kept(of_lake: str, visit: Begin) -> None:
+    """They change by a click, on the same page, and stay."""
+    tab = visit(of_lake)
+    tab.open("/search?q=verdict:HUNG")
+    tab.page.get_by_role("link", name="中文").click()
+    tab.wait_for("条消息匹配")
+    assert tab.page.url.endswith("/search?q=verdict:HUNG")
+    tab.page.get_by_role("link", name="浅色或深色").click()
+    tab.page.wait_for_selector("body.body--dark")
+    tab.open("/")
+    assert "首页" in tab.text()
+    assert tab.page.locator("body.body--dark").count() == 1
+
+
+def test_a_live_broker_that_dies(live: Live, visit: Begin) -> None:
+    """Body and lag come from the cluster. When the broker stops, the open page says so and keeps what it had."""
+    tab = visit(live.url)
+    tab.open(f"/message?id={live.msg_id}")
+    tab.wait_for("<script>alert(1)</script>")
+    assert tab.page.locator("main script").count() == 0
+    tab.page.get_by_text("Hex", exact=True).click()
+    tab.wait_for("00000000  7b 22 6e 61")
+    assert tab.violations() == []
+    tab.open("/groups")
+    tab.wait_for("billing")
+    tab.page.get_by_role("link", name="billing").click()
+    tab.wait_for("waits-")
+    assert "the group has no committed offset in this queue" in tab.text()
+    assert tab.violations() == []
+    tab.shot("group-live")
+    tab.open("/groups")
+    tab.wait_for("billing")
+    live.broker.stop_broker("broker-a")
+    tab.wait_for("found no master broker")
+    assert "billing" in tab.text()
+    assert "Below is the last answer" in tab.text()
+    tab.shot("groups-broker-died")
