@@ -1,0 +1,148 @@
+"""Subscriptions and POP with the embedded broker: what clients did, and the verdicts of the pipeline. Without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.client.consumer.test_consumer_end_to_end import set_mode
+from tests.client.helpers import until
+from tests.client.trace.test_end_to_end import quick
+
+from mqtrail import trail
+from mqtrail.client import Consumer, Producer, Sql
+from mqtrail.lake import connect, relation_of
+from mqtrail.pipeline import JobConfig, PipelineJob
+from mqtrail.testing import Embedded, embedded_async
+from mqtrail.wire import Message
+
+pytestmark = pytest.mark.slow
+TOPIC, GROUP = "orders", "points"
+NO_SPARK = cast(SparkSession, SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1)))
+"""The driver itself reads and judges few messages."""
+
+
+@dataclass
+class World:
+    """A broker, a producer and a lake."""
+
+    broker: Embedded
+    producer: Producer
+    job: PipelineJob
+    folder: Path
+
+    async def send(self, body: bytes, amount: int) -> None:
+        """Send a message with a property."""
+        await self.producer.send(Message(TOPIC, body, keys=body.decode(), properties={"amount": str(amount)}))
+
+    @asynccontextmanager
+    async def consuming(self, subscription: Any, **settings: Any) -> AsyncIterator[tuple[Consumer, Counter[bytes]]]:
+        """A traced consumer in the background, and how often it got each body. The first "fail" fails."""
+        seen: Counter[bytes] = Counter()
+
+        async def handler(delivery: Any) -> None:
+            seen[delivery.body] += 1
+            if delivery.body == b"fail" and seen[b"fail"] == 1:
+                raise ValueError("once")
+
+        config = quick(self.folder, poll_suspend_ms=500, **settings)
+        namesrv = self.broker.namesrv_address
+        async with Consumer(GROUP, namesrv, {TOPIC: subscription}, config=config, trace=True) as consumer:
+            consuming = asyncio.create_task(consumer.run(handler))
+            yield consumer, seen
+            consuming.cancel()
+
+    async def cycle(self) -> None:
+        """Let the pipeline sample, read and judge."""
+        report = await asyncio.to_thread(self.job.once)
+        assert report.problems == ()
+
+    def rows(self, relation: trail.Relation, columns: str) -> list[tuple[Any, ...]]:
+        """Columns of the current rows of a table."""
+        self.job.lake.refresh()
+        return connect().sql(f"SELECT {columns} FROM ({relation_of(self.job.lake[relation.name])})").fetchall()
+
+    def states(self) -> dict[str, dict[str, tuple[str, str]]]:
+        """Of each message, by KEYS, the state and the reasons of each group."""
+        keys = dict(self.rows(trail.TRAJECTORIES, "msg_id, keys"))
+        found: dict[str, dict[str, tuple[str, str]]] = {key: {} for key in keys.values()}
+        for msg_id, group, state, reasons in self.rows(trail.VERDICTS, "msg_id, group_name, state, reasons"):
+            found[keys[msg_id]][group] = (state, reasons)
+        return found
+
+
+@asynccontextmanager
+async def world(folder: Path) -> AsyncIterator[World]:
+    """Everything but a consumer. Trace records count as missing after half a second."""
+    async with embedded_async() as broker, Producer("shop", broker.namesrv_address, trace=True) as producer:
+        settings = trail.Settings(trace_delay_ms=500)
+        config = JobConfig(namesrv=broker.namesrv_address, lake=folder / "lake", settings=settings)
+        yield World(broker, producer, PipelineJob(config).use(NO_SPARK), folder)
+
+
+async def test_messages_are_judged_by_sql92(tmp_path: Path) -> None:
+    """Excluded messages are FILTERED; of messages between two subscriptions only what both exclude; later ones by the
+    later one."""
+    async with world(tmp_path) as shop:
+        await shop.send(b"first", 5)
+        async with shop.consuming(Sql("amount > 3")) as (_, seen):
+            await until(lambda: seen[b"first"], 20)
+            await shop.cycle()  # a sample with the subscription
+            for name, amount in (("passed", 5), ("filtered", 2)):
+                await shop.send(name.encode(), amount)
+            await until(lambda: seen[b"passed"], 20)
+            await shop.cycle()
+        found = shop.states()
+        assert found["filtered"] == {GROUP: ("FILTERED", "SUBSCRIPTION(SQL92=amount > 3)")}
+
+        for name, amount in (("excluded by both", 0), ("accepted before", 9)):
+            await shop.send(name.encode(), amount)
+        async with shop.consuming(Sql("amount BETWEEN 1 AND 3")) as (_, seen):
+            await shop.send(b"passed later", 2)
+            await until(lambda: seen[b"passed later"], 20)
+            await shop.cycle()
+            await shop.send(b"filtered later", 8)
+
+            async def is_judged() -> bool:
+                await shop.cycle()
+                states = shop.states()
+                return (
+                    states["accepted before"][GROUP][0] == "UNKNOWN"
+                    and states["filtered later"][GROUP][0] == "FILTERED"
+                    and states["passed"][GROUP][0] == states["passed later"][GROUP][0] == "CONSUMED"
+                )
+
+            end = asyncio.get_running_loop().time() + 60
+            while not await is_judged():
+                assert asyncio.get_running_loop().time() < end, shop.states()
+        found = shop.states()
+        assert found["filtered"][GROUP][0] == found["excluded by both"][GROUP][0] == "FILTERED"
+        assert "FILTER_CHANGED(" in found["accepted before"][GROUP][1]
+        assert seen[b"accepted before"] == 0
+
+
+async def test_a_group_that_pops_is_the_only_one(tmp_path: Path) -> None:
+    """A failed message is consumed again from POP's retry topic; no group is made of the name of that topic."""
+    async with world(tmp_path) as shop:
+        await shop.send(b"first", 0)
+        await set_mode(shop.broker.namesrv_address, TOPIC, GROUP, "POP")
+        async with shop.consuming("*", client_rebalance=False) as (consumer, seen):
+            await until(lambda: -1 in [queue.queue_id for queue in consumer.assignment], 20)
+            await shop.send(b"fail", 0)
+            await until(lambda: seen[b"fail"] == 2, 60)
+            end = asyncio.get_running_loop().time() + 60
+            while shop.states().get("fail", {}).get(GROUP, ("", ""))[0] != "CONSUMED":
+                assert asyncio.get_running_loop().time() < end, shop.states()
+                await shop.cycle()
+        assert {group for groups in shop.states().values() for group in groups} == {GROUP}
+        kinds = dict(shop.rows(trail.MESSAGE_META, "topic, stored_kind"))
+        assert kinds == {TOPIC: "NORMAL", f"%RETRY%{GROUP}_{TOPIC}": "RETRY_POP", "rmq_sys_wheel_timer": "POP_LOG"}
+        assert not [row for row in shop.rows(trail.ATTEMPTS, "stored_topic") if row[0] == "rmq_sys_wheel_timer"]
