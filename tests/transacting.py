@@ -20,7 +20,8 @@ from mqtrail.client import (
 from mqtrail.wire import TRANS_CHECK_MAX_TIME_TOPIC, Message, MQError, TopicConfig
 
 TOPIC, GROUP = "Payments", "Ledger"
-CHECK_MAX = 1
+CHECK_MAX = 5
+"""transactionCheckMax: Apache's brokers also count rounds in which a half message is too young for a check."""
 PENDING_MS = 300_000
 """transactionTimeOut: half messages without an immunity time are not asked about before."""
 RECALLED_AFTER_MS = 5_000
