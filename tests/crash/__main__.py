@@ -1,22 +1,34 @@
-"""`python -m tests.crash [--rounds N]`: kill -9 under load in each flush mode, then a full disk."""
+"""`python -m tests.crash [--rounds N]`: kill -9 under load in each flush mode, of master and slave, then a full disk."""
 
 import argparse
 import asyncio
 import sys
 import tempfile
 import time
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
+
+from tests.sim.history import History
 
 from .full_disk import fill_disk, run_full_disk
 from .rounds import kill_rounds
+from .slaves import slave_rounds
 
 ROUNDS = 4
+MODES = ("async", "sync", "slave")
+
+
+def _rounds(mode: str, folder: Path, rounds: int, seed: int) -> Coroutine[Any, Any, tuple[History, list[str]]]:
+    if mode == "slave":
+        return slave_rounds(folder, rounds=rounds, seed=seed)
+    return kill_rounds(folder, sync_flush=mode == "sync", rounds=rounds, seed=seed)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"kills in each flush mode [{ROUNDS}]")
-    parser.add_argument("--mode", choices=("async", "sync"), help="only this flush mode [both, and a full disk]")
+    parser.add_argument("--mode", choices=MODES, help="only this mode [all, and a full disk]")
     parser.add_argument(
         "--seed", type=int, default=int(time.time()), help="seed of the clients' choices [from the time]"
     )
@@ -27,12 +39,10 @@ def main() -> int:
         return 0
     kept = True
     with tempfile.TemporaryDirectory(prefix="mqtrail-crash-") as name:
-        for sync_flush in (False, True) if given.mode is None else (given.mode == "sync",):
-            mode = "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH"
+        for mode in MODES if given.mode is None else (given.mode,):
             began_s = time.monotonic()
-            history, problems = asyncio.run(
-                kill_rounds(Path(name) / mode, sync_flush=sync_flush, rounds=given.rounds, seed=given.seed)
-            )
+            rounds = _rounds(mode, Path(name) / mode, given.rounds, given.seed)
+            history, problems = asyncio.run(rounds)
             acked = sum(sent.acked_ms is not None for sent in history.sent.values())
             print(
                 f"{mode}: {given.rounds} kills, {acked} of {len(history.sent)} sends acknowledged, "

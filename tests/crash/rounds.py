@@ -55,7 +55,9 @@ given = json.loads(sys.argv[1])
 config = NodeConfig(
     data=Path(given["data"]),
     namesrv_port=given["namesrv_port"],
+    namesrv_addresses=tuple(given["join"]),
     broker_port=given["broker_port"],
+    ha_port=given["ha_port"],
     broker=BrokerConfig(**given["broker"]),
     store=CommitLogConfig(**given["store"]),
     expire_interval_ms=500,
@@ -79,15 +81,28 @@ def free_port() -> int:
 class KilledNode:
     """A name server and a broker in one process, on fixed ports, to be killed and restarted."""
 
-    def __init__(self, data: Path, log: Path, *, sync_flush: bool, store: dict[str, Any] | None = None) -> None:
-        """log: file for its output."""
+    def __init__(
+        self,
+        data: Path,
+        log: Path,
+        *,
+        sync_flush: bool,
+        store: dict[str, Any] | None = None,
+        broker: dict[str, Any] | None = None,
+        join: str = "",
+        namesrv_port: int = 0,
+    ) -> None:
+        """log: file for its output. join: address of the name server to use instead of an own one. broker: further
+        settings; with a role it also gets a port for slaves."""
         self.data, self.log = data, log
-        self.namesrv_port, self.broker_port = free_port(), free_port()
+        self.namesrv_port, self.broker_port = namesrv_port or free_port(), free_port()
         self.namesrv, self.broker = f"127.0.0.1:{self.namesrv_port}", f"127.0.0.1:{self.broker_port}"
         self._settings = {
             "data": str(data),
-            "namesrv_port": self.namesrv_port,
+            "namesrv_port": None if join else self.namesrv_port,
+            "join": [join] if join else [],
             "broker_port": self.broker_port,
+            "ha_port": free_port() if broker else None,
             "store": {"segment_size": SEGMENT_SIZE, **(store or {})},
             "broker": {
                 "sync_flush": sync_flush,
@@ -95,6 +110,7 @@ class KilledNode:
                 "offsets_save_ms": 500,
                 "transaction_timeout_ms": 2_000,
                 "transaction_check_ms": 2_000,
+                **(broker or {}),
             },
         }
         self.process: asyncio.subprocess.Process | None = None
@@ -163,15 +179,15 @@ async def kill_rounds(folder: Path, *, sync_flush: bool, rounds: int, seed: int)
             await node.start()
         for producer in producers:
             producer.stopped = True
-        await _calm(history)
-        await _audit(node.broker, history, engine)
+        await calm(history)
+        await audit(node.broker, history, engine)
         for client in (*producers, *consumers):
             client.kill()
         assert await node.end(signal.SIGTERM) == 0, (folder / "node.log").read_text()[-2000:]
     return history, check(history)
 
 
-async def _calm(history: History) -> None:
+async def calm(history: History) -> None:
     """Wait until the clients have finished all work."""
     seen, quiet_s, waited_s = (0, 0), 0.0, 0.0
     while quiet_s < QUIET_S and waited_s < CALM_S_MAX:
@@ -191,7 +207,7 @@ async def create_topic(broker: str, topic: str) -> None:
     await pool.close()
 
 
-async def _audit(broker: str, history: History, engine: RealEngine) -> None:
+async def audit(broker: str, history: History, engine: RealEngine) -> None:
     pool = ConnectionPool()
     for topic in (TOPIC, *(name for group in CONCURRENT for name in (retry_topic(group), dlq_topic(group)))):
         for queue_id in range(QUEUES):
