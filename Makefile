@@ -60,7 +60,7 @@ interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetche
 sim: bootstrap  ## Simulate clusters that crash, for a minute (SEEDS=N: N seeds of each kind); prints how to replay
 	@$(VENV)/python -m tests.sim $(if $(SEEDS),--count $(SEEDS))
 
-crash: bootstrap  ## Kill real brokers under load, then fill a disk (ROUNDS=N: N kills in each flush mode)
+crash: bootstrap  ## Kill real brokers under load, then fill a disk (ROUNDS=N: N kills in each mode)
 	@$(VENV)/python -m tests.crash $(if $(ROUNDS),--rounds $(ROUNDS))
 
 kills: bootstrap  ## Kill a running pipeline 50 times under load (KILLS=N)

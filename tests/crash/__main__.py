@@ -1,4 +1,4 @@
-"""`python -m tests.crash [--rounds N]`: kill -9 under load in each flush mode, of master and slave, then a full disk."""
+"""`python -m tests.crash [--rounds N]`: kill -9 under load in each flush mode, and of slaves, then a full disk."""
 
 import argparse
 import asyncio

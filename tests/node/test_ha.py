@@ -422,3 +422,49 @@ async def test_the_state_of_replication() -> None:
         assert status["haClientRuntimeInfo"]["masterAddr"] == ha_address(master)
         assert status["haClientRuntimeInfo"]["maxOffset"] == end
         assert status["haClientRuntimeInfo"]["lastReadTimestamp"] > 0
+
+
+async def test_a_log_of_another_cluster_is_not_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its records end where those of the master do, so only a comparison shows the difference."""
+    async with running(replace(MASTER, data=tmp_path)) as other:
+        await send(other.broker_addresses[0], 3, b"there")
+        end_offset = store_of(other).end_offset
+    async with running(MASTER) as master:
+        await send(master.broker_addresses[0], 5, b"here!")
+        assert store_of(master).read_at(0)
+        config = slave_of(master.namesrv_address, broker_name="broker-a")
+        async with running(replace(config, data=tmp_path)) as slave:
+            errors = ""
+
+            def is_refused() -> bool:
+                nonlocal errors
+                errors += capsys.readouterr().err
+                return "not_following" in errors
+
+            await until(is_refused)
+            assert "logs of different brokers" in errors
+            assert store_of(slave).end_offset == end_offset
+
+
+async def test_a_full_slave_continues_when_there_is_space(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says so, keeps what it has, and the master goes on."""
+    full = replace(STORE, full_ratio=1e-9, force_ratio=1.0)
+    async with running(MASTER) as master:
+        await send(master.broker_addresses[0], 3)
+        config = replace(slave_of(master.namesrv_address), data=tmp_path, store=full, expire_interval_ms=20)
+        async with running(config) as slave:
+            await until(lambda: store_of(slave).is_full)
+            errors = ""
+
+            def is_refused() -> bool:
+                nonlocal errors
+                errors += capsys.readouterr().err
+                return "not_following" in errors
+
+            await send(master.broker_addresses[0], 3)
+            await until(is_refused)
+            assert "free space" in errors
+            assert store_of(slave).end_offset < store_of(master).end_offset
+            store_of(slave).retention = replace(store_of(slave).retention, full_ratio=1.0)
+            await until(lambda: store_of(slave).end_offset == store_of(master).end_offset)
+            assert log_of(store_of(slave)) == log_of(store_of(master))

@@ -24,7 +24,7 @@ from .config import NodeConfig
 from .fast_port import FIRST_ID, PORT_STEP, FastPort
 from .files import in_a_thread, unusable_files, warn_if_open_to_others
 from .flusher import Flusher
-from .ha_client import HaClient
+from .ha_client import HaClient, SlaveParts
 from .ha_server import HaServer
 from .handing_back import take_back_offsets
 from .registrar import Commands, Registrar
@@ -259,18 +259,10 @@ class BrokerNode:
     async def _start_ha(self, core: Broker, store: MessageStore, flusher: Flusher) -> None:
         """Serve slaves, or follow the master."""
         if core.config.is_slave:
-            self._ha_client = HaClient(
-                self.name,
-                store,
-                flusher,
-                core.config,
-                self._clock,
-                self._copied,
-                core.replicas.following,
-                self._config.ha_master,
-            )
-            self._ha_client.start()
             self._copier = TableCopier(self.name, core, store, self._pool(core), self._clock, self._tables_changed)
+            parts = SlaveParts(self._copied, self._copier.compare_logs, core.replicas.following)
+            self._ha_client = HaClient(store, flusher, core.config, self._clock, parts, self._config.ha_master)
+            self._ha_client.start()
             self._copier.start()
         elif self._ha_server is not None:
             assert self._registrar is not None
@@ -361,8 +353,8 @@ class BrokerNode:
         assert self.core is not None
         if self._ha_client is not None and self._copier is not None:
             header = RegisterBrokerResponseHeader.from_ext(reply.ext)
+            self._copier.follow(header.master_addr)  # first: the logs are compared before the other one connects
             self._ha_client.follow(header.ha_server_addr)
-            self._copier.follow(header.master_addr)
         try:
             self.core.registered(reply.body, self._clock())
         except BodyError as error:

@@ -5,12 +5,14 @@ down, a log that does not continue this one, a full disk. Nothing that was appen
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
-from mqtrail.broker import BrokerConfig, Follower, Following, HaError
-from mqtrail.net import Log, split_address
-from mqtrail.store import MessageStore, StoreBroken, StoreError, StoreFull
+from mqtrail.broker import BrokerConfig, Follower, Following
+from mqtrail.net import Log, NetError, split_address
+from mqtrail.store import MessageStore
+from mqtrail.wire import MQError
 
 from .flusher import Flusher
 
@@ -22,30 +24,34 @@ CHECK_S = 0.5  # interval at which a due report and the silence of the master ar
 log = Log()
 
 
-class HaClient:
-    """`start`, `stop`. on_appended: called after each append. state: kept up to date.
+@dataclass(frozen=True, slots=True)
+class SlaveParts:
+    """What the connection calls. appended: after each append. check: before each connection; LogDiffers, NetError: the
+    log must not be continued from this master now. following: kept up to date."""
 
-    master: host:port of the HA port; "": wait until `follow` tells it.
-    """
+    appended: Callable[[], None]
+    check: Callable[[], Awaitable[None]]
+    following: Following
+
+
+class HaClient:
+    """`start`, `stop`. master: host:port of the HA port; "": wait until `follow` tells it."""
 
     def __init__(
         self,
-        name: str,
         store: MessageStore,
         flusher: Flusher,
         config: BrokerConfig,
         clock: Callable[[], int],
-        on_appended: Callable[[], None],
-        state: Following,
+        parts: SlaveParts,
         master: str = "",
     ) -> None:
-        self._name = name
+        self._name = config.broker_name
         self._store = store
         self._flusher = flusher
         self._config = config
         self._clock = clock
-        self._on_appended = on_appended
-        self._state = state
+        self._parts = parts
         self._is_fixed = bool(master)
         self._address = master
         self._known = asyncio.Event()
@@ -80,7 +86,7 @@ class HaClient:
             address = self._address
             try:
                 await self._follow(address)
-            except (OSError, TimeoutError, ValueError, HaError, StoreError, StoreFull, StoreBroken) as error:
+            except (OSError, TimeoutError, ValueError, NetError, MQError) as error:
                 self._report(address, error)
             except Exception:
                 log.exception("ha.follow_failed", broker=self._name, master=address)
@@ -103,17 +109,18 @@ class HaClient:
         """Follow until the connection ends, which raises one of the errors above."""
         if self._config.sync_flush:
             await self._flushed()
+        await self._parts.check()
         host, port = split_address(address)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port)
         self._writer = writer
-        self._state.master = address
+        self._parts.following.master = address
         follower = Follower(self._store, self._config, self._clock())
         try:
             await self._copy(address, follower, reader, writer)
         finally:
             self._writer = None
-            self._state.is_connected = False
+            self._parts.following.is_connected = False
             writer.transport.abort()
 
     async def _copy(
@@ -134,10 +141,10 @@ class HaClient:
                     follower.receive(data, now_ms)
                 finally:
                     if self._store.end_offset > end_offset:
-                        self._on_appended()
-                self._state.read_ms = now_ms
-                if not self._state.is_connected:
-                    self._state.is_connected, self._logged = True, ""
+                        self._parts.appended()
+                self._parts.following.read_ms = now_ms
+                if not self._parts.following.is_connected:
+                    self._parts.following.is_connected, self._logged = True, ""
                     log.info("ha.following", broker=self._name, master=address, physical_offset=end_offset)
             follower.check(now_ms)
             if self._config.sync_flush and follower.position < self._store.end_offset:
@@ -149,7 +156,7 @@ class HaClient:
     def _send(self, follower: Follower, writer: asyncio.StreamWriter) -> None:
         if not writer.is_closing() and (report := follower.report(self._clock())) is not None:
             writer.write(report)
-            self._state.reported_ms = self._clock()
+            self._parts.following.reported_ms = self._clock()
 
     async def _flushed(self) -> None:
         done = asyncio.Event()

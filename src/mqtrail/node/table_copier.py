@@ -1,4 +1,5 @@
-"""Keeps a slave's topics, groups and offsets those of its master (mqtrail.broker.operator.master_tables).
+"""Keeps a slave's topics, groups and offsets those of its master (mqtrail.broker.operator.master_tables), and compares
+both logs before the slave follows.
 
 Every INTERVAL_S it asks the master, as Apache's slave of 4.9 does. An answer that cannot be had or read is logged when
 that begins, and the tables stay as they are.
@@ -9,7 +10,7 @@ from collections.abc import Callable
 
 from mqtrail.broker import CONFIG_CODES, END_CODE, OPTIONAL_CODES, PROGRESS_CODES, Broker, master_end
 from mqtrail.net import ConnectionPool, Log, NetError
-from mqtrail.store import MessageStore
+from mqtrail.store import LogDiffers, MessageStore
 from mqtrail.wire import InvalidParameter, MQError, RemotingCommand, RequestCode, ResponseCode
 
 INTERVAL_S = 10.0
@@ -86,6 +87,25 @@ class TableCopier:
                     self._is_failing = False
                     log.info("ha.tables_copied_again", broker=self._name, master=self._master)
             await asyncio.sleep(wait_s)
+
+    async def compare_logs(self) -> None:
+        """Compare this log's last record with the master's at the same place, before anything is appended to it.
+
+        LogDiffers: they are not the same. NetError: the master does not answer. A master that is not known, or does
+        not show the record (a half message, an expired one), proves nothing.
+        """
+        last = self._store.last_record_offset
+        if not self._master or last < 0:
+            return
+        ours = self._store.log_bytes(last, self._store.end_offset - last)
+        command = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(last)})
+        reply = await self._pool.request(self._master, command, TIMEOUT_MS)
+        if reply.code == ResponseCode.SUCCESS and reply.body and reply.body != ours[: len(reply.body)]:
+            raise LogDiffers(
+                f"found another record at physical offset {last} of the master {self._master} than the last one of "
+                "this log: they are logs of different brokers, or one has lost messages. Compare both; to drop the "
+                "slave's messages, start it with an empty folder"
+            )
 
     async def copy(self) -> None:
         """Copy all tables once. NetError, MQError; TimeoutError: the log is too far behind for the offsets."""

@@ -328,6 +328,10 @@ class MessageStore(Protocol):
         """
 
     @property
+    def last_record_offset(self) -> int:
+        """Physical offset of the last record; -1: there is none."""
+
+    @property
     def segment_size(self) -> int:
         """Bytes of a file of the log. A copy has files of the same size."""
 

@@ -175,6 +175,11 @@ class CommitLogStore:
         return self._log.first_offset
 
     @property
+    def last_record_offset(self) -> int:
+        """Physical offset of the last record; -1: there is none."""
+        return self._log.last_record
+
+    @property
     def segment_size(self) -> int:
         """Bytes of a file of the log."""
         return self._log.segments.size
