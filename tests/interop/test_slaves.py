@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from interop.apache import ApacheBroker, ApacheNameServer
+from interop.driver import JavaClient
 from interop.ours import OurServer
 from interop.probe import request, wait_until
 
@@ -22,11 +23,16 @@ VERSIONS = ["4.9.7", "5.3.3"]
 SEGMENT_SIZE = 4 << 20
 TOPIC = "ReplicatedTopic"
 WAIT_S = 90.0
-ROLES = {"master": {"brokerRole": "ASYNC_MASTER"}, "slave": {"brokerId": "1", "brokerRole": "SLAVE"}}
+ROLES = {
+    "master": {"brokerRole": "ASYNC_MASTER"},
+    "slave": {"brokerId": "1", "brokerRole": "SLAVE", "slaveReadEnable": "true"},
+}
 OUR_ROLES: dict[str, dict[str, Any]] = {
     "master": {"broker_role": "ASYNC_MASTER"},
-    "slave": {"broker_role": "SLAVE", "broker_id": 1, "register_ms": 1_000},
+    "slave": {"broker_role": "SLAVE", "broker_id": 1, "register_ms": 1_000, "slave_read": True},
 }
+GROUP = "SlaveReader"
+COUNT = 50
 
 
 def apache(version: str, folder: Path, namesrv: str, role: str) -> ApacheBroker:
@@ -118,3 +124,40 @@ def test_our_slave_follows_apaches_master(version: str, tmp_path: Path) -> None:
                 for address in (master.address, slave.broker_address)
             ]
             assert ends[0]["offset"] == ends[1]["offset"] != "0"
+
+
+def bodies(java: JavaClient) -> list[str]:
+    return [str(event["body"]) for event in java.events() if event["event"] == "ended" and event["group"] == GROUP]
+
+
+@pytest.mark.parametrize("version", ["4.9.8", "5.3.3"])
+def test_the_official_client_reads_from_our_slave(version: str, tmp_path: Path) -> None:
+    """While our master is gone. When it is back, the group goes on there, and gets no message again."""
+    namesrv = ApacheNameServer("5.3.3", tmp_path / "namesrv").start()
+    master = OurServer(
+        tmp_path / "master", segment_size=SEGMENT_SIZE, broker=OUR_ROLES["master"], join=namesrv.address
+    ).start()
+    slave = OurServer(tmp_path / "slave", segment_size=SEGMENT_SIZE, broker=OUR_ROLES["slave"], join=namesrv.address)
+    with killed(slave, master, namesrv):
+        with SyncProducer("ReplicationProducer", namesrv.address) as producer:
+            for number in range(COUNT):
+                producer.send(Message(TOPIC, b"first %d" % number))
+        slave.start()
+        wait_equal(master.store, slave.store)
+        wait_for_topic(slave.broker_address)
+        master.kill()
+        first = {f"first {number}" for number in range(COUNT)}
+        with JavaClient(version, tmp_path / "reader", namesrv.address) as java:
+            java.consumer("reader", group=GROUP, topics={TOPIC: "*"})
+            java.wait(lambda events: first <= set(bodies(java)), "the messages at the slave", WAIT_S)
+            java.call("closeConsumer", name="reader")
+        master.start()
+        with SyncProducer("ReplicationProducer", namesrv.address) as producer:
+            for number in range(COUNT):
+                producer.send(Message(TOPIC, b"second %d" % number))
+        second = {f"second {number}" for number in range(COUNT)}
+        with JavaClient(version, tmp_path / "again", namesrv.address) as java:
+            java.consumer("reader", group=GROUP, topics={TOPIC: "*"})
+            java.wait(lambda events: second <= set(bodies(java)), "the messages at the master", WAIT_S)
+            java.call("closeConsumer", name="reader")
+            assert set(bodies(java)) == second

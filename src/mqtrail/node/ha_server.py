@@ -1,8 +1,7 @@
 """The HA port of a master on real sockets: sends the log to slaves (mqtrail.broker.ha decides what).
 
 A slave that reads slowly holds nothing here: the next bytes are read from the log when its socket takes them. One turn
-sends each slave at most TURN_CHUNKS pieces, so that requests are served in between. What is far behind the log's end
-may have to come from the disk: it is read in another thread.
+sends each slave at most TURN_CHUNKS pieces, so that requests are served in between.
 """
 
 import asyncio
