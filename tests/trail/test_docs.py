@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mqtrail import trail
 from mqtrail.lake import TABLES
+from mqtrail.trail.incidents import INCIDENT_CAUSES, SYMPTOMS
 from mqtrail.wire import INNER_TOPICS, SYSTEM_GROUPS
 
 DESIGN = Path(__file__).parents[2] / "docs" / "design"
@@ -44,3 +45,10 @@ def test_every_column_is_in_the_tables() -> None:
         rows = re.findall(r"^\| `(\w+)` \| (\w+)[^|]*\| (.*) \|$", section, re.MULTILINE)
         assert rows == [(c.name, c.type, c.doc.replace("||", "//")) for c in table.relation], table.name
         assert section.split("\n")[2].endswith(f". {table.relation.doc}"), table.name
+
+
+def test_every_cause_and_symptom_is_explained() -> None:
+    """The page about incidents has a row for each."""
+    page = (DESIGN.parent / "how-to" / "incidents.md").read_text()
+    names = [*INCIDENT_CAUSES, *(symptom.name for symptom in SYMPTOMS)]
+    assert [name for name in names if not re.search(rf"\b{name}\b", page)] == []

@@ -31,6 +31,7 @@ def test_burst_is_found_among_single_failures() -> None:
     burst, left = spans(bad, dict.fromkeys(range(500), 100), DOUBT, 5)
     assert (burst.first, burst.end, burst.is_raised) == (200, 210, True)
     assert left.bad_count == sum(count for bucket, count in bad.items() if not 200 <= bucket < 210)
+    assert left.holes == ((200, 210),)
 
 
 def test_units_of_one_message_are_no_independent_proof() -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from tests.trail.incident_faults import FAULTS
-from tests.trail.incident_lakes import AS_OF_MS, BEGIN_MS, END_MS, TOPICS, IncidentLake
+from tests.trail.incident_lakes import AS_OF_MS, BEGIN_MS, CLUSTER, END_MS, READ, TOPICS, IncidentLake
 
 from mqtrail.trail.incidents import NO_SINGLE_CAUSE, Incident, IncidentSettings, find_incidents
 
@@ -51,6 +51,8 @@ def test_cause_is_right(name: str) -> None:
     lake, expected = with_fault(name, 0)
     found = incidents_of(lake)
     assert is_right(found, FAULTS[name].cause, expected), found
+    right = next(one for one in found if one.cause == FAULTS[name].cause)
+    assert right.end_ms - right.begin_ms <= (FAULTS[name].minutes + 1) * 60_000
     assert found[0].lift is None or found[0].lift >= 3
     assert found[0].inside_bad_count >= 5
     assert found[0].examples
@@ -84,6 +86,19 @@ def test_no_cause_is_named_without_its_evidence(name: str) -> None:
 def test_healthy_lake_has_no_incident() -> None:
     """Single failures of every kind are everywhere; none is an incident."""
     assert incidents_of(IncidentLake(0)) == ()
+
+
+def test_clusters_are_searched_apart() -> None:
+    """A fault of one cluster is told of it alone, and is not hidden by the good messages of another one."""
+    lake = IncidentLake(4, messages=6_000)
+    expected = FAULTS["bad host"].put(lake, "G2b", 15)
+    other = IncidentLake(5, messages=6_000)
+    for relation in READ:
+        lake.duck.register("others", other.duck.sql(f"SELECT * FROM {relation.name}").to_arrow_table())
+        lake.ask(f"INSERT INTO {relation.name} SELECT * REPLACE ('other' AS cluster) FROM others")
+    [one] = incidents_of(lake)
+    assert (one.cluster, one.cause) == (CLUSTER, "BAD_HOST")
+    assert expected in conditions_of(one)
 
 
 @pytest.mark.slow

@@ -23,12 +23,16 @@ Bucket = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """Buckets [first, end) with their bad units. is_raised: more frequent than usual; otherwise it is what is left."""
+    """Buckets [first, end) with their bad units.
+
+    is_raised: they are more frequent than usual; otherwise it is what is left beside the raised spans, its holes.
+    """
 
     first: int
     end: int
     bad_count: int
     is_raised: bool
+    holes: tuple[tuple[int, int], ...] = ()
 
 
 def spans(
@@ -58,7 +62,8 @@ def spans(
     left = [bucket for bucket in buckets if bad.get(bucket) and not _is_in(found, bucket)]
     count = sum(bad[bucket] for bucket in left)
     if count >= bad_count_min * repeated:
-        found.append(Excess(left[0], left[-1] + 1, count, False))
+        holes = tuple((span.first, span.end) for span in found)
+        found.append(Excess(left[0], left[-1] + 1, count, False, holes))
     return found
 
 

@@ -169,6 +169,8 @@ def _make_contrast(ask: Ask, episode: Episode, settings: IncidentSettings) -> No
 
 def _is_bad(episode: Episode) -> str:
     bad = f"symptoms & {episode.bit} <> 0"
+    for first, end in episode.span.holes:
+        bad += f" AND NOT at_ms BETWEEN {first * episode.bucket_ms} AND {end * episode.bucket_ms - 1}"
     if episode.error is None:
         return bad
     text = f"CASE WHEN detail = '' THEN '' ELSE {error_text('detail')} END"
