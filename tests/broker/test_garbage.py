@@ -4,6 +4,7 @@ A server seldom collects garbage (loop.GC_THRESHOLD). A cycle through a frame th
 request, up to 16 MiB, until then: a few dozen refused requests would take gigabytes.
 """
 
+import contextlib
 import gc
 from collections.abc import Callable
 from types import FrameType
@@ -14,6 +15,7 @@ import pytest
 from mqtrail.broker import Broker, requests
 from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.namesrv import requests as namesrv_requests
+from mqtrail.store import StoreFull
 from mqtrail.wire import Credentials, Peer, Refusal, RemotingCommand, RequestCode, Send, sign
 
 from .helpers import NOW_MS, PEER, Bench
@@ -99,6 +101,27 @@ def test_no_held_pull_is_kept_whose_permission_ended() -> None:
         bench.broker.tick(NOW_MS + 20_000)
 
     assert kept_frames(end) == set()
+
+
+@pytest.mark.parametrize("part", ["delays", "revive"])
+def test_no_error_of_periodic_work_is_kept(part: str) -> None:
+    """What the store refuses is told after the other work of the tick, without the frames of this tick."""
+    bench = Bench()
+    broker = bench.broker
+    work: Any = {"delays": broker.delays.deliver, "revive": broker.pop.revive.tick}[part]
+    owner = work.__self__
+
+    def fail() -> None:
+        try:
+            raise StoreFull("full")
+        except StoreFull as error:
+            owner._error = error
+        for _ in range(2):
+            with contextlib.suppress(StoreFull):
+                work(NOW_MS + 1)
+
+    assert kept_frames(fail) == set()
+    assert owner._error is None
 
 
 @pytest.mark.parametrize("acl", [False, True])

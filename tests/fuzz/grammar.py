@@ -10,14 +10,20 @@ import random
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
+import lz4.frame
+import zstandard
+
 import mqtrail.wire as wire
-from mqtrail.wire import MSG_TYPE_MAX, TRACE_LAYOUTS, FieldKind, encode_record
+from mqtrail.wire import MSG_TYPE_MAX, TRACE_LAYOUTS, CompressionType, FieldKind, compress, encode_record
 from mqtrail.wire.body import Body
 from mqtrail.wire.header import Header, camel_case
 from mqtrail.wire.sql92.grammar import KEYWORDS
 
+BOMBS = 0.02  # share of stored records that expand to BOMB_SIZE
+BOMB_SIZE = 256 << 20  # bytes: more than a client may keep of a whole pull
 PUMPED_SIZE_MAX = 150_000  # bytes of the repeated part
 NUMBERS = (
     "0", "1", "-1", "7", "32767", "2147483647", "2147483648", "-9223372036854775808", "9223372036854775808",
@@ -266,7 +272,11 @@ class Grammar:
         chance = self._chance
         found = []
         for _ in range(chance.randrange(1, 5)):
-            body = chance.choice((b"plain", zlib.compress(b"x" * chance.choice((10, 100_000))), self.trace().encode()))
+            kind = chance.choice(list(CompressionType))
+            body = chance.choice((b"plain", compress(b"x" * chance.choice((10, 100_000)), kind), self.trace().encode()))
+            sys_flag = chance.choice((0, 0, 1, 0x101, 0x201, 0x301, 0x701, kind.sys_flag))
+            if chance.random() < BOMBS:
+                body, sys_flag = bomb(kind), kind.sys_flag
             found.append(
                 encode_record(
                     chance.choice(("T", "t" * 200)),
@@ -279,7 +289,7 @@ class Grammar:
                     born_host=bytes(chance.choice((8, 20))),
                     store_timestamp_ms=0,
                     store_host=bytes(8),
-                    sys_flag=chance.choice((0, 0, 1, 0x101, 0x201, 0x301, 0x701)),
+                    sys_flag=sys_flag,
                 )
             )
         return b"".join(found)
@@ -323,3 +333,14 @@ class Grammar:
         part = data[start : start + chance.choice((1, 1, 2, 3, 8, 40))] or b","
         times = chance.choice((1_000, 20_000, size_max)) // len(part)
         return data[:start] + part * times + data[start + len(part) :]
+
+
+@cache
+def bomb(kind: CompressionType) -> bytes:
+    """Return a body that expands to BOMB_SIZE zeros, and does not declare its size where the format lets it."""
+    plain = bytes(BOMB_SIZE)
+    if kind is CompressionType.LZ4:
+        return bytes(lz4.frame.compress(plain, store_size=False))
+    if kind is CompressionType.ZSTD:
+        return zstandard.ZstdCompressor(write_content_size=False).compress(plain)
+    return compress(plain, kind)

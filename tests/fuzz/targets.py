@@ -5,22 +5,26 @@ return any answer and must not raise; the net layer may close the connection. Ev
 import asyncio
 import contextlib
 import random
-import signal
-import tracemalloc
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.client import ClientInstance, Consumer, Delivery, TransactionProducer
 from mqtrail.client.core.outgoing import Outgoing, send_result
-from mqtrail.client.core.routes import TopicRoute, read_route
+from mqtrail.client.core.routes import ROUTE_QUEUES_MAX, TopicRoute, read_route
 from mqtrail.namesrv import NameServer, NameServerConfig
+from mqtrail.namesrv.access import Level
+from mqtrail.namesrv.requests import REQUESTS
 from mqtrail.net import Connection, Server
 from mqtrail.net.server_connection import PieceConnection
 from mqtrail.node.broker_shell import BrokerShell
 from mqtrail.store import CommitLogConfig, ConfigFileStore, MemoryDisk, MemoryStore
 from mqtrail.trail import TRACE_REJECTS, TracePlace, trace_rows
 from mqtrail.wire import (
+    BODY_SIZE_MAX,
+    EXPANDED_SIZE_MAX,
     FLAG_RESPONSE,
     FrameDecoder,
     Host,
@@ -50,37 +54,41 @@ from mqtrail.wire import (
 
 from .frames import FrameMaker
 from .grammar import BODIES, HEADERS, TABLES, Grammar
-
-START_MS = 1_700_000_000_000
-PEER = Peer(PeerId(7), Host("10.0.0.7", 40_007))
-SLOW_S = 2.0  # CPU time of one frame, plus the allowance per byte; more would hang a broker
-SLOW_S_PER_BYTE = 20e-6
-PEAK_SIZE = 24 << 20  # bytes of memory for one frame, plus the allowance per byte
-PEAK_PER_BYTE = 400
-SHOWN_SIZE_MAX = 2_000  # bytes of a frame that are printed
-MEASURED = 0.03  # share of frames whose memory is measured, which is slow
-STORE = CommitLogConfig(
-    segment_size=1 << 22,
-    queue_entries=1_000,
-    index_slots=100,
-    index_entries=2_000,
-    message_size_max=1 << 20,
-    timer_log_file_size=52 * 640 + 16,
+from .limits import (
+    GARBAGE_SIZE,
+    HANG_S,
+    LARGE_SIZE,
+    MEASURED,
+    PEAK_SIZE,
+    REFUSED_SIZE,
+    Bug,
+    Meter,
+    interrupted,
 )
+from .plausible import Requests
+from .world import PEER, START_MS, STORE, World
 
-
-class Bug(Exception):
-    """A frame caused an error."""
+SHOWN_SIZE_MAX = 2_000  # bytes of a frame that are printed
+TICKS_MAX = 300  # of one frame, until all jobs are done
+READ_S_PER_BYTE = 5e-6  # CPU time for which a client or the pipeline may read a byte: they have no slices
+EXPANDED_AS = 100_000  # bytes read that take as long as to expand the bodies of a pull
+ROUTES = 0.1  # share of the answers of a lying server with a route of many queues, which takes long
+PLAUSIBLE = 0.5  # share of frames that name what exists
 
 
 class Target:
     """Receives frames. `renew` drops what it has stored, since its memory counts as this process's."""
 
     to = "broker"
+    turn_s_per_byte = 0.0
+    peak_size = PEAK_SIZE
+    garbage_size = GARBAGE_SIZE
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._frames = FrameMaker(chance, self.to)
+        self._refused = False  # whether the last frame was answered by refusals only
+        self.meter = Meter(self.turn_s_per_byte, self.peak_size)
         self.renew()
 
     def renew(self) -> None:
@@ -92,43 +100,36 @@ class Target:
     def end(self) -> None:
         """Drop all state: the next life starts empty."""
 
+    def next(self) -> bytes:
+        """Return the next frame."""
+        return self._frames.next()
+
     def run(self, count: int) -> None:
         """Receive this number of frames. Bug: one of them failed; it names the frame."""
         for _ in range(count):
-            self._one(self._frames.next())
+            self._one(self.next())
 
     def _one(self, frame: bytes) -> None:
-        """Receive one frame. A timer of CPU time interrupts a call that does not return."""
-        is_measured = self._chance.random() < MEASURED
-        allowed_s = SLOW_S + SLOW_S_PER_BYTE * len(frame)
-        if is_measured:
-            tracemalloc.start()
-            allowed_s *= 10
-        signal.setitimer(signal.ITIMER_VIRTUAL, allowed_s)
+        """Receive one frame, and measure it."""
+        chance = self._chance.random()
+        is_measured = chance < MEASURED or (len(frame) >= LARGE_SIZE and chance < 0.5)
+        self._refused = False
         try:
-            self.take(frame)
-            peak = tracemalloc.get_traced_memory()[1] if is_measured else 0
-        except TooSlow:
-            raise Bug(f"{type(self).__name__}: more than {allowed_s:.1f} s for a frame\n{_shown(frame)}") from None
+            if is_measured:
+                interrupted(lambda: self.meter.memory(lambda: self.take(frame)), HANG_S * 10)
+                self._check_memory(len(frame))
+            else:
+                interrupted(lambda: self.take(frame), HANG_S)
+        except Bug as bug:
+            raise type(bug)(f"{type(self).__name__}: {bug}\n{_shown(frame)}") from bug
         except Exception as error:
             raise Bug(f"{type(self).__name__}: {type(error).__name__}: {error}\n{_shown(frame)}") from error
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            tracemalloc.stop()
-        allowed = PEAK_SIZE + PEAK_PER_BYTE * len(frame)
-        if peak > allowed:
-            raise Bug(f"{type(self).__name__}: {peak:,} bytes for a frame, expected {allowed:,}\n{_shown(frame)}")
 
-
-class TooSlow(BaseException):
-    """A frame used more CPU time than allowed; no core can catch this."""
-
-
-def _too_slow(*_: object) -> None:
-    raise TooSlow
-
-
-signal.signal(signal.SIGVTALRM, _too_slow)
+    def _check_memory(self, size: int) -> None:
+        """Bug: a refused request left too much memory."""
+        kept = self.meter.kept_size
+        if self._refused and kept > REFUSED_SIZE:
+            raise Bug(f"a refused request of {size:,} bytes leaves {kept:,}, expected at most {REFUSED_SIZE:,}")
 
 
 def _shown(frame: bytes) -> str:
@@ -138,50 +139,130 @@ def _shown(frame: bytes) -> str:
     return f"frame of {len(frame)} bytes: {frame[:SHOWN_SIZE_MAX].hex()} … {frame[-100:].hex()}"
 
 
-def new_broker(now_ms: int, files: ConfigFileStore | None = None) -> Broker:
-    numbers = iter(range(1 << 60))
-    config = BrokerConfig(message_size_max=1 << 20, topics_max=2_000, groups_max=2_000, property_filter=True)
-    return Broker(config, MemoryStore(STORE), files, unique_id=lambda: f"{next(numbers):032X}", now_ms=now_ms)
+def are_refusals(sends: list[Send]) -> bool:
+    """Tell whether these Sends refuse a request and do nothing else."""
+    return bool(sends) and all(send.command.is_response and send.command.code != 0 for send in sends)
 
 
 class CoreTarget(Target):
-    """A core that gets every frame that can be decoded."""
+    """A core that gets every frame that can be decoded, and the ticks that it asks for."""
 
     def make(self) -> Any:
         raise NotImplementedError
 
-    def renew(self) -> None:
-        self._now_ms = START_MS
-        self._core = self.make()
+    @property
+    def end_offset(self) -> int:
+        """The end of the log: what a request stored may stay, also if it is refused later."""
+        return 0
 
-    def take(self, frame: bytes) -> None:
-        self._now_ms += self._chance.choice((0, 0, 1, 20, 1_000))
-        try:
-            end = frame_end(frame, 0, len(frame))
-            command = decode_command(cut_frame(frame, 0, end)) if end else None
-        except RemotingError:
-            return
-        if command is None:
-            return
-        sends: list[Send] = self._core.handle(PEER, command, self._now_ms)
-        if self._chance.random() < 0.02:
-            sends += self._core.tick(self._now_ms)
-        if self._chance.random() < 0.01:
-            sends += self._core.disconnected(PEER.id)
+    def check(self, sends: list[Send]) -> None:
+        """Bug: an answer cannot be written, or breaks a promise."""
         for send in sends:
             encode_command(send.command)
 
+    def renew(self) -> None:
+        self._now_ms = START_MS
+        self._asked = 0  # the code of the last request
+        self._core = self.make()
+
+    def take(self, frame: bytes) -> None:
+        self._now_ms += self._chance.choice((0, 0, 0, 1, 20, 1_000))
+        turn, size, core = self.meter.turn, len(frame), self._core
+        command = turn(size, _command, frame)
+        if command is None:
+            return
+        self._asked, end_offset = command.code, self.end_offset
+        sends: list[Send] = turn(size, core.handle, PEER, command, self._now_ms)
+        del command
+        turn(size, self.check, sends)
+        self._refused = are_refusals(sends) and self.end_offset == end_offset
+        if self._chance.random() < 0.01:
+            turn(0, self.check, turn(0, core.disconnected, PEER.id))
+        for _ in range(TICKS_MAX):
+            if core.next_tick_ms() > self._now_ms:
+                break
+            self._refused = False  # what a tick stores is not the request's
+            turn(0, self.check, turn(0, core.tick, self._now_ms))
+
+
+def _command(frame: bytes) -> RemotingCommand | None:
+    try:
+        end = frame_end(frame, 0, len(frame))
+        return decode_command(cut_frame(frame, 0, end)) if end else None
+    except RemotingError:
+        return None
+
 
 class BrokerCore(CoreTarget):
+    """A broker without access control."""
+
+    access = "open"
+
     def make(self) -> Any:
-        return new_broker(START_MS)
+        self._world = World(self._chance, self.access)
+        self._requests = Requests(self._chance, self._world.places, self._world.handles, START_MS)
+        return self._world.broker
+
+    @property
+    def end_offset(self) -> int:
+        return self._world.store.end_offset
+
+    def next(self) -> bytes:
+        if self._chance.random() > PLAUSIBLE:
+            return self._frames.next()
+        return frame_of(self._requests.next())
+
+    def check(self, sends: list[Send]) -> None:
+        self._world.check_answers(sends)
+
+    def run(self, count: int) -> None:
+        super().run(count)
+        self._world.check_changes()
+
+
+class BrokerUsers(BrokerCore):
+    """A broker with users and policies (5.x)."""
+
+    access = "users"
+
+
+class BrokerAclFiles(BrokerCore):
+    """A broker with ACL files (4.x)."""
+
+    access = "files"
+
+
+def frame_of(request: RemotingCommand) -> bytes:
+    """Return a request's bytes, also if its texts cannot be encoded as they are."""
+    try:
+        return encode_command(request)
+    except (RemotingError, UnicodeEncodeError):
+        request.ext = {name: value.encode("utf-8", "replace").decode() for name, value in request.ext.items()}
+        request.ext = {name: value[:30_000] for name, value in request.ext.items()}
+        return encode_command(request)
 
 
 class NameServerCore(CoreTarget):
+    """A name server without access control."""
+
     to = "namesrv"
+    acl = False
 
     def make(self) -> Any:
-        return NameServer(NameServerConfig(), now_ms=START_MS)
+        return NameServer(NameServerConfig(acl=self.acl), now_ms=START_MS)
+
+
+class NameServerAcl(NameServerCore):
+    """A name server with access control and no account: it answers routes alone."""
+
+    acl = True
+
+    def check(self, sends: list[Send]) -> None:
+        super().check(sends)
+        if REQUESTS[self._asked].level > Level.ROUTES if self._asked in REQUESTS else False:
+            for send in sends:
+                if send.command.code == 0:
+                    raise Bug(f"request {self._asked} is served without an account")
 
 
 class FakeTransport(asyncio.Transport):
@@ -190,11 +271,11 @@ class FakeTransport(asyncio.Transport):
     def __init__(self, on_close: Callable[[], None]) -> None:
         super().__init__({"peername": ("10.0.0.7", 40_007)})
         self._on_close = on_close
-        self.written = 0
+        self.written: list[bytes] = []
         self.closing = False
 
     def write(self, data: Any) -> None:
-        self.written += len(data)
+        self.written.append(bytes(data))
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -219,20 +300,59 @@ class FakeTransport(asyncio.Transport):
     abort = close
 
 
+class MeteredLoop(asyncio.SelectorEventLoop):
+    """A loop with a clock of its own. Each callback is a turn; what one raises is kept in `failure`."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.failure: BaseException | None = None
+        self._meter = meter
+        self.set_exception_handler(self._failed)
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        return super().call_soon(self._meter.turn, 0, callback, *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        return super().call_at(when, self._meter.turn, 0, callback, *args, context=context)
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.failure = context.get("exception") or Bug(str(context.get("message")))
+
+
 class BrokerBehindNet(Target):
     """A broker's shell and fast lane behind the net layer. Frames arrive in pieces; a closed connection is replaced."""
 
+    access = "open"
+
     def renew(self) -> None:
         self._now_ms = START_MS
-        core = new_broker(START_MS)
-        self._failure: Exception | None = None
+        self._world = World(self._chance, self.access)
+        self._requests = Requests(self._chance, self._world.places, self._world.handles, START_MS)
+        self._loop = MeteredLoop(self.meter)
+        self._loop.run_until_complete(self._start())
+
+    async def _start(self) -> None:
+        core = self._world.broker
         handle = core.handle
         vars(core)["handle"] = lambda *args: self._watched(handle, *args)
         self._shell = BrokerShell(core, clock=lambda: self._now_ms)
         process = self._shell.process
         vars(self._shell)["process"] = lambda *args: self._watched(process, *args)
+        tick = core.tick
+        vars(core)["tick"] = lambda *args: self._watched(tick, *args)
         self._server = Server(self._shell)
+        self._server.clock = time.thread_time  # the lives of a seed are equal on a busy machine too
+        self._shell.start()
         self._connect()
+
+    def next(self) -> bytes:
+        if self._chance.random() > PLAUSIBLE:
+            return self._frames.next()
+        return frame_of(self._requests.next())
 
     def _watched(self, act: Callable[..., Any], *args: Any) -> Any:
         try:
@@ -240,7 +360,7 @@ class BrokerBehindNet(Target):
         except RemotingError:
             raise
         except Exception as error:
-            self._failure = error
+            self._loop.failure = error
             raise
 
     def _connect(self) -> None:
@@ -249,75 +369,98 @@ class BrokerBehindNet(Target):
         self._connection.connection_made(self._transport)
 
     def take(self, frame: bytes) -> None:
-        self._now_ms += self._chance.choice((0, 0, 1, 20))
+        passed_ms = self._chance.choice((0, 0, 1, 20))
+        self._now_ms += passed_ms
+        self._loop.now_s += passed_ms / 1000
+        self._loop.run_until_complete(self._receive(frame))
+        if (failure := self._loop.failure) is not None:
+            self._loop.failure = None
+            raise failure
+
+    async def _receive(self, frame: bytes) -> None:
         at = 0
         while at < len(frame) and not self._transport.closing:
             end = len(frame) if self._chance.random() < 0.7 else min(len(frame), at + self._chance.randrange(1, 200))
-            self._connection.data_received(frame[at:end])
+            self.meter.turn(end - at, self._connection.data_received, frame[at:end])
             at = end
-        if self._failure is not None:
-            raise self._failure
+            await asyncio.sleep(0)
+        for _ in range(2):  # what the shell and the connection have put off
+            await asyncio.sleep(0)
+        if self.access != "open":
+            self._world.check_bytes(b"".join(self._transport.written))
+        self._transport.written.clear()
+        self._refused = self._transport.closing
         if self._transport.closing or self._chance.random() < 0.05:
             self._connection.connection_lost(None)
             self._connect()
 
+    def run(self, count: int) -> None:
+        super().run(count)
+        self._world.check_changes()
+
     def end(self) -> None:
+        self._loop.run_until_complete(self._stop())
+        self._loop.close()
+
+    async def _stop(self) -> None:
         self._connection.connection_lost(None)
-        self._shell.stop()  # otherwise its timer would keep it, and the broker with its store
+        self._shell.stop()
+
+
+class BrokerUsersBehindNet(BrokerBehindNet):
+    """The same with users and policies: the lane's own checks of permissions."""
+
+    access = "users"
 
 
 class LyingServer(Target):
     """A server that sends invalid data to every reader of replies and stored messages: client, look-up, pipeline."""
 
     to = "client"
+    turn_s_per_byte = READ_S_PER_BYTE
+    peak_size = EXPANDED_SIZE_MAX + 2 * BODY_SIZE_MAX  # the bodies of a pull, and the one being read
 
     def renew(self) -> None:
         """Do nothing: readers keep no state."""
         self._grammar = Grammar(self._chance)
 
-    def run(self, count: int) -> None:
-        for _ in range(count):
-            frame = self._frames.made(self._chance.choice((0, 0, 0, 1, 17, 19, 40, 220, 307, 326)), FLAG_RESPONSE)
-            self._one(frame)
+    def next(self) -> bytes:
+        return self._frames.made(self._chance.choice((0, 0, 0, 1, 17, 19, 40, 220, 307, 326)), FLAG_RESPONSE)
 
     def take(self, frame: bytes) -> None:
         decoder = FrameDecoder()
         decoder.feed(frame)
         try:
             while (cut := decoder.next_frame()) is not None:
-                self._read(decode_command(cut))
+                self._read(self.meter.turn(len(frame), decode_command, cut))
         except RemotingError:
             return
 
     def _read(self, command: RemotingCommand) -> None:
-        chance, ext, body = self._chance, command.ext, command.body
-        refusal_for(command.code, command.remark)
-        out = Outgoing("T", b"body", "", "ID")
-        send_result(out, MessageQueue("T", "broker-a", 0), command)
-        for kind in chance.sample(HEADERS, 4):
-            with contextlib.suppress(MQError):
-                kind.from_ext(ext).to_ext()
-        for read in (PopHandle.decode, decode_start_offsets, decode_message_offsets, decode_order_counts):
-            for value in list(ext.values())[:8]:
-                with contextlib.suppress(MQError):
-                    read(value)
-        for one in chance.sample(BODIES, 6):
-            with contextlib.suppress(MQError):
-                one.decode(body).encode(strict=chance.random() < 0.5)
+        chance = self._chance
+        readers: list[Callable[[RemotingCommand], None]] = [
+            _read_answer,
+            lambda command: _read_headers(command.ext, chance.sample(HEADERS, 4)),
+            lambda command: _read_handles(command.ext),
+            lambda command: self._read_registration(command.body),
+            lambda command: _read_trace(command.body),
+            *(partial(_read_body, kind, chance.random() < 0.5) for kind in chance.sample(BODIES, 6)),
+        ]
+        for read in readers:
+            self.meter.turn(len(command.body) + sum(map(len, command.ext.values())), read, command)
+        self.meter.turn(len(command.body) + EXPANDED_AS, self._read_messages, command.body)
+        for data in (command.body, *((self._grammar.route(),) if chance.random() < ROUTES else ())):
+            self.meter.turn(len(data) + ROUTE_QUEUES_MAX, _read_route, data)  # a few bytes may claim so many queues
+
+    def _read_registration(self, body: bytes) -> None:
         with contextlib.suppress(MQError):
-            for _ in read_registration(body, compressed=chance.random() < 0.5, topics_max=100_000):
+            for _ in read_registration(body, compressed=self._chance.random() < 0.5, topics_max=100_000):
                 pass
+
+    def _read_messages(self, body: bytes) -> None:
         for message in self._messages(body):
             properties = decode_properties(encode_properties(message.properties))
             assert properties == dict(message.properties)
-        place = TracePlace("c", "b", "T", 0, 0, 0, 0, "h:1")
-        for relation, row in trace_rows(place, body):
-            assert row["record_no"] >= (-1 if relation is TRACE_REJECTS else 0)  # -1: the whole body is rejected
-        for data in (body, self._grammar.route()):
-            with contextlib.suppress(MQError):
-                route = read_route(data)
-                TopicRoute.build("T", route)
-                TopicRoute.from_template_route("T", route, 4)
 
     def _messages(self, body: bytes) -> list[MessageExt]:
         with contextlib.suppress(MQError):
@@ -325,13 +468,60 @@ class LyingServer(Target):
         return []
 
 
+def _read_answer(command: RemotingCommand) -> None:
+    refusal_for(command.code, command.remark)
+    send_result(Outgoing("T", b"body", "", "ID"), MessageQueue("T", "broker-a", 0), command)
+
+
+def _read_headers(ext: dict[str, str], kinds: list[Any]) -> None:
+    for kind in kinds:
+        with contextlib.suppress(MQError):
+            kind.from_ext(ext).to_ext()
+
+
+def _read_handles(ext: dict[str, str]) -> None:
+    for read in (PopHandle.decode, decode_start_offsets, decode_message_offsets, decode_order_counts):
+        for value in list(ext.values())[:8]:
+            with contextlib.suppress(MQError):
+                read(value)
+
+
+def _read_body(kind: Any, strict: bool, command: RemotingCommand) -> None:
+    with contextlib.suppress(MQError):
+        kind.decode(command.body).encode(strict=strict)
+
+
+def _read_trace(body: bytes) -> None:
+    place = TracePlace("c", "b", "T", 0, 0, 0, 0, "h:1")
+    for relation, row in trace_rows(place, body):
+        assert row["record_no"] >= (-1 if relation is TRACE_REJECTS else 0)  # -1: the whole body is rejected
+
+
+def _read_route(data: bytes) -> None:
+    with contextlib.suppress(MQError):
+        route = read_route(data)
+        TopicRoute.build("T", route)
+        TopicRoute.from_template_route("T", route, 4)
+
+
+def new_broker(now_ms: int, files: ConfigFileStore) -> Broker:
+    """A broker on files of its tables."""
+    numbers = iter(range(1 << 60))
+    config = BrokerConfig(message_size_max=1 << 20, topics_max=2_000, groups_max=2_000, property_filter=True)
+    return Broker(config, MemoryStore(STORE), files, unique_id=lambda: f"{next(numbers):032X}", now_ms=now_ms)
+
+
 class TableFiles(Target):
     """A broker that starts on tables of any content: it refuses them, or serves with them."""
 
+    garbage_size = 1 << 30  # brokers that ended
+
     def run(self, count: int) -> None:
-        for _ in range(count // 4):
-            self._name = self._chance.choice(list(TABLES))
-            self._one(self._grammar.table(self._name))
+        super().run(count // 8)  # each starts brokers
+
+    def next(self) -> bytes:
+        self._name = self._chance.choice(list(TABLES))
+        return self._grammar.table(self._name)
 
     def renew(self) -> None:
         self._grammar = Grammar(self._chance)
@@ -341,15 +531,15 @@ class TableFiles(Target):
         disk = MemoryDisk()
         disk.replace(f"config/{self._name}", frame)
         try:
-            core = new_broker(START_MS, ConfigFileStore(disk))
+            core = self.meter.turn(len(frame), new_broker, START_MS, ConfigFileStore(disk))
         except MQError:
             return
         now_ms = START_MS
         for _ in range(3):
             command = decode_command(cut_frame(made := self._served(), 0, len(made)))
-            core.handle(PEER, command, now_ms)
+            self.meter.turn(0, core.handle, PEER, command, now_ms)
             now_ms += 7_000
-            core.tick(now_ms)
+            self.meter.turn(0, core.tick, now_ms)
         new_broker(now_ms, ConfigFileStore(disk))  # what it saved can be read
 
     def _served(self) -> bytes:
@@ -367,6 +557,10 @@ class ServingClient(Target):
     def renew(self) -> None:
         """Make a client that is not started: it opens no connection."""
         self._grammar = Grammar(self._chance)
+        self._loop = MeteredLoop(self.meter)
+        self._loop.run_until_complete(self._start())
+
+    async def _start(self) -> None:
         self._client = ClientInstance("127.0.0.1:1")
         consumer = Consumer("g", "127.0.0.1:1", {"T": "*"}, client=self._client)
 
@@ -378,16 +572,11 @@ class ServingClient(Target):
         producer = TransactionProducer("g", "127.0.0.1:1", client=self._client, check=lambda message: None)
         self._client.add_producer("g", producer)
 
-    def run(self, count: int) -> None:
-        for _ in range(count):
-            self._one(self._frames.made(self._chance.choice(self.codes)))
+    def next(self) -> bytes:
+        return self._frames.made(self._chance.choice(self.codes))
 
     def take(self, frame: bytes) -> None:
-        try:
-            end = frame_end(frame, 0, len(frame))
-            command = decode_command(cut_frame(frame, 0, end)) if end else None
-        except RemotingError:
-            return
+        command = self.meter.turn(len(frame), _command, frame)
         if command is None:
             return
         chance = self._chance
@@ -397,6 +586,15 @@ class ServingClient(Target):
             command.ext["topic"] = "T"
         if chance.random() < 0.5:
             command.body = self._grammar.records()
+        self._loop.run_until_complete(self._serve(command))
+        if (failure := self._loop.failure) is not None:
+            self._loop.failure = None
+            raise failure
+
+    def end(self) -> None:
+        self._loop.close()
+
+    async def _serve(self, command: RemotingCommand) -> None:
         answer = self._client._on_request(cast(Connection, _Peer()), command)
         if answer is not None and not isinstance(answer, RemotingCommand):
             answer = _run(answer)
@@ -426,23 +624,26 @@ class Expressions(Target):
     def renew(self) -> None:
         self._grammar = Grammar(self._chance)
 
-    def run(self, count: int) -> None:
-        for _ in range(count):
-            text = self._grammar.sql()
-            data = text.encode("utf-8", "replace")
-            self._one(self._grammar.pumped(data, 16_000) if self._chance.random() < 0.05 else data)
+    def next(self) -> bytes:
+        text = self._grammar.sql()
+        data = text.encode("utf-8", "replace")
+        return self._grammar.pumped(data, 16_000) if self._chance.random() < 0.05 else data
 
     def take(self, frame: bytes) -> None:
         with contextlib.suppress(MQError):
-            expression = compile_sql(frame.decode("utf-8", "replace"))
+            expression = self.meter.turn(len(frame), compile_sql, frame.decode("utf-8", "replace"))
             for _ in range(3):
-                expression.matches(self._grammar.properties().encode())
+                self.meter.turn(len(frame), expression.matches, self._grammar.properties().encode())
 
 
 TARGETS: tuple[type[Target], ...] = (
     BrokerCore,
-    NameServerCore,
+    BrokerUsers,
+    BrokerAclFiles,
     BrokerBehindNet,
+    BrokerUsersBehindNet,
+    NameServerCore,
+    NameServerAcl,
     LyingServer,
     ServingClient,
     TableFiles,

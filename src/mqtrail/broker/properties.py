@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from mqtrail.wire import (
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
     PROPERTIES_SIZE_MAX,
     PROPERTY_CLUSTER,
     PROPERTY_DELAY,
@@ -26,6 +28,8 @@ from mqtrail.wire import (
     PROPERTY_TRAN_MSG,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     MessageIllegal,
     decode_properties,
     encode_properties,
@@ -35,6 +39,7 @@ from mqtrail.wire import (
 
 from .config import BrokerConfig
 
+WAITING_TOPICS = frozenset({HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})  # records in them leave later
 _QUEUE_DIGITS_MAX = 9
 _OURS = tuple(
     f"{name}\x01".encode() for name in (PROPERTY_CLUSTER, PROPERTY_MSG_REGION, PROPERTY_TRACE_ON, PROPERTY_POP_CK)
@@ -179,11 +184,16 @@ def with_real_queue(text: bytes, topic: str, queue_id: int) -> bytes:
 
 
 def real_queue(text: bytes) -> tuple[str, int] | None:
-    """Return the target topic and queue of a record that waits in a system topic; None: it names none."""
+    """Return the target topic and queue of a record that waits in a system topic; None: it names none, or such a topic.
+
+    Anybody may send a record with these properties to the timer topic: one that names the timer topic itself would be
+    delivered again and again.
+    """
     topic, queue_id = find_property(text, b"REAL_TOPIC"), find_property(text, b"REAL_QID")
     if topic is None or queue_id is None or not queue_id.isdigit() or len(queue_id) > _QUEUE_DIGITS_MAX:
         return None
-    return topic.decode("utf-8", "replace"), int(queue_id)
+    name = topic.decode("utf-8", "replace")
+    return None if name in WAITING_TOPICS else (name, int(queue_id))
 
 
 def with_properties(text: bytes, changes: Mapping[str, str]) -> bytes:

@@ -229,6 +229,19 @@ def test_a_waiting_record_without_a_possible_queue_stops_no_other(real: bytes) -
     assert sorted(bodies(bench)) == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("real", [TIMER_TOPIC, SCHEDULE_TOPIC])
+def test_a_waiting_record_cannot_lead_to_where_records_wait(real: str) -> None:
+    """Anybody may send one to the timer topic. It is dropped: it would be delivered again and again, for ever."""
+    bench = Bench()
+    out = {"TIMER_OUT_MS": str(NOW_MS - 5_000), "REAL_TOPIC": real, "REAL_QID": "0"}
+    assert bench.send(TIMER_TOPIC, b"x" * 1_000, **out).code == ResponseCode.SUCCESS
+    bench.advance(5_000)
+    end_offset = bench.store.end_offset
+    bench.advance(20_000)
+    assert bench.store.end_offset == end_offset
+    assert bench.store.max_offset(SCHEDULE_TOPIC, 0) == 0
+
+
 def test_a_store_that_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is due stays due until there is room; the broker looks every second, not all the time."""
     bench = Bench()

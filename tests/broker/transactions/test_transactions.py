@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqtrail.broker.properties import real_queue
 from mqtrail.broker.transactions.check import EndedHalves
-from mqtrail.broker.transactions.records import half_offsets_of, half_record, op_records, target_queue
+from mqtrail.broker.transactions.records import half_offsets_of, half_record, op_records
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, PendingRecord, StoreFull
 from mqtrail.wire import (
     HALF_TOPIC,
@@ -114,7 +115,7 @@ def test_half_records_name_their_queue(value: str, topic: str, queue_id: int) ->
     text = encode_properties({"REAL_TOPIC": "spoofed", "mine": value}).encode()
     record = half_record(PendingRecord(topic, queue_id, b"b", text, 0, 1, bytes(8), sys_flag=0x4 | 0x1))
     assert (record.topic, record.queue_id, record.sys_flag) == (HALF_TOPIC, 0, 0x1)
-    assert target_queue(record.properties) == (topic, queue_id)
+    assert real_queue(record.properties) == (topic, queue_id)
 
 
 def test_what_is_remembered_of_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

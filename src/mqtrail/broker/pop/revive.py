@@ -120,9 +120,11 @@ class Revive:
             self._save(now_ms)
         elif self._save_ms is not None and self._save_ms <= now_ms:
             self._save(now_ms)
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        if self._error is not None:
+            try:
+                raise self._error  # not by a local name, which would keep this frame until the next garbage collection
+            finally:
+                self._error = None
 
     def _save(self, now_ms: int) -> None:
         """Store the offsets to save; they are written when the copies are durable."""

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 
 from mqtrail.store import PendingRecord, StoreError
 from mqtrail.wire import (
-    HALF_TOPIC,
     SCHEDULE_TOPIC,
     Buffer,
     DelayOffsetTable,
@@ -102,9 +101,11 @@ class DelayedMessages:
                 batches -= self._deliver_level(level, now_ms, batches)
         if self._unknown:
             self._retry_ms = now_ms + RETRY_MS
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        if self._error is not None:
+            try:
+                raise self._error  # not by a local name, which would keep this frame until the next garbage collection
+            finally:
+                self._error = None
 
     def _deliver_level(self, level: int, now_ms: int, batches_max: int) -> int:
         """Deliver some due messages of a level; return the number of batches. The others are due immediately."""
@@ -220,11 +221,11 @@ class DelayedMessages:
 
 
 def _real_record(record: Buffer) -> PendingRecord | None:
-    """Return the record for the real queue; None: it names none, or the half topic (Java drops it too)."""
+    """Return the record for the real queue; None: it names none."""
     head = decode_head(record)
     properties = bytes(record[head.properties_start : head.properties_end])
     real = real_queue(properties)
-    if real is None or real[0] == HALF_TOPIC:
+    if real is None:
         return None
     copy = copy_of(record, head, *real, properties)
     return copy._replace(prepared_transaction_offset=head.prepared_transaction_offset)

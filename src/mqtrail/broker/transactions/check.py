@@ -43,8 +43,9 @@ from mqtrail.wire import (
     offset_msg_id,
 )
 
+from ..properties import real_queue
 from ..state import BrokerState
-from .records import copied_half, half_offsets_of, moved_record, question_body, target_queue
+from .records import copied_half, half_offsets_of, moved_record, question_body
 
 READ_COUNT: Final = 32  # op records per read
 READ_SIZE: Final = 1 << 20
@@ -278,7 +279,7 @@ class TransactionCheck:
         if (
             (times or 0) >= self._config.transaction_check_max
             or age_ms > self._store.retention_ms > 0
-            or target_queue(text) is None
+            or real_queue(text) is None
         ):
             self._give_up(record, head, now_ms)
             return True
@@ -323,7 +324,7 @@ class TransactionCheck:
         to publish to its topic are asked.
         """
         group = (find_property(text, b"PGROUP") or b"").decode("utf-8", "replace")
-        destination = target_queue(text)
+        destination = real_queue(text)
         topic = "" if destination is None else destination[0]
         may_publish = self._access.may_publish
         producers = [one for one in self._clients.producers(group) if may_publish(one.peer, one.account, topic)]

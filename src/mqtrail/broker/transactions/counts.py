@@ -13,9 +13,9 @@ from typing import Final
 from mqtrail.store import MessageStore
 from mqtrail.wire import HALF_TOPIC, MQError, decode_head
 
+from ..properties import real_queue
 from ..telemetry import Histogram
 from .check import EndedHalves, TransactionCheck
-from .records import target_queue
 
 LATENCY_BOUNDS_S: Final = (5.0, 60.0, 600.0, 3_600.0, 43_200.0, 86_400.0)
 SPAN_MAX: Final = 200_000  # half messages from the first open one to the last; above it the number is unknown
@@ -86,5 +86,5 @@ class OpenHalves:
             return None
         record = found.records[0]
         head = decode_head(record)
-        queue = target_queue(bytes(record[head.properties_start : head.properties_end]))
+        queue = real_queue(bytes(record[head.properties_start : head.properties_end]))
         return None if queue is None or head.queue_offset != queue_offset else queue[0]

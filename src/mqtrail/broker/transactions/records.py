@@ -52,12 +52,6 @@ def half_record(record: PendingRecord) -> PendingRecord:
     )
 
 
-def target_queue(text: bytes) -> tuple[str, int] | None:
-    """Return the target topic and queue of a half message; None: it names none, or a half topic."""
-    found = real_queue(text)
-    return None if found is None or found[0] in (HALF_TOPIC, OP_HALF_TOPIC) else found
-
-
 def committed_record(record: Buffer, head: RecordHead, topic: str, queue_id: int) -> PendingRecord:
     """Return the record of a commit: with the properties of the half message unchanged, as in Java."""
     text = bytes(record[head.properties_start : head.properties_end])
@@ -85,7 +79,7 @@ def question_body(record: Buffer, head: RecordHead, pending: PendingRecord, phys
 
     pending, physical_offset, offset: its copy in the half topic, with physical offset and queue offset.
     """
-    topic, queue_id = target_queue(bytes(pending.properties)) or (head.topic, head.queue_id)
+    topic, queue_id = real_queue(bytes(pending.properties)) or (head.topic, head.queue_id)
     return encode_record(
         topic,
         bytes(pending.body),

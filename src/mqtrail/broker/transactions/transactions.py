@@ -36,10 +36,11 @@ from mqtrail.wire import (
     parse_offset_msg_id,
 )
 
+from ..properties import real_queue
 from ..state import BrokerState
 from .check import EndedHalves, TransactionCheck
 from .counts import EndCounts, OpenHalves
-from .records import committed_record, copied_half, op_records, target_queue
+from .records import committed_record, copied_half, op_records
 
 ENDS_MAX: Final = 100_000  # ends that wait for an op record; reached only if the store refuses all appends
 RETRY_MS: Final = 1_000  # delay after the store refused an op record
@@ -98,7 +99,7 @@ class Transactions:
                 f"found {ENDS_MAX} ends of transactions that wait for the store, expected fewer: try again later"
             )
         after_offset = 0
-        destination = target_queue(text)
+        destination = real_queue(text)
         if header.commit_or_rollback == MessageSysFlag.TRANSACTION_COMMIT:
             if destination is None:
                 raise SystemError_(
@@ -134,7 +135,7 @@ class Transactions:
             _, physical_offset = parse_offset_msg_id(header.msg_id or "")
             record = self._store.read_at(physical_offset)
             head = decode_head(record)
-            if target_queue(record[head.properties_start : head.properties_end]) is None:
+            if real_queue(record[head.properties_start : head.properties_end]) is None:
                 raise SystemError_("found a message without REAL_TOPIC and REAL_QID, expected a half message")
             pending = copied_half(record, head, {PROPERTY_TRANSACTION_CHECK_TIMES: "0"})._replace(queue_id=0)
             (place,) = self._writer.write([pending], now_ms, StoredKind.HALF)
