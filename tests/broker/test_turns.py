@@ -36,7 +36,7 @@ from mqtrail.wire import (
     pop_retry_topic,
 )
 
-from .helpers import OTHER, PEER, Bench, at_once
+from .helpers import NOW_MS, OTHER, PEER, Bench, at_once
 
 CALLS_MAX = 160_000  # of a turn: some 50 ms
 COUNT = 4_000  # topics, groups, users, queues of one topic
@@ -293,3 +293,25 @@ def test_many_that_waited_for_a_route_are_answered_in_turns() -> None:
     while bench.broker.pop.assignments.next_due_ms() == 0:
         answers.append(len(bench.broker.tick(bench.now_ms)))
     assert (max(answers), sum(answers)) == (100, 1_000)
+
+
+@pytest.mark.slow
+def test_many_messages_are_revived_in_short_turns() -> None:
+    """Popped by many groups at once: each gets its copies, and a retry topic of its own."""
+    bench = Bench()
+    bench.files = ConfigFileStore(bench.disk, gathers=True)
+    bench.broker = bench._new_broker()
+    bench.send()
+    bench.files.finish()
+    count = 900
+    for number in range(count):
+        ext = EXT | {"topic": "orders", "consumerGroup": f"g{number}", "queueId": "0", "bornTime": str(bench.now_ms)}
+        assert bench.ask(RequestCode.POP_MESSAGE, ext).code == 0
+    turns = []
+    while bench.broker.next_tick_ms() <= NOW_MS + 63_000:
+        bench.now_ms = max(bench.now_ms, bench.broker.next_tick_ms())
+        calls = calls_of(lambda: bench.broker.tick(bench.now_ms))
+        if bench.now_ms > NOW_MS + 60_000:  # from here on they are revived
+            turns.append(calls)
+    assert max(turns) <= CALLS_MAX // 2, f"turns of {sorted(turns)[-3:]} calls"
+    assert sum(bench.store.max_offset(f"%RETRY%g{number}_orders", 0) for number in range(count)) == count

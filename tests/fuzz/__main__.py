@@ -19,8 +19,8 @@ from pathlib import Path
 
 import structlog
 
-from mqtrail.broker.filter.grammar import _parser
-from mqtrail.broker.filter.sql import _compile
+from mqtrail.wire.sql92.expressions import _compile
+from mqtrail.wire.sql92.grammar import _parser
 
 from .limits import TRIES, Bug, SlowBug
 from .targets import TARGETS, Target

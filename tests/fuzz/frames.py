@@ -15,7 +15,7 @@ from typing import Any
 
 from mqtrail.wire import RemotingCommand, RemotingError, RequestCode, SerializeType, encode_command
 
-from .grammar import Grammar
+from .grammar import BOMBS, Grammar
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "frames.jsonl"
 EDGES = (
@@ -42,10 +42,10 @@ def _frame(header: bytes, body: bytes, kind: int) -> bytes:
 class FrameMaker:
     """Makes frames for one kind of server."""
 
-    def __init__(self, chance: random.Random, to: str) -> None:
+    def __init__(self, chance: random.Random, to: str, bombs: float = BOMBS) -> None:
         """to: "broker" or "namesrv", or "client" for replies made by grammar alone."""
         self._chance = chance
-        self._grammar = Grammar(chance)
+        self._grammar = Grammar(chance, bombs)
         self._json: list[tuple[dict[str, Any], bytes]] = []
         self._binary: list[tuple[bytes, bytes]] = []
         for line in GOLDEN.read_text().splitlines():

@@ -93,7 +93,8 @@ TABLES = {
 class Grammar:
     """Makes random texts."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, bombs: float = BOMBS) -> None:
+        self.bombs = bombs
         self._chance = chance
 
     # JSON.
@@ -275,7 +276,7 @@ class Grammar:
             kind = chance.choice(list(CompressionType))
             body = chance.choice((b"plain", compress(b"x" * chance.choice((10, 100_000)), kind), self.trace().encode()))
             sys_flag = chance.choice((0, 0, 1, 0x101, 0x201, 0x301, 0x701, kind.sys_flag))
-            if chance.random() < BOMBS:
+            if chance.random() < self.bombs:
                 body, sys_flag = bomb(kind), kind.sys_flag
             found.append(
                 encode_record(

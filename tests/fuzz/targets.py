@@ -20,19 +20,16 @@ from mqtrail.namesrv.requests import REQUESTS
 from mqtrail.net import Connection, Server
 from mqtrail.net.server_connection import PieceConnection
 from mqtrail.node.broker_shell import BrokerShell
-from mqtrail.store import CommitLogConfig, ConfigFileStore, MemoryDisk, MemoryStore
+from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore
 from mqtrail.trail import TRACE_REJECTS, TracePlace, trace_rows
 from mqtrail.wire import (
     BODY_SIZE_MAX,
     EXPANDED_SIZE_MAX,
     FLAG_RESPONSE,
     FrameDecoder,
-    Host,
     MessageExt,
     MessageQueue,
     MQError,
-    Peer,
-    PeerId,
     PopHandle,
     RemotingCommand,
     RemotingError,
@@ -53,7 +50,7 @@ from mqtrail.wire import (
 )
 
 from .frames import FrameMaker
-from .grammar import BODIES, HEADERS, TABLES, Grammar
+from .grammar import BODIES, BOMBS, HEADERS, TABLES, Grammar
 from .limits import (
     GARBAGE_SIZE,
     HANG_S,
@@ -69,10 +66,13 @@ from .plausible import Requests
 from .world import PEER, START_MS, STORE, World
 
 SHOWN_SIZE_MAX = 2_000  # bytes of a frame that are printed
-TICKS_MAX = 300  # of one frame, until all jobs are done
+TICKS_MAX = 30  # after one frame
+SETTLE_TICKS_MAX = 10_000  # after a stroke, whose batches may have thousands of messages that are due
 READ_S_PER_BYTE = 5e-6  # CPU time for which a client or the pipeline may read a byte: they have no slices
 EXPANDED_AS = 100_000  # bytes read that take as long as to expand the bodies of a pull
 ROUTES = 0.1  # share of the answers of a lying server with a route of many queues, which takes long
+LONG = 16_000  # bytes of a long SQL92 expression, just below the most that there may be
+REPEATED = (b"-", b"(", b"NOT ", b"''", b" AND a=1", b"'a',", b"(--", b"/*", b"--\n", b"a IN ('b', ", b"9", b" ")
 PLAUSIBLE = 0.5  # share of frames that name what exists
 
 
@@ -82,11 +82,12 @@ class Target:
     to = "broker"
     turn_s_per_byte = 0.0
     peak_size = PEAK_SIZE
+    bombs = BOMBS
     garbage_size = GARBAGE_SIZE
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._frames = FrameMaker(chance, self.to)
+        self._frames = FrameMaker(chance, self.to, self.bombs)
         self._refused = False  # whether the last frame was answered by refusals only
         self.meter = Meter(self.turn_s_per_byte, self.peak_size)
         self.renew()
@@ -151,9 +152,9 @@ class CoreTarget(Target):
         raise NotImplementedError
 
     @property
-    def end_offset(self) -> int:
-        """The end of the log: what a request stored may stay, also if it is refused later."""
-        return 0
+    def stored(self) -> tuple[int, ...]:
+        """How much is stored: what a request stored may stay, also if it is refused later."""
+        return ()
 
     def check(self, sends: list[Send]) -> None:
         """Bug: an answer cannot be written, or breaks a promise."""
@@ -171,18 +172,28 @@ class CoreTarget(Target):
         command = turn(size, _command, frame)
         if command is None:
             return
-        self._asked, end_offset = command.code, self.end_offset
+        self._asked, stored = command.code, self.stored
         sends: list[Send] = turn(size, core.handle, PEER, command, self._now_ms)
         del command
         turn(size, self.check, sends)
-        self._refused = are_refusals(sends) and self.end_offset == end_offset
+        self._refused = are_refusals(sends) and self.stored == stored
         if self._chance.random() < 0.01:
             turn(0, self.check, turn(0, core.disconnected, PEER.id))
-        for _ in range(TICKS_MAX):
-            if core.next_tick_ms() > self._now_ms:
-                break
+        if self.tick(TICKS_MAX):
             self._refused = False  # what a tick stores is not the request's
-            turn(0, self.check, turn(0, core.tick, self._now_ms))
+
+    def tick(self, count_max: int) -> int:
+        """Let the core do what is due; return the number of its ticks."""
+        for count in range(count_max):
+            if self._core.next_tick_ms() > self._now_ms:
+                return count
+            self.meter.turn(0, self.check, self.meter.turn(0, self._core.tick, self._now_ms))
+        return count_max
+
+    def run(self, count: int) -> None:
+        super().run(count)
+        if self.tick(SETTLE_TICKS_MAX) == SETTLE_TICKS_MAX:
+            raise Bug(f"{type(self).__name__}: work without end: still busy after {SETTLE_TICKS_MAX} ticks")
 
 
 def _command(frame: bytes) -> RemotingCommand | None:
@@ -204,8 +215,9 @@ class BrokerCore(CoreTarget):
         return self._world.broker
 
     @property
-    def end_offset(self) -> int:
-        return self._world.store.end_offset
+    def stored(self) -> tuple[int, ...]:
+        world = self._world
+        return world.store.end_offset, len(world.broker.topics.all()), len(world.broker.groups.all())
 
     def next(self) -> bytes:
         if self._chance.random() > PLAUSIBLE:
@@ -307,17 +319,14 @@ class MeteredLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self.now_s = 0.0
         self.failure: BaseException | None = None
-        self._meter = meter
+        # As attributes: the signatures of these methods are too general to be overridden with types.
+        soon, at = self.call_soon, self.call_at
+        vars(self)["call_soon"] = lambda *args, **context: soon(meter.turn, 0, *args, **context)
+        vars(self)["call_at"] = lambda when, *args, **context: at(when, meter.turn, 0, *args, **context)
         self.set_exception_handler(self._failed)
 
     def time(self) -> float:
         return self.now_s
-
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
-        return super().call_soon(self._meter.turn, 0, callback, *args, context=context)
-
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
-        return super().call_at(when, self._meter.turn, 0, callback, *args, context=context)
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.failure = context.get("exception") or Bug(str(context.get("message")))
@@ -552,11 +561,12 @@ class ServingClient(Target):
     """A client that receives requests: notifications, resets, checks, running info, direct consumption, replies."""
 
     to = "client"
+    bombs = 0.0  # one body may take longer than a turn; LyingServer has them
     codes = (39, 40, 220, 221, 307, 309, 326)
 
     def renew(self) -> None:
         """Make a client that is not started: it opens no connection."""
-        self._grammar = Grammar(self._chance)
+        self._grammar = Grammar(self._chance, self.bombs)
         self._loop = MeteredLoop(self.meter)
         self._loop.run_until_complete(self._start())
 
@@ -627,7 +637,9 @@ class Expressions(Target):
     def next(self) -> bytes:
         text = self._grammar.sql()
         data = text.encode("utf-8", "replace")
-        return self._grammar.pumped(data, 16_000) if self._chance.random() < 0.05 else data
+        if self._chance.random() < 0.05:
+            return (self._chance.choice((data, b"", b"a = ")) + self._chance.choice(REPEATED) * LONG)[:LONG]
+        return self._grammar.pumped(data, LONG)[:LONG] if self._chance.random() < 0.1 else data
 
     def take(self, frame: bytes) -> None:
         with contextlib.suppress(MQError):

@@ -233,7 +233,7 @@ def test_a_waiting_record_without_a_possible_queue_stops_no_other(real: bytes) -
 def test_a_waiting_record_cannot_lead_to_where_records_wait(real: str) -> None:
     """Anybody may send one to the timer topic. It is dropped: it would be delivered again and again, for ever."""
     bench = Bench()
-    out = {"TIMER_OUT_MS": str(NOW_MS - 5_000), "REAL_TOPIC": real, "REAL_QID": "0"}
+    out: dict[str, Any] = {"TIMER_OUT_MS": str(NOW_MS - 5_000), "REAL_TOPIC": real, "REAL_QID": "0"}
     assert bench.send(TIMER_TOPIC, b"x" * 1_000, **out).code == ResponseCode.SUCCESS
     bench.advance(5_000)
     end_offset = bench.store.end_offset

@@ -40,7 +40,8 @@ from .revive_queue import SETTLED_MS, PendingPoint, ReviveQueue
 from .timing import Timing
 
 RETRY_QUEUES: Final = 1
-COPIES_MAX: Final = 512  # messages of each queue revived by one call
+WORK_MAX: Final = 1_024  # of all queues in one tick: COPY_WORK for a message revived, 1 for a check point finished
+COPY_WORK: Final = 8  # it is read, stored, and may create its retry topic
 FLUSH_WAIT_MS: Final = 100  # interval of the check whether copies are durable
 FULL_RETRY_MS: Final = 1_000  # delay after the store refused everything
 REPEAT_MS: Final = 600_000  # time after a start in which the timer store may repeat records
@@ -67,6 +68,8 @@ class Revive:
         self._born_host = state.config.address.packed()
         self._repeats_until_ms: int | None = state.boot_ms + REPEAT_MS
         self.queues = [self._queue(queue_id, state.boot_ms) for queue_id in range(log.queue_nums)]
+        self._work_left = 0
+        self._first = 0  # place of the queue that the next tick serves first
         self.copied_counts: Counter[tuple[str, str]] = Counter()
         """Group and topic -> messages revived since the start."""
 
@@ -108,12 +111,17 @@ class Revive:
             self._repeats_until_ms = None
             for queue in self.queues:
                 queue.forget_done()
-        for queue in self.queues:
+        self._work_left = WORK_MAX
+        for _ in self.queues:
+            queue = self.queues[self._first]
             if queue.read_ms is not None and queue.read_ms <= now_ms:
+                if self._work_left <= 0:
+                    break  # the next tick begins with this queue
                 try:
                     self._serve(queue, now_ms)
                 except (MQError, OSError):
                     queue.read_ms = now_ms + FULL_RETRY_MS
+            self._first = (self._first + 1) % len(self.queues)
         if self._copied:
             self._copied = False
             self._save_after = self._store.end_offset
@@ -148,12 +156,12 @@ class Revive:
 
     def _revive_settled(self, queue: ReviveQueue, now_ms: int) -> bool:
         """Copy messages of settled check points, in the order of the log; return whether none is left."""
-        count = 0
         while (pending := queue.settled()) is not None:
-            if count >= COPIES_MAX:
+            if self._work_left <= 0:
                 return False
+            self._work_left -= 1
             if self._is_wanted(pending.point):
-                count += self._copy(pending, queue.queue_id, now_ms)
+                self._work_left -= COPY_WORK * self._copy(pending, queue.queue_id, now_ms)
             queue.drop(pending)
             self._commit(queue, pending.revive_offset)
         return True

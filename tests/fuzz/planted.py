@@ -1,0 +1,211 @@
+"""Planted bugs: a fuzzer that misses them would miss others too.
+
+Each is a target with one part of a server replaced, and a text that the fuzzer must report.
+"""
+
+import re
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from mqtrail.broker import Broker
+from mqtrail.broker.access.needs import KNOWN_USER
+from mqtrail.broker.clients.heartbeats import ClientRequests
+from mqtrail.broker.lane.signed import Signatures
+from mqtrail.broker.messages.pull import PullMessages
+from mqtrail.broker.operator.store import StoreAdmin
+from mqtrail.broker.requests import PERMISSIONS
+from mqtrail.broker.timing import timers
+from mqtrail.namesrv.access import NameServerAccess
+from mqtrail.wire import (
+    CompressionError,
+    Peer,
+    Refusal,
+    RemotingCommand,
+    RequestCode,
+    Send,
+    record_messages,
+    trace_text,
+)
+
+from .targets import (
+    BrokerAclFiles,
+    BrokerBehindNet,
+    BrokerCore,
+    BrokerUsers,
+    BrokerUsersBehindNet,
+    LyingServer,
+    NameServerAcl,
+    Target,
+)
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Planted:
+    """name: of the bug. target: where it is met. plant: makes it. said: in the fuzzer's report."""
+
+    name: str
+    target: type[Target]
+    plant: Callable[[Patch], None]
+    said: str
+
+
+def _before(patch: Patch, owner: Any, method: str, first: Callable[..., object]) -> None:
+    """Call first with the arguments of a method, then the method."""
+    whole = getattr(owner, method)
+
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        first(*args, **kwargs)
+        return whole(*args, **kwargs)
+
+    patch.setattr(owner, method, replacement)
+
+
+def _count_of_a_header(patch: Patch) -> None:
+    """321 walks as many entries as the request names, without a bound."""
+
+    def walk(admin: StoreAdmin, peer: Peer, request: RemotingCommand, now_ms: int) -> None:
+        text = request.ext.get("count", "0")
+        for _ in range(int(text) if text.isdigit() else 0):
+            pass
+
+    _before(patch, StoreAdmin, "queue_entries", walk)
+
+
+def _quadratic_heartbeat(patch: Patch) -> None:
+    """34 compares all groups of a heartbeat with all others."""
+
+    def compare(requests: ClientRequests, peer: Peer, request: RemotingCommand, now_ms: int) -> None:
+        names = re.findall(rb"groupName", request.body)
+        sum(one is other for one in names for other in names for _ in range(100))
+
+    _before(patch, ClientRequests, "heartbeat", compare)
+
+
+def _backtracking(patch: Patch) -> None:
+    """Fields are matched by a pattern that tries all ways to cut them."""
+    pattern = re.compile(r"(x+x+)+y")
+
+    def match(broker: Broker, peer: Peer, request: RemotingCommand, now_ms: int) -> None:
+        for text in request.ext.values():
+            pattern.match(text)
+
+    _before(patch, Broker, "handle", match)
+
+
+def _kept_request(patch: Patch) -> None:
+    """A refused request stays in a list."""
+    kept: list[RemotingCommand] = []
+    _before(patch, Broker, "_serve", lambda broker, peer, request, act: kept.append(request))
+
+
+def _kept_by_a_cycle(patch: Patch) -> None:
+    """A refusal is raised by a frame that keeps it: only a garbage collection frees the request."""
+    whole = Broker._refuse
+
+    def refuse(broker: Broker, peer: Peer, request: RemotingCommand, refusal: Refusal) -> list[Send]:
+        try:
+            raise refusal
+        except Refusal as error:
+            refusal = error
+        return whole(broker, peer, request, refusal)
+
+    patch.setattr(Broker, "_refuse", refuse)
+
+
+def _unbounded_expansion(patch: Patch) -> None:
+    """A body is expanded whole, whatever its size."""
+
+    def expand(body: bytes, sys_flag: int, size_max: int = 0) -> bytes:
+        try:
+            return zlib.decompress(body) if sys_flag & 0x701 in (0x001, 0x301) else body
+        except zlib.error as error:
+            raise CompressionError(str(error)) from error
+
+    patch.setattr(record_messages, "decompress", expand)
+
+
+def _quadratic_trace(patch: Patch) -> None:
+    """The text of a trace message is cut from its start for each record."""
+
+    def search(text: str) -> None:
+        for at in range(0, len(text), 2):
+            text[at:].partition("\x02")
+
+    _before(patch, trace_text, "terminated", search)
+
+
+def _error_of_a_handler(patch: Patch) -> None:
+    """A field that is no number raises what nobody catches."""
+
+    def read(pull: PullMessages, peer: Peer, request: RemotingCommand, now_ms: int) -> None:
+        int(request.ext.get("commitOffset", "0"))
+
+    _before(patch, PullMessages, "handle", read)
+
+
+def _error_of_a_tick(patch: Patch) -> None:
+    """What a timer finds raises an error in the loop."""
+
+    def fail(book: timers.Timers, records: Any, now_ms: int) -> None:
+        raise ValueError("planted")
+
+    _before(patch, timers.Timers, "_write", fail)
+
+
+def _unchecked(code: int) -> Callable[[Patch], None]:
+    """A code needs no more than a known user."""
+    return lambda patch: patch.setitem(PERMISSIONS, code, KNOWN_USER)
+
+
+def _unchecked_lane(patch: Patch) -> None:
+    """The fast lane takes every signature for a good one."""
+    patch.setattr(Signatures, "hold", lambda *args: True)
+
+
+def _unchecked_name_server(patch: Patch) -> None:
+    patch.setattr(NameServerAccess, "check", lambda *args: None)
+
+
+def _waits_for_ever(patch: Patch) -> None:
+    """A waiting record may lead to the topic where it waits."""
+    patch.setattr("mqtrail.broker.properties.WAITING_TOPICS", frozenset())
+
+
+UNCHECKED = (
+    RequestCode.PULL_MESSAGE,
+    RequestCode.QUERY_MESSAGE,
+    RequestCode.VIEW_MESSAGE_BY_ID,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.POP_MESSAGE,
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_BROKER_CONFIG,
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.AUTH_CREATE_USER,
+)
+PLANTED = (
+    Planted("a loop over a count", BrokerCore, _count_of_a_header, "it hangs"),
+    Planted("a quadratic heartbeat", BrokerCore, _quadratic_heartbeat, "ms of CPU in Broker"),
+    Planted("a pattern that backtracks", BrokerCore, _backtracking, "it hangs"),
+    Planted("a kept request", BrokerCore, _kept_request, "a refused request"),
+    Planted("a cycle of an error", BrokerUsers, _kept_by_a_cycle, "a refused request"),
+    Planted("an expansion without a bound", LyingServer, _unbounded_expansion, "bytes of memory"),
+    Planted("a quadratic trace", LyingServer, _quadratic_trace, "CPU"),
+    Planted("an error of a handler", BrokerCore, _error_of_a_handler, "ValueError"),
+    Planted("an error of a handler behind the net", BrokerBehindNet, _error_of_a_handler, "ValueError"),
+    Planted("an error of a tick", BrokerCore, _error_of_a_tick, "ValueError: planted"),
+    Planted("an error of a tick behind the net", BrokerBehindNet, _error_of_a_tick, "ValueError: planted"),
+    Planted("a record that waits for ever", BrokerCore, _waits_for_ever, "work without end"),
+    Planted("no check in the lane", BrokerUsersBehindNet, _unchecked_lane, "without permission"),
+    Planted("no check at the name server", NameServerAcl, _unchecked_name_server, "without an account"),
+    Planted("no check of ACL files for a pull", BrokerAclFiles, _unchecked(11), "without permission"),
+    *(Planted(f"no check of {code.name}", BrokerUsers, _unchecked(code), "without permission") for code in UNCHECKED),
+)
