@@ -608,6 +608,10 @@ HISTORIES = (
     History("pending, not read lately").pub(msg_type=1).half().scanned_ends(300).group(CLIENT)
     .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",), CG="UNKNOWN"),
     transaction("checks exhausted").half(30, 1).given_up(60).expect(message="TX_CHECKS_EXHAUSTED"),
+    History("checks exhausted, op records not read").pub(msg_type=1).half().half(30, 1).given_up(60).scanned()
+    .group(CLIENT).expect(message="TX_CHECKS_EXHAUSTED"),
+    History("checks exhausted, neither op records nor the topic read").pub(msg_type=1).half(kind="HALF").given_up(60)
+    .group(CLIENT).expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",), CG="UNKNOWN"),
     transaction("checks resumed").half(30, 1).given_up(60).half(100, 6_000).expect(message="TX_PENDING"),
     transaction("checks exhausted, then rolled back").half(30, 1).given_up(60).ended(70, 1)
     .expect(message="TX_ROLLED_BACK"),

@@ -227,10 +227,12 @@ def _of_transactions(last_ms: int, as_of_ms: int, settings: Settings) -> Cause:
 
     return Cause(
         "transactions",
-        _both("end_scans", ("cluster", "topic"), ("read_to_ms",), _differs("read_to_ms")),
+        _both("end_scans", ("cluster", "topic"), ("read_to_ms", "topic_to_ms"), _differs("read_to_ms", "topic_to_ms")),
         f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_transactions c ON w.cluster = c.cluster
           AND w.topic = c.topic WHERE w.state = '{TX_STATE}' AND (
             (coalesce(c.o_read_to_ms, -1) >= w.sample_ms) <> (coalesce(c.n_read_to_ms, -1) >= w.sample_ms)
+            OR (coalesce(c.o_topic_to_ms, -1) >= w.sample_ms) <> (coalesce(c.n_topic_to_ms, -1) >= w.sample_ms)
+            OR (c.o_read_to_ms IS NULL) <> (c.n_read_to_ms IS NULL)
             OR {stale("n", as_of_ms)} <> {stale("o", last_ms)})""",
         OPEN_IDS,
     )

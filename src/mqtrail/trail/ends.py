@@ -53,12 +53,13 @@ SELECT *, {number_at("given_up_place", 1)} AS given_up_ms FROM (
 
 
 def end_scans_stage() -> Stage:
-    """Of each topic that is read, the last sample up to which its messages and all op records were read."""
+    """Of each topic that is read, the last sample up to which its messages were read; read_to_ms: op records, too."""
     return Stage(
         "end_scans",
         f"""
-SELECT s.cluster AS cluster, s.topic AS topic, least(s.scanned_ms, o.scanned_ms) AS read_to_ms
-FROM scanned_topics s JOIN scanned_topics o ON s.cluster = o.cluster AND o.topic = '{OP_HALF_TOPIC}'""",
+SELECT s.cluster AS cluster, s.topic AS topic, s.scanned_ms AS topic_to_ms,
+    CASE WHEN o.topic IS NOT NULL THEN least(s.scanned_ms, o.scanned_ms) END AS read_to_ms
+FROM scanned_topics s LEFT JOIN scanned_topics o ON s.cluster = o.cluster AND o.topic = '{OP_HALF_TOPIC}'""",
         ("scanned_topics",),
     )
 
@@ -66,6 +67,8 @@ FROM scanned_topics s JOIN scanned_topics o ON s.cluster = o.cluster AND o.topic
 _REACHED = "(visible_ms IS NOT NULL OR handed_ms IS NOT NULL)"
 _IS_ENDED = "coalesce(list_has_all(op_brokers, half_brokers), false)"
 _IS_GIVEN_UP = "coalesce(given_up_place > half_place, false)"
+_NO_OPS = "read_to_ms IS NULL AND op_ms IS NULL"
+"""SQL: whether op records cannot be read. Brokers of 4.9 have no route to them; they write one at once for each end."""
 TX_SINCE_MS = f"CASE WHEN {_IS_ENDED} THEN op_ms WHEN {_IS_GIVEN_UP} THEN given_up_ms ELSE half_ms END"
 """SQL: the time up to which messages and op records must be read before anything is said of a transaction."""
 
@@ -78,6 +81,8 @@ def tx_state(as_of_ms: int, settings: Settings) -> str:
         WHEN {_IS_ENDED} THEN 'TX_ROLLED_BACK' WHEN {_IS_GIVEN_UP} THEN 'TX_CHECKS_EXHAUSTED'
         WHEN end_asked_ms > {horizon} OR read_to_ms < {as_of_ms - settings.state_age_ms_max} THEN ''
         ELSE 'TX_PENDING' END
+      WHEN topic_read = 1 AND {_IS_GIVEN_UP} AND {_NO_OPS} AND given_up_ms <= scanned_ms AND given_up_ms <= {horizon}
+        THEN 'TX_CHECKS_EXHAUSTED'
       ELSE '' END"""
 
 
