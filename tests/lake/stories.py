@@ -48,6 +48,8 @@ class Story:
             self._samples(group, about)
         self._samples_taken()
         self._clients_records()
+        if chance.random() < 0.6:
+            self._unread_ranges()
 
     def _group(self) -> dict[str, Any]:
         chance = self.chance
@@ -348,6 +350,19 @@ class Story:
             row = {"broker_name": BROKER, "topic": "RMQ_SYS_TRACE_TOPIC", "queue_id": 0, "first_offset": 5}
             times = {"from_ms": BASE_MS + at, "to_ms": BASE_MS + at + 60_000, "detected_ms": BASE_MS + at + 90_000}
             self.add("gaps", **row, **times, end_offset=9, reason="EXPIRED")
+
+    def _unread_ranges(self) -> None:
+        """Ranges of queues and retry topics that groups did not read, whatever their offsets and clients were."""
+        chance = self.chance
+        for group in ("", *self.groups):
+            for _ in range(chance.choice((0, 1, 3))):
+                topic, queue = chance.choice((*self.ends, (f"%RETRY%{group}", 0)))
+                first = chance.randrange(max(self.ends.get((topic, queue), 4), 1))
+                end = chance.choice((None, first + 1, first + 5))
+                kind = chance.choice(("EXPIRED", "OFFSET_MOVED", "TOPIC_DELETED")) if group else "TOPIC_DELETED"
+                row = {"kind": kind, "group_name": group, "topic": topic, "broker_name": BROKER, "queue_id": queue}
+                row |= {"first_offset": first, "end_offset": end, "live_count": chance.choice((0, 0, 1, None))}
+                self.add("unread_ranges", sampled_ms=BASE_MS + chance.randrange(LENGTH_MS), **row)
 
 
 def story(seed: int, messages: int = 80) -> tuple[dict[str, list[Row]], int, int, Settings]:
