@@ -14,7 +14,7 @@ from .pops import retry_topic
 from .repeats import split_stages
 from .settings import Settings
 from .stages import Stage
-from .unread import UNREAD_COLUMNS, UNREAD_JOINS, unread_hits_stage, unread_states
+from .unread import IS_REMOVED, UNREAD_COLUMNS, unread_hits_stage, unread_states
 
 
 def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
@@ -109,7 +109,8 @@ FROM (
     LEFT JOIN hung_limits h ON g.cluster = h.cluster AND g.group_name = h.group_name
     LEFT JOIN group_limits a ON g.cluster = a.cluster AND g.group_name = a.group_name
     LEFT JOIN traced_groups k ON g.cluster = k.cluster AND g.group_name = k.group_name
-    {UNREAD_JOINS}) AS joined) AS typed"""
+    LEFT JOIN unread_hits u ON g.cluster = u.cluster AND g.msg_id = u.msg_id AND g.group_name = u.group_name
+    ) AS joined) AS typed"""
 
 
 def _open_state(as_of_ms: int, settings: Settings) -> str:
@@ -125,7 +126,7 @@ def _open_state(as_of_ms: int, settings: Settings) -> str:
         WHEN clients_sampled_ms IS NULL OR live_count IS NULL THEN 'UNKNOWN:CLIENTS_NOT_SAMPLED'
         WHEN clients_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
         WHEN holder_lives = 0 AND message_model = 'BROADCASTING' THEN 'UNKNOWN:END_NOT_TRACED'
-        WHEN holder_lives = 0 AND unread_state <> '' THEN 'UNKNOWN:HANDLER_GONE'
+        WHEN holder_lives = 0 AND {IS_REMOVED} THEN 'UNKNOWN:HANDLER_GONE'
         WHEN holder_lives = 0 AND live_count > 0 THEN 'WAITING:HANDLER_GONE'
         WHEN holder_lives = 0 THEN 'NO_CONSUMER:HANDLER_GONE'
         WHEN {as_of_ms} - open_ms >= {hung} THEN 'HUNG' ELSE 'IN_FLIGHT' END"""
@@ -146,8 +147,7 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN success_count > 0 THEN 'CONSUMED'
     WHEN message_model = 'BROADCASTING' AND last_outcome <> 'OPEN' AND failure_count > 0 THEN
         'UNKNOWN:BROADCAST_FAILURE'
-    WHEN copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times AND retry_unread_state <> ''
-      THEN retry_unread_state
+{unread_states(horizon, retry=True)}
     WHEN copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times AND retry_passed_then = 1
       THEN 'UNKNOWN:RETRY_PASSED_UNTRACED'
     WHEN copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times AND retry_passed_now = 1
@@ -167,7 +167,7 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN excluded = 1 THEN 'FILTERED'
     WHEN filter_why = 'FILTER_SAMPLED_AT' AND passed_now = 1 AND is_traced = 1 AND visible_ms <= {horizon}
       AND unread_kind IS NULL THEN 'FILTERED:FILTER_SAMPLED_AT'
-    WHEN unread_state <> '' THEN unread_state
+{unread_states(horizon, retry=False)}
     WHEN visible_ms IS NULL AND waits = 1 THEN {idle.format("")}
     WHEN visible_ms IS NULL AND sent_items > 1 THEN 'UNKNOWN:BATCH_NOT_JOINED'
     WHEN visible_ms IS NULL AND coalesce(acked_ms, stored_ms) > {horizon} THEN 'UNKNOWN:TRACE_PENDING'
@@ -182,10 +182,10 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN offsets_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
     WHEN is_traced = 0 THEN {idle.format(":GROUP_NOT_TRACED")}
     ELSE {idle.format("")} END"""
-    return _with_missing(state, unread_states(horizon))
+    return _with_missing(state)
 
 
-def _with_missing(state: str, unread: str) -> str:
+def _with_missing(state: str) -> str:
     """SQL: group_states, and how many records of each kind the evidence lacks."""
     rounds = "greatest(coalesce(times_max, -1) + 1, coalesce(copy_times, 0))"
     return f"""
@@ -198,7 +198,7 @@ SELECT *, split_part(stated, ':', 1) AS state, split_part(stated, ':', 2) AS why
     CASE WHEN message_model <> 'BROADCASTING' AND round_hands_max < offered_count THEN offered_count - round_hands_max
       ELSE 0 END AS copies_missing
 FROM (SELECT *, {rounds} AS rounds, {state} AS stated
-  FROM (SELECT *, {unread} FROM group_evidence) AS evidence) AS states"""
+  FROM group_evidence) AS states"""
 
 
 _GROUP_LOSSES = """

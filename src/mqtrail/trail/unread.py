@@ -9,7 +9,7 @@ jumps to the minimum of its queue, and a deleted topic has no queues (`mqtrail.p
 
 from __future__ import annotations
 
-from .packing import number_at, packed, padded, part
+from .packing import number_at, part
 from .stages import Stage
 
 NO_END = 1 << 62
@@ -29,68 +29,61 @@ FROM unread_ranges WHERE sampled_ms <= {as_of_ms}""",
 
 
 def unread_hits_stage() -> Stage:
-    """Of each message and group the first range with the message (hit), and with its copy in the retry topic.
+    """Of each message and group the first range with the message, and with its copy in the retry topic.
 
-    group_name '': the range of any group without an offset. A range of a time before the copy was stored is not of
+    unread_any 1: it is a range of any group without an offset. A range of a time before the copy was stored is not of
     this copy: the queue was made anew.
     """
     return Stage("unread_hits", _HITS, ("unread", "messages", "group_facts"))
 
 
-_HIT = packed(padded("u.sampled_ms"), "u.kind", "coalesce(cast(u.live_count AS string), '')")
+_NAMES = ("unread", "retry_unread")
+_HIT = "struct_pack(ms := u.sampled_ms, of_any := CASE WHEN u.group_name = '' THEN 1 ELSE 0 END, kind := u.kind,"
+_HIT += " live := u.live_count)"
 _IN_RANGE = "u.first_offset <= {0} AND u.end_offset > {0}"
 _HITS = f"""
-SELECT cluster, msg_id, group_name, min(hit) AS hit, min(retry_hit) AS retry_hit FROM (
-  SELECT m.cluster AS cluster, m.msg_id AS msg_id, u.group_name AS group_name, {_HIT} AS hit,
-    cast(NULL AS string) AS retry_hit
+SELECT cluster, msg_id, group_name, {
+    ", ".join(f"{n}.ms AS {n}_ms, {n}.kind AS {n}_kind, {n}.live AS {n}_live" for n in _NAMES)
+}, unread.of_any AS unread_any
+FROM (SELECT cluster, msg_id, group_name, {", ".join(f"min(hit) FILTER (name = '{n}') AS {n}" for n in _NAMES)} FROM (
+  SELECT g.cluster AS cluster, g.msg_id AS msg_id, g.group_name AS group_name, 'unread' AS name, {_HIT} AS hit
   FROM messages m JOIN unread u ON m.cluster = u.cluster AND m.topic = u.topic AND m.broker_name = u.broker_name
     AND m.queue_id = u.queue_id AND {_IN_RANGE.format("m.queue_offset")} AND m.visible_ms <= u.sampled_ms
+  JOIN group_facts g ON m.cluster = g.cluster AND m.msg_id = g.msg_id AND u.group_name IN (g.group_name, '')
   UNION ALL
-  SELECT g.cluster, g.msg_id, g.group_name, NULL, {_HIT}
+  SELECT g.cluster, g.msg_id, g.group_name, 'retry_unread', {_HIT}
   FROM group_facts g JOIN unread u ON g.cluster = u.cluster AND g.group_name = u.group_name
     AND u.topic = '%RETRY%' || g.group_name AND {part("g.retry_place", 3)} = u.broker_name
     AND {number_at("g.retry_place", 4)} = u.queue_id AND {_IN_RANGE.format(number_at("g.retry_place", 5))}
     AND {number_at("g.retry_place", 2)} <= u.sampled_ms) AS hits
-GROUP BY cluster, msg_id, group_name"""
+GROUP BY cluster, msg_id, group_name) AS firsts"""
 
-# The range of any group is that of this group if it has no offset in the queue, and then no earlier range counts.
-_OF_GROUP = f"""CASE WHEN {part("u.hit", 1)} <= coalesce({part("d.hit", 1)}, {part("u.hit", 1)}) THEN u.hit
-        WHEN o.now_offset IS NULL THEN d.hit END"""
+UNREAD_COLUMNS = "u.unread_any, " + ", ".join(f"u.{name}_{part}" for name in _NAMES for part in ("ms", "kind", "live"))
+"""SQL of group_evidence: columns of unread_hits u. NULL: there is no range."""
 
-UNREAD_COLUMNS = ", ".join(
-    f"{number_at(hit, 1)} AS {name}_ms, {part(hit, 2)} AS {name}_kind, {number_at(hit, 3)} AS {name}_live"
-    for name, hit in (("unread", _OF_GROUP), ("retry_unread", "u.retry_hit"))
-)
-"""SQL of group_evidence: columns about unread_hits. NULL: there is no range."""
-
-UNREAD_JOINS = """LEFT JOIN unread_hits u ON g.cluster = u.cluster AND g.msg_id = u.msg_id
-      AND g.group_name = u.group_name
-    LEFT JOIN (SELECT * FROM unread_hits WHERE group_name = '') d ON g.cluster = d.cluster AND g.msg_id = d.msg_id"""
-"""SQL of group_evidence: its joins, after those of group_facts g and offsets_at o."""
+IS_REMOVED = "(unread_kind <> 'OFFSET_MOVED' AND (unread_any = 0 OR now_offset IS NULL))"
+"""SQL of group_evidence: whether the message was removed before the group's offset passed it."""
 
 
-def unread_states(horizon: int) -> str:
-    """SQL: columns unread_state, of a message that was not handed over, and retry_unread_state, of its last copy.
+def unread_states(horizon: int, *, retry: bool) -> str:
+    """SQL: the branches of a state that apply to a message that was not handed over, or (retry) to its last copy.
 
-    A state and its reason, as in group_states; '' if no range has the message, or the offset is before it again.
+    A client that was there can have the message in its memory: then the offset tells that it was not handed over.
     """
-    return ", ".join(
-        f"{_state(name, passed, horizon)} AS {name}_state"
-        for name, passed in (("unread", "passed"), ("retry_unread", "retry_passed"))
-    )
-
-
-def _state(name: str, passed: str, horizon: int) -> str:
-    """A client that was there can have the message in its memory: then the offset tells that it was not handed over."""
-    filtered = " AND filter_why = ''" if name == "unread" else ""
+    name, passed = ("retry_unread", "retry_passed") if retry else ("unread", "passed")
+    is_of = "copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times" if retry else IS_REMOVED
+    filtered = "" if retry else " AND filter_why = ''"
     traced = f"is_traced = 1 AND trace_off = 0{filtered}"
     alone = f"{name}_live = 0{filtered}"
-    return f"""CASE WHEN {name}_kind IS NULL THEN ''
-    WHEN {name}_kind = 'OFFSET_MOVED' AND NOT ({passed}_now = 1 AND {traced}) THEN ''
-    WHEN {name}_ms > {horizon} THEN 'UNKNOWN:TRACE_PENDING'
-    WHEN {name}_kind = 'OFFSET_MOVED' AND {passed}_then = 1 THEN 'SKIPPED:OFFSET_MOVED'
-    WHEN {name}_kind = 'EXPIRED' AND ({alone} OR {passed}_then = 1 AND {traced}) THEN 'EXPIRED:REMOVED_UNREAD'
-    WHEN {name}_kind = 'EXPIRED' AND {passed}_now = 0 THEN 'UNKNOWN:REMOVED_UNREAD'
-    WHEN {name}_kind = 'TOPIC_DELETED' AND ({alone} OR {traced}) THEN 'EXPIRED:TOPIC_DELETED'
-    WHEN {name}_kind = 'TOPIC_DELETED' THEN 'UNKNOWN:TOPIC_DELETED'
-    ELSE '' END"""
+    moved = f"{name}_kind = 'OFFSET_MOVED' AND {passed}_now = 1 AND {traced}"
+    if retry:
+        moved = f"{is_of} AND {moved}"
+    removed = f"{name}_kind <> 'OFFSET_MOVED' AND {is_of}"
+    return f"""
+    WHEN {moved} THEN CASE WHEN {name}_ms <= {horizon} AND {passed}_then = 1 THEN 'SKIPPED:OFFSET_MOVED'
+      ELSE 'UNKNOWN:TRACE_PENDING' END
+    WHEN {removed} AND {name}_ms > {horizon} THEN 'UNKNOWN:TRACE_PENDING'
+    WHEN {removed} AND {name}_kind = 'TOPIC_DELETED' THEN CASE WHEN {alone} OR {traced} THEN 'EXPIRED:TOPIC_DELETED'
+      ELSE 'UNKNOWN:TOPIC_DELETED' END
+    WHEN {removed} AND ({alone} OR {passed}_then = 1 AND {traced}) THEN 'EXPIRED:REMOVED_UNREAD'
+    WHEN {removed} AND {passed}_now = 0 THEN 'UNKNOWN:REMOVED_UNREAD'"""
