@@ -438,6 +438,8 @@ HISTORIES = (
     .handled(success=False).retry_copy(0.1, 1, waits=True, due=10, origin_msg_id=offset_id(0))
     .retry_copy(10, 1, origin_msg_id=offset_id(0)).handled(10.1, times=1, request="R2")
     .expect(CG="CONSUMED,CONSUMED_AFTER_RETRY"),
+    History("suspended by a POP consumer, which does not count as an attempt").pub().stored().scanned().group(CLIENT)
+    .handled(success=False).retry_copy(10, 0).handled(10.1, request="R2").expect(CG="CONSUMED"),
     # --- stored more than once by producers
     plain("sent twice by the application").pub(3, queue_id=3)
     .stored(3.004, offset=8, born_ms=at(3)).offset(9).handled(3.02, request="R2")

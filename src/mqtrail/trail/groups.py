@@ -14,7 +14,7 @@ from __future__ import annotations
 from .kinds import business_group
 from .packing import packed, padded
 from .pops import COPIES_OF_GROUPS
-from .repeats import PUT_BACK_RETRY
+from .repeats import PUT_BACK_RETRY, SUSPENDED_RETRY
 from .stages import Stage
 
 
@@ -81,6 +81,7 @@ SELECT cluster, msg_id, group_name, max(publish_hour) AS publish_hour,
     max(retry_times) FILTER ({_RETRY}) AS retry_copy_times,
     max(retry_times) AS copy_times,
     count(*) FILTER ({PUT_BACK_RETRY}) AS put_back_count,
+    count(*) FILTER ({SUSPENDED_RETRY}) AS suspended_count,
     max(due_ms) FILTER ({_RETRY}) AS retry_due_ms,
     max(start_ms) FILTER ({_RETRY}) AS sent_back_ms,
     max(CASE WHEN stored_kind IN ('RETRY', 'RETRY_POP') THEN
@@ -156,6 +157,7 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("dead_ms", "min", "NULL", "dead_ms", "NULL", "NULL"),
     ("dead_times", "max", "NULL", "dead_times", "NULL", "NULL"),
     ("put_back_retries", "max", "0", "put_back_count", "0", "0"),
+    ("suspended_count", "max", "0", "suspended_count", "0", "0"),
     ("recorded_cause", "max", "''", "recorded_cause", "''", "''"),
     ("ordered_mark", "max", "0", "ordered_mark", "0", "0"),
     ("batch_items", "max", "NULL", "NULL", "NULL", "item_count"),

@@ -310,7 +310,10 @@ def _added_codes(settings: Settings) -> str:
             ("CONSUMED_SLOW", f"{_DONE} AND cost_ms >= {settings.consume_slow_ms}"),
             ("CONSUMED_AFTER_RETRY", f"{_DONE} AND success_times > 0"),
             ("RESENT", "put_back_count > 0"),
-            ("DUPLICATE_DELIVERY", f"{_CAN_DUPLICATE} AND round_hands_max > sent_count + put_back_count"),
+            (
+                "DUPLICATE_DELIVERY",
+                f"{_CAN_DUPLICATE} AND round_hands_max > sent_count + put_back_count + suspended_count",
+            ),
             ("DUPLICATE_PROCESSING", f"{_CAN_DUPLICATE} AND success_count > 1 + put_back_count"),
         )
     )

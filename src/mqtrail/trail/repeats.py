@@ -46,7 +46,9 @@ _REPEATED_IDS = """
 SELECT cluster, msg_id FROM message_facts WHERE copy_count > 1 OR resent_count > 0 OR pub_units > 1
 UNION SELECT cluster, msg_id FROM group_copies WHERE put_back_count > 0"""
 
-PUT_BACK_RETRY = "stored_kind = 'RETRY' AND retry_times = 0"
+SUSPENDED_RETRY = "stored_kind = 'RETRY' AND retry_times = 0 AND origin_msg_id = ''"
+"""SQL: whether a copy in a retry topic is one that a POP consumer suspended: its attempts are not counted."""
+PUT_BACK_RETRY = "stored_kind = 'RETRY' AND retry_times = 0 AND origin_msg_id <> ''"
 """SQL: whether a copy in a retry topic was put there by an operator."""
 
 # put_back: an operator's copy. is_half: the message is one of a transaction.
@@ -57,10 +59,10 @@ SELECT *, CASE WHEN {PUT_BACK_RETRY} THEN 1 WHEN {_VISIBLE} AND stored_kind = 'R
   max(CASE WHEN {_IS_HALF} THEN 1 ELSE 0 END) OVER (PARTITION BY cluster, msg_id) AS is_half
 FROM (SELECT r.cluster AS cluster, r.msg_id AS msg_id, r.kind AS kind, r.stored_kind AS stored_kind, r.topic AS topic,
     r.offset_msg_id AS offset_msg_id, r.start_ms AS start_ms, r.end_ms AS end_ms, r.born_ms AS born_ms,
-    r.client_host AS client_host, r.retry_times AS retry_times,
+    r.client_host AS client_host, r.retry_times AS retry_times, r.origin_msg_id AS origin_msg_id,
     CASE WHEN r.kind = 'STORED' THEN r.group_name ELSE '' END AS group_name
   FROM resolved r JOIN repeated_ids i ON r.cluster = i.cluster AND r.msg_id = i.msg_id
-  WHERE r.kind IN ('SEND', 'SEND_TRY') OR r.kind = 'STORED' AND (r.group_name = '' OR r.{PUT_BACK_RETRY})) AS own"""
+  WHERE r.kind IN ('SEND', 'SEND_TRY') OR r.kind = 'STORED' AND (r.group_name = '' OR {PUT_BACK_RETRY})) AS own"""
 
 # An id that was forwarded to another topic is one message in each.
 _REPEATED_SENDS = f"""
