@@ -18,7 +18,7 @@ from tests.sim.network import Network
 from .real import RealEngine, RealNetwork
 from .rounds import BROKER, LOAD_S, PRODUCERS, FastProducer, KilledNode, audit, calm, create_topic
 
-MASTER: dict[str, Any] = {"broker_role": "SYNC_MASTER", "slave_timeout_ms": 1_000}
+MASTER: dict[str, Any] = {"broker_role": "SYNC_MASTER", "slave_timeout_ms": 20_000}
 SLAVE: dict[str, Any] = {"broker_role": "SLAVE", "broker_id": 1, "register_ms": 300}
 ACKED_MIN = 50  # by the slave in each round, so that a kill comes in the middle of replication
 ACKED_S_MAX = 60.0
