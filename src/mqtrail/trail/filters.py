@@ -2,7 +2,7 @@
 
     subscription_states → filter_runs (each expression of a group, and when it was in force)
     messages × filter_runs → sql_answers (SQL92 expressions, evaluated by the engine)
-    messages × filter_runs × sql_answers → filters (one row per message and group with a filter)
+    messages × filter_runs × sql_answers → filters (one row per message and group, unless its filter always accepts)
 
 The expression that counts is the one in force when the message became visible. If no sample has one for that time, the
 nearest samples on both sides count, and must agree.
@@ -47,18 +47,21 @@ def filter_runs_stage(settings: Settings) -> Stage:
         f"""
 WITH seen AS (SELECT {keys}, min(sampled_ms) AS first_ms, max(sampled_ms) AS last_ms
   FROM subscription_states GROUP BY {keys}),
-runs AS (SELECT s.*, CASE WHEN q.now_ms > s.last_ms THEN s.last_ms END AS until_ms
+runs AS (SELECT s.*, CASE WHEN q.now_ms > s.last_ms THEN s.last_ms END AS until_ms,
+    count(*) OVER (PARTITION BY s.cluster, s.group_name, s.topic) AS run_count
   FROM seen s LEFT JOIN question_times q ON s.cluster = q.cluster AND q.what = 'SAMPLE')
 SELECT {own}, r.first_ms AS first_ms, r.last_ms AS last_ms, r.until_ms AS until_ms,
     min(CASE WHEN b.first_ms < r.first_ms THEN r.first_ms - {pause} ELSE r.first_ms END) AS from_ms,
     max(CASE WHEN r.until_ms IS NULL THEN {_NEVER_MS} WHEN b.last_ms > r.last_ms THEN r.last_ms + {pause}
       ELSE r.last_ms END) AS to_ms,
+    r.run_count AS run_count,
     'SUBSCRIPTION(' || r.expression_type || '=' || replace(substr(r.expression, 1, {_EXPRESSION_LENGTH_MAX}), ';', ',')
       || CASE WHEN length(r.expression) > {_EXPRESSION_LENGTH_MAX} THEN '…)' ELSE ')' END AS shown
 FROM runs r LEFT JOIN runs b ON r.cluster = b.cluster AND r.group_name = b.group_name AND r.topic = b.topic
   AND (r.expression_type <> b.expression_type OR r.expression <> b.expression)
   AND b.first_ms <= r.last_ms AND b.last_ms >= r.first_ms
-GROUP BY r.cluster, r.group_name, r.topic, r.expression_type, r.expression, r.first_ms, r.last_ms, r.until_ms""",
+GROUP BY r.cluster, r.group_name, r.topic, r.expression_type, r.expression, r.first_ms, r.last_ms, r.until_ms,
+  r.run_count""",
         ("subscription_states", "question_times"),
     )
 
@@ -93,8 +96,27 @@ _SIDE = f"""CASE WHEN {_VISIBLE} BETWEEN r.from_ms AND r.to_ms THEN 'AT' WHEN r.
 
 _FROM = WIDTH + 2  # of the text after a padded number and a separator
 
+_DECIDED = f"""(SELECT m.cluster AS cluster, m.msg_id AS msg_id, r.group_name AS group_name, r.first_ms AS first_ms,
+        r.last_ms AS last_ms, r.shown AS shown, r.run_count AS run_count, {_SIDE} AS side, {_SAYS} AS says
+      FROM messages m JOIN filtered_groups f ON m.cluster = f.cluster AND m.topic = f.topic
+      JOIN filter_runs r ON f.cluster = r.cluster AND f.topic = r.topic AND f.group_name = r.group_name
+      LEFT JOIN sql_answers a ON m.cluster = a.cluster AND m.msg_id = a.msg_id AND r.expression = a.expression
+        AND r.expression_type = '{EXPRESSION_SQL92}'
+      WHERE m.tags_known = 1 AND {_VISIBLE} IS NOT NULL) AS decided"""
+
+# A group that always had one expression needs no comparison.
+_OF_ONE_RUN = f"""
+SELECT cluster, msg_id, group_name, CASE WHEN says = {EXCLUDED} AND side = 'AT' THEN 1 ELSE 0 END AS excluded,
+    CASE WHEN says = {INVALID} THEN 'FILTER_INVALID' WHEN says = {UNKNOWN_INPUTS} THEN 'PROPERTIES_NOT_KEPT'
+      WHEN side <> 'AT' THEN 'FILTER_SAMPLED_AT' ELSE '' END AS filter_why,
+    CASE WHEN side = 'BEFORE' THEN last_ms END AS filter_from_ms,
+    CASE WHEN side = 'AFTER' THEN first_ms END AS filter_to_ms, shown AS judged_by
+FROM {_DECIDED} WHERE run_count = 1 AND says <> {ACCEPTED}"""
+
 # least, most: what the expressions of that time say; of several with one time both ends.
 _FILTERS = f"""
+{_OF_ONE_RUN}
+UNION ALL
 SELECT cluster, msg_id, group_name,
     CASE WHEN most = {EXCLUDED} AND (is_at OR both_sides) THEN 1 ELSE 0 END AS excluded,
     CASE WHEN least = {ACCEPTED} OR most = {EXCLUDED} AND (is_at OR both_sides) THEN ''
@@ -119,11 +141,5 @@ FROM (SELECT cluster, msg_id, group_name, at_least IS NOT NULL AS is_at,
       min(first_ms * {_BITS} + {_BITS - 1} - says) FILTER (side = 'AFTER') AS after_most,
       max({padded("last_ms")} || '|' || shown) FILTER (side = 'BEFORE') AS before_shown,
       min({padded("first_ms")} || '|' || shown) FILTER (side = 'AFTER') AS after_shown
-    FROM (SELECT m.cluster AS cluster, m.msg_id AS msg_id, r.group_name AS group_name, r.first_ms AS first_ms,
-        r.last_ms AS last_ms, r.shown AS shown, {_SIDE} AS side, {_SAYS} AS says
-      FROM messages m JOIN filtered_groups f ON m.cluster = f.cluster AND m.topic = f.topic
-      JOIN filter_runs r ON f.cluster = r.cluster AND f.topic = r.topic AND f.group_name = r.group_name
-      LEFT JOIN sql_answers a ON m.cluster = a.cluster AND m.msg_id = a.msg_id AND r.expression = a.expression
-        AND r.expression_type = '{EXPRESSION_SQL92}'
-      WHERE m.tags_known = 1 AND {_VISIBLE} IS NOT NULL) AS decided
+    FROM {_DECIDED} WHERE run_count > 1
     GROUP BY cluster, msg_id, group_name) AS sides) AS filtered"""
