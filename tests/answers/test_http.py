@@ -113,6 +113,16 @@ def test_report_tells_what_is_missing(of_lake: httpx.Client) -> None:
     assert len(found["gaps"]) == 1
 
 
+def test_incidents_and_proofs(of_lake: httpx.Client, lake_path: Path) -> None:
+    """They are searched, and the lake stays as it is: a GET writes nothing."""
+    found = get(of_lake, "/incidents", **{"from": "2020-01-01"})
+    assert found["first_ms"] is not None
+    assert Answers(lake_path).kept_incidents() == ()
+    proof = get(of_lake, "/prove", topic="orders")
+    assert proof["topic"] == "orders"
+    assert proof["claims"]
+
+
 def test_export_is_one_object_a_line(of_lake: httpx.Client, lake_path: Path) -> None:
     """The lines are those of `mqtrail export`."""
     response = of_lake.get(f"{API_PREFIX}/export")

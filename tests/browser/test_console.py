@@ -16,7 +16,7 @@ PATHS = {
     "home": "/",
     "search": "/search?q=verdict:HUNG",
     "message": f"/message?id={id_of('hung')}",
-    "groups": "/groups",
+    "incidents": "/incidents",
 }
 LOOKS = {
     "light": {"color_scheme": "light", "viewport": {"width": 1400, "height": 900}},

@@ -19,7 +19,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.mark.parametrize("path", ["/", "/search", "/message?id=x", "/groups", "/group?name=x"])
+@pytest.mark.parametrize("path", ["/", "/search", "/message?id=x", "/incidents", "/groups", "/group?name=x"])
 def test_every_page_opens(pages: httpx.Client, path: str) -> None:
     """Also without a lake, and with a cluster that is down: its parts say so."""
     answer = pages.get(path)

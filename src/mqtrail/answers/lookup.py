@@ -88,15 +88,23 @@ class Answers:
         end_ms: int | None = None,
         *,
         settings: IncidentSettings | None = None,
+        is_kept: bool = True,
     ) -> IncidentsAnswer:
         """Search the causes of bad messages in [first_ms, end_ms), by default in the last day of the lake. LakeError.
 
-        What the search finds with default settings is kept in the lake's table, unless a pipeline writes the lake.
+        What the search finds with default settings is kept in the lake's table, unless a pipeline writes the lake;
+        is_kept=False: the search writes nothing.
         """
         view = self._view()
         wanted = settings or IncidentSettings()
         answer, found = view.read(lambda read: incidents.search_incidents(read, now_ms, first_ms, end_ms, wanted))
-        if answer.first_ms is None or answer.end_ms is None or wanted != IncidentSettings() or answer.scope.is_damaged:
+        if (
+            not is_kept
+            or answer.first_ms is None
+            or answer.end_ms is None
+            or wanted != IncidentSettings()
+            or answer.scope.is_damaged
+        ):
             return answer
         try:
             incidents.keep(view, found, answer.first_ms, answer.end_ms, now_ms)

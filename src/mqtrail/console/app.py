@@ -16,6 +16,7 @@ from mqtrail.answers.http import Sources, Workers, make_api
 from .frame import THEMES, Desk, PageReader
 from .groups import group, groups
 from .home import home
+from .incidents import incidents
 from .message import message
 from .search import search
 from .texts import Language
@@ -41,6 +42,10 @@ def make_console(sources: Sources) -> FastAPI:
     @ui.page("/message", response_timeout=PAGE_S)
     async def message_page(request: Request, id: str = "") -> None:
         await message(desk, PageReader.of(request), id.strip()[:1_000])
+
+    @ui.page("/incidents", response_timeout=PAGE_S)
+    async def incidents_page(request: Request) -> None:
+        await incidents(desk, PageReader.of(request))
 
     @ui.page("/groups", response_timeout=PAGE_S)
     async def groups_page(request: Request) -> None:

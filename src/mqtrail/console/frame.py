@@ -25,7 +25,7 @@ T = TypeVar("T")
 STYLE: Final = (Path(__file__).parent / "console.css").read_text("utf-8")
 SCRIPT: Final = (Path(__file__).parent / "console.js").read_text("utf-8")
 THEMES: Final = {"light": False, "dark": True}
-PAGES: Final = (("/", "home"), ("/search", "search"), ("/groups", "groups"))
+PAGES: Final = (("/", "home"), ("/search", "search"), ("/incidents", "incidents"), ("/groups", "groups"))
 MARKS: Final = {"error": "✖", "warning": "▲", "open": "◌", "info": "ℹ", "good": "✔"}
 """A mark beside each color: color is never the only sign."""
 

@@ -21,7 +21,9 @@ from mqtrail.wire import MQError, parse_duration, parse_moment, visible_json
 from ..cluster import BrokersAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
 from ..doctor import Diagnosis, examine
 from ..history import VerdictHistory
+from ..incidents import IncidentsAnswer
 from ..model import Report, SearchAnswer, TraceAnswer
+from ..proving import ProofAnswer
 from ..query_text import TEXT_SIZE_MAX, QueryTextError, parse_query
 from .guard import LocalGuard
 from .problems import RESPONSES, Problem, ProblemDetails, add_problems
@@ -55,7 +57,8 @@ def make_api(sources: Sources, workers: Workers | None = None) -> FastAPI:
 
     app = FastAPI(title="mqtrail", version=__version__, docs_url=None, redoc_url=None, lifespan=life)
     router = APIRouter(prefix=API_PREFIX, responses=RESPONSES)
-    _add_lake_operations(router, sources, workers)
+    _add_look_ups(router, sources, workers)
+    _add_summaries(router, sources, workers)
     _add_cluster_operations(router, sources, workers)
     app.include_router(router)
     add_problems(app)
@@ -64,7 +67,7 @@ def make_api(sources: Sources, workers: Workers | None = None) -> FastAPI:
     return app
 
 
-def _add_lake_operations(router: APIRouter, sources: Sources, workers: Workers) -> None:
+def _add_look_ups(router: APIRouter, sources: Sources, workers: Workers) -> None:
     @router.get("/trace", summary="Find one message by id or key, in lake and cluster")
     async def trace(
         asked: Annotated[str, Query(alias="id", min_length=1, max_length=1_000, description="Message id or key.")],
@@ -87,6 +90,21 @@ def _add_lake_operations(router: APIRouter, sources: Sources, workers: Workers) 
         wanted = replace(_parsed(lambda: parse_query(q, now_ms())), limit=limit, skip=skip)
         return await workers.run(lambda: sources.of_lake(cluster).search(wanted, now_ms()))
 
+    @router.get(
+        "/export",
+        summary="The verdicts of every message, one JSON object a line",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}},
+    )
+    async def export(since: Since = "", until: Until = "", cluster: Cluster = "") -> StreamingResponse:
+        first_ms, end_ms = _range(since, until)
+        answers = sources.of_lake(cluster)
+        lines = await workers.run(lambda: answers.export(now_ms(), first_ms, end_ms))
+        first = await workers.run(lambda: _some(lines))
+        return StreamingResponse(_stream(lines, first, workers), media_type="application/jsonl")
+
+
+def _add_summaries(router: APIRouter, sources: Sources, workers: Workers) -> None:
     @router.get("/report", summary="Verdicts, latency, lag and the worst messages of the lake")
     async def report(
         since: Since = "",
@@ -102,18 +120,21 @@ def _add_lake_operations(router: APIRouter, sources: Sources, workers: Workers) 
         first_ms, end_ms = _range(since, until)
         return await workers.run(lambda: sources.of_lake(cluster).history(now_ms(), first_ms, end_ms))
 
-    @router.get(
-        "/export",
-        summary="The verdicts of every message, one JSON object a line",
-        response_class=StreamingResponse,
-        responses={200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}},
-    )
-    async def export(since: Since = "", until: Until = "", cluster: Cluster = "") -> StreamingResponse:
+    @router.get("/incidents", summary="Bad messages grouped by cause; by default of the last day of the lake")
+    async def incidents(since: Since = "", until: Until = "", cluster: Cluster = "") -> IncidentsAnswer:
         first_ms, end_ms = _range(since, until)
-        answers = sources.of_lake(cluster)
-        lines = await workers.run(lambda: answers.export(now_ms(), first_ms, end_ms))
-        first = await workers.run(lambda: _some(lines))
-        return StreamingResponse(_stream(lines, first, workers), media_type="application/jsonl")
+        lake = sources.of_lake(cluster)
+        return await workers.run(lambda: lake.incidents(now_ms(), first_ms, end_ms, is_kept=False))
+
+    @router.get("/prove", summary="What the lake proves about loss, duplicates and order")
+    async def prove(
+        topic: Annotated[str, Query(max_length=NAME_SIZE_MAX, description="Only this topic. Default: all.")] = "",
+        since: Since = "",
+        until: Until = "",
+        cluster: Cluster = "",
+    ) -> ProofAnswer:
+        first_ms, end_ms = _range(since, until)
+        return await workers.run(lambda: sources.of_lake(cluster).prove(topic, now_ms(), first_ms, end_ms))
 
 
 def _add_cluster_operations(router: APIRouter, sources: Sources, workers: Workers) -> None:

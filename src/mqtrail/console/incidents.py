@@ -1,0 +1,59 @@
+"""Incidents: bad messages grouped by cause, each with its share of good and bad messages and examples as proof."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nicegui import ui
+
+from mqtrail.answers import IncidentsAnswer, ShownIncident
+from mqtrail.answers.http import now_ms
+
+from .frame import Desk, PagePart, PageReader, bounds, codes, frame, link, start_with, table, tag
+from .looks import count, duration, moment
+
+ROWS_MAX: Final = 50
+EXAMPLES_MAX: Final = 3
+
+
+async def incidents(desk: Desk, reader: PageReader) -> None:
+    """Search the last day of the lake for causes. The search keeps nothing."""
+    with frame(reader, reader.say("incidents")):
+        if desk.sources.lake is None:
+            start_with(reader, "no_lake", "mqtrail console --lake DIR")
+            return
+        tag("p", reader.say("incidents_text"), "quiet")
+        part = PagePart(desk, reader)
+    lake = desk.sources.of_lake()
+    await ui.context.client.connected()
+    await part.show(lambda: lake.incidents(now_ms(), is_kept=False), lambda answer: _draw(reader, answer))
+
+
+def _draw(reader: PageReader, answer: IncidentsAnswer) -> None:
+    bounds(reader, answer.scope)
+    if not answer.incidents:
+        tag("p", reader.say("no_incidents"))
+        return
+    names = ("began", "what", "cause", "advice", "common", "bad_share", "code", "example")
+    with table([reader.say(name) for name in names], reader.say("incidents")) as add:
+        for one in answer.incidents[:ROWS_MAX]:
+            _row(reader, one, add)
+    if len(answer.incidents) > ROWS_MAX:
+        tag("p", f"+ {len(answer.incidents) - ROWS_MAX}", "quiet")
+
+
+def _row(reader: PageReader, one: ShownIncident, add: Any) -> None:
+    def said() -> None:
+        codes(reader, one.codes)
+
+    def examples() -> None:
+        for example in one.examples[:EXAMPLES_MAX]:
+            with tag("div"):
+                link(example, "/message", id=example)
+
+    began = f"{moment(one.begin_ms)} + {duration(one.end_ms - one.begin_ms)}"
+    inside = f"{count(one.inside_bad_count)}/{count(one.inside_count)}"
+    outside = f"{count(one.outside_bad_count)}/{count(one.outside_count)}"
+    common = "; ".join((*one.conditions, *one.neighbours, *one.errors))
+    share = reader.say("inside_outside", inside=inside, outside=outside)
+    add([began, "; ".join(one.what), f"{one.cause}: {one.explanation}", one.advice, common, share, said, examples])
