@@ -53,6 +53,8 @@ OFFSETS: Final = ("0", "0", "1", "2", "-1", "100", "9223372036854775807", "-9223
 COUNTS: Final = ("1", "4", "32", "0", "-1", "1000000", "2147483647")
 SENDS: Final = frozenset({10, 310, 320, 324, 325})
 SHORT_SENDS: Final = frozenset({310, 320, 325})
+USER: Final = b'{"username":"x","password":"password","userType":"Normal","userStatus":"enable"}'
+PAIRS: Final = 0.5  # share of requests with a topic and a group of one owner
 LANE: Final = 0.5  # share of sends and pulls with the fields that official clients write
 FREQUENT: Final = (10, 310, 11, 37, 36, 200050, 200051)
 UNANSWERED: Final = 0.05  # share of one-way requests
@@ -89,6 +91,9 @@ class Requests:
                 (SubscriptionGroupConfig("g"), SubscriptionGroupConfig(self._group()))
             ).encode(),
             RequestCode.SEND_BATCH_MESSAGE: self._batch,
+            RequestCode.UPDATE_BROKER_CONFIG: lambda: b"maxTransferCountOnMessageInMemory=16\n",
+            RequestCode.AUTH_CREATE_USER: lambda: USER,
+            RequestCode.AUTH_UPDATE_USER: lambda: USER,
         }
         self._codes = sorted(REQUESTS)
 
@@ -114,11 +119,11 @@ class Requests:
         """Return plausible fields."""
         chance = self._chance
         number, place = chance.choice, str(chance.choice(self._places))
-        topic, group = self._topic(), self._group()
+        topic, group = chance.choice((OWN, OTHER)) if chance.random() < PAIRS else (self._topic(), self._group())
         if code in SENDS:
             return self._send_ext(code, topic)
         if code == RequestCode.PULL_MESSAGE and chance.random() < LANE:
-            return self._pull_ext(topic)
+            return self._pull_ext(topic, group)
         ext = {
             "topic": topic, "consumerGroup": group, "group": group, "groupName": group, "compareGroup": group,
             "srcGroup": self._group(), "destGroup": self._group(), "producerGroup": number(("pg", "ph")),
@@ -176,9 +181,8 @@ class Requests:
             short |= {"f": "0", "j": "0"}
         return short
 
-    def _pull_ext(self, topic: str) -> dict[str, str]:
+    def _pull_ext(self, topic: str, group: str) -> dict[str, str]:
         """Return exactly the fields of a pull that the lane takes."""
-        group = self._group()
         return {
             "consumerGroup": group,
             "topic": topic,

@@ -10,6 +10,7 @@ from .targets import TARGETS, Target
 LIVES_MAX = 60  # of one target; `make fuzz` lives more of each
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TARGETS, ids=lambda kind: kind.__name__)
 def test_no_bug_is_found(kind: type[Target]) -> None:
     """A life of each target."""
