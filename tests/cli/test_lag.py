@@ -85,7 +85,8 @@ def test_all_groups(mqtrail: Command) -> None:
     assert said.code == 0
     lines = said.out.splitlines()
     rows = {line.split()[0]: line.split() for line in lines[2:6]}
-    assert list(rows) == ["Behind", "Retries", "Half", "Wiped"]
+    assert sorted(list(rows)[:2]) == ["Behind", "Retries"], "their first messages were stored within milliseconds"
+    assert list(rows)[2:] == ["Half", "Wiped"]
     assert rows["Behind"][1] == "6"
     assert rows["Retries"][1] == "0"
     assert rows["Retries"][2] != "-", "how long the message in the retry topic has waited"
