@@ -23,6 +23,7 @@ PROPERTIES = {
     "transactionTimeOut": str(PENDING_MS),
     "transactionCheckInterval": "1000",
     "transactionCheckMax": str(CHECK_MAX),
+    "transactionOpBatchInterval": "100",  # 5.x: until its op record is written, a committed message is asked about
     "recallMessageEnable": "true",
 }
 DEADLINE_S = 240.0
