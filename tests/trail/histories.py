@@ -589,6 +589,14 @@ HISTORIES = (
     .expect(message="TX_ROLLED_BACK"),
     transaction("rolled back on one broker, open on another").ended(3)
     .half(0.004, 4, broker_name="broker-b").expect(message="TX_PENDING"),
+    transaction("rolled back, messages of its topic expired before and after").gap(-60, -1, TOPIC).gap(30, 60, TOPIC)
+    .ended(3).expect(message="TX_ROLLED_BACK"),
+    *(transaction(f"ended, {what} of its time expired").gap(-1, 60, topic).ended(3)
+      .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",), CG="UNKNOWN")
+      for what, topic in (("messages", TOPIC), ("half messages", "RMQ_SYS_TRANS_HALF_TOPIC"),
+                          ("op records", "RMQ_SYS_TRANS_OP_HALF_TOPIC"))),
+    transaction("not ended, op records expired since").gap(30, 60, "RMQ_SYS_TRANS_OP_HALF_TOPIC")
+    .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",), CG="UNKNOWN"),
     transaction("ended a moment ago").ended(AS_OF - 5)
     .expect(knowledge="INCOMPLETE", reasons=("TRANSACTION_NOT_KNOWN",), CG="UNKNOWN",
             group_reasons=("TRANSACTION_NOT_KNOWN",)),

@@ -374,9 +374,9 @@ class History:
         row |= {"first_offset": first, "end_offset": end, "live_count": live}
         return self.sampled("unread_ranges", time, **row)
 
-    def gap(self, first: float, last: float) -> Self:
-        """A range of the trace topic that was gone before it could be read."""
-        row = {"broker_name": BROKER, "topic": "RMQ_SYS_TRACE_TOPIC", "queue_id": 0, "first_offset": 5, "end_offset": 9}
+    def gap(self, first: float, last: float, topic: str = "RMQ_SYS_TRACE_TOPIC") -> Self:
+        """A range of a topic that was gone before it could be read."""
+        row = {"broker_name": BROKER, "topic": topic, "queue_id": 0, "first_offset": 5, "end_offset": 9}
         row |= {"cluster": self.name, "from_ms": at(first), "to_ms": at(last), "detected_ms": at(20)}
         self.rows.setdefault("gaps", []).append(row | {"reason": "EXPIRED"})
         return self

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .client_records import runs_sql
 from .ends import end_scans_stage
+from .evidence import RANGE_NOT_READ
 from .filters import filter_runs_stage
 from .hours import HOUR_MS
 from .kinds import business_group
@@ -172,7 +173,7 @@ SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (
       CASE WHEN reason = '' THEN 'TRACE_DROPPED' ELSE 'TRACE_DROPPED:' || reason END
   FROM client_records WHERE record_type = 'TraceLoss'
   UNION ALL
-  SELECT DISTINCT cluster, '', '', coalesce(from_ms, 0), to_ms, end_offset - first_offset, 'RANGE_NOT_READ:' || topic
+  SELECT DISTINCT cluster, '', '', coalesce(from_ms, 0), to_ms, end_offset - first_offset, '{RANGE_NOT_READ}' || topic
   FROM gaps) AS lost
 WHERE from_ms IS NOT NULL AND to_ms IS NOT NULL"""
 

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .ends import TX_STATE
+from .ends import TX_STATE, TX_TOPICS
+from .evidence import RANGE_NOT_READ
+from .kinds import quoted
 from .messages import offered_ms
 from .pops import of_retry_topic, retry_topics
 from .settings import Settings
@@ -374,7 +376,20 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
             name, changed(name, f"{columns}, {own}"), finds.format(f"changed_{name}"), TRAJECTORIES
         )
         for name, own in (("group_losses", "group_name"), ("losses", "host"))
-    ]  # fmt: skip
+    ] + [_of_lost_ranges(changed("losses", "cluster, from_ms, to_ms, reason"))]  # fmt: skip
+
+
+def _of_lost_ranges(changed: str) -> Cause:
+    """Ranges of queues that were not read: transactions of their topic, or of all topics."""
+    of_all = quoted(RANGE_NOT_READ + topic for topic in TX_TOPICS)
+    return Cause(
+        "lost_ranges",
+        changed,
+        f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_lost_ranges c ON t.cluster = c.cluster
+          AND c.reason IN ('{RANGE_NOT_READ}' || t.topic, {of_all})
+          WHERE t.message_codes LIKE '%TX_%' OR t.reasons LIKE '%TRANSACTION_NOT_KNOWN%'""",
+        TRAJECTORIES,
+    )
 
 
 def _subscriptions(settings: Settings) -> Cause:

@@ -10,8 +10,9 @@ Source: EndTransactionProcessor, TransactionalMessageServiceImpl, RecallMessageP
 
 from __future__ import annotations
 
-from mqtrail.wire import OP_HALF_TOPIC, TIMER_TOPIC
+from mqtrail.wire import HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC
 
+from .evidence import RANGE_NOT_READ
 from .kinds import HALF_KINDS, quoted
 from .packing import number_at, packed, padded
 from .settings import Settings
@@ -73,10 +74,20 @@ TX_SINCE_MS = f"CASE WHEN {_IS_ENDED} THEN op_ms WHEN {_IS_GIVEN_UP} THEN given_
 """SQL: the time up to which messages and op records must be read before anything is said of a transaction."""
 
 
+_TX_END_MS = f"CASE WHEN {_IS_ENDED} THEN op_ms WHEN {_IS_GIVEN_UP} THEN given_up_ms ELSE {1 << 62} END"
+TX_TOPICS = (HALF_TOPIC, OP_HALF_TOPIC)
+"""Topics of every transaction."""
+TX_RANGE_LOST = f"""half = 1 AND EXISTS (SELECT 1 FROM losses l WHERE l.cluster = dated.cluster
+      AND l.reason IN ('{RANGE_NOT_READ}' || dated.topic, {quoted(RANGE_NOT_READ + topic for topic in TX_TOPICS)})
+      AND l.from_ms <= {_TX_END_MS} AND l.to_ms >= half_ms)"""
+"""SQL: whether a range of the topic, of half messages or of op records of a transaction's time was not read."""
+
+
 def tx_state(as_of_ms: int, settings: Settings) -> str:
     """SQL: the code of a transaction; '' if it is not one or not known."""
     horizon = as_of_ms - settings.trace_delay_ms
     return f"""CASE WHEN half = 0 THEN '' WHEN {_REACHED} THEN 'TX_COMMITTED'
+      WHEN {TX_RANGE_LOST} THEN ''
       WHEN topic_read = 1 AND tx_since_ms <= read_to_ms AND tx_since_ms <= {horizon} THEN CASE
         WHEN {_IS_ENDED} THEN 'TX_ROLLED_BACK' WHEN {_IS_GIVEN_UP} THEN 'TX_CHECKS_EXHAUSTED'
         WHEN end_asked_ms > {horizon} OR read_to_ms < {as_of_ms - settings.state_age_ms_max} THEN ''

@@ -302,6 +302,9 @@ UNREAD_RANGES = Relation(
     ),
 )
 
+RANGE_NOT_READ = "RANGE_NOT_READ:"
+"""What the reason of a loss begins with that is a row of GAPS; its topic follows."""
+
 EVIDENCE = (
     TRACE_EVENTS,
     TRACE_REJECTS,

@@ -33,8 +33,8 @@ def message_fact_stages() -> list[Stage]:
 def message_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     """earlier_sends, messages, unsampled."""
     reads = (
-        "message_facts", "ends", "end_scans", "repeated_sends", "earlier_sends", "scanned_topics", "traced_hosts",
-        "whole_samples",
+        "message_facts", "ends", "end_scans", "losses", "repeated_sends", "earlier_sends", "scanned_topics",
+        "traced_hosts", "whole_samples",
     )  # fmt: skip
     return [
         Stage("earlier_sends", "SELECT * FROM sent_before", ("sent_before",)),
