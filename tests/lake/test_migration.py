@@ -37,7 +37,7 @@ from mqtrail.lake import (
 )
 from mqtrail.pipeline.changes import Changes
 from mqtrail.trail import Settings
-from tests.trail.histories import AS_OF_MS, HISTORIES, evidence
+from tests.trail.histories import AS_OF_MS, HISTORIES, History, evidence
 
 from .stories import story
 from .test_cycles import Evidence
@@ -231,11 +231,22 @@ def as_migrated(rows: Evidence) -> Evidence:
     return {**rows, **{one.name: duck.sql(f"FROM {one.name}").to_arrow_table().to_pylist() for one in sampled}}
 
 
+def has_ended_subscription(history: History) -> bool:
+    """Whether a later sample lacks a subscription. Version 1 did not record samples, so it cannot tell."""
+    times: dict[str, int] = {}
+    for row in history.rows.get(trail.SUBSCRIPTIONS.name, ()):
+        times[row["expression"]] = max(times.get(row["expression"], 0), row["sampled_ms"])
+    sampled = [row["sampled_ms"] for one in trail.SAMPLED for row in history.rows.get(one, ())]
+    return any(last_ms < max(sampled) for last_ms in times.values())
+
+
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.cycles) for seed in (None, 1, 2))])
 def test_same_verdicts(seed: int | None) -> None:
     """Changes made of full copies give the same verdicts, with the same times of samples in their reasons."""
     if seed is None:
-        rows, as_of_ms, settings = evidence(HISTORIES), AS_OF_MS, Settings()
+        chosen = tuple(one for one in HISTORIES if not has_ended_subscription(one))
+        assert len(chosen) > 0.9 * len(HISTORIES)
+        rows, as_of_ms, settings = evidence(chosen), AS_OF_MS, Settings()
     else:
         rows, _, as_of_ms, settings = story(seed)
     rows = {name: some for name, some in rows.items() if name != trail.SAMPLES.name}  # version 1 had none

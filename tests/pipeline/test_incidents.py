@@ -1,6 +1,7 @@
 """Faults of real clients on the embedded broker: the pipeline's lake gives each its cause."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +76,15 @@ def test_poison_key_and_broken_client(spark: SparkSession, tmp_path: Path) -> No
         broken = run(trade(broker.namesrv_address))
         PipelineJob(JobConfig(namesrv=broker.namesrv_address, lake=tmp_path / "lake")).use(spark).once()
     found = Answers(tmp_path / "lake").incidents(now_ms()).incidents
-    causes = {one.cause: one for one in found}
-    assert causes.keys() == {"POISON_KEY", "BAD_HOST"}, found
-    assert_explains(causes["POISON_KEY"], f"key = customer-{BAD_CUSTOMER}", "negative amount")
-    assert_explains(causes["BAD_HOST"], f"client = {broken}", "no space left on device")
+    # On a busy machine messages may also wait, on that host or without a cause: no other cause is named.
+    assert {one.cause for one in found} - {"NO_SINGLE_CAUSE"} == {"POISON_KEY", "BAD_HOST"}, found
+    assert_explained(found, "POISON_KEY", f"key = customer-{BAD_CUSTOMER}", "negative amount")
+    assert_explained(found, "BAD_HOST", f"client = {broken}", "no space left on device")
 
 
-def assert_explains(one: ShownIncident, condition: str, error: str) -> None:
-    """The incident has the condition and the error, and all that is bad is inside."""
+def assert_explained(found: Sequence[ShownIncident], cause: str, condition: str, error: str) -> None:
+    """One incident has the cause, the condition and the error, and all that is bad is inside."""
+    [one] = [one for one in found if one.cause == cause and one.errors]
     assert condition in (*one.conditions, *one.same_conditions)
     assert error in one.errors[0]
     assert one.inside_bad_count >= MESSAGES // CUSTOMERS // 2
