@@ -488,6 +488,9 @@ HISTORIES = (
     plain("a scheduled message that the broker delivers twice after a crash").delay_wait(5, 2)
     .stored(5.1, "DELAYED", offset=8, delay_level=2).stored(9, "DELAYED", offset=9, delay_level=2).offset(10)
     .expect(CG="CONSUMED", knowledge="INCOMPLETE", group_reasons=("COPIES_NOT_TRACED",)),
+    plain("the same, the level taken from the delivered copies").delay_wait(5, 2)
+    .stored(5.1, offset=8).stored(9, offset=9).offset(10)
+    .expect(CG="CONSUMED", knowledge="INCOMPLETE", group_reasons=("COPIES_NOT_TRACED",)),
     History("a committed transaction has two copies of its half message").pub(msg_type=1)
     .stored(kind="HALF", topic="RMQ_SYS_TRANS_HALF_TOPIC", real_topic=TOPIC)
     .stored(30, kind="HALF", topic="RMQ_SYS_TRANS_HALF_TOPIC", offset=8, real_topic=TOPIC).stored(31).scanned()

@@ -19,7 +19,8 @@ class Holdings:
     stored: keys with a copy in their topic or the schedule topic. visible_ms: store time of a reminder's first copy in
     its topic. due_ms: when its scheduled copy was due. stored_at: broker and store time of the first copy that groups
     can read; of a scheduled one '' and its store time. send_counts: how often producers stored it, if more than once.
-    dead_letters: group -> keys in its %DLQ%. ids: message id -> key.
+    repeated: keys of which a killed broker delivered the scheduled copy again. dead_letters: group -> keys in its
+    %DLQ%. ids: message id -> key.
     """
 
     stored: frozenset[str]
@@ -27,6 +28,7 @@ class Holdings:
     due_ms: dict[str, int]
     stored_at: dict[str, tuple[str, int]]
     send_counts: dict[str, int]
+    repeated: frozenset[str]
     dead_letters: dict[str, frozenset[str]]
     ids: dict[str, str]
 
@@ -38,6 +40,7 @@ def measure(namesrv: str) -> Holdings:
     due_ms: dict[str, int] = {}
     stored_at: dict[str, tuple[str, int]] = {}
     sends: dict[str, set[str | int]] = defaultdict(set)
+    copies: dict[str, set[str]] = defaultdict(set)
     dead: dict[str, set[str]] = defaultdict(set)
     ids: dict[str, str] = {}
     with QueueReader(namesrv) as reader:
@@ -50,6 +53,7 @@ def measure(namesrv: str) -> Holdings:
                 ids[message.msg_id] = key
                 # A broker that was killed can deliver a scheduled message twice; its copies have one born time.
                 sends[key].add(message.born_timestamp_ms if topic == REMINDERS else message.offset_msg_id)
+                copies[key].add(message.offset_msg_id)
                 if topic == REMINDERS:
                     visible_ms[key] = min(visible_ms.get(key, message.store_timestamp_ms), message.store_timestamp_ms)
         for message in _read(reader, SCHEDULE_TOPIC):
@@ -68,6 +72,7 @@ def measure(namesrv: str) -> Holdings:
         due_ms,
         stored_at,
         {key: len(several) for key, several in sends.items() if len(several) > 1},
+        frozenset(key for key, several in copies.items() if len(several) > len(sends[key])),
         {group: frozenset(keys) for group, keys in dead.items()},
         ids,
     )

@@ -197,7 +197,7 @@ def facts_of(
         visible_ms=holdings.visible_ms,
         due_ms=holdings.due_ms,
         send_counts=holdings.send_counts,
-        unscored=frozenset(worker_keys | unsampled),
+        unscored=frozenset(worker_keys | unsampled | holdings.repeated),
         incomplete=frozenset(shop_run.injector.incomplete),
         unjudged_sends=frozenset(shop_run.injector.unjudged_sends),
     )

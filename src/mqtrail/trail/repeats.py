@@ -21,6 +21,8 @@ from .stages import Stage
 _VISIBLE = f"kind = 'STORED' AND stored_kind IN ({quoted(VISIBLE_KINDS)}) AND offset_msg_id <> ''"
 """SQL: copies that were read. The broker's record, all that is known of others, does not show ORIGIN_MESSAGE_ID."""
 _IS_HALF = f"stored_kind IN ({quoted((*HALF_KINDS, 'COMMIT'))})"
+_IS_DELAYED = "stored_kind IN ('DELAY_WAIT', 'DELAYED')"
+"""SQL: whether a copy shows that the message was delayed. Brokers take the level away when they deliver it."""
 _WAITS = quoted(("DELAY_WAIT", *HALF_KINDS))
 _ACKNOWLEDGED = "kind = 'SEND' AND stored_kind <> 'HALF' AND offset_msg_id <> ''"
 
@@ -51,12 +53,13 @@ SUSPENDED_RETRY = "stored_kind = 'RETRY' AND retry_times = 0 AND origin_msg_id =
 PUT_BACK_RETRY = "stored_kind = 'RETRY' AND retry_times = 0 AND origin_msg_id <> ''"
 """SQL: whether a copy in a retry topic was put there by an operator."""
 
-# put_back: an operator's copy. is_half: the message is one of a transaction.
+# put_back: an operator's copy. is_half, is_delayed: the message is one of a transaction, or was delayed.
 _REPEATED_ROWS = f"""
 SELECT *, CASE WHEN {PUT_BACK_RETRY} THEN 1 WHEN {_VISIBLE} AND stored_kind = 'RESENT'
     AND count(*) FILTER ({_ACKNOWLEDGED}) OVER (PARTITION BY cluster, msg_id, offset_msg_id) = 0
     THEN 1 ELSE 0 END AS put_back,
-  max(CASE WHEN {_IS_HALF} THEN 1 ELSE 0 END) OVER (PARTITION BY cluster, msg_id) AS is_half
+  max(CASE WHEN {_IS_HALF} THEN 1 ELSE 0 END) OVER (PARTITION BY cluster, msg_id) AS is_half,
+  max(CASE WHEN {_IS_DELAYED} THEN 1 ELSE 0 END) OVER (PARTITION BY cluster, msg_id) AS is_delayed
 FROM (SELECT r.cluster AS cluster, r.msg_id AS msg_id, r.kind AS kind, r.stored_kind AS stored_kind, r.topic AS topic,
     r.offset_msg_id AS offset_msg_id, r.start_ms AS start_ms, r.end_ms AS end_ms, r.born_ms AS born_ms,
     r.client_host AS client_host, r.retry_times AS retry_times, r.origin_msg_id AS origin_msg_id,
@@ -69,7 +72,7 @@ _REPEATED_SENDS = f"""
 SELECT cluster, msg_id, max(sent_count) AS sent_count, max(put_back_count) AS put_back_count,
     max(offered_count) AS offered_count
 FROM (SELECT cluster, msg_id, topic, greatest(
-      count(*) FILTER ({_VISIBLE} AND put_back = 0 AND is_half = 0 AND stored_kind <> 'DELAYED'),
+      count(*) FILTER ({_VISIBLE} AND put_back = 0 AND is_half = 0 AND is_delayed = 0),
       count(DISTINCT born_ms || '@' || client_host) FILTER ({_VISIBLE} AND put_back = 0),
       count(DISTINCT offset_msg_id) FILTER ({_ACKNOWLEDGED} AND is_half = 0)) AS sent_count,
     count(*) FILTER (put_back = 1 AND group_name = '') AS put_back_count, count(*) FILTER ({_VISIBLE}) AS offered_count
