@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from mqtrail.store import MemoryDisk, StoreError, TimerCheckpoint, TimerFiles, UnitMagic, floor_ms
 from mqtrail.store.timers.layout import CHECKPOINT_FILE_SIZE, UNIT, WHEEL_SIZE
+from tests.store.hard_disk import HardDisk
 
 NOW_MS = 1_700_000_000_000
 HASH = 99_162_322  # Java's "hello".hashCode()
@@ -346,3 +348,24 @@ def test_the_next_second_is_found(steps: list[tuple[str, int]], spread: int) -> 
             if expected is not None and expected - time_ms >= 7 * 86_400_000:
                 expected = None
             assert wheel.next(time_ms) == expected
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_units_of_two_lives_do_not_mix(seed: int) -> None:
+    """A unit has no checksum, and a power cut keeps some sectors of a write: each slot's chain must stay its own."""
+    disk, chance = HardDisk(Random(seed)), Random(seed)
+    files = opened(disk, 0, file_size=52 * 40 + 16)
+    put(files, 0, NOW_MS + 1_000)
+    files.save(TimerCheckpoint(NOW_MS, files.log.end, 1), exact=False)
+    count = 1  # messages that the CommitLog kept
+    for _ in range(6):
+        disk.stop(power=True)
+        files = opened(disk, count * 100, file_size=52 * 40 + 16)
+        assert files.checkpoint is not None
+        taken = files.checkpoint.queue_offset
+        chains = [number for _, numbers in slots(files) for number in numbers]  # asserts that units are of their slot
+        assert sorted(chains) == list(range(taken))
+        for number in range(taken, count + 60):
+            put(files, number, NOW_MS + chance.choice((1_000, 2_000, 3_000)))
+        files.log.write()
+        count += chance.randrange(60)

@@ -100,11 +100,23 @@ class TimerFiles:
                 # After the clock was set back, they may wait for a second before the one that was reached.
                 read_ms = min(checkpoint.read_ms, self._earliest_ms(checkpoint.log_position, end))
                 self.checkpoint = checkpoint = checkpoint._replace(queue_offset=found + 1, read_ms=read_ms)
+        self._sync_start()
         if own_mark == WHEEL_IS_EXACT and end == checkpoint.log_position:
             self.wheel.load(checkpoint.read_ms)
         else:
             self._distrust_wheel()
             self._fill_wheel(checkpoint.read_ms, saved)
+
+    def _sync_start(self) -> None:
+        """Make durable what `begin` wrote, before a unit is appended.
+
+        A unit has no checksum. If power fails while one is written over the bytes of an earlier process, a sector of
+        each can remain: a unit of one second with the chain of another.
+        """
+        try:
+            self.log.sync()
+        except OSError:
+            self._is_frozen = True
 
     def _start_empty(self) -> None:
         self.log.destroy()
@@ -119,7 +131,7 @@ class TimerFiles:
         for start, units in self.log.scan(position, self.log.files_end):
             for at in range(start, start + len(units), UNIT.size):
                 unit = self.log.unit(at)
-                if unit is None or unit.physical_offset <= physical_offset:
+                if unit is None or unit.physical_offset <= physical_offset or unit.size <= 0:  # torn, or another's
                     break
                 physical_offset, end = unit.physical_offset, at + UNIT.size
             else:
