@@ -1,4 +1,4 @@
-"""Proofs over a lake of labelled histories: what is found, what is excluded, and what nobody can tell."""
+"""Proofs over a lake of labelled histories: what is found, what is excluded, and what is not covered."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,11 +148,4 @@ def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
     assert [wrong for one in made for wrong in one.wrong] == []
 
 
-def until(found: Callable[[], bool]) -> None:
-    """Wait until it is true."""
-    deadline = time.monotonic() + WAIT_MS / 1000
-    while not found():
-        assert time.monotonic() < deadline, "it did not become true in time"
-
-
-__all__ = ["MARKUP", "REORDERED", "Live", "Visit", "id_of", "until"]
+__all__ = ["MARKUP", "REORDERED", "Live", "Visit", "id_of"]

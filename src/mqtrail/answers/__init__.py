@@ -44,7 +44,7 @@ from .model import (
 )
 from .proving import ClaimProof, ProofAnswer, ProofResult, Shown
 from .queries import QueryAnswer, QueryError
-from .query_text import FIELDS, QueryTextError, SearchField, parse_query, query_text, search_command, with_code
+from .query_text import FIELDS, QueryTextError, SearchField, parse_query, query_text, search_command
 from .row_files import ROW_FORMATS, rows_of, save_export, save_rows
 from .views import VIEWS, View, ViewColumn
 
@@ -109,5 +109,4 @@ __all__ = [
     "save_export",
     "save_rows",
     "search_command",
-    "with_code",
 ]

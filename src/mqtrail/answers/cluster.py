@@ -1,16 +1,16 @@
 """Answers about a live cluster: brokers, topics, groups, their members, lag. Read-only.
 
-What a broker did not tell is an omission of the answer's scope, and unknown in its rows: None, never 0.
+What a broker does not report is an omission of the answer's scope, and unknown in its rows: None, never 0.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from mqtrail.client import ClusterLag, InstanceConfig, Member, SyncAdmin
+from mqtrail.client.core import now_ms
 from mqtrail.wire import RETRY_PREFIX, MessageQueue, MQError, business_topics, is_business_group, version_text
 
 from .model import Scope
@@ -22,7 +22,7 @@ BODY_SHOWN_MAX: Final = 64 * 1024  # bytes
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """One broker process. counters: as it reports them, None if it did not answer; then why says so."""
+    """One broker process. counters: as the broker reports them; None: it did not answer. why: the error then, or ''."""
 
     cluster: str
     name: str
@@ -95,7 +95,7 @@ class GroupsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """A live consumer. subscriptions: topic -> expression; None: it did not answer, and why says so."""
+    """A live consumer. subscriptions: topic -> expression; None: it did not answer. why: the error then, or ''."""
 
     client_id: str
     address: str
@@ -155,8 +155,8 @@ class StoredMessage:
 class ClusterAnswers:
     """Questions to one cluster. Thread safe.
 
-    Every method raises MQError if no name server answers, or if none knows a master: a broker that stops takes itself
-    off them, and an answer without it would say that nothing waits.
+    Every method but `message` and `members` raises MQError if no name server answers or none knows a master: a broker
+    that stops unregisters, and an answer without it would report no lag.
     """
 
     def __init__(self, namesrv: str, instance: InstanceConfig | None = None) -> None:
@@ -187,10 +187,8 @@ class ClusterAnswers:
 
     def topics(self) -> TopicsAnswer:
         """Return every topic with its configuration on each master."""
-        self._admin.targets()
         known = self._admin.cluster()
         found: dict[str, list[TopicOnBroker]] = {name: [] for name in self._admin.topics()}
-
         tables, omissions = self._each_master(lambda address: self._admin.topic_configs(address).topic_config_table)
         for broker, table in tables.items():
             for name, config in table.items():
@@ -203,7 +201,6 @@ class ClusterAnswers:
     def groups(self) -> GroupsAnswer:
         """Return every group of an application with its configuration on each master."""
         found: dict[str, list[GroupOnBroker]] = {}
-
         tables, omissions = self._each_master(lambda address: self._admin.groups(address).subscription_group_table)
         for broker, table in tables.items():
             for name, config in table.items():
@@ -260,7 +257,7 @@ class ClusterAnswers:
         return LagAnswer(self._scope(found.problems, found.as_of_ms), waits, found)
 
     def _each_master(self, ask: Callable[[str], T]) -> tuple[dict[str, T], list[str]]:
-        """Ask every master; return its answer by broker name, and a sentence for each that gave none."""
+        """Ask every master; return answers by broker name, and a sentence for each failure. MQError: no master."""
         found: dict[str, T] = {}
         omissions: list[str] = []
         for name, address in self._admin.targets().items():
@@ -271,7 +268,7 @@ class ClusterAnswers:
         return found, omissions
 
     def _scope(self, omissions: Sequence[str], as_of_ms: int | None = None) -> Scope:
-        at_ms = time.time_ns() // 1_000_000 if as_of_ms is None else as_of_ms
+        at_ms = now_ms() if as_of_ms is None else as_of_ms
         return Scope(at_ms, (f"cluster at {self.namesrv}",), omissions=tuple(omissions))
 
 

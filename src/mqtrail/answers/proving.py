@@ -56,7 +56,7 @@ class ClaimProof:
 
     @property
     def uncovered_count(self) -> int:
-        """Subjects of which nobody can tell."""
+        """Subjects that neither show the claim nor exclude it."""
         return sum(self.uncovered.values())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mqtrail import trail
@@ -124,11 +124,6 @@ def search_command(wanted: SearchConditions) -> str:
     """Return the `mqtrail search` command of conditions, quoted for a shell."""
     options = [f"{field.option} {shlex.quote(value)}" for field, value in _values(wanted)]
     return " ".join(["mqtrail search", *options])
-
-
-def with_code(wanted: SearchConditions, code: str) -> SearchConditions:
-    """Return the conditions with this verdict alone."""
-    return replace(wanted, codes=(code,))
 
 
 def _values(wanted: SearchConditions) -> Iterator[tuple[SearchField, str]]:

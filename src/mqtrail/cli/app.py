@@ -47,7 +47,7 @@ COMMANDS = {
     "sql": "sql:sql",
     "spans": "spans:spans",
     "incidents": "incidents:incidents",
-    "incidents list": "incidents:incidents_list",
+    "incidents list": "incidents:incidents",
     "incidents show": "incidents:incidents_show",
     "lag": "lag:lag",
     "lag show": "lag:lag_show",

@@ -10,10 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mqtrail.answers import IncidentsAnswer, ShownIncident
+from mqtrail.trail.incidents import NO_SINGLE_CAUSE
 
 from .draw import day_clock, scope_line, span
-
-UNKNOWN_CAUSE = "NO_SINGLE_CAUSE"
 
 
 def incident_list(found: IncidentsAnswer, rows_max: int) -> RenderableType:
@@ -55,7 +54,7 @@ def _heading(one: ShownIncident, *, is_mixed: bool) -> Text:
     line = Text(one.incident_id, style="bold")
     if is_mixed:
         line.append(f"  {one.cluster}", style="cyan")
-    line.append(f"  {one.cause}", style="yellow" if one.cause == UNKNOWN_CAUSE else "bold red")
+    line.append(f"  {one.cause}", style="yellow" if one.cause == NO_SINGLE_CAUSE.name else "bold red")
     line.append(f"  {day_clock(one.begin_ms)}, {span(one.end_ms - one.begin_ms)}")
     return line
 

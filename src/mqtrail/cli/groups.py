@@ -84,7 +84,7 @@ def group_show(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show the progress of a group on each queue, and its online members. `mqtrail lag show` tells more."""
+    """Show the progress of a group on each queue, and its online members. `mqtrail lag show` shows more."""
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         lag = admin.lag(group)
         stats = admin.consume_stats(group, topic)

@@ -40,23 +40,9 @@ def incidents(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """List the causes of bad messages, the largest first."""
+    """List the causes of bad messages, the largest first, and keep them in the lake."""
     if context.invoked_subcommand is not None:
         return Exit.OK
-    return incidents_list(since, until, status, rows, lake, cluster, config, json)
-
-
-def incidents_list(
-    since: Since = "",
-    until: Until = "",
-    status: Statuses = None,
-    rows: Rows = SHOWN_MAX,
-    lake: LakeFolder = None,
-    cluster: LakeCluster = "",
-    config: ConfigFile = None,
-    json: Json = False,
-) -> int:
-    """List the causes of bad messages, the largest first, and keep them in the lake."""
     from mqtrail.answers import as_json
 
     found = _found(since, until, status, lake, cluster, config, json)

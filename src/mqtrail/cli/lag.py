@@ -85,7 +85,7 @@ def _read(settings: Config, namesrv: str | None, group: str | None, over: str, c
 
 
 def exit_of(found: ClusterLag) -> Exit:
-    """Return the exit code: CANNOT_LOOK if a broker did not tell something. The reasons are printed."""
+    """Return the exit code: CANNOT_LOOK if a part of the cluster could not be read. The reasons are printed."""
     for problem in found.problems:
         warn(problem)
     return Exit.CANNOT_LOOK if found.problems else Exit.OK

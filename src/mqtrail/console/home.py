@@ -9,8 +9,8 @@ from typing import Any, Final
 from nicegui import ui
 
 from mqtrail import trail
-from mqtrail.answers import BrokersAnswer, LagAnswer, Report, VerdictHistory, parse_query
-from mqtrail.answers.http import now_ms
+from mqtrail.answers import BrokersAnswer, LagAnswer, Report, VerdictHistory
+from mqtrail.client.core import now_ms
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, frame, link, section, start_with, table, tag
 from .groups import draw_waits
@@ -149,7 +149,6 @@ class _Chart:
             at = times[event.data_index]
             code = event.series_name.split(" ")[-1]
             query = f"verdict:{code} from:{at} to:{at + history.step_ms}"
-            parse_query(query, now_ms())
             ui.navigate.to(f"/search?q={query.replace(' ', '%20')}")
 
         ui.echart(options, on_point_click=open_span).classes("chart").style("height: 260px; width: 100%")

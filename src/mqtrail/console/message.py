@@ -11,7 +11,7 @@ from nicegui import ui
 
 from mqtrail import trail
 from mqtrail.answers import GroupVerdict, Status, StoredMessage, TraceAnswer, Trajectory
-from mqtrail.answers.http import now_ms
+from mqtrail.client.core import now_ms
 from mqtrail.wire import visible_lines
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, frame, link, section, table, tag

@@ -19,7 +19,7 @@ from mqtrail.answers import (
     parse_query,
     search_command,
 )
-from mqtrail.answers.http import now_ms
+from mqtrail.client.core import now_ms
 from mqtrail.wire import visible_json
 
 from .frame import Desk, PagePart, PageReader, bounds, codes, frame, link, section, start_with, table, tag

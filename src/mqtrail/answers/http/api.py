@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from http import HTTPStatus
 from itertools import islice
 from typing import Annotated, Any, Final, TypeVar
@@ -16,6 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import StreamingResponse
 
 from mqtrail import __version__
+from mqtrail.client.core import now_ms
 from mqtrail.wire import MQError, parse_duration, parse_moment, visible_json
 
 from ..cluster import BrokersAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
@@ -27,7 +27,7 @@ from ..proving import ProofAnswer
 from ..query_text import TEXT_SIZE_MAX, QueryTextError, parse_query
 from .guard import LocalGuard
 from .problems import RESPONSES, Problem, ProblemDetails, add_problems
-from .sources import Sources, now_ms
+from .sources import Sources
 from .workers import Workers
 
 T = TypeVar("T")
@@ -45,6 +45,20 @@ Until = Annotated[str, Query(alias="to", max_length=64, description="Latest send
 Group = Annotated[str, Query(min_length=1, max_length=NAME_SIZE_MAX, description="Name of a consumer group.")]
 
 
+class AnswersApi(FastAPI):
+    """The application, with a description that has the schema of problems."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI description; it is made once."""
+        if self.openapi_schema is None:
+            made = get_openapi(
+                title=self.title, version=self.version, routes=self.routes, description="Answers of mqtrail, read-only."
+            )
+            made["components"]["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
+            self.openapi_schema = made
+        return self.openapi_schema
+
+
 def make_api(sources: Sources, workers: Workers | None = None) -> FastAPI:
     """Return the application: the operations below API_PREFIX and /openapi.json, guarded."""
     workers = workers or Workers()
@@ -55,7 +69,7 @@ def make_api(sources: Sources, workers: Workers | None = None) -> FastAPI:
         workers.close()
         sources.close()
 
-    app = FastAPI(title="mqtrail", version=__version__, docs_url=None, redoc_url=None, lifespan=life)
+    app = AnswersApi(title="mqtrail", version=__version__, docs_url=None, redoc_url=None, lifespan=life)
     router = APIRouter(prefix=API_PREFIX, responses=RESPONSES)
     _add_look_ups(router, sources, workers)
     _add_summaries(router, sources, workers)
@@ -63,7 +77,6 @@ def make_api(sources: Sources, workers: Workers | None = None) -> FastAPI:
     app.include_router(router)
     add_problems(app)
     app.add_middleware(LocalGuard)
-    app.openapi = partial(_openapi, app)  # type: ignore[method-assign]
     return app
 
 
@@ -224,14 +237,3 @@ async def _stream(lines: Iterator[dict[str, Any]], some: tuple[str, bool], worke
         except Problem as problem:
             yield json.dumps({"error": problem.detail}) + "\n"
             return
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """Return the description, with the schema of problems."""
-    if app.openapi_schema is None:
-        made = get_openapi(
-            title=app.title, version=app.version, routes=app.routes, description="Answers of mqtrail, read-only."
-        )
-        made["components"]["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
-        app.openapi_schema = made
-    return app.openapi_schema

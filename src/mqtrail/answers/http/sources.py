@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -16,14 +15,9 @@ from ..lookup import Answers
 from .problems import Problem
 
 
-def now_ms() -> int:
-    """Return the wall clock as epoch ms."""
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """lake: None without one. namesrv: '' without a cluster. live: its questions, None without a cluster."""
+    """lake: None without one. namesrv: '' without a cluster. live: asks the cluster; None without one."""
 
     lake: LakePath | None
     namesrv: str

@@ -148,7 +148,7 @@ def client_ip(client: str) -> str:
 def _own_clients() -> str:
     """Version and start of each consumer client by its id, and by 'ip:<host>' where a group has one client there.
 
-    A start is told where the clients of a group did not all start together.
+    started: '' if all clients of the group started together.
     """
     return f"""
 WITH seen AS (

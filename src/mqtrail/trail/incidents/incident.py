@@ -9,8 +9,8 @@ from ..columns import Relation, number, text
 
 INCIDENTS = Relation(
     "incidents",
-    "One row per incident that `mqtrail incidents` or the pipeline found. A later search replaces the incidents of its "
-    "range and clusters. A unit is a message, or of consuming a message and group. Key: cluster, incident_id.",
+    "One row per incident that `mqtrail incidents` found. A later search replaces the incidents of its range and "
+    "clusters. A unit is a message, or of consuming a message and group. Key: cluster, incident_id.",
     (
         text("cluster", "as in trace_events"),
         text("incident_id", "short id: of the same cluster, cause, conditions and begin"),

@@ -32,7 +32,7 @@ class IncidentSettings:
     episodes_max: int = 24
     """Episodes that are searched, those with the most bad units first."""
     errors_max: int = 6
-    """Error texts of one symptom that are told apart."""
+    """Error texts of one symptom that are kept apart."""
     examples: int = 5
 
 
