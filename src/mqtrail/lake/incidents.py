@@ -34,10 +34,11 @@ def keep_incidents(
         duck.close()
         kept = [row for row in rows if row["cluster"] not in clusters or not from_ms <= row["begin_ms"] < to_ms]
         kept += [one.row for one in found]
+        kept = sorted(kept, key=lambda row: row["begin_ms"])[-ROWS_MAX:]
         kept.sort(key=lambda row: (row["cluster"], row["begin_ms"]))
         if kept == rows:
             return
         target = own_folder(table.path / f"batch=incidents-{uuid4().hex}") / "part.parquet"
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_parquet(arrow_rows(INCIDENTS, kept[-ROWS_MAX:]), target)
+        write_parquet(arrow_rows(INCIDENTS, kept), target)
         table.swap([target], files, now_ms=now_ms)

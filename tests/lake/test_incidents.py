@@ -1,0 +1,50 @@
+"""Incidents that the lake keeps: a search replaces those of its own range, and the latest ones stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mqtrail.lake import Lake, LookUp, keep_incidents, relation_of
+from mqtrail.trail.incidents import INCIDENTS, Incident
+
+DAY_MS = 86_400_000
+
+
+def an_incident(cluster: str, begin_ms: int) -> Incident:
+    values = {column.name: "" if column.type == "string" else 0 for column in INCIDENTS}
+    values |= {"cluster": cluster, "incident_id": f"{cluster}{begin_ms}", "begin_ms": begin_ms, "end_ms": begin_ms + 1}
+    return Incident(**values)  # type: ignore[arg-type]
+
+
+def kept(lake: Lake) -> list[tuple[str, int]]:
+    """Cluster and begin of what the lake keeps."""
+    rows = LookUp(lake).connection.sql(f"SELECT cluster, begin_ms FROM ({relation_of(lake[INCIDENTS.name])}) AS kept")
+    return rows.order("cluster, begin_ms").fetchall()
+
+
+def keep(lake: Lake, cluster: str, *begins: int, first_ms: int = 0, end_ms: int = DAY_MS) -> None:
+    found = [an_incident(cluster, begin_ms) for begin_ms in begins]
+    keep_incidents(lake, found, [cluster], first_ms, end_ms, now_ms=DAY_MS)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.create(tmp_path / "lake")
+
+
+def test_a_search_replaces_its_range(lake: Lake) -> None:
+    """Incidents of another cluster or another time stay."""
+    keep(lake, "a", 10, 20, 30)
+    keep(lake, "b", 20)
+    keep(lake, "a", 21, first_ms=20, end_ms=30)
+    assert kept(lake) == [("a", 10), ("a", 21), ("a", 30), ("b", 20)]
+
+
+def test_the_latest_ones_stay(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all clusters together, whatever their names are."""
+    monkeypatch.setattr("mqtrail.lake.incidents.ROWS_MAX", 3)
+    keep(lake, "b", 1, 2, 3)
+    keep(lake, "a", 4, 5)
+    assert kept(lake) == [("a", 4), ("a", 5), ("b", 3)]
