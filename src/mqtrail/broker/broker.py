@@ -324,45 +324,29 @@ class Broker:
     def save(self, now_ms: int) -> None:
         """Write the changes of the tables that are saved periodically."""
         self._next_save_ms = now_ms + self.config.offsets_save_ms
-        if self.config.is_slave:
-            self._save_copied(now_ms)
-            return
-        self.transactions.save(now_ms)
-        self.pop.save(now_ms)
-        self._concerns.broadcasts.commit(now_ms)
+        is_master = not self.config.is_slave  # a slave delivers nothing: what is left out comes from its master
+        if is_master:
+            self.transactions.save(now_ms)
+            self.pop.save(now_ms)
+            self._concerns.broadcasts.commit(now_ms)
         self.offsets.save(now_ms, self.store.end_offset, self.store.flushed_offset)
         self.filters.save(now_ms)
         self.delays.save()
-        self.timers.save(now_ms)
-
-    def _save_copied(self, now_ms: int) -> None:
-        """Write what a slave has: what it would deliver is the master's business, and comes from there."""
-        self.offsets.save(now_ms, self.store.end_offset, self.store.flushed_offset)
-        self.filters.save(now_ms)
-        self.delays.save()
+        if is_master:
+            self.timers.save(now_ms)
 
     def stop(self, now_ms: int) -> None:
         """Write everything that is only in memory. This is the last call before the store is closed."""
-        if self.config.is_slave:
-            self._stop_copying(now_ms)
-            return
-        if self.trace is not None:
+        is_master = not self.config.is_slave
+        if is_master and self.trace is not None:
             self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms, all_of_it=True)
-        self.transactions.save(now_ms, final=True)
+        if is_master:
+            self.transactions.save(now_ms, final=True)
         try:
             self.store.flush()  # delivered messages must be durable before their delivery is saved
         finally:
-            self.timers.save(now_ms, final=True)
-            while self.offsets.is_forgetting:
-                self.offsets.forget_some()
-            self.save(now_ms)
-            self.files.finish()
-
-    def _stop_copying(self, now_ms: int) -> None:
-        """Stop as a slave."""
-        try:
-            self.store.flush()
-        finally:
+            if is_master:
+                self.timers.save(now_ms, final=True)
             while self.offsets.is_forgetting:
                 self.offsets.forget_some()
             self.save(now_ms)

@@ -271,11 +271,11 @@ class BrokerNode:
             await self._ha_server.start(store, core.replicas)
 
     def _stored(self) -> None:
-        """The lane stored messages."""
-        assert self._upkeep is not None
-        assert self._ha_server is not None
-        self._upkeep.appended()
-        self._ha_server.appended()
+        """Messages may have been stored."""
+        if self._upkeep is not None:
+            self._upkeep.appended()
+        if self._ha_server is not None:
+            self._ha_server.appended()
 
     def _copied(self) -> None:
         """Records of the master were appended."""
@@ -373,10 +373,7 @@ class BrokerNode:
             self._registrar.topics_changed(self.core.take_changed_topics())
         if self._routes is not None:
             self._routes.fetch_new()
-        if self._upkeep is not None:
-            self._upkeep.appended()
-        if self._ha_server is not None:
-            self._ha_server.appended()
+        self._stored()
 
     async def stop(self) -> None:
         """Unregister, answer held requests, flush and close everything. Also cleans up after a failed start."""

@@ -88,8 +88,8 @@ class HaClient:
                 await self._follow(address)
             except (OSError, TimeoutError, ValueError, NetError, MQError) as error:
                 self._report(address, error)
-            except Exception:
-                log.exception("ha.follow_failed", broker=self._name, master=address)
+            except Exception:  # a fault must not end replication for good: log it, and connect again
+                log.sparse.exception("ha.follow_failed", broker=self._name, master=address)
             await asyncio.sleep(RETRY_S)
 
     def _report(self, address: str, error: Exception) -> None:

@@ -80,7 +80,7 @@ class TableCopier:
                         remedy="none needed if the master returns; until then topics, groups and offsets stay as they "
                         "are. If it refuses, set inner_credentials to an account of its brokers",
                     )
-            except Exception:
+            except Exception:  # a fault in one table must not end the copying for good: log it, and ask again
                 log.exception("ha.tables_not_copied", broker=self._name)
             else:
                 if self._is_failing:

@@ -122,7 +122,7 @@ class CommitLogStore:
         self._appender = Appender(
             self._log, queues, self._queues.open, config.store_host.packed(), config.record_size_max
         )
-        self._copy = LogCopy(disk, self._log, self._queues, config, self._begins_late)
+        self._copy = LogCopy(disk, self._log, self._queues, config, self._indexer.expire)
         self._lookup = Lookup(self._index, self._indexer, self._reader, is_indexed=config.index)
         self._checkpoints = Checkpoints(disk, self._log, self._index, queues, index_clean_ms(checkpoint))
         self.timers = TimerFiles(disk, config.timer_log_file_size)
@@ -133,9 +133,6 @@ class CommitLogStore:
                 self._settle()
             except StoreFull:
                 self._full = True  # serve the existing messages; the next start reads as much of the log as this one
-
-    def _begins_late(self) -> None:
-        self._indexer.expire()
 
     def _queue_offset_at(self, physical_offset: int) -> int | None:
         try:
