@@ -41,6 +41,7 @@ QUEUES = 4
 PRODUCERS = 16
 LOAD_S = (0.15, 0.8)  # between two kills
 CALM_S_MAX = 90.0
+FOUND_S_MAX = 60.0  # for the clients to find a broker that has started
 QUIET_S = 12.0  # longer than the longest delay: no event follows after this time without one
 REQUEST_MS = 5_000
 
@@ -170,9 +171,7 @@ async def kill_rounds(folder: Path, *, sync_flush: bool, rounds: int, seed: int)
             for number in range(2)
         ]
         for _ in range(rounds):
-            before = len(history.sent)
-            while len(history.sent) < before + PRODUCERS:  # until the clients have found the broker
-                await asyncio.sleep(0.02)
+            await sending(history)
             await asyncio.sleep(engine.between(*LOAD_S))
             await node.end(signal.SIGKILL)
             history.ends.append(Ended(engine.now_ms, BROKER))
@@ -185,6 +184,14 @@ async def kill_rounds(folder: Path, *, sync_flush: bool, rounds: int, seed: int)
             client.kill()
         assert await node.end(signal.SIGTERM) == 0, (folder / "node.log").read_text()[-2000:]
     return history, check(history)
+
+
+async def sending(history: History) -> None:
+    """Wait until the clients have found the broker, and send again."""
+    before = len(history.sent)
+    async with asyncio.timeout(FOUND_S_MAX):
+        while len(history.sent) < before + PRODUCERS:
+            await asyncio.sleep(0.02)
 
 
 async def calm(history: History) -> None:

@@ -16,7 +16,7 @@ from tests.sim.history import Ended, History
 from tests.sim.network import Network
 
 from .real import RealEngine, RealNetwork
-from .rounds import BROKER, LOAD_S, PRODUCERS, FastProducer, KilledNode, audit, calm, create_topic
+from .rounds import BROKER, LOAD_S, PRODUCERS, FastProducer, KilledNode, audit, calm, create_topic, sending
 
 MASTER: dict[str, Any] = {"broker_role": "SYNC_MASTER", "slave_timeout_ms": 20_000}
 SLAVE: dict[str, Any] = {"broker_role": "SLAVE", "broker_id": 1, "register_ms": 300}
@@ -60,9 +60,7 @@ async def slave_rounds(folder: Path, *, rounds: int, seed: int) -> tuple[History
         )
         async with promoted:
             await promoted.start()
-            before = len(history.sent)
-            while len(history.sent) < before + PRODUCERS:
-                await asyncio.sleep(0.02)
+            await sending(history)
             for producer in producers:
                 producer.stopped = True
             await calm(history)

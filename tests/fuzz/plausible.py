@@ -56,6 +56,7 @@ SHORT_SENDS: Final = frozenset({310, 320, 325})
 USER: Final = b'{"username":"x","password":"password","userType":"Normal","userStatus":"enable"}'
 PAIRS: Final = 0.5  # share of requests with a topic and a group of one owner
 LANE: Final = 0.5  # share of sends and pulls with the fields that official clients write
+ANY_CODE: Final = 0.7  # share of requests of any code; the others are frequent ones
 FREQUENT: Final = (10, 310, 11, 37, 36, 200050, 200051)
 UNANSWERED: Final = 0.05  # share of one-way requests
 MESSAGE_SIZES: Final = (10, 10, 10, 5_000, 100_000)
@@ -100,11 +101,7 @@ class Requests:
     def next(self) -> RemotingCommand:
         """Return a request of any code, sometimes signed, sometimes one-way."""
         chance = self._chance
-        code = (
-            chance.choice(self._codes)
-            if chance.random() < 0.7
-            else chance.choice((10, 310, 11, 37, 36, 200050, 200051))
-        )
+        code = chance.choice(self._codes if chance.random() < ANY_CODE else FREQUENT)
         ext = self.ext(code)
         for _ in range(chance.choice((0, 0, 0, 0, 1, 2))):
             ext[chance.choice(sorted(ext))] = self._grammar.value()

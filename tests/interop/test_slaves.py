@@ -72,51 +72,43 @@ def wait_for_topic(address: str) -> None:
     )
 
 
+def replicate(master: ApacheBroker | OurServer, slave: ApacheBroker | OurServer, namesrv: str) -> None:
+    """Start a slave of a master that runs. It follows over several files, and after kill -9 of either side."""
+    send(namesrv, 1)
+    slave.start()
+    wait_equal(master.store, slave.store)  # it begins with the last file, so it must be here in the first one
+    send(namesrv, 600)
+    wait_equal(master.store, slave.store)
+    slave.kill()
+    send(namesrv, 200)
+    slave.start()
+    wait_equal(master.store, slave.store)
+    master.kill()
+    master.start()
+    send(namesrv, 200)
+    wait_equal(master.store, slave.store)
+    assert len(log_of(master.store)) > 2 * SEGMENT_SIZE
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_apaches_slave_follows_our_master(version: str, tmp_path: Path) -> None:
-    """Over several files, after kill -9 of the slave, and after kill -9 of the master."""
+    """And copies its topics."""
     ours = OurServer(tmp_path / "ours", segment_size=SEGMENT_SIZE, broker=OUR_ROLES["master"]).start()
     slave = apache(version, tmp_path / "slave", ours.namesrv_address, "slave")
     with killed(slave, ours):
-        send(ours.namesrv_address, 1)
-        slave.start()
-        wait_equal(ours.store, slave.store)  # it begins with the last file, so it must be here in the first one
-        send(ours.namesrv_address, 600)
-        wait_equal(ours.store, slave.store)
-        slave.kill()
-        send(ours.namesrv_address, 200)
-        slave.start()
-        wait_equal(ours.store, slave.store)
-        ours.kill()
-        ours.start()
-        send(ours.namesrv_address, 200)
-        wait_equal(ours.store, slave.store)
-        assert len(log_of(ours.store)) > 2 * SEGMENT_SIZE
+        replicate(ours, slave, ours.namesrv_address)
         wait_for_topic(slave.address)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_our_slave_follows_apaches_master(version: str, tmp_path: Path) -> None:
-    """The same the other way round; the slave's queues are as long as the master's."""
+    """And copies its topics; its queues are as long as the master's."""
     namesrv = ApacheNameServer("5.3.3", tmp_path / "namesrv").start()
     master = apache(version, tmp_path / "master", namesrv.address, "master")
     slave = OurServer(tmp_path / "ours", segment_size=SEGMENT_SIZE, broker=OUR_ROLES["slave"], join=namesrv.address)
     with killed(slave, master, namesrv):
         master.start()
-        send(namesrv.address, 1)
-        slave.start()
-        wait_equal(master.store, slave.store)
-        send(namesrv.address, 600)
-        wait_equal(master.store, slave.store)
-        slave.kill()
-        send(namesrv.address, 200)
-        slave.start()
-        wait_equal(master.store, slave.store)
-        master.kill()
-        master.start()
-        send(namesrv.address, 200)
-        wait_equal(master.store, slave.store)
-        assert len(log_of(master.store)) > 2 * SEGMENT_SIZE
+        replicate(master, slave, namesrv.address)
         wait_for_topic(slave.broker_address)
         for queue_id in range(4):
             ends = [
