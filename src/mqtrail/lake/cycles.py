@@ -22,8 +22,6 @@ from mqtrail.trail import Settings, Stage
 from .duck import define, run_stages
 from .parquet import nothing_of, parquet_of
 
-_GIVEN = (trail.ATTEMPTS.name, trail.GROUP_FOLDS.name, trail.SENT_BEFORE.name)
-_SAMPLES = tuple(name for name in trail.INPUTS if name not in _GIVEN)
 BULK_RESULTS = (trail.TRAJECTORIES, trail.VERDICTS, trail.OPEN_IDS, trail.KEY_INDEX)
 """Results that a bulk writes to files of their tables."""
 _LONG_TEXTS = ("events", "reasons", "detail")  # columns of results that differences leave out
@@ -298,7 +296,7 @@ class Cycle:
         folds = trail.GROUP_FOLDS.name
         columns = ", ".join(trail.GROUP_FOLDS.names)
         horizon_ms = self._as_of_ms - self._settings.trace_delay_ms
-        for name in _SAMPLES:
+        for name in trail.READ_WHOLE:
             self._view(name, self._known.samples(name, horizon_ms))
         self._view(
             folds, f"SELECT {columns} FROM ({self._known.results(folds)}) UNION ALL SELECT {columns} FROM folded"

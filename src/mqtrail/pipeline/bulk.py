@@ -23,8 +23,6 @@ from .tasks import quoted
 ROWS_MIN = 1_000_000  # attempts that the driver does not judge itself
 SHARE_ROWS_MAX = 500_000  # attempts that a task judges at most
 PIECES = (trail.ATTEMPTS.name,)
-_GIVEN = (trail.ATTEMPTS.name, trail.GROUP_FOLDS.name, trail.SENT_BEFORE.name)
-_SAMPLED = tuple(name for name in trail.INPUTS if name not in _GIVEN)
 _BACK = ("folds", *trail.STATE)
 _COPY = "made_"  # prefix of the stages that are copies of those: what shares read is no result
 
@@ -53,7 +51,7 @@ class SharesBulk:
         folds, _ = self._written(trail.GROUP_FOLDS.name, group_folds)
         earlier, _ = self._written(trail.SENT_BEFORE.name, sent_before)
         horizon_ms = self.as_of_ms - self.settings.trace_delay_ms
-        inputs = {name: self._paths(name, *self.known.sample_paths(name, horizon_ms)) for name in _SAMPLED}
+        inputs = {name: self._paths(name, *self.known.sample_paths(name, horizon_ms)) for name in trail.READ_WHOLE}
         new = self._paths("new_attempts", *self.known.new_paths())
         inputs |= {trail.ATTEMPTS.name: [*new, before], trail.GROUP_FOLDS.name: [folds]}
         inputs[trail.SENT_BEFORE.name] = [earlier]

@@ -36,7 +36,7 @@ from .evidence import (
 )
 from .group_rows import group_rows
 from .hours import DAY_MS, HOUR_MS, UNKNOWN_HOUR, ZONE_MS, born_ms, publish_hour_select, publish_hours
-from .judge import INPUTS, fact_stages, judge, state_stages, verdict_stages
+from .judge import INPUTS, READ_WHOLE, fact_stages, judge, state_stages, verdict_stages
 from .judgement import OPEN_STATES
 from .kinds import (
     business_group,
@@ -109,6 +109,7 @@ __all__ = [
     "PROBLEMS",
     "QUEUE_RANGES",
     "QUEUE_SPANS",
+    "READ_WHOLE",
     "RECORD_TEXT_LENGTH_MAX",
     "RESULTS",
     "SAMPLED",

@@ -120,8 +120,9 @@ TRACE_REJECTS = Relation(
 MESSAGE_META = Relation(
     "message_meta",
     "One row per stored copy of a message in a business topic, %RETRY%, %DLQ%, SCHEDULE_TOPIC_XXXX, the timer topic or "
-    "the half and check-max topics of transactions; and one per half message that an op record ended. Key: cluster, "
-    "broker_name, topic, queue_id, queue_offset, origin_msg_id.",
+    "the half and check-max topics of transactions. An op record has one row for each half message that it ended: its "
+    "own place and times, with the id of the half message. Key: cluster, broker_name, topic, queue_id, queue_offset, "
+    "origin_msg_id.",
     (
         text("cluster", "as in trace_events"),
         text("broker_name", "broker that stores the copy"),

@@ -26,8 +26,10 @@ from .stages import Stage
 from .trajectories import trajectory_stages
 from .watches import watch_stages
 
-INPUTS = ("attempts", "client_records", *SAMPLED, "gaps", "unread_ranges", "group_folds", "sent_before")
-"""Names of the relations that a judgement reads."""
+READ_WHOLE = ("client_records", *SAMPLED, "gaps", "unread_ranges")
+"""Names of the relations that every judgement reads as a whole."""
+INPUTS = ("attempts", *READ_WHOLE, "group_folds", "sent_before")
+"""Names of the relations that a judgement reads. Those besides READ_WHOLE are made for the messages to judge."""
 
 
 def judge(
