@@ -83,6 +83,18 @@ def test_no_cause_is_named_without_its_evidence(name: str) -> None:
         assert {one.cause for one in found} <= {NO_SINGLE_CAUSE.name}, (seed, found)
 
 
+def test_poison_key_beside_a_group_that_fails() -> None:
+    """Another group of the topic fails with most messages, so also with those of the key: the key stays the cause."""
+    lake = IncidentLake(6, messages=6_000)
+    expected = FAULTS["poison key"].put(lake, "G2a", 15)
+    lake.verdict(
+        "codes = 'CONSUMED,CONSUMED_AFTER_RETRY', failure_count = 1, detail = 'OSError: No space left on device'",
+        "group_name = 'G2b' AND hash(msg_id || 'fails') % 10 < 9",
+    )
+    found = incidents_of(lake)
+    assert any(one.cause == "POISON_KEY" and expected in conditions_of(one) for one in found), found
+
+
 def test_healthy_lake_has_no_incident() -> None:
     """Single failures of every kind are everywhere; none is an incident."""
     assert incidents_of(IncidentLake(0)) == ()

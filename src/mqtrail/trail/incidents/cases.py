@@ -186,28 +186,40 @@ def _locate_failed_sends(ask: Ask) -> None:
 
 
 def _make_keys(ask: Ask, unit: str, settings: IncidentSettings) -> None:
-    """Add the column key: a token of KEYS that many bad units have and few others; of several the one most have."""
-    own = f"{unit}_units"
+    """Add the column key: a token of KEYS whose units are more often bad than the others; of several the one most have.
+
+    Units are compared over all groups, and within each: what other groups do with the same messages is not its fault.
+    """
+    own, place = f"{unit}_units", "cluster, group_name" if unit == "group" else "cluster"
     ask(f"ALTER TABLE {own} ADD COLUMN key VARCHAR DEFAULT ''")
     tokens = ask(
-        f"""WITH bad AS (SELECT token, count(*) AS n FROM ({_tokens(own, "symptoms <> 0")}) AS tokens GROUP BY token
-          HAVING n >= {settings.bad_count_min} ORDER BY n DESC, token LIMIT {KEYS_MAX}),
-        every AS (SELECT token, count(*) AS n FROM ({_tokens(own, "exists (FROM bad)")}) AS tokens
-          WHERE token IN (SELECT token FROM bad) GROUP BY token)
-        SELECT token FROM bad JOIN every USING (token)
-        WHERE bad.n / every.n >= {settings.lift_min} * (SELECT count(*) FILTER (symptoms <> 0) / count(*) FROM {own})
-        ORDER BY bad.n DESC, token"""
+        f"""WITH often AS (SELECT token FROM ({_tokens(own, place, "symptoms <> 0")}) AS tokens GROUP BY token
+          HAVING count(*) >= {settings.bad_count_min}),
+        counted AS (SELECT token, {place}, {_COUNTS} FROM ({_tokens(own, place, "exists (FROM often)")}) AS tokens
+          WHERE token IN (FROM often) GROUP BY GROUPING SETS ((token), (token, {place}))
+          HAVING bad >= {settings.bad_count_min}),
+        totals AS (SELECT {place}, {_COUNTS} FROM {own} GROUP BY GROUPING SETS ((), ({place})))
+        SELECT token, max(c.bad) AS bad FROM counted AS c JOIN totals AS t
+          ON ({", ".join(f"c.{name}" for name in place.split(", "))})
+            IS NOT DISTINCT FROM ({", ".join(f"t.{name}" for name in place.split(", "))})
+        WHERE c.bad / c.every >= {settings.lift_min} * (t.bad - c.bad + 1) / (t.every - c.every + 1)
+        GROUP BY token ORDER BY bad DESC, token LIMIT {KEYS_MAX}"""
     )
     if tokens:
-        names = quoted([token for (token,) in tokens])
+        names = quoted([token for token, _ in tokens])
         ask(
             f"UPDATE {own} SET key = list_filter([{names}], lambda k: list_contains(string_split(keys, ' '), k))[1] "
             f"WHERE list_has_any(string_split(keys, ' '), [{names}])"
         )
 
 
-def _tokens(units: str, where: str) -> str:
-    return f"SELECT unnest(string_split(keys, ' ')) AS token FROM {units} WHERE keys <> '' AND {where}"
+_COUNTS = "count(*) AS every, count(*) FILTER (symptoms <> 0) AS bad"
+
+
+def _tokens(units: str, place: str, where: str) -> str:
+    return (
+        f"SELECT {place}, symptoms, unnest(string_split(keys, ' ')) AS token FROM {units} WHERE keys <> '' AND {where}"
+    )
 
 
 def error_text(column: str) -> str:
