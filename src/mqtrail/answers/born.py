@@ -1,6 +1,6 @@
 """Reads the trace of the time in which a message was born, if a broker's index does not have its id.
 
-An id tells its time within a month, by the clock and the time zone of its producer. The zones are taken from the latest
+An id holds its time within a month, by the clock and the time zone of its producer. The zones are taken from the latest
 records of the trace topic. The read is bounded: QUEUES_MAX queues, WINDOW_MS after the birth, MESSAGES_MAX messages.
 Apache's broker forgets index entries that a kill kept from the disk.
 """

@@ -61,7 +61,7 @@ def _named(cluster: str, is_mixed: bool) -> tuple[str, ...]:
 
 
 def _cut(rows: Sequence[T], rows_max: int, what: str) -> tuple[Sequence[T], list[Text]]:
-    """Return the first rows, and a line that tells how many were left out."""
+    """Return the first rows, and a line with the number of rows left out."""
     left_out = len(rows) - rows_max
     note = [Text(f"{left_out} more {what}: raise --rows, or use --json", style="yellow")] if left_out > 0 else []
     return rows[:rows_max], note

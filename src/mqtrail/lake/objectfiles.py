@@ -17,7 +17,7 @@ PART_SIZE: Final = 8 * 1024 * 1024  # of an upload in parts
 
 
 class ObjectStat(NamedTuple):
-    """What os.stat_result tells of a file. st_mtime: by the clock of the store, s."""
+    """The fields of os.stat_result that are used of a file. st_mtime: by the clock of the store, s."""
 
     st_size: int
     st_mtime: float

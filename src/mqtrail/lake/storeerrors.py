@@ -84,8 +84,8 @@ _NAMES: Final = re.compile(r"(https?://[^/\s,]*)[^\s,]*|\b(path|location) \S+")
 
 def store_problem(path: object, text: str) -> str | None:
     """Return what to say of an error of the store: found, expected, remedy; None: it is no error of a store."""
-    if told := re.search("ObjectStoreError: (.+)", text):  # by way of DuckDB
-        return told[1]
+    if found := re.search("ObjectStoreError: (.+)", text):  # by way of DuckDB
+        return found[1]
     text = _NAMES.sub(r"\1\2", text)
     for problem in _PROBLEMS:
         if re.search(problem.pattern, text):

@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
     async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """Set the command's `opaque`, send it and return the reply, also one with an error code.
 
-        RequestTimeout, ConnectionClosed: `sent` tells whether the peer may have received the request.
+        RequestTimeout, ConnectionClosed: `sent`: whether the peer may have received the request.
         """
 
         def write(opaque: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Errors between a request and its reply. `sent` tells the caller whether a retry can duplicate the request.
+"""Errors between a request and its reply. `sent`: whether a retry can duplicate the request.
 
 A reply with a code other than success is not an error here: it is returned, and the caller turns the code into a
 `mqtrail.wire.Refusal`. Malformed bytes raise `mqtrail.wire.RemotingError`.

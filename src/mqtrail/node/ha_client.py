@@ -35,7 +35,7 @@ class SlaveParts:
 
 
 class HaClient:
-    """`start`, `stop`. master: host:port of the HA port; "": wait until `follow` tells it."""
+    """`start`, `stop`. master: host:port of the HA port; "": wait until `follow` gives it."""
 
     def __init__(
         self,

@@ -110,7 +110,7 @@ class BackfillFiles:
         return sorted(found, key=lambda one: (one.requested_ms, one.id))
 
     def is_cancelled(self, backfill_id: str) -> bool:
-        """Whether somebody asked to end it."""
+        """Whether `cancel` was asked for."""
         with lake_errors(self._folder):
             return (self._folder / (backfill_id + _CANCEL)).is_file()
 

@@ -41,9 +41,9 @@ def _of_broker(
     cluster: Cluster, topic: str, broker_name: str, queues: list[MessageQueue], retrying: Retrying
 ) -> Bounds:
     what = f"bounds of topic {topic} on {broker_name}"
-    told = retrying(what, partial(cluster.topic_bounds, topic, broker_name)) if len(queues) > 1 else {}
+    known = retrying(what, partial(cluster.topic_bounds, topic, broker_name)) if len(queues) > 1 else {}
     return {
-        queue: told[queue] if queue in told else retrying(f"bounds of {queue}", partial(cluster.bounds, queue))
+        queue: known[queue] if queue in known else retrying(f"bounds of {queue}", partial(cluster.bounds, queue))
         for queue in queues
     }
 

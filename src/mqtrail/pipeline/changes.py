@@ -32,7 +32,7 @@ KEYFRAME_FACTOR = 4  # rows between two keyframes, in multiples of a keyframe: i
 KEYFRAME_ROWS_MIN = 5_000  # fewer rows are read in milliseconds
 KEYFRAME_AGE_MS_MAX = 6 * 3_600_000
 GAPS_MAX = 1_000  # gaps that keyframes repeat; more are joined, the oldest first
-BROKER_SILENT = "not every broker told its groups"
+BROKER_SILENT = "not every broker reported its groups"
 JOINED = "several older gaps, and the time before the first sample"
 NOT_ASKED = "not asked: its broker or topic is gone, or an earlier question found its broker silent"
 

@@ -1,4 +1,4 @@
-"""What Spark is told by others: spark-defaults.conf, the environment, and the master's address, checked before a start.
+"""Settings of Spark from outside: spark-defaults.conf, the environment, the master's address; checked before a start.
 
 Precedence is that of spark-submit: a setting of the command or of mqtrail.toml, then `spark-defaults.conf` in
 SPARK_CONF_DIR (otherwise in `$SPARK_HOME/conf`), then what this pipeline sets by itself. So files that a cluster's

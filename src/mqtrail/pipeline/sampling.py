@@ -205,7 +205,7 @@ class _Asking:
     """Brokers that can know groups that they did not tell, with the first reason."""
 
     def answer_groups(self) -> None:
-        """Note which brokers told all groups that they know, with topics and clients."""
+        """Note which brokers reported all groups that they know, with topics and clients."""
         first = next(iter(self.unknown.values()), "" if self.masters else "there is no master")
         self.found.answers |= {("GROUPS", name, ""): self.unknown.get(name, "") for name in self.masters}
         self.found.answers["GROUPS", "", ""] = first

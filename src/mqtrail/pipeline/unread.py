@@ -47,7 +47,7 @@ def unread_ranges(before: Before | None, found: ClusterSample) -> Iterator[Row]:
         offset, minimum = row["consumer_offset"], minimums.get(queue)
         last = None if before is None else before.offsets.get((group, *queue))
         if minimum is None or (before is not None and last is None):
-            continue  # the first offset of a group: nothing tells what was read before
+            continue  # the first offset of a group: what was read before is unknown
         if offset < minimum:
             first = max(offset, last or 0, before.ranges.get(queue, (0, 0))[0] if before else 0)
             if first < minimum:

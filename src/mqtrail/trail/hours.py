@@ -73,7 +73,7 @@ def publish_hours(msg_id: str, first_hour: int, end_hour: int) -> list[int]:
 
 
 def born_ms(msg_id: str, before_ms: int) -> int | None:
-    """Return the latest time up to before_ms that an id may tell, by its producer's clock; None: it tells none.
+    """Return the latest time up to before_ms that an id may hold, by its producer's clock; None: it holds none.
 
     Clients count the milliseconds of the month in their own time zone. Taken for UTC, the time is off by that.
     """

@@ -6,7 +6,7 @@
     msgOffsetInfo                "0 2 41,42,45;1 0 7"        marker queueId offset,offset,…
     orderCountInfo               "0 qo2%41 1;0 2 0"          marker queueId count, marker qo<queueId>%<offset> count
 
-The marker tells which of a group's topics a queue belongs to: the topic itself, or the retry topic of messages that
+The marker says which of a group's topics a queue belongs to: the topic itself, or the retry topic of messages that
 were popped and not acknowledged. A retry topic's name has two forms.
 
 Source: ExtraInfoUtil, KeyBuilder, apache/rocketmq 5.3.3 remoting/ and common/.

@@ -80,7 +80,7 @@ def _message(
 
 
 def open_record(record: Buffer, broker_name: str = "", body_size_max: int = BODY_SIZE_MAX) -> MessageExt:
-    """Return the message of a record's bytes. This never fails: `undecodable` tells why it could not be read.
+    """Return the message of a record's bytes. This never fails: `undecodable` is the reason why it could not be read.
 
     The body of an undecodable message is as stored: compressed, if decompression fails or gives more than body_size_max
     bytes; the bytes of the whole record, if that is damaged. A damaged one has an empty topic, and its numbers are 0 or

@@ -144,7 +144,7 @@ class MessageExt:
     """A message as stored and pulled. Times are epoch ms, offsets as their names say, body is decompressed.
 
     store_size: bytes of the whole record. body_crc: of the body as stored (perhaps compressed), 31 bits.
-    sys_flag: as stored; bit 0 tells that the stored body was compressed.
+    sys_flag: as stored; bit 0: the stored body was compressed.
     undecodable: None, or why the message could not be read. Its body is then as stored, perhaps compressed; for a
     damaged record it is the bytes of the whole record.
     """

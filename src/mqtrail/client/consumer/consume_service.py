@@ -211,7 +211,7 @@ class ConsumeService:
         first = next(place for place, outcome in enumerate(outcomes) if outcome.result != "SUCCESS")
         done = [delivery.message.queue_offset for delivery in deliveries[:first]]
         attempts_max = self._config.attempts_max
-        stands = False
+        is_kept = False
         for delivery in deliveries[first:]:
             message = queue.message(delivery.message.queue_offset)
             if message is None:
@@ -227,9 +227,9 @@ class ConsumeService:
                     continue
                 except Exception as error:
                     report("consumer.give_up_failed", error, group=self._names.group, msg_id=message.msg_id)
-            stands = True
+            is_kept = True
             queue.replace(_counted_up(message))
-        if not stands:
+        if not is_kept:
             queue.out -= 1
             self._done(queue, done)
             return

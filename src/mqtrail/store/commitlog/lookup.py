@@ -1,7 +1,7 @@
 """Queries by key: the index gives records that may have the key; a query reads each of them to check it.
 
 A query works in slices, since many collisions or one hot key can put millions of entries into one chain. It reads the
-newest entries first, at most ENTRIES_MAX entries and RECORDS_MAX records; its result tells whether it stopped there.
+newest entries first, at most ENTRIES_MAX entries and RECORDS_MAX records; its result says whether it stopped there.
 
 Source of what a query finds: DefaultMessageStore.queryMessage, IndexService.queryOffset, apache/rocketmq store/.
 """

@@ -6,7 +6,7 @@
 
 Entries derive from the CommitLog, but the log does not tell how many there are, and a start does not read all of it.
 With this file, a start notices a queue that lost its end or its beginning and rebuilds it; otherwise the queue would
-assign offsets twice or skip messages. It also tells a log whose beginning was removed from one that expired.
+assign offsets twice or skip messages. It also distinguishes a log whose beginning was removed from one that expired.
 If Apache's broker has used the folder since (its checkpoint differs), the notes are ignored.
 """
 
