@@ -44,17 +44,24 @@ class Follower:
         received += data
         at = 0
         try:
-            while len(received) - at >= HEADER.size:
-                offset, size = HEADER.unpack_from(received, at)
-                self._check(offset, size, bytes(received[at : at + 16]))
-                if len(received) - at < HEADER.size + size:
-                    break
-                at += HEADER.size
-                if size:
-                    self._append(offset, received[at : at + size])
-                at += size
+            while (end := self._read_frame(received, at)) is not None:
+                at = end
         finally:
             del received[:at]
+
+    def _read_frame(self, received: bytearray, at: int) -> int | None:
+        """Take the frame at `at`; return where it ends; None: feed more first."""
+        if len(received) - at < HEADER.size:
+            return None
+        frame: tuple[int, int] = HEADER.unpack_from(received, at)
+        offset, size = frame
+        self._check(offset, size, bytes(received[at : at + 16]))
+        first = at + HEADER.size
+        if len(received) - first < size:
+            return None
+        if size:
+            self._append(offset, received[first : first + size])
+        return first + size
 
     def _check(self, offset: int, size: int, head: bytes) -> None:
         """HaError: this is no frame that continues the log."""
@@ -84,11 +91,16 @@ class Follower:
 
     def report(self, now_ms: int) -> bytes | None:
         """Return a report if one is due: the log grew, nothing was reported yet, or a heartbeat is due."""
+        position = self.due_report(now_ms)
+        return None if position is None else REPORT.pack(position)
+
+    def due_report(self, now_ms: int) -> int | None:
+        """Return the position to report now; None: no report is due."""
         position = self._store.end_offset if self._reported < 0 else max(self.position, self._reported)
         if position == self._reported and now_ms - self._reported_ms < self._config.ha_heartbeat_ms:
             return None
         self._reported, self._reported_ms = position, now_ms
-        return REPORT.pack(position)
+        return position
 
     def check(self, now_ms: int) -> None:
         """HaError: the master was silent for too long."""

@@ -1,0 +1,164 @@
+"""The slave's end of a connection to its master in controller mode.
+
+It says who it is, compares the epochs of both logs, and then appends what comes, as in classic mode (`follower`). A log
+with bytes that the master does not have is not continued: `TailDiffers` names the place up to which both are the same.
+Each epoch is noted durably before its first byte is appended.
+Source: AutoSwitchHAClient, apache/rocketmq store/ha/autoswitch/.
+"""
+
+from collections.abc import Callable
+
+from ..config import BrokerConfig
+from .epoch_frames import (
+    EPOCH,
+    EPOCH_REPORT,
+    EPOCHS_SIZE_MAX,
+    HANDSHAKE,
+    HELLO,
+    HELLO_REPLY,
+    STATE,
+    TRANSFER,
+    TRANSFER_HEADER,
+    decode_handshake_epochs,
+)
+from .epochs import Epoch, EpochError, Epochs
+from .follower import Follower, LogTarget
+from .frames import HaError, shown
+
+
+class TailDiffers(HaError):
+    """The log has bytes that the master does not have. common_end: up to there both are the same."""
+
+    def __init__(self, end_offset: int, common_end: int, master_end: int) -> None:
+        super().__init__(
+            f"found a log that ends at physical offset {end_offset}, expected {common_end}, up to where it equals the "
+            f"log of the master, which ends at {master_end}"
+        )
+        self.common_end = common_end
+
+
+class EpochFollower(Follower):
+    """One connection. save: writes the epochs durably. confirm_offset: up to there all in-sync replicas have the log,
+    as far as this one knows; -1: nothing came yet."""
+
+    def __init__(
+        self,
+        store: LogTarget,
+        epochs: Epochs,
+        config: BrokerConfig,
+        now_ms: int,
+        *,
+        broker_id: int,
+        is_learner: bool,
+        save: Callable[[Epochs], None],
+    ) -> None:
+        """is_learner: never become part of the in-sync replicas."""
+        super().__init__(store, config, now_ms)
+        self._epochs = epochs
+        self._broker_id = broker_id
+        self._is_learner = is_learner
+        self._save = save
+        self._is_greeted = False
+        self._master = Epochs()
+        self.confirm_offset = -1
+
+    def hello(self) -> bytes:
+        """Return the first bytes to send."""
+        return HELLO.pack(HANDSHAKE, 0, int(self._is_learner), self._broker_id)
+
+    def report(self, now_ms: int) -> bytes | None:
+        """Return a report if one is due; None before the master has answered the handshake."""
+        position = self.due_report(now_ms) if self._is_greeted else None
+        return None if position is None else EPOCH_REPORT.pack(TRANSFER, position)
+
+    def _read_frame(self, received: bytearray, at: int) -> int | None:
+        """Take the frame at `at`; return where it ends; None: feed more first."""
+        if len(received) - at < STATE.size:
+            return None
+        (state,) = STATE.unpack_from(received, at)
+        if state != (TRANSFER if self._is_greeted else HANDSHAKE):
+            raise HaError(
+                f"found state {state} ({shown(bytes(received[at : at + 16]))}), expected "
+                f"{TRANSFER if self._is_greeted else HANDSHAKE}: the peer is no master of controller mode; check "
+                "enableControllerMode on the master"
+            )
+        return self._read_transfer(received, at) if self._is_greeted else self._read_handshake(received, at)
+
+    def _read_handshake(self, received: bytearray, at: int) -> int | None:
+        if len(received) - at < HELLO_REPLY.size:
+            return None
+        head: tuple[int, int, int, int] = HELLO_REPLY.unpack_from(received, at)
+        _, size, master_end, _ = head
+        first = at + HELLO_REPLY.size
+        if not 0 <= size <= EPOCHS_SIZE_MAX or size % EPOCH.size or master_end < 0:
+            raise HaError(
+                f"found a handshake with {size} bytes of epochs and a log that ends at {master_end}, expected a "
+                f"multiple of {EPOCH.size} up to {EPOCHS_SIZE_MAX}, and a physical offset"
+            )
+        if len(received) - first < size:
+            return None
+        try:
+            self._master = Epochs(decode_handshake_epochs(received[first : first + size]))
+        except EpochError as error:
+            raise HaError(str(error)) from error
+        self._compare(self._master, master_end)
+        self._is_greeted = True
+        return first + size
+
+    def _compare(self, master: Epochs, master_end: int) -> None:
+        """TailDiffers, HaError: this log cannot be continued as it is."""
+        end = self._store.end_offset
+        if self._epochs.last is None:
+            # It was copied in classic mode, or is new. Only what the master has can be compared.
+            common_end: int | None = end if end <= master_end else None
+        else:
+            common_end = self._epochs.common_end(end, master, master_end)
+        if common_end is None:
+            raise HaError(
+                f"found a log that ends at physical offset {end}, with epochs {_shown(self._epochs)}, expected one "
+                f"that begins as the log of the master, which ends at {master_end}, with epochs {_shown(master)}: "
+                "they are logs of different groups; correct brokerName, or start with an empty folder"
+            )
+        if common_end < end:
+            raise TailDiffers(end, common_end, master_end)
+        if self._epochs.cut(end):  # of a time as master in which nothing was written
+            self._save(self._epochs)
+
+    def _read_transfer(self, received: bytearray, at: int) -> int | None:
+        if len(received) - at < TRANSFER_HEADER.size:
+            return None
+        head: tuple[int, int, int, int, int, int] = TRANSFER_HEADER.unpack_from(received, at)
+        _, size, offset, epoch, epoch_start, confirm_offset = head
+        first = at + TRANSFER_HEADER.size
+        if size or offset >= 0:  # a heartbeat before the first transfer names no place
+            self._check(offset, size, bytes(received[at : at + 16]))
+        if len(received) - first < size:
+            return None
+        if size:
+            self._note(Epoch(epoch, epoch_start), offset, size)
+            self._append(offset, received[first : first + size])
+        self.confirm_offset = min(confirm_offset, self._store.end_offset)
+        return first + size
+
+    def _note(self, epoch: Epoch, offset: int, size: int) -> None:
+        """Note the epochs of the bytes that are appended next. HaError: they cannot be of this epoch.
+
+        Apache's master labels the last bytes of an epoch with the next one, so its handshake decides.
+        """
+        if epoch.number < self._epochs.last_number:
+            raise HaError(
+                f"found bytes of epoch {epoch.number} at physical offset {offset}, expected {self._epochs.last_number} "
+                "or later: the peer is no longer master"
+            )
+        try:
+            self._master.begin(epoch)
+            begun = [self._epochs.begin(one) for one in self._master.all() if one.start_offset < offset + size]
+        except EpochError as error:
+            raise HaError(str(error)) from error
+        if any(begun):
+            self._save(self._epochs)
+
+
+def _shown(epochs: Epochs) -> str:
+    found = [f"{epoch.number}-{epoch.start_offset}" for epoch in epochs.all()]
+    return ", ".join(found[-5:]) or "none"
