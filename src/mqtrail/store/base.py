@@ -389,6 +389,14 @@ class MessageStore(Protocol):
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the store time (ms) of a queue's record, -1 when it is not there."""
 
+    def truncate(self, physical_offset: int) -> str:
+        """Cut off the log from physical_offset on, where a record ends; return the path of the file with the bytes that
+        were cut off. Their queue entries and index entries go too.
+
+        Only for a store that nothing else uses yet: it is opened again. After a crash the next start completes it.
+        LogDiffers: no record ends there; StoreFull: no space for the bytes. Then nothing was cut off.
+        """
+
     def begin_flush(self) -> Callable[[], int]:
         """Note the log's end; return a function that makes the log durable up to it and returns the new flushed_offset.
 

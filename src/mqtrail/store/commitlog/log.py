@@ -198,6 +198,12 @@ class CommitLog:
             self._durable.note(replace(mark, dispatched_offset=physical_offset))
             self._durable.sync()
 
+    def lower_mark(self, end_offset: int, last_record: int) -> None:
+        """Let the mark say, durably, that the log ends with this record: what is behind it is wiped next."""
+        dispatched = 0 if self.mark is None else self.mark.dispatched_offset
+        self._durable.note(Mark(end_offset, last_record, max(0, min(dispatched, last_record))))
+        self._durable.sync()
+
     def sync_mark(self) -> None:
         """Make the mark itself durable. Records are durable without it: with an older mark, recovery treats less of the
         log as flushed."""

@@ -261,6 +261,11 @@ class ConsumeQueue(QueueState):
                 high = middle
         return low
 
+    def last_before(self, physical_offset: int) -> int:
+        """Return where the last record before physical_offset begins; -1: the queue has none."""
+        queue_offset = self._first_at(physical_offset)
+        return self.entry(queue_offset - 1)[0] if queue_offset > self.first_offset else -1
+
     def close(self) -> None:
         """Close the files."""
         self._segments.close()

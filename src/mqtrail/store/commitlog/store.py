@@ -41,6 +41,7 @@ from .batch import EncodedBatch
 from .checkpoint import Checkpoints, index_clean_ms
 from .config import CommitLogConfig
 from .copying import LogCopy
+from .cutting import copy_tail, cut_log, end_cut, last_record_before, note_cut, noted_cut
 from .foreign import refuse_foreign
 from .index import Index
 from .indexer import Indexer
@@ -77,6 +78,8 @@ class CommitLogStore:
         disk.lock("lock")
         try:
             self._start()
+            if (end := noted_cut(disk)) is not None:
+                self._cut(end)
         except BaseException:
             disk.close()  # so that the folder can be opened again
             raise
@@ -140,6 +143,30 @@ class CommitLogStore:
         except QueryNotFound:
             return None
         return int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")
+
+    def truncate(self, physical_offset: int) -> str:
+        """Cut off the log from physical_offset on; return the file with what was cut off. See the contract."""
+        log = self._log
+        if not log.first_offset <= physical_offset < log.end_offset:
+            raise LogDiffers(
+                f"found physical offset {physical_offset}, expected {log.first_offset} to {log.end_offset - 1}, what "
+                "this log has"
+            )
+        last_record_before(log, self._by_key.values(), physical_offset)
+        path = copy_tail(self._disk, log, physical_offset)
+        note_cut(self._disk, physical_offset)
+        self._cut(physical_offset)
+        return path
+
+    def _cut(self, end: int) -> None:
+        """Complete a cut that is noted."""
+        if self._log.end_offset > end:
+            self.flush()  # what stays is durable before the mark says so
+            self.timers.distrust()
+            cut_log(self._disk, self._log, self._by_key.values(), end)
+            self._close_files()
+            self._start()
+        end_cut(self._disk)
 
     def _settle(self) -> None:
         """Make the log and all derived files durable, and note it: the next start begins here."""
@@ -482,8 +509,11 @@ class CommitLogStore:
 
     def abandon(self) -> None:
         """Close the files as they are, as a crash would leave them."""
+        self._close_files()
+        self._disk.close()
+
+    def _close_files(self) -> None:
         self._queues.close()
         self._index.close()
         self.timers.close()
         self._log.close()
-        self._disk.close()

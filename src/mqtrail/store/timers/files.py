@@ -198,6 +198,11 @@ class TimerFiles:
         self._mark(checkpoint, IS_REBUILDING)
         self.checkpoint, self.must_rebuild = checkpoint, True
 
+    def distrust(self) -> None:
+        """Let the next start build log and wheel from the queue: they may name messages that are being cut off."""
+        if self.checkpoint is not None:
+            self._mark(self.checkpoint, IS_REBUILDING)
+
     def _distrust_wheel(self) -> None:
         if self._on_disk is not None and self._on_disk[1] == WHEEL_IS_EXACT:
             self._mark(self._on_disk[0], b"")
