@@ -148,6 +148,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SharedS
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--rewrite", action="store_true", help="write what the scenarios said now into their files; then read the diff"
+        "--rewrite",
+        action="store_true",
+        help="write the current output of the scenarios into their files; then read the diff",
     )
     parser.addoption("--shake", metavar="SEED", help="have event loops stall, and see what is ready late (shaking.py)")

@@ -161,8 +161,8 @@ def test_an_id_that_the_index_forgot(shop: Shop, monkeypatch: pytest.MonkeyPatch
     [found], [known] = answer.trajectories, before.trajectories
     assert (found.place, found.send_codes) == (known.place, known.send_codes)
     assert {group.group_name: group.state for group in found.groups} == {"billing": "CONSUMED"}
-    [said] = [one for one in answer.scope.omissions if "the index has no trace" in one]
-    assert "up to 10 minutes after its birth" in said
+    [omission] = [one for one in answer.scope.omissions if "the index has no trace" in one]
+    assert "up to 10 minutes after its birth" in omission
 
 
 def test_the_read_of_a_birth_is_bounded(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

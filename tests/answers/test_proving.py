@@ -116,9 +116,9 @@ def test_command(prover: Prover, mqtrail: Command, tmp_path: Path) -> None:
     """Exit code 1: found; 3: cannot tell, or no lake; the text fits 80 columns and names what shows it."""
     found = prover(*GOOD, "delivered twice")
     lake = str(tmp_path / "lake")
-    said = mqtrail("prove", "--lake", lake, "--topic", TOPIC, "--json")
-    assert said.code == 1
-    assert [one["outcome"] for one in said.json["claims"]] == [claim.outcome for claim in found.claims]
+    result = mqtrail("prove", "--lake", lake, "--topic", TOPIC, "--json")
+    assert result.code == 1
+    assert [one["outcome"] for one in result.json["claims"]] == [claim.outcome for claim in found.claims]
     text = mqtrail("prove", "--lake", lake)
     assert text.code == 1
     assert unique_id(1) in text.out

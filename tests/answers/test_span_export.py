@@ -74,7 +74,7 @@ def test_a_busy_collector_is_asked_again(collector: FakeCollector, lake: Path) -
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         ((400, {}, b"bad span"), "found status 400 bad span"),
         ((401, {}, b""), "found status 401"),
@@ -91,10 +91,10 @@ def test_a_busy_collector_is_asked_again(collector: FakeCollector, lake: Path) -
         ),
     ],
 )
-def test_what_is_not_accepted_is_an_error(collector: FakeCollector, lake: Path, answer: Answer, said: str) -> None:
+def test_what_is_not_accepted_is_an_error(collector: FakeCollector, lake: Path, answer: Answer, message: str) -> None:
     """At once, in words, without the secret; the next export sends it again."""
     collector.answers = [answer]
-    with pytest.raises(CollectorError, match=said) as error:
+    with pytest.raises(CollectorError, match=message) as error:
         SpanExport(lake, client(collector)).once()
     assert "secret" not in str(error.value)
     assert len(collector.paths) == 1

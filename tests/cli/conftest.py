@@ -13,10 +13,10 @@ from mqtrail.cli import run
 from tests.answers.collectors import collector
 from tests.answers.conftest import lake_path, shop
 
-__all__ = ["Command", "Said", "collector", "commands", "lake_path", "mqtrail", "shop"]
+__all__ = ["Command", "CommandResult", "collector", "commands", "lake_path", "mqtrail", "shop"]
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     """The result of a command."""
 
     code: int
@@ -32,19 +32,19 @@ class Said(NamedTuple):
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-Command = Callable[..., Said]
+Command = Callable[..., CommandResult]
 
 
 def commands(capsys: pytest.CaptureFixture[str]) -> Command:
     """Return what runs a command line."""
 
-    def said(*arguments: str) -> Said:
+    def run_command(*arguments: str) -> CommandResult:
         code = run(arguments)
         printed = capsys.readouterr()
         assert "Traceback" not in printed.err
-        return Said(code, printed.out, printed.err)
+        return CommandResult(code, printed.out, printed.err)
 
-    return said
+    return run_command
 
 
 @pytest.fixture

@@ -46,19 +46,19 @@ def test_trace_has_four_ends(mqtrail: Command, shop: Shop, lake_path: Path) -> N
 
 def test_trace_as_json(mqtrail: Command, lake_path: Path) -> None:
     """The whole answer with its scope, as one JSON value."""
-    said = mqtrail("trace", id_of("send ok"), "--lake", str(lake_path), "--json").json
-    assert said["status"] == "FOUND"
-    assert said["trajectories"][0]["send_codes"] == ["SEND_OK"]
-    assert said["scope"]["omissions"]
+    result = mqtrail("trace", id_of("send ok"), "--lake", str(lake_path), "--json").json
+    assert result["status"] == "FOUND"
+    assert result["trajectories"][0]["send_codes"] == ["SEND_OK"]
+    assert result["scope"]["omissions"]
 
 
 def test_search_prints_what_it_found_and_its_bound(mqtrail: Command, lake_path: Path) -> None:
     """Found is 0, not found is 1, a code that is not judged is invalid use."""
     lake = ("--lake", str(lake_path))
-    said = mqtrail("search", "--status", "dead_lettered", *lake)
-    assert said.code == 0
-    assert id_of("dead, attempts exhausted") in said.out
-    assert "1 of 1 messages" in said.out
+    result = mqtrail("search", "--status", "dead_lettered", *lake)
+    assert result.code == 0
+    assert id_of("dead, attempts exhausted") in result.out
+    assert "1 of 1 messages" in result.out
     assert mqtrail("search", "--key", "nothing", *lake).code == 1
     assert len(mqtrail("search", "--limit", "2", "--json", *lake).json["trajectories"]) == 2
     unjudged = mqtrail("search", "--status", "LOST", *lake)
@@ -78,18 +78,19 @@ def test_backfill_beside_a_pipeline(mqtrail: Command, tmp_path: Path) -> None:
     StatusFile(path).write(PipelineStatus(written_ms=1))
     with lake.writing():
         window = ("--from", "2026-11-20", "--to", "2026-11-21T10:00")
-        said = mqtrail("pipeline", "backfill", *window, *named, "--json")
-        assert (said.code, said.json["state"], said.json["to_ms"] - said.json["from_ms"]) == (
+        result = mqtrail("pipeline", "backfill", *window, *named, "--json")
+        assert (result.code, result.json["state"], result.json["to_ms"] - result.json["from_ms"]) == (
             0,
             "waiting",
             34 * 3_600_000,
         )
-        assert mqtrail("pipeline", "backfill", *window, *named, "--json").json["id"] == said.json["id"]
+        assert mqtrail("pipeline", "backfill", *window, *named, "--json").json["id"] == result.json["id"]
         assert (
-            f"backfill {said.json['id']} waiting: 0 messages read, 0 gaps" in mqtrail("pipeline", "status", *named).out
+            f"backfill {result.json['id']} waiting: 0 messages read, 0 gaps"
+            in mqtrail("pipeline", "status", *named).out
         )
         [listed] = mqtrail("pipeline", "status", *named, "--json").json["backfills"]
-        assert listed == said.json
+        assert listed == result.json
         cancelled = mqtrail("pipeline", "backfill", "--cancel", listed["id"], *named)
         assert (cancelled.code, "ends after the current piece" in cancelled.out) == (0, True)
         files = BackfillFiles(path)
@@ -120,9 +121,9 @@ def test_a_backfill_that_is_waited_for(mqtrail: Command, tmp_path: Path, monkeyp
     monkeypatch.setattr(BackfillFiles, "one", one)
     monkeypatch.setattr("mqtrail.cli.backfill.POLL_S", 0.01)
     with lake.writing():
-        said = mqtrail("pipeline", "backfill", "--from", "2d", "--wait", "--lake", str(path))
-    assert said.code == 0
-    assert [line.split(": ", 1)[1] for line in said.out.splitlines()] == [
+        result = mqtrail("pipeline", "backfill", "--from", "2d", "--wait", "--lake", str(path))
+    assert result.code == 0
+    assert [line.split(": ", 1)[1] for line in result.out.splitlines()] == [
         "4 messages read, 0 gaps, 3 left",
         "7 messages read, 0 gaps, 0 left",
     ]
@@ -130,11 +131,11 @@ def test_a_backfill_that_is_waited_for(mqtrail: Command, tmp_path: Path, monkeyp
 
 def test_report(mqtrail: Command, lake_path: Path) -> None:
     """Both reported codes and codes that are not judged are listed."""
-    said = mqtrail("report", "--lake", str(lake_path))
-    assert said.code == 0
+    result = mqtrail("report", "--lake", str(lake_path))
+    assert result.code == 0
     for text in ("DEAD_LETTERED", "HUNG", "LOST", "gap:", "behind", "p99", f"{len(BY_NAME)} messages"):
-        assert text in said.out
-    assert "thresholds: not known" in said.out
+        assert text in result.out
+    assert "thresholds: not known" in result.out
     found = mqtrail("report", "--lake", str(lake_path), "--json").json
     assert found["message_count"] == len(BY_NAME)
     assert found["judged_with"] == [{"message_count": len(BY_NAME), "changed": None}]
@@ -150,9 +151,9 @@ def test_sql(mqtrail: Command, lake_path: Path, tmp_path: Path) -> None:
     """Rows as text, as JSON and as files; cut rows and errors of the query are reported."""
     lake = ("--lake", str(lake_path))
     text = "SELECT msg_id, send_codes, acked_at FROM messages ORDER BY msg_id"
-    said = mqtrail("sql", text, *lake, "--limit", "2")
-    assert (said.code, "2 rows" in said.out, "gap:" in said.out) == (0, True, True)
-    assert "more than 2 rows" in said.err
+    result = mqtrail("sql", text, *lake, "--limit", "2")
+    assert (result.code, "2 rows" in result.out, "gap:" in result.out) == (0, True, True)
+    assert "more than 2 rows" in result.err
     printed = [json.loads(line) for line in mqtrail("sql", text, *lake, "--json").out.splitlines()]
     assert len(printed) == len(BY_NAME)
     for name in ("rows.csv", "rows.parquet", "rows.jsonl"):
@@ -183,9 +184,9 @@ def test_export_to_a_file(mqtrail: Command, lake_path: Path, tmp_path: Path) -> 
     lake = ("--lake", str(lake_path))
     printed = mqtrail("export", *lake).rows
     for name in ("all.parquet", "all.csv", "all.jsonl"):
-        said = mqtrail("export", *lake, "--output", name)
-        assert (said.code, said.out) == (0, "")
-        assert f"{len(printed)} messages written to {name}" in said.err
+        result = mqtrail("export", *lake, "--output", name)
+        assert (result.code, result.out) == (0, "")
+        assert f"{len(printed)} messages written to {name}" in result.err
     assert [json.loads(line) for line in Path("all.jsonl").read_text().splitlines()] == printed
     table = pq.read_table("all.parquet")
     assert [{**row, "groups": dict(row["groups"])} for row in table.to_pylist()] == printed
@@ -200,17 +201,17 @@ def test_export_to_a_file(mqtrail: Command, lake_path: Path, tmp_path: Path) -> 
     shutil.copytree(lake_path, copied)
     some = next((copied / "trajectories").rglob("*.parquet"))
     some.write_bytes(some.read_bytes()[:-100])
-    said = mqtrail("export", "--lake", str(copied), "--output", "rest.jsonl")
-    assert (said.code, "could not be read" in said.err) == (3, True)
+    result = mqtrail("export", "--lake", str(copied), "--output", "rest.jsonl")
+    assert (result.code, "could not be read" in result.err) == (3, True)
     assert Path("rest.jsonl").exists()
 
 
 def test_doctor(mqtrail: Command, shop: Shop) -> None:
     """The trace topic by name, record types, codes; an unreachable cluster is 3."""
-    said = mqtrail("doctor", "--namesrv", shop.namesrv)
-    assert said.code == 0
+    result = mqtrail("doctor", "--namesrv", shop.namesrv)
+    assert result.code == 0
     for text in ("RMQ_SYS_TRACE_TOPIC", "SubBefore", "billing", "broker-a"):
-        assert text in said.out
+        assert text in result.out
     assert mqtrail("doctor", "--namesrv", shop.namesrv, "--json").json["brokers"][0]["version"] == "V5_3_3"
     down = mqtrail("doctor", "--namesrv", DOWN)
     assert (down.code, "could not be queried" in down.err) == (3, True)
@@ -294,8 +295,8 @@ def test_a_missing_extra_is_named(mqtrail: Command, monkeypatch: pytest.MonkeyPa
         raise ModuleNotFoundError("No module named 'duckdb'", name="duckdb")
 
     monkeypatch.setattr("mqtrail.answers.Answers.trace", missing)
-    said = mqtrail("trace", "x", "--lake", "l")
-    assert (said.code, "mqtrail[lake]" in said.err) == (2, True)
+    result = mqtrail("trace", "x", "--lake", "l")
+    assert (result.code, "mqtrail[lake]" in result.err) == (2, True)
 
 
 def _damaged(lake: Path, folder: Path) -> Path:
@@ -313,12 +314,12 @@ def test_a_damaged_lake_is_not_found_nothing(mqtrail: Command, lake_path: Path, 
         ("report", "Verdicts, the most severe first"),
         ("export", id_of("send ok")),
     ):
-        said = mqtrail(words, *lake)
-        assert said.code == 3
-        assert said.err.count("\n") == 1
-        assert "could not be read" in said.err
+        result = mqtrail(words, *lake)
+        assert result.code == 3
+        assert result.err.count("\n") == 1
+        assert "could not be read" in result.err
         if words != "search":
-            assert what in said.out
+            assert what in result.out
     assert mqtrail("trace", id_of("send ok"), *lake).code == 0
     assert mqtrail("search", "--json", *lake).json["scope"]["is_damaged"]
 
@@ -330,15 +331,15 @@ def test_a_pipeline_on_a_lake_it_cannot_use(
     """It ends before Spark starts, with 3 and one line: for a damaged lake, one in use, and a path that is no lake."""
     lake = shutil.copytree(lake_path, tmp_path / "busy")
     with Lake.open(lake).writing():
-        said = mqtrail("pipeline", *words, "--lake", str(lake), "--namesrv", DOWN)
-    assert (said.code, said.err.count("\n")) == (3, 1)
-    assert f"process {os.getpid()} on host" in said.err
+        result = mqtrail("pipeline", *words, "--lake", str(lake), "--namesrv", DOWN)
+    assert (result.code, result.err.count("\n")) == (3, 1)
+    assert f"process {os.getpid()} on host" in result.err
     shutil.rmtree(lake / "attempts" / "_delta_log")
     (tmp_path / "file").touch()
     for path, what in ((lake, "attempts: found no Delta log"), (tmp_path / "file", "found a file")):
-        said = mqtrail("pipeline", *words, "--lake", str(path), "--namesrv", DOWN)
-        assert (said.code, said.err.count("\n")) == (3, 1)
-        assert what in said.err
+        result = mqtrail("pipeline", *words, "--lake", str(path), "--namesrv", DOWN)
+        assert (result.code, result.err.count("\n")) == (3, 1)
+        assert what in result.err
 
 
 def test_the_status_of_a_pipeline(mqtrail: Command, tmp_path: Path) -> None:
@@ -371,9 +372,9 @@ def test_a_lake_of_a_newer_version(mqtrail: Command, lake_path: Path, tmp_path: 
         if commit.exists():
             commit.write_text(commit.read_text().replace(f'{key}:"{SCHEMA_VERSION}"', f'{key}:"{SCHEMA_VERSION + 1}"'))
     for words in (("trace", "x"), ("search",), ("report",), ("export",), ("pipeline", "once", "--namesrv", DOWN)):
-        said = mqtrail(*words, "--lake", str(lake))
-        assert said.code == 3
-        assert "Upgrade mqtrail" in " ".join((said.err + said.out).split())  # lines break where the path lets them
+        result = mqtrail(*words, "--lake", str(lake))
+        assert result.code == 3
+        assert "Upgrade mqtrail" in " ".join((result.err + result.out).split())  # lines break where the path lets them
 
 
 def test_upkeep(mqtrail: Command, tmp_path: Path) -> None:

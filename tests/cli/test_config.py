@@ -306,16 +306,16 @@ def test_files_with_secrets_that_others_can_read_are_warned_of(
     path = tmp_path / name
     read = read_broker_conf if name.endswith(".conf") else load
 
-    def said(mode: int, text: str) -> str:
+    def warnings_of(mode: int, text: str) -> str:
         path.write_text(text)
         path.chmod(mode)
         read(path)
         return capsys.readouterr().err
 
-    assert f"chmod 600 {path}" in said(0o644, SECRET_FILES[name])
-    assert said(0o600, SECRET_FILES[name]) == ""
-    assert said(0o640, SECRET_FILES[name]) == ""
-    assert said(0o644, "" if name.endswith(".conf") else 'namesrv = "10.0.0.5:9876"') == ""
+    assert f"chmod 600 {path}" in warnings_of(0o644, SECRET_FILES[name])
+    assert warnings_of(0o600, SECRET_FILES[name]) == ""
+    assert warnings_of(0o640, SECRET_FILES[name]) == ""
+    assert warnings_of(0o644, "" if name.endswith(".conf") else 'namesrv = "10.0.0.5:9876"') == ""
 
 
 @pytest.mark.parametrize(

@@ -59,10 +59,10 @@ def test_text_fits_80_columns(mqtrail: Command, lake: Path, monkeypatch: pytest.
     listed = mqtrail("incidents", "--lake", str(lake))
     incident_id = next(line.split()[0] for line in listed.out.splitlines() if "BAD_HOST" in line)
     shown = mqtrail("incidents", "show", incident_id, "--lake", str(lake))
-    for said in (listed, shown):
-        assert max(map(len, said.out.splitlines())) <= 80
-        assert "BAD_HOST" in said.out
-        assert EXPECTED["where"].split(" = ")[1] in said.out
+    for result in (listed, shown):
+        assert max(map(len, result.out.splitlines())) <= 80
+        assert "BAD_HOST" in result.out
+        assert EXPECTED["where"].split(" = ")[1] in result.out
     assert "CONSUMED_AFTER_RETRY" in shown.out
     assert "to do" in shown.out
 
@@ -71,8 +71,8 @@ def test_only_chosen_codes_and_times(mqtrail: Command, lake: Path) -> None:
     """Codes without incidents, and a time without messages, have none; what is kept stays."""
     mqtrail("incidents", "--lake", str(lake))
     assert mqtrail("incidents", "--lake", str(lake), "--status", "HUNG", "--json").json["incidents"] == []
-    said = mqtrail("incidents", "--lake", str(lake), "--from", "2020-01-01", "--to", "2020-01-02", "--json")
-    assert said.json["incidents"] == []
+    result = mqtrail("incidents", "--lake", str(lake), "--from", "2020-01-01", "--to", "2020-01-02", "--json")
+    assert result.json["incidents"] == []
     assert len(mqtrail("sql", "SELECT * FROM incidents", "--lake", str(lake), "--json").rows) == 1
     assert mqtrail("incidents", "--lake", str(lake), "--cluster", CLUSTER, "--json").json["incidents"]
 
@@ -81,18 +81,18 @@ def test_wrong_questions(mqtrail: Command, lake: Path) -> None:
     """An unknown code, an unknown cluster, an id that is not there."""
     assert mqtrail("incidents", "--lake", str(lake), "--status", "BROKEN").code == 2
     assert mqtrail("incidents", "--lake", str(lake), "--cluster", "other").code == 3
-    said = mqtrail("incidents", "show", "zzzz", "--lake", str(lake))
-    assert said.code == 1
-    assert "zzzz" in said.err
+    result = mqtrail("incidents", "show", "zzzz", "--lake", str(lake))
+    assert result.code == 1
+    assert "zzzz" in result.err
 
 
 def test_busy_lake_is_searched_and_not_changed(mqtrail: Command, lake: Path) -> None:
     """While a pipeline writes the lake, incidents are printed, and the reason why they are not kept."""
     with Lake.create(lake).writing():
-        said = mqtrail("incidents", "--lake", str(lake), "--json")
-    assert said.code == 0
-    assert len(said.json["incidents"]) == 1
-    assert "not kept" in said.err
+        result = mqtrail("incidents", "--lake", str(lake), "--json")
+    assert result.code == 0
+    assert len(result.json["incidents"]) == 1
+    assert "not kept" in result.err
     assert mqtrail("sql", "SELECT * FROM incidents", "--lake", str(lake), "--json").rows == []
 
 

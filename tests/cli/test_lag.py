@@ -27,16 +27,16 @@ from mqtrail.client import (
 from mqtrail.client.admin.backlog import queue_lag, sum_of, with_age
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, SubscriptionGroupConfig, TopicConfig
-from tests.cli.conftest import Command, Said, commands
+from tests.cli.conftest import Command, CommandResult, commands
 
 TOPIC = "orders"
 QUEUES = 2
 PER_QUEUE = 5
 
 
-def groups(said: Said) -> dict[str, Any]:
+def groups(result: CommandResult) -> dict[str, Any]:
     """Return the groups of a JSON answer by name."""
-    return {group["group_name"]: group for group in said.json["groups"]}
+    return {group["group_name"]: group for group in result.json["groups"]}
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +81,9 @@ def mqtrail(
 
 def test_all_groups(mqtrail: Command) -> None:
     """The longest wait first; unknown is ?, a lower bound has ≥; groups without lag are counted only."""
-    said = mqtrail("lag")
-    assert said.code == 0
-    lines = said.out.splitlines()
+    result = mqtrail("lag")
+    assert result.code == 0
+    lines = result.out.splitlines()
     rows = {line.split()[0]: line.split() for line in lines[2:6]}
     assert sorted(list(rows)[:2]) == ["Behind", "Retries"], "their first messages were stored within milliseconds"
     assert list(rows)[2:] == ["Half", "Wiped"]
@@ -93,9 +93,9 @@ def test_all_groups(mqtrail: Command) -> None:
     assert rows["Retries"][-2:] == ["1", "1"]
     assert rows["Half"][1:4] == ["≥", "0", "?"]
     assert rows["Wiped"][1:4] == ["≥", "0", "?"]
-    assert "2 groups with queues of unknown lag" in said.out
-    assert "1 group without lag" in said.out
-    assert "1 group with neither offsets nor members" in said.out
+    assert "2 groups with queues of unknown lag" in result.out
+    assert "1 group without lag" in result.out
+    assert "1 group with neither offsets nor members" in result.out
     assert "2 groups more: raise --rows" in mqtrail("lag", "--rows", "2").out
 
 
@@ -180,9 +180,9 @@ def test_a_trend(mqtrail: Command) -> None:
 
 def test_no_such_group(mqtrail: Command) -> None:
     """Nothing is known about it: exit code 1. A group without offsets exists."""
-    said = mqtrail("lag", "show", "Nobody")
-    assert (said.code, said.out) == (1, "")
-    assert "found no group 'Nobody'" in said.err
+    result = mqtrail("lag", "show", "Nobody")
+    assert (result.code, result.out) == (1, "")
+    assert "found no group 'Nobody'" in result.err
     assert mqtrail("lag", "show", "Idle").code == 0
 
 
@@ -207,10 +207,10 @@ def test_a_broker_that_does_not_answer(tmp_path: Path, mqtrail: Command, monkeyp
 
         monkeypatch.setattr("mqtrail.client.Admin.masters", with_a_mute_one)
         monkeypatch.setenv("NAMESRV_ADDR", running.namesrv_address)
-        said = mqtrail("lag")
-        assert said.code == 3
-        assert said.err.startswith("mqtrail: broker broker-b did not answer, so its queues are unknown: ")
-        row = said.out.splitlines()[2].split()
+        result = mqtrail("lag")
+        assert result.code == 3
+        assert result.err.startswith("mqtrail: broker broker-b did not answer, so its queues are unknown: ")
+        row = result.out.splitlines()[2].split()
         assert row[:4] == ["G", "≥", "0", "?"]
         assert row[-1] == "?", "copies that wait on the mute broker are unknown"
         shown = mqtrail("lag", "show", "G", "--json")
@@ -225,8 +225,8 @@ def test_no_name_server(mqtrail: Command) -> None:
     """Exit code 3: nothing is known."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    said = mqtrail("lag", "--namesrv", f"127.0.0.1:{port}")
-    assert (said.code, said.out) == (3, "")
+    result = mqtrail("lag", "--namesrv", f"127.0.0.1:{port}")
+    assert (result.code, result.out) == (3, "")
 
 
 WIDTH = 80

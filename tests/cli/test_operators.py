@@ -87,8 +87,8 @@ def test_an_operator_may_say_no(mqtrail: Command, monkeypatch: pytest.MonkeyPatc
             return True
 
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
-    said = mqtrail("topic", "delete", "orders")
-    assert (said.code, "Continue?" in said.err) == (130, True)
+    result = mqtrail("topic", "delete", "orders")
+    assert (result.code, "Continue?" in result.err) == (130, True)
     assert "orders" in mqtrail("topic", "list").out.split()
 
 
@@ -295,8 +295,8 @@ def test_access_control(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_cluster_that_is_not_there(mqtrail: Command) -> None:
     """Every command reports it in one line."""
     for words in (("group", "list"), ("cluster", "list"), ("offset", "show", "g", "t"), ("message", "print", "t")):
-        said = mqtrail(*words, "--namesrv", "127.0.0.1:1")
-        assert (said.code, "no name server answered" in said.err) == (1, True), words
+        result = mqtrail(*words, "--namesrv", "127.0.0.1:1")
+        assert (result.code, "no name server answered" in result.err) == (1, True), words
 
 
 def test_a_delayed_message_is_called_back(mqtrail: Command) -> None:
@@ -324,8 +324,8 @@ def test_passwords_of_brokers_are_not_printed(mqtrail: Command, monkeypatch: pyt
         return {**known(admin, address), **secrets}
 
     monkeypatch.setattr(SyncAdmin, "broker_config", with_secrets)
-    said = mqtrail("cluster", "config", "--json")
-    assert "sesame" not in said.out
-    assert said.json["brokers"]["broker-a"]["initAuthenticationUser"] == "(hidden)"
-    assert said.json["brokers"]["broker-a"]["aclEnable"] == "true"
+    result = mqtrail("cluster", "config", "--json")
+    assert "sesame" not in result.out
+    assert result.json["brokers"]["broker-a"]["initAuthenticationUser"] == "(hidden)"
+    assert result.json["brokers"]["broker-a"]["aclEnable"] == "true"
     assert "sesame" not in mqtrail("cluster", "config").out

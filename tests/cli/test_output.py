@@ -93,12 +93,12 @@ def test_answers_are_drawn_harmless(capsys: pytest.CaptureFixture[str]) -> None:
     output.say(LINES)
     output.say_lines(LINES)
     output.warn(LINES)
-    said = capsys.readouterr()
-    assert_harmless(said.out)
-    assert_harmless(said.err)
-    plain = "".join(said.out.split())
+    captured = capsys.readouterr()
+    assert_harmless(captured.out)
+    assert_harmless(captured.err)
+    plain = "".join(captured.out.split())
     assert plain.count("[red]fake[/nope]:smile:") >= 9
-    assert "\\x1b]8;;http://evil\\x07click" in said.out
+    assert "\\x1b]8;;http://evil\\x07click" in captured.out
 
 
 def test_colours_are_ours_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,17 +106,17 @@ def test_colours_are_ours_alone(capsys: pytest.CaptureFixture[str], monkeypatch:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     output.show(Text(EVIL, style="red"))
-    said = capsys.readouterr().out
-    assert said.startswith("\x1b[31m")
-    assert_harmless(said.replace("\x1b[31m", "").replace("\x1b[0m", ""))
+    captured = capsys.readouterr().out
+    assert captured.startswith("\x1b[31m")
+    assert_harmless(captured.replace("\x1b[31m", "").replace("\x1b[0m", ""))
 
 
 def test_json_escapes_all(capsys: pytest.CaptureFixture[str]) -> None:
     output.show_json({EVIL: [LINES, "\ud800", "订单"]})
-    said = capsys.readouterr().out
-    assert_harmless(said.rstrip("\n"), newlines=False)
-    assert json.loads(said) == {EVIL: [LINES, "\ud800", "订单"]}
-    assert "订单" in said
+    captured = capsys.readouterr().out
+    assert_harmless(captured.rstrip("\n"), newlines=False)
+    assert json.loads(captured) == {EVIL: [LINES, "\ud800", "订单"]}
+    assert "订单" in captured
 
 
 def test_progress_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,11 +181,11 @@ def test_messages_of_others_are_shown_harmless(
             for json_option in ((), ("--json",)):
                 shown = [*words, *namesrv, *json_option] if len(words) > 1 else [*words]
                 run(shown)
-                said = capsys.readouterr()
-                assert_harmless(said.out)
-                assert_harmless(said.err)
+                captured = capsys.readouterr()
+                assert_harmless(captured.out)
+                assert_harmless(captured.err)
                 if words[0] == "message":
-                    assert "[red]fake[/nope]" in "".join(said.out.split()), words
+                    assert "[red]fake[/nope]" in "".join(captured.out.split()), words
 
 
 def test_questions_and_lines_of_ours_are_harmless(

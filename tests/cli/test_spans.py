@@ -25,15 +25,15 @@ def operations(collector: FakeCollector) -> set[str]:
 
 def test_exported_once(mqtrail: Command, collector: FakeCollector, lake: Path) -> None:
     """It says how many; the next export says none."""
-    said = mqtrail("spans", "--lake", str(lake), "--endpoint", collector.url)
+    result = mqtrail("spans", "--lake", str(lake), "--endpoint", collector.url)
     count = len(collector.messages())
-    assert (said.code, said.out) == (
+    assert (result.code, result.out) == (
         0,
         f"exported {count} messages as {len(collector.received)} spans to {collector.url}/v1/traces\n",
     )
-    said = mqtrail("spans", "--lake", str(lake), "--endpoint", collector.url, "--json")
-    assert said.json["messages"] == 0
-    assert said.json["is_whole"]
+    result = mqtrail("spans", "--lake", str(lake), "--endpoint", collector.url, "--json")
+    assert result.json["messages"] == 0
+    assert result.json["is_whole"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_variables(mqtrail: Command, collector: FakeCollector, lake: Path, monke
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((), "found no --endpoint"),
         (("--endpoint", "localhost:4318"), "--endpoint: found 'localhost:4318', expected http://HOST:PORT"),
@@ -86,11 +86,11 @@ def test_variables(mqtrail: Command, collector: FakeCollector, lake: Path, monke
         (("--endpoint", "http://h", "--interval", "soon"), "--interval: found 'soon'"),
     ],
 )
-def test_wrong_options(mqtrail: Command, lake: Path, words: tuple[str, ...], said: str) -> None:
+def test_wrong_options(mqtrail: Command, lake: Path, words: tuple[str, ...], message: str) -> None:
     """Exit code 2, in one line."""
     found = mqtrail("spans", "--lake", str(lake), *words)
     assert (found.code, len(found.err.splitlines())) == (2, 1)
-    assert said in found.err
+    assert message in found.err
 
 
 def test_headers_are_not_shown(mqtrail: Command, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,10 +86,10 @@ def test_damage_is_refused_by_name_and_skipped_if_configured(tmp_path: Path) -> 
         file.seek(tickets[1].physical_offset + 88)
         file.write(b"BODY")
     flags = ("--data", str(tmp_path / "data"), "--segment-size", "16MiB", *FREE)
-    code, said = refused(*flags)
+    code, message = refused(*flags)
     assert code != 0
-    assert f"damage in the CommitLog at physical offset {tickets[1].physical_offset} " in said
-    assert "--skip-damaged" in said
+    assert f"damage in the CommitLog at physical offset {tickets[1].physical_offset} " in message
+    assert "--skip-damaged" in message
     with up(*flags, "--skip-damaged") as ready:
         ((first, end, _),) = ready["recovery"]["broker-a"]["damage"]
         assert (first, end) == (tickets[1].physical_offset, tickets[2].physical_offset)

@@ -47,12 +47,12 @@ Patch = pytest.MonkeyPatch
 
 @dataclass(frozen=True)
 class Planted:
-    """name: of the bug. target: where it is met. plant: makes it. said: in the fuzzer's report."""
+    """name: of the bug. target: where it is met. plant: makes it. message: in the fuzzer's report."""
 
     name: str
     target: type[Target]
     plant: Callable[[Patch], None]
-    said: str
+    message: str
 
 
 def _before(patch: Patch, owner: Any, method: str, first: Callable[..., object]) -> None:

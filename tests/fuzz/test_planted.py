@@ -24,7 +24,7 @@ def test_no_bug_is_found(kind: type[Target]) -> None:
 def test_planted_bugs_are_found(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within a few lives, and reported by what it breaks."""
     planted.plant(monkeypatch)
-    with pytest.raises(Bug, match=planted.said):
+    with pytest.raises(Bug, match=planted.message):
         _live(planted.target, LIVES_MAX)
 
 

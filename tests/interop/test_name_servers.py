@@ -135,12 +135,12 @@ def test_apaches_broker_signs_towards_our_name_server(tmp_path: Path) -> None:
         assert b'"broker-a"' in cluster()[1]
         assert b'"unsigned"' not in cluster()[1]
         assert b'"wrong"' not in cluster()[1]
-        for who, secret, said in (("root", "rootpass", "success"), ("inner-broker", "wrong-one", "signature failed")):
+        for who, secret, answer in (("root", "rootpass", "success"), ("inner-broker", "wrong-one", "signature failed")):
             tools = tmp_path / who / "conf"
             tools.mkdir(parents=True)
             (tools / "tools.yml").write_text(f"accessKey: {who}\nsecretKey: {secret}\n")
             with MqAdmin("5.3.3", tools.parent, server.namesrv_address) as mqadmin:
-                assert said in mqadmin.run("updateKvConfig", "-s", "N", "-k", "k", "-v", "v")
+                assert answer in mqadmin.run("updateKvConfig", "-s", "N", "-k", "k", "-v", "v")
 
 
 def has_route(namesrv_address: str) -> bool:

@@ -326,9 +326,9 @@ def test_the_pipeline_as_users_start_it(broker: Embedded, tmp_path: Path) -> Non
     try:
         wait_for_a_cycle(running, place_of(remote), log)
         assert "RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC" in mqtrail("trace", "order-7", "--lake", remote, exits=4)
-        told = mqtrail("pipeline", "backfill", *of_cluster, "--from", "1h", "--wait").splitlines()
-        assert len(told) == len(set(told))
-        assert re.search(r" done: [1-9]\d* messages read, 0 gaps, 0 left$", told[-1])
+        lines = mqtrail("pipeline", "backfill", *of_cluster, "--from", "1h", "--wait").splitlines()
+        assert len(lines) == len(set(lines))
+        assert re.search(r" done: [1-9]\d* messages read, 0 gaps, 0 left$", lines[-1])
         assert "CONSUMED" in mqtrail("trace", "order-7", "--lake", remote)
         running.terminate()
         assert running.wait(120) == 0, log.read_text()[-2000:]
@@ -341,7 +341,7 @@ def test_the_pipeline_as_users_start_it(broker: Embedded, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("variables", "place", "said"),
+    ("variables", "place", "message"),
     [
         ({}, "s3://no-such-bucket/lake", "found no such bucket"),
         ({"AWS_SECRET_ACCESS_KEY": "wrong"}, f"s3://{BUCKET}/whole", "found credentials that the store refuses"),
@@ -351,14 +351,14 @@ def test_the_pipeline_as_users_start_it(broker: Embedded, tmp_path: Path) -> Non
     ],
 )
 def test_wrong_settings_are_told(
-    lakes: tuple[LakePath, LakePath], variables: dict[str, str], place: str, said: str
+    lakes: tuple[LakePath, LakePath], variables: dict[str, str], place: str, message: str
 ) -> None:
     """Exit code 3, in one line; never "not found"."""
-    told = mqtrail("search", "--topic", TOPIC, "--lake", place, exits=3, variables=variables)
-    assert said in told
-    assert len(told.strip().splitlines()) == 1, told
-    told = mqtrail("trace", "0" * 32, "--lake", place, exits=3, variables=variables)
-    assert said in told.replace("\n", " ")
+    output = mqtrail("search", "--topic", TOPIC, "--lake", place, exits=3, variables=variables)
+    assert message in output
+    assert len(output.strip().splitlines()) == 1, output
+    output = mqtrail("trace", "0" * 32, "--lake", place, exits=3, variables=variables)
+    assert message in output.replace("\n", " ")
 
 
 def test_credentials_that_expire_are_told(
@@ -369,8 +369,8 @@ def test_credentials_that_expire_are_told(
     with door_to(server) as door:
         running = job(broker.namesrv_address, remote)
         door.fault = lambda request: Fault.EXPIRED
-        told = mqtrail("report", "--lake", str(remote), exits=3)
-        assert "credentials that have expired" in told
+        output = mqtrail("report", "--lake", str(remote), exits=3)
+        assert "credentials that have expired" in output
         with pytest.raises(MQError, match="credentials that have expired"):
             running.once()
         door.fault = lambda request: None

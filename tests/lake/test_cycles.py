@@ -270,12 +270,12 @@ def but_one_row(rows: Evidence, chance: random.Random) -> tuple[Batch, Batch]:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-@pytest.mark.parametrize("told", [pytest.param("histories", marks=pytest.mark.cycles), "stories"])
-def test_one_late_row(told: str, seed: int) -> None:
+@pytest.mark.parametrize("source", [pytest.param("histories", marks=pytest.mark.cycles), "stories"])
+def test_one_late_row(source: str, seed: int) -> None:
     """What one row changes is judged again, although nothing else changes and no time passes that matters."""
     chance = random.Random(seed)
     rows, last_ms, settings = evidence(HISTORIES), AS_OF_MS, Settings()
-    if told == "stories":
+    if source == "stories":
         rows, last_ms, settings = small_stories(seed)
     first, second = but_one_row(rows, chance)
     tables = Tables()

@@ -54,12 +54,12 @@ class FullDisk:
 @contextmanager
 def no_room_in_words() -> Iterator[None]:
     """The block succeeds, or fails with an error that says that the disk is full."""
-    told = ""
+    message = ""
     try:
         yield
     except LakeUnreadable as error:
-        told = str(error)
-    assert not told or "found no space left, expected room" in told
+        message = str(error)
+    assert not message or "found no space left, expected room" in message
 
 
 @pytest.mark.slow

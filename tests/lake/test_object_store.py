@@ -479,14 +479,14 @@ def test_a_commit_whose_answer_is_lost_counts_once(lake: Lake, door: Door, fault
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (Fault.BUSY, "too busy or out of order .*SlowDown.*try again later"),
         (Fault.EXPIRED, "credentials that have expired .*ExpiredToken.*renew AWS_ACCESS_KEY_ID"),
         (Fault.CUT, "found no connection.*check AWS_ENDPOINT_URL"),
     ],
 )
-def test_a_fault_that_stays_is_told(lake: Lake, door: Door, fault: Fault, said: str) -> None:
+def test_a_fault_that_stays_is_told(lake: Lake, door: Door, fault: Fault, message: str) -> None:
     """In one line, without secrets, whoever met it: our own requests, delta-rs, or DuckDB."""
     verdict = {"cluster": "c", "publish_hour": 1, "msg_id": unique_id(1), "group_name": "g"}
     lake["verdicts"].commit([write(lake["verdicts"], "b", [verdict])], app="a", batch=1)
@@ -505,14 +505,14 @@ def test_a_fault_that_stays_is_told(lake: Lake, door: Door, fault: Fault, said: 
         lake.refresh,
         lambda: commit(lake, 9),
     ):
-        with pytest.raises((LakeUnreadable, ObjectStoreError), match=said) as failed:
+        with pytest.raises((LakeUnreadable, ObjectStoreError), match=message) as failed:
             attempt()
         assert "\n" not in str(failed.value)
         assert doors.ACCESS_KEY not in str(failed.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("Error performing PUT http://h/b/batch=a-503/x in 403.1ms - status code: 400 Bad <Code>Foo</Code>", None),
         (
@@ -524,10 +524,10 @@ def test_a_fault_that_stays_is_told(lake: Lake, door: Door, fault: Fault, said: 
         ("Error performing PUT http://169.254.169.254/latest/api/token - HTTP error: error sending", "no credentials"),
     ],
 )
-def test_the_cause_is_not_read_from_names(text: str, said: str | None) -> None:
+def test_the_cause_is_not_read_from_names(text: str, message: str | None) -> None:
     """Names of objects and durations can contain the numbers of other errors."""
     found = store_problem("s3://b/lake", f"Generic S3 error: {text}")
-    assert found == said if said is None else said in str(found)
+    assert found == message if message is None else message in str(found)
 
 
 def test_duckdb_downloads_nothing() -> None:

@@ -75,8 +75,8 @@ def test_what_the_application_configured_applies(capsys: pytest.CaptureFixture[s
     structlog.reset_defaults()
     log.debug("dropped")
     log.info("kept")
-    said = capsys.readouterr()
-    assert (said.out, "kept" in said.err, "dropped" in said.err) == ("", True, False)
+    captured = capsys.readouterr()
+    assert (captured.out, "kept" in captured.err, "dropped" in captured.err) == ("", True, False)
 
 
 def test_what_peers_cause_is_written_sparsely(monkeypatch: pytest.MonkeyPatch) -> None:

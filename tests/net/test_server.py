@@ -89,11 +89,11 @@ async def test_good_frames_before_bad_ones_are_answered() -> None:
             assert await talk(server, encode_command(request) + b"\xff" * 12) == reply
 
 
-@pytest.mark.parametrize("tells", [True, False])
-async def test_connections_take_turns(tells: bool) -> None:
+@pytest.mark.parametrize("yields", [True, False])
+async def test_connections_take_turns(yields: bool) -> None:
     """A peer with many requests does not delay another, and is still served in order.
 
-    tells: the application stops when its turn is over; one that does not is stopped between its pieces.
+    yields: the application stops when its turn is over; one that does not is stopped between its pieces.
     """
 
     class Slow(Answering):
@@ -104,12 +104,12 @@ async def test_connections_take_turns(tells: bool) -> None:
                     break
                 time_s[0] += 0.001
                 self._answer(connection, command)
-                if tells and connection.turn_is_over():
+                if yields and connection.turn_is_over():
                     break
             return start
 
     time_s = [0.0]
-    count, size = (4_000, 2_000) if not tells else (400, 0)
+    count, size = (4_000, 2_000) if not yields else (400, 0)
 
     async with serving(Slow()) as (server, application):
         server.clock = lambda: time_s[0]

@@ -265,8 +265,8 @@ def test_live_cycles_do_not_wait_for_a_problem(tmp_path: Path, monkeypatch: pyte
     clock = iter([1_000.0, 1_000.0, 1_000.0 + BACKFILL_PAUSE_S - 1, 1_000.0 + BACKFILL_PAUSE_S])
     with monkeypatch.context() as patch:
         patch.setattr("mqtrail.pipeline.job.time", SimpleNamespace(monotonic=lambda: next(clock)))
-        told = [job._backfill_problem() for _ in range(3)]
-    assert told == [("backfill 00000000: no answer",)] * 2 + [()]
+        problems = [job._backfill_problem() for _ in range(3)]
+    assert problems == [("backfill 00000000: no answer",)] * 2 + [()]
     assert tried == [job.config.backfill_messages_max] * 2
 
 
@@ -372,7 +372,7 @@ def test_crashes_at_any_point(cluster: Any, tmp_path: Path, monkeypatch: pytest.
             for offset in range(start, end)
             if (topic, broker) == (queue.topic, queue.broker_name)
         ]
-        assert len(set(gone)) == len(gone), f"a gap is told twice, {seed=}"
+        assert len(set(gone)) == len(gone), f"a gap is reported twice, {seed=}"
         assert all(offset < first[queue] for offset in gone), f"a gap that is none, {seed=}"
         kept = [offset for offset in range(hours) if offset not in gone]
         assert_once(reader, relation, queue, kept)

@@ -1,4 +1,4 @@
-"""Samples recorded as changes tell a judgement what full samples tell it."""
+"""Samples recorded as changes random_history a judgement what full samples random_history it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class World:
 
 
 @dataclass
-class Told:
+class History:
     """One history twice: as full samples, and as the batches of changes."""
 
     full: Rows = field(default_factory=dict)
@@ -133,31 +133,31 @@ class Told:
         return rows
 
 
-def tell(seed: int, count: int, recorder: Callable[[], Recorder] | None = None) -> Told:
+def random_history(seed: int, count: int, recorder: Callable[[], Recorder] | None = None) -> History:
     """A random history of `count` samples; some of them are read up to. recorder: records it, too."""
     chance = random.Random(seed)
-    world, changes, told = World(chance), Changes("C", RETENTION_MS), Told()
+    world, changes, history = World(chance), Changes("C", RETENTION_MS), History()
     for _ in range(count):
         world.step()
         found = world.sample()
-        told.batches.append(changes.add(found))
+        history.batches.append(changes.add(found))
         if recorder is not None:
             recorder().record([found])
-        told.instants.append(found.sampled_ms)
+        history.instants.append(found.sampled_ms)
         taken = {"cluster": "C", "sampled_ms": found.sampled_ms, "what": "SAMPLE", "status": "OK"}
-        told.full.setdefault("samples", []).append(taken)
+        history.full.setdefault("samples", []).append(taken)
         is_read = chance.random() < 0.5
         read = {topic for topic in TOPICS if is_read and chance.random() < 0.8}
         for name, rows in found.rows.items():
             for row in rows:
                 mark = {"read_offset": 1} if name == "queue_ranges" and row["topic"] in read else {}
-                told.full.setdefault(name, []).append(row | mark)
+                history.full.setdefault(name, []).append(row | mark)
         if is_read:
             seen = {row["topic"] for row in found.rows.get("queue_ranges", ())}
-            told.batches.append(changes.read_up_to(found.sampled_ms, read & seen))
+            history.batches.append(changes.read_up_to(found.sampled_ms, read & seen))
             if recorder is not None:
                 recorder().read_up_to(found.sampled_ms, read & seen)
-    return told
+    return history
 
 
 def context(rows: Rows, as_of_ms: int, relations: tuple[str, ...] = RELATIONS) -> dict[str, list[str]]:
@@ -189,15 +189,15 @@ def keyframes(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_changes_are_full_samples(seed: int) -> None:
     """The context of any instant is the same from full samples, from all changes, and from the last keyframe on."""
-    told = tell(seed, 40)
+    history = random_history(seed, 40)
     chance = random.Random(seed)
-    assert len({row.get("keyframe_ms") for batch in told.batches for row in batch["samples"]} - {None}) > 2
-    everything = {name: [row for batch in told.batches for row in batch.get(name, ())] for name in trail.SAMPLED}
+    assert len({row.get("keyframe_ms") for batch in history.batches for row in batch["samples"]} - {None}) > 2
+    everything = {name: [row for batch in history.batches for row in batch.get(name, ())] for name in trail.SAMPLED}
     for _ in range(4):
-        as_of_ms = chance.choice(told.instants) + chance.choice((0, 0, 1, 9))
-        expected = context(told.full, as_of_ms)
+        as_of_ms = chance.choice(history.instants) + chance.choice((0, 0, 1, 9))
+        expected = context(history.full, as_of_ms)
         assert context(everything, as_of_ms) == expected, as_of_ms
-        last = told.since_keyframe(as_of_ms - SETTINGS.trace_delay_ms)
+        last = history.since_keyframe(as_of_ms - SETTINGS.trace_delay_ms)
         assert context(last, as_of_ms) == expected, as_of_ms
         assert context(last, as_of_ms, WHOLE) == context(everything, as_of_ms, WHOLE), as_of_ms
 
@@ -218,13 +218,13 @@ def test_a_lake_goes_on_after_restarts(tmp_path: Path) -> None:
     """Each sample recorded by a new process, files joined, old ones expired: the context stays that of full samples,
     and what is read is bounded."""
     lake = Lake.create(tmp_path / "lake")
-    told = tell(7, 14, lambda: Recorder(lake, "C", RETENTION_MS))
-    last_ms = told.instants[-1]
+    history = random_history(7, 14, lambda: Recorder(lake, "C", RETENTION_MS))
+    last_ms = history.instants[-1]
     horizon = last_ms - SETTINGS.trace_delay_ms
-    expected = context(told.full, last_ms)
+    expected = context(history.full, last_ms)
     assert context(recorded(lake, horizon), last_ms) == expected
     read = {row["sampled_ms"] for row in recorded(lake, last_ms)["samples"] if row["what"] == "SAMPLE"}
-    assert min(read) > told.instants[2]  # not the first keyframe
+    assert min(read) > history.instants[2]  # not the first keyframe
     assert compact(lake, 0, now_ms=last_ms) >= 1
     assert context(recorded(lake, horizon), last_ms) == expected
     again = Recorder(lake, "C", RETENTION_MS)

@@ -14,7 +14,7 @@ import pyspark
 
 from mqtrail.pipeline.python import wrap_python
 
-# Imports what a worker does only when it is told to by its peer: until then nothing else has been imported.
+# Imports what a worker does only when its peer asks for it: until then nothing else has been imported.
 WORKER = """
 import sys
 from pyspark.worker_util import get_sock_file_to_executor
@@ -69,8 +69,8 @@ def test_without_a_port_it_is_python(tmp_path: Path) -> None:
     """The daemon, and whatever else Spark starts, is started as ever."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHON_WORKER_FACTORY_PORT"}
     command = [str(wrap_python(tmp_path)), "-c", "import sys; print(sys.argv[1:], sys.flags.isolated)", "a b"]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    assert told == "['a b'] 0\n"
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert output == "['a b'] 0\n"
 
 
 def test_pyspark_is_not_imported_from_a_zip(tmp_path: Path) -> None:
@@ -81,5 +81,5 @@ def test_pyspark_is_not_imported_from_a_zip(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([others[0], *zips, *others[1:]])}
     code = "import sys, pyspark, py4j; print(sys.path[1:4], pyspark.__file__, py4j.__file__, sep='\\n')"
     command = [str(wrap_python(tmp_path)), "-c", code]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert told == [str(others), pyspark.__file__, py4j.__file__]
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert output == [str(others), pyspark.__file__, py4j.__file__]

@@ -64,7 +64,7 @@ def test_another_version_of_mqtrail(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (
             'x\n: Job aborted: java.io.IOException: Cannot run program "/v/python": error=2',
@@ -83,7 +83,7 @@ def test_another_version_of_mqtrail(tmp_path: Path) -> None:
         ("An error\n: org.x.Odd: what\n\tat y", "the executors cannot run tasks: org.x.Odd: what;"),
     ],
 )
-def test_tasks_that_fail(tmp_path: Path, text: str, told: str) -> None:
+def test_tasks_that_fail(tmp_path: Path, text: str, message: str) -> None:
     """Each reason has its remedy, on one line."""
 
     def run(count: int, task: Task) -> list[Probed]:
@@ -91,7 +91,7 @@ def test_tasks_that_fail(tmp_path: Path, text: str, told: str) -> None:
 
     with pytest.raises(SparkNotStarted) as raised:
         probe(run, tmp_path, 2, "/p", "d:1")
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert "\n" not in str(raised.value)
     assert list(tmp_path.iterdir()) == []
 

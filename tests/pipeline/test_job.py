@@ -109,14 +109,14 @@ def test_from_clients_to_verdicts(job: PipelineJob, broker: Embedded) -> None:
 
 def test_run_continues_until_it_is_stopped(job: PipelineJob, broker: Embedded) -> None:
     """The loop cycles, tells of each turn and ends soon after it is asked to."""
-    said: list[str] = []
+    lines: list[str] = []
     stop = Event()
-    running = PipelineJob(job.config, lambda text: (said.append(text), stop.set() if "judged" in text else None)[0])
+    running = PipelineJob(job.config, lambda text: (lines.append(text), stop.set() if "judged" in text else None)[0])
     worker = Thread(target=running.use(job.spark).run, args=(50, stop))
     worker.start()
     worker.join(60)
     assert not worker.is_alive()
-    assert any("judged" in text for text in said)
+    assert any("judged" in text for text in lines)
     status = StatusFile(job.config.lake).read()
     assert status is not None
     assert (status.is_running, status.cycles, status.failures) == (False, 1, 0)
@@ -195,9 +195,9 @@ def test_backfills_give_what_one_read_gives(job: PipelineJob, broker: Embedded, 
 
     alone = PipelineJob(dataclasses.replace(latest, lake=tmp_path / "alone")).use(job.spark)
     BackfillFiles(alone.config.lake).add(0, now_ms())
-    told: list[Backfill] = []
-    assert alone.backfill(Event(), told.append) == []
-    assert told[-1].state == "done"
+    progress: list[Backfill] = []
+    assert alone.backfill(Event(), progress.append) == []
+    assert progress[-1].state == "done"
     for filled in (beside, alone):
         for relation, columns in ((trail.TRACE_EVENTS, "msg_id, record_type"), (trail.MESSAGE_META, "queue_offset")):
             assert rows(filled, relation, columns) == rows(job, relation, columns)
@@ -217,23 +217,23 @@ def test_a_cluster_that_is_not_there(spark: SparkSession, tmp_path: Path) -> Non
     config = JobConfig(namesrv="127.0.0.1:1", lake=tmp_path / "lake")
     with pytest.raises(Exception, match=r"127.0.0.1:1"):
         PipelineJob(config).use(spark).once()
-    said: list[str] = []
+    lines: list[str] = []
     stop = Event()
 
     def say(text: str) -> None:
-        said.append(text)
-        if sum("failed" in each for each in said) == 2:
+        lines.append(text)
+        if sum("failed" in each for each in lines) == 2:
             stop.set()
 
     PipelineJob(config, say).use(spark).run(1, stop)
-    assert "127.0.0.1:1" in said[-1]
+    assert "127.0.0.1:1" in lines[-1]
 
 
 def test_a_stop_takes_spark_along(job: PipelineJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal to the whole process group ends Spark's JVM within a cycle: that is an end, not a failure."""
-    said: list[str] = []
+    lines: list[str] = []
     stop = Event()
-    running = PipelineJob(job.config, said.append).use(job.spark)
+    running = PipelineJob(job.config, lines.append).use(job.spark)
 
     def cycle(*_: object, **__: object) -> JobReport:
         raise ConnectionResetError("the JVM is gone")
@@ -243,4 +243,4 @@ def test_a_stop_takes_spark_along(job: PipelineJob, monkeypatch: pytest.MonkeyPa
         running.run(1, stop)
     monkeypatch.setattr(running, "_cycle", lambda *_, **__: (stop.set(), cycle()))
     running.run(1, stop)
-    assert said == ["stopped within a cycle: committed data is kept, and the next run continues from there"]
+    assert lines == ["stopped within a cycle: committed data is kept, and the next run continues from there"]

@@ -92,8 +92,8 @@ def test_a_failure_becomes_a_gap(config: JobConfig, monkeypatch: pytest.MonkeyPa
         return TOPOLOGY
 
     monkeypatch.setattr(sampler, "survey", survey)
-    said: list[str] = []
-    one = Sampler(config, said.append, now_ms=lambda: next(clock))
+    lines: list[str] = []
+    one = Sampler(config, lines.append, now_ms=lambda: next(clock))
     taken = [one.take(cast(SyncAdmin, None)) for _ in range(5)]
     assert taken == [True, False, True, True, True]
     found = [each.found for each in SampleSpool(config.lake).waiting()]
@@ -104,7 +104,7 @@ def test_a_failure_becomes_a_gap(config: JobConfig, monkeypatch: pytest.MonkeyPa
         "",
         "samples took longer than their interval",
     ]
-    assert said == ["no sample was taken: no name server"]
+    assert lines == ["no sample was taken: no name server"]
 
 
 def test_samples_of_another_cluster_end_no_gap(config: JobConfig, monkeypatch: pytest.MonkeyPatch) -> None:

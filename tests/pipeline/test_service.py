@@ -48,10 +48,10 @@ class Script:
 
     def __init__(self, lake: Path, *turns: JobReport | Exception, stops: bool = True) -> None:
         self.turns = list(turns)
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.stop = Event()
         self.stops = stops
-        self.service = Service(lake, self.cycle, NoUpkeep(), self.said.append)
+        self.service = Service(lake, self.cycle, NoUpkeep(), self.lines.append)
 
     def cycle(self) -> JobReport:
         turn = self.turns.pop(0)
@@ -75,11 +75,11 @@ def test_good_cycles_and_a_problem(tmp_path: Path) -> None:
     assert (found.cycles, found.failures, found.is_running, found.problems) == (3, 0, False, {})
     assert found.counts["messages"] == 6
     assert found.upkeep == {"compacted": 2}  # none after the stop
-    assert [line for line in script.said if "no answer" in line] == [
+    assert [line for line in script.lines if "no answer" in line] == [
         "problem: no answer",
         "no longer a problem: no answer",
     ]
-    assert sum("2 judged" in line for line in script.said) == 3
+    assert sum("2 judged" in line for line in script.lines) == 3
 
 
 def test_failed_cycles_are_tried_again(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_failed_cycles_are_tried_again(tmp_path: Path) -> None:
     script = Script(tmp_path, MQError("no name server"), *faults, report(), *faults, report())
     found = script.run()
     assert (found.cycles, found.failures, found.failed_in_row) == (2, 2 * FAULTS_MAX - 1, 0)
-    assert "this cycle failed: no name server; the next one is in 0 s" in script.said
+    assert "this cycle failed: no name server; the next one is in 0 s" in script.lines
 
 
 def test_spark_that_keeps_failing_ends_the_run_in_words(tmp_path: Path) -> None:

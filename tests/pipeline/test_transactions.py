@@ -67,7 +67,7 @@ def judged(job: PipelineJob, ids: dict[str, str]) -> Judged:
     query = """SELECT t.msg_id, t.message_codes, t.knowledge || ' ' || t.reasons,
         list(v.group_name || ': ' || v.codes) FILTER (v.group_name IS NOT NULL)
       FROM trajectories t LEFT JOIN verdicts v ON t.msg_id = v.msg_id GROUP BY ALL"""
-    found = {msg_id: told for msg_id, *told in look_up.connection.sql(query).fetchall()}
+    found = {msg_id: columns for msg_id, *columns in look_up.connection.sql(query).fetchall()}
     return {
         label: (codes, groups or [], why) for label, msg_id in ids.items() for codes, why, groups in [found[msg_id]]
     }

@@ -282,7 +282,7 @@ class Planted:
 
     name: str
     cluster: type[Cluster]
-    said: str
+    message: str
     first_seed: int = 0  # earlier lives do not show the bug, or take much longer
 
 

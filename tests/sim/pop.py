@@ -258,14 +258,14 @@ class PopConsumer(Member):
         def answered(reply: RemotingCommand | None) -> None:
             if reply is None or reply.code != ResponseCode.SUCCESS:
                 return
-            told = ChangeInvisibleResponseHeader.from_ext(reply.ext)
+            header = ChangeInvisibleResponseHeader.from_ext(reply.ext)
             claim.at_ms = self.engine.now_ms
-            claim.visible_ms = _visible_ms(told.pop_time, told.invisible_time)
+            claim.visible_ms = _visible_ms(header.pop_time, header.invisible_time)
             hold.handle = hold.handle._replace(
                 start_offset=place.offset,
-                pop_time_ms=told.pop_time,
-                invisible_ms=told.invisible_time,
-                revive_queue_id=told.revive_qid,
+                pop_time_ms=header.pop_time,
+                invisible_ms=header.invisible_time,
+                revive_queue_id=header.revive_qid,
             )
             self._ended(before)
             if on_taken is not None:

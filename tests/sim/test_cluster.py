@@ -34,13 +34,13 @@ def test_promises_hold(seed: int) -> None:
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 def test_planted_bugs_are_caught(planted: Planted) -> None:
     """Each planted bug is found within some lives, and reported by its name."""
-    said: list[str] = []
+    reported: list[str] = []
     for seed in range(planted.first_seed, planted.first_seed + SEEDS_MAX):
         problems = check(planted.cluster(seed).live())
-        if any(planted.said in problem for problem in problems):
+        if any(planted.message in problem for problem in problems):
             return
-        said += problems
-    pytest.fail(f"{SEEDS_MAX} lives did not show the bug; reported: {said[:3]}")
+        reported += problems
+    pytest.fail(f"{SEEDS_MAX} lives did not show the bug; reported: {reported[:3]}")
 
 
 def noisy_life(seed: int) -> list[str]:

@@ -257,9 +257,9 @@ def test_a_damaged_table_is_taken_from_its_bak() -> None:
 def test_a_first_start_differs_from_a_clean_stop() -> None:
     """A first start is not reported as a start after a clean stop."""
     disk = MemoryDisk()
-    for told in ("first start; the log ends at 0", "after a clean stop; the log ends at 0"):
+    for reported in ("first start; the log ends at 0", "after a clean stop; the log ends at 0"):
         store = CommitLogStore(disk, CONFIG)
-        assert str(store.recovery) == told
+        assert str(store.recovery) == reported
         assert store.recovery.is_plain
         store.close()
 
@@ -309,19 +309,19 @@ def test_an_index_reports_damage_and_does_not_prevent_a_stop() -> None:
 def _lookups(disk: MemoryDisk) -> list[str]:
     """Open a store, query every key until it answers, and return the reported damage. No key is missed."""
     store = opened(disk)
-    told = list(store.recovery.rebuilt)
+    reports = list(store.recovery.rebuilt)
     for number in range(COUNT):
         for _ in range(20):
             try:
                 found = store.query("orders", f"key{number}", 64, 0, 1 << 60).records
                 break
             except SystemBusy as error:
-                told.append(error.remark)
+                reports.append(error.remark)
         else:
             raise AssertionError(f"key{number} is still being indexed")
-        assert number in [number_of(decode_record(record)[0].body) for record in found], f"key{number}, {told=}"
+        assert number in [number_of(decode_record(record)[0].body) for record in found], f"key{number}, {reports=}"
     store.close()
-    return told
+    return reports
 
 
 @pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 40))])
@@ -335,8 +335,8 @@ def test_a_changed_byte_of_the_index_hides_nothing(seed: int) -> None:
     at = rng.choice([rng.randrange(40), rng.randrange(40, 40 + CONFIG.index_slots * 4), rng.randrange(40, entries_end)])
     old = file.read_at(at, 1)[0]
     file.write_at(at, bytes([rng.choice([old ^ 1 << rng.randrange(8), 255 if old == 0 else 0])]))
-    told = _lookups(disk)
-    assert not told or all(text.startswith(path) for text in told if "behind" not in text)
+    reports = _lookups(disk)
+    assert not reports or all(text.startswith(path) for text in reports if "behind" not in text)
     assert _lookups(disk) == []
 
 
@@ -369,12 +369,12 @@ def test_a_beginning_of_the_log_that_somebody_removed() -> None:
     store = opened(disk)
     first = CONFIG.segment_size
     assert store.min_physical_offset == first
-    [told] = store.recovery.lost
-    assert told.startswith(
+    [loss] = store.recovery.lost
+    assert loss.startswith(
         f"commitlog/ begins at physical offset {first}, expected 0: {first} bytes with their messages are missing"
     )
     assert not store.recovery.is_plain
-    assert told in str(store.recovery)
+    assert loss in str(store.recovery)
     store.close()
     again = opened(disk)
     assert again.recovery.lost == ()

@@ -260,11 +260,11 @@ FOREIGN = {
 @pytest.mark.parametrize("name", FOREIGN)
 def test_what_is_not_known_is_refused(tmp_path: Path, name: str) -> None:
     """Files of another version or broker are never truncated: the start fails, reports them and changes nothing."""
-    path, content, said = FOREIGN[name]
+    path, content, message = FOREIGN[name]
     file = tmp_path / path
     file.parent.mkdir(parents=True)
     file.write_bytes(content)
-    with pytest.raises(StoreError, match=said):
+    with pytest.raises(StoreError, match=message):
         CommitLogStore(RealDisk(tmp_path), CONFIG)
     assert file.read_bytes() == content
     assert not (tmp_path / "abort").exists()

@@ -19,7 +19,7 @@ NAMES = ("losses", "topic_groups", "offsets_at")
 BASE_MS = 1_800_000_000_000
 
 
-def told(rows: list[Row], as_of_ms: int) -> dict[str, list[tuple[Any, ...]]]:
+def judged(rows: list[Row], as_of_ms: int) -> dict[str, list[tuple[Any, ...]]]:
     """What a judgement reads from client_records."""
     duck = connect(threads=1)
     for relation in (*trail.EVIDENCE, trail.GROUP_FOLDS):
@@ -55,7 +55,7 @@ def batch(client: str, sequence: int, dropped: int, at_ms: int) -> Row:
 
 
 def history(chance: random.Random) -> list[Row]:
-    """TraceBatches with holes and drops, losses that were told, commits of a few queues; some rows twice."""
+    """TraceBatches with holes and drops, reported losses, commits of a few queues; some rows twice."""
     rows = []
     for client in "xyz":
         dropped, at_ms = 0, BASE_MS
@@ -93,12 +93,12 @@ def test_folded_records_say_the_same(seed: int) -> None:
         kept += rows[:count]
         rows = rows[count:]
         as_of_ms += chance.randrange(1, 40_000)
-        assert told(kept, as_of_ms) == told(arrived, as_of_ms)
+        assert judged(kept, as_of_ms) == judged(arrived, as_of_ms)
         place = chance.randrange(len(kept) + 1)
         settled_ms = as_of_ms - SETTINGS.trace_delay_ms
         kept = folded(kept[:place], settled_ms) + folded(kept[place:], settled_ms)
     kept = folded(kept, as_of_ms - SETTINGS.trace_delay_ms)
-    assert told(kept, as_of_ms + 1) == told(arrived, as_of_ms + 1)
+    assert judged(kept, as_of_ms + 1) == judged(arrived, as_of_ms + 1)
     assert len(kept) < len(arrived) / 2
 
 
@@ -120,7 +120,7 @@ def test_losses_are_the_holes() -> None:
     assert len(wanted) > 5
     as_of_ms = BASE_MS + 10_000_000
     for some in (rows, folded(rows, as_of_ms)):
-        assert set(told(some, as_of_ms)["losses"]) == wanted
+        assert set(judged(some, as_of_ms)["losses"]) == wanted
 
 
 def test_old_records_expire() -> None:

@@ -537,9 +537,9 @@ async def test_trace_tells_of_every_delivery(tmp_path: Path) -> None:
         assert sorted((one.msg_id, one.retry_times) for one in before) == sorted(
             [(ids[0], 0), (ids[1], 0), (ids[1], 1)]
         )
-        told = {(results[one.request_id].msg_id, one.retry_times): results[one.request_id] for one in before}
-        assert told[ids[0], 0].result == told[ids[1], 1].result == "SUCCESS"
-        failed = told[ids[1], 0]
+        by_attempt = {(results[one.request_id].msg_id, one.retry_times): results[one.request_id] for one in before}
+        assert by_attempt[ids[0], 0].result == by_attempt[ids[1], 1].result == "SUCCESS"
+        failed = by_attempt[ids[1], 0]
         assert (failed.result, failed.detail) == ("EXCEPTION", "ValueError: badluck")
         assert (failed.topic, failed.client_id) == ("orders", consumer.client_id)
         assert after[failed.request_id].context_code == 2

@@ -302,17 +302,17 @@ async def test_a_listener_hears_of_the_queues() -> None:
     """It gets the topic, all queues and the own ones at each change; its exceptions are logged."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
-        told: list[tuple[str, int, int]] = []
+        calls: list[tuple[str, int, int]] = []
 
         async def listener(topic: str, every: list[MessageQueue], mine: list[MessageQueue]) -> None:
-            told.append((topic, len(every), len(mine)))
+            calls.append((topic, len(every), len(mine)))
             raise ValueError("not our concern")
 
         consumer = Consumer("CG", cluster.namesrv, {"orders": "*"}, config=QUICK, on_rebalance=listener)
         async with consumer:
-            await until(lambda: told == [("orders", 2, 2)])
+            await until(lambda: calls == [("orders", 2, 2)])
             broker.groups["CG"].add("0-first")
-            await until(lambda: told[1:] == [("orders", 2, 1)])
+            await until(lambda: calls[1:] == [("orders", 2, 1)])
 
 
 async def test_a_namespace_is_invisible_to_the_application() -> None:
@@ -321,12 +321,12 @@ async def test_a_namespace_is_invisible_to_the_application() -> None:
         (broker,) = cluster.brokers
         put(broker, "ns%orders", b"x")
         instance = replace(QUICK.instance, namespace="ns")
-        told: list[str] = []
+        calls: list[str] = []
         consumer = Consumer(
             "CG",
             cluster.namesrv,
             config=replace(QUICK, instance=instance),
-            on_rebalance=lambda topic, every, mine: told.append(topic),
+            on_rebalance=lambda topic, every, mine: calls.append(topic),
         )
         seen: list[tuple[str, int]] = []
 
@@ -342,7 +342,7 @@ async def test_a_namespace_is_invisible_to_the_application() -> None:
             await until(lambda: committed(cluster, "%RETRY%ns%CG"))
         await task
         assert seen == [("orders", 1), ("orders", 2)]
-        assert set(told) == {"orders"}
+        assert set(calls) == {"orders"}
         (back,) = broker.of(RequestCode.CONSUMER_SEND_MSG_BACK)
         assert (back.ext["group"], back.ext["originTopic"]) == ("ns%CG", "ns%orders")
         assert broker.groups.keys() == {"ns%CG"}

@@ -227,14 +227,14 @@ async def test_members_share_and_listeners_hear() -> None:
         (broker,) = cluster.brokers
         for queue_id in range(2):
             put(broker, "orders", b"0", queue_id=queue_id)
-        told: list[list[MessageQueue]] = []
+        assigned: list[list[MessageQueue]] = []
         watched: list[int] = []
         consumer = LitePullConsumer(
             "CG",
             cluster.namesrv,
             {"orders": "*"},
             config=replace(LITE, metadata_check_ms=20),
-            on_rebalance=lambda topic, every, mine: told.append(mine),
+            on_rebalance=lambda topic, every, mine: assigned.append(mine),
         )
         consumer.watch_queues("orders", lambda topic, queues: watched.append(len(queues)))
         async with consumer:
@@ -242,7 +242,7 @@ async def test_members_share_and_listeners_hear() -> None:
             assert await consumer.poll(timeout_ms=1) == []
             async with lite(cluster.namesrv, {"orders": "*"}) as second:
                 await until(lambda: len(consumer.assignment) == len(second.assignment) == 1)
-                await until(lambda: [len(mine) for mine in told] == [2, 1])
+                await until(lambda: [len(mine) for mine in assigned] == [2, 1])
                 await until(lambda: committed(cluster).get(("broker-a", second.assignment[0].queue_id)) == 1)
             await until(lambda: len(consumer.assignment) == 2)
             cluster.name_server.topics["orders"] = 3

@@ -30,9 +30,9 @@ OUR_FILE = (
 )
 
 
-def offsets_in(folder: Path, told: list[tuple[MessageQueue, int]] | None = None) -> LocalOffsets:
+def offsets_in(folder: Path, commits: list[tuple[MessageQueue, int]] | None = None) -> LocalOffsets:
     return LocalOffsets(
-        folder, "10.0.0.1@DEFAULT", "CG", lambda *commit: (told if told is not None else []).append(commit)
+        folder, "10.0.0.1@DEFAULT", "CG", lambda *commit: (commits if commits is not None else []).append(commit)
     )
 
 
@@ -44,8 +44,8 @@ async def test_the_file_is_javas(tmp_path: Path) -> None:
     """We continue where a Java consumer stopped, and it can continue after us."""
     file_in(tmp_path).parent.mkdir(parents=True)
     file_in(tmp_path).write_bytes(JAVA_FILE)
-    told: list[tuple[MessageQueue, int]] = []
-    offsets = offsets_in(tmp_path, told)
+    commits: list[tuple[MessageQueue, int]] = []
+    offsets = offsets_in(tmp_path, commits)
     await offsets.open()
     assert (await offsets.read(FIRST), await offsets.read(SECOND)) == (5, 1 << 32)
     assert await offsets.read(replace(FIRST, queue_id=7)) is None
@@ -59,7 +59,7 @@ async def test_the_file_is_javas(tmp_path: Path) -> None:
         FIRST: 4,
         SECOND: 1 << 32,
     }
-    assert told == [(FIRST, 4), (FIRST, 5)]
+    assert commits == [(FIRST, 4), (FIRST, 5)]
     await offsets.close()
 
 
@@ -128,8 +128,8 @@ async def test_a_write_without_a_waiter_is_not_overtaken(tmp_path: Path, monkeyp
         assert go_on.wait(60)
         sync(file)
 
-    told: list[tuple[MessageQueue, int]] = []
-    offsets = offsets_in(tmp_path, told)
+    commits: list[tuple[MessageQueue, int]] = []
+    offsets = offsets_in(tmp_path, commits)
     await offsets.open()
     offsets.update(FIRST, 1)
     monkeypatch.setattr(os, "fsync", slow_sync)
@@ -143,7 +143,7 @@ async def test_a_write_without_a_waiter_is_not_overtaken(tmp_path: Path, monkeyp
         await asyncio.sleep(0)
     go_on.set()
     await last
-    assert told == [(FIRST, 1), (FIRST, 2)]
+    assert commits == [(FIRST, 1), (FIRST, 2)]
     await offsets.close()
     assert QueueOffsets.decode(file_in(tmp_path).read_bytes()).offset_table == {FIRST: 2}
 

@@ -109,9 +109,9 @@ def test_poison_goes_to_the_dead_letters(mode: str, tmp_path: Path) -> None:
             assert (by_body[bytes(60_000)].msg_id, by_body[bytes(60_000)].keys) == ("BAD2", ("k2",))
             assert by_body[bytes(60_000)].properties["RETRY_TOPIC"] == "orders"
             records = [one for message in broker.messages("TRACE") for one in decode_trace(message.body)[0]]
-            told = {one.msg_id: one for one in records if isinstance(one, SubResult)}
-            assert told["BAD1"].result == "EXCEPTION"
-            assert "compression type 7" in str(told["BAD1"].detail)
+            results = {one.msg_id: one for one in records if isinstance(one, SubResult)}
+            assert results["BAD1"].result == "EXCEPTION"
+            assert "compression type 7" in str(results["BAD1"].detail)
 
     run(main())
 

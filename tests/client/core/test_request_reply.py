@@ -177,8 +177,8 @@ async def test_a_recall_goes_to_the_broker_of_the_handle(tmp_path: Path) -> None
         for one in cluster.brokers:
             for message in one.messages("RMQ_SYS_TRACE_TOPIC"):
                 records += decode_trace(message.body)[0]
-        told = {(one.msg_id, one.is_success, one.region_id) for one in records if isinstance(one, Recall)}
-        assert told == {("ID1", True, "R"), ("ID1", False, "DefaultRegion")}  # either broker may hold either
+        recalls = {(one.msg_id, one.is_success, one.region_id) for one in records if isinstance(one, Recall)}
+        assert recalls == {("ID1", True, "R"), ("ID1", False, "DefaultRegion")}  # either broker may hold either
 
 
 async def test_a_recall_from_a_broker_that_is_not_known_asks_another() -> None:

@@ -104,7 +104,7 @@ def test_the_ranges_of_a_topic_take_one_request() -> None:
     """What a broker tells of all queues of a topic is known: reading them asks for no range again."""
     stats = TopicStatsTable({QUEUE: TopicOffset(min_offset=-1, max_offset=100)})
 
-    def told(cluster: FakeCluster) -> None:
+    def with_stats(cluster: FakeCluster) -> None:
         answer = on_code(
             RequestCode.GET_TOPIC_STATS_INFO,
             lambda command: RemotingCommand.reply_to(command, ResponseCode.SUCCESS, body=stats.encode()),
@@ -115,7 +115,7 @@ def test_the_ranges_of_a_topic_take_one_request() -> None:
         assert reader.ranges("orders", "broker-a") == {QUEUE: (0, 100)}
         assert len(reader.read(QUEUE, 0, 10).records) == 10
 
-    codes = reading(read, told).brokers[0].codes()
+    codes = reading(read, with_stats).brokers[0].codes()
     assert set(codes) == {RequestCode.GET_TOPIC_STATS_INFO, RequestCode.PULL_MESSAGE}
     assert codes.count(RequestCode.GET_TOPIC_STATS_INFO) == 1
 

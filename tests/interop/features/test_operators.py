@@ -31,13 +31,13 @@ def inspected(part: Part) -> Json:
         label: part.mq("queryMsgById", "-i", result["offsetMsgId"], "-t", topic, "-g", group, "-d", online)
         for label, result in sent.items()
     }
-    nobody = part.mq("queryMsgById", "-i", sent["good"]["offsetMsgId"], "-t", topic, "-g", group, "-d", "no@body")
+    unknown = part.mq("queryMsgById", "-i", sent["good"]["offsetMsgId"], "-t", topic, "-g", group, "-d", "no@body")
     status = part.mq("consumerStatus", "-g", group, "-i", online, "-s")
     overview = part.mq("consumerStatus", "-g", group)
     return {
         "directly": {label: _results(output) for label, output in printed.items()},
         "attempts": {label: len(attempts) for label, attempts in by_label(part.handled("c")).items()},
-        "nobody": _code(nobody),
+        "nobody": _code(unknown),
         "status": _headings(status),
         "subscribed": re.search(rf"{topic}\s+\S", status) is not None,
         "stacks": "ConsumeMessageThread" in status,
