@@ -1,4 +1,4 @@
-"""A broker on a store in memory, and short ways to talk to it."""
+"""A broker on a memory store, and short functions to send it requests."""
 
 from collections.abc import Generator
 from typing import Any, TypeVar
@@ -76,7 +76,7 @@ class Bench:
     def ask(
         self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", peer: Peer = PEER, **fields: Any
     ) -> RemotingCommand:
-        """Send one request and return its one answer, without Sends to other peers; tick until it is complete."""
+        """Send one request and return its only reply, without Sends to other peers; tick until it is complete."""
         request = self.request(code, ext, body, **fields)
         sends = self.broker.handle(peer, request, self.now_ms)
         while len(self.broker.jobs) and not any(_answers(send, peer, request) for send in sends):
@@ -86,7 +86,7 @@ class Bench:
         return replies[0]
 
     def tell(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", peer: Peer = PEER) -> list[Send]:
-        """Send one request and return everything the broker wants written."""
+        """Send one request and return all Sends of the broker."""
         return self.broker.handle(peer, self.request(code, ext, body), self.now_ms)
 
     def send(
@@ -130,7 +130,7 @@ class Bench:
         return self.ask(RequestCode.HEART_BEAT, body=data.encode(), peer=peer)
 
     def advance(self, ms: int) -> list[Send]:
-        """Let time pass, ticking whenever the broker asks for it."""
+        """Advance the clock, ticking whenever the broker asks for it."""
         sends: list[Send] = []
         end_ms = self.now_ms + ms
         while (next_ms := self.broker.next_tick_ms()) <= end_ms:

@@ -62,7 +62,7 @@ def refused(bench: Bench, data: HeartbeatData) -> str:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (heartbeat(*names(1_001)), "found 1001 consumer groups in one request, expected at most 1000"),
         (heartbeat(producers=names(1_001)), "found 1001 producer groups in one request, expected at most 1000"),
@@ -71,18 +71,18 @@ def refused(bench: Bench, data: HeartbeatData) -> str:
         (heartbeat(producers=("p" * 256,)), "a producer group of 256 characters"),
     ],
 )
-def test_a_heartbeat_that_names_too_much_is_refused_whole(data: HeartbeatData, told: str) -> None:
-    """It has no effect: no group, no client."""
+def test_a_heartbeat_that_names_too_much_is_refused_whole(data: HeartbeatData, message: str) -> None:
+    """No part of a refused heartbeat takes effect: it adds no group and no client."""
     bench = Bench()
     groups = len(bench.broker.groups.all())
-    assert told in refused(bench, data)
+    assert message in refused(bench, data)
     assert len(bench.broker.groups.all()) == groups
     assert not list(bench.broker.clients.consumer_groups())
     assert not bench.broker.clients.producer_groups()
 
 
 def test_subscriptions_and_size_of_a_heartbeat_are_bounded() -> None:
-    """A group has no more than 1000 topics, a heartbeat no more than 4 MiB."""
+    """A group may have 1000 topics, a heartbeat 4 MiB."""
     bench = Bench()
     many = tuple(SubscriptionData(f"t{number}") for number in range(1_001))
     data = HeartbeatData("c", (), (ConsumerData("g", subscription_data_set=many),))
@@ -93,7 +93,7 @@ def test_subscriptions_and_size_of_a_heartbeat_are_bounded() -> None:
 
 
 def test_groups_of_one_connection_are_bounded_over_its_heartbeats() -> None:
-    """Group after group comes to the same as all at once; those that are there are renewed."""
+    """Groups sent in several heartbeats count like groups sent in one; known groups are renewed."""
     bench = Bench()
     for part in range(2):
         data = heartbeat(*names(500, f"g{part}-"), producers=names(500, f"p{part}-"))
@@ -105,7 +105,7 @@ def test_groups_of_one_connection_are_bounded_over_its_heartbeats() -> None:
 
 
 def test_producer_groups_are_bounded() -> None:
-    """As with consumer groups; known ones continue."""
+    """Producer groups have the same limit as consumer groups; known ones continue."""
     bench = Bench(producer_groups_max=3)
     assert bench.ask(RequestCode.HEART_BEAT, body=heartbeat(producers=names(3)).encode()).code == 0
     reply = bench.ask(RequestCode.HEART_BEAT, body=heartbeat(producers=("other",)).encode())
@@ -190,7 +190,7 @@ def test_lists_are_bounded(code: int, body: Callable[[], Lists]) -> None:
 )
 @pytest.mark.parametrize("acl", [False, True])
 def test_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch, code: int, size: int, acl: bool) -> None:
-    """Neither a permission check nor the handler reads a body that is too large."""
+    """Neither the permission check nor the handler reads a body above the limit."""
     bench = Bench(acl=acl)
 
     def read(*arguments: Any) -> Any:
@@ -203,13 +203,13 @@ def test_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch, code: int, size: in
 
 
 def test_every_body_is_bounded() -> None:
-    """Only messages have another bound, maxMessageSize."""
+    """All bodies have this limit except messages, which have maxMessageSize."""
     unbounded = {code for code, size in BODY_SIZES.items() if size is None}
     assert unbounded == {10, 310, 320, 324, 325}
 
 
 def test_locks_of_many_groups_are_counted_not_summed() -> None:
-    """A refused lock leaves nothing behind, and the table stays full until locks expire."""
+    """A refused lock leaves no entry, and the table stays full until locks expire."""
     bench = Bench(locks_max=2, lock_ttl_ms=1_000)
     locks = bench.broker.locks
     queues = [MessageQueue("t", "b", number) for number in range(3)]
@@ -225,7 +225,7 @@ def test_locks_of_many_groups_are_counted_not_summed() -> None:
 
 
 def test_names_in_locks_are_bounded() -> None:
-    """A lock is kept for as long as it is renewed: its queue's names are as short as elsewhere."""
+    """A lock lives while it is renewed, so the queue names in it have the usual length limit."""
     bench = Bench()
     for queue in (MessageQueue("t" * 256, "b", 0), MessageQueue("t", "b" * 256, 0)):
         reply = bench.ask(RequestCode.LOCK_BATCH_MQ, body=LockBatchBody("g", "c", (queue,)).encode())
@@ -234,7 +234,7 @@ def test_names_in_locks_are_bounded() -> None:
 
 
 def test_retry_queues_of_a_group_are_bounded() -> None:
-    """A group's retry topic has no more queues than a topic, whatever the group or groups.json says."""
+    """A group's retry topic has at most as many queues as any topic, whatever the request or groups.json says."""
     bench = Bench()
     for code, body in (
         (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig("g", retry_queue_nums=65_537)),
@@ -250,7 +250,7 @@ def test_retry_queues_of_a_group_are_bounded() -> None:
 
 
 def test_a_connection_has_one_producer_id() -> None:
-    """An id that a connection no longer has is free, and takes no room: with the next heartbeat, and when it closes."""
+    """A producer id is removed when the connection's next heartbeat has another one, and when the connection closes."""
     bench = Bench()
     clients = bench.broker.clients
     for number in range(5):
@@ -268,7 +268,7 @@ def test_a_connection_has_one_producer_id() -> None:
 
 
 def test_one_message_for_many_held_pulls_is_handed_out_in_slices() -> None:
-    """The send is answered at once, with few of them; ticks answer the others, each once."""
+    """The send is answered at once together with a few held pulls; ticks answer the others, each once."""
     bench = Bench()
     bench.send()
     for _ in range(500):
@@ -283,7 +283,7 @@ def test_one_message_for_many_held_pulls_is_handed_out_in_slices() -> None:
 
 
 def test_expressions_of_all_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats of many groups with long expressions reach a limit; groups that leave make room."""
+    """The expressions of all groups together have a limit; groups that leave free their share."""
     monkeypatch.setattr(heartbeats, "SUBSCRIPTIONS_SIZE_MAX", 100_000)
     bench = Bench()
     long = "x" * 60_000
@@ -299,7 +299,7 @@ def test_expressions_of_all_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_kept_filters_are_bounded_in_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more expression than there is room for is not kept; a shorter one is, and what is replaced makes room."""
+    """An expression above the remaining room is not kept; a shorter one is, and replacing one frees its room."""
     monkeypatch.setattr(table, "FILTERS_SIZE_MAX", 100)
     filters = table.FilterTable(ConfigFileStore(MemoryDisk()), NOW_MS)
 
@@ -316,7 +316,8 @@ def test_kept_filters_are_bounded_in_size(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_members_of_many_groups_are_notified_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that joins or leaves a thousand groups with a thousand members does not hold the loop; each hears of each."""
+    """A client that joins or leaves a thousand groups of a thousand members does not block the loop; every member is
+    notified."""
     monkeypatch.setattr(heartbeats, "NOTIFIED_A_SLICE", 10)
     bench = Bench()
     peers = [Peer(PeerId(number), PEER.address) for number in range(10, 20)]
@@ -341,7 +342,8 @@ def test_members_of_many_groups_are_notified_in_slices(monkeypatch: pytest.Monke
 
 
 def test_committed_offsets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of queues that do not exist count too. Known ones are still committed, and what is deleted makes room."""
+    """Offsets of queues that do not exist count too. Known offsets can still be committed, and deleting some makes
+    room."""
     monkeypatch.setattr(offsets, "OFFSETS_MAX", 3)
     bench = Bench()
     bench.send()
@@ -366,7 +368,8 @@ def test_committed_offsets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE])
 def test_expressions_of_pulls_are_bounded(code: int) -> None:
-    """As those of heartbeats: 250 KB of tags take a tenth of a second, and twenty times the memory."""
+    """Expressions in pulls have the same limit as in heartbeats: 250 KB of tags take 0.1 s and twenty times the
+    memory."""
     bench = Bench()
     bench.send()
     expression = "||".join(f"{number:x}" for number in range(14_000))
@@ -381,7 +384,7 @@ def test_expressions_of_pulls_are_bounded(code: int) -> None:
 
 
 def test_the_lane_keeps_short_subscriptions_alone() -> None:
-    """It keeps thousands of them: of long ones that would be gigabytes."""
+    """The lane caches thousands of subscriptions, so it caches only short ones: long ones would take gigabytes."""
     bench = Bench()
     bench.send(TAGS="1")
     bench.ask(RequestCode.HEART_BEAT, body=heartbeat("g").encode())
@@ -394,7 +397,7 @@ def test_the_lane_keeps_short_subscriptions_alone() -> None:
 
 
 def test_memberships_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all connections in all groups: who is a member stays one, and who leaves makes room."""
+    """The memberships of all connections in all groups have a limit; members stay, and members that leave make room."""
     monkeypatch.setattr(heartbeats, "MEMBERSHIPS_MAX", 5)
     bench = Bench()
 
@@ -412,7 +415,8 @@ def test_memberships_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_clients_are_listed_in_slices() -> None:
-    """203, 204 and 328: others are served meanwhile, and the answer has everybody."""
+    """203, 204 and 328 are answered in slices: other requests are served meanwhile, and the reply lists every
+    client."""
     bench = Bench()
     for number in range(10, 710):
         client = Peer(PeerId(number), PEER.address)

@@ -1,4 +1,5 @@
-"""The broker as a whole, where a scenario would hide the point: administration, forwarding, trace loss, bad input."""
+"""The broker as a whole, where a scenario file would hide the point: administration, forwarding, trace loss, bad
+input."""
 
 import pytest
 from hypothesis import given, settings
@@ -50,7 +51,7 @@ QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
 def test_topic_statistics() -> None:
-    """202 tells each queue's range and last write."""
+    """202 returns each queue's range and last write."""
     bench = Bench()
     bench.send(queue_id=0)
     found = TopicStatsTable.decode(bench.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "orders"}).body)
@@ -60,7 +61,7 @@ def test_topic_statistics() -> None:
 
 
 def test_group_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
-    """208 and 317 return the group's committed offsets, and how far it has pulled beyond them."""
+    """208 and 317 return the group's committed and pulled offsets."""
     bench = Bench()
     for _ in range(3):
         bench.send()
@@ -138,7 +139,7 @@ def test_queries() -> None:
 
 
 def test_a_query_that_was_cut_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With messages in the remark; without any it is an error, not "not found"."""
+    """The remark says so if messages were found; without any it is an error, not "not found"."""
     bench = Bench()
     for _ in range(3):
         bench.send(KEYS="k")
@@ -155,7 +156,8 @@ def test_a_query_that_was_cut_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_batch_items_keep_their_own_ids() -> None:
-    """Unlike 5.3.3, whose batches show one id for all, so that a trace can join what was sent and what was consumed."""
+    """5.3.3 shows one id for all messages of a batch; with their own ids a trace can match sent and consumed
+    messages."""
     bench = Bench()
     items = [BatchItem(b"a", b"UNIQ_KEY\x01ID1\x02TAGS\x01A\x02"), BatchItem(b"b", b"UNIQ_KEY\x01ID2\x02", 7)]
     header = SendMessageHeader("pg", "orders", queue_id=1, batch=True, properties=encode_properties({"UNIQ_KEY": "B"}))
@@ -197,14 +199,14 @@ def test_registration_is_whole_and_checked() -> None:
 
 
 def test_a_read_only_broker_registers_so() -> None:
-    """The bits that the broker lacks are taken from its topics' permissions."""
+    """The registered permissions of topics lack the bits that the broker lacks."""
     bench = Bench(permission=4)
     table = RegisterBrokerBody.decode(bench.broker.registration().body).topic_config_serialize_wrapper
     assert table.topic_config_table["TBW102"].perm == 5
 
 
 def test_forwarding_and_its_ends() -> None:
-    """307 and 309 reach the client and return its answer; a silent, gone or unknown client is an error."""
+    """307 and 309 reach the client and return its reply; a silent, disconnected or unknown client is an error."""
     bench = Bench()
     reply = bench.send()
     bench.heartbeat("c1", peer=PEER)
@@ -232,7 +234,8 @@ def test_forwarding_and_its_ends() -> None:
 
 
 def test_questions_to_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that asks much, and one that never answers, leave room for others; places come back with each answer."""
+    """A connection with many queries, and a client that never replies, leave room for others; each reply frees a
+    place."""
     monkeypatch.setattr(forward, "FORWARDS_PEER_MAX", 2)
     monkeypatch.setattr(forward, "FORWARDS_MAX", 4)
     bench = Bench()
@@ -264,7 +267,7 @@ def test_questions_to_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_group_that_is_larger_is_asked_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One request may query all members of a group and uses up its connection's limit; or it queries none."""
+    """A query of all members of a large group may exceed the connection's limit, if no other query of it is pending."""
     monkeypatch.setattr(forward, "FORWARDS_PEER_MAX", 2)
     monkeypatch.setattr(forward, "FORWARDS_MAX", 5)
     bench = Bench()
@@ -295,7 +298,7 @@ def test_trace_loss_is_recorded_in_the_trace() -> None:
 
 
 def test_stored_records_are_what_the_codec_writes() -> None:
-    """The text that sends put together by hand decodes to all its fields, and is what the codec makes of them."""
+    """The text that the send path assembles decodes to all its fields, and equals what the codec writes."""
     bench = Bench(broker_trace=True)
     bench.send(UNIQ_KEY="ID1", KEYS="a b\u00e9", TAGS="t")
     bench.send()
@@ -316,7 +319,7 @@ def test_stored_records_are_what_the_codec_writes() -> None:
 
 
 def test_separators_in_properties_shift_no_trace_record() -> None:
-    """KEYS and UNIQ_KEY of a message may contain U+0001: its Stored record has them without it."""
+    """KEYS and UNIQ_KEY may contain U+0001: the Stored record has them without it."""
     bench = Bench(broker_trace=True)
     bench.send(UNIQ_KEY="ID\x01x", KEYS="a\x01b\x01false")
     bench.advance(500)
@@ -328,7 +331,7 @@ def test_separators_in_properties_shift_no_trace_record() -> None:
 
 
 def test_trace_is_written_before_the_broker_stops() -> None:
-    """Records that still wait when it is stopped are not lost."""
+    """Waiting records are not lost when the broker stops."""
     bench = Bench(broker_trace=True)
     bench.send()
     bench.broker.stop(bench.now_ms)
@@ -336,7 +339,7 @@ def test_trace_is_written_before_the_broker_stops() -> None:
 
 
 def test_replies_in_kind() -> None:
-    """By setting, a binary request is answered in binary; by default in JSON, as 5.3.3 does."""
+    """If so configured, a binary request gets a binary reply; by default replies are JSON, as in 5.3.3."""
     for in_kind, expected in ((False, SerializeType.JSON), (True, SerializeType.ROCKETMQ)):
         bench = Bench(reply_in_kind=in_kind)
         reply = bench.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"}, serialize=SerializeType.ROCKETMQ)
@@ -344,7 +347,7 @@ def test_replies_in_kind() -> None:
 
 
 def test_ipv6_hosts() -> None:
-    """A broker and a client with IPv6 addresses make 56-character offset ids and keep both hosts."""
+    """Brokers and clients with IPv6 addresses have 56-character offset ids, and records keep both hosts."""
     bench = Bench(address=Host("fd00::2", 10911))
     peer = Peer(PeerId(9), Host("fd00::9", 51234))
     header = SendMessageHeader("pg", "orders", queue_id=0)
@@ -354,7 +357,7 @@ def test_ipv6_hosts() -> None:
 
 
 def test_old_long_names_are_read() -> None:
-    """Code 10, as the C++ client writes it: long names, "0" for false."""
+    """Code 10 as the C++ client writes it: long names, "0" for false."""
     bench = Bench()
     header = SendMessageHeader("pg", "orders", queue_id=0).to_ext_v1() | {"unitMode": "0", "batch": "0"}
     assert bench.ask(RequestCode.SEND_MESSAGE, header, b"hi").code == ResponseCode.SUCCESS
@@ -370,7 +373,7 @@ def test_a_long_retry_topic() -> None:
 
 
 def test_a_full_disk_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store without room refuses sends with 14 and takes them later; what was due meanwhile comes then."""
+    """A full store refuses sends with 14 and accepts them later; messages due meanwhile are then delivered."""
     bench = Bench(broker_trace=True)
     bench.send(DELAY="1", UNIQ_KEY="ID1")
 
@@ -426,7 +429,7 @@ FUZZED = Bench(topics_max=60, held_pulls_max=50)
 @settings(max_examples=150)
 @given(st.lists(st.tuples(CODES, EXT, BODIES, st.integers(0, 3)), max_size=8))
 def test_garbage_is_answered(requests: list[tuple[int, dict[str, str], bytes, int]]) -> None:
-    """Whatever a peer asks, it gets one answer, or waits as a pull or a job; the broker never fails."""
+    """Each request gets one reply, or waits as a pull or a job; the broker never fails."""
     for code, ext, body, flag in requests:
         command = FUZZED.request(code, ext, body, flag=flag)
         jobs = len(FUZZED.broker.jobs)

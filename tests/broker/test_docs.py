@@ -1,4 +1,4 @@
-"""The pages under docs/reference say what the code does: every request code has its entry."""
+"""The pages under docs/reference agree with the code: every request code has its entry."""
 
 import re
 from pathlib import Path
@@ -20,20 +20,21 @@ def section(title: str) -> str:
 
 
 def request_rows() -> dict[int, tuple[str, set[str], str]]:
-    """Return code -> name, who serves it, what it does."""
+    """Return code -> name, server, purpose."""
     rows = re.findall(r"^\| (\d+) \| (\w+) \| ([\w, ]+) \| (.+) \|$", section("Requests, code by code"), re.MULTILINE)
     assert len({row[0] for row in rows}) == len(rows), "a code has two rows"
     return {int(code): (name, set(served.split(", ")), what) for code, name, served, what in rows}
 
 
 def test_every_request_code_has_its_row() -> None:
-    """One row a code, under its name, and none for a code that is not there."""
+    """Each code has one row with its name, and each row has a code."""
     assert {code: name for code, (name, _, _) in request_rows().items()} == {int(c): c.name for c in RequestCode}
 
 
 @pytest.mark.parametrize("server", ["broker", "name server"])
 def test_rows_say_who_serves(server: str) -> None:
-    """The table is that of the code, both ways; what is refused with a text counts as not served."""
+    """The table equals that of the code, in both directions; a code that is refused with a text counts as not
+    served."""
     handlers = Bench().broker._handlers if server == "broker" else NameServer(NameServerConfig())._handlers
     refused = {code for code, (_, served, what) in request_rows().items() if what.startswith("refused with code 3")}
     assert {code for code, (_, served, _) in request_rows().items() if server in served} == set(handlers) - refused
@@ -49,6 +50,6 @@ def test_the_fast_port_refuses_what_the_page_says() -> None:
 
 
 def test_waits_are_settings() -> None:
-    """How long a request may wait is a setting of the broker, in ms."""
+    """Each time that a request may wait is a setting of the broker, in ms."""
     for wait in Wait:
         assert wait is Wait.UNLIMITED or getattr(BrokerConfig(), wait) > 0

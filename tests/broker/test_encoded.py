@@ -1,4 +1,4 @@
-"""Tables as the JSON of their files: the same bytes as encoded whole, for the work of one entry and one block."""
+"""Tables kept as the JSON of their files: the bytes equal a full encoding, for the work of one entry and one block."""
 
 import random
 
@@ -20,7 +20,7 @@ def content(entries: EncodedEntries) -> bytes:
 
 @given(st.dictionaries(NAMES, VALUES.filter(lambda value: value is not None)), st.lists(st.tuples(NAMES, VALUES)))
 def test_content_is_that_of_the_table(table: dict[str, object], changes: list[tuple[str, object]]) -> None:
-    """Whatever was set, replaced and removed, in small blocks that split and vanish."""
+    """Set, replaced and removed entries are right, with small blocks that split and vanish."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoded, "BLOCK_COUNT", 2)
         entries = EncodedEntries({name: member(name, value) for name, value in table.items()})
@@ -33,7 +33,7 @@ def test_content_is_that_of_the_table(table: dict[str, object], changes: list[tu
 
 
 def test_a_change_copies_one_block() -> None:
-    """In a table of thousands; a save joins few parts. A snapshot does not change afterwards."""
+    """A change in a table of thousands copies one block; a save joins few parts. A snapshot does not change later."""
     count = 5_000
     entries = EncodedEntries({f"made-{number}": b'"made-%d":%d' % (number, number) for number in range(count)})
     names = [f"made-{number}" for number in range(2 * count)]
@@ -52,7 +52,7 @@ def test_a_change_copies_one_block() -> None:
 
 
 def test_large_entries_do_not_share_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change of one would copy all of them."""
+    """Otherwise a change of one would copy all of them."""
     monkeypatch.setattr(encoded, "BLOCK_SIZE", 100)
     members = {f"n{number:02}": member(f"n{number:02}", "x" * (number % 60)) for number in range(60)}
     for entries in (EncodedEntries(members), EncodedEntries({})):
@@ -64,7 +64,7 @@ def test_large_entries_do_not_share_a_block(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_a_failed_save_left_is_applied_by_the_next_one() -> None:
-    """In order, and nothing that was noted after a save began."""
+    """Changes of a failed save are applied in order by the next save, without changes noted after that save began."""
     handover = Handover[str, int]()
     handover.note("a", 1)
     handover.note("b", 2)

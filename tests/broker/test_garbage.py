@@ -1,6 +1,6 @@
-"""Requests leave no cycles of objects behind.
+"""Requests create no reference cycles.
 
-A server seldom collects garbage (loop.GC_THRESHOLD). A cycle through a frame that has served a request would keep the
+The server collects garbage rarely (loop.GC_THRESHOLD). A cycle through the frame of a served request would keep the
 request, up to 16 MiB, until then: a few dozen refused requests would take gigabytes.
 """
 
@@ -49,7 +49,8 @@ def kept_frames(act: Callable[[], object]) -> set[str]:
 
 
 def asked(code: int) -> list[RemotingCommand]:
-    """Return requests of a code: with and without fields, with bodies of each kind, signed by nobody and by a user."""
+    """Return requests of a code: with and without fields, with bodies of each kind, with an unknown and a known
+    signer."""
     made = [RemotingCommand(code, dict(ext), body) for ext in ({}, EXT) for body in BODIES]
     for name in ("root", "nobody"):
         for body in BODIES:
@@ -59,7 +60,7 @@ def asked(code: int) -> list[RemotingCommand]:
 
 
 def test_a_planted_cycle_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A frame that keeps the error it caught is kept by the traceback of this error."""
+    """A frame that stores the error it caught is kept by the traceback of that error."""
     bench = Bench()
 
     def refuse(broker: Broker, peer: Peer, request: RemotingCommand, refusal: Refusal) -> list[Send]:
@@ -105,7 +106,7 @@ def test_no_held_pull_is_kept_whose_permission_ended() -> None:
 
 @pytest.mark.parametrize("part", ["delays", "revive"])
 def test_no_error_of_periodic_work_is_kept(part: str) -> None:
-    """What the store refuses is told after the other work of the tick, without the frames of this tick."""
+    """The store's errors are raised after the other work of the tick, without the frames of this tick."""
     bench = Bench()
     broker = bench.broker
     work: Any = {"delays": broker.delays.deliver, "revive": broker.pop.revive.tick}[part]

@@ -1,7 +1,7 @@
-"""Recorded requests to Apache RocketMQ 5.3.3, repeated on our broker: the same codes, ext fields and body members.
+"""Requests recorded against Apache RocketMQ 5.3.3, repeated on our broker: the same codes, ext fields and body members.
 
 Every request of tests/golden/frames.jsonl that a 5.3.3 broker answered is sent to ours, which has the same topics,
-groups, clients and messages. Values of the recording's own state (its offsets) are replaced.
+groups, clients and messages. Values that depend on the recording's state (its offsets) are replaced.
 """
 
 import json
@@ -77,7 +77,7 @@ def bench_like_apache() -> Bench:
 
 
 def recast(bench: Bench, code: int, ext: dict[str, str], expected: dict[str, Any]) -> None:
-    """Set up in bench, or change in ext, the state behind the recorded answer."""
+    """Create in bench, or set in ext, the state behind the recorded reply."""
     if code in PULLS:
         topic, queue_id = ext["topic"], int(ext["queueId"])
         bench.heartbeat("192.0.2.2@push", ext["consumerGroup"], topics={topic: TAGS})
@@ -111,7 +111,7 @@ def recast(bench: Bench, code: int, ext: dict[str, str], expected: dict[str, Any
 
 @pytest.mark.parametrize(("request_row", "reply_row"), recorded())
 def test_answers_as_recorded(request_row: dict[str, Any], reply_row: dict[str, Any]) -> None:
-    """Our answer has the recorded one's code, ext fields and, where it is JSON, members."""
+    """Our reply has the recorded code, ext fields and, for JSON, body members."""
     header, expected = header_of(request_row), header_of(reply_row)
     ext = dict(header.get("extFields") or {})
     bench = bench_like_apache()
@@ -127,7 +127,7 @@ def test_answers_as_recorded(request_row: dict[str, Any], reply_row: dict[str, A
 
 
 def test_unserved_codes_say_so() -> None:
-    """What is not served is answered with code 3 in Java's words, not with a guess."""
+    """An unsupported code is answered with code 3 and Java's text."""
     bench = Bench()
     unserved = set(RequestCode) - set(bench.broker._handlers)
     assert unserved > {13, 22, 209, 901, 1001}
@@ -137,7 +137,7 @@ def test_unserved_codes_say_so() -> None:
 
 
 def test_registers_as_recorded() -> None:
-    """Our 103 has the ext fields and body members of the recorded broker's, and the same values of a topic."""
+    """Our 103 has the ext fields, body members and topic values of the recorded broker's 103."""
     rows = [json.loads(line) for line in FRAMES.read_text().splitlines()]
     row = next(row for row in rows if row["release"] == "5.3.3" and row["direction"] == "broker>namesrv")
     command = Bench(trace_topic_enable=True).broker.registration()

@@ -1,4 +1,4 @@
-"""Requests that take long are worked on in slices: others are served meanwhile, and the answer is the same."""
+"""Long requests run in slices: other requests are served in between, and the reply is the same."""
 
 import json
 from collections.abc import Callable
@@ -43,14 +43,14 @@ from .helpers import OTHER, PEER, Bench, at_once
 
 
 def begin_batch(bench: Bench, count: int) -> list[Send]:
-    """Send a batch; return what is answered at once."""
+    """Send a batch; return the immediate replies."""
     header = SendMessageHeader("pg", "orders", queue_id=0, born_timestamp=bench.now_ms, batch=True)
     body = encode_batch(Message("orders", b"%d" % number) for number in range(count))
     return bench.tell(RequestCode.SEND_BATCH_MESSAGE, header.to_ext_v2(), body)
 
 
 def finish(bench: Bench) -> tuple[RemotingCommand, int]:
-    """Tick until a job is answered; return the answer, and how many ticks it took."""
+    """Tick until a job is answered; return the reply and the number of ticks."""
     for ticks in range(1, 1_000):
         assert bench.broker.next_tick_ms() == 0
         for send in bench.broker.tick(bench.now_ms):
@@ -60,7 +60,7 @@ def finish(bench: Bench) -> tuple[RemotingCommand, int]:
 
 
 def test_a_large_batch_is_stored_at_once() -> None:
-    """Messages of others come before it or after it."""
+    """Messages of other clients are stored before or after the batch, not inside it."""
     bench = Bench()
     bench.send()
     count = 5 * BATCH_SLICE + 1
@@ -108,7 +108,7 @@ def test_each_message_of_a_large_batch_is_counted_and_traced(monkeypatch: pytest
         "stored",
         lambda self, record, place, kind, now_ms: traced.append((bytes(record.body), place)),
     )
-    told = []
+    counted = []
     for count in (BATCH_SLICE, 2 * BATCH_SLICE):
         traced.clear()
         bench = Bench(broker_trace=True)
@@ -120,8 +120,8 @@ def test_each_message_of_a_large_batch_is_counted_and_traced(monkeypatch: pytest
         assert [body for body, _ in traced] == [b"%d" % number for number in range(count)]
         assert [place.queue_offset for _, place in traced] == list(range(count))
         assert counter.size == sum(place.size for _, place in traced)
-        told.append((counter.count, counter.times))
-    assert told == [(BATCH_SLICE, BATCH_SLICE), (2 * BATCH_SLICE, 2 * BATCH_SLICE)]
+        counted.append((counter.count, counter.times))
+    assert counted == [(BATCH_SLICE, BATCH_SLICE), (2 * BATCH_SLICE, 2 * BATCH_SLICE)]
 
 
 def test_a_topic_that_is_deleted_during_a_batch() -> None:
@@ -137,7 +137,7 @@ def test_a_topic_that_is_deleted_during_a_batch() -> None:
 
 
 def test_a_batch_of_too_many_is_refused_whole() -> None:
-    """A batch larger than official clients can send is refused and not stored."""
+    """A batch with more messages than official clients can send is refused and not stored."""
     bench = Bench()
     bench.send()
     header = SendMessageHeader("pg", "orders", queue_id=0, born_timestamp=bench.now_ms, batch=True)
@@ -173,7 +173,7 @@ def test_many_at_once_wait_for_their_turn() -> None:
 
 
 def test_large_tables_are_answered_in_slices() -> None:
-    """The answer equals one made at once."""
+    """The reply equals one that is built in one turn."""
     bench = Bench()
     for number in range(600):
         bench.broker.topics.create_own(f"topic-{number:04}", 2, 6, bench.now_ms)
@@ -200,7 +200,7 @@ def test_large_tables_are_answered_in_slices() -> None:
 
 
 def test_queues_are_cleaned_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """306 looks at some queues at a time; a topic that is deleted meanwhile is left alone."""
+    """306 cleans some queues per slice; it skips a topic that is deleted meanwhile."""
     monkeypatch.setattr("mqtrail.store.commitlog.queues.QUEUES_A_SLICE", 2)
     bench = Bench()
     for number in range(9):
@@ -234,7 +234,7 @@ RESET = {"timestamp": "-1", "isForce": "true", **GROUP}
 def test_topics_with_many_queues_are_gone_through_in_slices(
     monkeypatch: pytest.MonkeyPatch, code: RequestCode, ext: dict[str, str]
 ) -> None:
-    """A slice looks at some queues, however few the topics are; the answer is the one that is made in one go."""
+    """A slice visits a limited number of queues, however few the topics are; the reply equals one built in one turn."""
 
     def wide() -> Bench:
         bench = Bench(server_side_reset="clients" not in ext)
@@ -283,7 +283,7 @@ def counted(calls: list[int], act: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_many_delayed_messages_are_delivered_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each tick delivers some of those that are due, of several levels in turn; order stays."""
+    """Each tick delivers some of the due messages, alternating between levels; the order is kept."""
     monkeypatch.setattr(delays, "BATCHES_A_TURN", 2)
     monkeypatch.setattr(delays, "BATCH_COUNT", 5)
     bench = Bench()
@@ -309,7 +309,7 @@ def test_many_delayed_messages_are_delivered_in_slices(monkeypatch: pytest.Monke
     ],
 )
 def test_many_topics_and_groups_are_made_in_slices(code: RequestCode, name: str, field: str) -> None:
-    """Others are served between slices; the answer comes at the end, and waits until all is saved."""
+    """Other requests are served between slices; the reply is sent after the last slice, once all is saved."""
     bench = Bench()
     count = 4 * jobs.CHANGES_A_SLICE + 1
     body = json.dumps({name: [{field: f"made{number}"} for number in range(count)]}).encode()
@@ -324,7 +324,7 @@ def test_many_topics_and_groups_are_made_in_slices(code: RequestCode, name: str,
 
 
 def test_many_locks_are_taken_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each slice takes some; the answer names all, and they are given back in slices too."""
+    """Each slice takes some locks; the reply lists all of them; they are released in slices too."""
     bench = Bench()
     queues = tuple(MessageQueue("orders", "broker-a", number) for number in range(4 * jobs.LOCKS_A_SLICE))
     body = LockBatchBody("g", "c", queues).encode()
@@ -340,7 +340,7 @@ def test_many_locks_are_taken_in_slices(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_large_heartbeat_is_served_in_slices() -> None:
-    """Its groups become known some at a time, and its client gets one answer."""
+    """Its groups are registered in slices, and the client gets one reply."""
     bench = Bench()
     groups = tuple(ConsumerData(f"g{number}") for number in range(2 * jobs.CHANGES_A_SLICE + 1))
     body = HeartbeatData("c", consumer_data_set=groups).encode()
@@ -357,7 +357,7 @@ def test_a_large_heartbeat_is_served_in_slices() -> None:
 
 
 def test_many_users_and_policies_are_listed_in_slices() -> None:
-    """As large tables are, and as one answer at once would say it."""
+    """The list is built in slices like other large tables, and equals one built in one turn."""
     bench = Bench()
     auth = bench.broker.access.auth
     count = 2 * jobs.ENTRIES_A_SLICE
@@ -374,7 +374,7 @@ def test_many_users_and_policies_are_listed_in_slices() -> None:
 
 
 def test_a_topic_of_many_groups_is_deleted_in_slices() -> None:
-    """Its groups are listed in slices too."""
+    """The groups of the topic are listed in slices too."""
     bench = Bench()
     bench.send()
     count = 3 * jobs.CHANGES_A_SLICE
@@ -392,7 +392,7 @@ def test_a_topic_of_many_groups_is_deleted_in_slices() -> None:
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_the_lane_leaves_a_large_batch_to_its_slices(binary: bool) -> None:
-    """One more message than a slice has: the lane would store all of them at once."""
+    """A batch with one message more than a slice leaves the lane, which would store all at once."""
     bench = Bench()
     bench.send()
     items = encode_batch([BatchItem(b"x", b"UNIQ_KEY\x01id\x02")] * (BATCH_SLICE + 1))

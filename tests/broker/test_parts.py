@@ -1,4 +1,4 @@
-"""The small parts: held pulls, locks, clients, statistics, properties, settings."""
+"""Small parts: held pulls, locks, clients, statistics, properties, settings."""
 
 from typing import Any, cast
 
@@ -48,7 +48,7 @@ def woken(pulls: HeldPulls, queue: QueueKey, next_offset: int, arrived: Arrived 
 
 
 def test_held_pulls_end_once() -> None:
-    """A pull that was woken is not also ended by its deadline or its connection."""
+    """A pull that was woken is not answered again at its deadline or when its connection closes."""
     pulls = HeldPulls(10)
     first, second = held(deadline_ms=100), held(OTHER, deadline_ms=50)
     pulls.hold(first)
@@ -60,7 +60,7 @@ def test_held_pulls_end_once() -> None:
 
 
 def test_held_pulls_wait_for_their_tags_and_offset() -> None:
-    """Another tag, or an offset that is not yet reached, wakes no held pull."""
+    """A message with another tag, or before the offset that a pull waits for, does not wake the pull."""
     pulls = HeldPulls(10)
     pull = held(offset=5, codes=frozenset({7}))
     pulls.hold(pull)
@@ -71,7 +71,7 @@ def test_held_pulls_wait_for_their_tags_and_offset() -> None:
 
 
 def test_held_pulls_leave_no_litter() -> None:
-    """Pulls that end early do not pile up among the deadlines."""
+    """Pulls that end early leave no deadlines behind."""
     pulls = HeldPulls(10)
     for number in range(10_000):
         pulls.hold(held(deadline_ms=100_000 + number))
@@ -80,7 +80,7 @@ def test_held_pulls_leave_no_litter() -> None:
 
 
 def test_held_pulls_are_bounded() -> None:
-    """Above the limit a pull is rejected, also that of another connection."""
+    """Above the limit a pull is refused, whatever its connection."""
     pulls = HeldPulls(1)
     pulls.hold(held())
     for peer in (PEER, OTHER):
@@ -89,7 +89,7 @@ def test_held_pulls_are_bounded() -> None:
 
 
 def test_held_pulls_of_one_connection_are_bounded() -> None:
-    """One peer does not take all the room there is: others still wait. The bound is in number and in size."""
+    """One peer cannot use all the room: others can still wait. The limits are a number and a size."""
     pulls = HeldPulls(100_000)
     for _ in range(10_000):
         pulls.hold(held())
@@ -107,7 +107,7 @@ def test_held_pulls_of_one_connection_are_bounded() -> None:
 
 
 def test_filters_of_held_pulls_count() -> None:
-    """A subscription of 64 KiB is 16 000 tag hashes: twenty times its text."""
+    """A subscription of 64 KiB becomes 16 000 tag hashes, which take twenty times the memory of its text."""
     pulls = HeldPulls(100_000)
     codes = frozenset(range(50_000))
     for _ in range(HELD_SIZE_MAX // HELD_PEER_SHARE // (64 * len(codes))):
@@ -119,7 +119,7 @@ def test_filters_of_held_pulls_count() -> None:
 
 
 def test_bodies_of_held_requests_are_not_kept() -> None:
-    """A pull has no body; one of 16 MiB in each of 100 000 held pulls is no reason to keep it."""
+    """A pull needs no body, so bodies of up to 16 MiB are dropped from the 100 000 held pulls."""
     pulls = HeldPulls(1)
     pull = HeldPull(PEER, RemotingCommand(11, body=b"x" * 1000), QUEUE, 0, None, 100)
     pulls.hold(pull)
@@ -127,7 +127,7 @@ def test_bodies_of_held_requests_are_not_kept() -> None:
 
 
 def test_many_held_pulls_are_woken_and_ended_a_few_at_a_time() -> None:
-    """Each is woken once; another queue's comes before the rest of them, and what arrives meanwhile counts too."""
+    """Each pull is woken once; pulls of another queue are woken between the slices, and later messages count too."""
     pulls = HeldPulls(100_000)
     many = [held() for _ in range(1_000)]
     later = held(offset=1)
@@ -154,7 +154,7 @@ def test_many_held_pulls_are_woken_and_ended_a_few_at_a_time() -> None:
 
 
 def test_locks_are_bounded_and_lapsed_ones_make_room() -> None:
-    """A client that locks without end reaches a limit; expired locks do not count."""
+    """The locks of a client have a limit; expired locks do not count."""
     locks = LockTable(60_000, 2)
     queues = [MessageQueue("T", "b", number) for number in range(3)]
     locks.lock("g", "c", queues[:2], NOW_MS)
@@ -169,7 +169,7 @@ def client(peer: Peer, client_id: str, seen_ms: int = NOW_MS) -> Client:
 
 
 def test_newer_subscriptions_win() -> None:
-    """An older heartbeat does not undo a newer one; a topic not named is given up."""
+    """An older heartbeat does not undo a newer one; topics that it does not name are removed."""
     clients = ClientTable()
     new, old = (SubscriptionData.build("T", tags, sub_version=version) for tags, version in (("A", 2), ("B", 1)))
     assert clients.register_consumer(ConsumerData("g", subscription_data_set=(new,)), client(PEER, "c1"))
@@ -182,7 +182,7 @@ def test_newer_subscriptions_win() -> None:
 
 
 def test_silent_clients_are_forgotten_one_by_one() -> None:
-    """Expiry leaves the members that were heard of, and drops groups without any."""
+    """Expiry keeps members with a recent heartbeat, and removes groups without members."""
     clients = ClientTable()
     clients.register_consumer(ConsumerData("g"), client(PEER, "c1", NOW_MS))
     clients.register_consumer(ConsumerData("g"), client(OTHER, "c2", NOW_MS + 10))
@@ -196,7 +196,7 @@ def test_silent_clients_are_forgotten_one_by_one() -> None:
 
 
 def test_statistics_windows() -> None:
-    """Sum, rate and average are of the window alone; what was never counted is not 0 but absent."""
+    """Sum, rate and average cover only the window; a counter that never counted is absent, not 0."""
     stats = Statistics("C", NOW_MS)
     counter = stats.put_counter("T", 0)
     now_ms = NOW_MS
@@ -218,7 +218,7 @@ def test_statistics_windows() -> None:
 
 
 def test_counters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that sends to, and pulls from, very many queues does not fill the memory; totals stay right."""
+    """Sends to and pulls from very many queues do not fill the memory; totals stay right."""
     monkeypatch.setattr(statistics, "COUNTERS_MAX", 10)
     monkeypatch.setattr(statistics, "ITEMS_MAX", 30)
     stats = Statistics("C", NOW_MS)
@@ -242,7 +242,7 @@ def test_counters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_statistics_are_sampled_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No tick sums up all counters; the sample is that of one tick."""
+    """No tick sums up all counters; the sample equals one taken in a single tick."""
     summed: list[str] = []
 
     def seen(topic: str) -> bool:
@@ -271,7 +271,7 @@ def test_statistics_are_sampled_in_slices(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_figures_are_noted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counters make more figures than there are of them: no tick adds a sample to all."""
+    """There are more figures than counters: no tick adds a sample to all of them."""
     monkeypatch.setattr(statistics, "ITEMS_A_SLICE", 100)
     monkeypatch.setattr(statistics, "ITEMS_MAX", 500)
     stats = Statistics("C", NOW_MS)
@@ -296,7 +296,7 @@ def test_figures_are_noted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_statistics_morning() -> None:
-    """Midnight turns what was counted so far into today's morning figure."""
+    """At midnight the total becomes the new day's morning figure."""
     stats = Statistics("C", NOW_MS)
     stats.put_counter("T", 0).count += 5
     stats.tick(NOW_MS + 86_400_000)
@@ -310,7 +310,7 @@ VALUES = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories
 
 @given(st.dictionaries(NAMES, VALUES), st.booleans())
 def test_stored_properties(sent: dict[str, str], ended: bool) -> None:
-    """Every property of the sender is kept, ours are set, POP_CK is removed, an id is present: on both paths."""
+    """Both paths keep all of the sender's properties, set ours, remove POP_CK, and make sure that there is an id."""
     text = encode_properties(sent)
     stored = RULES.of_message((text if ended else text.removesuffix("\x02")).encode())
     expected = {name: value for name, value in sent.items() if name != "POP_CK"}
@@ -322,7 +322,7 @@ def test_stored_properties(sent: dict[str, str], ended: bool) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_as_properties(text: bytes) -> None:
-    """A text that is no list of properties is stored as it is or refused, never an accident."""
+    """A text that is no list of properties is stored unchanged or refused, without an unexpected error."""
     try:
         stored = RULES.of_message(text)
     except (MessageIllegal, SystemBusy):
@@ -331,7 +331,7 @@ def test_any_bytes_as_properties(text: bytes) -> None:
 
 
 def test_properties_that_do_not_fit() -> None:
-    """Too long before or after ours are added: refused with sizes and remedy."""
+    """A text that is too long before or after ours are added is refused with sizes and remedy."""
     with pytest.raises(MessageIllegal, match=r"found properties of 32800 bytes, expected at most 32767"):
         RULES.of_message(b"a" * 32_800)
     almost = b"KEYS\x01" + b"k" * 32_700 + b"\x02"
@@ -342,7 +342,7 @@ def test_properties_that_do_not_fit() -> None:
 
 
 def test_settings_speak_rocketmq() -> None:
-    """A broker.conf's keys are read and written back alike."""
+    """Reading a broker.conf's keys and writing them back gives the same text."""
     settings: dict[str, Any] = {
         entry.name: entry.unit.read(text)
         for key, text in {"brokerName": "b", "flushDiskType": "SYNC_FLUSH", "traceTopicEnable": "true"}.items()
@@ -363,5 +363,5 @@ def test_settings_that_cannot_work(settings: dict[str, Any]) -> None:
 
 
 def test_peer_ids_are_numbers() -> None:
-    """The shell numbers connections; the core only compares them."""
+    """The node numbers connections; the broker only compares the numbers."""
     assert Peer(PeerId(3), Host("::1", 1)).id == 3

@@ -54,7 +54,7 @@ class Gathering(Bench):
 
 
 def test_what_follows_from_a_change_waits_for_it() -> None:
-    """A query of a topic that is not saved yet waits; a query of another one does not."""
+    """A query of a topic that is not saved yet waits; a query of another topic does not."""
     bench = Gathering()
     bench.create("old")
     bench.save()
@@ -85,7 +85,7 @@ def test_changes_gather_while_one_save_runs() -> None:
 
 
 def test_a_failed_save_undoes_everything_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values, also those of several changes of one topic, are as before; the files follow at the next save."""
+    """Values return to the state before all waiting changes, and the next save writes the files so."""
     bench = Gathering()
     bench.create("kept", 4)
     bench.save()
@@ -117,7 +117,7 @@ def test_a_failed_save_undoes_everything_that_waits_for_it(monkeypatch: pytest.M
 
 
 def test_the_lane_leaves_a_topic_alone_until_it_is_saved() -> None:
-    """The fast lane does not acknowledge a message in a topic that a crash would remove either."""
+    """The lane does not acknowledge a message in a topic that a crash would remove."""
     bench = Gathering()
     lane = Lane(bench.broker)
     bench.create("old")
@@ -140,7 +140,7 @@ def test_the_lane_leaves_a_topic_alone_until_it_is_saved() -> None:
 
 
 def test_power_loss_in_any_call_forgets_nothing_that_was_acknowledged() -> None:
-    """In each call to the disk in turn: what was acknowledged is there, and the files can be read."""
+    """A power loss during any call to the disk keeps everything acknowledged, and leaves readable files."""
     cut_at = 0
     while True:
         cut_at += 1
@@ -172,7 +172,7 @@ def test_power_loss_in_any_call_forgets_nothing_that_was_acknowledged() -> None:
 
 
 def test_the_file_is_what_it_would_be_if_written_whole() -> None:
-    """Entries that were encoded one by one give the bytes that the table gives at once."""
+    """Entries encoded one by one give the same bytes as the whole table."""
     one = Gathering()
     for number in (3, 1, 2):
         one.create(f"t{number}")
@@ -190,7 +190,7 @@ def test_the_file_is_what_it_would_be_if_written_whole() -> None:
 
 
 def test_offsets_are_saved_off_the_loop() -> None:
-    """The clock only notes them: no reply waits, and nothing is written inside the loop. Entries are encoded once."""
+    """The tick only notes the offsets: no reply waits, the loop writes nothing, and each entry is encoded once."""
     bench = Gathering()
     bench.create("orders")
     bench.save()
@@ -229,7 +229,7 @@ def test_a_save_encodes_the_offsets_that_changed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_failed_save_of_offsets_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is undone, since nothing was acknowledged; the newest offsets are saved once the disk works."""
+    """Nothing was acknowledged, so nothing is undone; the newest offsets are saved once the disk works."""
     bench = Gathering()
     offsets = bench.broker.offsets
     offsets.commit("g", "orders", 0, 5)
@@ -257,7 +257,7 @@ def test_a_failed_save_of_offsets_is_made_up_for(monkeypatch: pytest.MonkeyPatch
 
 
 def test_offsets_that_went_are_saved_as_gone() -> None:
-    """A deleted topic takes its entries along; what is left is encoded as before."""
+    """Deleting a topic removes its entries; the others are not encoded again."""
     bench = Gathering()
     offsets = bench.broker.offsets
     offsets.commit("g", "orders", 0, 5)
@@ -273,7 +273,7 @@ def test_offsets_that_went_are_saved_as_gone() -> None:
 
 
 def test_the_first_pops_wait_for_what_a_start_needs() -> None:
-    """Where the logs begin is durable before the first pop is answered, and before any other one is meanwhile."""
+    """The start of the logs is durable before the first pop, or any pop meanwhile, is answered."""
     bench = Gathering()
     bench.create("orders", 1)
     bench.heartbeat(group="g")
@@ -311,7 +311,7 @@ class Stored(Gathering):
 
 
 def test_messages_of_a_deleted_topic_go_when_that_is_durable() -> None:
-    """Until then the files stay, the topic cannot be created again, and the answer waits; then both are released."""
+    """Until the deletion is durable, the files stay, the topic cannot be created again, and the reply waits."""
     bench = Stored()
     answer = bench.delete()
     assert answer.after_tables > bench.files.settled
@@ -328,7 +328,7 @@ def test_messages_of_a_deleted_topic_go_when_that_is_durable() -> None:
 
 
 def test_a_deletion_that_cannot_be_saved_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topic is back, with its messages and offsets, and may be used and deleted again."""
+    """The topic is restored with its messages and offsets, and can be used and deleted again."""
     bench = Stored()
     bench.delete()
 
@@ -352,7 +352,7 @@ def test_a_deletion_that_cannot_be_saved_takes_nothing(monkeypatch: pytest.Monke
 
 
 def test_an_error_of_what_follows_a_save_stops_nothing_else() -> None:
-    """Everything that waited for the save is done, and the error is raised in the end."""
+    """Everything else that waits for the save is done, then the error is raised."""
     files = ConfigFileStore(MemoryDisk(), gathers=True)
     done: list[str] = []
 
@@ -371,7 +371,7 @@ def test_an_error_of_what_follows_a_save_stops_nothing_else() -> None:
 
 
 def test_users_and_policies_are_acknowledged_when_they_are_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They hold at once; what cannot be saved is undone, and no save runs inside the request."""
+    """Changes apply at once; a change that cannot be saved is undone, and no save runs inside the request."""
     bench = Gathering()
     users = bench.broker.access.auth.users
     if bench.files.begin_save() is not None:
@@ -404,7 +404,7 @@ def test_users_and_policies_are_acknowledged_when_they_are_saved(monkeypatch: py
 
 
 def test_no_table_is_written_in_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Filters, delay levels and counts of timers too: the thread that saves makes their JSON and writes them."""
+    """The saving thread encodes and writes filters, delay levels and timer counts too."""
     bench = Gathering()
     bench.send(DELAY="1")
     bench.send(TIMER_DELAY_MS="5000")
@@ -425,7 +425,7 @@ def test_no_table_is_written_in_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pop_woken_by_the_fast_lane_waits_for_the_first_save() -> None:
-    """A start reads the logs from where they ended at that save: without it the messages would be popped again."""
+    """A start reads the logs from their end at that save: without it the messages would be popped again."""
     bench = Gathering()
     bench.create("orders")
     bench.save()
@@ -442,7 +442,8 @@ def test_a_pop_woken_by_the_fast_lane_waits_for_the_first_save() -> None:
 
 
 def test_topics_and_groups_do_not_lengthen_the_pauses_of_the_garbage_collector() -> None:
-    """It does not look at their settings: the pauses of full collections would grow with the tables."""
+    """The garbage collector does not track their settings: otherwise full collections would take longer with larger
+    tables."""
     bench = Gathering()
     bench.create("first")
     bench.heartbeat(group="first")

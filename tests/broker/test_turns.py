@@ -1,7 +1,7 @@
-"""No request holds the loop for long, however large the tables are.
+"""No request blocks the loop for long, however large the tables are.
 
-What a turn costs is counted in calls of functions, which do not depend on the machine. Every request code is asked
-once, on tables so large that going through one of them in a single turn is noticed.
+The cost of a turn is counted in function calls, which do not depend on the machine. Every request code is sent once,
+with tables so large that a scan in a single turn exceeds the limit.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ GROUPS = 1_000  # of one client
 
 
 class World(Bench):
-    """A broker with large tables, whose changes are gathered as in a node."""
+    """A broker with large tables whose changes are saved as in a node."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ def world() -> World:
 
 
 def calls_of(act: Callable[[], object]) -> int:
-    """Return how many functions a call calls, those written in C included."""
+    """Return the number of functions that a call runs, including those written in C."""
     profile = Profile()
     profile.runcall(act)
     return sum(entry.callcount for entry in profile.getstats())
@@ -152,7 +152,7 @@ class Wide(Bench):
         self.files.finish()
 
     def turns(self, code: int, ext: dict[str, str], body: bytes = b"") -> list[int]:
-        """Return how many functions each turn calls that works on a request."""
+        """Return the number of functions called by each turn that works on a request."""
         request = self.request(code, ext, body)
         turns = [calls_of(lambda: self.broker.handle(PEER, request, self.now_ms))]
         while len(self.broker.jobs):
@@ -167,7 +167,7 @@ def wide() -> Wide:
 
 @pytest.mark.slow
 def test_many_changed_offsets_are_copied_in_turns(wide: Wide) -> None:
-    """Those of the first save after a start may be all offsets; the save has every one of them."""
+    """The first save after a start may contain all offsets: it copies them in turns and misses none."""
     offsets = wide.broker.offsets
     wide.now_ms = wide.broker.next_tick_ms()
     turns = []
@@ -198,7 +198,7 @@ ASSIGNMENT = QueryAssignmentBody("wide", "g", "c1", "AVG").encode()
 def test_no_turn_on_a_wide_topic_is_long(
     wide: Wide, code: int, ext: dict[str, str], body: bytes, count_min: int
 ) -> None:
-    """However many queues a topic has, groups a topic, or topics a group."""
+    """Turns stay short with any number of queues per topic, groups per topic, and topics per group."""
     turns = wide.turns(code, ext, body)
     assert max(turns) <= CALLS_MAX, f"turns of {sorted(turns)[-3:]} calls"
     assert len(turns) >= count_min
@@ -206,7 +206,7 @@ def test_no_turn_on_a_wide_topic_is_long(
 
 @pytest.mark.slow
 def test_the_largest_batch_is_stored_in_short_turns() -> None:
-    """Also while a pull waits for it; and the index reads it back in parts."""
+    """Turns stay short also while a pull waits for the batch; the index reads the batch back in parts."""
     bench = Bench()
     bench.send()
     bench.heartbeat(topics={"orders": "*"})
@@ -225,7 +225,7 @@ def test_the_largest_batch_is_stored_in_short_turns() -> None:
 
 @pytest.mark.slow
 def test_topics_of_many_groups_and_queues_are_deleted_in_turns() -> None:
-    """Their queues, counters and offsets are gone once the deletion is durable; memory is given back in turns."""
+    """Queues, counters and offsets disappear once the deletion is durable; memory is freed in turns."""
     bench = Wide()
     broker = bench.broker
     assert broker.stats is not None

@@ -36,7 +36,7 @@ ROOT = '{"username":"root","password":"rootpass"}'
 
 
 class Guarded:
-    """A broker with users, asked by signed requests."""
+    """A broker with users that gets signed requests."""
 
     def __init__(self, **settings: Any) -> None:
         self.config = BrokerConfig(**{"authentication": True, "authorization": True, "init_user": ROOT, **settings})
@@ -78,7 +78,7 @@ def guarded() -> Guarded:
 
 
 def test_authentication(guarded: Guarded) -> None:
-    """No name, an unknown one, another password, a disabled user: each is refused with 16, in 5.3.3's words."""
+    """A missing or unknown name, a wrong password and a disabled user are each refused with 16 and 5.3.3's text."""
     assert guarded.ask("alice", *HARMLESS).code == 0
     unsigned = guarded.ask(None, 28)
     assert (unsigned.code, (unsigned.remark or "").startswith("username cannot be null.")) == (16, True)
@@ -140,7 +140,7 @@ CASES = [
 def test_policies(
     guarded: Guarded, resource: str, actions: tuple[str, ...], code: int, ext: dict[str, str], allowed: bool
 ) -> None:
-    """An entry allows its actions on its resource, and nothing else."""
+    """An entry allows its actions on its resource, and no others."""
     assert guarded.allow("alice", resource, *actions).code == 0
     reply = guarded.ask("alice", code, ext, SubscriptionGroupConfig("billing").encode() if code == 200 else b"x")
     assert (reply.code == 16) is not allowed, reply.remark
@@ -150,7 +150,7 @@ def test_policies(
 
 
 def test_bodies_name_resources(guarded: Guarded) -> None:
-    """A heartbeat and a lock need what their bodies name."""
+    """A heartbeat and a lock need permissions for the resources in their bodies."""
     consumer = ConsumerData(group_name="billing", subscription_data_set=(SubscriptionData.build("orders", "*"),))
     beat = HeartbeatData(client_id="c", consumer_data_set=(consumer,)).encode()
     lock = LockBatchBody("billing", "c", (MessageQueue("orders", "broker-a", 0),)).encode()
@@ -201,7 +201,7 @@ def test_of_equal_entries_the_denial_counts(guarded: Guarded) -> None:
 
 
 def test_default_policy_is_for_what_no_custom_one_says(guarded: Guarded) -> None:
-    """A default entry counts where no custom entry matches."""
+    """A default entry applies where no custom entry matches."""
     guarded.allow("alice", "Topic:*", "Pub", policy_type="Default")
     assert guarded.ask("alice", 310, send_ext("stock"), b"x").code != 16
     guarded.allow("alice", "Topic:*", "Pub", decision="Deny")
@@ -241,7 +241,7 @@ def test_users_are_administered(guarded: Guarded) -> None:
 
 
 def test_super_users_are_changed_by_super_users(guarded: Guarded) -> None:
-    """A user who may update the cluster, but is not a Super user, can neither make nor change one."""
+    """A user who may update the cluster but is not a Super user can neither create nor change a Super user."""
     guarded.allow("alice", "Cluster:DefaultCluster", "Update")
     rise = UserInfo(None, "x", "Super").encode()
     assert guarded.ask("alice", 3001, {"username": "evil"}, rise).code == 1
@@ -291,7 +291,7 @@ def test_policies_are_administered(guarded: Guarded) -> None:
 def test_wrong_policies_are_refused(
     guarded: Guarded, resource: str, actions: tuple[str, ...], fields: dict[str, Any], remark: str
 ) -> None:
-    """16, in 5.3.3's words; nothing is kept."""
+    """The refusal has 16 and 5.3.3's text; nothing is saved."""
     reply = guarded.allow("alice", resource, *actions, **fields)
     assert (reply.code, (reply.remark or "").startswith(remark)) == (16, True)
     assert guarded.ask("root", 3009, {"subject": "User:alice"}).body == b""
@@ -299,14 +299,14 @@ def test_wrong_policies_are_refused(
 
 @pytest.mark.parametrize("text", ["root", "[]", '{"username":"root"}'])
 def test_wrong_first_user_is_refused_unshown(text: str) -> None:
-    """A first user that cannot be read ends the start, and its text is in no message."""
+    """An invalid first user stops the start; the error does not show its text."""
     with pytest.raises(InvalidParameter) as error:
         Guarded(init_user=text)
     assert text not in error.value.remark
 
 
 def test_first_user_is_made_once() -> None:
-    """The next start does not reset a changed password; the settings show no password."""
+    """The next start does not reset a changed password; the settings do not show the password."""
     guarded = Guarded()
     assert guarded.ask("root", 3002, {"username": "root"}, UserInfo(None, "changed").encode()).code == 0
     guarded.start()

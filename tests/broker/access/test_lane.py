@@ -1,4 +1,4 @@
-"""Signed requests in the fast lane: it serves the same ones as `handle`, in the same way."""
+"""Signed requests in the fast lane: it serves the same requests as `handle`, with the same results."""
 
 import json
 from contextlib import suppress
@@ -86,7 +86,7 @@ def files() -> Twins:
 
 
 def test_signed_requests_take_the_lane(files: Twins) -> None:
-    """Sends, batches and pulls of an account that may are served without handle, as handle serves them."""
+    """The lane serves sends, batches and pulls of a permitted account without `handle`, with the same results."""
     assert b'"code":0' in files.feed(signed(310, SEND, b"hello"))
     assert b'"code":0' in files.feed(signed(320, {**SEND, "m": "true", "i": ""}, BATCH))
     token = RemotingCommand(310, dict(SEND), b"hello", opaque=5)
@@ -144,7 +144,7 @@ def test_unsigned_and_binary_requests_are_checked(files: Twins) -> None:
 
 
 def test_changed_rules_count_at_once(files: Twins) -> None:
-    """Cached facts about an account are dropped when the files change, for every address."""
+    """A change of the files drops what the lane cached about an account, for every address."""
     files.feed(signed(310, SEND, b"hello"))
     files.feed(signed(310, SEND, b"hello"), OTHER)
     for one in (files.fast, files.general):
@@ -154,7 +154,7 @@ def test_changed_rules_count_at_once(files: Twins) -> None:
 
 
 def test_users_take_the_lane_too() -> None:
-    """5.x users as accounts: served in the lane while allowed, refused once disabled."""
+    """5.x users are served like accounts: in the lane while allowed, refused once disabled."""
     twins = Twins(WithUsers)
     for one in (twins.fast, twins.general):
         one.make_user("alice")
@@ -180,7 +180,7 @@ def test_users_take_the_lane_too() -> None:
     ids=["topic of a send", "topic of a pull", "group", "kind", "address", "account"],
 )
 def test_what_is_learned_counts_for_that_alone(known: bytes, foreign: bytes, peer: Peer) -> None:
-    """A permission that was looked up holds for its account, address, kind of request, group and topic."""
+    """A cached permission applies to its account, address, kind of request, group and topic only."""
     twins = Twins(WithUsers)
     for one in (twins.fast, twins.general):
         for name in ("alice", "bobby", "carol"):
@@ -202,7 +202,7 @@ def test_what_is_learned_counts_for_that_alone(known: bytes, foreign: bytes, pee
 
 
 def test_what_is_learned_is_bounded(files: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that names ever new groups fills no memory."""
+    """A client that names ever new groups does not fill the cache."""
     monkeypatch.setattr(signed_lane, "KEYS_KEPT_MAX", 3)
     for number in range(10):
         assert b'"code":0' in files.feed(signed(310, {**SEND, "a": f"pg-{number}"}, b"x"))
@@ -230,7 +230,7 @@ def lasting() -> Twins:
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_a_damaged_request_is_answered_alike(lasting: Twins, frame: bytes, place: int, value: int) -> None:
-    """For any changed byte of a signed request, the lane replies and stores like handle."""
+    """For any changed byte of a signed request, the lane replies and stores what handle does."""
     damaged = bytearray(frame)
     damaged[place % len(frame)] = value
     if damaged[:8] != frame[:8]:
@@ -244,6 +244,6 @@ def test_a_damaged_request_is_answered_alike(lasting: Twins, frame: bytes, place
 
 
 def is_genuine(frame: bytes) -> bool:
-    """Whether an account that may send has signed it."""
+    """Whether a permitted account has signed the request."""
     command = decode_command(cut_frame(frame, 0, len(frame)))
     return is_signed_with(command, b"12345678") or is_signed_with(command, b"billing123")

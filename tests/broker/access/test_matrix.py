@@ -1,7 +1,8 @@
-"""The permission matrix: every code, every way of naming what it is about, every way in, both kinds of access control.
+"""The permission matrix: every code, every way to name a resource, every path into the broker, both kinds of access
+control.
 
-A user gets just what a request about its own topic and group needs. The same request about anything else is refused,
-also where the fields name what is the user's and the request points at what is not.
+A user may do exactly what a request on its own topic and group needs. The same request on other resources is refused,
+also if its fields name the user's resources while the request refers to others.
 """
 
 from collections.abc import Iterator
@@ -55,7 +56,7 @@ RETRY_OF_OTHER = "%RETRY%h"
 
 @dataclass(frozen=True)
 class Case:
-    """What a request needs of its topic, group or cluster, and which parts of it may be left out or point elsewhere."""
+    """What a request needs of its topic, group or cluster, and which names it may omit or point elsewhere."""
 
     topic: str = ""
     group: str = ""
@@ -109,7 +110,7 @@ CASES: dict[int, Case] = {
 
 @dataclass(frozen=True)
 class Naming:
-    """One way to say what a request is about. foreign: which parts of it are not the user's."""
+    """One way to name the resources of a request. foreign: those that are not the user's."""
 
     title: str
     topic: str | None = "orders"
@@ -148,7 +149,8 @@ GROUP_LISTS = frozenset({225})
 
 
 class World:
-    """A broker with topics and groups of two parties, and an account with a case's permissions on the first one's."""
+    """A broker with topics and groups of two parties, and an account with a case's permissions on those of the
+    first."""
 
     def __init__(self, kind: str, case: Case, **settings: Any) -> None:
         self.kind = kind
@@ -176,7 +178,7 @@ class World:
         return self.put(topic, "RMQ_SYS_TRANS_HALF_TOPIC", REAL_TOPIC=topic, REAL_QID="0", PGROUP="pg", TRAN_MSG="true")
 
     def grant(self, case: Case) -> None:
-        """Let `trader` do what a case needs of topic orders, group g and the cluster."""
+        """Grant `trader` what a case needs of topic orders, group g and the cluster."""
         if self.kind == "files":
             admin = bool(case.cluster) or any(action in CHANGES for action in (case.topic, case.group))
             lists = [("topicPerms", "orders", case.topic), ("groupPerms", "g", case.group or case.retry)]
@@ -249,7 +251,7 @@ class World:
                 return SubscriptionGroupList(tuple(map(SubscriptionGroupConfig, names))).encode()
         return b"{}"
 
-    # Ways in. Each tells whether the request was let through.
+    # Paths into the broker. Each returns whether the request was allowed.
 
     def general(self, request: RemotingCommand) -> bool:
         return self._let_in(lambda: self.broker.handle(PEER, request, NOW_MS))
@@ -281,7 +283,7 @@ WAYS = (World.general, World.by_lane, World.by_fast_port, World.one_way)
 
 
 def expected(code: int, case: Case, naming: Naming) -> bool:
-    """Tell whether the account of a case may send a request that names things so."""
+    """Return whether the account of a case may send a request with this naming."""
     parts = set()
     if case.topic and code != 36 and not (code == 37 and naming.title == "half messages"):
         parts.add("topic")  # the answer to a check repeats that the message is in the half topic
@@ -297,13 +299,13 @@ def expected(code: int, case: Case, naming: Naming) -> bool:
 
 
 def test_every_code_has_a_row() -> None:
-    """What the broker serves and what the table knows are the same codes, and this matrix has them all."""
+    """The broker, the permission table and this matrix have the same codes."""
     served = World("users", Case()).broker._handlers.keys()
     assert served == REQUESTS.keys() == CASES.keys()
 
 
 def test_a_code_without_a_row_is_refused() -> None:
-    """Both kinds of access control do so, for every code."""
+    """Both kinds of access control refuse it, for every code."""
     for kind in ("users", "files"):
         world = World(kind, CONSUMES)
         for code in (*(set(RequestCode) - REQUESTS.keys()), 4711, -1):
@@ -313,7 +315,7 @@ def test_a_code_without_a_row_is_refused() -> None:
 @pytest.mark.parametrize("kind", ["users", "files"])
 @pytest.mark.parametrize("code", sorted(CASES))
 def test_matrix(kind: str, code: int) -> None:
-    """A request is allowed if the user may use everything that it names or refers to, on every entry."""
+    """A request is allowed if the user may use everything that it names or refers to, on every path."""
     case = CASES[code]
     world = World(kind, case)
     if kind == "files" and world.admin:
@@ -329,7 +331,7 @@ def test_matrix(kind: str, code: int) -> None:
 @pytest.mark.parametrize("kind", ["users", "files"])
 @pytest.mark.parametrize("code", sorted(CASES))
 def test_every_need_counts(kind: str, code: int) -> None:
-    """The same request about one's own is refused as soon as one of its needs is not granted."""
+    """A request on the user's own resources is refused if any one of the needed permissions is missing."""
     for case in _reduced(CASES[code]):
         world = World(kind, case)
         if kind == "files" and world.admin:
@@ -357,7 +359,7 @@ def test_an_admin_of_acl_files_changes_things(code: int) -> None:
 @pytest.mark.parametrize("kind", ["users", "files"])
 @pytest.mark.parametrize("code", [code for code, case in CASES.items() if case.retry == "Sub"])
 def test_own_retry_topics(kind: str, code: int) -> None:
-    """A group's retry topics are the group's: Sub on it, and on the topic where they hold pops of one."""
+    """A group's retry topics belong to the group: they need Sub on it, and on the topic if they hold pops of one."""
     case = CASES[code]
     world = World(kind, Case(case.topic, case.retry))
     assert world.general(world.request(code, Naming("own retry", "%RETRY%g")))
@@ -378,7 +380,7 @@ def test_a_setting_opens_what_is_open_at_apache(kind: str, code: int, opened: bo
 
 
 def test_a_record_is_read_by_no_one_who_is_refused_for_what_he_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The look at the log comes last: a refusal by name costs no read."""
+    """The check that reads the log comes last: a refusal by name costs no read."""
     world = World("users", Case())
     reads: list[int] = []
     read_at = world.store.read_at

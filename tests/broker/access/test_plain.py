@@ -57,7 +57,7 @@ class Files:
 
 
 class Guarded:
-    """A broker with these ACL files, asked by signed requests."""
+    """A broker with these ACL files that gets signed requests."""
 
     def __init__(self, **settings: Any) -> None:
         self.files = Files()
@@ -223,20 +223,20 @@ def test_secrets_are_in_no_error(guarded: Guarded) -> None:
 
 def test_ignored_keys_are_reported(guarded: Guarded) -> None:
     """Unknown keys and an access key in two files are reported; the first file counts."""
-    told = guarded.broker.access.load_acl(
+    reports = guarded.broker.access.load_acl(
         {
             MORE: "accounts: [{accessKey: billing, secretKey: billing123, topicPerm: [a=PUB]}]",
             DEFAULT: "globalWhite: []\naccounts: [{accessKey: billing, secretKey: another1, admin: true}]",
         }
     )
-    assert any("topicPerm" in text for text in told)
-    assert any("globalWhite" in text for text in told)
-    assert any(MORE in text and "already" in text for text in told)
+    assert any("topicPerm" in text for text in reports)
+    assert any("globalWhite" in text for text in reports)
+    assert any(MORE in text and "already" in text for text in reports)
     assert not guarded.broker.access.plain.rules.accounts["billing"].admin
 
 
 def test_administration(guarded: Guarded) -> None:
-    """50 makes and changes accounts in their file, 51 deletes, 53 sets white addresses, 52 and 54 show."""
+    """50 creates and changes accounts in their file, 51 deletes them, 53 sets white addresses, 52 and 54 show them."""
     made = {"accessKey": "newcomer", "secretKey": "12345678", "topicPerms": "a=PUB,b=PUB|SUB", "admin": "false"}
     assert guarded.ask("rocketmq2", 50, made).code == 0
     account = yaml.safe_load(guarded.files.texts[DEFAULT])["accounts"][-1]
@@ -245,7 +245,7 @@ def test_administration(guarded: Guarded) -> None:
     assert guarded.ask("rocketmq2", 50, {"accessKey": "billing", "secretKey": "billing123", "admin": "true"}).code == 0
     changed = yaml.safe_load(guarded.files.texts[MORE])
     assert changed["accounts"][0]["admin"] is True
-    assert changed["accounts"][0]["defaultTopicPerm"] == "PUB|SUB"  # what the request did not tell stays
+    assert changed["accounts"][0]["defaultTopicPerm"] == "PUB|SUB"  # what the request omitted stays
     assert changed["dataVersion"] == [{"counter": 1, "timestamp": NOW_MS}]
     versions = guarded.ask("rocketmq2", 52).ext
     assert loads(versions["allAclFileVersion"].encode())[MORE]["counter"] == 1
@@ -273,7 +273,7 @@ def test_administration(guarded: Guarded) -> None:
     ],
 )
 def test_wrong_change_is_refused(guarded: Guarded, wrong: dict[str, str]) -> None:
-    """209, and no file is touched."""
+    """The code is 209, and no file is changed."""
     before = dict(guarded.files.texts)
     reply = guarded.ask("rocketmq2", RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, wrong)
     assert reply.code == 209
@@ -281,7 +281,7 @@ def test_wrong_change_is_refused(guarded: Guarded, wrong: dict[str, str]) -> Non
 
 
 def test_full_disk_changes_nothing(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An account that could not be written does not count either."""
+    """An account that could not be saved has no effect."""
 
     def full(name: str, text: str) -> None:
         raise OSError(28, "No space left on device")
@@ -307,7 +307,7 @@ def test_full_disk_changes_nothing(guarded: Guarded, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_errors_of_a_file_show_no_secret_key(text: str) -> None:
-    """The YAML reader's own messages quote the line that is wrong."""
+    """The YAML reader's own messages quote the wrong line."""
     with pytest.raises(InvalidParameter) as error:
         read_rules({"plain_acl.yml": text})
     assert "plain_acl.yml" in str(error.value)

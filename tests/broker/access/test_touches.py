@@ -1,4 +1,4 @@
-"""Access to more than a request names: other clients, records found by hash, messages that it removes."""
+"""Access beyond the names in a request: other clients, records found by hash, messages that it removes."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ accounts:
 
 
 class Two:
-    """Alice has topic orders and group g, Bob stock and h."""
+    """Alice owns topic orders and group g, Bob stock and h."""
 
     def __init__(self, kind: str) -> None:
         self.now_ms = NOW_MS
@@ -90,7 +90,7 @@ def two(request: pytest.FixtureRequest) -> Two:
 
 
 def test_half_messages_are_shown_to_publishers_alone(two: Two) -> None:
-    """A producer that names another's producer group is not asked about its half messages (39)."""
+    """A producer that names another account's producer group gets no checks (39) of its half messages."""
     assert two.beat("bobbybobby", "bob").code == 0
     assert two.send("alicealice", "orders", TRAN_MSG="true", PGROUP="pg", UNIQ_KEY="A1").code == 0
     first = [send for send in two.advance(70_000) if send.command.code == 39]
@@ -135,7 +135,7 @@ def test_a_held_request_is_refused_once_it_is_not_allowed_any_more(two: Two, cod
 
 
 def test_a_client_id_is_not_taken_over(two: Two) -> None:
-    """Replies (326) go to a client id: another account cannot take it while its client lives, and may afterwards."""
+    """Replies (326) go to a client id: another account cannot use the id of an online client, but can use it later."""
     assert two.beat("alicealice", "one").code == 0
     assert "client id one" in (two.beat("bobbybobby", "one").remark or "")
     assert two.broker.clients.producer("one") is not None
@@ -145,7 +145,8 @@ def test_a_client_id_is_not_taken_over(two: Two) -> None:
 
 
 def test_a_recall_needs_the_topic_it_takes_from(two: Two) -> None:
-    """A timer message that names another's in TIMER_DEL_UNIQKEY is refused, and the other is delivered."""
+    """A timer message that names another account's message in TIMER_DEL_UNIQKEY is refused, and that message is
+    delivered."""
     due = str(NOW_MS + 20_000)
     assert two.send("alicealice", "orders", b"kept", TIMER_DELIVER_MS=due, UNIQ_KEY="A1").code == 0
     recall = two.send("bobbybobby", "stock", TIMER_DELIVER_MS=due, UNIQ_KEY="B1", TIMER_DEL_UNIQKEY="orders+A1")
@@ -160,7 +161,7 @@ def test_a_recall_needs_the_topic_it_takes_from(two: Two) -> None:
 
 @pytest.mark.parametrize("code", [10, 310, 320])
 def test_every_send_that_recalls_is_checked(two: Two, code: int) -> None:
-    """With long and short names, and in a batch."""
+    """This applies to short and long names, and to batches."""
     properties = encode_properties({"TIMER_DELIVER_MS": str(NOW_MS + 20_000), "TIMER_DEL_UNIQKEY": "orders+A1"})
     long = {"topic": "stock", "producerGroup": "pg", "queueId": "0", "properties": properties}
     short = {"b": "stock", "a": "pg", "e": "0", "i": properties}
@@ -170,7 +171,7 @@ def test_every_send_that_recalls_is_checked(two: Two, code: int) -> None:
 
 
 def test_a_recall_is_not_hidden_under_a_second_name(two: Two) -> None:
-    """A send of short names whose properties come once more under the long name is served as it was checked."""
+    """A send with short names and a second properties field under the long name is served with the checked one."""
     due = str(NOW_MS + 20_000)
     assert two.send("alicealice", "orders", b"kept", TIMER_DELIVER_MS=due, UNIQ_KEY="A1").code == 0
     recall = encode_properties({"TIMER_DELIVER_MS": due, "UNIQ_KEY": "B1", "TIMER_DEL_UNIQKEY": "orders+A1"})
@@ -182,7 +183,7 @@ def test_a_recall_is_not_hidden_under_a_second_name(two: Two) -> None:
 
 
 def test_what_properties_claim_of_a_destination_is_replaced(two: Two) -> None:
-    """REAL_TOPIC in a sent message redirects neither a delayed, a timed nor a half message to another topic."""
+    """REAL_TOPIC in a sent message does not redirect a delayed, timed or half message to another topic."""
     claim: dict[str, Any] = {"REAL_TOPIC": "orders", "REAL_QID": "0"}
     end = two.broker.store.max_offset("orders", 0)
     extras: tuple[dict[str, Any], ...] = ({"DELAY": "1"}, {"TIMER_DELIVER_MS": str(NOW_MS + 5_000)}, {})
@@ -204,7 +205,7 @@ def test_what_properties_claim_of_a_destination_is_replaced(two: Two) -> None:
 
 @pytest.mark.parametrize("code", [10, 310, 320, 324, 325])
 def test_both_namings_in_one_send(two: Two, code: int) -> None:
-    """A header with long and short names is checked for the topic that the broker takes from it."""
+    """A header with long and short names is checked for the topic that the broker reads from it."""
     both = {"topic": "orders", "b": "stock", "a": "pg", "producerGroup": "pg", "e": "0", "queueId": "0", "i": ""}
     assert "orders" in (two.ask("bobbybobby", code, both, b"x").remark or "")
     assert two.broker.store.max_offset("orders", 0) == 0
@@ -224,7 +225,8 @@ def test_only_the_broker_writes_its_own_logs(two: Two) -> None:
 
 
 def test_a_pop_reads_no_retry_topic_of_a_group_that_is_named_alike(two: Two) -> None:
-    """%RETRY%g_orders is what g popped of orders, unless there is a group g_orders: then it is that one's."""
+    """%RETRY%g_orders is the pop retry topic of g for orders, unless there is a group g_orders: then it is that
+    group's."""
     ext = {
         "consumerGroup": "g", "topic": "orders", "queueId": "-1", "maxMsgNums": "1", "invisibleTime": "10000",
         "pollTime": "0", "bornTime": "0", "initMode": "0",
@@ -239,7 +241,7 @@ def test_a_pop_reads_no_retry_topic_of_a_group_that_is_named_alike(two: Two) -> 
 
 
 def test_offsets_are_cloned_from_readable_groups_alone() -> None:
-    """314 shows how far the source group is: it takes a grant on that one too."""
+    """314 reveals the offsets of the source group, so it needs a permission for that group too."""
     two = Two("users")
     for resource in ("Topic:orders", "Group:g"):
         two.guarded.allow("alicealice", resource, "Update")
@@ -249,7 +251,7 @@ def test_offsets_are_cloned_from_readable_groups_alone() -> None:
 
 
 def test_lists_in_fields(two: Two) -> None:
-    """Topics of 208 and groups of 308 that are listed in a field count each."""
+    """The topics listed in a field of 208 and the groups listed in 308 are each checked."""
     if isinstance(two.guarded, WithUsers):
         two.guarded.allow("alicealice", "Topic:orders", "Get")
         two.guarded.allow("alicealice", "Group:g", "Get")
@@ -311,15 +313,15 @@ def test_no_answer_has_a_secret() -> None:
 
 
 def test_a_record_that_a_body_imitates_is_not_read(two: Two) -> None:
-    """A forged head in Bob's message that reaches over Alice's, up to a forged end in his next one: 33 at its place
-    returns nothing of hers, nor do 36 and 309."""
+    """A forged head in Bob's message before Alice's, with a forged end in his message after it, looks like one record:
+    33 at its position returns no data of hers, nor do 36 and 309."""
     if isinstance(two.guarded, WithUsers):
         two.guarded.allow("bobbybobby", "Topic:stock", "Pub", "Sub", "Get")
     store, end = two.broker.store, bytes((5,)) + b"stock" + bytes(2)
     hers = b"nobody else's business"
 
     def three(head: bytes) -> tuple[int, int, int]:
-        """Send Bob's head, Alice's message and Bob's end; return where each begins."""
+        """Send Bob's head, Alice's message and Bob's end; return the position of each."""
         places = []
         for name, topic, body in (
             ("bobbybobby", "stock", head),

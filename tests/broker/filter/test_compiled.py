@@ -8,7 +8,7 @@ from mqtrail.wire import SubscriptionData, SubscriptionParseFailed
 
 
 def test_filters_of_subscriptions() -> None:
-    """Tags look at the entry alone, SQL at the properties alone, everything at nothing."""
+    """Tag filters read only the ConsumeQueue entry, SQL filters only the properties, and `*` reads neither."""
     assert compile_filter(SubscriptionData.build("t", "*")) is None
     tags = compile_filter(SubscriptionData.build("t", "A || B"))
     assert isinstance(tags, TagFilter)
@@ -25,7 +25,7 @@ def test_filters_of_subscriptions() -> None:
 
 
 def test_murmur_and_places() -> None:
-    """MurmurHash3 x64 128's published values; places are below the bits there are."""
+    """Hashes equal the published values of MurmurHash3 x64 128; positions are below the number of bits."""
     assert murmur64(b"hello") == 0xCBD8A7B341BD9B02
     assert murmur64(b"The quick brown fox jumps over the lazy dog") == 0xE34BBC7BBC071B6C
     places = bloom_places("g", "t")

@@ -35,7 +35,7 @@ def sql_pull(
     topic: str = "orders",
     sub_version: int = 0,
 ) -> list[Send]:
-    """Pull with an expression of the request's own, or with the group's (None)."""
+    """Pull with an expression in the request, or with the group's (None)."""
     flags = (PullSysFlag.SUSPEND if hold_ms else 0) | (0 if expression is None else PullSysFlag.SUBSCRIPTION)
     header = PullHeader(
         "g", topic, 0, queue_offset, 32, flags, 0, hold_ms, expression, sub_version=sub_version, expression_type=kind
@@ -70,14 +70,14 @@ def bench() -> Bench:
 
 
 def test_a_pull_with_an_expression(bench: Bench) -> None:
-    """It gets matching messages, in order, and continues behind the scanned ones."""
+    """The pull returns the matching messages in order, and continues after the scanned ones."""
     reply = answer_of(sql_pull(bench, "price > 4 AND region = 'eu'"))
     assert (reply.code, reply.remark, bodies(reply)) == (0, "FOUND", [b"5", b"7", b"9"])
     assert reply.ext["nextBeginOffset"] == "10"
 
 
 def test_nothing_matches(bench: Bench) -> None:
-    """20: pull again at once, after the scanned messages."""
+    """The code is 20: pull again at once, after the scanned messages."""
     reply = answer_of(sql_pull(bench, "price > 100"))
     assert (reply.code, reply.remark, reply.ext["nextBeginOffset"]) == (20, "NO_MATCHED_MESSAGE", "10")
 
@@ -91,7 +91,7 @@ def test_the_scan_of_a_pull_is_bounded() -> None:
 
 
 def test_lite_pulls_filter_too(bench: Bench) -> None:
-    """361 is served as 11."""
+    """Code 361 is served like code 11."""
     header = PullHeader("g", "orders", 0, 0, 32, 20, 0, 0, "price = 3", expression_type="SQL92")
     assert bodies(bench.ask(RequestCode.LITE_PULL_MESSAGE, header.to_ext())) == [b"3"]
 
@@ -105,14 +105,14 @@ def test_lite_pulls_filter_too(bench: Bench) -> None:
     ],
 )
 def test_a_broken_expression_is_refused(bench: Bench, expression: str, kind: str, code: int, words: str) -> None:
-    """Code 23, with the reason."""
+    """Code 23 with the reason."""
     reply = answer_of(sql_pull(bench, expression, kind=kind))
     assert reply.code == code
     assert words in (reply.remark or "")
 
 
 def test_expressions_are_off_by_default() -> None:
-    """Like Apache's broker: code 1, and the setting to enable."""
+    """As on Apache's broker, the code is 1 and the remark names the setting to enable."""
     bench = Bench()
     bench.send(price="1")
     reply = answer_of(sql_pull(bench, "price > 0"))
@@ -123,7 +123,7 @@ def test_expressions_are_off_by_default() -> None:
 
 
 def test_held_pulls_are_woken_by_what_they_want(bench: Bench) -> None:
-    """Neither another message nor a batch of others ends the wait."""
+    """A message or a batch that the filter excludes does not end the wait."""
     assert sql_pull(bench, "price > 100", 10, hold_ms=5_000) == []
     assert len(bench.tell(*send_request(bench, price="50"))) == 1  # the send's own answer
     own, woken = bench.tell(*send_request(bench, price="101"))
@@ -142,7 +142,7 @@ def send_request(bench: Bench, **properties: str) -> tuple[int, dict[str, str], 
 
 
 def test_expressions_of_heartbeats(bench: Bench) -> None:
-    """A pull without an expression uses that of its group's heartbeat, and a newer one once it arrived."""
+    """A pull without an expression uses that of its group's latest heartbeat."""
     sql_heartbeat(bench, "price = 3", 5)
     assert bodies(answer_of(sql_pull(bench, None, sub_version=5))) == [b"3"]
     sql_heartbeat(bench, "price = 4", 4)  # older: ignored
@@ -152,7 +152,7 @@ def test_expressions_of_heartbeats(bench: Bench) -> None:
 
 
 def test_a_heartbeat_with_a_broken_expression(bench: Bench) -> None:
-    """27: there is nothing to filter by, now or after a good one was replaced."""
+    """The code is 27: no valid expression is left, also when it replaced a valid one."""
     sql_heartbeat(bench, "price >", 5)
     reply = answer_of(sql_pull(bench, None))
     assert reply.code == 27
@@ -164,7 +164,7 @@ def test_a_heartbeat_with_a_broken_expression(bench: Bench) -> None:
 
 
 def test_a_pull_newer_than_the_filter(bench: Bench) -> None:
-    """25 where the subscription is older, 28 where only the filter is."""
+    """The code is 25 if the subscription is older, 28 if only the filter is."""
     sql_heartbeat(bench, "price = 3", 5)
     assert answer_of(sql_pull(bench, None, sub_version=6)).code == 25
     group = bench.broker.clients.consumer_group("g")
@@ -188,14 +188,14 @@ def test_a_pull_newer_than_the_filter(bench: Bench) -> None:
     ],
 )
 def test_check_client_config(on: bool, kind: str, expression: str, code: int) -> None:
-    """46: the request that a consumer sends before it starts."""
+    """A consumer sends 46 before it starts."""
     subscription = SubscriptionData.build("orders", expression, kind)
     body = dumps({"clientId": "c", "group": "g", "subscriptionData": subscription.members()})
     assert Bench(property_filter=on).ask(RequestCode.CHECK_CLIENT_CONFIG, body=body).code == code
 
 
 def test_a_retry_topic_is_filtered_as_its_messages_were() -> None:
-    """filterSupportRetry: an expression on %RETRY% gives way to the one of the topic that the message came from."""
+    """filterSupportRetry: for %RETRY%, the expression of the message's original topic applies."""
     bench = Bench(property_filter=True, filter_retry=True)
     bench.send()
     retry = SubscriptionData.build("%RETRY%g", "a = 9", "SQL92", sub_version=1)
@@ -233,7 +233,7 @@ def test_filters_survive_a_restart_and_die_with_their_group(bench: Bench) -> Non
 
 
 def test_a_topic_that_is_given_up(bench: Bench) -> None:
-    """Its filter is dead from the heartbeat on that no longer names it."""
+    """The filter is inactive from the first heartbeat that no longer names the topic."""
     sql_heartbeat(bench, "price = 3", 5)
     sql_heartbeat(bench, "a = 1", 6, topic="payments")
     kept = bench.broker.filters.get("orders", "g")
@@ -265,7 +265,7 @@ def test_a_costly_expression_looks_at_few_messages_at_once(bench: Bench) -> None
 
 
 def test_a_file_with_an_expression_that_no_longer_compiles() -> None:
-    """The broker starts with it, and its pulls are refused."""
+    """The broker starts with the file, and pulls that use the expression are refused."""
     disk = MemoryDisk()
     disk.replace(
         "config/consumerFilter.json",

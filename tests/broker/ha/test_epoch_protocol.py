@@ -54,7 +54,7 @@ def report(position: int) -> bytes:
 
 @pytest.mark.parametrize("piece", [1, 7, 10_000])
 def test_an_empty_slave_gets_the_log_and_its_epochs(piece: int) -> None:
-    """However the bytes are cut. It reports nothing before the master has answered."""
+    """The result is the same for any split of the bytes. The slave reports nothing before the master has answered."""
     slave = Slave()
     assert slave.follower.hello() == HELLO
     assert slave.follower.report(NOW_MS) is None
@@ -79,7 +79,8 @@ def test_the_first_report_is_where_the_log_ends() -> None:
 
 
 def test_a_log_with_a_tail_of_its_own_is_not_continued() -> None:
-    """The error names where both logs part: this one wrote on in epoch 1, after the next master had begun epoch 5."""
+    """The error names the offset where the logs diverge: this broker appended in epoch 1 after the next master began
+    epoch 5."""
     slave = Slave(copied(1090), (1, 0))
     with pytest.raises(TailDiffers, match="ends at physical offset 1090, expected 654") as caught:
         slave.receive(REPLY + SECOND)
@@ -94,7 +95,7 @@ def test_a_log_of_another_group_is_refused() -> None:
 
 
 def test_an_epoch_without_bytes_is_forgotten() -> None:
-    """This broker was elected in epoch 2 and wrote nothing: the master's bytes of epoch 1 follow."""
+    """This broker was elected in epoch 2 and appended nothing, so it accepts the master's bytes of epoch 1."""
     slave = Slave(copied(218), (1, 0), (2, 218))
     slave.receive(REPLY)
     assert slave.epochs.all() == [(1, 0)]
@@ -102,7 +103,7 @@ def test_an_epoch_without_bytes_is_forgotten() -> None:
 
 
 def test_bytes_of_a_deposed_master_are_refused() -> None:
-    """Its epoch is older than that of the log's end."""
+    """The bytes have an older epoch than the end of the log."""
     slave = Slave(copied(1090), *EPOCHS)
     slave.receive(REPLY)
     stale = bytes.fromhex("00000002000000080000000000000442 00000004 000000000000028e 0000000000000442") + bytes(8)
@@ -123,7 +124,7 @@ def test_bytes_of_a_deposed_master_are_refused() -> None:
     ],
 )
 def test_what_is_no_master_is_refused(data: bytes, found: str) -> None:
-    """Nothing is appended. At offset 255 the log does not continue."""
+    """Nothing is appended if the peer is no master. At offset 255 the log does not continue."""
     slave = Slave(copied(218), (1, 0))
     with pytest.raises((HaError, LogDiffers), match=found):
         slave.receive(data)

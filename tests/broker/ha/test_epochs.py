@@ -17,7 +17,7 @@ def epochs(*pairs: tuple[int, int]) -> Epochs:
     ],
 )
 def test_golden_files(data: bytes, expected: list[tuple[int, int]]) -> None:
-    """Both directions."""
+    """Decoding the recorded files and encoding the result gives the same bytes."""
     assert decode_epochs(data).all() == expected
     assert epochs(*expected).encode() == data
 
@@ -46,7 +46,7 @@ def test_damaged_files(data: bytes, found: str) -> None:
 
 
 def test_a_new_epoch_begins() -> None:
-    """Numbers rise; an epoch without a byte is replaced; one that would begin earlier is refused."""
+    """Numbers rise; an epoch without bytes is replaced; an epoch that begins before the last one is refused."""
     log = epochs((1, 0))
     assert log.begin(Epoch(3, 100))
     assert not log.begin(Epoch(3, 200))

@@ -41,7 +41,8 @@ def sent(sender: LogSender, now_ms: int = NOW_MS) -> list[bytes]:
 
 
 def test_a_master_sends_from_the_report_on(master: MemoryStore) -> None:
-    """Nothing before the first report; then headers with the place and size of each piece, then heartbeats."""
+    """The master sends nothing before the first report; then headers with position and size of each piece, then
+    heartbeats."""
     (place,) = master.append([record()], NOW_MS)
     sender = LogSender(master, CONFIG, NOW_MS)
     assert sent(sender, NOW_MS + 6_000) == []
@@ -61,7 +62,7 @@ def test_a_master_sends_from_the_report_on(master: MemoryStore) -> None:
 
 
 def test_an_empty_slave_gets_the_last_file(master: MemoryStore) -> None:
-    """As Apache's master does: report 0 begins with the last file, any other report where it ends."""
+    """As on Apache's master, report 0 starts at the last file, and any other report starts where it ends."""
     while master.end_offset < 3 * STORE.segment_size:
         master.append([record(bytes(10_000))], NOW_MS)
     start = master.end_offset - master.end_offset % STORE.segment_size
@@ -81,7 +82,7 @@ def test_an_empty_slave_gets_the_last_file(master: MemoryStore) -> None:
     ],
 )
 def test_a_master_refuses_what_is_no_slave_of_it(master: MemoryStore, data: bytes, found: str) -> None:
-    """Another protocol, or a slave with more than the master has: nothing is sent."""
+    """A peer with another protocol, or a slave with more log than the master, gets no data."""
     master.append([record()], NOW_MS)
     sender = LogSender(master, CONFIG, NOW_MS)
     with pytest.raises(HaError, match=found):
@@ -90,7 +91,7 @@ def test_a_master_refuses_what_is_no_slave_of_it(master: MemoryStore, data: byte
 
 
 def test_a_master_refuses_reports_of_what_it_never_sent(master: MemoryStore) -> None:
-    """Such a report would count as replicated what the slave does not have; reports never go back."""
+    """Such a report would count bytes as replicated that the slave does not have; reports never decrease."""
     (place,) = master.append([record()], NOW_MS)
     sender = LogSender(master, CONFIG, NOW_MS)
     sender.receive(i64(0), NOW_MS)
@@ -103,7 +104,7 @@ def test_a_master_refuses_reports_of_what_it_never_sent(master: MemoryStore) -> 
 
 
 def test_a_slave_whose_rest_has_expired_is_refused() -> None:
-    """It cannot continue: the error says what to do."""
+    """The slave cannot continue; the error says what to do."""
 
     class Expired:
         end_offset, min_physical_offset, segment_size = 300, 200, 100
@@ -116,7 +117,7 @@ def test_a_slave_whose_rest_has_expired_is_refused() -> None:
 
 
 def test_flow_control(master: MemoryStore) -> None:
-    """At most so many bytes a second; without it, all at once."""
+    """At most the configured bytes per second are sent; without a limit, all at once."""
     master.append([record(bytes(1_000))], NOW_MS)
     slow = BrokerConfig(broker_role="ASYNC_MASTER", ha_chunk_size=64, ha_flow_control=True, ha_rate_max=100)
     sender = LogSender(master, slow, NOW_MS)
@@ -140,7 +141,7 @@ def follower_of(store: MemoryStore, **settings: Any) -> Follower:
 
 @pytest.mark.parametrize("piece", [1, 5, 1_000])
 def test_a_slave_appends_and_reports(master: MemoryStore, piece: int) -> None:
-    """Frames arrive in pieces; a record that is cut by a frame is stored with its rest. Heartbeats are no bytes."""
+    """Frames arrive in pieces; a record split across frames is stored once complete. Heartbeats carry no bytes."""
     first, second = master.append([record(), record(b"x" * 300)], NOW_MS)
     log = master.log_bytes(0, 10_000)
     cut = first.size + 20
@@ -159,7 +160,7 @@ def test_a_slave_appends_and_reports(master: MemoryStore, piece: int) -> None:
 
 
 def test_a_new_connection_starts_at_a_record(master: MemoryStore) -> None:
-    """What was received of an unfinished record is dropped with the connection."""
+    """The received part of an unfinished record is dropped with the connection."""
     (first, _) = master.append([record(), record(b"x" * 300)], NOW_MS)
     log = master.log_bytes(0, 10_000)
     slave = MemoryStore(STORE)
@@ -181,7 +182,7 @@ def test_a_new_connection_starts_at_a_record(master: MemoryStore) -> None:
     ],
 )
 def test_a_slave_refuses_what_does_not_continue_its_log(frame: bytes, found: str) -> None:
-    """Another protocol, a gap, a master that is behind: an error, and the log stays."""
+    """Another protocol, a gap, or a master that is behind raises an error and leaves the log unchanged."""
     slave = MemoryStore(STORE)
     slave.append([record()], NOW_MS)
     before = slave.log_bytes(0, 10_000)
@@ -191,7 +192,7 @@ def test_a_slave_refuses_what_does_not_continue_its_log(frame: bytes, found: str
 
 
 def test_a_slave_refuses_the_log_of_another_cluster(master: MemoryStore) -> None:
-    """Its end is inside a record of that log: what follows is no record."""
+    """The end of the slave's log lies inside a record of the master's log, so the received bytes are no record."""
     slave = MemoryStore(STORE)
     slave.append([record(b"another cluster")], NOW_MS)
     master.append([record(bytes(1_000))], NOW_MS)
@@ -205,7 +206,7 @@ def test_a_slave_refuses_the_log_of_another_cluster(master: MemoryStore) -> None
 
 
 def test_under_sync_flush_a_slave_reports_what_is_durable(master: MemoryStore) -> None:
-    """The first report names its log's end, for the master to start there; later ones what is flushed."""
+    """The first report is the end of the log, where the master starts; later reports are the flushed position."""
     (place,) = master.append([record()], NOW_MS)
     slave = MemoryStore(STORE)
     follower = follower_of(slave, sync_flush=True)

@@ -1,4 +1,4 @@
-"""Up to where sends are replicated, by the rules of 4.9 and of 5.x."""
+"""The position up to which sends are replicated, by the rules of 4.9 and of 5.x."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def replicas(*acked: int, role: str = "SYNC_MASTER", **settings: Any) -> Replica
     ],
 )
 def test_the_rule_of_4_9(acked: tuple[int, ...], missing: bool, replicated: int) -> None:
-    """The fastest slave decides. One that is 256 MiB behind or has reported nothing is not there."""
+    """The fastest slave decides. A slave that is 256 MiB behind or has not reported does not count."""
     found = replicas(*acked)
     assert (found.waits, found.is_missing, found.replicated_offset) == (True, missing, replicated)
 
@@ -52,20 +52,20 @@ def test_the_rule_of_4_9(acked: tuple[int, ...], missing: bool, replicated: int)
     [(2, (), -1), (2, (5,), 5), (2, (5, 9), 9), (3, (5, 9), 5), (3, (9,), -1), (4, (1, 5, 9), 1)],
 )
 def test_the_rule_of_5(needed: int, acked: tuple[int, ...], replicated: int) -> None:
-    """So many replicas, this broker included; too few slaves is a time-out, never "not available"."""
+    """The configured number of replicas, including this broker; too few slaves is a time-out, never "not available"."""
     found = replicas(*acked, in_sync_replicas=needed)
     assert (found.waits, found.is_missing, found.replicated_offset) == (True, False, replicated)
 
 
 def test_brokers_that_do_not_wait() -> None:
-    """ASYNC_MASTER, and inSyncReplicas=1 as in 5.x by default."""
+    """ASYNC_MASTER does not wait, nor does inSyncReplicas=1, the default of 5.x."""
     assert not replicas(role="ASYNC_MASTER").waits
     assert not replicas(role="").waits
     assert not replicas(in_sync_replicas=1).waits
 
 
 def test_the_need_follows_who_is_in_sync() -> None:
-    """enableAutoInSyncReplicas: fewer are enough if fewer are near the end."""
+    """enableAutoInSyncReplicas: fewer replicas suffice if fewer are near the end of the log."""
     near = End.end_offset - MIB
     assert replicas(near, 5, in_sync_replicas=3, auto_in_sync_replicas=True).replicated_offset == near
     assert replicas(5, in_sync_replicas=3, auto_in_sync_replicas=True).replicated_offset > End.end_offset
@@ -73,7 +73,7 @@ def test_the_need_follows_who_is_in_sync() -> None:
 
 
 def test_replicas_are_listed() -> None:
-    """With their positions, -1 where none is known yet."""
+    """Replicas are listed with their positions, -1 for an unknown one."""
     master = MemoryStore(STORE)
     master.append([record()], NOW_MS)
     found = Replicas(BrokerConfig(), master)

@@ -1,7 +1,7 @@
 """The fast lane against `Broker.handle`: equal replies, stores and state for any frames.
 
-Two brokers get the same bytes at the same times, one as pieces through the lane, one command by command. They may not
-differ in anything a client, an administrator or the disk can see.
+Two brokers get the same bytes at the same times, one as pieces through the lane, one command by command. They must not
+differ in anything that a client, an administrator or the disk can see.
 """
 
 import json
@@ -47,7 +47,7 @@ TOPICS = ("orders", "CapTopic", "multi")
 
 
 class Twins:
-    """The two brokers, and what each has written so far: (peer, frame, flush offset), in the order of writing."""
+    """The two brokers, and the output of each: (peer, frame, flush offset), in the order of writing."""
 
     def __init__(self, **config: Any) -> None:
         self.fast, self.general = Bench(**config), Bench(**config)
@@ -62,7 +62,7 @@ class Twins:
         self.refused = [False, False]
 
     def feed(self, piece: bytes, peer: Peer = PEER) -> None:
-        """Give both brokers the piece, up to the first frame that makes no sense."""
+        """Give both brokers the piece, up to the first invalid frame."""
         self._feed_fast(piece, peer)
         self._feed_general(piece, peer)
 
@@ -93,7 +93,7 @@ class Twins:
             self.refused[1] = True
 
     def check(self) -> None:
-        """Compare everything."""
+        """Compare replies, logs and states."""
         assert self.refused[0] == self.refused[1]
         fast, general = (sorted((peer, frame) for peer, frame, _ in written) for written in self.written)
         assert fast == general
@@ -120,7 +120,7 @@ def log_of(bench: Bench) -> bytes:
 
 
 def state_of(bench: Bench) -> dict[str, Any]:
-    """Return what the broker remembers beside the log."""
+    """Return the broker's state outside the log."""
     broker, store = bench.broker, bench.store
     assert broker.stats is not None
     queues = {
@@ -270,7 +270,7 @@ BATCH_BODY = st.one_of(
 
 @st.composite
 def frames(draw: st.DrawFn) -> bytes:
-    """One frame: a request of the lane in either header, or nearly one, or another request."""
+    """One frame: a request of the lane with either header, a variation of one, or another request."""
     code = draw(st.sampled_from([310, 310, 310, 10, 320, 11, 11, 15, 30, 9999]))
     body = b""
     if code in (310, 10, 320):
@@ -320,7 +320,7 @@ def frames(draw: st.DrawFn) -> bytes:
 
 @given(st.lists(st.tuples(st.lists(frames(), min_size=1, max_size=6), st.sampled_from([PEER, OTHER])), max_size=5))
 def test_any_traffic_is_served_alike(pieces: list[tuple[list[bytes], Peer]]) -> None:
-    """Pieces of good, odd and bad requests leave both brokers in the same state, with the same replies."""
+    """Pieces of valid, unusual and invalid requests leave both brokers in the same state, with the same replies."""
     twins = Twins()
     for piece, peer in pieces:
         twins.feed(b"".join(piece), peer)
@@ -344,7 +344,8 @@ def test_damaged_headers_are_read_alike(frame: bytes, place: int, value: int) ->
 
 @pytest.mark.parametrize("serialize", SerializeType)
 def test_a_header_above_its_bound_is_refused_alike(serialize: SerializeType) -> None:
-    """A good send, and one whose header is one byte too long: the connection ends there. One byte less is served."""
+    """A valid send is followed by one with a header one byte too long: the connection ends there. One byte less is
+    served."""
     properties = "UNIQ_KEY\x01" + "0" * 32 + "\x02"
     ext = {"a": "PG", "b": "orders", "c": "T", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": properties}
     good = encode_command(RemotingCommand(310, ext, b"good", serialize=serialize))
@@ -367,7 +368,7 @@ def _header_of(command: RemotingCommand) -> bytes:
 
 @given(st.lists(frames(), min_size=1, max_size=6), st.lists(st.integers(1, 3000), max_size=6))
 def test_any_split_is_served_alike(pieces: list[bytes], cuts: list[int]) -> None:
-    """Where reads end makes no difference: the lane stops before a frame that is not whole."""
+    """The ends of reads make no difference: the lane stops before an incomplete frame."""
     whole, split = Twins(), Twins()
     stream = b"".join(pieces)
     whole.feed(stream)
@@ -387,7 +388,7 @@ def test_any_split_is_served_alike(pieces: list[bytes], cuts: list[int]) -> None
 
 
 def test_recorded_frames_are_served_alike() -> None:
-    """Every send, batch and pull that Apache's clients were recorded to write, in one piece."""
+    """One piece has every send, batch and pull recorded from Apache's clients."""
     rows = [json.loads(line) for line in FRAMES.read_text().splitlines()]
     twins = Twins()
     count = 0
@@ -435,7 +436,7 @@ def test_ordinary_sends_take_the_lane(binary: bool, long: bool) -> None:
 
 
 def test_ordinary_pulls_and_batches_take_the_lane() -> None:
-    """Nor do batches, and pulls that find something."""
+    """The lane also serves batches, and pulls that find messages."""
     twins = Twins()
     items = [
         BatchItem(b"m%d" % number, b"UNIQ_KEY\x01id%d\x02TAGS\x01TagA\x02" % number, number) for number in range(5)
@@ -457,7 +458,7 @@ def test_ordinary_pulls_and_batches_take_the_lane() -> None:
 
 @pytest.mark.parametrize("sync_flush", [True, False])
 def test_replies_name_the_flush_that_covers_the_last_record(sync_flush: bool) -> None:
-    """So do those of both ways; WAIT=false names none. Under ASYNC_FLUSH the node ignores it."""
+    """Both paths name it; WAIT=false names none. Under ASYNC_FLUSH the node ignores it."""
     twins = Twins(sync_flush=sync_flush)
     twins.feed(sends(3))
     assert {after for _, _, after in twins.written[0]} == {twins.fast.store.end_offset}
@@ -466,7 +467,7 @@ def test_replies_name_the_flush_that_covers_the_last_record(sync_flush: bool) ->
 
 
 def test_a_refused_append_answers_each_request() -> None:
-    """One message too long among good ones is refused alone."""
+    """One message that is too long, among valid ones, is refused alone."""
     twins = Twins(message_size_max=5 * 1024 * 1024)
     long = sends(1, body=bytes(4 * 1024 * 1024 + 65 * 1024))
     twins.feed(sends(2) + long + sends(2))
@@ -503,7 +504,7 @@ def test_a_damaged_record_answers_its_pull_alone(monkeypatch: pytest.MonkeyPatch
 
 
 def test_topics_that_change_are_looked_at_again() -> None:
-    """A topic that shrinks, or goes, between two pieces or inside one: routes found before do not count."""
+    """A topic that shrinks or is deleted between two pieces, or inside one, invalidates cached routes."""
     twins = Twins()
     twins.feed(sends(4))
     change = encode_command(
@@ -530,7 +531,7 @@ def test_topics_that_change_are_looked_at_again() -> None:
 
 @pytest.mark.parametrize("tag", ["TagA", "TagC"])
 def test_held_pulls_wake(tag: str) -> None:
-    """A pull that waits is answered by a send of the lane that its tags let through, and by no other."""
+    """A send in the lane answers a held pull if its tags match, and no other."""
     twins = Twins()
     held = RemotingCommand(11, twins.fast.pull_ext("orders", 0, hold_ms=15000, tags=tag), opaque=77)
     twins.feed(encode_command(held), OTHER)
@@ -543,7 +544,7 @@ def test_held_pulls_wake(tag: str) -> None:
 
 @pytest.mark.parametrize("tag", ["TagA", "TagC"])
 def test_held_pops_wake(tag: str) -> None:
-    """A pop that waits gets what the lane takes in, if its tags let it through, and leaves the same check point."""
+    """A held pop gets the messages that the lane stores if its tags match, and leaves the same check point."""
     twins = Twins()
     ext = {
         "consumerGroup": "g",
@@ -567,7 +568,7 @@ def test_held_pops_wake(tag: str) -> None:
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("on", [False, True])
 def test_expressions_are_served_alike(on: bool, binary: bool) -> None:
-    """A pull by SQL92, the request's own or its group's, and one that is broken."""
+    """Pulls with SQL92 in the request, in the group, and with an invalid expression."""
     twins = Twins(property_filter=on)
     twins.feed(sends(6) + sends(2).replace(b"TagA", b"TagB"))
     serialize = SerializeType.ROCKETMQ if binary else SerializeType.JSON
@@ -602,7 +603,7 @@ def test_broker_trace_sees_the_lane() -> None:
 
 
 def test_many_pulls_stop_for_the_socket() -> None:
-    """A piece of pulls does not make more than about a MiB of replies before the shell can write them."""
+    """A piece of pulls produces at most about a MiB of replies before the node can write them."""
     twins = Twins()
     twins.feed(sends(128, body=bytes(60_000)))
     pull = encode_command(RemotingCommand(11, twins.fast.pull_ext("orders", 0), opaque=5))
@@ -612,7 +613,7 @@ def test_many_pulls_stop_for_the_socket() -> None:
 
 
 def test_a_bad_frame_is_left_for_the_next_call() -> None:
-    """What came before it is answered first; then it is refused."""
+    """The requests before it are answered first; then it is refused."""
     twins = Twins()
     piece = sends(2) + b"\x00\x00\x00\x08\x00\x00\x00\x04}}}}"
     served = twins.lane.process(PEER, piece, 0, len(piece), twins.fast.now_ms)
@@ -622,7 +623,7 @@ def test_a_bad_frame_is_left_for_the_next_call() -> None:
         twins.lane.process(PEER, piece, served.position, len(piece), twins.fast.now_ms)
 
 
-def test_learnt_things_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Caches of properties, layouts, routes and times are bounded."""
     from mqtrail.broker.lane import caches, layouts, process
 
@@ -650,14 +651,14 @@ def test_learnt_things_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.binary(max_size=200))
 @example(b"\x00\x00\x00\x10\x01\x00\x00\x0c" + b"\x01\x36" + bytes(10))
 def test_garbage_gives_only_documented_errors(data: bytes) -> None:
-    """Whatever comes, the lane answers, waits for more, or raises RemotingError."""
+    """For any input, the lane answers, waits for more, or raises RemotingError."""
     twins = Twins()
     twins.feed(data)
     twins.check()
 
 
 def test_permissions_of_the_broker_count() -> None:
-    """A broker without write or read permission serves everything on the general path."""
+    """A broker without write or read permission serves all requests on the general path."""
     for permission in (Perm.READ, Perm.WRITE):
         twins = Twins(permission=permission)
         twins.feed(sends(2))

@@ -1,4 +1,4 @@
-"""Transactions through the fast lane against `Broker.handle`: what is stored, noted, answered and asked is the same."""
+"""Transactions through the fast lane against `Broker.handle`: stored records, tables, replies and checks are equal."""
 
 import json
 from typing import Any
@@ -101,7 +101,7 @@ class Pairs(Twins):
         self._timer_ms = due_ms
 
     def places(self) -> list[tuple[int, int]]:
-        """Return the places of half messages as in answers and checks: (physical offset, queue offset)."""
+        """Return the positions of half messages as in replies and checks: (physical offset, queue offset)."""
         found = []
         for _, frame, _ in self.written[1]:
             command = decode_command(cut_frame(frame, 0, len(frame)))
@@ -123,7 +123,7 @@ class Pairs(Twins):
 
 
 def noted(bench: Bench) -> tuple[Any, ...]:
-    """Return what a broker knows of transactions."""
+    """Return the transaction tables of a broker."""
     of = bench.broker.transactions
     latencies_s = {topic: list(found.buckets()) for topic, found in of.counts.latencies_s.items()}
     counts = of.counts.commits, of.counts.rollbacks, latencies_s
@@ -174,7 +174,8 @@ STEP = st.one_of(
 
 @given(st.lists(STEP, min_size=2, max_size=8), st.booleans())
 def test_any_transactions_are_served_alike(steps: list[tuple[str, Any, Peer]], traced: bool) -> None:
-    """Half messages and ends, good and odd, of both headers, with time between: one log, one memory, equal answers."""
+    """Valid and invalid half messages and ends of both headers, with time between them, give one log, one state and
+    equal replies."""
     twins = Pairs(broker_trace=traced, transaction_op_size_max=20)
     for kind, what, peer in steps:
         match kind:
@@ -219,7 +220,7 @@ def test_transactions_take_the_lane(binary: bool, outcome: int) -> None:
 
 
 def test_recorded_transactions_take_the_lane() -> None:
-    """What Apache's clients of both releases were recorded to write, in both headers: half messages and ends."""
+    """The lane serves half messages and ends recorded from Apache's clients of both releases, in both headers."""
     twins = Pairs()
     called: list[RemotingCommand] = []
     twins.lane._handle = lambda peer, command, now_ms: called.append(command) or []
@@ -247,7 +248,7 @@ def test_recorded_transactions_take_the_lane() -> None:
 
 
 def test_a_piece_of_commits_is_one_append(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one read of the socket brings is written at once: half messages and commits together."""
+    """The half messages and commits of one socket read are appended at once."""
     twins = Pairs()
     twins.feed(b"".join(half(number) for number in range(3)))
     piece = b"".join(map(end, twins.places())) + half(3)
@@ -265,7 +266,7 @@ def test_a_piece_of_commits_is_one_append(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_second_end_of_a_piece_does_nothing() -> None:
-    """The first removes the half message from the lane, so the second goes the general path and finds it recorded."""
+    """The lane applies the first end; the second takes the general path and finds the transaction ended."""
     twins = Pairs()
     twins.feed(half(0))
     (place,) = twins.places()
@@ -275,7 +276,7 @@ def test_a_second_end_of_a_piece_does_nothing() -> None:
 
 
 def test_a_refused_append_leaves_halves_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits that the store refuses do not end a transaction: each may be repeated on the general path."""
+    """Commits that the store refuses do not end a transaction: they can be repeated on the general path."""
     twins = Pairs()
     twins.feed(half(0) + half(1))
     places = twins.places()
@@ -294,8 +295,7 @@ def test_a_refused_append_leaves_halves_open(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_was_forgotten_is_read_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cached half messages are bounded in number and bytes; a change of the topic drops them, without visible
-    effect."""
+    """Cached half messages are bounded in number and bytes; a change of the topic drops them without visible effect."""
     monkeypatch.setattr(half_messages, "HALF_MESSAGES_MAX", 3)
     twins = Pairs()
     twins.feed(b"".join(half(number) for number in range(8)))
@@ -326,7 +326,7 @@ def test_half_messages_are_refused_while_the_setting_says_so() -> None:
 
 
 def test_sync_flush_holds_the_answer_of_a_half_message() -> None:
-    """It waits for its record; a piece of commits alone has no answer to hold."""
+    """The reply to a half message waits for its record; a piece with only commits has no reply to wait."""
     twins = Pairs(sync_flush=True)
     twins.feed(half(0))
     assert {after for _, _, after in twins.written[0]} == {twins.fast.store.end_offset}
@@ -337,7 +337,7 @@ def test_sync_flush_holds_the_answer_of_a_half_message() -> None:
 
 @pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
 def test_a_commit_wakes_held_pulls(outcome: int) -> None:
-    """A consumer that waits at the real queue gets the message when it is committed, and not before."""
+    """A consumer that waits on the real queue gets the message when it is committed, not before."""
     twins = Pairs()
     held = RemotingCommand(11, twins.fast.pull_ext("orders", 0, hold_ms=15_000, tags="TagA"), opaque=77)
     twins.feed(encode_command(held), OTHER)

@@ -1,4 +1,4 @@
-"""Positions of broadcasting clients: those of proxies get their start from the broker."""
+"""Offsets of broadcasting clients: the broker supplies the start of clients behind proxies."""
 
 import pytest
 
@@ -41,33 +41,33 @@ def heartbeat(bench: Bench, client_id: str, peer: Peer = PEER) -> None:
     bench.ask(RequestCode.HEART_BEAT, body=data.encode(), peer=peer)
 
 
-def told(reply: RemotingCommand) -> int:
+def reported_start(reply: RemotingCommand) -> int:
     """Return the client's start as the broker reports it."""
     assert (reply.code, reply.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
     return int(reply.ext["nextBeginOffset"])
 
 
 def test_proxy_client_begins(bench: Bench) -> None:
-    """At the first message while it is young, else at the end; from then on it is answered as any other."""
-    assert told(pull(bench, -1, "p1")) == 0
+    """A client begins at the first message of a young queue, else at the end; later pulls are ordinary pulls."""
+    assert reported_start(pull(bench, -1, "p1")) == 0
     assert pull(bench, 0, "p1").code == ResponseCode.SUCCESS
     bench = Bench(young_queue_size=-1)
     bench.send()
-    assert told(pull(bench, -1, "p1")) == 1
+    assert reported_start(pull(bench, -1, "p1")) == 1
 
 
 def test_a_proxy_client_returns(bench: Bench) -> None:
-    """It continues where it was; an unknown one starts at the slowest client's offset."""
+    """A known client continues at its offset; an unknown one starts at the slowest client's offset."""
     pull(bench, -1, "fast")
     pull(bench, 4, "fast")
     pull(bench, -1, "slow")
     pull(bench, 2, "slow")
-    assert told(pull(bench, -1, "fast")) == 4
+    assert reported_start(pull(bench, -1, "fast")) == 4
     bench.broker.save(NOW_MS)
     assert bench.broker.offsets.get(COMMON, "orders", 0) == 2
-    assert told(pull(bench, -1, "new")) == 2
+    assert reported_start(pull(bench, -1, "new")) == 2
     bench.restart()
-    assert told(pull(bench, -1, "fast")) == 2
+    assert reported_start(pull(bench, -1, "fast")) == 2
 
 
 def test_from_proxy_to_broker_and_back(bench: Bench) -> None:
@@ -75,13 +75,13 @@ def test_from_proxy_to_broker_and_back(bench: Bench) -> None:
     pull(bench, -1, "c1")
     pull(bench, 3, "c1")
     heartbeat(bench, "c1")
-    assert told(pull(bench, 0)) == 3
+    assert reported_start(pull(bench, 0)) == 3
     assert pull(bench, 3).code == ResponseCode.SUCCESS
-    assert told(pull(bench, 0, "c1")) == 3
+    assert reported_start(pull(bench, 0, "c1")) == 3
 
 
 def test_client_of_its_own(bench: Bench) -> None:
-    """A client that keeps its offsets gets no start from the broker."""
+    """The broker supplies no start to a client that keeps its own offsets."""
     heartbeat(bench, "c1")
     heartbeat(bench, "c2", OTHER)
     for offset, peer in ((0, PEER), (4, OTHER), (2, PEER)):
@@ -92,18 +92,18 @@ def test_client_of_its_own(bench: Bench) -> None:
 
 
 def test_silent_clients_are_forgotten(bench: Bench) -> None:
-    """Two minutes after one left it holds the group's common position back no longer."""
+    """Two minutes after a client disconnected, it no longer holds back the group's common offset."""
     pull(bench, -1, "slow")
     pull(bench, 1, "slow")
     for _ in range(30):
         pull(bench, 4, "fast")
         bench.advance(5_000)
     assert bench.broker.offsets.get(COMMON, "orders", 0) == 4
-    assert told(pull(bench, -1, "slow")) == 4
+    assert reported_start(pull(bench, -1, "slow")) == 4
 
 
 def test_switched_off() -> None:
-    """Without it a proxy's pull is one like any other."""
+    """When switched off, a proxy's pull is an ordinary pull."""
     bench = Bench(broadcast_offsets=False)
     bench.send()
     assert pull(bench, -1, "p1").remark != "OFFSET_RESET"

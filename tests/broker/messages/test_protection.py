@@ -1,4 +1,4 @@
-"""Fast failure by queue wait, rates by topic and group, groups that fall behind too far."""
+"""Fast failure by queue wait, rate limits per topic and group, and groups that lag too far behind."""
 
 import pytest
 
@@ -27,7 +27,7 @@ from ..helpers import NOW_MS, PEER, Bench
     [(310, 200), (36, 200), (11, 5_000), (361, 5_000), (34, 31_000), (37, 3_000), (200051, 3_000), (202, 5_000)],
 )
 def test_what_waited_too_long_is_refused(code: int, limit_ms: int) -> None:
-    """Code 2, with Java's text, exactly at the limit of the request's kind."""
+    """The refusal has code 2 and Java's text, exactly at the limit for the request's kind."""
     guard = Bench().broker.fast_failure
     request = RemotingCommand(code, opaque=7)
     assert guard.refuse(PEER, request, limit_ms - 1, 10) is None
@@ -43,7 +43,7 @@ def test_what_waited_too_long_is_refused(code: int, limit_ms: int) -> None:
 
 
 def test_who_may_wait() -> None:
-    """Requests of queues that Java does not look at, answers, and all of them where it is switched off."""
+    """The limit ignores responses, requests of queues that Java does not check, and all requests when switched off."""
     bench = Bench()
     guard = bench.broker.fast_failure
     for code in (12, 33, 38, 14, 15, 35):
@@ -60,7 +60,7 @@ def test_who_may_wait() -> None:
 
 
 def test_a_topic_takes_so_many_a_second() -> None:
-    """Two seconds' worth at once, then as many as come; others and the broker's own topics are not touched."""
+    """A burst of two seconds' worth, then the rate; other topics and the broker's own topics are not limited."""
     bench = Bench(topic_send_rate_max=5)
     assert [bench.send().code for _ in range(11)] == [0] * 10 + [2]
     remark = bench.send().remark or ""
@@ -74,7 +74,7 @@ def test_a_topic_takes_so_many_a_second() -> None:
 
 
 def test_a_batch_counts_whole() -> None:
-    """It is accepted while there is room for one message, and the rest reduces later room."""
+    """A batch is accepted while one message is allowed; its other messages reduce the later allowance."""
     bench = Bench(topic_send_rate_max=1)
     header = SendMessageHeader("pg", "orders", queue_id=0, born_timestamp=1, batch=True).to_ext_v2()
     body = encode_batch([BatchItem(b"x")] * 5)
@@ -86,7 +86,7 @@ def test_a_batch_counts_whole() -> None:
 
 
 def test_a_group_gets_so_many_a_second() -> None:
-    """Pulls bring fewer, then none: 215, or 2 for clients before 5.0."""
+    """Pulls return fewer messages, then none: code 215, or 2 for clients before 5.0."""
     bench = Bench(group_pull_rate_max=3)
     for _ in range(20):
         bench.send()
@@ -100,7 +100,7 @@ def test_a_group_gets_so_many_a_second() -> None:
 
 
 def test_rates_of_attributes() -> None:
-    """A topic's or group's attribute has priority over the setting; 0 means no limit; an invalid one is ignored."""
+    """The attribute of a topic or group overrides the setting; 0 means no limit; an invalid one is ignored."""
     limits = RateLimits(Bench(topic_send_rate_max=5, group_pull_rate_max=6).config)
     for text, expected in (("7", 7), ("0", 0), ("x", 5), ("", 5), ("99999999999", 5)):
         assert limits.send_rate(TopicConfig("t", attributes={SEND_ATTRIBUTE: text})) == expected
@@ -109,7 +109,7 @@ def test_rates_of_attributes() -> None:
 
 
 def test_the_lane_keeps_to_rates() -> None:
-    """It passes requests that may have a limit to the general path."""
+    """The lane leaves requests that may be limited to the general path."""
     bench = Bench(topic_send_rate_max=1, group_pull_rate_max=1)
     lane = Lane(bench.broker)
     bench.send()

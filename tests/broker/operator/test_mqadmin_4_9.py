@@ -1,4 +1,5 @@
-"""What mqadmin 4.9 asked a 4.9.7 broker, recorded, is asked of ours: it finds in the answers what it found there."""
+"""Requests that mqadmin 4.9 sent to a 4.9.7 broker, sent to ours: our replies have the fields and values that it
+read."""
 
 import json
 from itertools import pairwise
@@ -59,7 +60,7 @@ def asked_again(code: int) -> tuple[bytes, bytes]:
     ("request_row", "reply_row"), [pytest.param(*pair, id=pair[0]["session"]) for pair in recorded()]
 )
 def test_answers_as_recorded(request_row: dict[str, Any], reply_row: dict[str, Any]) -> None:
-    """Our answer has the recorded one's code, ext fields and members; a 5.x broker adds some."""
+    """Our reply has the recorded code, ext fields and members; a 5.x broker adds some."""
     header, expected = header_of(request_row), header_of(reply_row)
     ext = dict(header.get("extFields") or {})
     bench = bench_like_apache()
@@ -76,7 +77,7 @@ def test_answers_as_recorded(request_row: dict[str, Any], reply_row: dict[str, A
 
 
 def test_runtime_figures() -> None:
-    """28: also has the older spelling of the rate of delivered messages, with the same value; numbers parse."""
+    """28 also has the older spelling of the rate of delivered messages, with the same value; numbers parse."""
     theirs, ours = (KvTable.decode(body).table for body in asked_again(RequestCode.GET_BROKER_RUNTIME_INFO))
     for name in (*FIGURES, *COUNTS):
         assert name in theirs
@@ -98,5 +99,5 @@ def test_settings() -> None:
 
 @pytest.mark.parametrize("on", [True, False])
 def test_tls_is_reported(on: bool) -> None:
-    """useTLS is the node's word."""
+    """useTLS has the value that the node sets."""
     assert properties_of(properties_text(BrokerConfig(use_tls=on)))["useTLS"] == str(on).lower()

@@ -1,4 +1,4 @@
-"""Requests of operators' tools to a master: settings at run time, offsets, the store, replicas, live consumers."""
+"""Requests of operators' tools to a master: settings at run time, offsets, the store, replicas, online consumers."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def shown(bench: Bench) -> dict[str, str]:
 
 
 def test_settings_change_at_once() -> None:
-    """A change counts for the next request, is shown, and raises the version."""
+    """A change applies to the next request, is shown, and raises the version."""
     bench = Bench()
     bench.send()
     version = bench.ask(RequestCode.GET_BROKER_CONFIG).ext["version"]
@@ -60,7 +60,7 @@ def test_settings_change_at_once() -> None:
 
 
 def test_the_lane_hears_of_changes() -> None:
-    """It keeps the largest body and the opening time, and asks again when settings changed."""
+    """The lane caches the largest body and the opening time, and reads both again after a change of settings."""
     bench = Bench()
     bench.send()
     lane = Lane(bench.broker)
@@ -92,7 +92,7 @@ def test_a_permission_that_changes_registers_anew() -> None:
 
 
 def test_auto_creation_that_changes() -> None:
-    """The current setting decides whether topics are created by sends, also if the template was missing at start."""
+    """The current setting decides whether sends create topics, also if the template was missing at the start."""
     bench = Bench()
     set_lines(bench, "autoCreateTopicEnable=false")
     assert bench.send("one").code == 17
@@ -104,7 +104,7 @@ def test_auto_creation_that_changes() -> None:
 
 
 def test_retention_changes_too() -> None:
-    """The store's settings, in RocketMQ's units."""
+    """The store's settings are changed in RocketMQ's units."""
     bench = Bench()
     lines = ("fileReservedTime=48", "deleteWhen=03;04", "diskMaxUsedSpaceRatio=60", "diskSpaceWarningLevelRatio=95")
     assert set_lines(bench, *lines).code == 0
@@ -115,7 +115,8 @@ def test_retention_changes_too() -> None:
 
 
 def test_what_a_broker_starts_with_hinders_no_later_change() -> None:
-    """Ratios in any order and a retention of 0 are taken as Apache's broker takes them; others change beside them."""
+    """Ratios in any order and a retention of 0 are accepted as on Apache's broker; other settings can be changed beside
+    them."""
     bench = Bench()
     assert set_lines(bench, "diskMaxUsedSpaceRatio=95", "fileReservedTime=0").code == 0
     assert set_lines(bench, "diskSpaceCleanForciblyRatio=80").code == 0
@@ -144,7 +145,7 @@ def test_what_a_broker_starts_with_hinders_no_later_change() -> None:
     ],
 )
 def test_settings_that_cannot_be_changed(line: str, code: int, words: str) -> None:
-    """Refused with a reason, and no part of the request takes effect; a 4.9 tool gets 1 instead of 29."""
+    """The request is refused with a reason and has no effect; a 4.9 tool gets 1 instead of 29."""
     bench = Bench()
     before = shown(bench)
     for version in (479, 409):
@@ -155,7 +156,7 @@ def test_settings_that_cannot_be_changed(line: str, code: int, words: str) -> No
 
 
 def test_the_black_list_is_a_setting() -> None:
-    """A key of the operator is not replaced."""
+    """A request cannot replace a key that the operator set."""
     bench = Bench(config_black_list="maxMessageSize;brokerConfigPath")
     assert set_lines(bench, "maxMessageSize=5").code == 16
 
@@ -205,7 +206,8 @@ def test_corrections() -> None:
 
 
 def test_clones() -> None:
-    """314: one topic's offsets or all; a live group's unsubscribed topics only with offline in the request."""
+    """314 clones one topic's offsets or all; for an online group, topics that it does not subscribe only with offline
+    set."""
     bench = filled()
     bench.broker.topics.update(TopicConfig("left", 4, 4), bench.now_ms)
     bench.broker.offsets.commit("g", "left", 0, 9)
@@ -219,7 +221,7 @@ def test_clones() -> None:
 
 
 def test_a_group_that_may_not_read() -> None:
-    """353: pulls are refused until it is given back; it survives a restart."""
+    """353 refuses a group's pulls until it is enabled again; this survives a restart."""
     bench = filled()
     ext = {"group": "g", "topic": "orders"}
     pull = {**bench.pull_ext(), "sysFlag": "0"}
@@ -239,7 +241,7 @@ def test_a_group_that_may_not_read() -> None:
 
 
 def test_where_consumers_stand() -> None:
-    """223: every live member gets a 221, and the answer combines their replies; silent members are omitted."""
+    """223 sends a 221 to every online member and combines the replies; members that do not reply are omitted."""
     bench = filled()
     bench.heartbeat("c2", peer=OTHER, topics={"orders": "A"})
     request = bench.request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "orders", "group": "g"})
@@ -270,7 +272,7 @@ def test_the_progress_of_one_consumer() -> None:
 
 @pytest.mark.parametrize(("language", "force"), [("JAVA", "true"), ("CPP", "true"), ("JAVA", "false")])
 def test_resets_through_the_clients(language: str, force: str) -> None:
-    """222 with useServerSideResetOffset=false: members get a 220 in the dialect of the requester."""
+    """222 with useServerSideResetOffset=false sends members a 220 in the format of the requester's language."""
     bench = filled()
     set_lines(bench, "useServerSideResetOffset=false")
     bench.broker.topics.update(TopicConfig("orders", 1, 1), bench.now_ms)
@@ -286,7 +288,7 @@ def test_resets_through_the_clients(language: str, force: str) -> None:
 
 
 def test_resets_through_clients_that_are_not_there() -> None:
-    """206 without members, 17 without the topic, 1 without an offset, as a 4.9 broker."""
+    """As on a 4.9 broker: 206 without members, 17 without the topic, 1 without an offset."""
     bench = filled()
     set_lines(bench, "useServerSideResetOffset=false")
     ext = {"topic": "orders", "group": "g", "timestamp": "-1", "isForce": "true"}
@@ -301,7 +303,7 @@ def test_resets_through_clients_that_are_not_there() -> None:
 
 
 def test_queue_entries() -> None:
-    """321: entries as the queue has them, and whether the group's tags take them."""
+    """321 returns the entries of the queue, and whether the group's tags match them."""
     bench = filled()
     bench.send(TAGS="B")
     ext = {"topic": "orders", "queueId": "0", "index": "2", "count": "5", "consumerGroup": "g"}
@@ -319,7 +321,7 @@ def test_queue_entries() -> None:
 
 
 def test_topics_that_are_gone_leave_no_queues() -> None:
-    """316: queues without a topic go; the broker's own stay."""
+    """316 removes queues without a topic and keeps the broker's own."""
     bench = filled()
     bench.broker.delays._store.queue("SCHEDULE_TOPIC_XXXX", 0)
     bench.broker.topics.delete("orders", bench.now_ms)
@@ -329,7 +331,7 @@ def test_topics_that_are_gone_leave_no_queues() -> None:
 
 
 def test_cleaning_is_asked_of_the_store() -> None:
-    """306 and 329 are answered 0 by a store that has nothing to clean."""
+    """A store without anything to clean answers 306 and 329 with 0."""
     bench = filled()
     assert bench.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE).code == 0
     assert bench.ask(RequestCode.DELETE_EXPIRED_COMMITLOG).code == 0
@@ -349,7 +351,7 @@ def test_cold_data() -> None:
 
 
 def test_rocksdb_is_refused_in_words() -> None:
-    """354, 355: not supported, and why."""
+    """354 and 355 are refused with the reason."""
     for code in (354, 355):
         reply = Bench().ask(code)
         assert reply.code == 3
@@ -374,7 +376,7 @@ def test_a_master_without_slaves() -> None:
 
 
 def test_runtime_figures() -> None:
-    """28 tells what the index has not seen, and the partition's room in words; a store in memory has none."""
+    """28 reports the unindexed part of the log and the free space as text; a memory store has neither."""
     bench = filled()
     table = KvTable.decode(bench.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
     assert table["dispatchBehindBytes"] == str(bench.store.behind_size) != "0"
@@ -383,7 +385,7 @@ def test_runtime_figures() -> None:
 
 
 def test_counts_without_the_brokers_own() -> None:
-    """315: the broker's sums, with and without system topics."""
+    """315 sums the broker's counts with and without system topics."""
     bench = Bench()
     for topic in ("orders", "TBW102", "orders"):
         bench.send(topic)

@@ -1,4 +1,4 @@
-"""Short functions to pop, acknowledge, and check the results."""
+"""Functions that pop, acknowledge, and check the results."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,7 @@ SETTLED_MS = 4_000  # past a message's time it has come again: 2 s for late acks
 
 @dataclass
 class Popped:
-    """One message with the handle that a Java client would make of the answer."""
+    """One message with the handle that a Java client builds from the reply."""
 
     message: MessageExt
     handle: PopHandle
@@ -46,7 +46,7 @@ class Popped:
 
 
 def popped_of(reply: RemotingCommand, group: str = "g") -> list[Popped]:
-    """Return the messages of an answer, with their handles made as MQClientAPIImpl.processPopResponse makes them."""
+    """Return the messages of a reply, with handles built like MQClientAPIImpl.processPopResponse."""
     header = PopResponseHeader.from_ext(reply.ext)
     starts = decode_start_offsets(header.start_offset_info or "")
     offsets = decode_message_offsets(header.msg_offset_info or "")
@@ -97,13 +97,13 @@ def ask_pop(bench: Bench, peer: Peer = PEER, **fields: Any) -> RemotingCommand:
 
 
 def hold_pop(bench: Bench, peer: Peer = PEER, **fields: Any) -> list[Send]:
-    """Send a pop that may wait 10 s, and return what is written at once: nothing, when it waits."""
+    """Send a pop that may wait 10 s; return the immediate replies: none if it waits."""
     header = pop_header(bench, **({"poll_time": 10_000} | fields))
     return bench.tell(RequestCode.POP_MESSAGE, header.to_ext(), peer=peer)
 
 
 def pop(bench: Bench, **fields: Any) -> list[Popped]:
-    """Return what a pop brings, nothing when it is answered 210."""
+    """Return the popped messages; none if the reply is 210."""
     reply = ask_pop(bench, **fields)
     if reply.code == ResponseCode.POLLING_TIMEOUT:
         return []

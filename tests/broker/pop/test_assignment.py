@@ -70,7 +70,7 @@ def _peer(number: int) -> Peer:
 
 
 def test_pop_gives_everybody_everything(bench: Bench) -> None:
-    """With a share of 0 each client pops any queue; a retry topic stays with PULL."""
+    """With a share of 0 every client pops from every queue; a retry topic keeps PULL mode."""
     assert set_mode(bench) == ResponseCode.SUCCESS
     assert assigned(bench, "c1") == assigned(bench, "c2") == [(-1, "POP")]
     bench.broker.topics.create_own("%RETRY%g", 1, 6, NOW_MS)
@@ -78,7 +78,7 @@ def test_pop_gives_everybody_everything(bench: Bench) -> None:
 
 
 def test_pop_shares(bench: Bench) -> None:
-    """With a share of n a client also pops the queues of the n behind it."""
+    """With a share of n a client pops its own queues and those of the n clients after it."""
     for number in range(3, 6):
         bench.heartbeat(f"c{number}", peer=_peer(number))
     set_mode(bench, share=1)
@@ -101,7 +101,7 @@ def test_default_mode(bench: Bench) -> None:
 
 
 def test_modes_are_kept(bench: Bench) -> None:
-    """The file, and what 402 answers, are Apache's; a restart reads it."""
+    """The file and the reply to 402 have Apache's format; a broker reads the file at its start."""
     set_mode(bench)
     expected = {
         "messageRequestModeMap": {
@@ -114,7 +114,7 @@ def test_modes_are_kept(bench: Bench) -> None:
 
 
 def test_refused_modes(bench: Bench) -> None:
-    """5.3.3's codes: 16 for a retry topic, 17, 26, and 1 for an invalid mode."""
+    """The codes are those of 5.3.3: 16 for a retry topic, 17, 26, and 1 for an invalid mode."""
     assert set_mode(bench, topic="%RETRY%g") == ResponseCode.NO_PERMISSION
     assert set_mode(bench, topic="nothing") == ResponseCode.TOPIC_NOT_EXIST
     assert set_mode(bench, mode="PUSH") == ResponseCode.SYSTEM_ERROR
@@ -150,7 +150,7 @@ def test_routes_of_other_brokers(bench: Bench) -> None:
 
 
 def test_name_server_that_says_nothing(bench: Bench) -> None:
-    """After three seconds the answer is about this broker's queues alone; a client that left gets none."""
+    """After three seconds the reply covers this broker's queues only; a client that disconnected gets no reply."""
     bench.broker.pop.assignments.routes.follows = True
     body = QueryAssignmentBody("orders", "g", "c1", "AVG").encode()
     bench.tell(RequestCode.QUERY_ASSIGNMENT, body=body)
@@ -161,7 +161,7 @@ def test_name_server_that_says_nothing(bench: Bench) -> None:
 
 
 def test_modes_go_with_their_topic_and_group() -> None:
-    """Otherwise they would collect, and apply to a later topic or group of the same name."""
+    """Deleting a topic or a group deletes its modes: a new one of the same name starts without them."""
     bench = Bench()
     for topic in ("orders", "points"):
         bench.send(topic)

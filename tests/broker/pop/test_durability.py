@@ -26,7 +26,7 @@ from .helpers import (
 
 
 def kill(bench: Bench) -> None:
-    """Start another broker on the same store and files, as they are: nothing is saved, and no client leaves."""
+    """Start another broker on the same store and files without saving or disconnecting anything first."""
     bench.broker = bench._new_broker()
 
 
@@ -42,7 +42,7 @@ def bench() -> Bench:
 
 
 def test_restart(bench: Bench) -> None:
-    """A stop in good order forgets neither what was popped nor what was acknowledged."""
+    """A clean stop keeps both popped messages and acknowledgements."""
     send(bench, "done", "open")
     done, _ = pop(bench)
     ack(bench, done)
@@ -53,7 +53,7 @@ def test_restart(bench: Bench) -> None:
 
 
 def test_kill(bench: Bench) -> None:
-    """After a kill the saved offsets are old; the log has the group's later ones."""
+    """After a kill, the saved offsets are old; the broker recovers the newer ones from the log."""
     send(bench, "done", "open")
     done, _ = pop(bench)
     ack(bench, done)
@@ -65,7 +65,7 @@ def test_kill(bench: Bench) -> None:
 
 
 def test_kill_before_the_first_save() -> None:
-    """The first pop ever is noted before it is answered."""
+    """The first pop of a group is recorded before it is answered."""
     bench = Bench(offsets_save_ms=3_600_000)
     send(bench, "done")
     for one in pop(bench):
@@ -76,7 +76,7 @@ def test_kill_before_the_first_save() -> None:
 
 
 def test_kill_during_the_first_save() -> None:
-    """Check points of a first pop that was never answered move the group, so that the message comes back once.
+    """A check point of an unanswered first pop advances the group's offset, so the message is delivered once.
 
     Found by the simulator (cluster 4693510065): it was popped again from its queue, and revived as well.
     """
@@ -96,9 +96,9 @@ def test_kill_during_the_first_save() -> None:
 
 
 def test_kill_before_the_group_is_saved() -> None:
-    """A group that a pop created is in its check point only. Its message is revived, though no member has come back.
+    """A group that a pop created exists only in its check point. Its message is revived although no member reconnected.
 
-    Found by the simulator (cluster 4699170099): revive dropped the check point, as of a deleted group.
+    Found by the simulator (cluster 4699170099): revive dropped the check point as if the group had been deleted.
     """
     bench = Bench(offsets_save_ms=3_600_000)
     send(bench, "unseen")
@@ -111,7 +111,7 @@ def test_kill_before_the_group_is_saved() -> None:
 
 
 def test_ack_after_the_clock_was_set_back(bench: Bench) -> None:
-    """Check point and acknowledgement keep their order: neither waits for the time that the clock had shown.
+    """A check point and its ack keep their order: neither waits for the time that the clock showed before.
 
     Found by the simulator (cluster 910000237).
     """
@@ -132,7 +132,7 @@ def test_ack_after_the_clock_was_set_back(bench: Bench) -> None:
 
 
 def test_kill_after_revive(bench: Bench) -> None:
-    """What was revived, popped again and acknowledged before a kill is not revived once more."""
+    """A message that was revived, popped again and acknowledged before a kill is not revived a second time."""
     send(bench, "again")
     pop(bench)
     bench.advance(INVISIBLE_MS + SETTLED_MS)
@@ -145,7 +145,7 @@ def test_kill_after_revive(bench: Bench) -> None:
 
 
 def test_kill_between_copy_and_save(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill in that moment brings the copy twice, and loses none."""
+    """A kill between the copy and the save delivers the copy twice and loses none."""
     send(bench, "again")
     pop(bench)
     bench.advance(INVISIBLE_MS - 1_000)
@@ -158,7 +158,7 @@ def test_kill_between_copy_and_save(bench: Bench, monkeypatch: pytest.MonkeyPatc
 
 
 def test_offsets_wait_for_the_log(bench: Bench) -> None:
-    """Offsets that were saved before the power went do not pass by what went with it: a pop, or a copy."""
+    """Offsets saved before a power loss do not skip records that the power loss removed: a pop, or a copy."""
     send(bench, "again", "next")
     bench.store.flush()
     pop(bench, max_msg_nums=1)
@@ -186,7 +186,7 @@ def _saved(bench: Bench, name: str) -> dict[int, int]:
 
 
 def test_check_point_that_comes_twice(bench: Bench) -> None:
-    """A check point that the timer store brings once more after a kill, behind the first one, is dealt with once."""
+    """A check point that the timer store delivers twice after a kill is processed once."""
     send(bench, "again")
     [one] = pop(bench)
     bench.advance(INVISIBLE_MS)
@@ -200,7 +200,7 @@ def test_check_point_that_comes_twice(bench: Bench) -> None:
 
 
 def test_records_that_come_again_after_later_ones(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log is read up to its last record: a check point before later ones still waits for its ack."""
+    """The log is read to its last record: a check point that precedes later ones still waits for its ack."""
     monkeypatch.setattr("mqtrail.broker.pop.revive_queue.SCAN_COUNT", 1)
     send(bench, "done")
     due_ms = bench.now_ms - 30_000
@@ -220,7 +220,7 @@ def test_records_that_come_again_after_later_ones(bench: Bench, monkeypatch: pyt
 
 
 def test_first_save_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first pop ever is refused until what a start needs is saved."""
+    """The first pop of a broker is refused until the files that a start needs are saved."""
     bench = Bench(offsets_save_ms=3_600_000)
     send(bench, "done")
     replace = bench.disk.replace
@@ -242,7 +242,7 @@ def test_first_save_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_reset_then_kill(bench: Bench) -> None:
-    """What was popped before a reset does not undo it; what was popped after it counts."""
+    """A pop before a reset does not undo the reset; a pop after it advances the offset."""
     send(bench, "a", "b", "c")
     pop(bench)
     bench.broker.offsets.reset("g", "orders", 0, 1)
@@ -252,7 +252,7 @@ def test_reset_then_kill(bench: Bench) -> None:
 
 
 def test_another_broker_in_between(bench: Bench) -> None:
-    """A check point without our mark is another broker's: then the saved offset counts."""
+    """A check point without our mark was written by another broker: the saved offset applies."""
     send(bench, "a", "b")
     pop(bench, max_msg_nums=1)
     point = PopCheckPoint(2, bench.now_ms, 10_000, 0, 1, 0, "orders", "g", diffs=(0,), broker_name="broker-a")
@@ -265,7 +265,7 @@ def test_another_broker_in_between(bench: Bench) -> None:
 
 
 def test_long_stop(bench: Bench) -> None:
-    """After a long stop an ack that comes before its check point was dealt with still counts."""
+    """After a long stop, an ack that precedes its check point in the log still counts."""
     send(bench, "late", "open")
     late, _ = pop(bench)
     bench.broker.stop(bench.now_ms)
@@ -288,7 +288,7 @@ def test_hidden_outlives_a_kill(bench: Bench) -> None:
 
 
 def test_orders_outlive_a_kill(bench: Bench) -> None:
-    """An acknowledged message that was popped in order is not redelivered either."""
+    """An acknowledged message of an ordered pop is not redelivered either."""
     send(bench, "a", "b", queue_id=1)
     a, _ = pop(bench, order=True, queue_id=1)
     ack(bench, a)
@@ -297,7 +297,7 @@ def test_orders_outlive_a_kill(bench: Bench) -> None:
 
 
 def test_ack_of_what_a_kill_forgot(bench: Bench) -> None:
-    """What was popped in order and not saved is not known any more: an ack of it does not move the group on."""
+    """An ordered pop that was not saved is unknown after a kill: its ack does not advance the group."""
     send(bench, "a", "b", "c", queue_id=1)
     _, _, c = pop(bench, order=True, queue_id=1)
     kill(bench)
@@ -306,7 +306,8 @@ def test_ack_of_what_a_kill_forgot(bench: Bench) -> None:
 
 
 def test_acks_that_orders_do_not_know(bench: Bench) -> None:
-    """Acks after the orders were saved are known by the offset alone: the next one does not move the group back."""
+    """Acks after the last save of the orders are known by the offset only: the next ack does not move the group
+    back."""
     send(bench, "a", "b", "c", queue_id=1)
     a, b, c = pop(bench, order=True, queue_id=1)
     bench.store.flush()
@@ -320,7 +321,7 @@ def test_acks_that_orders_do_not_know(bench: Bench) -> None:
 
 
 def test_send_back_of_another_message_at_the_same_place(bench: Bench) -> None:
-    """A check point may remain of a message that a power loss removed: no group gets the message there now."""
+    """The check point of a message that a power loss removed does not deliver the message now stored there."""
     for topic, queue_id in ((TIMER_TOPIC, 0), (REVIVE_TOPIC, bench.broker.pop.revive.queues[0].queue_id)):
         send(bench, "x")
         pop(bench)
@@ -332,7 +333,7 @@ def test_send_back_of_another_message_at_the_same_place(bench: Bench) -> None:
 
 
 def test_orders_outlive_a_restart(bench: Bench) -> None:
-    """What is closed stays closed over a stop in good order, and opens when its time is up."""
+    """A blocked queue stays blocked across a clean stop, and is unblocked when its time is up."""
     send(bench, "a", queue_id=1)
     pop(bench, order=True, queue_id=1)
     bench.restart()
@@ -342,7 +343,7 @@ def test_orders_outlive_a_restart(bench: Bench) -> None:
 
 
 def test_lost_end_of_the_revive_log(bench: Bench) -> None:
-    """A committed offset past the log's end does not make what comes there next invisible."""
+    """A committed offset beyond the log's end does not hide records that are appended there later."""
     bench.broker.offsets.commit("CID_RMQ_SYS_REVIVE_GROUP", REVIVE_TOPIC, 0, 99)
     bench.restart()
     send(bench, "a")
@@ -366,7 +367,7 @@ def test_full_store(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_acks_that_could_not_be_handed_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the store refuses the acks that are due, a check point whose time is up waits for them."""
+    """While the store refuses due acks, a check point whose time is up waits for them."""
     send(bench, "done")
     [done] = pop(bench)
     ack(bench, done)
@@ -393,7 +394,7 @@ def _refuse(*args: object) -> None:
 
 
 def test_copy_that_does_not_fit(bench: Bench) -> None:
-    """A message without room for one more property is redelivered without it."""
+    """A message without room for another property is redelivered without it."""
     send(bench, "probe", big="x")
     [probe] = pop(bench)
     ack(bench, probe)
@@ -407,7 +408,7 @@ def test_copy_that_does_not_fit(bench: Bench) -> None:
 
 
 def test_message_that_cannot_be_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A damaged message gets its own check point, later each time; others are delivered in time. It is reported."""
+    """A damaged message gets its own check point with growing delays and is reported; others are delivered in time."""
     send(bench, "damaged", "good")
     pop(bench)
     read = bench.store.read
@@ -418,7 +419,7 @@ def test_message_that_cannot_be_read(bench: Bench, monkeypatch: pytest.MonkeyPat
         return read(topic, queue_id, queue_offset, *args, **more)
 
     monkeypatch.setattr(bench.store, "read", read_badly)
-    with pytest.raises(StoreError, match="damage"):  # told to the shell, which logs it
+    with pytest.raises(StoreError, match="damage"):  # raised to the node, which logs it
         bench.advance(INVISIBLE_MS + SETTLED_MS)
     bench.advance(SETTLED_MS)
     assert bodies(pop(bench, queue_id=1, invisible_time=600_000)) == ["good"]
@@ -448,7 +449,7 @@ def test_idle_broker_does_nothing(bench: Bench) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_lives(seed: int) -> None:
-    """An acknowledged message is never redelivered, and every other one is, until it is acknowledged."""
+    """Acknowledged messages are never redelivered; every other message is redelivered until it is acknowledged."""
     chance = random.Random(seed)
     bench = Bench(retry_topic_v2=seed % 2 == 1)
     send(bench, "0")
@@ -492,7 +493,7 @@ def test_random_lives(seed: int) -> None:
 
 
 def test_many_held_and_forgotten(bench: Bench) -> None:
-    """What waited and is over leaves nothing behind."""
+    """Finished waits leave no entry in any table."""
     for _ in range(100):
         hold_pop(bench)
     bench.advance(INVISIBLE_MS + SETTLED_MS)

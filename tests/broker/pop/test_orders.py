@@ -1,4 +1,4 @@
-"""Pops in order: closed queues, repeated attempts, counts; and the file that Apache's broker reads too."""
+"""Ordered pops: blocked queues, repeated attempts, counts; and the file that Apache's broker also reads."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def bench() -> Bench:
 
 
 def test_counts_and_file_as_apache() -> None:
-    """A life of one queue, with the texts, return values and JSON that ConsumerOrderInfoManager of 5.3.3 gave."""
+    """Texts, return values and JSON over the life of one queue equal those of 5.3.3's ConsumerOrderInfoManager."""
     disk = MemoryDisk()
     orders = OrderTable(ConfigFileStore(disk))
     assert orders.popped(QUEUE, "att-1", 60_000, [41, 42, 45], START_MS) == ({}, 0)
@@ -60,7 +60,8 @@ def test_counts_and_file_as_apache() -> None:
 
 
 def test_a_save_encodes_what_changed_and_not_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that saves tables encodes it. The file is that of the whole table; outdated entries leave it."""
+    """The saving thread encodes the changed entries, not the event loop. The file equals one of the whole table,
+    without outdated entries."""
     disk = MemoryDisk()
     bench = Bench()
     topics, groups = bench.broker.topics, bench.broker.groups
@@ -108,7 +109,7 @@ def test_a_save_encodes_what_changed_and_not_in_the_loop(monkeypatch: pytest.Mon
 
 
 def test_closed_until_acknowledged(bench: Bench) -> None:
-    """The queue is blocked until all messages are acknowledged; then it continues behind them."""
+    """The queue is blocked until all popped messages are acknowledged; the next pop continues after them."""
     reply = ask_pop(bench, order=True, max_msg_nums=2)
     assert reply.ext["reviveQid"] == str(ORDERLY_REVIVE_QUEUE)
     assert reply.ext["orderCountInfo"] == "0 1 0"
@@ -128,7 +129,8 @@ def test_other_queues_stay_open(bench: Bench) -> None:
 
 
 def test_opens_when_its_time_is_up(bench: Bench) -> None:
-    """Then messages are redelivered from the first unacknowledged one on, counted, without a retry topic."""
+    """After the invisible time the messages from the first unacknowledged one on are redelivered and counted, without a
+    retry topic."""
     a, _, _ = pop(bench, order=True)
     ack(bench, a)
     bench.advance(INVISIBLE_MS)
@@ -141,7 +143,8 @@ def test_opens_when_its_time_is_up(bench: Bench) -> None:
 
 
 def test_attempt_id(bench: Bench) -> None:
-    """The client whose answer was lost asks again under the same attempt and gets the same, not counted."""
+    """A client that lost the reply repeats the pop with the same attempt id: it gets the same messages, and the attempt
+    is not counted."""
     for _ in range(2):
         reply = ask_pop(bench, order=True, attempt_id="one")
         assert bodies(popped_of(reply)) == ["a", "b", "c"]
@@ -150,7 +153,8 @@ def test_attempt_id(bench: Bench) -> None:
 
 
 def test_late_and_wrong_acks(bench: Bench) -> None:
-    """An ack of an earlier pop does nothing; one of a message that was not popped is 13; one again is fine."""
+    """An ack of an earlier pop has no effect; one of a message that was not popped is refused with 13; a repeated one
+    is accepted."""
     a, b, _ = pop(bench, order=True)
     bench.advance(INVISIBLE_MS)
     again = pop(bench, order=True, max_msg_nums=1)
@@ -173,7 +177,7 @@ def test_batch_ack(bench: Bench) -> None:
 
 
 def test_change_invisible(bench: Bench) -> None:
-    """A message may hold its queue for longer, or let it go sooner."""
+    """A client can extend or shorten the time for which a message blocks its queue."""
     a, b, c = pop(bench, order=True)
     bench.advance(1_000)
     reply = hide(bench, a, 500)
@@ -190,7 +194,7 @@ def test_change_invisible(bench: Bench) -> None:
 
 
 def test_held_pop_is_woken_by_an_ack(bench: Bench) -> None:
-    """Who waits for a closed queue gets it with the ack that opens it, in the same call."""
+    """A pop that waits for a blocked queue is answered by the ack that unblocks it, in the same call."""
     a, b, _ = pop(bench, order=True)
     ack(bench, a)
     ack(bench, b)
@@ -222,7 +226,7 @@ def test_held_pop_is_woken_when_all_is_acknowledged(bench: Bench) -> None:
 
 
 def test_reset_opens(bench: Bench) -> None:
-    """An administrator's reset counts for a closed queue as well."""
+    """An administrator's reset also applies to a blocked queue."""
     pop(bench, order=True)
     bench.broker.offsets.reset("g", "orders", 1, 1)
     assert bodies(pop(bench, order=True)) == ["b", "c"]
@@ -241,7 +245,7 @@ def test_forgotten_after_a_day(bench: Bench) -> None:
 
 
 def test_many_queues_that_open_at_once_are_taken_in_slices() -> None:
-    """The time grows with their number: each is read once."""
+    """The cost is linear in the number of queues: each is read once."""
     orders = OrderTable(ConfigFileStore(MemoryDisk()))
     for queue_id in range(1_000):
         orders.popped(("orders", "g", queue_id), None, 60_000, [1, 2], START_MS)
@@ -253,7 +257,7 @@ def test_many_queues_that_open_at_once_are_taken_in_slices() -> None:
 
 
 def test_queues_popped_in_order_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is refused in words; those that are known go on."""
+    """A queue above the limit is refused with an error text; queues already in the table continue."""
     monkeypatch.setattr("mqtrail.broker.pop.orders.ORDERS_MAX", 1)
     send(bench, "x", queue_id=2)
     assert bodies(pop(bench, queue_id=1, order=True)) == ["a", "b", "c"]

@@ -46,7 +46,7 @@ def test_pop_takes_from_all_queues(bench: Bench) -> None:
 
 
 def test_answer_header(bench: Bench) -> None:
-    """The answer has the pop time, the invisible time, the queues, and the number of remaining messages."""
+    """The reply has the pop time, the invisible time, the queues, and the number of remaining messages."""
     send(bench, "a", "b", "c", queue_id=2)
     reply = ask_pop(bench, max_msg_nums=2)
     header = PopResponseHeader.from_ext(reply.ext)
@@ -57,7 +57,7 @@ def test_answer_header(bench: Bench) -> None:
 
 
 def test_nothing_found(bench: Bench) -> None:
-    """An empty pop has the whole header, and 210."""
+    """An empty pop is answered with code 210 and all header fields."""
     send(bench, "a")
     pop(bench)
     reply = ask_pop(bench)
@@ -66,7 +66,8 @@ def test_nothing_found(bench: Bench) -> None:
 
 
 def test_check_point_as_apache_writes_it(bench: Bench) -> None:
-    """The check point waits in the timer topic for its queue of the revive log, in 5.3.3's bytes and properties."""
+    """The check point is stored in the timer topic, addressed to its revive queue, with the bytes and properties of
+    5.3.3."""
     send(bench, "a", "b", queue_id=1)
     [first, _] = pop(bench)
     [stored] = bench.messages(TIMER_TOPIC)
@@ -93,7 +94,7 @@ def test_ack_as_apache_writes_it(bench: Bench) -> None:
 
 
 def test_an_unacknowledged_message_is_redelivered(bench: Bench) -> None:
-    """Unacknowledged messages are redelivered from the retry topic under their own topic, with one attempt more."""
+    """Unacknowledged messages return to the retry topic, keep their own topic name, and count one more attempt."""
     send(bench, "a", "b", "c", TAGS="red", KEYS="k")
     taken = pop(bench)
     popped_ms = bench.now_ms
@@ -114,7 +115,7 @@ def test_an_unacknowledged_message_is_redelivered(bench: Bench) -> None:
 
 
 def test_a_message_is_redelivered_again_and_again(bench: Bench) -> None:
-    """The number of attempts has no limit: the client decides. The first pop's time stays."""
+    """The broker does not limit the number of attempts; that is the client's decision. The first pop time is kept."""
     send(bench, "a")
     first_ms = bench.now_ms
     for attempt in range(5):
@@ -125,7 +126,7 @@ def test_a_message_is_redelivered_again_and_again(bench: Bench) -> None:
 
 
 def test_retry_topic_v2(bench: Bench) -> None:
-    """With V2 the other name, and marker 2; what an earlier life left under V1 is still read."""
+    """With V2, retries use the other topic name and marker 2; messages stored earlier under V1 are still delivered."""
     send(bench, "old", "new")
     bench = _restarted(bench, retry_topic_v2=False)
     pop(bench, max_msg_nums=1)
@@ -156,7 +157,7 @@ def test_actual_retry_topic(bench: Bench) -> None:
 
 
 def test_batch_ack(bench: Bench) -> None:
-    """Several messages of one pop with one request; offsets that the queue has not are left out."""
+    """One request acknowledges several messages of one pop; offsets that the queue does not have are ignored."""
     send(bench, *"abcd")
     taken = pop(bench)
     handle = taken[0].handle
@@ -175,7 +176,8 @@ def test_batch_ack(bench: Bench) -> None:
 
 
 def test_change_invisible(bench: Bench) -> None:
-    """A message may be hidden for longer or shorter; its handle changes with it, and so does what acks it."""
+    """A message can stay invisible for longer or shorter; it gets a new handle, and only that handle acknowledges
+    it."""
     send(bench, "longer", "shorter", "acked")
     longer, shorter, acked = pop(bench)
     bench.advance(1_000)
@@ -204,7 +206,7 @@ def test_change_invisible(bench: Bench) -> None:
 
 
 def test_a_pop_right_after_the_clock_was_set_back(bench: Bench) -> None:
-    """Its messages come back after their invisible time, not after the jump, though no tick has seen the new time."""
+    """Messages become visible after their invisible time, not after the jump, though no tick has seen the new time."""
     bench.now_ms += 86_400_000
     send(bench, "a")
     bench.broker.tick(bench.now_ms)
@@ -216,7 +218,7 @@ def test_a_pop_right_after_the_clock_was_set_back(bench: Bench) -> None:
 
 
 def test_late_ack(bench: Bench) -> None:
-    """An ack in the second after the time still counts: nothing is revived before."""
+    """An ack that arrives within a second after the invisible time still counts: revival starts after that second."""
     send(bench, "a")
     [one] = pop(bench)
     bench.advance(INVISIBLE_MS + 900)
@@ -226,7 +228,7 @@ def test_late_ack(bench: Bench) -> None:
 
 
 def test_group_without_offset(bench: Bench) -> None:
-    """A new group begins at the queue's start, or at its last message; at 0 where the queue is young."""
+    """A new group begins at the queue's start or at its last message; at 0 if the queue still has its first message."""
     send(bench, "a", "b")
     assert bodies(pop(bench, consumer_group="min", init_mode=0)) == ["a", "b"]
     assert bodies(pop(bench, consumer_group="young", init_mode=1)) == ["a", "b"]
@@ -236,7 +238,7 @@ def test_group_without_offset(bench: Bench) -> None:
 
 
 def test_tags(bench: Bench) -> None:
-    """Messages that the expression leaves out are passed by, on the retry topic too."""
+    """Messages that the tag expression excludes are skipped, in the retry topic too."""
     send(bench, "r1", "r2", TAGS="red")
     send(bench, "b1", TAGS="blue")
     assert bodies(pop(bench, exp="blue")) == ["b1"]
@@ -247,7 +249,7 @@ def test_tags(bench: Bench) -> None:
 
 
 def test_sql(bench: Bench) -> None:
-    """An SQL92 expression comes with the pop itself; one that makes no sense is refused with 23."""
+    """A pop request carries its own SQL92 expression; an invalid one is refused with 23."""
     send(bench, "one", n="1")
     send(bench, "two", n="2")
     assert bodies(pop(bench, exp="n > 1", exp_type="SQL92")) == ["two"]
@@ -265,7 +267,7 @@ REFUSED: list[tuple[dict[str, Any], ResponseCode]] = [
 
 @pytest.mark.parametrize(("fields", "code"), REFUSED)
 def test_refused_pops(bench: Bench, fields: dict[str, Any], code: ResponseCode) -> None:
-    """5.3.3's codes; the remark names the invalid value."""
+    """The codes are those of 5.3.3; the remark names the invalid value."""
     send(bench, "a")
     reply = ask_pop(bench, **fields)
     assert reply.code == code
@@ -273,14 +275,14 @@ def test_refused_pops(bench: Bench, fields: dict[str, Any], code: ResponseCode) 
 
 
 def test_refused_groups() -> None:
-    """A group that may not make itself is 26, one that may not consume 16."""
+    """A group that may not be created automatically is refused with 26, one that may not consume with 16."""
     bench = Bench(auto_create_group=False)
     send(bench, "a")
     assert ask_pop(bench).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 def test_refused_acks(bench: Bench) -> None:
-    """Unknown topic 17, no such queue 13, no such message 208, a handle that makes no sense 1."""
+    """An unknown topic is 17, an unknown queue 13, an unknown message 208, and an invalid handle 1."""
     send(bench, "a")
     [one] = pop(bench)
     handle = one.handle
@@ -299,7 +301,7 @@ def test_refused_acks(bench: Bench) -> None:
 
 
 def test_rate_of_a_group() -> None:
-    """A group that may have so many messages a second gets no more by popping either: 215."""
+    """A group that reached its limit of messages per second gets no more by popping either: code 215."""
     bench = Bench(group_pull_rate_max=2, rate_burst_s=1)
     send(bench, *"abcde")
     assert bodies(pop(bench)) == ["a", "b"]
@@ -317,7 +319,7 @@ def test_lost_offset(bench: Bench) -> None:
 
 
 def test_reset(bench: Bench) -> None:
-    """An administrator's reset is where the next pop begins."""
+    """The next pop begins at the offset that an administrator reset."""
     send(bench, "a", "b")
     for one in pop(bench):
         ack(bench, one)
@@ -337,7 +339,7 @@ def test_peek(bench: Bench) -> None:
 
 
 def test_statistics(bench: Bench) -> None:
-    """What was popped, its check points and its acks are counted under Apache's names."""
+    """Popped messages, check points and acks are counted under Apache's names."""
     send(bench, "a", "b")
     for one in pop(bench):
         ack(bench, one)
@@ -353,7 +355,7 @@ def test_statistics(bench: Bench) -> None:
 
 
 def test_deleted_with_its_retry_topics(bench: Bench) -> None:
-    """A topic that is deleted takes the retry topics of the groups that popped it along."""
+    """Deleting a topic also deletes the retry topics of the groups that popped from it."""
     send(bench, "a")
     pop(bench)
     bench.advance(INVISIBLE_MS + SETTLED_MS)
@@ -364,7 +366,7 @@ def test_deleted_with_its_retry_topics(bench: Bench) -> None:
 
 
 def test_deleted_topic_is_not_revived(bench: Bench) -> None:
-    """Check points of a topic or group that is gone are passed by."""
+    """The check points of a deleted topic or group are skipped."""
     send(bench, "a")
     pop(bench)
     bench.broker.topics.delete("orders", bench.now_ms)
@@ -374,7 +376,8 @@ def test_deleted_topic_is_not_revived(bench: Bench) -> None:
 
 
 def test_check_point_offsets_in_log(bench: Bench) -> None:
-    """Check points and acks leave the revive log in order, and the committed offset is the last one done."""
+    """Check points and acks are processed in the order of the revive log; the committed offset is that of the last
+    one."""
     send(bench, "a", "b")
     taken = pop(bench)
     ack(bench, taken[0])

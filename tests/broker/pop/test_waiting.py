@@ -1,4 +1,4 @@
-"""Held pops and notifications: what wakes them, and who is refused as too many."""
+"""Held pops and notifications: what wakes them, and the limits on their number."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def bench() -> Bench:
 
 
 def test_held_pop_is_woken(bench: Bench) -> None:
-    """A message ends the wait of one pop; the others continue to wait."""
+    """A message wakes one held pop; the others continue to wait."""
     send(bench, "a")
     pop(bench)
     assert hold_pop(bench) == []
@@ -55,7 +55,8 @@ def test_held_pop_of_one_queue(bench: Bench) -> None:
 
 
 def test_held_pop_with_tags(bench: Bench) -> None:
-    """What its tags leave out does not wake it; when its time is up the group has passed it by."""
+    """A message that the tags exclude does not wake the pop; at its deadline the group's offset is past that
+    message."""
     send(bench, "a")
     pop(bench)
     hold_pop(bench, exp="red")
@@ -69,7 +70,7 @@ def test_held_pop_with_tags(bench: Bench) -> None:
 
 
 def test_retry_wakes(bench: Bench) -> None:
-    """A redelivered message ends a wait at any queue of the topic."""
+    """A redelivered message wakes a pop that waits on any queue of the topic."""
     send(bench, "a")
     pop(bench)
     hold_pop(bench, queue_id=3, poll_time=100_000)
@@ -88,7 +89,7 @@ def test_time_is_up(bench: Bench) -> None:
 
 
 def test_too_many_wait() -> None:
-    """Bounds of all held pops and of one queue's: 209."""
+    """The limits on all held pops and on those of one queue are reported with 209."""
     bench = Bench(held_pops_max=2)
     send(bench, "a")
     pop(bench)
@@ -99,7 +100,7 @@ def test_too_many_wait() -> None:
 
 
 def test_notification(bench: Bench) -> None:
-    """It replies at once, or when a message arrives; it removes none."""
+    """A notification is answered at once or when a message arrives; it removes no message."""
     ext = {
         "consumerGroup": "g",
         "topic": "orders",
@@ -111,8 +112,8 @@ def test_notification(bench: Bench) -> None:
     assert bench.ask(RequestCode.NOTIFICATION, dict(ext)).ext == {"hasMsg": "true", "pollingFull": "false"}
     pop(bench)
     assert bench.tell(RequestCode.NOTIFICATION, dict(ext)) == []
-    told = [one.command.ext for one in _tell_send(bench, "b")]
-    assert {"hasMsg": "true", "pollingFull": "false"} in told
+    fields = [one.command.ext for one in _tell_send(bench, "b")]
+    assert {"hasMsg": "true", "pollingFull": "false"} in fields
     assert bodies(pop(bench)) == ["b"]
     assert bench.tell(RequestCode.NOTIFICATION, dict(ext)) == []
     [reply] = bench.advance(10_000)
@@ -120,7 +121,7 @@ def test_notification(bench: Bench) -> None:
 
 
 def many_queues(bench: Bench, monkeypatch: pytest.MonkeyPatch, queues: int = 10) -> None:
-    """Let a pop look at four queues of a topic that has more."""
+    """Limit a pop to four queues of a topic that has more."""
     monkeypatch.setattr(pops, "QUEUES_A_POP", 4)
     monkeypatch.setattr(notices, "QUEUES_A_POP", 4)
     bench.broker.topics.create_own("orders", queues, 6, bench.now_ms)
@@ -128,7 +129,7 @@ def many_queues(bench: Bench, monkeypatch: pytest.MonkeyPatch, queues: int = 10)
 
 
 def test_a_pop_of_many_queues_looks_at_some(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that may not wait leaves the others to the next; each queue has its turn."""
+    """A pop that may not wait leaves the remaining queues to the next pop; every queue gets its turn."""
     many_queues(bench, monkeypatch)
     for queue_id in (0, 5, 9):
         send(bench, str(queue_id), queue_id=queue_id)
@@ -137,7 +138,7 @@ def test_a_pop_of_many_queues_looks_at_some(bench: Bench, monkeypatch: pytest.Mo
 
 
 def test_a_pop_that_waits_looks_at_all_queues(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few with each tick; then it waits, and goes round again when something arrives."""
+    """The pop reads a few queues per tick; then it waits, and starts again when a message arrives."""
     many_queues(bench, monkeypatch)
     looked: list[int] = []
     max_offset = bench.store.max_offset
@@ -165,7 +166,7 @@ def test_a_pop_that_waits_looks_at_all_queues(bench: Bench, monkeypatch: pytest.
 
 
 def test_pops_that_end_together_are_answered_in_slices(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One slice answers as many pops as read a fixed number of queues."""
+    """One slice answers the pops that together read a fixed number of queues."""
     monkeypatch.setattr(held_pops, "QUEUES_A_SLICE", 20)
     send(bench, "a")
     pop(bench)
@@ -196,12 +197,12 @@ def looked_at(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return looked
 
 
-@pytest.mark.parametrize(("queue_id", "told"), [(9, "true"), (None, "false")])
+@pytest.mark.parametrize(("queue_id", "has_message"), [(9, "true"), (None, "false")])
 @pytest.mark.parametrize("poll_ms", [0, 10_000])
 def test_a_notification_of_many_queues_looks_at_some(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, queue_id: int | None, told: str, poll_ms: int
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, queue_id: int | None, has_message: str, poll_ms: int
 ) -> None:
-    """The others have their turn in the next ticks, each once, until there is a message or the time is up."""
+    """The remaining queues are read in the next ticks, each once, until a message is found or the time is up."""
     many_queues(bench, monkeypatch)
     if queue_id is not None:
         send(bench, "a", queue_id=queue_id)
@@ -215,22 +216,22 @@ def test_a_notification_of_many_queues_looks_at_some(
         replies += bench.broker.tick(bench.now_ms)
         assert len(looked) - before <= 4
     assert looked == list(range(10))
-    if told == "false" and poll_ms:
+    if has_message == "false" and poll_ms:
         replies += bench.advance(poll_ms)
-    assert [reply.command.ext["hasMsg"] for reply in replies] == [told]
+    assert [reply.command.ext["hasMsg"] for reply in replies] == [has_message]
 
 
 def test_a_message_in_a_queue_that_a_notification_has_seen(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not missed, and the client is notified once."""
+    """A message that arrives in a queue already read is not missed, and the client is notified once."""
     many_queues(bench, monkeypatch)
     assert notification(bench, 10_000) == []
-    told = [one.command.ext["hasMsg"] for one in _tell_send(bench, "b", queue_id=1) if "hasMsg" in one.command.ext]
-    assert told == ["true"]
+    flags = [one.command.ext["hasMsg"] for one in _tell_send(bench, "b", queue_id=1) if "hasMsg" in one.command.ext]
+    assert flags == ["true"]
     assert [one for one in bench.advance(20_000) if "hasMsg" in one.command.ext] == []
 
 
 def test_a_peek_of_many_queues(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are served between slices of it; the answer is the same."""
+    """Other requests are served between the slices of a peek; the reply is the same."""
     bench.broker.topics.create_own("orders", 500, 6, bench.now_ms)
     bench.heartbeat(topics={"orders": "*"})
     send(bench, "a", queue_id=499)
@@ -248,7 +249,7 @@ def test_a_peek_of_many_queues(bench: Bench, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("text", ["x", "9" * 5_000, "٣", "-1"])
 def test_a_count_of_queues_that_a_client_made_up(bench: Bench, text: str) -> None:
-    """It is the broker's own field of held requests: what a client puts there does no harm."""
+    """A client cannot set the broker's internal field of held requests."""
     send(bench, "a")
     ext = {"consumerGroup": "g", "topic": "orders", "queueId": "-1", "pollTime": "0", "bornTime": str(bench.now_ms)}
     assert bench.ask(RequestCode.NOTIFICATION, ext | {"queuesSeen": text}).ext["hasMsg"] == "true"

@@ -1,4 +1,4 @@
-"""Attributes of topics and groups, and how changes of them are refused."""
+"""Attributes of topics and groups, and the refusal of invalid changes."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from mqtrail.wire import InvalidParameter, SystemError_
 
 
 def test_changes() -> None:
-    """What is set replaces, what is dropped goes, the rest stays; a name without a sign is set."""
+    """A change sets or removes attributes and keeps the others; a name without a sign is set."""
     known = {"message.type": "NORMAL", "reserve.time": "5"}
     assert alter(known, parse_changes("+message.type=FIFO, -reserve.time"), TOPIC_ATTRIBUTES) == {
         "message.type": "FIFO"
@@ -20,7 +20,7 @@ def test_changes() -> None:
 
 @pytest.mark.parametrize("text", ["message.type=FIFO", "+message.type", "-message.type=FIFO", "+=x", "+", "-"])
 def test_shapes_refused(text: str) -> None:
-    """An item is +name=value or -name."""
+    """An item that is not +name=value or -name is refused."""
     with pytest.raises(InvalidParameter, match="expected \\+name=value or -name"):
         parse_changes(text)
 
@@ -37,6 +37,6 @@ def test_shapes_refused(text: str) -> None:
     ],
 )
 def test_values_refused(text: str, error: type[Exception], words: str) -> None:
-    """Names and values that mean nothing are refused as 5.3.3 refuses them (1), kinds that are not here with 29."""
+    """Unknown names and invalid values are refused with 1 like in 5.3.3, unsupported kinds with 29."""
     with pytest.raises(error, match=words):
         alter({}, parse_changes(text), TOPIC_ATTRIBUTES)

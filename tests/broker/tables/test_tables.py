@@ -22,7 +22,7 @@ def files() -> ConfigFileStore:
 
 
 def test_topics_json_has_apaches_shape() -> None:
-    """Apache RocketMQ reads the file that a topic made by a send is saved in."""
+    """Apache RocketMQ can read the file that has a topic created by a send."""
     bench = Bench()
     bench.send("orders")
     document = bench.files.load("topics.json")
@@ -59,7 +59,7 @@ def test_tables_survive_a_restart() -> None:
 
 
 def test_what_cannot_be_saved_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic or group that makes itself and cannot be saved is tried again: a restart must not know less."""
+    """If an automatically created topic or group cannot be saved, it is not created: a restart must not lose it."""
     bench = Bench()
 
     def refuse(path: str, data: bytes) -> None:
@@ -81,7 +81,8 @@ def test_what_cannot_be_saved_is_not_there(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_moved_offsets_are_saved_once_durable() -> None:
-    """Offsets that depend on a record are saved once the record is durable, as they were then; others at once."""
+    """Offsets that depend on a record are saved when the record is durable, with their value of that time; others at
+    once."""
     kept = files()
     table = OffsetTable(kept, NOW_MS)
     table.commit("g", "T", 0, 3)
@@ -121,7 +122,7 @@ def test_offsets_that_were_cut_are_saved_at_once() -> None:
 
 
 def test_many_saves_before_a_flush() -> None:
-    """What waits for a flush is bounded: the newest states wait together."""
+    """The states that wait for a flush are bounded: the newest ones wait together."""
     kept = files()
     table = OffsetTable(kept, NOW_MS)
     for number in range(100):
@@ -133,7 +134,7 @@ def test_many_saves_before_a_flush() -> None:
 
 
 def test_offsets_of_apache_are_read() -> None:
-    """A 4.9 consumerOffset.json, with bare queue ids and no version, is taken over."""
+    """A 4.9 consumerOffset.json, with bare queue ids and no version, is read."""
     disk = MemoryDisk()
     disk.replace("config/consumerOffset.json", b'{"offsetTable":{"T@g":{0:10,1:3}}}')
     table = OffsetTable(ConfigFileStore(disk), NOW_MS)
@@ -163,7 +164,7 @@ def test_a_table_of_another_shape_is_named() -> None:
 def test_a_document_without_its_table_is_not_an_empty_table(
     name: str, member: str, load: Callable[[ConfigFileStore], object], text: str
 ) -> None:
-    """Every save writes the table: without it, all topics, groups, offsets or users would be gone in silence."""
+    """Every save writes the table: a file without it would lose all topics, groups, offsets or users unnoticed."""
     disk = MemoryDisk()
     disk.replace(f"config/{name}", text.replace("%s", member).encode())
     with pytest.raises(InvalidParameter, match=f"{name}: found no {member}, expected the table.*restore"):
@@ -172,7 +173,7 @@ def test_a_document_without_its_table_is_not_an_empty_table(
 
 @pytest.mark.parametrize("number", [-7, QUEUES_MAX + 1, (1 << 63) - 1])
 def test_a_topic_with_impossible_queues_stops_the_start(number: int) -> None:
-    """Clients make as many queues of a route as it claims, and the broker's requests walk over them."""
+    """Clients create as many queues as a route claims, and the broker's requests iterate over them."""
     disk = MemoryDisk()
     topic = f'{{"topicName":"orders","readQueueNums":{number},"writeQueueNums":4}}'
     disk.replace("config/topics.json", f'{{"topicConfigTable":{{"orders":{topic}}}}}'.encode())
@@ -193,14 +194,14 @@ def test_impossible_offsets_are_left_out_and_reported() -> None:
 
 
 def test_a_version_at_its_end_begins_anew() -> None:
-    """A counter of 2^63 would make the file unreadable at the next start."""
+    """A counter of 2^63 would make the file unreadable at the next start, so it restarts."""
     version = next_version(DataVersion(1, (1 << 63) - 1, 5), NOW_MS)
     assert version == DataVersion(NOW_MS, 0, 5)
     assert DataVersion.read(version.members()) == version
 
 
 def test_offsets_are_saved_only_when_changed() -> None:
-    """Five seconds without a commit write nothing."""
+    """Without a commit, five seconds pass without a write."""
     bench = Bench()
     bench.advance(20_000)
     assert bench.files.load("consumerOffset.json") is None
@@ -212,7 +213,7 @@ def test_offsets_are_saved_only_when_changed() -> None:
 
 
 def test_every_change_of_topics_is_noticed() -> None:
-    """Making, changing and deleting raise the version and ask for a registration; repeating does not."""
+    """Creating, changing and deleting a topic raise the version and request a registration; a repetition does not."""
     topics = TopicTable(BrokerConfig(), files(), NOW_MS)
     topics.changed = False
     seen = [topics.version]
@@ -228,7 +229,7 @@ def test_every_change_of_topics_is_noticed() -> None:
 
 
 def test_a_first_send_takes_no_more_queues_than_the_template_has() -> None:
-    """The client's wish is cut to TBW102's, and the INHERIT bit does not pass on."""
+    """The client's number of queues is limited to TBW102's, and the INHERIT bit is not inherited."""
     topics = TopicTable(BrokerConfig(default_topic_queue_nums=2), files(), NOW_MS)
     made = topics.create_by_send("orders", "TBW102", 16, NOW_MS)
     assert made is not None
@@ -238,7 +239,7 @@ def test_a_first_send_takes_no_more_queues_than_the_template_has() -> None:
 
 
 def test_topics_that_make_themselves_are_bounded() -> None:
-    """A client that invents topic names reaches a limit; the error names the setting."""
+    """A client that sends to ever new topics reaches a limit; the error names the setting."""
     topics = TopicTable(BrokerConfig(topics_max=12), files(), NOW_MS)
     number = 0
     while len(topics) < 12:
@@ -257,7 +258,7 @@ def test_absurd_queue_numbers_are_refused(nums: int) -> None:
 
 
 def test_auto_creation_follows_todays_setting() -> None:
-    """TBW102 as saved with auto-creation on lets nothing make itself once it is off."""
+    """A TBW102 saved with auto-creation on creates no topics once it is off."""
     kept = files()
     TopicTable(BrokerConfig(), kept, NOW_MS).update(TopicConfig("orders", 4, 4), NOW_MS)
     topics = TopicTable(BrokerConfig(auto_create_topic=False), kept, NOW_MS)
@@ -275,7 +276,7 @@ def test_system_names() -> None:
 
 
 def test_groups_make_themselves_only_where_they_may() -> None:
-    """Without auto-creation only RocketMQ's own groups come into being."""
+    """Without auto-creation only RocketMQ's own groups are created automatically."""
     groups = GroupTable(BrokerConfig(auto_create_group=False), files(), NOW_MS)
     assert groups.find("g", NOW_MS) is None
     assert groups.find("CID_RMQ_SYS_x", NOW_MS) is not None
@@ -313,7 +314,7 @@ def test_forgetting() -> None:
 
 
 def test_offsets_of_a_deleted_topic_are_gone_at_once() -> None:
-    """Entries still to be removed from memory do not count, and a new topic with the name loses none of its own."""
+    """Entries that are still to be freed do not count, and a new topic of the same name keeps all its own."""
     kept = files()
     table = OffsetTable(kept, NOW_MS)
     for number in range(4):
@@ -342,7 +343,7 @@ def test_offsets_of_a_deleted_topic_are_gone_at_once() -> None:
 
 
 def test_offsets_are_found_by_group_and_by_topic() -> None:
-    """Without a look at others' entries, also after some were forgotten and after a restart."""
+    """A look-up visits no entries of others, also after deletions and after a restart."""
     bench = Bench()
     offsets = bench.broker.offsets
     for group, topic in (("g", "a"), ("g", "b"), ("h", "a"), ("b@g", "a")):

@@ -1,4 +1,4 @@
-"""Timers beside their scenario: what is stored, strokes, crashes, a store that refuses."""
+"""Timers beyond their scenario file: stored records, slices, crashes, a store that refuses."""
 
 import random
 from itertools import pairwise
@@ -67,7 +67,7 @@ def timed(bench: Bench, body: bytes, **properties: Any) -> RemotingCommand:
 
 
 def bodies(bench: Bench) -> list[bytes]:
-    """Return the bodies of all messages of a queue, which no single read need give."""
+    """Return the bodies of all messages of a queue, with as many reads as needed."""
     found: list[bytes] = []
     offset = 0
     while (read := bench.store.read("orders", 0, offset, 100, 1 << 20)).records:
@@ -90,7 +90,7 @@ def test_times_are_floored_as_java_does(due_ms: int, slot_ms: int) -> None:
 
 @given(DUE_MS, st.integers(0, 999))
 def test_no_wait_is_early_or_too_long(due_ms: int, past_ms: int) -> None:
-    """Whatever the time: the second of its slot ends at or before it is due, within the wheel, and it gets there."""
+    """At any time, the slot's second ends at or before the due time, lies within the wheel, and is reached."""
     store_ms = NOW_MS + past_ms
     turns = 0
     while True:
@@ -112,7 +112,8 @@ def test_no_wait_is_early_or_too_long(due_ms: int, past_ms: int) -> None:
 
 
 def test_a_delivered_message_tells_its_way() -> None:
-    """As Java writes it: real topic and queue stay in the text, and when it was put in and taken out is added."""
+    """Delivered messages keep the real topic and queue in the text and add the times of entry and exit, as Java writes
+    them."""
     record = stored(waiting(NOW_MS + 5_000), NOW_MS)
     rolled = delivered_record(record, rolls=True, now_ms=NOW_MS + 1)
     assert rolled is not None
@@ -133,7 +134,7 @@ def test_a_delivered_message_tells_its_way() -> None:
 
 
 def test_a_long_properties_text_is_delivered_all_the_same() -> None:
-    """Where there is no room to tell its way, a message goes without."""
+    """A message without room for these properties is delivered without them."""
     record = PendingRecord("orders", 3, b"b", b"K\x01" + b"v" * 32_700 + b"\x02", 0, NOW_MS, PEER.address.packed())
     pending = waiting_record(record, NOW_MS + 1_000)
     delivered = delivered_record(stored(pending, NOW_MS), rolls=False, now_ms=NOW_MS)
@@ -156,7 +157,7 @@ def test_a_recall_handle_is_javas() -> None:
 
 
 def test_a_recall_of_what_rolls_goes_with_it() -> None:
-    """A message that waits longer than the wheel takes is recalled too: the recall takes the same turns."""
+    """A message that waits longer than the wheel holds can be recalled: the recall makes the same rounds."""
     bench = Bench(offsets_save_ms=DAY_MS, statistics=False)
     handle = timed(bench, b"1", TIMER_DELAY_SEC=str(3 * 86_400)).ext["recallHandle"]
     timed(bench, b"2", TIMER_DELAY_SEC=str(3 * 86_400))
@@ -171,7 +172,7 @@ def test_a_recall_of_what_rolls_goes_with_it() -> None:
 
 
 def test_a_recall_of_another_broker_is_refused() -> None:
-    """A handle names its broker: it is not this one's to fulfil."""
+    """A handle names its broker: another broker refuses it."""
     bench = Bench()
     bench.broker.topics.update(TopicConfig("orders", 4, 4, Perm.READ | Perm.WRITE), bench.now_ms)
     handle = RecallHandle("orders", "broker-b", bench.now_ms + 5_000, "ID1").encode()
@@ -182,7 +183,7 @@ def test_a_recall_of_another_broker_is_refused() -> None:
 
 
 def test_the_checkpoint_is_returned() -> None:
-    """60 answers Apache's 56 bytes."""
+    """60 returns Apache's 56 bytes."""
     bench = Bench()
     timed(bench, b"1", TIMER_DELAY_SEC="10")
     bench.broker.next_tick_ms()
@@ -192,7 +193,8 @@ def test_the_checkpoint_is_returned() -> None:
 
 
 def test_a_crowded_second_is_delivered_in_strokes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands due in one second do not block others: they are delivered in slices, in order of arrival."""
+    """Thousands of messages due in one second do not block others: they are delivered in slices, in order of
+    arrival."""
     monkeypatch.setattr("mqtrail.broker.timing.slots.COLLECT_MAX", 100)
     monkeypatch.setattr("mqtrail.broker.timing.timers.DELIVER_MAX", 64)
     bench = Bench()
@@ -218,7 +220,8 @@ def test_a_crowded_second_is_delivered_in_strokes(monkeypatch: pytest.MonkeyPatc
     ids=["digits", "no number", "no text"],
 )
 def test_a_waiting_record_without_a_possible_queue_stops_no_other(real: bytes) -> None:
-    """Neither a delay level nor the timers, for instance in a folder that another broker wrote."""
+    """An invalid record is skipped by delay levels and by timers, for instance in a folder that another broker
+    wrote."""
     bench = Bench()
     out = b"TIMER_OUT_MS\x01%d\x02" % (NOW_MS + 2_000)
     strange = [PendingRecord(name, 0, b"?", real + out, 0, NOW_MS, bytes(8)) for name in (SCHEDULE_TOPIC, TIMER_TOPIC)]
@@ -231,7 +234,7 @@ def test_a_waiting_record_without_a_possible_queue_stops_no_other(real: bytes) -
 
 @pytest.mark.parametrize("real", [TIMER_TOPIC, SCHEDULE_TOPIC])
 def test_a_waiting_record_cannot_lead_to_where_records_wait(real: str) -> None:
-    """Anybody may send one to the timer topic. It is dropped: it would be delivered again and again, for ever."""
+    """Any client can send such a record to the timer topic. It is dropped; otherwise it would be delivered for ever."""
     bench = Bench()
     out: dict[str, Any] = {"TIMER_OUT_MS": str(NOW_MS - 5_000), "REAL_TOPIC": real, "REAL_QID": "0"}
     assert bench.send(TIMER_TOPIC, b"x" * 1_000, **out).code == ResponseCode.SUCCESS
@@ -243,7 +246,7 @@ def test_a_waiting_record_cannot_lead_to_where_records_wait(real: str) -> None:
 
 
 def test_a_store_that_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is due stays due until there is room; the broker looks every second, not all the time."""
+    """Due messages wait until the store has room; the broker retries every second, not continuously."""
     bench = Bench()
     timed(bench, b"1", TIMER_DELAY_SEC="2")
     with monkeypatch.context() as patch:
@@ -276,7 +279,7 @@ def test_a_clock_set_back_loses_nothing() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_clock_that_went_forward_and_back(restarts: bool) -> None:
-    """Store times do not advance then, also across a restart; later messages do not wait longer because of it."""
+    """Store times do not advance meanwhile, also across a restart; later messages are not delayed."""
     bench = Bench()
     bench.now_ms += DAY_MS
     bench.send("other")
@@ -298,7 +301,8 @@ def test_a_clock_that_went_forward_and_back(restarts: bool) -> None:
 
 
 def test_a_clock_set_back_while_a_delivery_is_tried_again() -> None:
-    """What the store refused before the clock went back does not stop the timers until the clock is there again."""
+    """A delivery that the store refused before the clock went back does not stop the timers until the old time is
+    reached."""
     bench = Bench()
     timed(bench, b"1", TIMER_DELAY_SEC="60")
     with pytest.MonkeyPatch.context() as patch:
@@ -314,7 +318,8 @@ def test_a_clock_set_back_while_a_delivery_is_tried_again() -> None:
 
 
 def test_periodic_work_continues_after_the_clock_was_set_back() -> None:
-    """Offsets are saved, and held pulls answered, when they are due, and not when the clock is where it was."""
+    """Offsets are saved and held pulls answered when due by the new time, not when the clock shows the old time
+    again."""
     bench = Bench()
     bench.send()
     bench.now_ms += DAY_MS
@@ -328,7 +333,7 @@ def test_periodic_work_continues_after_the_clock_was_set_back() -> None:
 
 
 def test_a_clock_set_back_while_a_second_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes for that second then waits for it as well, and what comes for an earlier one leaves before it."""
+    """Messages that arrive for that second wait for it; messages for an earlier one are delivered before it."""
     monkeypatch.setattr("mqtrail.broker.timing.slots.COLLECT_MAX", 10)
     bench = Bench()
     numbers = [b"%d" % number for number in range(30)]
@@ -344,7 +349,7 @@ def test_a_clock_set_back_while_a_second_is_read(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_lost_log_is_built_again_from_the_queue() -> None:
-    """With a checkpoint, no delivered message is redelivered, and no waiting one is lost."""
+    """The rebuilt log uses the checkpoint: no delivered message is redelivered, and no waiting one is lost."""
     disk = CrashDisk()
     bench = Bench(offsets_save_ms=DAY_MS, statistics=False)
     open_store(bench, disk)
@@ -360,7 +365,7 @@ def test_a_lost_log_is_built_again_from_the_queue() -> None:
 
 
 def test_a_kill_after_the_clock_was_set_back() -> None:
-    """What waits for a second before the one that was reached, and that was saved, is found again."""
+    """A saved message for a second before the one already reached is found again."""
     disk = CrashDisk()
     bench = Bench(offsets_save_ms=DAY_MS, statistics=False)
     open_store(bench, disk)
@@ -381,7 +386,7 @@ def test_a_kill_after_the_clock_was_set_back() -> None:
 
 
 def test_a_lost_checkpoint_delivers_all_again() -> None:
-    """Messages are delivered twice rather than never, as the report states."""
+    """Without a checkpoint messages are delivered twice rather than lost, and the report says so."""
     disk = CrashDisk()
     bench = Bench()
     open_store(bench, disk)
@@ -420,7 +425,7 @@ def stop(bench: Bench) -> None:
 
 
 def first_stored(bench: Bench) -> dict[bytes, int]:
-    """Return when each message was stored first in its queue, by its body."""
+    """Return the first store time of each message in its queue, by body."""
     found: dict[bytes, int] = {}
     offset = 0
     while (read := bench.store.read("orders", 0, offset, 100, 1 << 20)).records:
@@ -432,9 +437,10 @@ def first_stored(bench: Bench) -> dict[bytes, int]:
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
 def test_no_timer_message_is_lost_or_early(seed: int) -> None:
-    """Stops, kills and power cuts at any time: all that was acknowledged arrives, none before it is due.
+    """After stops, kills and power losses at any time, every acknowledged message is delivered, and none before it is
+    due.
 
-    Recalled ones do not arrive at all if their recall was acknowledged too.
+    A message whose recall was acknowledged is not delivered.
     """
     chance = random.Random(seed)
     disk = CrashDisk()

@@ -1,4 +1,4 @@
-"""Transactions beside their scenario: op records, recorded frames, crashes, a store that refuses."""
+"""Transactions beyond their scenario file: op records, recorded frames, crashes, a store that refuses."""
 
 import json
 import random
@@ -70,7 +70,7 @@ def questions(sends: list[Send]) -> list[CheckTransactionStateHeader]:
 
 
 def bodies(bench: Bench, topic: str, queue_id: int = 0) -> set[bytes]:
-    """Return the bodies of all messages of a queue, which no single read need give."""
+    """Return the bodies of all messages of a queue, with as many reads as needed."""
     found: set[bytes] = set()
     offset = 0
     while (read := bench.store.read(topic, queue_id, offset, 100, 1 << 20)).records:
@@ -93,7 +93,7 @@ def bodies(bench: Bench, topic: str, queue_id: int = 0) -> set[bytes]:
     ],
 )
 def test_op_records_of_both_formats(body: bytes, text: str, offsets: list[int]) -> None:
-    """4.9 writes one offset a record, 5.x many with commas; both are read."""
+    """4.9 writes one offset per record, 5.x several with commas; both are read."""
     assert half_offsets_of(body, text.encode()) == offsets
 
 
@@ -110,7 +110,7 @@ def test_op_records_round_trip(offsets: list[int], size_max: int) -> None:
 
 @given(st.text(), st.text(alphabet="abc", min_size=1, max_size=5), st.integers(0, 99))
 def test_half_records_name_their_queue(value: str, topic: str, queue_id: int) -> None:
-    """The way back is in the properties, whatever else is in them; the transaction bits are not in the sysFlag."""
+    """The properties name the real topic and queue, whatever else they contain; sysFlag has no transaction bits."""
     value = value.replace("\x02", "").replace("\x01", "") or "x"
     text = encode_properties({"REAL_TOPIC": "spoofed", "mine": value}).encode()
     record = half_record(PendingRecord(topic, queue_id, b"b", text, 0, 1, bytes(8), sys_flag=0x4 | 0x1))
@@ -119,7 +119,7 @@ def test_half_records_name_their_queue(value: str, topic: str, queue_id: int) ->
 
 
 def test_what_is_remembered_of_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that serves transactions for years does not grow."""
+    """The memory of ended transactions is bounded, however long the broker runs."""
     monkeypatch.setattr("mqtrail.broker.transactions.check.ENDED_MAX", 10)
     ended = EndedHalves()
     for number in range(100):
@@ -138,7 +138,7 @@ def recorded(code: int, release: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("release", ["5.3.3", "4.9.7"])
 def test_questions_look_as_recorded(release: str) -> None:
-    """39 has the recorded ext fields, and carries the half message under its real topic and queue."""
+    """39 has the recorded ext fields and carries the half message with its real topic and queue."""
     row = recorded(39, release)
     theirs = json.loads(row["header"])
     bench = Bench()
@@ -164,7 +164,7 @@ def test_questions_look_as_recorded(release: str) -> None:
 
 @pytest.mark.parametrize("release", ["5.3.3", "4.9.7"])
 def test_recorded_ends_are_understood(release: str) -> None:
-    """A recorded 37 commits a half message of ours that lies where its own lay."""
+    """A recorded 37 commits our half message at the same position."""
     ext = json.loads(recorded(37, release)["header"])["extFields"]
     bench = Bench()
     sent = half(bench, b"1", PGROUP=ext["producerGroup"])
@@ -178,7 +178,7 @@ def test_recorded_ends_are_understood(release: str) -> None:
 
 
 def test_a_commit_is_answered_when_it_is_durable() -> None:
-    """Under SYNC_FLUSH the answer names the end of the committed message's record, a second one's too."""
+    """Under SYNC_FLUSH the reply waits for the end of the committed message's record; so does a repeated commit's."""
     bench = Bench(sync_flush=True)
     sent = half(bench, b"1")
     _, place = parse_offset_msg_id(sent.ext["msgId"])
@@ -190,7 +190,7 @@ def test_a_commit_is_answered_when_it_is_durable() -> None:
 
 
 def test_a_store_that_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that cannot be stored is no end; op records and copies wait for room, without haste."""
+    """A commit that cannot be stored does not end the transaction; op records and copies are retried at intervals."""
     bench = Bench()
     bench.heartbeat()
     done, open_ = half(bench, b"1"), half(bench, b"2")
@@ -230,7 +230,7 @@ def test_producers_are_asked_in_turn() -> None:
 
 
 def test_half_messages_are_asked_about_after_the_clock_went_forward_and_back() -> None:
-    """Messages stored then have future store times, and are checked nevertheless."""
+    """Messages stored meanwhile have store times in the future and are checked nevertheless."""
     bench = Bench()
     bench.heartbeat()
     bench.now_ms += 86_400_000
@@ -242,7 +242,7 @@ def test_half_messages_are_asked_about_after_the_clock_went_forward_and_back() -
 
 
 def test_a_stroke_reads_so_many_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round after many ends gives way between its reads, and in the end has met all of them."""
+    """A round over many ends yields between its reads and processes all of them."""
     monkeypatch.setattr("mqtrail.broker.transactions.check.ENDS_READ_MAX", 5)
     monkeypatch.setattr("mqtrail.broker.transactions.check.READ_COUNT", 1)
     bench = Bench(transaction_op_size_max=20)
@@ -270,7 +270,7 @@ def test_a_stroke_reads_so_many_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_offsets_wait_for_the_flush() -> None:
-    """How far the check has come counts only when its copies are durable: else a power cut would lose them for good."""
+    """The progress of the check counts only when its copies are durable: a power loss would lose them otherwise."""
     bench = Bench()
     bench.flushes = False
     bench.heartbeat()
@@ -285,7 +285,7 @@ def test_offsets_wait_for_the_flush() -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_no_transaction_is_lost(seed: int) -> None:
-    """Crash at any time, any number of times: what was committed is there, what was not is asked about or given up."""
+    """After any number of crashes at any time, committed messages exist, and others are checked or given up."""
     chance = random.Random(seed)
     disk = CrashDisk()
     config = CommitLogConfig(
