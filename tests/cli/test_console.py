@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -14,6 +15,9 @@ import pytest
 
 from mqtrail.cli.app import run
 from mqtrail.lake import Lake
+
+LATE = {"duckdb", "pyarrow", "deltalake", "numpy", "pandas", "pyspark", "aiohttp.client", "requests.api"}
+"""What the first page must not wait for."""
 
 
 @pytest.mark.parametrize(
@@ -38,14 +42,25 @@ def test_a_lake_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 
 def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
-    """Its first line says where; SIGINT ends it with exit code 0."""
+    """Its first line says where, its first page needs no DuckDB or Arrow; SIGINT ends it with exit code 0."""
     Lake.create(tmp_path / "lake")
     command = [sys.executable, "-m", "mqtrail", "console", "--port", "0", "--lake", str(tmp_path / "lake")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    imports = tmp_path / "imports"
+    with (
+        imports.open("w") as noted,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=noted, text=True, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+        ) as process,
+    ):
         try:
             assert process.stdout is not None
             found = re.search(r"http://[0-9.]+:[0-9]+", process.stdout.readline())
             assert found is not None
+            with urlopen(found[0], timeout=60) as page:
+                assert page.status == 200
+            first = {line.rpartition("|")[2].strip() for line in imports.read_text().splitlines()}
+            assert {"nicegui", "uvicorn"} <= first
+            assert first & LATE == set()
             with urlopen(f"{found[0]}/api/v1/search", timeout=60) as answer:
                 assert json.load(answer)["matched_count"] == 0
             process.send_signal(signal.SIGINT)

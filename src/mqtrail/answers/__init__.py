@@ -4,6 +4,9 @@ Every answer is one frozen value with its `Scope`: the searched range, omissions
 renders nothing and writes nothing to a cluster.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from .cluster import (
     BrokerRow,
     BrokersAnswer,
@@ -21,9 +24,6 @@ from .cluster import (
     TopicsAnswer,
 )
 from .doctor import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth, examine
-from .history import SpanCount, VerdictHistory
-from .incidents import IncidentsAnswer, ShownIncident
-from .lookup import Answers
 from .model import (
     CodeCount,
     Event,
@@ -42,11 +42,34 @@ from .model import (
     export_line,
     moment_text,
 )
-from .proving import ClaimProof, ProofAnswer, ProofResult, Shown
-from .queries import QueryAnswer, QueryError
 from .query_text import FIELDS, QueryTextError, SearchField, parse_query, query_text, search_command
-from .row_files import ROW_FORMATS, rows_of, save_export, save_rows
+from .summaries import (
+    ClaimProof,
+    IncidentsAnswer,
+    ProofAnswer,
+    ProofResult,
+    Shown,
+    ShownIncident,
+    SpanCount,
+    VerdictHistory,
+)
 from .views import VIEWS, View, ViewColumn
+
+if TYPE_CHECKING:
+    from .lookup import Answers
+    from .queries import QueryAnswer, QueryError
+    from .row_files import ROW_FORMATS, rows_of, save_export, save_rows
+
+_LATE: Final = {
+    "Answers": ".lookup",
+    "QueryAnswer": ".queries",
+    "QueryError": ".queries",
+    "ROW_FORMATS": ".row_files",
+    "rows_of": ".row_files",
+    "save_export": ".row_files",
+    "save_rows": ".row_files",
+}
+"""Name -> its module. They need DuckDB and Arrow, which take a third of a second to import: at their first use."""
 
 __all__ = [
     "FIELDS",
@@ -110,3 +133,9 @@ __all__ = [
     "save_rows",
     "search_command",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATE[name], __name__), name)

@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from mqtrail import trail
 
 from .lakeview import LakeView, fetch
-from .model import Scope
 from .search import between
+from .summaries import SpanCount, VerdictHistory
 from .views import PUBLISHED_MS
 
 STEPS_MS: Final = tuple(
     seconds * 1_000 for seconds in (1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 24 * 3_600, 7 * 24 * 3_600)
 )
 SPANS_MAX: Final = 120  # most spans of one answer: the shortest step that needs no more is chosen
-
-
-@dataclass(frozen=True, slots=True)
-class SpanCount:
-    """The messages published in [at_ms, at_ms + step_ms) that have a code."""
-
-    at_ms: int
-    code: str
-    severity: str
-    message_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictHistory:
-    """Verdicts by time of publication. A span without a message has no row.
-
-    message_count: all messages of the answer. undated_count: those without any known time, which are in no row.
-    """
-
-    scope: Scope
-    step_ms: int
-    message_count: int
-    undated_count: int
-    counts: tuple[SpanCount, ...]
 
 
 def verdict_history(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None) -> VerdictHistory:

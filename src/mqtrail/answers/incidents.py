@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from mqtrail import trail
@@ -20,7 +19,7 @@ from mqtrail.trail.incidents import (
 )
 
 from .lakeview import LakeView, fetch
-from .model import Scope
+from .summaries import IncidentsAnswer, ShownIncident
 
 RANGE_MS: Final = 24 * HOUR_MS  # searched by default, up to the lake's end
 EARLIER_HOURS: Final = 36
@@ -28,54 +27,6 @@ EARLIER_HOURS: Final = 36
 LATER_HOURS: Final = 15  # the hour in an id is that of the producer's time zone
 _BY_HOUR: Final = (trail.TRAJECTORIES.name, trail.VERDICTS.name, trail.ATTEMPTS.name)
 _SYMPTOM_TEXTS: Final = {symptom.name: symptom.text for symptom in SYMPTOMS}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownIncident:
-    """A row of trail.incidents.INCIDENTS with its lists, its cause in words and what to do."""
-
-    cluster: str
-    incident_id: str
-    begin_ms: int
-    end_ms: int
-    found_ms: int
-    cause: str
-    explanation: str
-    advice: str
-    symptoms: tuple[str, ...]
-    what: tuple[str, ...]
-    codes: tuple[str, ...]
-    conditions: tuple[str, ...]
-    same_conditions: tuple[str, ...]
-    wider_conditions: tuple[str, ...]
-    neighbours: tuple[str, ...]
-    errors: tuple[str, ...]
-    unknown: tuple[str, ...]
-    message_count: int
-    group_count: int
-    topic_count: int
-    inside_count: int
-    inside_bad_count: int
-    outside_count: int
-    outside_bad_count: int
-    lift: float | None
-    certainty: int
-    examples: tuple[str, ...]
-    good_examples: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class IncidentsAnswer:
-    """The incidents of bad messages in [first_ms, end_ms), the largest first. None: the lake is empty.
-
-    not_kept: why they were not kept in the lake's table; '' if they were, or if that was not wanted.
-    """
-
-    scope: Scope
-    first_ms: int | None
-    end_ms: int | None
-    incidents: tuple[ShownIncident, ...]
-    not_kept: str = ""
 
 
 def search_incidents(

@@ -18,8 +18,7 @@ from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
 from . import incidents, proving, queries
 from . import search as searching
-from .history import VerdictHistory, verdict_history
-from .incidents import IncidentsAnswer, ShownIncident
+from .history import verdict_history
 from .lakeview import LakeView, UnknownCluster, fetch, read_trajectories
 from .live import LiveEvidence, Row, gather
 from .model import (
@@ -33,7 +32,7 @@ from .model import (
     VerdictThresholds,
     trajectory_of,
 )
-from .proving import ProofAnswer
+from .summaries import IncidentsAnswer, ProofAnswer, ShownIncident, VerdictHistory
 
 KEY_IDS_MAX = 20  # most messages shown for one key
 PORT_MAX = 65_535

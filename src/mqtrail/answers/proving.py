@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable
 from typing import Any, Final
 
 from mqtrail import trail
@@ -13,71 +11,11 @@ from mqtrail.lake import text_of
 from mqtrail.trail import proofs
 
 from .lakeview import LakeView, fetch
-from .model import Scope
+from .summaries import ClaimProof, ProofAnswer, ProofResult, Shown
 from .views import PUBLISHED_MS
 
 _COUNTED: Final = {proofs.MESSAGES: "message_profiles", proofs.PAIRS: "pair_profiles"}
 NOT_JUDGED: Final = "NOT_JUDGED_BY_THIS_VERSION"
-
-
-class ProofResult(StrEnum):
-    """How a proof ended."""
-
-    FOUND = "FOUND"
-    NONE = "NONE"  # everything was covered
-    CANNOT_TELL = "CANNOT_TELL"  # nothing was found, and not everything was covered
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A subject that shows a claim: a message, or with group_name a pair of message and group."""
-
-    cluster: str
-    msg_id: str
-    group_name: str
-    topic: str
-    keys: str
-    place: str
-    codes: str
-    reasons: str
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimProof:
-    """One claim. covered_count: subjects of which it is excluded. uncovered: reason -> subjects not covered for it."""
-
-    name: str
-    meaning: str
-    outcome: ProofResult
-    found_count: int
-    covered_count: int
-    uncovered: Mapping[str, int]
-    examples: tuple[Shown, ...]
-
-    @property
-    def uncovered_count(self) -> int:
-        """Subjects that neither show the claim nor exclude it."""
-        return sum(self.uncovered.values())
-
-
-@dataclass(frozen=True, slots=True)
-class ProofAnswer:
-    """The proof for messages of a topic ('': all) that were published in [first_ms, end_ms).
-
-    limits: a sentence for each thing that may hide messages or records; with one, nothing is excluded. words: Jepsen's
-    words for sends -> number of messages.
-    """
-
-    scope: Scope
-    topic: str
-    first_ms: int | None
-    end_ms: int | None
-    message_count: int
-    pair_count: int
-    words: Mapping[str, int]
-    claims: tuple[ClaimProof, ...]
-    limits: tuple[str, ...]
-    outcome: ProofResult
 
 
 def prove(

@@ -5,19 +5,24 @@ from __future__ import annotations
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .config import load
 from .exits import Exit, UsageError, lake_in_use
+from .imports import collector_paused, modules_hidden
 from .options import ConfigFile, LakeFolder, Namesrv
 from .output import say
 
 if TYPE_CHECKING:
     from mqtrail.answers.http import Sources
+    from mqtrail.lake import LakePath
 
 PORT_DEFAULT = 9870
+UNUSED = ("aiohttp", "requests")
+"""HTTP clients that NiceGUI's transport imports if they are there. The console only serves."""
 
 
 def console(
@@ -30,12 +35,12 @@ def console(
     """Serve web pages and the HTTP API on this machine, over a lake, a cluster, or both. Read-only."""
     sources = _sources(lake, namesrv, config)
     with _listen(host, port) as listening:
-        import uvicorn
+        with collector_paused(), modules_hidden(*UNUSED):
+            import uvicorn
 
-        from mqtrail.console import make_console
+            from mqtrail.console import make_console
 
-        app = make_console(sources)
-
+            app = make_console(sources)
         address = _address(listening)
         listening.listen()
         say(f"console on http://{address}, HTTP API described by http://{address}/openapi.json; Ctrl-C ends it")
@@ -48,8 +53,8 @@ def console(
 
 
 def _sources(lake: str | None, namesrv: str | None, config: ConfigFile) -> Sources:
-    from mqtrail.answers.http import Sources
-    from mqtrail.lake import Lake
+    with collector_paused():
+        from mqtrail.answers.http import Sources
 
     settings = load(config)
     folder, servers = settings.lake(lake), settings.namesrv(namesrv, is_default_used=False)
@@ -57,10 +62,17 @@ def _sources(lake: str | None, namesrv: str | None, config: ConfigFile) -> Sourc
         raise UsageError(
             "found neither --lake nor --namesrv, expected one or both: pass the folder of the lake, the name servers"
         )
-    if folder is not None:
+    if folder is not None and not _is_lake(folder):
         with lake_in_use():
+            from mqtrail.lake import Lake
+
             Lake.open(folder, is_whole=False)  # a wrong path is an error now, not on the first page
     return Sources.open(folder, servers, settings=settings.room("judge"), instance=settings.room("client"))
+
+
+def _is_lake(folder: LakePath) -> bool:
+    """Return whether a local folder has tables. Opening them imports DuckDB and Arrow, which the first page spares."""
+    return isinstance(folder, Path) and (folder / "trajectories" / "_delta_log").is_dir()
 
 
 def _listen(host: str, port: int) -> socket.socket:

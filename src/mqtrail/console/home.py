@@ -43,9 +43,9 @@ async def home(desk: Desk, reader: PageReader) -> None:
     async def load() -> None:
         asked: list[Any] = []
         if wrong and history:
-            lake = desk.sources.of_lake()
-            asked.append(wrong.show(lambda: lake.report(now_ms(), worst=0), lambda one: _wrong(reader, one)))
-            asked.append(history.show(lambda: lake.history(now_ms()), chart.draw))
+            lake = desk.sources.of_lake
+            asked.append(wrong.show(lambda: lake().report(now_ms(), worst=0), lambda one: _wrong(reader, one)))
+            asked.append(history.show(lambda: lake().history(now_ms()), chart.draw))
         if lag and brokers:
             live_cluster = desk.sources.of_cluster()
             asked.append(lag.show(live_cluster.lag, lambda one: _lag(reader, one)))

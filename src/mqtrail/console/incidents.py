@@ -24,9 +24,9 @@ async def incidents(desk: Desk, reader: PageReader) -> None:
             return
         tag("p", reader.say("incidents_text"), "quiet")
         part = PagePart(desk, reader)
-    lake = desk.sources.of_lake()
+    lake = desk.sources.of_lake
     await ui.context.client.connected()
-    await part.show(lambda: lake.incidents(now_ms(), is_kept=False), lambda answer: _draw(reader, answer))
+    await part.show(lambda: lake().incidents(now_ms(), is_kept=False), lambda answer: _draw(reader, answer))
 
 
 def _draw(reader: PageReader, answer: IncidentsAnswer) -> None:

@@ -29,10 +29,10 @@ async def message(desk: Desk, reader: PageReader, asked: str) -> None:
     """Draw what is known of the messages with this id or key."""
     with frame(reader, f"{reader.say('message')} {asked}"):
         part = PagePart(desk, reader)
-    answers = desk.sources.answers()
+    answers = desk.sources.answers
     await ui.context.client.connected()
     bodies: list[tuple[PagePart, str]] = []
-    await part.show(lambda: answers.trace(asked, now_ms()), lambda answer: _answer(desk, reader, answer, bodies))
+    await part.show(lambda: answers().trace(asked, now_ms()), lambda answer: _answer(desk, reader, answer, bodies))
     for body, place in bodies:
         await body.show(partial(desk.sources.of_cluster().message, place), lambda one: _stored(reader, one))
 

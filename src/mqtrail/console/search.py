@@ -41,9 +41,9 @@ async def search(desk: Desk, reader: PageReader, query: str, skip: int) -> None:
         part = PagePart(desk, reader)
         _fields(reader)
     asked = replace(wanted, limit=PAGE_SIZE, skip=skip)
-    lake = desk.sources.of_lake()
+    lake = desk.sources.of_lake
     await ui.context.client.connected()
-    await part.show(lambda: lake.search(asked, now_ms()), lambda answer: _results(reader, answer, query, asked))
+    await part.show(lambda: lake().search(asked, now_ms()), lambda answer: _results(reader, answer, query, asked))
 
 
 def _conditions(reader: PageReader, query: str) -> SearchConditions | None:

@@ -20,11 +20,9 @@ from mqtrail.wire import MQError, parse_duration, parse_moment, visible_json
 
 from ..cluster import BrokersAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
 from ..doctor import Diagnosis, examine
-from ..history import VerdictHistory
-from ..incidents import IncidentsAnswer
 from ..model import Report, SearchAnswer, TraceAnswer
-from ..proving import ProofAnswer
 from ..query_text import TEXT_SIZE_MAX, QueryTextError, parse_query
+from ..summaries import IncidentsAnswer, ProofAnswer, VerdictHistory
 from .guard import LocalGuard
 from .problems import RESPONSES, Problem, ProblemDetails, add_problems
 from .sources import Sources
@@ -111,8 +109,7 @@ def _add_look_ups(router: APIRouter, sources: Sources, workers: Workers) -> None
     )
     async def export(since: Since = "", until: Until = "", cluster: Cluster = "") -> StreamingResponse:
         first_ms, end_ms = _range(since, until)
-        answers = sources.of_lake(cluster)
-        lines = await workers.run(lambda: answers.export(now_ms(), first_ms, end_ms))
+        lines = await workers.run(lambda: sources.of_lake(cluster).export(now_ms(), first_ms, end_ms))
         first = await workers.run(lambda: _some(lines))
         return StreamingResponse(_stream(lines, first, workers), media_type="application/jsonl")
 
@@ -136,8 +133,7 @@ def _add_summaries(router: APIRouter, sources: Sources, workers: Workers) -> Non
     @router.get("/incidents", summary="Bad messages grouped by cause; by default of the last day of the lake")
     async def incidents(since: Since = "", until: Until = "", cluster: Cluster = "") -> IncidentsAnswer:
         first_ms, end_ms = _range(since, until)
-        lake = sources.of_lake(cluster)
-        return await workers.run(lambda: lake.incidents(now_ms(), first_ms, end_ms, is_kept=False))
+        return await workers.run(lambda: sources.of_lake(cluster).incidents(now_ms(), first_ms, end_ms, is_kept=False))
 
     @router.get("/prove", summary="What the lake proves about loss, duplicates and order")
     async def prove(

@@ -11,10 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from mqtrail.lake import LakeError
 from mqtrail.wire import MQError
-
-from ..lakeview import UnknownCluster
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -66,6 +63,10 @@ def problem_response(status: HTTPStatus, detail: str) -> JSONResponse:
 
 def problem_of(error: MQError) -> Problem:
     """Return the problem of an error of lake or cluster: a source could not be queried."""
+    from mqtrail.lake import LakeError  # late: it imports DuckDB
+
+    from ..lakeview import UnknownCluster
+
     if isinstance(error, UnknownCluster):
         return Problem(HTTPStatus.NOT_FOUND, str(error))
     if isinstance(error, LakeError):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from mqtrail.client import InstanceConfig
-from mqtrail.lake import LakePath
 from mqtrail.trail import Settings
 from mqtrail.wire import TRACE_TOPIC
 
 from ..cluster import ClusterAnswers
-from ..lookup import Answers
 from .problems import Problem
+
+if TYPE_CHECKING:
+    from mqtrail.lake import LakePath
+
+    from ..lookup import Answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,9 @@ class Sources:
         return cls(lake=lake, namesrv=namesrv, live=live, settings=settings or Settings(), instance=chosen)
 
     def answers(self, cluster: str = "") -> Answers:
-        """Return look-ups in all sources. cluster: only this one of the lake."""
+        """Return look-ups in all sources. cluster: only this one of the lake. The first call imports DuckDB."""
+        from ..lookup import Answers
+
         return Answers(
             self.lake,
             self.namesrv,

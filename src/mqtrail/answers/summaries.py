@@ -1,0 +1,144 @@
+"""Values of the answers about a whole lake: verdicts over time, incidents, proofs.
+
+They stand apart from the code that asks DuckDB, so that the console starts without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .model import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class SpanCount:
+    """The messages published in [at_ms, at_ms + step_ms) that have a code."""
+
+    at_ms: int
+    code: str
+    severity: str
+    message_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictHistory:
+    """Verdicts by time of publication. A span without a message has no row.
+
+    message_count: all messages of the answer. undated_count: those without any known time, which are in no row.
+    """
+
+    scope: Scope
+    step_ms: int
+    message_count: int
+    undated_count: int
+    counts: tuple[SpanCount, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownIncident:
+    """A row of trail.incidents.INCIDENTS with its lists, its cause in words and what to do."""
+
+    cluster: str
+    incident_id: str
+    begin_ms: int
+    end_ms: int
+    found_ms: int
+    cause: str
+    explanation: str
+    advice: str
+    symptoms: tuple[str, ...]
+    what: tuple[str, ...]
+    codes: tuple[str, ...]
+    conditions: tuple[str, ...]
+    same_conditions: tuple[str, ...]
+    wider_conditions: tuple[str, ...]
+    neighbours: tuple[str, ...]
+    errors: tuple[str, ...]
+    unknown: tuple[str, ...]
+    message_count: int
+    group_count: int
+    topic_count: int
+    inside_count: int
+    inside_bad_count: int
+    outside_count: int
+    outside_bad_count: int
+    lift: float | None
+    certainty: int
+    examples: tuple[str, ...]
+    good_examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentsAnswer:
+    """The incidents of bad messages in [first_ms, end_ms), the largest first. None: the lake is empty.
+
+    not_kept: why they were not kept in the lake's table; '' if they were, or if that was not wanted.
+    """
+
+    scope: Scope
+    first_ms: int | None
+    end_ms: int | None
+    incidents: tuple[ShownIncident, ...]
+    not_kept: str = ""
+
+
+class ProofResult(StrEnum):
+    """How a proof ended."""
+
+    FOUND = "FOUND"
+    NONE = "NONE"  # everything was covered
+    CANNOT_TELL = "CANNOT_TELL"  # nothing was found, and not everything was covered
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A subject that shows a claim: a message, or with group_name a pair of message and group."""
+
+    cluster: str
+    msg_id: str
+    group_name: str
+    topic: str
+    keys: str
+    place: str
+    codes: str
+    reasons: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimProof:
+    """One claim. covered_count: subjects of which it is excluded. uncovered: reason -> subjects not covered for it."""
+
+    name: str
+    meaning: str
+    outcome: ProofResult
+    found_count: int
+    covered_count: int
+    uncovered: Mapping[str, int]
+    examples: tuple[Shown, ...]
+
+    @property
+    def uncovered_count(self) -> int:
+        """Subjects that neither show the claim nor exclude it."""
+        return sum(self.uncovered.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ProofAnswer:
+    """The proof for messages of a topic ('': all) that were published in [first_ms, end_ms).
+
+    limits: a sentence for each thing that may hide messages or records; with one, nothing is excluded. words: Jepsen's
+    words for sends -> number of messages.
+    """
+
+    scope: Scope
+    topic: str
+    first_ms: int | None
+    end_ms: int | None
+    message_count: int
+    pair_count: int
+    words: Mapping[str, int]
+    claims: tuple[ClaimProof, ...]
+    limits: tuple[str, ...]
+    outcome: ProofResult
