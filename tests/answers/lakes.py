@@ -47,6 +47,11 @@ GAP = {
 }
 
 
+OTEL_TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACEPARENT = f"00-{OTEL_TRACE_ID}-00f067aa0ba902b7-01"
+"""Context that the copies of "one-way and stored" carry."""
+
+
 def id_of(name: str) -> str:
     """Return the id of a history's message in the lake."""
     return unique_id(100 + BY_NAME[name])
@@ -71,6 +76,8 @@ def _own(name: str, row: Row) -> Row:
     own = {key: id_of(name) if value == unique_id(1) else value for key, value in row.items()}
     if own.get("record_type") == "Pub" or "own_unique_key" in own:
         own["keys"] = f"{key_of(name)} shared"
+    if name == "one-way and stored" and "own_unique_key" in own:
+        own["traceparent"] = TRACEPARENT
     return own
 
 

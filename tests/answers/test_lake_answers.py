@@ -12,7 +12,7 @@ from mqtrail import trail
 from mqtrail.answers import Answers, SearchConditions, Status, VerdictThresholds, parse_query
 from mqtrail.lake import Lake, LakeError, note_settings
 from mqtrail.lake.judged import KEY
-from tests.answers.lakes import AS_OF_MS, BY_NAME, Row, id_of, key_of, make_lake, rows_of
+from tests.answers.lakes import AS_OF_MS, BY_NAME, OTEL_TRACE_ID, TRACEPARENT, Row, id_of, key_of, make_lake, rows_of
 from tests.trail.histories import HISTORIES, unique_id
 
 NOW_MS = AS_OF_MS + 5_000
@@ -55,6 +55,15 @@ def test_by_key_and_by_the_brokers_id(answers: Answers) -> None:
     assert len(shared.trajectories) > 5
     by_broker = answers.trace(found.offset_msg_id, NOW_MS)
     assert id_of("hung") in {one.msg_id for one in by_broker.trajectories}
+
+
+def test_by_trace_id_of_opentelemetry(answers: Answers) -> None:
+    """The id in the context that a message carries finds it, in `trace` and in a search by key."""
+    [found] = answers.trace(OTEL_TRACE_ID, NOW_MS).trajectories
+    assert (found.msg_id, found.traceparent) == (id_of("one-way and stored"), TRACEPARENT)
+    assert [one.msg_id for one in answers.search(SearchConditions(key=OTEL_TRACE_ID), NOW_MS).trajectories] == [
+        found.msg_id
+    ]
 
 
 def test_not_found_and_cannot_look_are_not_the_same(answers: Answers, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_message_is_one_trace(trajectories: dict[str, Trajectory]) -> None:
     assert {span.trace_id for span in (root, send, *deliveries)} == {root.trace_id}
     assert root.parent_id == b""
     assert {span.parent_id for span in (send, *deliveries)} == {root.span_id}
-    assert {span.links for span in deliveries} == {(send.span_id,)}
+    assert {span.links for span in deliveries} == {((send.trace_id, send.span_id),)}
     assert len({span.span_id for span in (root, send, *deliveries)}) == 2 + len(deliveries)
     assert (len(root.trace_id), len(root.span_id)) == (16, 8)
     assert root.start_ms == min(span.start_ms for span in (send, *deliveries))
@@ -48,6 +48,18 @@ def test_a_message_is_one_trace(trajectories: dict[str, Trajectory]) -> None:
     assert [event.name for event in root.events][:1] == ["stored"]
     assert root.attributes["mqtrail.group.CG.codes"] == trajectory.groups[0].codes
     assert [span.error is not None for span in deliveries] == [True] * (len(deliveries) - 1) + [False]
+
+
+def test_root_is_linked_to_the_applications_span(trajectories: dict[str, Trajectory]) -> None:
+    """A message that carries a context refers to it; its own ids stay."""
+    plain = trajectories[id_of("consumed after retry")]
+    traced = replace(plain, traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    [before, *_], [root, *_] = spans_of(plain, SpanNames.NEW), spans_of(traced, SpanNames.NEW)
+    assert before.links == ()
+    assert [(link.trace_id.hex(), link.span_id.hex()) for link in root.links] == [
+        ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
+    ]
+    assert (root.trace_id, root.span_id) == (before.trace_id, before.span_id)
 
 
 def test_ids_depend_on_the_message_alone(trajectories: dict[str, Trajectory]) -> None:

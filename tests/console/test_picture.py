@@ -15,6 +15,7 @@ MESSAGE = Trajectory(
     topic="orders",
     keys=(),
     tags="",
+    traceparent="",
     as_of_ms=60_000,
     producer_group="shop",
     producer_host="10.0.0.1:1",

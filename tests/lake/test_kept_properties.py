@@ -10,8 +10,10 @@ import pytest
 from mqtrail import trail
 from mqtrail.lake import arrow_rows, connect, define
 from mqtrail.trail.filters import ACCEPTED, EXCLUDED, INVALID, sql92_answer
+from mqtrail.trail.otel_context import traceparent_sql
 from mqtrail.wire import encode_properties
 
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 PROPERTIES = {"UNIQ_KEY": "id", "TAGS": "a", "price": "7"}
 
 
@@ -38,6 +40,26 @@ def test_properties_are_kept_of_topics_with_sql92_alone() -> None:
         sql = trail.message_meta_sql("stored_messages", "c", (), 0, topics)
         found = duck.sql(f"SELECT properties FROM ({sql}) ORDER BY topic").fetchall()
         assert [kept for (kept,) in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (TRACEPARENT, TRACEPARENT),
+        (f"{TRACEPARENT}-of a later version", TRACEPARENT),
+        (f"{TRACEPARENT} ", ""),
+        (TRACEPARENT[:-1], ""),
+        (TRACEPARENT.upper(), ""),
+        (f"00-{'0' * 32}-00f067aa0ba902b7-01", ""),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_context_of_opentelemetry_is_kept(text: str | None, kept: str) -> None:
+    """The valid ones; rows that are built one by one have the same."""
+    query = f"SELECT {traceparent_sql('one')} FROM (SELECT ?::varchar AS one)"
+    assert connect(threads=1).execute(query, [text]).fetchall() == [(kept,)]
+    assert trail.traceparent_of({} if text is None else {"traceparent": text}) == kept
 
 
 @pytest.mark.parametrize(

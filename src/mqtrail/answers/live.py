@@ -362,6 +362,7 @@ def _meta(message: MessageExt, topic: str, cluster: str, now_ms: int) -> Row:
         "last_unique_key": properties.get("UNIQ_KEY", ""),
         "keys": properties.get("KEYS", ""),
         "tags": message.tags,
+        "traceparent": trail.traceparent_of(properties),
         "born_ms": message.born_timestamp_ms,
         "born_host": str(message.born_host),
         "store_ms": message.store_timestamp_ms,

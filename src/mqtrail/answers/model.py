@@ -89,6 +89,7 @@ class Trajectory:
     topic: str
     keys: tuple[str, ...]
     tags: str
+    traceparent: str
     as_of_ms: int
     producer_group: str
     producer_host: str
@@ -167,6 +168,7 @@ def trajectory_of(row: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]])
         topic=row["topic"] or "",
         keys=tuple((row["keys"] or "").split()),
         tags=row["tags"] or "",
+        traceparent=row["traceparent"] or "",
         as_of_ms=row["as_of_ms"],
         producer_group=row["producer_group"] or "",
         producer_host=row["producer_host"] or "",
@@ -210,9 +212,10 @@ def as_json(value: Any) -> dict[str, Any]:
 class SearchConditions:
     """The conditions of a search, combined by AND. codes: any of them. [first_ms, end_ms): time of publication.
 
-    key: a key, the id of a message, or that of its batch. host: address of the producer or of a consumer, or how it
-    begins. handler_ms_min: a handler took, or has been running, at least so long. deliveries_over: a group got it more
-    often. Both with group_name: in that group. skip: matches left out, the latest first.
+    key: a key, the id of a message, that of its batch, or its trace id of OpenTelemetry. host: address of the producer
+    or of a consumer, or how it begins. handler_ms_min: a handler took, or has been running, at least so long.
+    deliveries_over: a group got it more often. Both with group_name: in that group. skip: matches left out, the latest
+    first.
     """
 
     key: str = ""

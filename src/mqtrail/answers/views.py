@@ -83,6 +83,7 @@ VIEWS: Final[dict[str, View]] = {
                 _list("keys", "trim(t.keys)", "keys of the message", " "),
                 ViewColumn("tag", "t.tags", "its tag"),
                 _same("batch_id", "id of the batch it was sent in; '' if none"),
+                _same("traceparent", "context of OpenTelemetry that it carries; '' if none was read"),
                 _same("producer_group", "producer group; '' without a send record"),
                 _same("producer_host", "ip:port of the producer"),
                 ViewColumn("broker", "t.broker_name", "broker of the first visible copy; '' if none was read"),

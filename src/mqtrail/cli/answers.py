@@ -118,7 +118,9 @@ def trace(
 
 
 def search(
-    key: Annotated[str, typer.Option(help="Exact message key, or id of a message or of its batch.")] = "",
+    key: Annotated[
+        str, typer.Option(help="Exact message key, id of a message or of its batch, or its OpenTelemetry trace id.")
+    ] = "",
     topic: Annotated[str, typer.Option(help="Topic of the message.")] = "",
     group: Annotated[str, typer.Option(help="Consumer or producer group.")] = "",
     status: Annotated[

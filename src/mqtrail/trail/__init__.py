@@ -45,6 +45,7 @@ from .kinds import (
     stored_kind,
 )
 from .lags import folded_queue_spans_sql, lag_stages, queue_spans_sql
+from .otel_context import traceparent_of
 from .results import (
     ATTEMPTS,
     CLIENT_RECORDS,
@@ -181,6 +182,7 @@ __all__ = [
     "trace_events_sql",
     "trace_records_sql",
     "trace_rows",
+    "traceparent_of",
     "twins_sql",
     "verdict_stages",
 ]

@@ -221,6 +221,7 @@ META_FILLS: Mapping[str, str] = {
     "stored_topic": "topic",
     "keys": "keys",
     "tags": "tags",
+    "traceparent": "traceparent",
     "start_ms": _time("store_ms"),
     "end_ms": _time("store_ms"),
     "retry_times": "reconsume_times",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .otel_context import otel_trace_id
 from .results import KEY_INDEX, LATENCY_MINUTE
 from .stages import Stage
 
@@ -81,12 +82,14 @@ SELECT {LATENCY_MINUTE.typed()} FROM (SELECT {_BUCKET}, sum(message_count) AS me
 
 
 def key_tokens(of_trajectories: str) -> str:
-    """SQL: the tokens of KEYS in current trajectories, and the ids of their batches: columns of KEY_INDEX.
+    """SQL: tokens of KEYS in current trajectories, their batches' and OpenTelemetry's ids: columns of KEY_INDEX.
 
     of_trajectories: the relation's name."""
     return f"""
 SELECT DISTINCT cluster, publish_hour, key_token, msg_id, topic, 1 AS row_count FROM (
   SELECT cluster, publish_hour, unnest(string_split(keys, ' ')) AS key_token, msg_id, topic FROM {of_trajectories}
   WHERE keys <> ''
-  UNION ALL SELECT cluster, publish_hour, batch_id, msg_id, topic FROM {of_trajectories}) AS tokens
+  UNION ALL SELECT cluster, publish_hour, batch_id, msg_id, topic FROM {of_trajectories}
+  UNION ALL SELECT cluster, publish_hour, {otel_trace_id("traceparent")}, msg_id, topic FROM {of_trajectories}
+) AS tokens
 WHERE key_token <> ''"""

@@ -135,6 +135,7 @@ MESSAGE_META = Relation(
         text("last_unique_key", "the last UNIQ_KEY, the msgId for consumers: in a batch the batch's id; '' if none"),
         text("keys", "KEYS, joined by blanks"),
         text("tags", "TAGS"),
+        text("traceparent", "context of OpenTelemetry in the properties (W3C traceparent); '' if none or invalid"),
         number("born_ms", "bornTimestamp"),
         text("born_host", "ip:port of the connection that sent it"),
         number("store_ms", "storeTimestamp of this copy"),

@@ -84,6 +84,7 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     # name, fold, from send_units, from STORED rows of resolved, from other rows of resolved
     ("topic", "max", "topic", "topic", "topic"),
     ("keys", "max", "keys", "keys", "keys"),
+    ("traceparent", "max", "''", "traceparent", "''"),
     ("tags", "max", "tags", f"CASE WHEN {_IS_OWN} THEN tags ELSE '' END", "''"),
     (
         "tags_known",
@@ -133,8 +134,8 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     ("last_event_ms", "max", "end_ms", "end_ms", "coalesce(end_ms, start_ms)"),
     ("seen_ms", "max", "seen_ms", "seen_ms", "seen_ms"),
 )
-_TEXTS = ("topic", "keys", "tags", "batch_id", "producer_group", "traced_host", "born_host", "offset_msg_id", "place",
-          "properties", "properties_least")  # fmt: skip
+_TEXTS = ("topic", "keys", "tags", "traceparent", "batch_id", "producer_group", "traced_host", "born_host",
+          "offset_msg_id", "place", "properties", "properties_least")  # fmt: skip
 
 
 def _message_facts() -> str:

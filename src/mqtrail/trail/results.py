@@ -22,6 +22,7 @@ ATTEMPTS = Relation(
         text("stored_topic", "STORED: topic of its queue"),
         text("keys", "KEYS"),
         text("tags", "TAGS"),
+        text("traceparent", "STORED: traceparent of message_meta"),
         number("start_ms", "start of the send or delivery; STORED: store time", "min"),
         number("end_ms", "acknowledgement of the send, or end of the handler"),
         number("cost_ms", "duration in its record (HANDLED: average of the listener's batch)"),
@@ -140,6 +141,7 @@ TRAJECTORIES = Relation(
         text("topic", "business topic"),
         text("keys", "KEYS"),
         text("tags", "TAGS"),
+        text("traceparent", "context of OpenTelemetry that a copy carries (W3C traceparent); '' if none was read"),
         text("producer_group", "producer group; '' without a send record"),
         text("producer_host", "ip:port of the producer"),
         text("broker_name", "broker of the first visible copy; '' if none was read"),
@@ -249,12 +251,12 @@ LAG = Relation(
 
 KEY_INDEX = Relation(
     "key_index",
-    "One row per message and blank-separated token of KEYS, and one for the id of its batch; sum the row_count of all "
-    "rows of a key. Key: cluster, key_token, msg_id.",
+    "One row per message and blank-separated token of KEYS, one for the id of its batch and one for its trace id of "
+    "OpenTelemetry; sum the row_count of all rows of a key. Key: cluster, key_token, msg_id.",
     (
         text("cluster", "as in trace_events"),
         number("publish_hour", "as in attempts"),
-        text("key_token", "one token of KEYS, or the id of the batch"),
+        text("key_token", "one token of KEYS, the id of the batch, or the trace id of OpenTelemetry"),
         text("msg_id", "the message's own id"),
         text("topic", "business topic"),
         number("row_count", "1, or -1 if a later judgement removed the token: read with HAVING sum(row_count) > 0"),

@@ -23,6 +23,7 @@ from mqtrail.wire import (
 
 from .evidence import MESSAGE_META
 from .kinds import quoted, retry_group, stored_kind
+from .otel_context import TRACEPARENT, traceparent_sql
 
 # Every property, as records have them. Of several with one name a map has the last, which is the one that counts.
 _EVERY = "array_to_string([p.key || chr(1) || p.value || chr(2) for p in map_entries(properties)], '')"
@@ -72,6 +73,7 @@ def _columns(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> dict
         "last_unique_key": _text(PROPERTY_UNIQ_KEY),
         "keys": _text(PROPERTY_KEYS),
         "tags": _text(PROPERTY_TAGS),
+        "traceparent": traceparent_sql(_property(TRACEPARENT)),
         "born_ms": "born_timestamp_ms",
         "store_ms": "store_timestamp_ms",
         "body_size": "stored_body_size",

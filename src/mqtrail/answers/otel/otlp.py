@@ -155,7 +155,7 @@ def _span(span: Span) -> trace_pb2.Span:
             )
             for event in span.events
         ],
-        links=[trace_pb2.Span.Link(trace_id=span.trace_id, span_id=link) for link in span.links],
+        links=[trace_pb2.Span.Link(trace_id=link.trace_id, span_id=link.span_id) for link in span.links],
         status=status,
     )
 

@@ -1,7 +1,8 @@
 """Trajectories as OpenTelemetry spans, with the attributes of its semantic conventions for messaging.
 
 One message is one trace: a root span with the verdicts, below it a PRODUCER span for each send and a CONSUMER span for
-each delivery, linked to the first send. What takes no time (a stored copy, a retry of a send, a dead letter) is an
+each delivery, linked to the first send. If the message carries a context of OpenTelemetry (`traceparent`), the root is
+linked to the application's span. What takes no time (a stored copy, a retry of a send, a dead letter) is an
 event of the root span. Ids follow from the cluster and the message id, so that a message that is exported twice has the
 same spans. Times are epoch ms.
 
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqtrail import trail
 
@@ -41,6 +42,13 @@ class SpanKind(StrEnum):
     CONSUMER = "CONSUMER"
 
 
+class SpanLink(NamedTuple):
+    """The ids of a span that another one refers to."""
+
+    trace_id: bytes
+    span_id: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class SpanEvent:
     """Something that happened at one time in a span."""
@@ -52,7 +60,7 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One span. parent_id: b'' for the root. links: ids of other spans of the trace. error: None, or what failed."""
+    """One span. parent_id: b'' for the root. links: other spans, also of other traces. error: None, or what failed."""
 
     trace_id: bytes
     span_id: bytes
@@ -63,7 +71,7 @@ class Span:
     end_ms: int
     attributes: Attributes
     events: tuple[SpanEvent, ...] = ()
-    links: tuple[bytes, ...] = ()
+    links: tuple[SpanLink, ...] = ()
     error: str | None = None
 
 
@@ -106,7 +114,7 @@ class _Trace:
 
     def spans(self) -> list[Span]:
         sends = [self._send(event) for event in self._known if event.kind == "SEND"]
-        links = tuple(one.span_id for one in sends[:1])
+        links = tuple(SpanLink(one.trace_id, one.span_id) for one in sends[:1])
         deliveries = [self._delivery(event, links) for event in self._known if event.kind == "HANDLED"]
         return [self._root(), *sends, *deliveries]
 
@@ -129,6 +137,7 @@ class _Trace:
             end_ms=max(_end_ms(event) for event in self._known),
             attributes=self._attributes(attributes),
             events=tuple(_moment(event) for event in self._known if event.kind in _MOMENTS),
+            links=_context(of.traceparent),
             error=", ".join(self._errors()) or None,
         )
 
@@ -148,7 +157,7 @@ class _Trace:
         }
         return self._child(event, f"send {self._of.topic}", SpanKind.PRODUCER, attributes)
 
-    def _delivery(self, event: Event, links: tuple[bytes, ...]) -> Span:
+    def _delivery(self, event: Event, links: tuple[SpanLink, ...]) -> Span:
         group = self._groups.get(event.group_name)
         attributes: Values = {
             "messaging.operation.name": "process",
@@ -167,7 +176,7 @@ class _Trace:
         name: str,
         kind: SpanKind,
         attributes: Values,
-        links: tuple[bytes, ...] = (),
+        links: tuple[SpanLink, ...] = (),
     ) -> Span:
         return Span(
             trace_id=self._trace_id,
@@ -214,6 +223,14 @@ def _digest(size: int, *parts: object) -> bytes:
     """Return an id of so many bytes."""
     text = "\0".join("" if part is None else str(part) for part in parts)
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
+
+
+def _context(traceparent: str) -> tuple[SpanLink, ...]:
+    """Return the link to the application's span that the message carries."""
+    if not traceparent:
+        return ()
+    _, trace_id, span_id, _ = traceparent.split("-")
+    return (SpanLink(bytes.fromhex(trace_id), bytes.fromhex(span_id)),)
 
 
 def _start_ms(event: Event) -> int:
