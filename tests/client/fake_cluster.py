@@ -1,7 +1,7 @@
-"""A name server and brokers for the client's tests: they work, and they fail where a test scripts them to.
+"""A name server and brokers for the client's tests, with failures that a test scripts.
 
-`script` of a broker or name server answers a request before the usual code does: it returns a reply, or SILENT for no
-reply, HANG_UP for a closed connection, or None for the usual code.
+`script` of a broker or name server is called before the usual code: it returns a reply, or SILENT for no reply, HANG_UP
+to close the connection, or None for the usual code.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -59,7 +59,7 @@ def on_code(code: int, then: Script | RemotingCommand) -> Script:
 
 
 class FakeServer:
-    """An Application: reads commands, asks the script, then `serve`."""
+    """An Application: reads commands, calls the script, then `serve`."""
 
     def __init__(self, port: int = 0) -> None:
         self.script: Script = lambda command: None
@@ -68,7 +68,7 @@ class FakeServer:
         self.bind(port)
 
     def bind(self, port: int) -> None:
-        """Listen at a port from the server's next start on; 0: at any."""
+        """Listen at a port from the server's next start on; 0: any free one."""
         self.server = Server(self)
         self.server.bind("127.0.0.1", port)
 
@@ -109,7 +109,7 @@ class FakeServer:
 
 
 class FakeNameServer(FakeServer):
-    """Routes for `topics`: topic -> queue count on each broker, or TBW102 alone."""
+    """Routes for `topics`: topic -> queue count on each broker; or TBW102 alone."""
 
     def __init__(self, brokers: "list[FakeBroker]", port: int = 0) -> None:
         super().__init__(port)
@@ -153,7 +153,7 @@ class FakeQueue:
 
 
 class FakeBroker(FakeServer):
-    """Stores in memory: send, batch, pull with waiting, offsets, groups, send-back without a delay, locks."""
+    """A broker in memory: send, batch, pull with waiting, offsets, groups, send-back without a delay, locks."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -293,7 +293,7 @@ class FakeBroker(FakeServer):
         return RemotingCommand.reply_to(command, code, "scripted", reply, body)
 
     def send_back(self, command: RemotingCommand) -> RemotingCommand:
-        """Write the copy at once: a test does not wait ten seconds."""
+        """Write the copy at once, so that a test does not wait ten seconds."""
         ext = command.ext
         for queue in list(self.queues.values()):
             for record in queue.records:
@@ -309,7 +309,7 @@ class FakeBroker(FakeServer):
         return RemotingCommand.reply_to(command, ResponseCode.SYSTEM_ERROR, "no such record")
 
     def stored(self, topic: str) -> list[bytes]:
-        """The bodies of a topic on this broker, queue by queue."""
+        """Return the bodies of a topic on this broker, queue by queue."""
         return [message.body for message in self.messages(topic)]
 
     def messages(self, topic: str) -> list[MessageExt]:
@@ -342,7 +342,7 @@ class FakeCluster:
 
 @asynccontextmanager
 async def fake_cluster(topics: dict[str, int] | None = None, broker_count: int = 1) -> AsyncIterator[FakeCluster]:
-    """A running cluster of brokers broker-a, broker-b, …; each topic has so many queues on each of them."""
+    """Run a cluster of brokers broker-a, broker-b, …; each topic has the given number of queues on each of them."""
     brokers = [FakeBroker(f"broker-{letter}") for letter in "abcdef"[:broker_count]]
     name_server = FakeNameServer(brokers)
     name_server.topics = {"TBW102": 8} | (topics or {})

@@ -21,7 +21,8 @@ from .fake_cluster import FakeBroker
 
 
 class FakePop:
-    """Makes a broker pop. mode: what it assigns. assigned: queue ids (-1: any), None for "cannot tell"."""
+    """Adds POP to a broker. mode: the mode that it assigns. assigned: queue ids (-1: any), None for a reply without a
+    list."""
 
     def __init__(self, broker: FakeBroker, mode: str = "POP") -> None:
         self.broker = broker
@@ -61,7 +62,7 @@ class FakePop:
         return None
 
     def pop(self, command: RemotingCommand) -> RemotingCommand:
-        """Hand out what no pop has had yet; nothing found is answered at once, as after the poll time."""
+        """Return messages that were not popped yet; if there are none, reply at once, as after the poll time."""
         ext = command.ext
         topic, count = ext["topic"], int(ext["maxMsgNums"])
         starts, offsets, records = [], [], []

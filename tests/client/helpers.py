@@ -1,4 +1,4 @@
-"""Shared parts of the client's tests: waiting for a condition, and a dispatcher's fake broker."""
+"""Shared parts of the client's tests: waiting for a condition, and a broker double for dispatchers."""
 
 import asyncio
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class TraceSink:
         return sum(message.record_count for message in self.messages)
 
     def records(self) -> list[Any]:
-        """All records of all messages, in the order of arrival."""
+        """Return all records of all messages, in the order of arrival."""
         found: list[Any] = []
         for message in self.messages:
             records, rejects = decode_trace(message.body)
@@ -52,5 +52,5 @@ class TraceSink:
         return found
 
     def of(self, name: str) -> list[Any]:
-        """The records of one type."""
+        """Return the records of one type."""
         return [record for record in self.records() if type(record).__name__ == name]

@@ -1,4 +1,4 @@
-"""Queues of a cluster in a folder, what tests put into them, and the options to read them."""
+"""Queues of a cluster in a folder, the messages that tests store in them, and the options to read them."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Backfills: what a pipeline left out is read once, in pieces, whoever dies in between; what is gone becomes a gap."""
+"""Backfills: the range that a pipeline left out is read once, in pieces, across crashes; expired parts become gaps."""
 
 import json
 import os
@@ -49,7 +49,7 @@ SEEDS = {CHEAP, *range(int(os.environ.get("SEEDS", "3")))}
 
 
 class Filler(Reader):
-    """A reader that begins at the latest messages, and works on backfills."""
+    """A reader that starts at the latest messages and works on backfills."""
 
     def __init__(self, folder: Path, source: Any, **settings: Any) -> None:
         super().__init__(folder, source, **{"starting_offsets": StartingOffsets.LATEST} | settings)
@@ -73,7 +73,7 @@ class Filler(Reader):
 
 
 def history(cluster: Any, hours: int, first: int = 0) -> None:
-    """A trace message on each broker and a message of orders, each hour."""
+    """Store a trace message on each broker and a message of orders for each hour."""
     for hour in range(first, first + hours):
         at_ms = FIRST_MS + hour * HOUR_MS
         cluster.append(T0, trace([2 * hour]), store_timestamp_ms=at_ms)
@@ -82,7 +82,7 @@ def history(cluster: Any, hours: int, first: int = 0) -> None:
 
 
 def assert_once(reader: Reader, relation: trail.Relation, queue: MessageQueue, offsets: Sequence[int]) -> None:
-    """Each record of these offsets, and no other, is there once."""
+    """Each record of these offsets, and no other, is in the lake once."""
     columns = "broker_name, queue_offset" if relation is trail.TRACE_EVENTS else "broker_name, topic, queue_offset"
     found = [row[-1] for row in reader.rows(relation, columns) if row[0] == queue.broker_name]
     records = 3 if relation is trail.TRACE_EVENTS else 1
@@ -90,7 +90,7 @@ def assert_once(reader: Reader, relation: trail.Relation, queue: MessageQueue, o
 
 
 def test_what_is_before_the_start_is_read_later(cluster: Any, tmp_path: Path) -> None:
-    """A lake begins at the end, says what it left out, and has all of it after a backfill, each message once."""
+    """A lake starts at the end, reports the range left out, and has each of its messages once after a backfill."""
     history(cluster, 20)
     reader = Filler(tmp_path, cluster)
     counts = reader.run()
@@ -115,7 +115,7 @@ def test_what_is_before_the_start_is_read_later(cluster: Any, tmp_path: Path) ->
 
 
 def test_messages_come_before_their_trace(cluster: Any, tmp_path: Path) -> None:
-    """So that no trace record looks for a copy that was not read."""
+    """Otherwise a trace record would look for a copy that is not read yet."""
     history(cluster, 4)
     reader = Filler(tmp_path, cluster)
     reader.run()
@@ -127,7 +127,7 @@ def test_messages_come_before_their_trace(cluster: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("begin", "end"), [(5, 9), (0, 0), (19, 40), (30, 40)])
 def test_a_window_of_time(cluster: Any, tmp_path: Path, begin: int, end: int) -> None:
-    """All records stored in it are read, and few others; messages from somewhat before."""
+    """All records stored in the window are read, and few others; messages are read from a little earlier."""
     history(cluster, 20)
     reader = Filler(tmp_path, cluster)
     reader.run()
@@ -144,7 +144,7 @@ def test_a_window_of_time(cluster: Any, tmp_path: Path, begin: int, end: int) ->
 
 
 def test_the_borders_of_brokers_that_search_otherwise(cluster: Any, tmp_path: Path) -> None:
-    """Some return the neighbour of the message that was asked for; clocks step."""
+    """Some brokers return the neighbour of the requested message, and clocks may jump."""
     for step in range(40):
         # The broker's clock steps back for two messages each time.
         at_ms = FIRST_MS + step * BORDER_MS // 4 - (BORDER_MS // 3 if step % 5 == 4 else 0)
@@ -169,7 +169,7 @@ def _stored_ms(cluster: Any, offset: int) -> int:
 def test_a_start_at_the_latest_has_the_copies_of_its_first_trace(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stored messages are read from somewhat earlier than the trace."""
+    """Stored messages are read from a little earlier than the trace."""
     now_ms = FIRST_MS + 1_000 * HOUR_MS
     monkeypatch.setattr("mqtrail.pipeline.ingest.now_ms", lambda: now_ms)
     history(cluster, 3)
@@ -181,7 +181,7 @@ def test_a_start_at_the_latest_has_the_copies_of_its_first_trace(
 
 
 def test_what_retention_has_removed_becomes_a_gap(cluster: Any, tmp_path: Path) -> None:
-    """Before the lake began, and between its start and the backfill: a row, never silence, and it costs no pieces."""
+    """Expired ranges before the lake's start, and before the backfill, are rows; they cost no pieces."""
     history(cluster, 20)
     cluster.expire(T0, 5)
     reader = Filler(tmp_path, cluster)
@@ -202,7 +202,7 @@ def test_what_retention_has_removed_becomes_a_gap(cluster: Any, tmp_path: Path) 
 
 
 def test_a_lake_that_began_at_the_first_message(cluster: Any, tmp_path: Path) -> None:
-    """Nothing of it is read again; what the brokers had removed before becomes a gap when it is asked for."""
+    """No message is read again; the range that the brokers had removed becomes a gap when a backfill asks for it."""
     history(cluster, 6)
     cluster.expire(T0, 2)
     reader = Filler(tmp_path, cluster, starting_offsets=StartingOffsets.EARLIEST)
@@ -215,7 +215,7 @@ def test_a_lake_that_began_at_the_first_message(cluster: Any, tmp_path: Path) ->
 
 
 def test_queues_that_come_later_are_read_whole(cluster: Any, tmp_path: Path) -> None:
-    """Also of a lake that began at the latest: their messages came after it began."""
+    """This also holds for a lake that started at the latest messages: those of new queues are later."""
     cluster.append(T0, trace([1]))
     reader = Filler(tmp_path, cluster)
     reader.run()
@@ -224,7 +224,7 @@ def test_queues_that_come_later_are_read_whole(cluster: Any, tmp_path: Path) -> 
 
 
 def test_a_silent_broker(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other queues are read, the backfill stays open with its problem, and goes on when the broker is back."""
+    """The other queues are read; the backfill stays open with its problem, and continues when the broker is back."""
     history(cluster, 4)
     reader = Filler(tmp_path, cluster)
     reader.run()
@@ -252,7 +252,7 @@ def test_a_silent_broker(cluster: Any, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_live_cycles_do_not_wait_for_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a piece with one the next comes a while later; until then each cycle tells it."""
+    """After a piece with a problem the next one waits a while; until then each cycle reports the problem."""
     job = PipelineJob(JobConfig(namesrv="", lake=tmp_path))
     tried: list[int] = []
     stuck = Backfill(id="0" * 8, from_ms=0, to_ms=1, requested_ms=0, problem="no answer")
@@ -271,7 +271,7 @@ def test_live_cycles_do_not_wait_for_a_problem(tmp_path: Path, monkeypatch: pyte
 
 
 def test_one_that_is_cancelled(cluster: Any, tmp_path: Path) -> None:
-    """What it has read stays, what it has not is still told as left out, and a later one reads it."""
+    """Its read messages stay, the rest is still reported as left out, and a later backfill reads it."""
     history(cluster, 4)
     reader = Filler(tmp_path, cluster)
     reader.run()
@@ -325,8 +325,8 @@ class Deaths:
     "seed", [CHEAP, *(pytest.param(seed, marks=pytest.mark.slow) for seed in sorted(SEEDS - {CHEAP}))]
 )
 def test_crashes_at_any_point(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Live cycles, backfills, cancellations and retention in a random order, with deaths before and after any write:
-    each record that was kept until it was asked for is there once, and each that was not is in one gap."""
+    """Live cycles, backfills, cancellations and retention run in random order, with crashes before and after any write:
+    each record that was kept until it was requested is in the lake once, and each other one is in one gap."""
     chance = Random(seed)
     hours = 12
     history(cluster, hours)
@@ -379,7 +379,7 @@ def test_crashes_at_any_point(cluster: Any, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_tasks_read_large_pieces(cluster: Any, tmp_path: Path) -> None:
-    """As live batches: the driver reads small ones, and those with a part that is gone."""
+    """As in live batches, the driver reads small pieces, and those with expired parts."""
     history(cluster, 20)
     reader = Filler(tmp_path, cluster, driver_messages_max=4)
     reader.run()
@@ -395,7 +395,7 @@ def test_tasks_read_large_pieces(cluster: Any, tmp_path: Path) -> None:
 
 
 def test_clusters_have_positions_of_their_own(cluster: Any, tmp_path: Path) -> None:
-    """Another cluster is read from its beginning, and the first one goes on where it was."""
+    """Another cluster is read from its beginning, and the first one continues at its offsets."""
     history(cluster, 1)
     reader = Reader(tmp_path, cluster)
     one = reader.run()
@@ -437,7 +437,7 @@ def of(ranges: list[QueueRange]) -> list[tuple[MessageQueue, int]]:
 
 @given(st.dictionaries(st.sampled_from(QUEUES), st.integers(1, 60)), st.lists(RANGES))
 def test_ranges_taken_are_no_longer_unread(starts: dict[MessageQueue, int], taken: list[QueueRange]) -> None:
-    """Exactly these offsets; the notes of a batch keep the rest as it is."""
+    """Exactly these offsets are removed; the notes of a batch keep the rest unchanged."""
     unread: Unread = {queue: [(0, end)] for queue, end in starts.items()}
     left = without(unread, taken)
     assert flat(left) == flat(unread) - set(of(taken))
@@ -447,7 +447,7 @@ def test_ranges_taken_are_no_longer_unread(starts: dict[MessageQueue, int], take
 
 @pytest.mark.parametrize("notes", [{}, {"clusters": 1}, {"clusters": {"c": {}}}, {"clusters": {"c": {"offsets": 1}}}])
 def test_notes_of_another_shape(notes: Any) -> None:
-    """They are refused, so that nothing is read twice."""
+    """They are refused, so that no record is read twice."""
     with pytest.raises(ValueError, match="expected"):
         positions_from_json(notes)
 
@@ -464,7 +464,7 @@ def test_pieces_take_everything(
     ends: dict[MessageQueue, tuple[int, int]],
     count_max: int,
 ) -> None:
-    """Each is bounded in messages that the brokers have, and together they end, messages before trace."""
+    """Each piece has a limited number of existing messages; together they cover everything, messages before trace."""
     unread = without({queue: [(0, end)] for queue, end in starts.items()}, taken)
     bounds = dict.fromkeys(QUEUES, (0, 0)) | {queue: (a, a + b) for queue, (a, b) in ends.items()}
     windows = dict.fromkeys(QUEUES, (0, 100))
@@ -485,7 +485,7 @@ def test_pieces_take_everything(
 
 
 def test_files_of_backfills(tmp_path: Path) -> None:
-    """They are bounded, damaged ones are left out, and an unknown id is refused in words."""
+    """Their number is limited, damaged ones are ignored, and an unknown id is an error."""
     files = BackfillFiles(tmp_path)
     assert files.all() == []
     asked = files.add(1, 2)

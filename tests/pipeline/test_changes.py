@@ -1,4 +1,4 @@
-"""Samples recorded as changes random_history a judgement what full samples random_history it."""
+"""A judgement reads the same facts from samples recorded as changes as from full samples."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class World:
     sampled_ms: int = 1_000
 
     def step(self) -> None:
-        """Let something happen, or nothing."""
+        """Change the cluster at random, or leave it."""
         for _ in range(self.chance.choice((0, 0, 1, 3))):
             group, topic, broker = (self.chance.choice(each) for each in (GROUPS, TOPICS, BROKERS))
             queue = self.chance.randrange(2)
@@ -79,7 +79,7 @@ class World:
                     self.expressions[group] = self.chance.choice(("*", "A", "A || B"))
 
     def sample(self) -> ClusterSample:
-        """A full sample, in which brokers may be silent and topics not asked for."""
+        """A full sample in which brokers may be silent and topics may be missing."""
         self.sampled_ms += self.chance.choice((1, 10, 10, 10, 40))
         found = ClusterSample(self.sampled_ms, gap="stopped" if self.sampled_ms % 9 == 0 else "")
         stamp = {"cluster": self.cluster, "sampled_ms": self.sampled_ms}
@@ -115,7 +115,7 @@ class World:
 
 @dataclass
 class History:
-    """One history twice: as full samples, and as the batches of changes."""
+    """One history in two forms: as full samples, and as the batches of changes."""
 
     full: Rows = field(default_factory=dict)
     batches: list[Rows] = field(default_factory=list)
@@ -134,7 +134,7 @@ class History:
 
 
 def random_history(seed: int, count: int, recorder: Callable[[], Recorder] | None = None) -> History:
-    """A random history of `count` samples; some of them are read up to. recorder: records it, too."""
+    """A random history of `count` samples, with queues read up to some of them. recorder: records it as well."""
     chance = random.Random(seed)
     world, changes, history = World(chance), Changes("C", RETENTION_MS), History()
     for _ in range(count):
@@ -161,7 +161,7 @@ def random_history(seed: int, count: int, recorder: Callable[[], Recorder] | Non
 
 
 def context(rows: Rows, as_of_ms: int, relations: tuple[str, ...] = RELATIONS) -> dict[str, list[str]]:
-    """The relations of the context over rows, by name."""
+    """The relations of the judgement's context over rows, by name."""
     connection = connect(threads=1)
     for relation in trail.EVIDENCE:
         connection.register(relation.name, arrow_rows(relation, rows.get(relation.name, ())))
@@ -178,7 +178,7 @@ def dump(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
 
 @pytest.fixture
 def keyframes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let keyframes come often."""
+    """Let keyframes be frequent."""
     monkeypatch.setattr(changes_module, "KEYFRAME_ROWS_MIN", 20)
     monkeypatch.setattr(changes_module, "KEYFRAME_FACTOR", 1)
 
@@ -188,7 +188,7 @@ def keyframes(monkeypatch: pytest.MonkeyPatch) -> None:
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.cycles) for seed in range(1, int(os.environ.get("SEEDS", "2"))))]
 )
 def test_changes_are_full_samples(seed: int) -> None:
-    """The context of any instant is the same from full samples, from all changes, and from the last keyframe on."""
+    """The context of any instant is equal from full samples, from all changes, and from the last keyframe on."""
     history = random_history(seed, 40)
     chance = random.Random(seed)
     assert len({row.get("keyframe_ms") for batch in history.batches for row in batch["samples"]} - {None}) > 2
@@ -203,7 +203,7 @@ def test_changes_are_full_samples(seed: int) -> None:
 
 
 def recorded(lake: Lake, from_ms: int) -> Rows:
-    """The rows of the files that a reader from an instant on reads."""
+    """The rows of the files that a reader from from_ms on reads."""
     lake.refresh()
     found = sample_files(lake, from_ms)
     return {
@@ -215,8 +215,8 @@ def recorded(lake: Lake, from_ms: int) -> Rows:
 @pytest.mark.slow
 @pytest.mark.usefixtures("keyframes")
 def test_a_lake_goes_on_after_restarts(tmp_path: Path) -> None:
-    """Each sample recorded by a new process, files joined, old ones expired: the context stays that of full samples,
-    and what is read is bounded."""
+    """Each sample is recorded by a new process, files are joined and old ones expire: the context equals that of full
+    samples, and the amount read is bounded."""
     lake = Lake.create(tmp_path / "lake")
     history = random_history(7, 14, lambda: Recorder(lake, "C", RETENTION_MS))
     last_ms = history.instants[-1]
@@ -234,7 +234,7 @@ def test_a_lake_goes_on_after_restarts(tmp_path: Path) -> None:
 
 
 def test_a_load_makes_one_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DuckDB takes longer to make one than to answer a query of a load."""
+    """A new DuckDB connection takes longer than one query of a load."""
     lake = Lake.create(tmp_path / "lake")
     made: list[duckdb.DuckDBPyConnection] = []
     monkeypatch.setattr(changes_module, "connect", lambda **given: (made.append(connect(**given)), made[-1])[1])
@@ -243,7 +243,7 @@ def test_a_load_makes_one_connection(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_silent_broker_a_gap_and_no_change_differ() -> None:
-    """An unchanged sample is one row. A broker that stops to answer is a row, and so is a time without samples."""
+    """An unchanged sample is one row. A broker that stops answering has a row, and so has a time without samples."""
     changes = Changes("C", RETENTION_MS)
 
     def sample(sampled_ms: int, why: str = "", gap: str = "") -> list[Row]:
@@ -271,7 +271,8 @@ def test_a_silent_broker_a_gap_and_no_change_differ() -> None:
 
 
 def test_keyframes_repeat_gaps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With the time that each ended. Older ones than the retention, and too many, are joined with the first."""
+    """Keyframes repeat gaps with their end times. Those beyond the retention, or above the limit, are joined with the
+    first."""
     monkeypatch.setattr(changes_module, "KEYFRAME_AGE_MS_MAX", 100)
     monkeypatch.setattr(changes_module, "GAPS_MAX", 2)
 

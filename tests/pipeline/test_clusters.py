@@ -1,4 +1,4 @@
-"""Two clusters in one lake: read by one pipeline after the other, and told apart by the commands."""
+"""Two clusters in one lake, read by one pipeline after the other, and kept apart by the commands."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 @pytest.fixture
 def brokers() -> Iterator[tuple[Embedded, Embedded]]:
-    """Two clusters with equal names, of themselves and of their brokers."""
+    """Two clusters with equal names of clusters and brokers."""
     with embedded() as one, embedded() as other:
         yield one, other
 
@@ -31,7 +31,7 @@ def mqtrail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 def test_two_clusters(
     spark: SparkSession, brokers: tuple[Embedded, Embedded], tmp_path: Path, mqtrail: Command
 ) -> None:
-    """The second one needs a name of its own; then each goes on where it was, and commands name the cluster."""
+    """The second one needs a name of its own; then each continues at its offsets, and commands name the cluster."""
     lake = tmp_path / "lake"
     one, other = (broker.namesrv_address for broker in brokers)
     trade(one, 3)

@@ -1,7 +1,7 @@
-"""A lake that is filled, judged, compacted and crashed at random holds what judging everything at once gives.
+"""A lake that is filled, judged, compacted and crashed at random equals one judgement of everything.
 
-The rules are tested on more histories in tests/lake/test_cycles.py; here the lake, its commits and shares are real.
-Seeds of longer runs: SEEDS=n.
+tests/lake/test_cycles.py tests the rules on more histories; here the lake, its commits and shares are real. Seeds of
+longer runs: SEEDS=n.
 """
 
 import os
@@ -48,7 +48,7 @@ class Crash(Exception):
 
 
 class Life:
-    """A lake, and the processes that write it one after the other."""
+    """A lake, and the processes that write to it one after the other."""
 
     def __init__(self, folder: Path, settings: trail.Settings, chance: random.Random) -> None:
         self.folder = folder
@@ -61,7 +61,7 @@ class Life:
         self.open()
 
     def open(self) -> None:
-        """Start a process: it finishes what the last one left."""
+        """Start a process: it finishes the last one's batch."""
         self.lake = Lake.create(self.folder / "lake")
         with self.lake.writing():
             pass
@@ -98,7 +98,7 @@ class Life:
         judge.run(cluster, as_of_ms, only_until=only_until)
 
     def fold_client_records(self) -> None:
-        """Join some of their files, as compaction does, with everything settled that can be."""
+        """Join some of their files, as compaction does, with all settled rows folded."""
         table, last = self.lake["client_records"], self.lake.batches.last(JUDGED_APP)
         if last is not None and (files := table.files()):
             some = self.chance.sample(files, self.chance.randint(1, len(files)))
@@ -108,7 +108,7 @@ class Life:
             maintenance.rewrite(table, some, self.duck, last.number, settled_ms)
 
     def assert_as_at_once(self, as_of_ms: int, cluster: str = CLUSTER) -> None:
-        """The results of a cluster are those of a judgement of its evidence alone."""
+        """The results of a cluster equal a judgement of its evidence alone."""
         own = {name: [row for row in rows if row["cluster"] == cluster] for name, rows in self.rows.items()}
         whole = judge_rows(own, as_of_ms, self.settings)
         self.lake.refresh()
@@ -132,7 +132,7 @@ LONG = [(seed, 40, 4) for seed in range(int(os.environ.get("SEEDS", "1")))]
 def test_a_lake_in_cycles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, messages: int, cycles: int
 ) -> None:
-    """Some cycles are judged in shares; some die at one of their commits, and the next process goes on."""
+    """Some cycles are judged in shares; some die at one of their commits, and the next process continues."""
     chance = random.Random(seed)
     rows, first_ms, last_ms, settings = story(seed, messages)
     instants = [*sorted(chance.sample(range(first_ms, last_ms), cycles - 1)), last_ms]
@@ -173,7 +173,7 @@ def test_a_lake_in_cycles(
 @pytest.mark.cycles
 @pytest.mark.parametrize("seed", range(40, 40 + int(os.environ.get("SEEDS", "1"))))
 def test_two_clusters_are_as_two_lakes(tmp_path: Path, seed: int) -> None:
-    """Their messages, topics, groups and brokers have equal names, and their cycles come in any order."""
+    """Their messages, topics, groups and brokers have equal names, and their cycles alternate in any order."""
     chance = random.Random(seed)
     east, first_ms, last_ms, settings = story(seed, 12)
     west = {
@@ -201,7 +201,7 @@ def test_two_clusters_are_as_two_lakes(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.cycles
 def test_a_look_up_counts_a_message_once(tmp_path: Path) -> None:
-    """Judged again with newer rows, a message counts in the folds over its group by what it shows now, not twice."""
+    """A message judged again counts once in the folds of its group, with its current state."""
     settings = trail.Settings(hung_p99_samples=2)
     [slow] = (history for history in HISTORIES if history.name == "hung")
     rows = {name: list(some) for name, some in evidence((slow,)).items()}

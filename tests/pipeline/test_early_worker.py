@@ -33,7 +33,7 @@ def _read(peer: socket.socket, size: int) -> bytes:
 
 
 def test_a_worker_connects_before_its_imports(tmp_path: Path) -> None:
-    """It authenticates while PySpark cannot be imported yet, and runs its module over that connection later."""
+    """The worker authenticates before PySpark is imported, and later runs its module over that connection."""
     gate = tmp_path / "pyspark" / "__init__.py"
     gate.parent.mkdir()
     (tmp_path / "late_worker.py").write_text(WORKER)
@@ -66,7 +66,7 @@ def test_a_worker_connects_before_its_imports(tmp_path: Path) -> None:
 
 
 def test_without_a_port_it_is_python(tmp_path: Path) -> None:
-    """The daemon, and whatever else Spark starts, is started as ever."""
+    """The daemon, and any other Python of Spark, starts as usual."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHON_WORKER_FACTORY_PORT"}
     command = [str(wrap_python(tmp_path)), "-c", "import sys; print(sys.argv[1:], sys.flags.isolated)", "a b"]
     output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
@@ -74,7 +74,7 @@ def test_without_a_port_it_is_python(tmp_path: Path) -> None:
 
 
 def test_pyspark_is_not_imported_from_a_zip(tmp_path: Path) -> None:
-    """Spark's zips, whose modules every process compiles anew, leave the path; what else is on it stays, in order."""
+    """Spark's zips, whose modules every process compiles again, leave the path; other entries stay, in order."""
     home = Path(pyspark.__file__).parent
     zips = [str(home / "python" / "lib" / name) for name in ("pyspark.zip", "py4j-0.10.9.9-src.zip")]
     others = [str(tmp_path / name) for name in ("a folder", "*", "my.zip")]

@@ -1,4 +1,4 @@
-"""What executors lack is told in one line, before they are given work."""
+"""Executors that lack something are reported in one line, before they get work."""
 
 import importlib.metadata
 import inspect
@@ -27,7 +27,7 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Executors:
-    """Executors that look at a folder of their own, or at the driver's, and answer or fail."""
+    """Executors that see a folder of their own, or the driver's, and succeed or fail."""
 
     def __init__(self, lake: Path, mounted: Path | None = None, **answer: str) -> None:
         self.lake = lake
@@ -41,13 +41,13 @@ class Executors:
 
 
 def test_executors_that_share_the_lake(tmp_path: Path) -> None:
-    """Nothing is said, and nothing is left in the lake."""
+    """Nothing is reported, and nothing is left in the lake."""
     probe(Executors(tmp_path), tmp_path, 3, "python", "driver:1")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_executors_with_a_folder_of_their_own(tmp_path: Path) -> None:
-    """The folder is not there, or is another one, or the driver does not see what is written to it."""
+    """The folder is missing, or is another one, or the driver does not see the executor's writes."""
     lake, other = tmp_path / "lake", tmp_path / "other"
     lake.mkdir()
     with pytest.raises(SparkNotStarted, match=r"does not see this folder as the driver does .No such file"):
@@ -58,7 +58,7 @@ def test_executors_with_a_folder_of_their_own(tmp_path: Path) -> None:
 
 
 def test_another_version_of_mqtrail(tmp_path: Path) -> None:
-    """It could write other columns."""
+    """It could write other columns, so it is refused."""
     with pytest.raises(SparkNotStarted, match=f"found mqtrail 0.0.1 on executor host far, expected {VERSION}"):
         probe(Executors(tmp_path, version="0.0.1", host="far"), tmp_path, 1, "python", "driver:1")
 
@@ -97,7 +97,7 @@ def test_tasks_that_fail(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_a_job_that_waits() -> None:
-    """It is left alone after its time; what it returns or raises in time is passed on."""
+    """The check ends after its time limit; a result or an error before that is passed on."""
     stop = Event()
     with pytest.raises(TimeoutError):
         _within(1, lambda: [Probed("", "", "", str(stop.wait()))])
@@ -112,7 +112,7 @@ def test_a_job_that_waits() -> None:
 
 
 def test_a_file_that_only_its_executor_sees(tmp_path: Path) -> None:
-    """Nothing is committed that readers would miss."""
+    """No file is committed that readers would miss."""
     file = tmp_path / "batch=ingest-1" / "0-0" / "part-0.parquet"
     with pytest.raises(JobFailed, match=r"found no such file on the driver.*mount the lake at the same path"):
         check_seen([file])
@@ -122,7 +122,7 @@ def test_a_file_that_only_its_executor_sees(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_seen_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network file system tells of it after a while."""
+    """A network file system shows it after a delay."""
     answers = iter([False, False, True])
     monkeypatch.setattr(executors, "SEEN_MS_MAX", 60_000)
     monkeypatch.setattr(executors, "SEEN_POLL_MS", 0)
@@ -132,7 +132,7 @@ def test_a_file_that_is_seen_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_failure_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`once` tells of it in one line: executors were lost, or memory ended."""
+    """`once` reports in one line that executors were lost or ran out of memory."""
 
     def cycle(*_: object, **__: object) -> None:
         raise SparkFailed("Job aborted: ExecutorLostFailure")

@@ -1,4 +1,4 @@
-"""From queues to bronze and silver, exactly once: whatever dies between a write and its commit."""
+"""From queues to bronze and silver, exactly once, for a crash at any point between a write and its commit."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -55,7 +55,7 @@ def msg_id(number: int) -> str:
 
 
 def trace(numbers: Iterable[int]) -> bytes:
-    """One trace message: each message's send and its one delivery."""
+    """One trace message with the send and the only delivery of each message."""
     records: list[Any] = []
     for number in numbers:
         records.append(
@@ -102,7 +102,7 @@ def trace(numbers: Iterable[int]) -> bytes:
 
 
 class LocalPulls:
-    """Two tasks, one after the other, in this process."""
+    """Run two tasks in this process, one after the other."""
 
     parallelism = 2
 
@@ -142,7 +142,7 @@ def reader(tmp_path: Path, cluster: Any) -> Reader:
 
 
 def fill(cluster: Any, first: int = 0, count: int = 6) -> None:
-    """Messages on orders, and trace messages about them on two brokers, two a message."""
+    """Store messages on orders, and trace messages about them on two brokers, two messages in each."""
     numbers = range(first, first + count)
     for number in numbers:
         cluster.append(ORDERS, b"body", properties={"UNIQ_KEY": msg_id(number), "TAGS": "T"})
@@ -151,7 +151,7 @@ def fill(cluster: Any, first: int = 0, count: int = 6) -> None:
 
 
 def test_bronze_and_silver(reader: Reader, cluster: Any) -> None:
-    """Every record and message has its row in bronze, and its attempt in silver under the hour of its id."""
+    """Every record and message has its row in bronze, and its attempt in silver in the publish hour of its id."""
     fill(cluster)
     counts = reader.run()
     assert (counts.trace_messages, counts.of(trail.TRACE_EVENTS), counts.of(trail.MESSAGE_META)) == (3, 18, 6)
@@ -165,7 +165,7 @@ def test_bronze_and_silver(reader: Reader, cluster: Any) -> None:
 
 
 def test_indexes_of_bronze(reader: Reader, cluster: Any) -> None:
-    """What bronze says of clients, and where it has which offsets: written with it, in bulk and one by one."""
+    """The tables of clients and of offsets in bronze are written with the data, in bulk and row by row."""
     place: dict[str, Any] = {"group_name": "CG", "topic": "orders", "broker_name": "broker-a", "queue_id": 0}
     commit = OffsetCommit(time_stamp=HOUR_0_MS, **place, consumer_offset=3, client_id="c1")
     for number in (1, 2):
@@ -192,7 +192,7 @@ def test_indexes_of_bronze(reader: Reader, cluster: Any) -> None:
 
 
 def test_runs_go_on_where_the_last_ended(reader: Reader, cluster: Any) -> None:
-    """A second run brings what came since, a third nothing."""
+    """A second run adds the messages stored since; a third run adds none."""
     fill(cluster)
     reader.run()
     fill(cluster, first=6, count=2)
@@ -204,13 +204,13 @@ def test_runs_go_on_where_the_last_ended(reader: Reader, cluster: Any) -> None:
 
 
 def fill_all(cluster: Any) -> None:
-    """Rows for every table."""
+    """Write rows for every table."""
     fill(cluster)
     cluster.append(T0, b"Unknown\x01x\x02" + trace([50]))
 
 
 def assert_all_once(reader: Reader) -> None:
-    """Each row of fill_all is there once, in files that exist."""
+    """Each row of fill_all is in the lake once, in files that exist."""
     assert len(reader.keys(trail.TRACE_EVENTS)) == len(set(reader.keys(trail.TRACE_EVENTS))) == 21
     assert len(reader.keys(trail.TRACE_REJECTS)) == 1
     assert len(reader.rows(trail.MESSAGE_META)) == 6
@@ -219,7 +219,7 @@ def assert_all_once(reader: Reader) -> None:
 
 
 class Died(BaseException):
-    """The process dies: nothing catches this."""
+    """The process dies: no handler catches this."""
 
 
 WRITES = (
@@ -236,9 +236,9 @@ WRITES = (
 def test_a_crash_at_every_write(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, when: str
 ) -> None:
-    """Whatever a process that dies has written, the next one brings every row once.
+    """A process may die at any call of one write: the next process brings every row once.
 
-    It dies at each call of one write in turn, a new process each time, until one gets through.
+    It dies at each call in turn, with a new process each time, until one run succeeds.
     """
     fill_all(cluster)
     plain = getattr(place, name)
@@ -273,7 +273,7 @@ def test_a_crash_at_every_write(
 def test_a_process_that_lives_on_finishes_its_batch(
     reader: Reader, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cycle that failed between a batch's record and its tables is finished by the next one, with nothing to read."""
+    """If a cycle fails between the record of a batch and its tables, the next cycle finishes it without reading."""
     fill_all(cluster)
     plain = LakeTable.commit_actions
 
@@ -291,7 +291,7 @@ def test_a_process_that_lives_on_finishes_its_batch(
 
 
 def test_tasks_read_the_same(cluster: Any, tmp_path: Path) -> None:
-    """A large amount, spread over tasks and batches, gives the rows of a small one."""
+    """A large amount, divided into tasks and batches, gives the rows of a small one."""
     fill_all(cluster)
     spread = Reader(tmp_path / "spread", cluster, driver_messages_max=0, offsets_per_batch_max=4)
     counts = spread.run()
@@ -310,7 +310,7 @@ def test_tasks_read_the_same(cluster: Any, tmp_path: Path) -> None:
 
 
 def test_chunks_give_the_same_rows(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a task decodes and merges at once changes files, not rows."""
+    """The size of the chunks that a task decodes changes files, not rows."""
     fill_all(cluster)
     monkeypatch.setattr("mqtrail.pipeline.pulling.CHUNK_SIZE_MAX", 1)
     monkeypatch.setattr("mqtrail.pipeline.columns.BATCH_ROWS_MAX", 1)
@@ -324,7 +324,7 @@ def test_chunks_give_the_same_rows(cluster: Any, tmp_path: Path, monkeypatch: py
 
 @pytest.mark.spark
 def test_spark_pulls_a_large_amount(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
-    """Spark's tasks pull and write; one whose worker dies is tried again, and leaves nothing twice."""
+    """Spark's tasks pull and write; a task whose worker dies is retried, and no row is in the lake twice."""
     fill_all(cluster)
     cluster.kill("pull")
     reader = Reader(tmp_path, cluster, SparkPulls(spark), driver_messages_max=0)
@@ -342,9 +342,9 @@ SPARK_OFFSETS = "v1\n{}\n" + json.dumps({"TRACE": {"broker-a": {"0": 1}, "broker
 
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_lake_with_checkpoints_of_spark_continues(cluster: Any, tmp_path: Path, recorded: bool) -> None:
-    """A lake that streams of Spark filled is read on from their last recorded batch.
+    """A lake that Spark streams filled is continued from their last recorded batch.
 
-    What a crash left of a later one in some tables is replaced.
+    Parts of a later batch, which a crash left in some tables, are replaced.
     """
     fill(cluster)
     first = Reader(tmp_path, cluster)
@@ -368,7 +368,7 @@ def test_a_lake_with_checkpoints_of_spark_continues(cluster: Any, tmp_path: Path
 
 
 def test_rejects_and_bodies(reader: Reader, cluster: Any) -> None:
-    """Records and bodies that cannot be read become rejects with their reasons, and do not affect others."""
+    """Unreadable records and bodies become rejects with their reasons, and do not affect others."""
     cluster.append(T0, trace([1]) + b"Recall\x01x\x01R\x01G\x01T\x01M\x01true\x02Pub\x01007\x02" + trace([2]))
     cluster.append(T0, b"no zlib", sys_flag=0x301)
     counts = reader.run()
@@ -380,7 +380,7 @@ def test_rejects_and_bodies(reader: Reader, cluster: Any) -> None:
 
 
 def test_bodies_are_expanded_up_to_the_bound(reader: Reader, cluster: Any) -> None:
-    """A compressed body is not expanded beyond what a trace message may have, only to be rejected then."""
+    """A compressed body is expanded only up to the limit of a trace message."""
     cluster.append(T0, compress(bytes(trail.TRACE_BODY_SIZE_MAX + 1)), sys_flag=0x301)
     assert reader.run().of(trail.TRACE_REJECTS) == 1
     [(reason,)] = reader.rows(trail.TRACE_REJECTS, "reason")
@@ -388,7 +388,7 @@ def test_bodies_are_expanded_up_to_the_bound(reader: Reader, cluster: Any) -> No
 
 
 def test_data_loss_ends_the_run(reader: Reader, cluster: Any) -> None:
-    """By default a run fails if messages are lost, and names them."""
+    """By default a run fails if messages are lost, and the error names them."""
     fill(cluster)
     reader.run()
     fill(cluster, first=6)
@@ -398,7 +398,7 @@ def test_data_loss_ends_the_run(reader: Reader, cluster: Any) -> None:
 
 
 def test_data_loss_as_gaps(reader: Reader, cluster: Any) -> None:
-    """Else each range that is gone is a gap, of trace and messages alike, and what is behind it is read."""
+    """With the option, each lost range of trace or messages becomes a gap, and the messages after it are read."""
     fill(cluster)
     reader.run()
     fill(cluster, first=6)
@@ -414,7 +414,7 @@ def test_data_loss_as_gaps(reader: Reader, cluster: Any) -> None:
 
 
 class LatePulls(LocalPulls):
-    """Tasks whose Python worker comes too late for Spark, a number of times."""
+    """Tasks whose Python worker connects too late for Spark, a number of times."""
 
     def __init__(self, late_count: int, text: str, kind: type[Exception]) -> None:
         self.late_count = late_count
@@ -447,7 +447,7 @@ def test_python_workers_that_start_late(
     ends_with: str | None,
     starts: int | None,
 ) -> None:
-    """Spark's fixed limit on a worker's start is no failure of the cycle: it is tried again, a bounded number of times.
+    """Spark limits the start of a worker: a task above it is retried a limited number of times.
 
     Any other failure ends the cycle at once.
     """
@@ -465,7 +465,7 @@ def test_python_workers_that_start_late(
 
 
 class AskedCluster(FolderCluster):
-    """Counts requests; brokers of some names do not tell the bounds of a topic."""
+    """Counts requests; brokers of some names do not report the offsets of a whole topic."""
 
     def __init__(self, folder: Path, silent: str = "") -> None:
         super().__init__(folder)
@@ -482,7 +482,8 @@ class AskedCluster(FolderCluster):
 
 
 def test_bounds_take_one_request_a_broker(cluster: Any) -> None:
-    """The queues of a topic on a broker are asked for at once; one by one where the broker does not tell."""
+    """One request returns the offsets of all queues of a topic on a broker; brokers without it are asked queue by
+    queue."""
     queues = [MessageQueue("orders", broker, number) for broker in ("broker-a", "broker-b") for number in range(4)]
     for number, queue in enumerate(queues):
         cluster.append(queue, *[b"x"] * (number + 1))
@@ -508,7 +509,7 @@ def test_bounds_take_one_request_a_broker(cluster: Any) -> None:
     ],
 )
 def test_an_error_of_the_lake_in_a_task_stays_one(report: str, text: str, *, is_of_lake: bool) -> None:
-    """It has an exit code of its own."""
+    """The error of a task keeps its own exit code."""
     failure = ingest._failure(report)
     assert isinstance(failure, LakeError) is is_of_lake
     assert isinstance(failure, JobFailed) is not is_of_lake
@@ -516,7 +517,7 @@ def test_an_error_of_the_lake_in_a_task_stays_one(report: str, text: str, *, is_
 
 
 def test_an_error_of_the_lake_here_is_one_too(reader: Reader, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed write ends this cycle and not the pipeline; the next cycle reads the same again."""
+    """A failed write ends the cycle but not the pipeline; the next cycle reads the same range again."""
     fill(cluster)
 
     def failing(*_: object) -> None:

@@ -1,4 +1,5 @@
-"""A judgement that dies between its commits is finished by the next one, and gold is as if nothing had happened."""
+"""After a crash between the commits of a judgement, the next process finishes it, and gold equals that without a
+crash."""
 
 import shutil
 from pathlib import Path
@@ -22,7 +23,7 @@ class Crash(Exception):
 
 
 class Gold:
-    """The judging part of a job on a lake, by a process that may die."""
+    """The judging part of a job on a lake, in a process that may die."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         self.lake = Lake.create(folder)
@@ -54,7 +55,7 @@ def _die(*_: Any) -> None:
 
 @pytest.mark.parametrize("point", ["verdicts", pytest.param("batch", marks=pytest.mark.cycles)])
 def test_a_crash_between_commits(tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
-    """Before the batch is recorded, and after that between the commits of its tables."""
+    """The crash is before the batch is recorded, and then between the commits of its tables."""
     reader = Reader(tmp_path, cluster)
     fill(cluster)
     reader.run()

@@ -1,4 +1,4 @@
-"""What spark-defaults.conf, the environment and the command say about Spark, and masters that are not there."""
+"""Spark's settings from spark-defaults.conf, the environment and the command, and unreachable masters."""
 
 import socket
 from pathlib import Path
@@ -28,7 +28,8 @@ MASTER = "spark://10.0.0.1:7077"
 
 
 def test_spark_defaults(tmp_path: Path) -> None:
-    """The file of SPARK_CONF_DIR, otherwise of SPARK_HOME, as Spark reads it; without one there are none."""
+    """The file in SPARK_CONF_DIR, otherwise in SPARK_HOME, is parsed as by Spark; without a file there are no
+    settings."""
     assert spark_defaults({"SPARK_HOME": str(tmp_path)}) == {}
     assert spark_defaults({}) == {}  # PySpark's own folder
     (tmp_path / "conf").mkdir()
@@ -47,7 +48,7 @@ def test_spark_defaults(tmp_path: Path) -> None:
 
 
 def test_precedence() -> None:
-    """The command, then spark-defaults.conf, then what the pipeline sets; as with spark-submit."""
+    """The command overrides spark-defaults.conf, which overrides the pipeline's settings, as with spark-submit."""
     plain = session_settings(SessionConfig(), {})
     assert plain["spark.master"] == LOCAL_MASTER
     assert plain["spark.driver.host"] == "127.0.0.1"
@@ -75,7 +76,7 @@ def test_precedence() -> None:
     ],
 )
 def test_memory_beside_the_heap(settings: dict[str, str], task_memory: str, overhead: int | None) -> None:
-    """A container of YARN or Kubernetes has room for the DuckDB of each core, unless the user says otherwise."""
+    """A container of YARN or Kubernetes has room for the DuckDB of each core, unless the user sets another size."""
     assert overhead_mib(settings, task_memory) == overhead
     found = session_settings(SessionConfig(master="yarn"), settings, task_memory).get("spark.executor.memoryOverhead")
     assert found == (settings.get("spark.executor.memoryOverhead") if overhead is None else f"{overhead}m")
@@ -87,14 +88,14 @@ def test_units() -> None:
 
 
 def test_the_python_of_executors() -> None:
-    """As PySpark: the setting, the variable; otherwise the path of this one."""
+    """As in PySpark, the setting comes first, then the variable; otherwise the path of this Python."""
     assert executor_python({}, {}, "/own") == "/own"
     assert executor_python({}, {"PYSPARK_PYTHON": "/venv"}, "/own") == "/venv"
     assert executor_python({"spark.pyspark.python": "./env"}, {"PYSPARK_PYTHON": "/venv"}, "/own") == "./env"
 
 
 def test_a_master_that_is_not_there() -> None:
-    """One line at once, where Spark tries for a minute; one master of several that answers is enough."""
+    """The error is one line at once, where Spark tries for a minute; one reachable master of several is enough."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         check_master(f"spark://127.0.0.1:1,127.0.0.1:{port}", {})
@@ -105,7 +106,7 @@ def test_a_master_that_is_not_there() -> None:
 
 
 def test_masters_that_spark_finds_by_itself(tmp_path: Path) -> None:
-    """YARN needs its configuration; what cannot be tried is left to Spark."""
+    """YARN needs its configuration; other masters that cannot be tried are left to Spark."""
     with pytest.raises(SparkNotStarted, match=r"expected the folder of yarn-site\.xml"):
         check_master("yarn", {})
     check_master("yarn", {"HADOOP_CONF_DIR": "/etc/hadoop"})
@@ -116,7 +117,7 @@ def test_masters_that_spark_finds_by_itself(tmp_path: Path) -> None:
 
 
 def test_causes() -> None:
-    """The line of Java, not that of py4j, which names only a call."""
+    """The error quotes the line of Java, not that of py4j, which names only a call."""
     text = "An error occurred while calling o174.collectToPython.\n: org.x.SparkException: Job aborted\n\tat java\n"
     assert spark_cause(text) == "org.x.SparkException: Job aborted"
     assert spark_cause("just this\nand that") == "just this"

@@ -1,4 +1,4 @@
-"""A name means one cluster in a lake, and a cluster has one name there."""
+"""One name means one cluster in a lake, and one cluster has one name."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def known(tmp_path: Path, cluster: Any) -> Reader:
 
 
 def another(folder: Path, count: int) -> FolderCluster:
-    """A cluster with queues of the same names, and other messages."""
+    """A cluster with queues of the same names and other messages."""
     (folder / "another").mkdir()
     made = FolderCluster(folder / "another")
     for number in range(count):
@@ -40,7 +40,7 @@ def another(folder: Path, count: int) -> FolderCluster:
 
 
 def test_the_cluster_that_was_read(known: Reader, cluster: Any, tmp_path: Path) -> None:
-    """It is itself after a restart, with a new broker, and when its brokers moved with their messages."""
+    """A cluster is recognised after a restart, with a new broker, and after its brokers moved with their messages."""
     assert positions_in(known.lake)["c"].brokers == HERE
     for brokers in (HERE, HERE | {"broker-new": "10.0.0.7:10911"}, THERE):
         Reader(tmp_path, cluster).ingest.check_name(seen(brokers))
@@ -48,7 +48,8 @@ def test_the_cluster_that_was_read(known: Reader, cluster: Any, tmp_path: Path) 
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_another_cluster_of_its_name(known: Reader, tmp_path: Path, count: int) -> None:
-    """Equal names of cluster and broker, with other messages or none, are refused, unless the user says which it is."""
+    """A cluster with the same names of cluster and broker, but other or no messages, is refused unless the user names
+    it."""
     source = another(tmp_path, count)
     other = Reader(tmp_path, source)
     with pytest.raises(JobFailed, match=r"broker-a at 10.0.9.9:10911.*broker-a at 10.0.0.1:10911.*--cluster c"):
@@ -60,14 +61,14 @@ def test_another_cluster_of_its_name(known: Reader, tmp_path: Path, count: int) 
 
 
 def test_the_same_cluster_under_another_name(known: Reader, cluster: Any, tmp_path: Path) -> None:
-    """Its messages would be in the lake twice."""
+    """Otherwise its messages would be in the lake twice."""
     for again in (Reader(tmp_path, cluster), Reader(tmp_path, cluster, cluster="again")):
         with pytest.raises(JobFailed, match=r"as those of 'c', .*`--cluster c`"):
             again.ingest.check_name(seen(HERE, "again"))
 
 
 def test_a_position_without_a_name_is_that_of_the_lakes_cluster(known: Reader) -> None:
-    """A lake of an earlier version: its cluster is known by what it holds, not by who is read first."""
+    """A lake of an earlier version identifies its cluster by its content, not by the first cluster read."""
     position = Position({ORDERS: 3})
     assert named({UNNAMED: position}, known.lake) == {UNNAMED: position}
     assert named({"c": position}, known.lake) == {"c": position}

@@ -1,4 +1,4 @@
-"""Offset arithmetic: forward only, nothing read twice, no queue starved."""
+"""Offset arithmetic: only forward, nothing read twice, every queue makes progress."""
 
 import pytest
 from hypothesis import given
@@ -32,16 +32,15 @@ def test_json_round_trip(offsets: dict[MessageQueue, int]) -> None:
     [[], {"t": 1}, {"t": {"b": 1}}, {"t": {"b": {"x": 1}}}, {"t": {"b": {"0": "1"}}}, {"t": {"b": {"0": True}}}],
 )
 def test_json_of_another_shape(value: object) -> None:
-    """Anything else is refused, so that a mistyped option cannot mean an empty read."""
+    """Anything else is refused, so that a mistyped option does not become an empty read."""
     with pytest.raises(ValueError, match="expected"):
         offsets_from_json(value)
 
 
 @given(OFFSETS, OFFSETS, st.none() | st.integers(1, 2 * 10**6))
 def test_advance(start: dict[MessageQueue, int], target: dict[MessageQueue, int], count_max: int | None) -> None:
-    """A micro-batch never goes back, never past the target, keeps to the limit, and gets on as long as there is
-    backlog.
-    """
+    """A micro-batch never goes back or past the target, respects the limit, and makes progress while there is
+    backlog."""
     end = advance(start, target, count_max)
     assert set(end) == set(start)
     for queue, at in end.items():
@@ -53,7 +52,7 @@ def test_advance(start: dict[MessageQueue, int], target: dict[MessageQueue, int]
 
 
 def test_a_small_queue_is_not_starved() -> None:
-    """Every queue with backlog gets on in every micro-batch, however large its neighbour is."""
+    """Every queue with backlog makes progress in every micro-batch, however large another queue is."""
     small, large = QUEUES[:2]
     assert advance({small: 0, large: 0}, {small: 3, large: 10**9}, 100) == {small: 1, large: 99}
 
@@ -62,7 +61,7 @@ def test_a_small_queue_is_not_starved() -> None:
 def test_partitions_cover_exactly(
     start: dict[MessageQueue, int], end: dict[MessageQueue, int], partitions_min: int, partitions_max: int | None
 ) -> None:
-    """Cut and packed ranges hold every offset of [start, end) once, in the requested number of partitions."""
+    """Split and joined ranges cover each offset of [start, end) once, in the requested number of partitions."""
     ranges = ranges_between(start, end)
     pieces = split_ranges(ranges, partitions_min)
     hands = pack_ranges(pieces, partitions_max)
@@ -78,5 +77,5 @@ def test_partitions_cover_exactly(
 
 
 def test_a_new_queue_is_read_from_the_next_batch_on() -> None:
-    """A queue that the start does not know brings nothing yet: its logged offset is its first."""
+    """A queue that is missing at the start is read from the next batch on: its logged offset is its first."""
     assert ranges_between({QUEUES[0]: 1}, {QUEUES[0]: 3, QUEUES[1]: 50}) == [QueueRange(QUEUES[0], 1, 3)]

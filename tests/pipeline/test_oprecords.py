@@ -1,4 +1,4 @@
-"""Op records of transactions: from the queue offsets in their bodies to rows with the ids of the half messages."""
+"""Op records of transactions: from the queue offsets in their bodies to rows with the ids of half messages."""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def kinds(reader: Reader) -> list[tuple[Any, ...]]:
 
 
 def test_each_ended_half_message_has_a_row(reader: Reader, cluster: FolderCluster) -> None:
-    """One offset a record (4.9) and several (5.x); a half message is named by its offset id."""
+    """A record has one offset (4.9) or several (5.x); a half message is identified by its offset id."""
     half(cluster, "a", "b", "c", "d")
     op(cluster, b"0", b"2,3,")
     run(reader, "orders")
@@ -60,14 +60,14 @@ def test_each_ended_half_message_has_a_row(reader: Reader, cluster: FolderCluste
 
 
 def test_a_half_message_is_read_alone_if_its_topic_is_not_read(reader: Reader, cluster: FolderCluster) -> None:
-    """Then its commit could be missed."""
+    """Its topic is not read, so its commit could be missed."""
     half(cluster, "a")
     run(reader, "payments")
     assert kinds(reader) == [("a", "HALF", "orders")]
 
 
 def test_a_half_message_from_before_its_topic_was_read_proves_nothing(reader: Reader, cluster: FolderCluster) -> None:
-    """The topic began late, at its latest messages; the half topic is read since now, from its first message on."""
+    """The topic is read since its latest messages, but the half topic from its first message on."""
     cluster.append(ORDERS, *[b"x"] * 3)
     cluster.expire(ORDERS, 2)
     run(reader, "orders")
@@ -79,7 +79,7 @@ def test_a_half_message_from_before_its_topic_was_read_proves_nothing(reader: Re
 
 
 def test_half_messages_that_are_gone_have_no_row(reader: Reader, cluster: FolderCluster) -> None:
-    """An op record of expired, of later, and of unreadable half messages ends those that are left."""
+    """An op record of expired, later or unreadable half messages still ends the others."""
     half(cluster, "a", "b", "c", "d")
     cluster.damage(HALF, 2)
     cluster.expire(HALF, 1)
@@ -90,7 +90,7 @@ def test_half_messages_that_are_gone_have_no_row(reader: Reader, cluster: Folder
 
 @pytest.mark.parametrize("body", [b"", b",", b"one", b"-1", b"0x0", b"\xff\xfe", "٣".encode(), b"9" * 40])
 def test_bodies_without_offsets_end_nothing(reader: Reader, cluster: FolderCluster, body: bytes) -> None:
-    """A broker never writes them; they stop nothing."""
+    """A broker never writes them; they do not stop the reading."""
     half(cluster, "a")
     op(cluster, body)
     run(reader, "orders")
@@ -98,7 +98,7 @@ def test_bodies_without_offsets_end_nothing(reader: Reader, cluster: FolderClust
 
 
 def test_only_records_with_the_tag_of_ends_count(reader: Reader, cluster: FolderCluster) -> None:
-    """As the broker's own check loop reads them."""
+    """The broker's own check loop reads them in the same way."""
     half(cluster, "a")
     op(cluster, b"0", tags="x")
     run(reader, "orders")
@@ -106,7 +106,7 @@ def test_only_records_with_the_tag_of_ends_count(reader: Reader, cluster: Folder
 
 
 def test_many_ends_are_read_in_pieces(reader: Reader, cluster: FolderCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece asks for its own half messages, and holes between them are skipped or read."""
+    """Each piece reads its own half messages; holes between them are skipped or read."""
     monkeypatch.setattr(oprecords, "ENDS_MAX", 3)
     monkeypatch.setattr(oprecords, "HOLE_MAX", 1)
     half(cluster, *(f"h{number}" for number in range(20)))
@@ -117,7 +117,7 @@ def test_many_ends_are_read_in_pieces(reader: Reader, cluster: FolderCluster, mo
 
 
 def test_commits_and_given_up_half_messages_are_known(reader: Reader, cluster: FolderCluster) -> None:
-    """By the flag of a commit, and by the topic of half messages that are no longer checked."""
+    """A commit is known by its flag, a given-up half message by the topic that holds it."""
     cluster.append(ORDERS, b"x", properties={"UNIQ_KEY": "a"}, sys_flag=MessageSysFlag.TRANSACTION_COMMIT)
     cluster.append(GIVEN_UP, b"x", properties={"UNIQ_KEY": "b", "REAL_TOPIC": "orders"})
     run(reader, "orders")

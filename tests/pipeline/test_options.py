@@ -1,4 +1,4 @@
-"""Options of the Spark source that sign and encrypt."""
+"""Options of the Spark source for signing and encryption."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ WHERE = {"nameServer": "h:1", "topic": "t"}
 
 
 def test_source_signs_and_encrypts_as_a_client_does() -> None:
-    """Options made of a client's config give the same credentials and TLS again; no secret is in a repr."""
+    """The options of a client's config give equal credentials and TLS settings back; no repr shows a secret."""
     config = InstanceConfig(
         credentials=Credentials(access_key="ak", secret_key="sesame", security_token="sts"),
         tls=TlsClientConfig(
@@ -31,7 +31,7 @@ def test_source_signs_and_encrypts_as_a_client_does() -> None:
 
 
 def test_half_of_a_pair_is_refused() -> None:
-    """And the error shows no secret."""
+    """The error does not show the secret."""
     with pytest.raises(SourceOptionError, match="secret_key without access_key") as error:
         parse_options({**WHERE, "secretKey": "sesame"})
     assert "sesame" not in str(error.value)

@@ -1,4 +1,4 @@
-"""Problems of the pipeline in the lake: when each began and ended."""
+"""Problems of the pipeline in the lake, with their begin and end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def noted(lake: Lake) -> list[tuple[Any, ...]]:
 
 
 def test_problems_begin_and_end(tmp_path: Path) -> None:
-    """One row each, of one cluster; another count is the same problem; a later run continues."""
+    """A problem has one row for its begin and one for its end, per cluster; a change of its count is no new problem."""
     lake = Lake.create(tmp_path / "lake")
     with lake.writing():
         log = ProblemLog(lake)

@@ -1,4 +1,4 @@
-"""Clusters whose offsets go back: topics made anew, brokers wiped, lost tails, slaves that lag; and odd clocks."""
+"""Clusters whose offsets decrease: recreated topics, wiped brokers, lost tails, slaves that lag; and wrong clocks."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def recreated(reader: Reader) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_topic_made_anew(reader: Reader, cluster: Any, count: int) -> None:
-    """Its messages are read from the first one on, a gap says that old ones may be missing, and each is read once."""
+    """Its messages are read from the first one on, once each; a gap reports that old ones may be missing."""
     fill(cluster)
     reader.run()
     before = stored(reader)
@@ -52,7 +52,7 @@ def test_a_topic_made_anew(reader: Reader, cluster: Any, count: int) -> None:
 
 
 def test_a_broker_wiped_and_refilled(reader: Reader, cluster: Any) -> None:
-    """The trace topic's too, in one step with the restart of the pipeline."""
+    """The trace topic is wiped too, in one step with the restart of the pipeline."""
     fill(cluster)
     cluster.append(T0, trace([20]), trace([21]), trace([22]))
     reader.run()
@@ -70,7 +70,7 @@ def test_a_broker_wiped_and_refilled(reader: Reader, cluster: Any) -> None:
 
 @pytest.mark.parametrize("left", range(6))
 def test_a_broker_that_lost_its_last_messages(reader: Reader, cluster: Any, left: int) -> None:
-    """What it lost is in the lake; what it stores at these offsets then is read, and nothing of the rest again."""
+    """The lake keeps the lost messages; new messages at these offsets are read, and nothing is read again."""
     fill(cluster)
     reader.run()
     before = stored(reader)
@@ -86,7 +86,8 @@ def test_a_broker_that_lost_its_last_messages(reader: Reader, cluster: Any, left
 
 
 def test_a_slave_that_lags(reader: Reader, cluster: Any) -> None:
-    """It has nothing that the lake lacks: no gap, nothing twice, and the master's messages come when it is back."""
+    """The slave has only messages that the lake has: no gap, nothing twice, and the master's messages are read when it
+    is back."""
     fill(cluster)
     reader.run()
     before = stored(reader)
@@ -100,7 +101,7 @@ def test_a_slave_that_lags(reader: Reader, cluster: Any) -> None:
 
 
 def test_once_fails_by_default(reader: Reader, cluster: Any) -> None:
-    """It names the queue and what to do."""
+    """The error names the queue and the remedy."""
     fill(cluster)
     reader.run()
     cluster.recreate(ORDERS)
@@ -109,7 +110,7 @@ def test_once_fails_by_default(reader: Reader, cluster: Any) -> None:
 
 
 def test_what_was_left_out_of_a_topic_made_anew(cluster: Any, tmp_path: Path) -> None:
-    """It cannot be read any more: a gap; and no backfill takes new messages for it."""
+    """The range cannot be read any more: it becomes a gap, and no backfill reads new messages for it."""
     history(cluster, 6)
     reader = Filler(tmp_path, cluster)
     reader.run()
@@ -127,7 +128,7 @@ def test_what_was_left_out_of_a_topic_made_anew(cluster: Any, tmp_path: Path) ->
 
 
 def test_many_queues_are_compared_in_turns(cluster: Any, tmp_path: Path) -> None:
-    """So that a wiped broker with many queues holds no cycle up."""
+    """A wiped broker with many queues does not delay the cycle."""
     queues = [MessageQueue("orders", "broker-a", number) for number in range(CHECKED_MAX + 5)]
     for queue in queues:
         cluster.append(queue, b"x", b"y")
@@ -144,7 +145,7 @@ def test_many_queues_are_compared_in_turns(cluster: Any, tmp_path: Path) -> None
     "at_ms", [0, *(pytest.param(at_ms, marks=pytest.mark.slow) for at_ms in (1, 4_102_444_800_000, 2**62, -1))]
 )
 def test_times_of_1970_and_2100(reader: Reader, cluster: Any, tmp_path: Path, at_ms: int) -> None:
-    """A broker's or client's clock is no reason to lose a message: all of them are read and judged, and no others."""
+    """Whatever a broker's or client's clock shows, all messages are read and judged once."""
     fill(cluster)
     cluster.append(ORDERS, b"x", store_timestamp_ms=at_ms, born_timestamp_ms=at_ms)
     cluster.append(T0, trace([30]), store_timestamp_ms=at_ms, born_timestamp_ms=at_ms)

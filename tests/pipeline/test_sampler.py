@@ -1,4 +1,4 @@
-"""The sampler beside the cycles: its pauses and gaps, its spool, and who records what waits there."""
+"""The sampler beside the cycles: its pauses and gaps, its spool, and the recording of waiting samples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def config(tmp_path: Path) -> JobConfig:
 
 
 def test_the_spool_keeps_samples_until_they_are_deleted(tmp_path: Path) -> None:
-    """Samples come back as they were, oldest first; a damaged one becomes a gap before the next."""
+    """Samples are read back unchanged, oldest first; a damaged one becomes a gap before the next."""
     waiting = SampleSpool(tmp_path)
     for sampled_ms in (20, 3, 100):
         row = {"cluster": "C", "sampled_ms": sampled_ms, "topic": "t", "max_offset": 5}
@@ -62,7 +62,8 @@ def test_the_spool_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_samples_that_are_recorded_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer of the lake deletes them between the list of the files and their sizes: that is no failed sample."""
+    """The lake's writer deletes samples between the listing of files and the read of their sizes: this is no failed
+    sample."""
     spool = SampleSpool(tmp_path)
     spool.put("C", ClusterSample(1))
     listed = spool._paths()
@@ -72,7 +73,7 @@ def test_samples_that_are_recorded_meanwhile(tmp_path: Path, monkeypatch: pytest
 
 
 def test_one_sampler_for_a_lake(tmp_path: Path) -> None:
-    """A second one is told so, until the first one ends."""
+    """A second sampler gets an error until the first one ends."""
     with SampleSpool(tmp_path).sampling() as first, SampleSpool(tmp_path).sampling() as second:
         assert (first, second) == (True, False)
     with SampleSpool(tmp_path).sampling() as again:
@@ -80,8 +81,8 @@ def test_one_sampler_for_a_lake(tmp_path: Path) -> None:
 
 
 def test_a_failure_becomes_a_gap(config: JobConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first sample tells that none was before it; one after a failure or a long pause tells why. Times rise, also
-    when the clock steps back."""
+    """The first sample records that none preceded it; one after a failure or a long pause records the reason. Times
+    rise, also when the clock is set back."""
     clock = iter((10_000, 10_000, 11_000, 12_000, 12_000, 5_000, 5_000, 90_000, 90_000))
     failures = iter((None, MQError("no name server"), None, None, None))
 
@@ -108,7 +109,7 @@ def test_a_failure_becomes_a_gap(config: JobConfig, monkeypatch: pytest.MonkeyPa
 
 
 def test_samples_of_another_cluster_end_no_gap(config: JobConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples of the cluster that was read just before wait in the spool: none of them was of this one."""
+    """Samples of the cluster that was read before wait in the spool: they do not count for this one."""
     SampleSpool(config.lake).put("other", ClusterSample(9_000))
     monkeypatch.setattr(sampler, "survey", lambda *_: TOPOLOGY)
     one = Sampler(config, now_ms=lambda: 10_000)
@@ -120,7 +121,7 @@ def test_samples_of_another_cluster_end_no_gap(config: JobConfig, monkeypatch: p
 
 
 def test_half_of_the_time_is_free(config: JobConfig) -> None:
-    """The pause fills the interval, up to a tenth more or less, and is never shorter than the sample took."""
+    """The pause fills the interval, give or take a tenth, and is never shorter than the sample took."""
     one = Sampler(config, chance=Random(1))
     pauses = [one._pause_s(0.2) for _ in range(100)]
     assert 0.7 <= min(pauses) < 0.75 < 0.85 < max(pauses) <= 0.9
@@ -156,7 +157,7 @@ class Silent:
 
 
 def test_a_silent_broker_is_asked_once() -> None:
-    """It costs one time-out, not one for each group and topic."""
+    """A silent broker costs one timeout, not one for each group and topic."""
     admin = Silent()
     topology = Topology("C", {"a": "silent", "b": "there"}, (), ("orders", "stock"), (), ())
     found = sample(cast(SyncAdmin, admin), topology, "C", 1)
@@ -167,7 +168,7 @@ def test_a_silent_broker_is_asked_once() -> None:
 
 
 def test_read_topics() -> None:
-    """Those whose queues were all read to their ends; none with a queue on a broker that did not answer."""
+    """A topic counts as read if all its queues were read to their ends and no broker of it was silent."""
 
     def read(*reached: int, why: str = "", offsets_why: str = "") -> set[str]:
         found = ClusterSample(1)
@@ -202,8 +203,8 @@ def times(lake: Lake) -> list[int]:
 
 
 def test_alone_and_beside_a_writer(broker: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alone the sampler records what it took; while a writer holds the lake its samples wait, and the writer records
-    them. None is lost or recorded twice."""
+    """Alone, the sampler records its samples; while a writer holds the lake they wait, and the writer records them.
+    None is lost or recorded twice."""
     config = JobConfig(namesrv=broker.namesrv_address, lake=tmp_path / "lake", sample_interval_ms=1)
     monkeypatch.setattr(sampler, "RECORD_INTERVAL_MS", 0)
 

@@ -1,4 +1,4 @@
-"""What is read of a cluster: whose topics, and who was asked for them."""
+"""The sampled part of a cluster: which topics are read, and which groups belong to them."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +20,7 @@ from mqtrail.wire import (
 
 
 class Cluster:
-    """What survey asks an admin. implementations: what each broker says it is, None for one of Apache's."""
+    """The admin calls of a survey. implementations: that of each broker, None for Apache's."""
 
     def __init__(self, *implementations: str | None) -> None:
         self.settings = [
@@ -57,7 +57,7 @@ class Cluster:
 def test_business_topics_of_others_are_opted_in(
     implementations: tuple[str | None, ...], only: tuple[str, ...] | None, read: tuple[str, ...], is_told: bool
 ) -> None:
-    """Ours are read whole; of other brokers what was named, and nothing unless it was, which is said."""
+    """All topics of our brokers are read; of other brokers only named ones. Omitted topics are reported."""
     found = survey(cast(SyncAdmin, Cluster(*implementations)), TRACE_TOPIC, only)
     assert (found.business, found.problems) == (read, (NOT_OPTED_IN,) if is_told else ())
     assert found.evidence == (*read, "%RETRY%billing")
@@ -65,7 +65,7 @@ def test_business_topics_of_others_are_opted_in(
 
 
 class Master:
-    """What sample asks of an admin: one master with groups that different tables know."""
+    """The admin calls of a sample: one master with groups in different tables."""
 
     def committed_offsets(self, address: str) -> ConsumerOffsetTable:
         offsets = {"orders@Stopped": {0: 7}, "orders@Everyone@broadcast": {0: 5}, "orders@TOOLS_CONSUMER": {0: 1}}
@@ -79,8 +79,8 @@ class Master:
 
 
 def test_groups_are_looked_for_in_all_tables() -> None:
-    """Groups are those of the configurations, the offsets, earlier samples and the trace. A broadcasting group has no
-    committed offset: its common one is the broker's."""
+    """Groups come from configurations, offsets, earlier samples and the trace. A broadcasting group has no committed
+    offset; the broker keeps its common one."""
     topology = Topology("C", {"broker-0": "0"}, (), (), (), ())
     found = sample(cast(SyncAdmin, Master()), topology, "C", 1, ["Traced"])
     assert not found.problems

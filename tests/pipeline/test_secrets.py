@@ -1,4 +1,4 @@
-"""Settings of Spark may be passwords: no process shows them in its command line, and no other user can read them."""
+"""Spark's settings may be passwords: no process shows them in its command line, and no other user can read them."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from mqtrail.wire import properties_of
 
 @pytest.mark.spark
 def test_no_setting_in_a_command_line(spark: SparkSession) -> None:
-    """Spark's launcher and JVM get the settings by a file of this user, and all of them arrive."""
+    """Spark's launcher and JVM read the settings from a file of this user, and get all of them."""
     context = spark.sparkContext
     scratch = Path(context.getConf().get("spark.local.dir", ""))
     lines = list(command_lines())
@@ -36,7 +36,7 @@ def command_lines() -> Iterator[str]:
 
 
 def test_the_environment_still_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arguments that a user has set for Spark's launcher follow ours."""
+    """A user's arguments for Spark's launcher follow ours."""
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--packages a:b:1 pyspark-shell")
     arguments = _submit_arguments({"spark.x": "1"}, tmp_path)
     assert arguments.endswith(" --packages a:b:1 pyspark-shell")
@@ -45,5 +45,5 @@ def test_the_environment_still_counts(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("text", [SECRET, " a", "a\nb", "a\r\nb", "", "\\", "a=b:c"])
 def test_values_are_read_back(text: str) -> None:
-    """Whatever a setting holds, .properties text gives it back."""
+    """.properties text keeps any value of a setting."""
     assert properties_of(f"{_escaped('spark.a:b')}={_escaped(text)}\n") == {"spark.a:b": text}

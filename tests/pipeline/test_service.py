@@ -1,4 +1,4 @@
-"""The loop of `pipeline run`: what it does with good cycles, failed ones, faults of Spark, and a stop."""
+"""The loop of `pipeline run`: good cycles, failed ones, faults of Spark, and a stop."""
 
 import urllib.request
 from pathlib import Path
@@ -69,7 +69,7 @@ class Script:
 
 
 def test_good_cycles_and_a_problem(tmp_path: Path) -> None:
-    """Sums, one line a cycle, and each problem once when it comes and once when it is gone."""
+    """The loop prints sums and one line a cycle, and each problem once when it begins and once when it ends."""
     script = Script(tmp_path, report("no answer"), report("no answer"), report())
     found = script.run()
     assert (found.cycles, found.failures, found.is_running, found.problems) == (3, 0, False, {})
@@ -83,7 +83,7 @@ def test_good_cycles_and_a_problem(tmp_path: Path) -> None:
 
 
 def test_failed_cycles_are_tried_again(tmp_path: Path) -> None:
-    """A cluster that is away and faults of Spark end no run; a good cycle forgets them."""
+    """Neither an unreachable cluster nor faults of Spark end the run; a good cycle resets the count of failures."""
     faults = [PySparkException("Python worker exited unexpectedly")] * (FAULTS_MAX - 1)
     script = Script(tmp_path, MQError("no name server"), *faults, report(), *faults, report())
     found = script.run()
@@ -92,7 +92,7 @@ def test_failed_cycles_are_tried_again(tmp_path: Path) -> None:
 
 
 def test_spark_that_keeps_failing_ends_the_run_in_words(tmp_path: Path) -> None:
-    """So that whatever supervises the process starts it anew."""
+    """The run ends with an error text, so that the process's supervisor restarts it."""
     script = Script(tmp_path, *[PySparkException("out of memory\nand more")] * FAULTS_MAX, stops=False)
     with pytest.raises(JobFailed, match=r"Spark failed 3 times in a row \(out of memory\), expected"):
         script.run()
@@ -102,7 +102,7 @@ def test_spark_that_keeps_failing_ends_the_run_in_words(tmp_path: Path) -> None:
 
 
 def test_a_summary() -> None:
-    """A line with what was read, judged, left and how fresh it is."""
+    """One line has the numbers of read, judged and waiting messages, and the freshness."""
     status = PipelineStatus()
     status.note_problems(["one"], 1)
     assert summary(report(behind=7), status) == (
@@ -117,7 +117,8 @@ def write(path: Path, *stored_ms: int) -> Path:
 
 
 def test_freshness(tmp_path: Path) -> None:
-    """From storing to the answer; what is not judged yet is not counted; old answers leave the percentiles."""
+    """Freshness is the time from storing to the answer; unjudged messages are not counted; old answers leave the
+    percentiles."""
     freshness = Freshness({"trace": 5})
     freshness.read({"message_meta": [write(tmp_path / "a", *range(10_000, 10_100))]})
     assert freshness.of()["messages"].p50_ms is None
@@ -135,7 +136,7 @@ def test_freshness(tmp_path: Path) -> None:
 
 
 def test_the_status_file(tmp_path: Path) -> None:
-    """What was written is read; damage is no status; what is wrong is told."""
+    """The file is read back as written; a damaged one is no status; the error names what is wrong."""
     file = StatusFile(tmp_path)
     assert file.read() is None
     status = PipelineStatus(freshness=Freshness({"trace": 5}).of())
@@ -155,7 +156,7 @@ def test_the_status_file(tmp_path: Path) -> None:
 
 
 def test_the_metrics() -> None:
-    """All of them are served; what is unknown has no sample; each has its entry in the reference."""
+    """All metrics are served; an unknown value has no sample; each metric has its entry in the reference."""
 
     def read(status: PipelineStatus) -> dict[str, float]:
         families = text_string_to_metric_families(exposition(status, "/lake").decode())
@@ -175,7 +176,7 @@ def test_the_metrics() -> None:
 
 
 def test_the_port_of_the_metrics() -> None:
-    """It serves the text while the block runs, from a thread; a port that is taken is told."""
+    """A thread serves the text while the block runs; a port in use is an error."""
 
     def text() -> bytes:
         return b"up 1\n"

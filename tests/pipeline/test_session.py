@@ -1,4 +1,4 @@
-"""The Spark session, as every other test of this room uses it."""
+"""The Spark session that the other tests of this room use."""
 
 from pathlib import Path
 
@@ -15,21 +15,21 @@ pytestmark = pytest.mark.spark
 
 
 def test_settings(spark: SparkSession) -> None:
-    """The session keeps UTC, has no open port for a browser, and takes names with blanks in its paths."""
+    """The session uses UTC, opens no port for a browser, and accepts blanks in its paths."""
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.sparkContext.uiWebUrl is None
     assert spark.range(3).repartition(2).count() == 3
 
 
 def test_a_second_session_is_refused(spark: SparkSession) -> None:
-    """Settings of a session that is already there would win in silence."""
+    """The settings of the existing session would silently apply to the second one."""
     with pytest.raises(RuntimeError, match="already active"), spark_session():
         pass
 
 
 @pytest.mark.parametrize("error", [EOFError(), ConnectionResetError(), ValueError("odd")])
 def test_a_jvm_that_hangs_up(spark: SparkSession, capsys: pytest.CaptureFixture[str], error: Exception) -> None:
-    """The end of a connection is nothing to print at an operator, all else is."""
+    """The end of a connection is not printed; all other errors are."""
     server = getattr(spark.sparkContext, "_accumulatorServer")  # noqa: B009
     try:
         raise error
@@ -39,7 +39,7 @@ def test_a_jvm_that_hangs_up(spark: SparkSession, capsys: pytest.CaptureFixture[
 
 
 def test_a_busy_machine_has_time(spark: SparkSession) -> None:
-    """A Python process that answers late is waited for longer than by Spark's defaults."""
+    """A Python process that starts late is waited for longer than by Spark's defaults."""
     assert spark.conf.get("spark.python.authenticate.socketTimeout") == "120s"
     assert spark.conf.get("spark.network.timeout") == "600s"
 

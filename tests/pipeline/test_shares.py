@@ -1,4 +1,4 @@
-"""A judgement in shares equals one over everything, however many shares there are and however rows lie in files."""
+"""A judgement in shares equals one over everything, for any number of shares and any division of rows into files."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -25,7 +25,7 @@ NO_BATCHES = tuple(history for history in HISTORIES if not history.name.startswi
 
 
 class TasksHere:
-    """Tasks in this process, one after the other."""
+    """Run tasks in this process, one after the other."""
 
     parallelism = 3
 
@@ -44,7 +44,7 @@ def rows_of(relation: Relation, paths: Sequence[LakePath]) -> list[dict[str, Any
 
 
 def silver_of(rows: Evidence) -> Rows:
-    """What silver has of evidence."""
+    """The silver attempts derived from the evidence."""
     connection = connect()
     for relation in trail.EVIDENCE:
         connection.register(relation.name, arrow_rows(relation, rows.get(relation.name, ())))
@@ -67,7 +67,7 @@ def read(connection: duckdb.DuckDBPyConnection, relation: Relation) -> list[dict
 
 @cache
 def labelled(*, batches: bool) -> tuple[Evidence, Rows]:
-    """Every labelled history, or those without batches; and what they are in one connection, which takes seconds."""
+    """Every labelled history, or those without batches, with their judgement in one connection, which takes seconds."""
     rows = evidence(HISTORIES if batches else NO_BATCHES)
     return rows, on_one(rows)
 
@@ -75,7 +75,7 @@ def labelled(*, batches: bool) -> tuple[Evidence, Rows]:
 def in_shares(
     tasks: Tasks, rows: Evidence, folder: Path, count: int, *, batches: bool, only_until: bool = False
 ) -> Rows:
-    """Judge in so many shares, as the job does; each table of the lake lies in up to three files."""
+    """Judge in count shares, as the job does; each table of the lake has up to three files."""
     tables = {**rows, **silver_of(rows)}
     files: dict[str, list[str]] = {}
     for relation in (trail.ATTEMPTS, trail.CLIENT_RECORDS, trail.SENT_BEFORE, *trail.EVIDENCE):
@@ -108,21 +108,21 @@ def assert_same(found: Rows, wanted: Rows) -> None:
 @pytest.mark.cycles
 @pytest.mark.parametrize("count", [1, 3])
 def test_shares_agree_with_the_whole(tmp_path: Path, count: int) -> None:
-    """Every labelled history, batches among them: all columns of all results."""
+    """Every labelled history, with batches: all columns of all results are equal."""
     rows, wanted = labelled(batches=True)
     assert_same(in_shares(TasksHere(tmp_path), rows, tmp_path, count, batches=True), wanted)
 
 
 @pytest.mark.cycles
 def test_without_batches(tmp_path: Path) -> None:
-    """The shorter way, if no message was sent in a batch."""
+    """Without batches the shares take a shorter path with equal results."""
     rows, wanted = labelled(batches=False)
     assert_same(in_shares(TasksHere(tmp_path), rows, tmp_path, 3, batches=False), wanted)
 
 
 @pytest.mark.cycles
 def test_attempts_after_the_instant_are_left_out(tmp_path: Path) -> None:
-    """A judgement of an earlier instant does not see what happened later, and has its ids looked at again at once."""
+    """A judgement of an earlier instant ignores later attempts, and marks their ids for judgement at once."""
     rows, wanted = labelled(batches=False)
     sends = [row for row in rows["trace_events"] if row["record_type"] == "Pub"]
     late = [{**row, "cluster": "late", "event_ms": AS_OF_MS + 1} for row in sends]
@@ -135,7 +135,7 @@ def test_attempts_after_the_instant_are_left_out(tmp_path: Path) -> None:
 
 
 def test_nothing_to_judge(tmp_path: Path) -> None:
-    """Without a single file the results are empty, with and without batches."""
+    """Without any file the results are empty, with and without batches."""
     for batches in (False, True):
         folder = tmp_path / str(batches)
         folder.mkdir()

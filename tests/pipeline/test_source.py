@@ -22,13 +22,13 @@ def batch(spark: SparkSession, given: Mapping[str, str], schema: str | None = No
 
 
 class Stream:
-    """A stream into a Parquet folder, run up to now as often as a test wants, each run from the same checkpoint."""
+    """A stream into a Parquet folder that runs up to now, as often as a test calls it, from one checkpoint."""
 
     def __init__(self, spark: SparkSession, folder: Path, given: Mapping[str, str], schema: str = SHORT) -> None:
         self.spark, self.folder, self.given, self.schema = spark, folder, dict(given), schema
 
     def run(self) -> list[int]:
-        """Run to the queues' ends and return the rows of each micro-batch; one 0 where there was none."""
+        """Run to the queues' ends and return the number of rows of each micro-batch; a single 0 if there was none."""
         source = self.spark.readStream.format("rocketmq-folder").options(**self.given).schema(self.schema).load()
         query = (
             source.writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
@@ -87,7 +87,7 @@ def test_a_batch_reads_every_column(spark: SparkSession, cluster: Any) -> None:
 
 
 def test_a_body_that_cannot_be_decompressed(spark: SparkSession, cluster: Any) -> None:
-    """Its row is there, without a body and with the reason; its neighbours are as ever."""
+    """Its row has no body but the reason; the rows beside it are unchanged."""
     cluster.append(A0, b"not zlib", sys_flag=0x301)
     cluster.append(A0, b"fine")
     rows = batch(spark, options(cluster), "body binary, body_problem string, body_size int").collect()
@@ -102,7 +102,7 @@ def test_a_body_that_cannot_be_decompressed(spark: SparkSession, cluster: Any) -
 
 
 def test_a_batch_between_offsets(spark: SparkSession, cluster: Any) -> None:
-    """JSON offsets bound each queue; a queue they leave out is not read; -2 and -1 mean its ends."""
+    """JSON offsets bound each queue; an omitted queue is not read; -2 and -1 mean its ends."""
     for queue in (A0, A1, B0):
         cluster.append(queue, *bodies("m", 10))
     start = {"orders": {"broker-a": {"0": 3, "1": -2}, "broker-b": {"0": -1}}}
@@ -112,7 +112,7 @@ def test_a_batch_between_offsets(spark: SparkSession, cluster: Any) -> None:
 
 
 def test_several_topics_and_partitions(spark: SparkSession, cluster: Any) -> None:
-    """Topics may be listed; minPartitions splits one queue, maxPartitions reads several in one, and nothing is lost."""
+    """Several topics can be listed; minPartitions splits a queue, maxPartitions joins several, and nothing is lost."""
     cluster.append(A0, *bodies("m", 100))
     cluster.append(POINTS, *bodies("p", 3))
     split = batch(spark, options(cluster, topic="orders, points", minPartitions=4), SHORT)
@@ -134,14 +134,14 @@ def test_several_topics_and_partitions(spark: SparkSession, cluster: Any) -> Non
     ],
 )
 def test_options_that_cannot_be(spark: SparkSession, cluster: Any, more: dict[str, str], text: str) -> None:
-    """A wrong option fails the read with its name, what was found and what was expected."""
+    """An invalid option fails the read with its name, the value found and the values expected."""
     cluster.append(A0, b"x")
     with pytest.raises(Exception, match=text):
         batch(spark, options(cluster, **more)).collect()
 
 
 def test_a_column_that_is_not_there(spark: SparkSession, cluster: Any) -> None:
-    """A schema that asks for more than the source has is refused with the list of what it has."""
+    """A schema with an unknown column is refused with the list of known ones."""
     with pytest.raises(Exception, match=r"the schema asks for body string.*body binary"):
         batch(spark, options(cluster), "body string").collect()
 
@@ -162,7 +162,7 @@ def test_a_stream_continues_where_it_stopped(spark: SparkSession, cluster: Any, 
 
 
 def test_what_stays_broken_ends_the_query(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
-    """When the time for retries is up the query fails with the request, the last error and a remedy."""
+    """After the retry time the query fails with the request, the last error and a remedy."""
     cluster.append(A0, b"x")
     cluster.break_down("bounds", 1_000)
     stream = Stream(spark, tmp_path, options(cluster, retryTimeoutMs=300))
@@ -182,7 +182,7 @@ def test_a_killed_worker(spark: SparkSession, cluster: Any, tmp_path: Path) -> N
 
 
 def test_a_killed_source(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
-    """If the process that plans offsets ends, so does its query; the next run continues from the checkpoint."""
+    """If the process that plans offsets dies, its query fails; the next run continues from the checkpoint."""
     cluster.append(A0, *bodies("m", 20))
     stream = Stream(spark, tmp_path, options(cluster))
     stream.run()

@@ -1,4 +1,4 @@
-"""The job on a standalone cluster of Spark: executors that are killed, and executors that cannot do the work."""
+"""The job on a standalone Spark cluster: executors that are killed, and executors that cannot run tasks."""
 
 import json
 import os
@@ -69,14 +69,14 @@ def cluster_of_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """As users of spark-submit set it: their spark-defaults.conf."""
+    """The environment of a spark-submit user: its own spark-defaults.conf."""
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
     return os.environ | {"SPARK_CONF_DIR": str(tmp_path / "conf"), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def wait(what: Callable[[], bool], job: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until something is so while the job runs."""
+    """Wait for a condition while the job runs."""
     end = time.monotonic() + WAIT_S_MAX
     while not what():
         is_well = job.poll() is None and time.monotonic() < end
@@ -91,7 +91,7 @@ def rows(lake: Lake, relation: trail.Relation) -> list[tuple[Any, ...]]:
 
 
 def judged_at_once(lake: Lake, as_of_ms: int) -> duckdb.DuckDBPyConnection:
-    """A connection with what one DuckDB makes of the lake's evidence, without Spark and without its gold."""
+    """A connection with one DuckDB's judgement of the lake's evidence, without Spark and without the lake's gold."""
     duck = connect()
     for name in trail.INPUTS:
         if name == trail.SENT_BEFORE.name:
@@ -109,7 +109,8 @@ def judged_at_once(lake: Lake, as_of_ms: int) -> duckdb.DuckDBPyConnection:
 def test_executors_are_killed_within_a_cycle(
     cluster_of_spark: Standalone, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One while it pulls, one while it judges: all is in the lake once, and the verdicts are those of the driver."""
+    """One executor dies while it pulls, one while it judges: each row is in the lake once, and the verdicts equal those
+    of the driver."""
     monkeypatch.setattr(crash, "PAUSE_S", 0.001)
     folder, log, settings = tmp_path / "lake", tmp_path / "job.log", tmp_path / "mqtrail.toml"
     settings.write_text(TOML)
@@ -148,7 +149,7 @@ def test_executors_are_killed_within_a_cycle(
 
 
 def test_executors_that_cannot_work(cluster_of_spark: Standalone, environment: dict[str, str], tmp_path: Path) -> None:
-    """Too little memory, no Python, no mqtrail: an error of one line each, instead of a job that waits."""
+    """Too little memory, no Python, no mqtrail: each gives an error of one line instead of a job that waits."""
     absent = tmp_path / "absent" / "mqtrail" / "__init__.py"
     absent.parent.mkdir(parents=True)
     absent.write_text("raise ModuleNotFoundError(\"No module named 'mqtrail'\")")

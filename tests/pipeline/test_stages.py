@@ -1,4 +1,4 @@
-"""The public stages: DataFrames of Spark in, DataFrames with the columns of the lake's tables out."""
+"""The public stages: Spark DataFrames in, DataFrames with the columns of the lake's tables out."""
 
 import asyncio
 import importlib
@@ -27,7 +27,7 @@ AS_OF_MS = HOUR_0_MS + 3_600_000
 
 
 class RowsHere:
-    """What the stages ask of a DataFrame, in this process: batches, and functions over them."""
+    """The DataFrame methods that the stages call, in this process: batches, and functions over them."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self.batches = list(batches)
@@ -53,7 +53,7 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def test_functions_of_the_stages(cluster: Any, tmp_path: Path) -> None:
-    """Without Spark: what its tasks run gives the rows of the ingest, and a row for each message and group."""
+    """Without Spark: the functions of its tasks give the rows of the ingest, and a row for each message and group."""
     fill(cluster)
     cluster.append(T0, b"Unknown\x01x\x02" + trace([50]))
     reader = Reader(tmp_path, cluster)
@@ -78,7 +78,7 @@ def test_functions_of_the_stages(cluster: Any, tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_stages_give_the_rows_of_the_job(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
-    """Decoding and attempts have the rows of the ingest; the judgement has a row for each message and group."""
+    """Decoding and attempts give the rows of the ingest; the judgement gives a row for each message and group."""
     fill(cluster)
     cluster.append(T0, b"Unknown\x01x\x02" + trace([50]))
     reader = Reader(tmp_path, cluster)
@@ -101,7 +101,7 @@ def test_stages_give_the_rows_of_the_job(spark: SparkSession, cluster: Any, tmp_
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_the_notebook(spark: SparkSession, tmp_path: Path) -> None:
-    """The example follows a trace topic of a broker and ends with a table of verdicts."""
+    """The example reads a broker's trace topic and ends with a table of verdicts."""
     notebook = importlib.import_module("examples.trace_notebook")
 
     async def send(namesrv: str, *bodies: bytes) -> None:
@@ -123,7 +123,7 @@ def test_the_notebook(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
 def test_records_of_a_trace_message_stay_together(size: int) -> None:
-    """Tables of any size are divided between trace messages, never in one: their records are numbered together."""
+    """Tables of any size are divided between trace messages, never inside one: its records are numbered together."""
     offsets = [0, 1, 1, 1, 2, 2, 3, 4, 4]
     names = ("cluster", "broker_name", "trace_topic")
     rows = pa.table({name: ["a"] * 9 for name in names} | {"queue_id": [0] * 9, "queue_offset": offsets})

@@ -1,4 +1,4 @@
-"""Subscriptions and POP with the embedded broker: what clients did, and the verdicts of the pipeline. Without Spark."""
+"""Subscriptions and POP with the embedded broker: actions of clients, and the pipeline's verdicts. Without Spark."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class World:
 
     @asynccontextmanager
     async def consuming(self, subscription: Any, **settings: Any) -> AsyncIterator[tuple[Consumer, Counter[bytes]]]:
-        """A traced consumer in the background, and how often it got each body. The first "fail" fails."""
+        """A traced consumer in the background, and the number of deliveries of each body. The first "fail" fails."""
         seen: Counter[bytes] = Counter()
 
         async def handler(delivery: Any) -> None:
@@ -71,7 +71,7 @@ class World:
         return connect().sql(f"SELECT {columns} FROM ({relation_of(self.job.lake[relation.name])})").fetchall()
 
     def states(self) -> dict[str, dict[str, tuple[str, str]]]:
-        """Of each message, by KEYS, the state and the reasons of each group."""
+        """The state and the reasons of each group for each message, by KEYS."""
         keys = dict(self.rows(trail.TRAJECTORIES, "msg_id, keys"))
         found: dict[str, dict[str, tuple[str, str]]] = {key: {} for key in keys.values()}
         for msg_id, group, state, reasons in self.rows(trail.VERDICTS, "msg_id, group_name, state, reasons"):
@@ -81,7 +81,7 @@ class World:
 
 @asynccontextmanager
 async def world(folder: Path) -> AsyncIterator[World]:
-    """Everything but a consumer. Trace records count as missing after half a second."""
+    """A broker, a producer and a lake without a consumer. Trace records count as missing after half a second."""
     async with embedded_async() as broker, Producer("shop", broker.namesrv_address, trace=True) as producer:
         settings = trail.Settings(trace_delay_ms=500)
         config = JobConfig(namesrv=broker.namesrv_address, lake=folder / "lake", settings=settings)
@@ -89,8 +89,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
 
 
 async def test_messages_are_judged_by_sql92(tmp_path: Path) -> None:
-    """Excluded messages are FILTERED; of messages between two subscriptions only what both exclude; later ones by the
-    later one."""
+    """Excluded messages are FILTERED; messages stored between two subscriptions only if both exclude them."""
     async with world(tmp_path) as shop:
         await shop.send(b"first", 5)
         async with shop.consuming(Sql("amount > 3")) as (_, seen):
@@ -130,7 +129,7 @@ async def test_messages_are_judged_by_sql92(tmp_path: Path) -> None:
 
 
 async def test_a_group_that_pops_is_the_only_one(tmp_path: Path) -> None:
-    """A failed message is consumed again from POP's retry topic; no group is made of the name of that topic."""
+    """A failed message is consumed again from POP's retry topic; the name of that topic creates no group."""
     async with world(tmp_path) as shop:
         await shop.send(b"first", 0)
         await set_mode(shop.broker.namesrv_address, TOPIC, GROUP, "POP")

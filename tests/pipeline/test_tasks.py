@@ -12,6 +12,6 @@ pytestmark = pytest.mark.spark
 
 
 def test_shares_in_tasks_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark runs the tasks and returns what they left: the same results as of one connection."""
+    """Spark runs the tasks and returns their results, which equal those of one connection."""
     rows, wanted = labelled(batches=False)
     assert_same(in_shares(SparkTasks(spark), rows, tmp_path, 2, batches=False), wanted)

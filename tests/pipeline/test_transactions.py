@@ -1,4 +1,4 @@
-"""Real transactions and a recall on the embedded broker, judged live, once after the fact, and by the trace alone."""
+"""Real transactions and a recall on the embedded broker, judged live, afterwards, and by the trace alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def live(spark: SparkSession, broker: Embedded, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="module")
 def ids(live: PipelineJob, broker: Embedded) -> dict[str, str]:
-    """Label -> id, when the recalled message would have been due."""
+    """Label -> id, once the recalled message would have been due."""
     with live.sampling():
         found: dict[str, str] = run(transact(broker.namesrv_address))
         live.once()
@@ -60,7 +60,7 @@ def ids(live: PipelineJob, broker: Embedded) -> dict[str, str]:
 
 
 def judged(job: PipelineJob, ids: dict[str, str]) -> Judged:
-    """What the latest judgement says of each label."""
+    """The latest judgement of each label."""
     job.lake.refresh()
     look_up = LookUp(job.lake)
     look_up.define_views()
@@ -81,7 +81,7 @@ def check(found: Judged) -> None:
 
 
 def test_live(live: PipelineJob, ids: dict[str, str]) -> None:
-    """Cycles beside the transactions give each its code, and know all of the messages that nobody sees."""
+    """Cycles beside the transactions give each its code; messages that no consumer sees are fully known."""
     found = judged(live, ids)
     check(found)
     hidden = {label: knowledge for label, (_, groups, knowledge) in found.items() if not groups}
@@ -89,14 +89,14 @@ def test_live(live: PipelineJob, ids: dict[str, str]) -> None:
 
 
 def test_once_after_the_fact(live: PipelineJob, ids: dict[str, str], spark: SparkSession, tmp_path: Path) -> None:
-    """A first reading of the cluster gives the same codes."""
+    """A first reading of the cluster afterwards gives the same codes."""
     job = PipelineJob(replace(live.config, lake=tmp_path / "lake")).use(spark)
     job.once()
     check(judged(job, ids))
 
 
 def test_by_the_trace_alone(live: PipelineJob, ids: dict[str, str], spark: SparkSession, tmp_path: Path) -> None:
-    """A delivery proves a commit. What the producer asked for proves nothing: the others are not known."""
+    """A delivery proves a commit. The producer's request proves nothing: other transactions are unknown."""
     job = PipelineJob(replace(live.config, lake=tmp_path / "lake", topics=())).use(spark)
     job.once()
     found = judged(job, ids)

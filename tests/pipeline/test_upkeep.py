@@ -1,4 +1,4 @@
-"""Upkeep between cycles: slices end where `compact` and `sweep` end, whatever is committed meanwhile."""
+"""Upkeep between cycles: slices give the result of `compact` and `sweep`, whatever is committed meanwhile."""
 
 import os
 import time
@@ -17,7 +17,7 @@ END_S = 60.0
 
 
 class Turns:
-    """Slices of upkeep, each as late as the next look for work."""
+    """Slices of upkeep, each at the time of the next look for work."""
 
     def __init__(self, lake: Lake) -> None:
         self.upkeep = LakeUpkeep(lake, 1_000_000 * HOUR_MS, "200MB")
@@ -57,7 +57,7 @@ def fill(lake: Lake, *hours: int) -> None:
 
 
 def test_closed_hours_are_compacted_one_after_the_other(lake: Lake) -> None:
-    """The same rows in one file an hour; nothing is due twice."""
+    """Each hour has the same rows in one file, and is compacted once."""
     fill(lake, 5, 6, 7)
     before = sorted(rows(lake, "verdicts"))
     turns = Turns(lake)
@@ -70,7 +70,7 @@ def test_closed_hours_are_compacted_one_after_the_other(lake: Lake) -> None:
 
 
 def test_a_file_whose_sources_are_gone_is_given_up(lake: Lake) -> None:
-    """A commit of the pipeline while a file is written wins; the next look finds what it left."""
+    """A commit of the pipeline during the write wins; the next look finds its files."""
     fill(lake, 5)
     turns = Turns(lake)
     turns.turn()
@@ -85,7 +85,7 @@ def test_a_file_whose_sources_are_gone_is_given_up(lake: Lake) -> None:
 
 
 def test_what_cannot_be_compacted_is_told_once(lake: Lake) -> None:
-    """A damaged file does not hold up the others."""
+    """A damaged file is reported once and does not delay the others."""
     fill(lake, 5, 6)
     path = Path(lake["verdicts"].paths(lake["verdicts"].files([5]))[0])
     path.write_bytes(b"x" * path.stat().st_size)
@@ -101,7 +101,7 @@ def test_what_cannot_be_compacted_is_told_once(lake: Lake) -> None:
 
 
 def test_a_sweep_in_slices(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each slice ends in time, commits between them are kept, and all that no commit names is deleted."""
+    """Each slice ends in time, commits between slices are kept, and all files that no commit names are deleted."""
     monkeypatch.setattr(upkeep, "SLICE_MS", 0)
     fill(lake, 5)
     table = lake["verdicts"]
@@ -123,7 +123,7 @@ def test_a_sweep_in_slices(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_end_gives_up_what_is_under_way(lake: Lake) -> None:
-    """Nothing is committed after it, and nothing is lost."""
+    """After the stop nothing is committed, and nothing is lost."""
     fill(lake, 5)
     turns = Turns(lake)
     turns.turn()

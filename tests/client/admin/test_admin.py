@@ -1,4 +1,4 @@
-"""Admin on our own brokers: each query and each change, and the report of brokers that fail."""
+"""Admin on our own brokers: each query and each change, and the report of failing brokers."""
 
 import threading
 import time
@@ -32,7 +32,7 @@ BROKERS = {"broker-a", "broker-b"}
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait for a change that a broker reports to the name server later."""
+    """Wait for a change that a broker registers at the name server later."""
     end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
@@ -64,7 +64,7 @@ def admin(cluster: Embedded) -> Iterator[SyncAdmin]:
 
 
 def test_topics(admin: SyncAdmin) -> None:
-    """Created, listed by cluster, changed, ordered, deleted: with a result for each broker and name server."""
+    """Topics are created, listed by cluster, changed, ordered and deleted, with a result per broker and name server."""
     made = admin.create_topics(
         [TopicConfig("one", 1, 1), TopicConfig("two", 1, 1, attributes={"message.type": "FIFO"})]
     )
@@ -96,7 +96,7 @@ def test_topics(admin: SyncAdmin) -> None:
 
 
 def test_changes_of_one_broker(admin: SyncAdmin) -> None:
-    """By name or address; the error for a missing one lists the existing ones."""
+    """A broker is chosen by name or address; the error for an unknown one lists the known ones."""
     address = admin.masters()["broker-b"]
     assert list(admin.create_topic(TopicConfig("three", 1, 1), broker="broker-b").found) == ["broker-b"]
     assert list(admin.create_topic(TopicConfig("three", 1, 1), broker=address).found) == [address]
@@ -111,7 +111,7 @@ def test_changes_of_one_broker(admin: SyncAdmin) -> None:
 
 
 def test_a_broker_that_is_down_is_a_failure_by_name() -> None:
-    """The results of the others are returned beside it."""
+    """The failure is returned with the results of the other brokers."""
     with embedded(brokers=2) as running, SyncAdmin(running.namesrv_address) as admin:
         known = admin.masters()
         running.stop_broker("broker-b")
@@ -122,7 +122,7 @@ def test_a_broker_that_is_down_is_a_failure_by_name() -> None:
 
 
 def test_groups(admin: SyncAdmin) -> None:
-    """Made, looked up, deleted with its topics."""
+    """Groups are created, found, and deleted with their topics."""
     assert admin.create_groups(
         [SubscriptionGroupConfig("G1", retry_max_times=3), SubscriptionGroupConfig("G2")]
     ).complete
@@ -137,7 +137,7 @@ def test_groups(admin: SyncAdmin) -> None:
 
 
 def test_who_is_there(cluster: Embedded, admin: SyncAdmin) -> None:
-    """Members report about themselves; if there are none, every master reports it, which is not a failure."""
+    """Members report about themselves; if there are none, every master says so, which is not a failure."""
     assert all(not one.connection_set for one in admin.group_connections("nobody").values())
     assert all(members == [] for members in admin.members("nobody").values())
     with (
@@ -156,7 +156,7 @@ def test_who_is_there(cluster: Embedded, admin: SyncAdmin) -> None:
 
 
 def test_offsets(admin: SyncAdmin) -> None:
-    """Reset by time, skipped, written, cloned: queue by queue."""
+    """Offsets are reset by time, skipped, written and cloned, queue by queue."""
     queues = admin.queues("orders")
     ends = {queue: admin.max_offset(queue) for queue in queues}
     moved = admin.reset_offset("CG", "orders", 0)
@@ -180,7 +180,7 @@ def test_offsets(admin: SyncAdmin) -> None:
 
 
 def test_messages(admin: SyncAdmin) -> None:
-    """By place, by time, by queue; the error for a missing one lists the existing ones."""
+    """Messages are found by position, time and queue; the error for an unknown queue lists the known ones."""
     queue = admin.queues("orders")[0]
     found = admin.message_at_offset(queue, 1)
     assert (found.queue_offset, found.queue) == (1, queue)
@@ -208,7 +208,7 @@ def test_messages(admin: SyncAdmin) -> None:
 
 
 def test_dead_letters_go_back(cluster: Embedded, admin: SyncAdmin) -> None:
-    """They are resent with their ids, to the group only; the dead letters stay."""
+    """Dead letters are resent with their ids to their group only; the originals stay."""
     assert list(admin.resend_dead_letters("never-failed")) == []
     admin.create_topic(TopicConfig("letters", 1, 1))
     until(lambda: "letters" in admin.topics())
@@ -241,7 +241,7 @@ def test_dead_letters_go_back(cluster: Embedded, admin: SyncAdmin) -> None:
 
 
 def test_brokers_and_name_servers(admin: SyncAdmin) -> None:
-    """Versions, permissions, values that name servers keep."""
+    """Versions, permissions, and values that name servers keep."""
     brokers = admin.brokers()
     assert {(one.name, one.broker_id, one.version) for one in brokers} == {(name, 0, "V5_3_3") for name in BROKERS}
     assert admin.brokers("nowhere") == []
@@ -256,7 +256,7 @@ def test_brokers_and_name_servers(admin: SyncAdmin) -> None:
 
 
 def test_users_and_policies(admin: SyncAdmin) -> None:
-    """Made, changed, listed and deleted on every broker."""
+    """Users and policies are created, changed, listed and deleted on every broker."""
     assert admin.create_user("ann", "secret-1").complete
     assert admin.update_user("ann", user_status="disable").complete
     assert {user.user_status for user in admin.user("ann").values() if user} == {"disable"}
@@ -279,7 +279,7 @@ def test_users_and_policies(admin: SyncAdmin) -> None:
 
 
 def test_upkeep_and_settings_at_run_time(admin: SyncAdmin) -> None:
-    """Every master does it, or reports why not."""
+    """Every master does the work, or reports why not."""
     assert admin.clean_unused_topics().complete
     assert admin.clean_expired_queues().complete
     assert admin.delete_expired_logs().complete
@@ -298,7 +298,8 @@ def test_upkeep_and_settings_at_run_time(admin: SyncAdmin) -> None:
 
 
 def test_what_a_live_group_says(cluster: Embedded, admin: SyncAdmin) -> None:
-    """Its offsets in memory, its delay in time, its filter's result for an entry, and direct consumption."""
+    """An online group returns its offsets in memory, its delay, its filter's result for an entry, and consumes
+    directly."""
     handled: list[bytes] = []
     consumer = SyncConsumer("CG3", cluster.namesrv_address, {"orders": "A"}, config=QUICK)
     running = threading.Thread(target=consumer.run, args=(lambda delivery: handled.append(delivery.body),))

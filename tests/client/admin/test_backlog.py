@@ -1,4 +1,4 @@
-"""The rules of lag: from places in queues to messages that wait, trends and sums."""
+"""The rules of lag: from offsets of queues to waiting messages, trends and sums."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lag(offset: int | None, first: int | None, end: int | None, **more: Any) -> 
     ],
 )
 def test_what_waits(offset: int | None, first: int, end: int, start: int, count: int, expired: int) -> None:
-    """Offsets are clamped to the queue's range; the age of what waits is not known yet."""
+    """Offsets are clamped to the queue's range; the age of waiting messages is not known yet."""
     found = lag(offset, first, end)
     assert (found.next_offset, found.lag_count, found.expired_count) == (start, count, expired)
     assert found.lag_ms == (None if count else 0)
@@ -66,7 +66,7 @@ def test_what_is_unknown(found: QueueLag, why: str) -> None:
 
 
 def test_a_group_that_starts_at_the_first_message() -> None:
-    """Then all messages of a queue without an offset wait."""
+    """All messages of a queue without an offset wait for such a group."""
     found = lag(None, 3, 9, starts_at_first=True)
     assert (found.next_offset, found.lag_count, found.expired_count) == (3, 6, 0)
 
@@ -79,7 +79,7 @@ def test_ages() -> None:
 
 
 def test_sums() -> None:
-    """Unknown queues are counted apart, and what is known is a lower bound. Without queues nothing waits."""
+    """Unknown queues are counted apart, and the known sum is a lower bound. Without queues nothing waits."""
     waits, empty, unknown = with_age(lag(5, 0, 9), 7_000), lag(9, 0, 9), lag(None, 0, 9)
     assert sum_of([]) == LagSum(0, 0, 0, 0, 0)
     assert sum_of([empty]) == LagSum(1, 0, 0, 0, 0)
@@ -105,7 +105,7 @@ def later(offset: int | None, first: int | None, end: int | None, after_ms: int 
     ],
 )
 def test_trends(before: QueueReading, after: QueueReading, state: TrendState, drain_s: float | None) -> None:
-    """Rates between two readings, and seconds until nothing waits."""
+    """A trend has the rates between two readings, and the seconds until nothing waits."""
     found = trend_of([(before, after)])
     assert (found.state, found.drain_s) == (state, drain_s)
 
@@ -123,7 +123,7 @@ def test_trends(before: QueueReading, after: QueueReading, state: TrendState, dr
     ],
 )
 def test_unknown_trends(before: QueueReading | None, after: QueueReading) -> None:
-    """One reading, a reset or an unknown value gives no trend; nor do they for a group with such a queue."""
+    """One reading, a reset or an unknown value gives no trend, neither for the queue nor for its group."""
     assert trend_of([(before, after)]) == Trend()
     known = (reading(0, 0, 100), later(40, 0, 120))
     assert trend_of([known, (before, after)]) == Trend()
@@ -136,7 +136,7 @@ def test_the_trend_of_several_queues() -> None:
 
 
 def test_ranks() -> None:
-    """The longest wait first, then what is unknown, then groups without lag."""
+    """The longest wait is first, then unknown waits, then groups without lag."""
 
     def group(name: str, topics: LagSum, retry: LagSum | None = None) -> GroupLag:
         return GroupLag(name, 0, topics, retry or sum_of([]), 0, Trend())

@@ -1,4 +1,4 @@
-"""Reading lag from brokers that are scripted: what they do not tell is unknown, and few requests are sent."""
+"""Lag read from scripted brokers: what they do not report is unknown, and few requests are sent."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OLD_MS = 2_000  # the store time of every record of a fake broker
 
 @dataclass
 class State:
-    """What one broker answers. spans: (group, topic) -> queue id -> age in ms. refused: codes that it refuses."""
+    """The replies of one broker. spans: (group, topic) -> queue id -> age in ms. refused: codes that it refuses."""
 
     offsets: dict[str, dict[int, int]] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ async def scripted_cluster() -> AsyncIterator[Scripted]:
 
 
 async def test_ages_are_of_the_broker() -> None:
-    """303 dates the queues that wait, with one request for all queues of a topic; nothing is pulled."""
+    """303 returns the ages of waiting queues, with one request for all queues of a topic; nothing is pulled."""
     async with scripted_cluster() as scripted:
         scripted.topic("orders", (0, 9), (0, 9), (0, 9))
         scripted.states[0].offsets = {"orders@CG": {0: 5, 1: 9, 2: 8}}
@@ -155,7 +155,8 @@ async def test_ages_are_of_the_broker() -> None:
 
 
 async def test_what_303_cannot_tell_is_pulled() -> None:
-    """An offset that expired, one without a store time, and a group that read on: the message itself is dated, once."""
+    """If the offset expired, has no store time, or the group read on, the message itself is pulled once for its
+    time."""
     async with scripted_cluster() as scripted:
         scripted.topic("orders", (3, 9), (0, 9), (0, 9))
         for queue_id in range(3):
@@ -178,7 +179,7 @@ async def test_what_303_cannot_tell_is_pulled() -> None:
 
 
 async def test_an_unreadable_message_has_no_age() -> None:
-    """The range says that it is there, but the pull finds nothing: unknown, not 0."""
+    """The message is inside the range but the pull finds nothing: its age is unknown, not 0."""
     async with scripted_cluster() as scripted:
         scripted.topic("orders", (3, 9))
         scripted.states[0].offsets = {"orders@CG": {0: 1}}
@@ -189,7 +190,7 @@ async def test_an_unreadable_message_has_no_age() -> None:
 
 
 async def test_a_clock_that_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message from the future has no age by this host's clock."""
+    """The age of a message stored in the future of this host's clock is unknown."""
     async with scripted_cluster() as scripted:
         scripted.topic("orders", (0, 1))
         scripted.broker.store("orders", 0, b"", "")
@@ -201,7 +202,7 @@ async def test_a_clock_that_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_silent_broker_makes_its_queues_unknown() -> None:
-    """It gets no further requests; its queues are listed by the route, with the reason; others are known."""
+    """The broker gets no further requests; its queues, known from the route, are listed with the reason."""
     async with scripted_cluster() as scripted:
         for state in (0, 1):
             scripted.topic("orders", (0, 9), state=state)
@@ -231,7 +232,7 @@ async def test_a_silent_broker_makes_its_queues_unknown() -> None:
 async def test_a_refusal_makes_what_it_is_about_unknown(
     code: RequestCode, unknown: tuple[int | None, int | None]
 ) -> None:
-    """With the broker's reason, in the queue and among the problems."""
+    """The broker's reason is in the queue's entry and among the problems."""
     async with scripted_cluster() as scripted:
         scripted.topic("orders", (0, 9))
         scripted.states[0].offsets = {"orders@CG": {0: 5}}
@@ -246,7 +247,8 @@ async def test_a_refusal_makes_what_it_is_about_unknown(
 
 
 async def test_groups_without_offsets() -> None:
-    """Unknown, unless the group starts at the first message, or the queue is empty. Unknown groups are told apart."""
+    """Lag is unknown unless the group starts at the first message or the queue is empty. An unknown group is not
+    found."""
     async with scripted_cluster() as scripted:
         scripted.topic("orders", (0, 9), (4, 4))
         scripted.broker.store("orders", 0, b"", "")
@@ -262,7 +264,7 @@ async def test_groups_without_offsets() -> None:
 
 
 async def test_broadcasting_groups() -> None:
-    """Their members keep the offsets: unknown, also if an older offset is there."""
+    """Members keep the offsets, so lag is unknown, even if the broker has an older offset."""
     async with scripted_cluster() as scripted:
         scripted.topic("orders", (0, 9))
         scripted.states[0].offsets = {"orders@All": {0: 5}, "orders@Proxied@broadcast": {0: 5}}
@@ -275,7 +277,8 @@ async def test_broadcasting_groups() -> None:
 
 
 async def test_retry_topics_are_apart() -> None:
-    """The group's own, and those of popping groups in both forms; without an offset they are read from the start."""
+    """The retry topics of the group, and those of popping groups in both forms, are read from the start without an
+    offset."""
     async with scripted_cluster() as scripted:
         for topic in ("orders", "%RETRY%CG", "%RETRY%CG_orders", "%RETRY%CG+orders", "%RETRY%CG_other"):
             scripted.topic(topic, (0, 2))
@@ -292,7 +295,7 @@ async def test_retry_topics_are_apart() -> None:
 
 
 async def test_left_and_deleted_topics_do_not_wait() -> None:
-    """Offsets of an earlier subscription are named and not counted; a topic that was deleted has no queues."""
+    """Offsets of earlier subscriptions are listed but not counted; a deleted topic has no queues."""
     async with scripted_cluster() as scripted:
         scripted.topic("orders", (0, 9))
         scripted.topic("old", (0, 9))
@@ -305,7 +308,7 @@ async def test_left_and_deleted_topics_do_not_wait() -> None:
 
 
 async def test_copies_that_wait_for_the_next_attempt() -> None:
-    """Those of delay levels are read, those of the timer are counted by the broker."""
+    """Copies in delay levels are read; the broker counts those in the timer."""
     async with scripted_cluster() as scripted:
         scripted.topic("orders", (0, 9))
         scripted.topic(SCHEDULE_TOPIC, (0, 0), (0, 0), (0, 3))
@@ -321,7 +324,7 @@ async def test_copies_that_wait_for_the_next_attempt() -> None:
 
 
 async def test_too_many_delayed_messages_are_not_read() -> None:
-    """Then nobody's copies are known."""
+    """Above the limit, the number of delayed copies is unknown for every group."""
     async with scripted_cluster() as scripted:
         scripted.topic("orders", (0, 9))
         scripted.topic(SCHEDULE_TOPIC, (0, WAITING_READ_MAX + 1))
@@ -333,7 +336,7 @@ async def test_too_many_delayed_messages_are_not_read() -> None:
 
 
 async def test_requests_do_not_grow_with_queues() -> None:
-    """Many groups of eight queues: once a broker, once a topic, once a group."""
+    """For many groups of eight queues, the number of requests depends on brokers, topics and groups only."""
     async with scripted_cluster() as scripted:
         scripted.topic("orders", *[(0, 9)] * 8)
         state = scripted.states[0]
@@ -353,7 +356,7 @@ async def test_requests_do_not_grow_with_queues() -> None:
 
 
 async def test_the_oldest_messages() -> None:
-    """The first of every queue that waits, with the group's filter; ages follow the broker's."""
+    """The list has the first waiting message of every queue, with the group's filter; ages use the broker's clock."""
     async with scripted_cluster() as scripted:
         scripted.topic("orders", (0, 3), (0, 3))
         for number in range(6):
@@ -377,7 +380,7 @@ async def test_the_oldest_messages() -> None:
 
 
 async def test_a_trend_needs_two_readings() -> None:
-    """The second reading is what is shown; without it the trend is unknown."""
+    """The second reading is shown; without it the trend is unknown."""
     async with scripted_cluster() as scripted:
         scripted.topic("orders", (0, 100))
         scripted.states[0].offsets = {"orders@CG": {0: 10}}
@@ -402,7 +405,7 @@ async def test_a_trend_needs_two_readings() -> None:
 
 
 async def test_questions_wait_in_a_bounded_number() -> None:
-    """And an error that is a bug ends them as it is."""
+    """An unexpected error ends the other requests and is raised unchanged."""
     running = most = 0
 
     async def ask(number: int) -> None:

@@ -11,7 +11,7 @@ from mqtrail.client.admin.base import REQUESTS_AT_ONCE_MAX
 
 
 async def test_questions_are_asked_a_bounded_number_at_a_time() -> None:
-    """A lying broker lists any number of clients; all are asked in the end, and found in their order."""
+    """A broker can list any number of clients; all are queried in the end, with results in their order."""
     running = most = 0
 
     async def ask(number: int) -> int:
@@ -35,7 +35,7 @@ async def test_questions_are_asked_a_bounded_number_at_a_time() -> None:
 
 
 async def test_a_bug_among_the_questions_ends_them() -> None:
-    """The exception is raised unchanged, and leaves neither a task nor an unsent request behind."""
+    """The exception is raised unchanged, and leaves neither a task nor an unsent request."""
 
     async def ask(number: int) -> int:
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Allocation: every strategy gives the same result as Java's, and the members together have each queue once."""
+"""Allocation: every strategy gives Java's result, and each queue belongs to exactly one member."""
 
 import pytest
 from hypothesis import given
@@ -66,7 +66,7 @@ def test_shares_are_javas(allocation: Allocation, name: str, expected: list[str]
 
 
 def test_the_ring_is_javas() -> None:
-    """Owners on the hash ring, with a name beyond ASCII."""
+    """Owners on the hash ring equal Java's, with a non-ASCII name among them."""
     members = sorted(f"192.168.1.{number}@{1000 + number}#{number * 7919}" for number in range(7))
     queues = [MessageQueue("größe", "broker-a", number) for number in range(64)]
     owners = {
@@ -78,7 +78,7 @@ def test_the_ring_is_javas() -> None:
 
 @given(st.integers(0, 40), st.integers(1, 12))
 def test_every_queue_has_exactly_one_member(queue_count: int, member_count: int) -> None:
-    """Whatever the strategy, no queue is left out and none is read twice."""
+    """With any strategy, no queue is left out and none is read twice."""
     members = sorted(f"10.0.0.{number}@1" for number in range(member_count))
     queues = [MessageQueue("orders", f"r{number % 3}@b", number) for number in range(queue_count)]
     nearby = MachineRoomNearby(room_of_queue, lambda member: f"r{int(member[7:-2]) % 2}", ByCircle())
@@ -88,7 +88,7 @@ def test_every_queue_has_exactly_one_member(queue_count: int, member_count: int)
 
 
 def test_a_fixed_list_is_of_the_topic() -> None:
-    """Configured queues are taken by their own topic alone."""
+    """Configured queues apply to their own topic only."""
     fixed = Configured([MessageQueue("orders", "b", 3), MessageQueue("bills", "b", 1)])
     assert fixed("anybody", [MessageQueue("orders", "b", 0)], ["x"]) == [MessageQueue("orders", "b", 3)]
     assert fixed.name == "CONFIG"

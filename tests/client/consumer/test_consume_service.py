@@ -82,7 +82,8 @@ class Bench:
 @settings(max_examples=40)
 @given(st.integers(0, 1 << 30), st.sampled_from(["concurrent", "ordered", "batches", "ordered batches"]))
 def test_offsets_never_run_ahead(seed: int, mode: str) -> None:
-    """Successes, failures, cancellations, refused returns: in the end all is done and the offset is behind the last."""
+    """With successes, failures, cancellations and refused returns, all messages end and the offset is after the
+    last."""
     chance = random.Random(seed)
     ordered = "ordered" in mode
     config = ConsumerConfig(
@@ -118,7 +119,7 @@ def test_offsets_never_run_ahead(seed: int, mode: str) -> None:
 
 
 def test_statistics_are_of_the_last_minute() -> None:
-    """Rates and times since the oldest sample, failures of the last hour, a bounded count of topics."""
+    """Rates and times since the oldest sample, failures of the last hour, a bounded number of topics."""
     stats = ConsumerStats()
     for _ in range(12):
         stats.pulled("orders", 32, 8)

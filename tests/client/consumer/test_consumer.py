@@ -52,7 +52,7 @@ QUICK = ConsumerConfig(
 
 
 def put(broker: FakeBroker, topic: str, *bodies: bytes, queue_id: int = 0, tags: str = "") -> list[str]:
-    """Store messages as a producer's client would."""
+    """Store messages as a producer would."""
     ids = []
     for body in bodies:
         message = Message(topic, body, tags=tags)
@@ -72,7 +72,7 @@ def committed(cluster: FakeCluster, topic: str = "orders") -> dict[tuple[str, in
 
 
 async def consume(consumer: Consumer, count: int) -> list[bytes]:
-    """Take and settle count messages."""
+    """Take count messages and settle them."""
     bodies = []
     async for m in consumer:
         async with m.process():
@@ -83,7 +83,7 @@ async def consume(consumer: Consumer, count: int) -> list[bytes]:
 
 
 async def test_messages_of_all_queues_arrive_and_are_committed() -> None:
-    """One member takes every queue of every broker; the offsets reach the brokers."""
+    """One member consumes every queue of every broker and commits the offsets to the brokers."""
     async with fake_cluster({"orders": 2}, 2) as cluster:
         for broker in cluster.brokers:
             for queue_id in range(2):
@@ -129,7 +129,7 @@ async def test_an_unsettled_message_is_redelivered_to_the_next_member() -> None:
 
 
 async def test_a_failed_message_is_sent_back_and_redelivered() -> None:
-    """An exception, a returned and a raised RetryLater each make another delivery of the same id, counted up."""
+    """An exception, a returned and a raised RetryLater each cause a redelivery with the same id and a higher count."""
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:
         ids = put(cluster.brokers[0], "orders", b"raise", b"return", b"later", b"fine")
         seen: list[tuple[bytes, int, str]] = []
@@ -161,7 +161,8 @@ async def test_a_failed_message_is_sent_back_and_redelivered() -> None:
 
 
 async def test_a_refused_send_back_is_replaced_by_a_copy() -> None:
-    """When the broker does not take a message back, the client writes the copy itself, as a broker would."""
+    """If the broker refuses the send-back, the client sends the copy itself, with the properties that a broker would
+    set."""
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:
         (broker,) = cluster.brokers
         broker.script = on_code(RequestCode.CONSUMER_SEND_MSG_BACK, refuse(1, "cannot"))
@@ -179,7 +180,7 @@ async def test_a_refused_send_back_is_replaced_by_a_copy() -> None:
 
 
 async def test_without_any_way_back_the_message_is_tried_here() -> None:
-    """Neither send-back nor copy: the message stays, unsettled, and is delivered again from memory."""
+    """If send-back and copy both fail, the message stays unsettled and is delivered again from memory."""
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:
         (broker,) = cluster.brokers
         codes = (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
@@ -246,7 +247,7 @@ async def test_flow_control_bounds_what_is_held() -> None:
 
 
 async def test_an_offset_outside_the_queue_is_mended() -> None:
-    """From a committed offset below the first kept message, consumption continues at the first one."""
+    """If the committed offset is below the first kept message, consumption continues at that message."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"0", b"1", b"2")
@@ -265,7 +266,7 @@ async def test_an_offset_outside_the_queue_is_mended() -> None:
     ],
 )
 async def test_a_new_group_starts_where_it_is_configured(consume_from: ConsumeFromWhere, expected: list[bytes]) -> None:
-    """Without a committed offset the first or the last offset is the start."""
+    """Without a committed offset, consumption starts at the first or the last offset, as configured."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"old")
         config = replace(QUICK, consume_from=consume_from)
@@ -276,7 +277,8 @@ async def test_a_new_group_starts_where_it_is_configured(consume_from: ConsumeFr
 
 
 async def test_the_first_message_of_a_queue_is_not_passed_over() -> None:
-    """A 5.x broker knows no offset of an empty queue; the message that comes before the maximum is asked is read."""
+    """A 5.x broker has no offset for an empty queue; a message stored before the client asks for the maximum is
+    read."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
 
@@ -318,7 +320,7 @@ async def test_a_broker_that_breaks_connections_is_pulled_again() -> None:
 
 
 async def test_an_ordered_queue_has_one_message_out_and_waits_for_it() -> None:
-    """In order, one at a time; a failed message is tried again before the next one is seen."""
+    """One message at a time: a failed one is retried before the next one is delivered."""
     async with fake_cluster({"orders": 2}) as cluster:
         for queue_id in range(2):
             put(cluster.brokers[0], "orders", *(b"%d" % number for number in range(20)), queue_id=queue_id)
@@ -346,7 +348,7 @@ async def test_an_ordered_queue_has_one_message_out_and_waits_for_it() -> None:
 
 
 async def test_an_ordered_consumer_leaves_locked_queues_alone() -> None:
-    """A queue that another client has locked is not pulled until its lock is gone."""
+    """A queue that another client has locked is not pulled until the lock is released."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         broker.locks["orders", 1] = "somebody else"
@@ -467,7 +469,7 @@ def ask(cluster: FakeCluster, command: RemotingCommand) -> FakeBroker:
 
 
 async def test_operators_can_look_and_reset() -> None:
-    """307 shows the consumer, 309 runs its handler once, 221 tells its offsets, 220 moves them."""
+    """307 shows the consumer, 309 runs its handler once, 221 returns its offsets, 220 resets them."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"0", b"1", b"2")
@@ -512,7 +514,8 @@ async def test_operators_can_look_and_reset() -> None:
 
 
 async def test_trace_tells_of_every_delivery(tmp_path: Path) -> None:
-    """A pair of Sub records and a SubResult for each attempt, an OffsetCommit for each commit, keys as Apache's."""
+    """There are two Sub records and a SubResult per attempt, and an OffsetCommit per commit, with the keys of Apache's
+    client."""
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1, "RMQ_SYS_TRACE_TOPIC": 1}) as cluster:
         (broker,) = cluster.brokers
         ids = put(broker, "orders", b"fine", b"fails")

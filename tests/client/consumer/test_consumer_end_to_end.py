@@ -1,4 +1,4 @@
-"""Our consumers on our broker: ordered, popped, filtered, batched, polled; and their trace."""
+"""Our consumers on our broker: ordered, popped, filtered, batched and polled, and their trace."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -39,7 +39,8 @@ async def set_mode(namesrv: str, topic: str, group: str, mode: str) -> None:
 
 
 async def test_ordered_members_come_and_go(tmp_path: Path) -> None:
-    """Each key's messages are handled in order, once each, though members come and go; a poison one ends in the DLQ."""
+    """Each key's messages are handled in order and once, while members join and leave; a poison message goes to the
+    DLQ."""
     async with embedded_async(broker=BrokerConfig(message_delay_level="1s 1s 1s 1s")) as cluster:
         namesrv = cluster.namesrv_address
         seen: dict[str, list[int]] = defaultdict(list)
@@ -83,7 +84,8 @@ async def test_ordered_members_come_and_go(tmp_path: Path) -> None:
 
 
 async def test_a_group_that_pops(tmp_path: Path) -> None:
-    """Switched to POP by an operator: two members share every queue, each message goes to one; and back to PULL."""
+    """An operator switches the group to POP: two members share every queue and each message goes to one; then back to
+    PULL."""
     async with embedded_async() as cluster:
         namesrv = cluster.namesrv_address
         seen: Counter[bytes] = Counter()
@@ -113,7 +115,7 @@ async def test_a_group_that_pops(tmp_path: Path) -> None:
 
 
 async def test_an_sql_filter(tmp_path: Path) -> None:
-    """The broker evaluates it if filters are enabled; otherwise the start fails with the reason."""
+    """The broker evaluates the filter if filters are enabled; otherwise the start fails with the reason."""
     async with embedded_async(broker=BrokerConfig(property_filter=True)) as cluster:
         namesrv = cluster.namesrv_address
         async with Producer("PG", namesrv) as producer:

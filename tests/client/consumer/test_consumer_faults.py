@@ -1,4 +1,4 @@
-"""Consumers and faults: cancellation anywhere, forks, several loops, lost servers, changed routes."""
+"""Consumers and faults: cancellation at any await, forks, several loops, lost servers, changed routes."""
 
 import asyncio
 import os
@@ -107,7 +107,7 @@ async def test_a_settlement_outlives_its_caller() -> None:
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing() -> None:
-    """Cancelled at any of its awaits, a start leaves no group, no task, no connection; the next one works."""
+    """A start cancelled at any await leaves no group, task or connection; the next start works."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"x")
         (broker,) = cluster.brokers
@@ -134,7 +134,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing() -> None:
 
 
 async def test_a_close_that_is_cancelled_can_be_repeated() -> None:
-    """The second call does nothing, and nothing that was finished is lost."""
+    """The second call does nothing, and no finished message is lost."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"0", b"1")
         consumer = Consumer("CG", cluster.namesrv, {"orders": "*"}, config=QUICK)
@@ -151,7 +151,7 @@ async def test_a_close_that_is_cancelled_can_be_repeated() -> None:
 
 
 def test_loops_do_not_meet() -> None:
-    """Consumers and producers of several event loops in several threads of one process work side by side."""
+    """Consumers and producers in several event loops and threads of one process do not disturb each other."""
     with cluster_in_a_thread() as cluster:
         cluster.name_server.topics |= {"a": 1, "b": 1, "c": 1}
         got: dict[str, list[bytes]] = {}
@@ -211,7 +211,8 @@ def test_a_child_after_fork_is_another_member() -> None:
 
 
 async def test_a_name_server_that_is_gone() -> None:
-    """At the start it is an error; later the known routes are used, and a name server that returns is queried again."""
+    """At the start it is an error; later the cached routes are used, and a name server that returns is queried
+    again."""
     with pytest.raises(NoNameServer):
         await Consumer("CG", "127.0.0.1:1", {"orders": "*"}, config=QUICK).start()
     async with fake_cluster({"orders": 1}) as cluster:
@@ -235,7 +236,7 @@ async def test_a_name_server_that_is_gone() -> None:
 
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_broker_that_is_gone(ordered: bool) -> None:
-    """Queues of other brokers continue; when it is back, its queues continue from their committed offsets."""
+    """Queues of other brokers continue; when the broker is back, its queues continue from their committed offsets."""
     async with fake_cluster({"orders": 1}, 2) as cluster:
         first, second = cluster.brokers
         put(first, "orders", b"a0")
@@ -257,7 +258,7 @@ async def test_a_broker_that_is_gone(ordered: bool) -> None:
 
 
 def test_a_route_that_changes_in_flight() -> None:
-    """Queues and brokers come and go while messages flow: all are handled, and those of one queue in order."""
+    """Queues and brokers are added and removed while messages flow: all are handled, those of one queue in order."""
     brokers_by_name: dict[str, FakeBroker] = {}
 
     def stored(name: str, queue_id: int) -> int:
@@ -302,7 +303,7 @@ def test_a_route_that_changes_in_flight() -> None:
     async def handled(
         cluster: FakeCluster, consumer: Consumer, wanted: set[MessageQueue], seen: dict[tuple[str, int], list[int]]
     ) -> None:
-        """Also committed: other messages are redelivered if their broker stops first."""
+        """Handled messages, also committed: others are redelivered if their broker stops first."""
         await until(lambda: set(consumer.assignment) == wanted)
         await until(
             lambda: all(

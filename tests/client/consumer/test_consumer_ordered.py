@@ -1,4 +1,4 @@
-"""Ordered consumption: a queue stays in order despite faults of handlers, locks, members and the broker."""
+"""Ordered consumption: a queue keeps its order despite faults of handlers, locks, members and the broker."""
 
 import asyncio
 from dataclasses import replace
@@ -36,7 +36,8 @@ async def test_an_operator_sees_the_lock() -> None:
 
 
 async def test_a_lock_that_ran_out_stops_the_queue_until_it_is_ours_again() -> None:
-    """While the broker does not answer, nothing is delivered; then the queue continues where it was."""
+    """While the broker does not reply, nothing is delivered; with the lock back, the queue continues at the next
+    message."""
     loop = asyncio.get_running_loop()
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
@@ -59,7 +60,7 @@ async def test_a_lock_that_ran_out_stops_the_queue_until_it_is_ours_again() -> N
 
 
 async def test_a_lock_that_another_member_has_gives_the_queue_up() -> None:
-    """The held messages are dropped and not committed; with the lock the queue starts from its committed offset."""
+    """The pulled messages are dropped and not committed; with the lock the queue starts from its committed offset."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", *numbers(0, 3))
@@ -76,7 +77,7 @@ async def test_a_lock_that_another_member_has_gives_the_queue_up() -> None:
 
 
 async def test_a_queue_moves_to_another_member_in_order() -> None:
-    """A member that must give a queue up ends its running handler first; nothing is handled twice or out of order."""
+    """A member finishes its running handler before it releases a queue; nothing is handled twice or out of order."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         for queue_id in range(2):
@@ -126,7 +127,7 @@ async def test_a_hanging_handler_loses_its_queue() -> None:
 
 
 async def test_a_queue_that_is_assigned_again_continues() -> None:
-    """A queue that waits to be given up and is assigned again before that loses nothing."""
+    """A queue that waits for release and is assigned again before that loses nothing."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"0", b"1", queue_id=1)
@@ -156,7 +157,7 @@ async def test_a_queue_that_is_assigned_again_continues() -> None:
 
 
 async def test_a_failure_suspends_for_as_long_as_it_says() -> None:
-    """The pause of RetryLater outweighs the setting and is held to 10 ms at least; attempts count up."""
+    """The pause of RetryLater overrides the setting, with a minimum of 10 ms; attempts are counted."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"x", b"y")
         config = replace(ORDERED, suspend_ms=20_000)
@@ -221,7 +222,7 @@ async def test_a_cancelled_handler_leaves_the_order() -> None:
 
 
 async def test_broadcasting_in_order_needs_no_lock(tmp_path: Path) -> None:
-    """Each member has every queue in order, retries in place, and locks nothing."""
+    """Each member handles every queue in order, retries in place, and takes no locks."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", *numbers(0, 4))
@@ -240,7 +241,7 @@ async def test_broadcasting_in_order_needs_no_lock(tmp_path: Path) -> None:
 
 
 async def test_a_broker_that_locks_only_some() -> None:
-    """Queues that are missing in the broker's answer are not consumed, and are requested again."""
+    """Queues that are missing in the broker's reply are not consumed, and are requested again."""
     async with fake_cluster({"orders": 3}) as cluster:
         (broker,) = cluster.brokers
         asked = 0

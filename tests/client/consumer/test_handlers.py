@@ -26,7 +26,7 @@ BATCHES = replace(QUICK, batch_count_max=3)
 
 
 def wanted(broker: FakeBroker, topic: str) -> tuple[str, str, int]:
-    """A topic's subscription in the last heartbeat: expression, its type, its version."""
+    """Return a topic's subscription in the last heartbeat: expression, type, version."""
     beat = HeartbeatData.decode(broker.of(RequestCode.HEART_BEAT)[-1].body)
     (data,) = [one for one in beat.consumer_data_set[0].subscription_data_set if one.topic == topic]
     return data.sub_string, data.expression_type, data.sub_version
@@ -68,7 +68,7 @@ async def test_each_message_finds_its_handler() -> None:
 
 
 def test_handlers_that_clash_are_refused() -> None:
-    """Two for one tag, two for all tags, an Sql filter beside another, single ones beside batches."""
+    """Two handlers for one tag, two for all tags, an Sql filter beside another, single ones beside batches."""
     consumer = Consumer("CG", config=QUICK)
 
     async def one(m: Delivery) -> None: ...
@@ -91,8 +91,8 @@ def test_handlers_that_clash_are_refused() -> None:
 
 
 async def test_batches_are_settled_as_one_or_by_parts() -> None:
-    """A batch that raises is redelivered whole, one that fails in part only in that part; both kinds of ids are
-    given."""
+    """A batch that raises is redelivered whole, one that fails in part only in that part; messages have both kinds of
+    ids."""
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", *(b"%d" % number for number in range(8)))
@@ -129,7 +129,7 @@ async def test_batches_are_settled_as_one_or_by_parts() -> None:
 
 
 async def test_batches_by_iteration() -> None:
-    """Iterating gives batches too; a single delivery may be settled by itself, the rest with the batch."""
+    """Iteration can give batches; a single delivery may be settled by itself, the rest with the batch."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"0", b"1", b"2", b"3")
         async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=BATCHES) as consumer:
@@ -150,7 +150,7 @@ async def test_batches_by_iteration() -> None:
 
 
 async def test_ordered_batches_go_on_from_the_first_failure() -> None:
-    """Messages before it are settled; the failed one and all behind it are redelivered with a higher count."""
+    """Messages before the failure are settled; the failed one and all after it are redelivered with a higher count."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", *(b"%d" % number for number in range(5)))
         seen: list[list[tuple[bytes, int]]] = []
@@ -196,7 +196,7 @@ async def test_single_messages_for_a_handler_of_batches() -> None:
 
 
 async def test_subscriptions_change_while_running() -> None:
-    """A new expression, a new topic, a topic given up: brokers hear of each at once, with a newer version."""
+    """Brokers learn of a new expression, a new topic or a removed topic at once, with a newer version."""
     async with fake_cluster({"orders": 1, "bills": 1}) as cluster:
         (broker,) = cluster.brokers
         config = replace(QUICK, rebalance_ms=60_000)
@@ -220,7 +220,7 @@ async def test_subscriptions_change_while_running() -> None:
 
 
 async def test_an_sql_filter_is_checked_by_a_broker() -> None:
-    """Its text travels with heartbeat and pull; a broker that refuses it refuses the start."""
+    """The expression is part of heartbeats and pulls; if a broker refuses it, the start fails."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         subscriptions = {"orders": Sql("amount > 5")}
@@ -239,7 +239,7 @@ async def test_an_sql_filter_is_checked_by_a_broker() -> None:
 
 
 async def test_suspend_and_resume() -> None:
-    """No message is pulled between the two, and all are pulled afterwards."""
+    """No message is pulled between suspend and resume, and all are pulled afterwards."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         config = replace(QUICK, poll_timeout_ms=50)
@@ -257,7 +257,7 @@ async def test_suspend_and_resume() -> None:
 
 
 async def test_bounds_of_a_topic_are_shared_out() -> None:
-    """Half of a topic's bound for each of two queues, and all of it for one."""
+    """Each of two queues gets half of the topic's limit; a single one gets all of it."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         for queue_id in range(2):
@@ -299,7 +299,7 @@ async def test_a_cancelled_run_does_not_wait_for_threads() -> None:
 
 
 async def test_a_listener_hears_of_the_queues() -> None:
-    """It gets the topic, all queues and the own ones at each change; its exceptions are logged."""
+    """The listener gets the topic, all queues and its own queues at each change; its exceptions are logged."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         calls: list[tuple[str, int, int]] = []
@@ -316,7 +316,7 @@ async def test_a_listener_hears_of_the_queues() -> None:
 
 
 async def test_a_namespace_is_invisible_to_the_application() -> None:
-    """Names have the prefix on the wire and none in the application, also for retries."""
+    """Names have the prefix on the wire but not in the application, also for retries."""
     async with fake_cluster({"ns%orders": 1, "%RETRY%ns%CG": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "ns%orders", b"x")
@@ -353,7 +353,7 @@ async def test_a_namespace_is_invisible_to_the_application() -> None:
     [("concurrency", 0), ("batch_count_max", 2_000), ("pull_batch_count", 0), ("pop_invisible_ms", 1), ("span_max", 0)],
 )
 def test_settings_that_cannot_work_are_refused(setting: str, value: Any) -> None:
-    """As Java's consumer does at its start; the text names the setting, what was found and what was expected."""
+    """As in Java's consumer, the start fails; the error names the setting, the value found and the value expected."""
     with pytest.raises(InvalidParameter, match=rf"{setting} {value}, expected \d+ to \d+"):
         ConsumerConfig(**{setting: value})
     with pytest.raises(InvalidParameter, match="instance_name"):

@@ -66,7 +66,7 @@ async def bodies_of(consumer: LitePullConsumer, count: int) -> list[bytes]:
 
 
 async def test_polls_give_what_is_there() -> None:
-    """Every queue's messages, in its order, at most as many as requested, and none after the timeout."""
+    """A poll returns each queue's messages in order, at most the requested number, and none after the timeout."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         for queue_id in range(2):
@@ -97,7 +97,7 @@ async def test_polls_give_what_is_there() -> None:
 
 
 async def test_auto_commit_follows_the_next_call() -> None:
-    """What was taken is committed once the application comes for more, and at the end not before it did."""
+    """Polled messages are committed at the next poll; at the end, only those that were followed by another poll."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", *(b"%d" % number for number in range(25)))
         async with lite(cluster.namesrv, {"orders": "*"}) as consumer:
@@ -119,7 +119,7 @@ async def test_auto_commit_follows_the_next_call() -> None:
 
 
 async def test_commits_by_hand() -> None:
-    """Without auto_commit only explicit commits count; their failure is raised."""
+    """Without auto_commit only explicit commits count; they raise on failure."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"0", b"1", b"2")
@@ -146,7 +146,7 @@ async def test_commits_by_hand() -> None:
 
 
 async def test_places_in_a_queue() -> None:
-    """Seek forgets what was pulled; begin, end, a time and an offset are valid; a place outside of the queue is an
+    """Seek drops pulled messages; begin, end, a time and an offset are valid; an offset outside of the queue is an
     error."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
@@ -222,7 +222,8 @@ async def test_queues_of_ones_own_choice() -> None:
 
 
 async def test_members_share_and_listeners_hear() -> None:
-    """A second member takes half; both are notified; the first commits its processed messages before."""
+    """A second member takes half of the queues; both are notified; the first one commits its processed messages
+    before."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         for queue_id in range(2):
@@ -250,7 +251,7 @@ async def test_members_share_and_listeners_hear() -> None:
 
 
 async def test_bounds_on_what_waits() -> None:
-    """Neither a queue nor all queues together exceed the limits of pulled messages, and all messages arrive."""
+    """Pulled messages stay within the limits per queue and in total, and all messages arrive."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         for queue_id in range(2):
@@ -294,7 +295,7 @@ async def test_trouble_with_a_broker_passes() -> None:
 
 
 async def test_an_old_broker_is_pulled_plainly() -> None:
-    """Brokers of 4.9 refuse the request of lite pulls: the plain one does the same."""
+    """Brokers of 4.9 refuse lite pulls: the consumer sends ordinary pulls instead."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         broker.script = on_code(RequestCode.LITE_PULL_MESSAGE, refuse(3, "request type 361 not supported"))
@@ -320,7 +321,7 @@ async def test_close_ends_iteration() -> None:
 
 
 async def test_operators_see_and_reset() -> None:
-    """307, 221 and 220 as of any consumer; a notification rebalances."""
+    """307, 221 and 220 work as for any consumer; a notification starts a rebalance."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"0", b"1", b"2")
@@ -349,7 +350,7 @@ async def test_operators_see_and_reset() -> None:
 
 
 async def test_an_sql_filter_and_a_changed_subscription() -> None:
-    """Each pull has the expression and its version; changing it pulls again."""
+    """Each pull has the expression and its version; after a change the queues are pulled again."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
 
@@ -368,7 +369,7 @@ async def test_an_sql_filter_and_a_changed_subscription() -> None:
 
 
 async def test_broadcasting_keeps_its_offsets_locally(tmp_path: Path) -> None:
-    """All queues, offsets in the local file."""
+    """The consumer reads all queues and keeps the offsets in the local file."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"0")
@@ -384,7 +385,7 @@ async def test_broadcasting_keeps_its_offsets_locally(tmp_path: Path) -> None:
 
 
 async def test_the_trace_tells_what_was_polled(tmp_path: Path) -> None:
-    """A pair of Sub records for each message, successes of context code 0, as Java's poll writes them."""
+    """There are two Sub records per message with context code 0, as Java's poll writes them."""
     async with fake_cluster({"orders": 1, "RMQ_SYS_TRACE_TOPIC": 1}) as cluster:
         (broker,) = cluster.brokers
         ids = put(broker, "orders", b"0", b"1")
@@ -434,7 +435,7 @@ def waiting(queue: LiteQueue) -> Iterator[object]:
 
 
 def test_without_asyncio() -> None:
-    """The synchronous API behaves alike."""
+    """The synchronous API behaves the same."""
     with cluster_in_a_thread() as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"0", b"1", b"2")

@@ -1,4 +1,4 @@
-"""Offsets of broadcasting consumers: Java's file, read and written, and never two consumers in one."""
+"""Offsets of broadcasting consumers: Java's file is read and written, and two consumers never share one."""
 
 import asyncio
 import os
@@ -68,7 +68,7 @@ DAMAGES = [b"", b"{", b"[]", b"null", b"{}", b'{"offsetTable":null}', b"\xff\xfe
 
 @pytest.mark.parametrize("damage", [*DAMAGES, None])
 async def test_a_damaged_file_gives_way_to_the_one_before(tmp_path: Path, damage: bytes | None) -> None:
-    """Empty, unreadable or gone, the copy is read, and stays until there is a better one."""
+    """If the file is empty, unreadable or missing, the backup is read, and kept until there is a newer one."""
     path = file_in(tmp_path)
     path.parent.mkdir(parents=True)
     if damage is not None:
@@ -102,7 +102,8 @@ async def test_a_consumer_of_damaged_offsets_does_not_start(tmp_path: Path, dama
 
 
 async def test_two_consumers_of_a_group_do_not_share_a_file(tmp_path: Path) -> None:
-    """The second on a host is refused with the remedy, and takes its own name; Java's would overwrite each other."""
+    """The second consumer on a host is refused with the remedy, and can use another name; Java's would overwrite each
+    other's file."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"x")
         config = replace(QUICK, model=MessageModel.BROADCASTING, offset_dir=tmp_path)
@@ -119,7 +120,8 @@ async def test_two_consumers_of_a_group_do_not_share_a_file(tmp_path: Path) -> N
 
 
 async def test_a_write_without_a_waiter_is_not_overtaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit is cancelled during its write, as at a close: the next one waits for it, and the newer offset stays."""
+    """A commit is cancelled during its write, as at a close: the next one waits for it, and the newer offset is
+    kept."""
     sync = os.fsync
     writing, go_on = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Consumers of brokers with impossible answers: they do not spin, do not grow, and lose no message."""
+"""Consumers of brokers with impossible replies: they do not spin, do not grow, and lose no message."""
 
 import asyncio
 from dataclasses import replace
@@ -35,7 +35,7 @@ PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 
 def test_empty_answers_make_pulls_less_frequent() -> None:
-    """A few in a row are free; then the wait doubles up to its bound, until an answer brings something or was held."""
+    """A few in a row are free; then the wait doubles up to its limit, until a reply has messages or was held."""
     answers = EmptyAnswers()
     waits = [answers.wait_ms(is_empty=True, took_ms=0) for _ in range(FREE_COUNT + 9)]
     assert waits == [0] * FREE_COUNT + [min(WAIT_MS << turn, WAIT_MAX_MS) for turn in range(9)]
@@ -54,7 +54,7 @@ def empty_at_once(status: PullStatus, command: RemotingCommand) -> RemotingComma
 @pytest.mark.parametrize("status", PullStatus)
 @pytest.mark.parametrize("kind", ["push", "lite", "pop"])
 async def test_a_broker_that_holds_nothing_is_not_asked_without_end(kind: str, status: PullStatus) -> None:
-    """Ten pulls of a broker that answers each at once, with nothing, take time; messages that come later arrive."""
+    """The broker answers ten pulls at once without messages: they take time, and later messages are consumed."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         asked: list[float] = []
@@ -88,7 +88,7 @@ async def test_a_broker_that_holds_nothing_is_not_asked_without_end(kind: str, s
 
 
 async def test_assignments_of_other_queues_are_ignored() -> None:
-    """A broker assigns queues of another topic and of brokers that no route names: they cost neither task nor pull."""
+    """Queues of another topic, and of brokers that no route names, start neither a task nor a pull."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"x")
@@ -142,7 +142,7 @@ async def test_a_member_that_is_listed_twice_gets_one_share() -> None:
 
 
 async def test_locks_that_were_not_requested_are_not_kept() -> None:
-    """A lock answer with queues of others leaves nothing in memory."""
+    """A lock reply with queues that were not requested leaves nothing in memory."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         others = tuple(MessageQueue("orders", "broker-a", number) for number in range(1_000))
@@ -160,7 +160,7 @@ async def test_locks_that_were_not_requested_are_not_kept() -> None:
 
 
 async def test_a_reset_to_an_impossible_offset_changes_nothing() -> None:
-    """An offset below 0 in a request to reset (220) is left out, the others are taken."""
+    """A request to reset (220) ignores offsets below 0 and applies the others."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"a", b"b")

@@ -1,4 +1,4 @@
-"""A group's first commits: a broker that loses one of two concurrent ones must never get two at once."""
+"""A group's first commits: a broker that loses one of two concurrent ones never gets two at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUEUES = [MessageQueue("orders", broker, number) for broker in ("a", "b") for nu
 
 
 class LosingBrokers:
-    """Brokers that make a group's table at its first commit, as Apache's do: what began beside it is lost."""
+    """Brokers that create a group's table at its first commit, as Apache's do, and lose a concurrent commit."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[str, int]] = {}
@@ -33,7 +33,7 @@ class LosingBrokers:
 
 @pytest.mark.parametrize("way", ["persist", "store"])
 def test_first_commits_are_all_kept(way: str) -> None:
-    """A new group's offsets of six queues on two brokers, noted or written by hand."""
+    """A new group commits the offsets of six queues on two brokers, in the background or explicitly."""
     brokers = LosingBrokers()
 
     async def commit() -> None:
@@ -50,7 +50,7 @@ def test_first_commits_are_all_kept(way: str) -> None:
 
 
 def test_waves() -> None:
-    """One of each topic and broker goes first; no queue is lost, none comes twice."""
+    """One queue of each topic and broker goes first; each queue is in exactly one wave."""
     other = MessageQueue("stock", "a", 1)
     first, rest = in_waves([*QUEUES, other])
     assert first == [QUEUES[0], QUEUES[3], other]

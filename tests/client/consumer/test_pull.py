@@ -1,5 +1,4 @@
-"""Pull replies of brokers that err or lie: no reader skips unseen messages, and none decodes far more than it
-requested."""
+"""Pull replies of faulty or lying brokers: no reader skips unseen messages, or decodes far more than it requested."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -61,12 +60,13 @@ def offsets_of(result: PullResult, asked: int) -> list[int]:
 def test_what_brokers_legitimately_answer_is_followed(
     status: PullStatus, asked: int, next_offset: int, end: int
 ) -> None:
-    """Each of these moves a reader of Apache's brokers."""
+    """Each of these replies moves a reader of Apache's brokers."""
     assert read_pull_reply(reply(status, next_offset, end), QUEUE, asked, 32).next_offset == next_offset
 
 
 def test_records_appended_since_the_end_was_read_are_taken() -> None:
-    """The end in the reply is older than its records; with a filter, those beyond what is sure are pulled again."""
+    """The end in the reply is older than its records; with a filter, records beyond the certain range are pulled
+    again."""
     with capture_logs() as logs:
         result = read_pull_reply(reply(PullStatus.FOUND, 103, 100, range(98, 103)), QUEUE, 98, 32)
         assert (result.next_offset, offsets_of(result, 98)) == (103, [98, 99, 100, 101, 102])
@@ -76,7 +76,7 @@ def test_records_appended_since_the_end_was_read_are_taken() -> None:
 
 
 def test_no_reply_moves_beyond_the_queues_end() -> None:
-    """With progress to make it is made, and an error is logged; else the reply is refused."""
+    """If the reply has records before the end, they are read and an error is logged; otherwise the reply is refused."""
     with capture_logs() as logs:
         result = read_pull_reply(reply(PullStatus.FOUND, FAR, 12, range(10, 12)), QUEUE, 10, 32)
         assert (result.next_offset, offsets_of(result, 10)) == (12, [10, 11])
@@ -92,18 +92,18 @@ def test_no_reply_moves_beyond_the_queues_end() -> None:
 
 @pytest.mark.parametrize("status", [PullStatus.NO_NEW_MESSAGE, PullStatus.NO_MATCHED_MESSAGE, PullStatus.FOUND])
 def test_no_reply_moves_back(status: PullStatus) -> None:
-    """Only OFFSET_MOVED can do that: else a lite pull consumer would get the same messages again and again."""
+    """Only OFFSET_MOVED may move back: otherwise a lite pull consumer would get the same messages for ever."""
     assert read_pull_reply(reply(status, 3, 100), QUEUE, 10, 32).next_offset == 10
 
 
 def test_records_with_an_offset_below_the_requested_one_are_delivered() -> None:
-    """No CRC covers a record's head: a flipped bit must not make a message one that was delivered before."""
+    """No CRC covers a record's head: a flipped bit in the offset must not drop the message as an old one."""
     result = read_pull_reply(reply(PullStatus.FOUND, 13, 100, iter((10, 3, 12))), QUEUE, 10, 32)
     assert offsets_of(result, 10) == [10, 11, 12]
 
 
 def test_far_more_records_than_requested_are_not_decoded() -> None:
-    """16 MiB of the smallest records: few are read, and the next pull continues behind them."""
+    """Of 16 MiB of the smallest records few are decoded, and the next pull continues after them."""
     body = record("orders", 0, 0)
     count = (16 << 20) // len(body)
     command = reply(PullStatus.FOUND, count, count)
@@ -119,7 +119,7 @@ def test_far_more_records_than_requested_are_not_decoded() -> None:
 
 
 def lie(broker: FakeBroker, only_after: int = 0) -> None:
-    """Have pulls answered with the records and a place far beyond them."""
+    """Answer pulls with the records and a next offset far beyond them."""
     plain = broker.pull
 
     def pull(connection: ServerConnection, command: RemotingCommand) -> RemotingCommand | None:
@@ -157,7 +157,7 @@ def test_consumers_lose_nothing_to_a_broker_that_lies() -> None:
 
 
 def test_a_listing_that_stops_early_says_so() -> None:
-    """A broker that returns nothing below the queue's end: the operator learns that messages are missing."""
+    """The broker returns nothing below the queue's end: the operator learns that messages are missing."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 1}) as cluster:

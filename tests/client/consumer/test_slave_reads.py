@@ -1,4 +1,4 @@
-"""Our consumer while a master is gone: it reads from the slave, and goes on at the master when that is back."""
+"""Our consumer while a master is down: it reads from the slave, and returns to the master when that is back."""
 
 import asyncio
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def all_of(seen: list[bytes], *kinds: str) -> Callable[[], bool]:
 
 
 async def test_a_group_goes_on_at_the_slave(tmp_path: Path) -> None:
-    """No message is missed, and those that it consumed at the slave do not come again at the master."""
+    """No message is missed, and messages consumed from the slave are not consumed again from the master."""
     routes = Node(NodeConfig(namesrv_port=0, broker_names=()))
     await routes.start()
     namesrv = routes.namesrv_address

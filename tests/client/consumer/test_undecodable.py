@@ -1,4 +1,4 @@
-"""Undecodable messages: no queue stops at one, the others are delivered, it becomes a dead letter with a reason."""
+"""Undecodable messages: no queue stops at one; others are delivered; it becomes a dead letter with a reason."""
 
 import asyncio
 import tracemalloc
@@ -54,7 +54,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def poison(broker: FakeBroker, queue_id: int = 0) -> None:
-    """Between good messages: a broken body, an unknown type, a bomb, a record of which a length is damaged."""
+    """Send good messages around a broken body, an unknown type, a zip bomb, and a record with a damaged length."""
     put(broker, "orders", b"0", queue_id=queue_id, tags="a")
     for number, (body, sys_flag) in enumerate([(b"no zstd", ZSTD), (b"x", 0x701), (BOMB, ZSTD)]):
         properties = encode_properties({"UNIQ_KEY": f"BAD{number}", "TAGS": "a", "KEYS": f"k{number}"})
@@ -72,7 +72,7 @@ def letters(broker: FakeBroker) -> dict[bytes, str]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_poison_goes_to_the_dead_letters(mode: str, tmp_path: Path) -> None:
-    """Each with the bytes and the compression it was stored with, its id, its keys, and why it could not be read."""
+    """Each dead letter has the stored bytes and compression, the id, the keys, and the reason."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 1, "TRACE": 1, "%RETRY%CG": 1}) as cluster:
@@ -117,7 +117,7 @@ def test_poison_goes_to_the_dead_letters(mode: str, tmp_path: Path) -> None:
 
 
 def test_a_broker_that_takes_no_copy_writes_the_dead_letter_itself() -> None:
-    """Then without a reason; and while it takes neither, the message waits and is tried again."""
+    """The broker's dead letter has no reason; while the broker accepts neither, the message waits and is retried."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 1}) as cluster:
@@ -143,7 +143,7 @@ def test_a_broker_that_takes_no_copy_writes_the_dead_letter_itself() -> None:
 
 
 def test_broadcasting_leaves_poison_out(tmp_path: Path) -> None:
-    """There are no dead letters: it is counted and logged, and the next is delivered."""
+    """Broadcasting has no dead letters: the message is counted and logged, and the next one is delivered."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 1}) as cluster:
@@ -161,7 +161,7 @@ def test_broadcasting_leaves_poison_out(tmp_path: Path) -> None:
 
 
 def test_lite_pull_leaves_poison_out_or_delivers_it() -> None:
-    """Its position skips them; with DELIVER the application gets them with the reason."""
+    """The offset skips them; with DELIVER the application gets them with the reason."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 1}) as cluster:
@@ -188,7 +188,8 @@ def test_lite_pull_leaves_poison_out_or_delivers_it() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_who_asks_for_poison_gets_it(mode: str) -> None:
-    """Its body as stored, its reason, and settled as any other: a failure sends the stored bytes back."""
+    """With DELIVER a handler gets the stored body and the reason, and settles it as usual: a failure sends the stored
+    bytes back."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 1}) as cluster:
@@ -216,7 +217,7 @@ def test_who_asks_for_poison_gets_it(mode: str) -> None:
 
 @pytest.mark.parametrize("choice", OnUndecodable)
 def test_direct_consumption_follows_the_consumers_choice(choice: OnUndecodable) -> None:
-    """An operator's CONSUME_MESSAGE_DIRECTLY reaches the handler with DELIVER alone; 307 shows the count."""
+    """CONSUME_MESSAGE_DIRECTLY from an operator reaches the handler only with DELIVER; 307 shows the count."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 1}) as cluster:
@@ -269,7 +270,7 @@ def test_the_synchronous_consumer_continues() -> None:
 
 @pytest.mark.parametrize("mode", [*MODES, "lite"])
 def test_bodies_that_expand_are_held_within_a_bound(mode: str) -> None:
-    """32 small records that expand 600 times come all, a few at a time: the rest is pulled, or popped, again."""
+    """32 small records that expand 600 times are all delivered, a few at a time: the rest is pulled or popped again."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 2}) as cluster:
@@ -304,7 +305,7 @@ def test_bodies_that_expand_are_held_within_a_bound(mode: str) -> None:
 
 
 def test_printing_goes_past_poison() -> None:
-    """An admin that reads a topic gets every message, and one by one."""
+    """An admin that reads a topic gets every message, one by one."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 1}) as cluster:
@@ -321,7 +322,7 @@ def test_printing_goes_past_poison() -> None:
 
 
 def test_printing_holds_one_body_at_a_time() -> None:
-    """A pull of small records that expand to 64 MB takes an admin little memory, as it keeps none of them."""
+    """A pull of small records that expand to 64 MB takes an admin little memory, because it keeps none of them."""
     body = compress(bytes(4_000_000), CompressionType.ZSTD)
 
     async def main() -> None:
@@ -342,7 +343,7 @@ def test_printing_holds_one_body_at_a_time() -> None:
 
 
 def test_a_record_with_a_place_behind_its_pull() -> None:
-    """No CRC covers a record's head: a queue offset that cannot be moves no queue on, and loses no message."""
+    """No CRC covers a record's head: an impossible queue offset does not advance the queue and loses no message."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 1}) as cluster:
@@ -364,7 +365,7 @@ def test_a_record_with_a_place_behind_its_pull() -> None:
 
 @pytest.mark.parametrize("offset", [None, "x", "9" * 5_000, str(1 << 63)])
 def test_a_query_without_an_offset_in_its_answer_is_repeated(offset: str | None) -> None:
-    """It ended the task that gives a consumer its queues, for good."""
+    """Such a reply must not end the task that assigns queues to a consumer."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 1}) as cluster:
@@ -388,7 +389,7 @@ def test_a_query_without_an_offset_in_its_answer_is_repeated(offset: str | None)
 
 
 def test_handles_of_popped_damage_and_of_forgers() -> None:
-    """A damaged record has the place that no other has; a handle that a sender made up does not count."""
+    """A damaged record has an offset that no other record has; a handle that a sender forged does not count."""
     forged = "0 1 1 1 0 broker-z 9 9"
     body = record("orders", 2, 41, POP_CK="no handle") + b"\xff" * 120 + record("orders", 2, 45, POP_CK=forged)
     ext = {

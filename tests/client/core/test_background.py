@@ -44,7 +44,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failing_at_first(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, count: int = 2) -> list[int]:
-    """Let a method raise an unexpected error at its first calls; returns its failures so far."""
+    """Let a method raise an unexpected error at its first calls; return the failures so far."""
     real = getattr(owner, name)
     failures: list[int] = []
 
@@ -59,7 +59,7 @@ def failing_at_first(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, cou
 
 
 async def test_a_task_continues_until_it_is_cancelled() -> None:
-    """The wait grows with consecutive errors, up to a bound; a success resets it; a cancellation ends it at once."""
+    """The wait grows with consecutive errors up to a limit; a success resets it; a cancellation ends it at once."""
     script: list[Exception | None] = [*[ValueError("bug")] * 4, None, KeyError("bug")]
     waiting = asyncio.Event()
 
@@ -82,7 +82,7 @@ async def test_a_task_continues_until_it_is_cancelled() -> None:
 
 
 async def test_periodic_work_continues() -> None:
-    """Heartbeats and route refreshes of a client, which only its first error used to end."""
+    """An unexpected error does not end a client's heartbeats and route refreshes."""
     with pytest.MonkeyPatch.context() as patch:
         encoded = failing_at_first(patch, HeartbeatData, "encode")
         async with fake_cluster({"orders": 1}) as cluster:
@@ -109,7 +109,7 @@ CONSUMERS: dict[str, tuple[Any, str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("task", CONSUMERS)
 async def test_a_consumer_continues(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its messages arrive nevertheless, from the same consumer, within a rebalance interval."""
+    """The same consumer gets the messages within a rebalance interval."""
     owner, method, changes = CONSUMERS[task]
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:
         (broker,) = cluster.brokers
@@ -130,7 +130,7 @@ async def test_a_consumer_continues(task: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_lite_pull_continues(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The queue's puller repeats the pull whose reply it failed at."""
+    """The queue's puller repeats the pull whose reply raised the error."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"1")
         failures = failing_at_first(monkeypatch, LiteQueues, "_readable")
@@ -169,7 +169,7 @@ async def test_a_message_that_cannot_be_given_back_is_tried_again(
 
 
 async def test_transaction_checks_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check that met the bug is lost, for the broker asks again; the next one is answered."""
+    """The check that raised is lost, because the broker checks again; the next one is answered."""
     async with (
         fake_cluster({"orders": 1}) as cluster,
         TransactionProducer("PG", cluster.namesrv, check=commit) as producer,
@@ -187,7 +187,7 @@ async def test_transaction_checks_go_on(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_trace_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug in sending or in the spool delays records or counts them as lost; close ends in any case."""
+    """An error in sending or in the spool delays records or counts them as lost; the close always ends."""
 
     class Sink(TraceSink):
         async def send(self, message: SpooledMessage) -> None:

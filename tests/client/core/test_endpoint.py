@@ -32,7 +32,7 @@ def endpoint(answer: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def test_an_answer_names_the_servers() -> None:
-    """Its first line counts."""
+    """The first line of the reply has the addresses."""
     with endpoint(lambda peer: peer.sendall(OK % 24 + b"10.0.0.5:9876;h:9876\nxyz")) as url:
         assert ask_addresses(url) == ("10.0.0.5:9876", "h:9876")
 
@@ -60,7 +60,7 @@ def test_an_invalid_answer_is_an_error_with_a_text(answer: bytes) -> None:
 
 @pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\nX: ", OK % 60_000])
 def test_an_endpoint_that_trickles_is_left_in_time(start: bytes) -> None:
-    """The timeout applies to the whole answer: a byte does not restart it."""
+    """The timeout covers the whole reply: a byte does not restart it."""
     stopped = threading.Event()
 
     def trickle(peer: socket.socket) -> None:

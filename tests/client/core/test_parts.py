@@ -35,7 +35,7 @@ def queues(count: int, *brokers: str) -> list[MessageQueue]:
 
 
 def test_the_chooser_goes_round_and_avoids_the_last_broker() -> None:
-    """Round robin for first attempts; a retry leaves the broker, unless there is no other."""
+    """First attempts go round robin; a retry uses another broker unless there is none."""
     chooser = QueueChooser(5)
     both = queues(2, "broker-a", "broker-b")
     assert len({chooser.next(both) for _ in range(4)}) == 4
@@ -48,7 +48,7 @@ def test_the_chooser_goes_round_and_avoids_the_last_broker() -> None:
     [(549, 0), (550, 2000), (1800, 5000), (3000, 6000), (5000, 10000), (15000, 30000), (99999, 30000)],
 )
 def test_slow_brokers_are_avoided_for_a_while(latency_ms: int, avoided_ms: int) -> None:
-    """The 5.x table, entry by entry."""
+    """The table of 5.x, entry by entry."""
     faults = FaultTable()
     faults.update("b", latency_ms, 1_000, isolate=False, reachable=True)
     assert faults.is_available("b", 1_000 + avoided_ms)
@@ -91,13 +91,13 @@ def route_of(*counts: tuple[int, int], conf: str | None = None, addresses: int =
     ],
 )
 def test_a_route_that_claims_too_much_is_refused(data: bytes) -> None:
-    """A few bytes of a name server's answer must not make millions of queues, nor connections to thousands of hosts."""
+    """A short reply of a name server must not create millions of queues or connections to thousands of hosts."""
     with pytest.raises(BodyError, match="found a route with"):
         read_route(data)
 
 
 def test_routes_of_any_shape_are_built() -> None:
-    """Order configurations with odd parts, and brokers named twice, give queues once, and no error."""
+    """Invalid parts of order configurations and brokers listed twice give each queue once, without an error."""
     data = read_route(route_of((2, 2), (3, 3), conf="b0:²;b1:2;:3;b1;b1:x;;b0:" + "9" * 5_000, addresses=2))
     assert [queue.queue_id for queue in TopicRoute.build("T", data).publish_queues] == [0, 1]
     twice = TopicRouteData((QueueData("b", 2, 2), QueueData("b", 2, 2)), (BrokerData("b", {0: "h:1"}),))
@@ -106,7 +106,7 @@ def test_routes_of_any_shape_are_built() -> None:
 
 @pytest.mark.parametrize("odd", ["9" * 400, "9223372036854775808", "x", "", "1.5", "٣"])
 def test_a_stored_message_stays_stored_whatever_the_numbers(odd: str) -> None:
-    """A success with numbers that no queue has is a success; what is unknown is -1."""
+    """A success with impossible numbers is still a success; unknown numbers are -1."""
     queue = MessageQueue("T", "b", 3)
     found = send_result(Outgoing("T", b"", "", "ID"), queue, RemotingCommand(0, {"queueId": "1", "queueOffset": odd}))
     assert found is not None
@@ -135,7 +135,7 @@ def test_the_commit_offset_is_the_lowest_unsettled(offsets: list[int], random: R
 
 
 def test_a_pull_that_comes_twice_is_taken_once() -> None:
-    """Messages that were seen are not new, also after they were settled."""
+    """Known messages are not new, also after they were settled."""
     held = ProcessQueue(queues(1)[0])
     assert len(held.put([message(3), message(4)], 5)) == 2
     held.remove(3)
@@ -143,7 +143,7 @@ def test_a_pull_that_comes_twice_is_taken_once() -> None:
 
 
 def test_routes_need_rights_and_a_master() -> None:
-    """Writable queues need WRITE and a master, readable ones READ alone; a slave may be read instead."""
+    """Writable queues need WRITE and a master, readable ones only READ; a slave may be read instead."""
     data = TopicRouteData(
         (QueueData("a", 2, 1, 6), QueueData("b", 1, 1, 4), QueueData("c", 1, 1, 2), QueueData("d", 1, 1, 6)),
         (
@@ -181,7 +181,7 @@ def test_name_server_addresses() -> None:
 
 
 def test_trace_text_is_what_the_wire_writes() -> None:
-    """The hot path's records, field by field, are those of wire.trace_text: decoded and encoded they are the same."""
+    """The hot path's records equal those of wire.trace_text field by field, decoded and encoded."""
     written = "".join(
         [
             text.trace_batch("ip@1#2", "start", 3, 1_700_000_000_000, 4),
@@ -229,7 +229,7 @@ def test_trace_text_is_what_the_wire_writes() -> None:
 )
 @pytest.mark.parametrize("hostile", ["a\x01b", "\x02Pub\x011", "a\x01\x02b\x02", "\x01\x01\x01"])
 def test_no_value_shifts_the_fields_of_a_record(write: Callable[..., str], hostile: str) -> None:
-    """Each text of each record may hold separators: it loses them, and nothing else of the record changes."""
+    """Any text of any record may contain separators: only they are removed, and the other fields stay."""
     kinds = {name: str(one.annotation) for name, one in inspect.signature(write).parameters.items()}
     good: dict[str, Any] = {
         name: True if "bool" in kind else 3 if "int" in kind else "value" for name, kind in kinds.items()

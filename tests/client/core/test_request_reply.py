@@ -1,4 +1,4 @@
-"""Request and reply, and recall: what goes over the wire, and whom an answer reaches."""
+"""Request and reply, and recall: requests on the wire, and the receiver of each reply."""
 
 import asyncio
 from pathlib import Path
@@ -44,7 +44,7 @@ PUSH = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
 
 
 def push(broker: FakeBroker, properties: dict[str, str], body: bytes, sys_flag: int = 0, **more: str) -> None:
-    """Hand a reply to the client over its connection, as a broker does."""
+    """Send a reply to the client over its connection, as a broker does."""
     ext = {"producerGroup": "RG", "topic": "C_REPLY_TOPIC", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4"}
     ext |= {"queueId": "0", "sysFlag": str(sys_flag), "bornTimestamp": "5", "flag": "3", "storeTimestamp": "6"}
     ext |= {"bornHost": "/127.0.0.1:7", "storeHost": "127.0.0.1:8", "properties": encode_properties(properties)}
@@ -55,13 +55,13 @@ def push(broker: FakeBroker, properties: dict[str, str], body: bytes, sys_flag: 
 
 
 async def request_of(broker: FakeBroker, count: int = 1) -> dict[str, str]:
-    """The properties of the latest request, once there are so many."""
+    """Return the properties of the latest request, once there are count of them."""
     await until(lambda: len(broker.of(SEND)) >= count)
     return decode_properties(broker.of(SEND)[-1].ext["i"])
 
 
 async def test_a_request_gets_its_reply() -> None:
-    """The request names the client and the time; the reply finds it by its correlation id, compressed or not."""
+    """The request has the client id and the time; the reply is matched by correlation id, compressed or not."""
     async with fake_cluster({"asks": 1}) as cluster, Producer("PG", cluster.namesrv) as producer:
         (broker,) = cluster.brokers
         asking = asyncio.create_task(producer.request(Message("asks", b"what?", properties={"own": "1"}), 8_000))
@@ -83,7 +83,7 @@ async def test_a_request_gets_its_reply() -> None:
 
 
 async def test_a_request_without_a_reply() -> None:
-    """Stored and not replied to: NoReply. Not stored: the error of the send."""
+    """A stored request without a reply raises NoReply, one that is not stored the error of the send."""
     config = ProducerConfig(retry_count=0)
     async with fake_cluster({"asks": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         with pytest.raises(NoReply, match="no reply arrived within 400 ms"):
@@ -108,7 +108,7 @@ async def test_requests_are_bounded_and_end_with_the_producer() -> None:
 
 
 async def test_a_reply_that_cannot_be_read_is_refused() -> None:
-    """The broker learns it: code 1."""
+    """The broker gets code 1."""
     async with fake_cluster({"asks": 1}) as cluster, Producer("PG", cluster.namesrv) as producer:
         (broker,) = cluster.brokers
         await producer.send(Message("asks", b"x"))
@@ -119,7 +119,7 @@ async def test_a_reply_that_cannot_be_read_is_refused() -> None:
 
 
 def asked(properties: dict[str, str]) -> MessageExt:
-    """A message as a consumer gets it."""
+    """Return a message as a consumer gets it."""
     from mqtrail.wire import Host
 
     host = Host("127.0.0.1", 1)
@@ -127,7 +127,7 @@ def asked(properties: dict[str, str]) -> MessageExt:
 
 
 async def test_a_reply_goes_to_the_clusters_reply_topic() -> None:
-    """With code 325, and with what names the one who waits; a namespace does not change its topic."""
+    """It is sent with code 325 and the properties of the requester; a namespace does not change the reply topic."""
     request = asked({"CLUSTER": "C", "CORRELATION_ID": "id", "REPLY_TO_CLIENT": "me", "TTL": "9", "own": "x"})
     async with fake_cluster({"C_REPLY_TOPIC": 1}) as cluster, Producer("RG", cluster.namesrv) as producer:
         (broker,) = cluster.brokers
@@ -144,7 +144,7 @@ async def test_a_reply_goes_to_the_clusters_reply_topic() -> None:
 
 @pytest.mark.parametrize("missing", ["CLUSTER", "CORRELATION_ID", "REPLY_TO_CLIENT"])
 def test_what_is_no_request_cannot_be_replied_to(missing: str) -> None:
-    """The error names what is missing."""
+    """The error names the missing property."""
     properties = {"CLUSTER": "C", "CORRELATION_ID": "id", "REPLY_TO_CLIENT": "me"}
     del properties[missing]
     with pytest.raises(NotARequest, match=r"CLUSTER|CORRELATION_ID"):
@@ -155,7 +155,7 @@ HANDLE = RecallHandle("orders", "broker-b", 1_700_000_000_000, "ID1")
 
 
 async def test_a_recall_goes_to_the_broker_of_the_handle(tmp_path: Path) -> None:
-    """Group, topic and handle as they are; the answer is the id; the trace tells of it."""
+    """The request has the group, topic and handle unchanged; the reply is the id; the trace has a Recall record."""
     config = ProducerConfig(trace=TraceConfig(spool_dir=tmp_path, linger_ms=10))
     topics = {"orders": 1, "RMQ_SYS_TRACE_TOPIC": 1}
     async with fake_cluster(topics, 2) as cluster:
@@ -182,7 +182,7 @@ async def test_a_recall_goes_to_the_broker_of_the_handle(tmp_path: Path) -> None
 
 
 async def test_a_recall_from_a_broker_that_is_not_known_asks_another() -> None:
-    """Any broker of the topic, as behind a proxy; it will say what it knows."""
+    """Any broker of the topic is asked, as behind a proxy, and its reply counts."""
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv) as producer:
         with pytest.raises(Exception, match="fake"):
             await producer.recall("orders", HANDLE.encode())
@@ -190,7 +190,7 @@ async def test_a_recall_from_a_broker_that_is_not_known_asks_another() -> None:
 
 
 async def test_what_cannot_be_recalled() -> None:
-    """Retry and dead-letter topics, and texts that are no handle."""
+    """Retry and dead-letter topics, and texts that are no handle, are refused."""
     async with Producer("PG", "127.0.0.1:1") as producer:
         for topic in ("%RETRY%g", "%DLQ%g"):
             with pytest.raises(InvalidMessage, match="recall"):
@@ -201,6 +201,6 @@ async def test_what_cannot_be_recalled() -> None:
 
 
 def test_the_handles_text() -> None:
-    """As RecallMessageHandle writes it."""
+    """The text equals that of RecallMessageHandle."""
     assert RecallHandle("t", "b", 5, "x").encode() == "djEgdCBiIDUgeA=="
     assert RecallHandle.decode("djEgdCBiIDUgeA==") == RecallHandle("t", "b", 5, "x")

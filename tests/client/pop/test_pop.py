@@ -1,4 +1,4 @@
-"""POP: brokers assign; messages are popped, acknowledged or redelivered, and not handled after their time."""
+"""POP consumers: assignment by brokers, acknowledgement, redelivery, and messages whose invisible time is over."""
 
 import asyncio
 from dataclasses import replace
@@ -48,7 +48,7 @@ def record(topic: str, queue_id: int, offset: int, **properties: str) -> bytes:
 
 
 def test_a_reply_gives_each_message_its_handle() -> None:
-    """Handles are put together from the reply's lists; one of this pop that a message has already is kept."""
+    """Handles are built from the reply's lists; a message that already has a handle of this pop keeps it."""
     kept = "7 1700000000123 60000 1 1 broker-a 0 9"
     body = b"".join(
         [
@@ -83,7 +83,8 @@ def test_a_reply_gives_each_message_its_handle() -> None:
 
 
 async def test_what_is_handled_is_acknowledged() -> None:
-    """Assigned by a broker, popped from any of its queues, acknowledged one by one; no offset is committed."""
+    """A broker assigns the queues; messages popped from any of them are acknowledged one by one; no offset is
+    committed."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         pop = FakePop(broker)
@@ -116,7 +117,7 @@ async def test_what_is_handled_is_acknowledged() -> None:
 
 
 async def test_a_failed_message_is_redelivered_later() -> None:
-    """The wait grows with the attempts, or is that of the requested level; the handle identifies the message."""
+    """The delay grows with the attempts, or is that of the requested level; the handle identifies the message."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         pop = FakePop(broker)
@@ -141,7 +142,7 @@ async def test_a_failed_message_is_redelivered_later() -> None:
 
 
 async def test_retries_come_from_their_own_topic() -> None:
-    """A message of the pop retry topic shows the topic it was sent to, and is acknowledged where it lies."""
+    """A message of the pop retry topic shows its original topic, and is acknowledged in the retry topic."""
     async with fake_cluster({"orders": 1}) as cluster:
         pop = FakePop(cluster.brokers[0])
         pop.retries.append(record("%RETRY%CG_orders", 0, 7))
@@ -154,7 +155,7 @@ async def test_retries_come_from_their_own_topic() -> None:
 
 @pytest.mark.parametrize(("born_ms_ago", "acked"), [(0, False), (15_000_000, True)])
 async def test_after_the_last_attempt(born_ms_ago: int, acked: bool) -> None:
-    """A message that failed so often is given up once it is old, and waits longer until then."""
+    """After the last attempt a message is given up once it is old; until then it waits longer."""
     async with fake_cluster({"orders": 1}) as cluster:
         pop = FakePop(cluster.brokers[0])
         config = replace(POP, attempts_max=2)
@@ -185,7 +186,7 @@ async def test_after_the_last_attempt(born_ms_ago: int, acked: bool) -> None:
 
 
 async def test_a_dead_letter_at_once() -> None:
-    """RetryLater(-1) has the broker write the dead letter, then the message is acknowledged."""
+    """RetryLater(-1) makes the broker write the dead letter, then the message is acknowledged."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         pop = FakePop(broker)
@@ -217,7 +218,7 @@ async def test_what_came_too_late_is_left_to_the_broker() -> None:
 
 
 async def test_flow_control_counts_what_is_not_settled() -> None:
-    """Above the bound nothing is popped; settling makes room."""
+    """Above the limit nothing is popped; each settled message makes room."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         FakePop(broker)
@@ -230,7 +231,7 @@ async def test_flow_control_counts_what_is_not_settled() -> None:
 
 
 async def test_batches_of_popped_messages() -> None:
-    """A batch is acknowledged by its parts."""
+    """Each message of a batch can be acknowledged or failed separately."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         pop = FakePop(broker)
@@ -249,7 +250,8 @@ async def test_batches_of_popped_messages() -> None:
 
 
 async def test_messages_that_no_handler_started_are_returned() -> None:
-    """At the end, and when an assignment is taken away, others have it after a second, not after a minute."""
+    """At the end, or when an assignment is withdrawn, other members get the messages after a second instead of a
+    minute."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         pop = FakePop(broker)
@@ -268,7 +270,7 @@ async def test_messages_that_no_handler_started_are_returned() -> None:
 
 
 async def test_a_group_is_switched_between_pull_and_pop() -> None:
-    """The next answer changes the mode: pulls end where pops begin, and pop's retries are pulled afterwards."""
+    """The next reply changes the mode: pulls end where pops begin, and the retries of pops are pulled afterwards."""
     async with fake_cluster({"orders": 2, "%RETRY%CG_orders": 1}) as cluster:
         (broker,) = cluster.brokers
         pop = FakePop(broker, "PULL")
@@ -301,7 +303,7 @@ async def test_a_broker_that_cannot_tell_changes_nothing() -> None:
 
 
 async def test_an_old_broker_has_its_queues_pulled() -> None:
-    """Brokers of 4.x do not know the question: the member shares queues out itself."""
+    """Brokers of 4.x do not know the request: the member runs its own rebalance."""
     async with fake_cluster({"orders": 2}) as cluster:
         put(cluster.brokers[0], "orders", b"x")
         async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=POP) as consumer:
@@ -338,7 +340,8 @@ async def test_an_answer_that_is_lost_is_given_again() -> None:
 
 
 async def test_full_brokers_are_left_alone_for_a_while() -> None:
-    """209 and errors wait; the running info shows the assignment with what waits."""
+    """After 209 and errors the consumer waits; the running info shows the assignment with the number of waiting
+    messages."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         pop = FakePop(broker)

@@ -17,7 +17,7 @@ AUTO = ProducerConfig(auto_batch=True, auto_batch_ms=20)
 
 
 async def test_sends_at_once_travel_together() -> None:
-    """One request for messages of one topic and tag; each caller gets its own ids and place."""
+    """Messages of one topic and tag share a request; each caller gets its own ids and offset."""
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=AUTO) as producer:
         (broker,) = cluster.brokers
         messages = [Message("orders", b"%d" % number, tags="A", keys=f"k{number}") for number in range(10)]
@@ -31,7 +31,7 @@ async def test_sends_at_once_travel_together() -> None:
 
 
 async def test_what_does_not_belong_together_does_not_travel_together() -> None:
-    """Topics, tags and queues part batches; a lone message goes as itself."""
+    """Different topics, tags and queues use different batches; a single message is sent as an ordinary one."""
     topics = {"orders": 2, "bills": 1}
     async with fake_cluster(topics) as cluster, Producer("PG", cluster.namesrv, config=AUTO) as producer:
         (broker,) = cluster.brokers
@@ -50,7 +50,7 @@ async def test_what_does_not_belong_together_does_not_travel_together() -> None:
 
 
 async def test_what_goes_alone() -> None:
-    """Delayed messages, retry topics, and sends with a timeout or a key."""
+    """Delayed messages, retry topics, and sends with a timeout or a key are sent alone."""
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=AUTO) as producer:
         (broker,) = cluster.brokers
         one = Message("orders", b"x")
@@ -65,7 +65,7 @@ async def test_what_goes_alone() -> None:
 
 
 async def test_a_full_batch_leaves_at_once() -> None:
-    """By size, without waiting; beyond the total nothing waits."""
+    """A batch that reaches its size is sent at once; above the total limit no message waits."""
     patient = replace(AUTO, auto_batch_ms=60_000, auto_batch_size=100)
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=patient) as producer:
         one = Message("orders", b"x" * 50)
@@ -82,7 +82,7 @@ async def test_a_full_batch_leaves_at_once() -> None:
 
 
 async def test_a_batch_fails_whole_and_a_caller_may_give_up() -> None:
-    """All of a batch hear the same; who cancelled before it left is not in it."""
+    """All callers of a batch get the same error; a caller that cancelled before the send is not in it."""
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=AUTO) as producer:
         (broker,) = cluster.brokers
         broker.script = on_code(BATCH, refuse(ResponseCode.MESSAGE_ILLEGAL))
@@ -106,7 +106,7 @@ async def test_a_batch_fails_whole_and_a_caller_may_give_up() -> None:
 
 
 def test_shares_of_a_result() -> None:
-    """Ids part at commas; where a broker named one id for all, all have it."""
+    """Ids are split at commas; if a broker returned one id for all, all callers get it."""
     queue = MessageQueue("T", "b", 0)
     result = SendResult(SendStatus.SEND_OK, "a,b", "x,y", queue, 7)
     assert [(one.msg_id, one.offset_msg_id, one.queue_offset) for one in shares(result, 2)] == [

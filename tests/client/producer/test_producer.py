@@ -66,7 +66,7 @@ class Listener:
 
 
 async def test_a_message_arrives_whole() -> None:
-    """Body, tags, keys, delay, flag and properties reach the broker, and the result has the message's place."""
+    """Body, tags, keys, delay, flag and properties reach the broker, and the result has the message's offset."""
     async with fake_cluster({"orders": 4}) as cluster, Producer("PG", cluster.namesrv) as producer:
         message = Message(
             "orders", b"body", tags="A", keys=["k1", "k2"], delay_level=3, flag=7, properties={"own": "ü"}
@@ -90,7 +90,7 @@ async def test_a_message_arrives_whole() -> None:
 
 
 async def test_sends_go_round_the_queues() -> None:
-    """Without an order key every queue of every broker gets its turn."""
+    """Without an order key the sends use every queue of every broker in turn."""
     async with fake_cluster({"orders": 2}, 2) as cluster, Producer("PG", cluster.namesrv) as producer:
         queues = [(await producer.send(Message("orders", b"x"))).queue for _ in range(8)]
         assert len(set(queues)) == 4
@@ -98,7 +98,7 @@ async def test_sends_go_round_the_queues() -> None:
 
 
 async def test_large_bodies_are_compressed() -> None:
-    """From the threshold on the body is compressed; the consumer sees the original."""
+    """A body above the threshold is compressed; the consumer sees the original."""
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv) as producer:
         await producer.send(Message("orders", b"a" * 4095))
         await producer.send(Message("orders", b"a" * 4096))
@@ -138,7 +138,7 @@ async def test_an_order_key_keeps_its_queue() -> None:
 
 
 async def test_a_failed_attempt_goes_to_another_broker() -> None:
-    """A broker that refuses for now is left for the other; the hooks hear of both attempts."""
+    """A retry leaves a broker that refuses for now; the hooks are called for both attempts."""
     listener = Listener()
     async with fake_cluster({"orders": 1}, 2) as cluster:
         cluster.broker("broker-a").script = on_code(SEND, refuse(ResponseCode.SYSTEM_BUSY))
@@ -151,7 +151,7 @@ async def test_a_failed_attempt_goes_to_another_broker() -> None:
 
 @pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205, 1500])
 async def test_codes_that_are_tried_again(code: int) -> None:
-    """After these codes three attempts are made, and the failure lists each; the message is not stored."""
+    """Three attempts are made after these codes, and the error lists each; the message is not stored."""
     async with fake_cluster({"orders": 2}) as cluster, Producer("PG", cluster.namesrv) as producer:
         cluster.brokers[0].script = on_code(SEND, refuse(code, "not now"))
         with pytest.raises(SendFailed, match="it is not stored") as caught:
@@ -162,7 +162,7 @@ async def test_codes_that_are_tried_again(code: int) -> None:
 
 
 async def test_a_hopeless_refusal_is_raised_at_once() -> None:
-    """A message that no broker would take is refused after one attempt, by its own class."""
+    """A refusal that every broker would repeat is raised after one attempt, as its own class."""
     listener = Listener()
     async with fake_cluster({"orders": 2}) as cluster:
         cluster.brokers[0].script = on_code(SEND, refuse(ResponseCode.MESSAGE_ILLEGAL, "too large"))
@@ -182,7 +182,7 @@ async def test_a_named_queue_is_not_left() -> None:
 
 
 async def test_a_silent_broker_costs_the_time_out_and_no_more() -> None:
-    """The time-out is for all attempts together, and an unanswered message may be stored."""
+    """The timeout covers all attempts together, and an unanswered message may be stored."""
     config = ProducerConfig(send_timeout_ms=60_000)
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         cluster.brokers[0].script = on_code(SEND, SILENT)
@@ -195,7 +195,7 @@ async def test_a_silent_broker_costs_the_time_out_and_no_more() -> None:
 
 
 async def test_a_broken_connection_is_uncertain_and_tried_again() -> None:
-    """A connection that breaks before the answer may have stored the message; the next attempt succeeds."""
+    """A connection that breaks before the reply may have stored the message; the next attempt succeeds."""
     listener = Listener()
     async with fake_cluster({"orders": 1}) as cluster:
         answers = iter([HANG_UP])
@@ -216,7 +216,8 @@ async def test_a_dead_broker_is_surely_not_reached() -> None:
 
 
 async def test_a_status_other_than_ok_is_success_unless_asked_otherwise() -> None:
-    """FLUSH_DISK_TIMEOUT means stored; with retry_not_stored_ok another attempt is made, and the best is returned."""
+    """FLUSH_DISK_TIMEOUT means stored; with retry_not_stored_ok another attempt is made, and the best result is
+    returned."""
 
     def slow(command: Any) -> Any:
         reply = FakeBroker.send(broker, command)
@@ -235,14 +236,15 @@ async def test_a_status_other_than_ok_is_success_unless_asked_otherwise() -> Non
 
 
 async def test_an_unknown_topic_uses_the_template() -> None:
-    """A topic without a route is sent to the template's brokers, with the queues a broker would give it."""
+    """A topic without a route is sent to the template's brokers, with the number of queues that a broker would
+    create."""
     async with fake_cluster() as cluster, Producer("PG", cluster.namesrv) as producer:
         queues = {(await producer.send(Message("young", b"x"))).queue.queue_id for _ in range(8)}
         assert queues == {0, 1, 2, 3}
 
 
 async def test_no_route_at_all_says_what_to_do() -> None:
-    """A topic that cannot be created is RouteNotFound; the hooks hear that the send never left."""
+    """A topic that cannot be created raises RouteNotFound; the hooks learn that nothing was sent."""
     listener = Listener()
     async with fake_cluster() as cluster:
         cluster.name_server.topics.clear()
@@ -257,7 +259,8 @@ def answer(body: bytes, command: RemotingCommand) -> RemotingCommand:
 
 
 async def test_a_name_server_that_is_down_or_lies_is_passed_over() -> None:
-    """Refused connections, silence, refusals and nonsense lead to the next name server; all of them to NoNameServer."""
+    """After refused connections, silence, errors or invalid replies the next name server is used; if all fail,
+    NoNameServer."""
     async with fake_cluster({"orders": 1}) as good, fake_cluster() as liar, fake_cluster() as dead:
         await dead.name_server.server.stop()
         route = RequestCode.GET_ROUTEINFO_BY_TOPIC
@@ -276,7 +279,7 @@ async def test_a_name_server_that_is_down_or_lies_is_passed_over() -> None:
 
 
 async def test_oneway_is_sent_once_and_not_answered() -> None:
-    """A one-way send leaves with its flag, and the hooks hear ONEWAY."""
+    """A one-way send has its flag, and the hooks get ONEWAY."""
     listener = Listener()
     async with fake_cluster({"orders": 1}) as cluster:
         async with Producer("PG", cluster.namesrv, hooks=[listener]) as producer:
@@ -289,7 +292,7 @@ async def test_oneway_is_sent_once_and_not_answered() -> None:
 
 
 async def test_a_cancelled_send_is_reported_as_uncertain() -> None:
-    """Cancelling gives up waiting; the trace must not claim that the message is not stored."""
+    """Cancelling ends only the wait; the trace must not claim that the message is not stored."""
     listener = Listener()
     async with fake_cluster({"orders": 1}) as cluster:
         cluster.brokers[0].script = on_code(SEND, SILENT)
@@ -305,7 +308,7 @@ async def test_a_cancelled_send_is_reported_as_uncertain() -> None:
 
 
 async def test_a_closed_producer_says_so() -> None:
-    """Sends before start and after close are refused without touching the network."""
+    """Sends before the start and after the close are refused without network access."""
     producer = Producer("PG", "127.0.0.1:1")
     with pytest.raises(ClientClosed, match="async with"):
         await producer.send(Message("orders", b"x"))
@@ -328,14 +331,14 @@ BAD: list[tuple[Message, str]] = [
 
 @pytest.mark.parametrize(("message", "text"), BAD, ids=[text for _, text in BAD])
 def test_a_message_that_cannot_be_sent_says_why(message: Message, text: str) -> None:
-    """Invalid messages are rejected before anything is sent, with found and allowed values."""
+    """Invalid messages are refused before they are sent, with the value found and the values allowed."""
     composer = Composer("PG", ProducerConfig(), lambda: "id")
     with pytest.raises(InvalidMessage, match=text):
         composer.message(message)
 
 
 def test_keys_may_hold_what_separates_trace_fields() -> None:
-    """Java's client sends them too. The message has them as they are; what trace tells of them has no separator."""
+    """Java's client sends them too. The message keeps them; its trace records have the keys without separators."""
     composer = Composer("PG", ProducerConfig(), lambda: "id")
     out = composer.message(Message("orders", b"x", keys="a\x01b", tags="\x01t"))
     assert (out.keys, out.tags) == ("ab", "t")
@@ -345,7 +348,7 @@ def test_keys_may_hold_what_separates_trace_fields() -> None:
 
 
 def test_a_batch_that_cannot_be_sent_says_why() -> None:
-    """Mixed topics, delays, nothing, and too much are each refused by name."""
+    """Mixed topics, delays, empty and too large batches are each refused with their reason."""
     composer = Composer("PG", ProducerConfig(body_size_max=100), lambda: "id")
     for messages, text in [
         ([], "at least one"),
@@ -408,7 +411,7 @@ async def test_trace_tells_every_attempt(tmp_path: Path) -> None:
 
 
 async def test_trace_is_silent_where_the_broker_says_so(tmp_path: Path) -> None:
-    """TRACE_ON=false in the answer means no Pub."""
+    """TRACE_ON=false in the reply suppresses the Pub record."""
     async with fake_cluster({"orders": 1, "RMQ_SYS_TRACE_TOPIC": 1}) as cluster:
         cluster.brokers[0].trace_on = "false"
         config = ProducerConfig(trace=TraceConfig(spool_dir=tmp_path))

@@ -1,4 +1,4 @@
-"""Choices of a send: selectors, namespaces, compression, splitting, permits, name servers by HTTP."""
+"""Options of a send: selectors, namespaces, compression, splitting, permits, name servers by HTTP."""
 
 import asyncio
 import contextlib
@@ -62,13 +62,13 @@ def test_keys_hash_as_in_java(key: str | int, hashed: int) -> None:
 
 
 def test_a_key_beyond_a_long_is_refused() -> None:
-    """Java has no such number."""
+    """Java's Long has no such number."""
     with pytest.raises(ValueError, match="64 bits"):
         java_hash(2**63)
 
 
 def test_selectors() -> None:
-    """By hash the queue stays, at random each is chosen, by machine room only that room's brokers."""
+    """By hash the queue is always the same, at random each one is chosen, by machine room only that room's brokers."""
     queues = [MessageQueue("T", broker, queue_id) for broker in ("r1@a", "r2@b", "c") for queue_id in range(2)]
     message = Message("T", b"x")
     assert by_hash("TagA")(queues, message) == queues[2598919 % 6]
@@ -80,7 +80,7 @@ def test_selectors() -> None:
 
 
 async def test_a_selected_queue_is_the_only_one_tried() -> None:
-    """A selector's choice is not left for another broker; choosing nothing fails the send."""
+    """A retry does not leave the selected queue; a selector that returns nothing fails the send."""
     async with fake_cluster({"orders": 2}, 2) as cluster, Producer("PG", cluster.namesrv) as producer:
         queues = await producer.queues("orders")
         assert len(queues) == 4
@@ -99,7 +99,7 @@ async def test_a_selected_queue_is_the_only_one_tried() -> None:
 
 @pytest.mark.parametrize("kind", list(CompressionType))
 async def test_a_body_is_compressed_as_chosen(kind: CompressionType) -> None:
-    """Each format is named in the flag, and the consumer's side reads it."""
+    """The flag names each format, and the consumer decodes it."""
     config = ProducerConfig(compress_type=kind, compress_over=10)
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         await producer.send(Message("orders", b"a" * 5000))
@@ -124,7 +124,7 @@ async def test_a_body_is_compressed_as_chosen(kind: CompressionType) -> None:
     ],
 )
 def test_namespaces_wrap_names(name: str, wrapped: str) -> None:
-    """RocketMQ's own names stay, a wrapped one is not wrapped again, and what is wrapped comes back."""
+    """RocketMQ's own names are not wrapped, a wrapped name is not wrapped twice, and unwrapping returns the name."""
     assert with_namespace("shop", name) == wrapped
     assert with_namespace("", name) == name
     assert without_namespace("shop", wrapped) == name.replace("shop%", "")
@@ -151,7 +151,7 @@ async def test_a_producer_of_a_namespace() -> None:
 
 
 async def test_namespaces_of_5x_travel_beside_the_names() -> None:
-    """Every request to a broker carries ns and nsd; names stay as they are."""
+    """Every request to a broker carries ns and nsd; names are not wrapped."""
     config = ProducerConfig(instance=InstanceConfig(namespace_v2="shop"))
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         await producer.send(Message("orders", b"x"))
@@ -163,7 +163,7 @@ async def test_namespaces_of_5x_travel_beside_the_names() -> None:
 
 
 async def test_many_messages_travel_in_few_batches() -> None:
-    """send_all keeps the order, splits by size and topic, sends delayed ones alone, and tells each piece's fate."""
+    """send_all keeps the order, splits by size and topic, sends delayed ones alone, and returns each piece's result."""
     async with fake_cluster({"orders": 1, "bills": 1}) as cluster, Producer("PG", cluster.namesrv) as producer:
         messages = [Message("orders", b"%03d" % number) for number in range(50)]
         messages[20] = replace(messages[20], delay_level=2)
@@ -190,7 +190,7 @@ async def test_many_messages_travel_in_few_batches() -> None:
     st.integers(200, 500),
 )
 def test_pieces_are_whole_and_small(messages: list[Message], size_max: int) -> None:
-    """However they are cut: the order stays, a piece has one topic, and its batch fits."""
+    """For any split the order is kept, a piece has one topic, and its batch fits."""
     pieces = list(split_batches(messages, size_max))
     assert [message for piece in pieces for message in piece] == messages
     for piece in pieces:
@@ -199,7 +199,7 @@ def test_pieces_are_whole_and_small(messages: list[Message], size_max: int) -> N
 
 
 async def test_batches_that_brokers_would_spoil_are_refused() -> None:
-    """Delays, retry topics and different WAITs do not go into one batch."""
+    """Delayed messages, retry topics and different WAITs are not batched."""
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv) as producer:
         good = Message("orders", b"x")
         for bad in (
@@ -221,7 +221,7 @@ def test_delays_by_time() -> None:
 
 
 async def test_sends_wait_for_a_permit() -> None:
-    """With in_flight_max sends on their way the next one waits, and fails within its time-out when none is answered."""
+    """With in_flight_max sends pending, the next one waits, and fails within its timeout if none is answered."""
     config = ProducerConfig(in_flight_max=2, retry_count=0, send_timeout_ms=10_000)
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         (broker,) = cluster.brokers
@@ -244,7 +244,7 @@ async def test_sends_wait_for_a_permit() -> None:
 
 
 async def test_back_pressure_by_size() -> None:
-    """Bodies beyond the bound wait for those on their way; one that is larger than the bound goes alone."""
+    """Bodies above the limit wait for pending ones; a body larger than the limit is sent alone."""
     config = ProducerConfig(back_pressure=True, back_pressure_size=1024 * 1024, compress_over=1 << 30)
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         (broker,) = cluster.brokers
@@ -301,7 +301,7 @@ def http_end_point() -> Iterator[tuple[str, list[bytes], list[str]]]:
             self.wfile.write(answers[-1])
 
         def log_message(self, *arguments: object) -> None:
-            """Say nothing."""
+            """Do not log."""
 
     server = HTTPServer(("127.0.0.1", 0), EndPoint)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -315,7 +315,7 @@ def http_end_point() -> Iterator[tuple[str, list[bytes], list[str]]]:
 
 
 async def test_name_servers_by_http() -> None:
-    """The end point names the name servers, is asked again, and keeps the old ones while it fails."""
+    """The end point returns the name servers and is asked again; while it fails, the old ones are used."""
     async with fake_cluster({"orders": 1}) as cluster:
         with http_end_point() as (url, answers, asked):
             answers.append(f"  {cluster.namesrv};127.0.0.1:1\n ignored".encode())
@@ -330,7 +330,7 @@ async def test_name_servers_by_http() -> None:
 
 
 def test_a_reader_asks_the_end_point_too() -> None:
-    """And again once no name server answers any more."""
+    """A reader asks it again once no name server answers."""
     with cluster_in_a_thread({"orders": 2}) as cluster, http_end_point() as (url, answers, asked):
         answers.append(b"127.0.0.1:1")
         with QueueReader(f"{url}/rocketmq/nsaddr") as reader:
@@ -342,7 +342,7 @@ def test_a_reader_asks_the_end_point_too() -> None:
 
 
 async def test_an_end_point_that_names_nothing() -> None:
-    """No answer, or nonsense: the error names the URL and what was expected."""
+    """For no reply or an invalid one, the error has the URL and what was expected."""
     with http_end_point() as (url, answers, _):
         for answer in (b"", b"<html>"):
             answers.append(answer)
@@ -364,11 +364,11 @@ async def test_an_end_point_that_names_nothing() -> None:
     ],
 )
 def test_the_end_points_url(namesrv: str, config: InstanceConfig, url: str | None) -> None:
-    """As MixAll.getWSAddr and DefaultTopAddressing put it together; addresses outweigh the domain."""
+    """The URL equals that of MixAll.getWSAddr and DefaultTopAddressing; addresses override the domain."""
     assert endpoint_url(namesrv, config) == url
 
 
 def test_a_client_without_name_servers_is_refused() -> None:
-    """Neither addresses nor a domain."""
+    """Neither addresses nor a domain are configured."""
     with pytest.raises(ValueError, match="host:port"):
         ClientInstance("")

@@ -27,7 +27,7 @@ EAGER = BrokerConfig(transaction_timeout_ms=1_000, transaction_check_ms=100, tra
 
 
 async def receive(consumer: Consumer, count: int) -> list[Delivery]:
-    """The next deliveries, settled."""
+    """Return the next deliveries, settled."""
     found: list[Delivery] = []
     async with asyncio.timeout(60):
         while len(found) < count:
@@ -38,7 +38,8 @@ async def receive(consumer: Consumer, count: int) -> list[Delivery]:
 
 
 async def test_only_committed_messages_are_seen() -> None:
-    """Committed by the local transaction or by a check; rolled back by either; each exactly once."""
+    """Transactions are committed or rolled back by the local transaction or by a check; each message is seen exactly
+    once."""
     asked: list[str] = []
 
     async def look_up(message: MessageExt) -> TransactionState:
@@ -69,7 +70,7 @@ async def test_only_committed_messages_are_seen() -> None:
 
 
 async def test_a_request_is_answered_by_a_consumer() -> None:
-    """Through the broker and back, over connections that both sides have already."""
+    """Request and reply go through the broker over connections that both sides already have."""
     async with embedded_async() as broker:
         namesrv = broker.namesrv_address
         async with (
@@ -94,7 +95,7 @@ async def test_a_request_is_answered_by_a_consumer() -> None:
 
 
 async def test_delays_by_time_and_recall() -> None:
-    """Delivered when due, never early; one that is called back never comes."""
+    """Messages are delivered when due, never early; a recalled one is not delivered."""
     async with embedded_async() as broker:
         namesrv = broker.namesrv_address
         async with (

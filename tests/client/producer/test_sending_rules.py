@@ -20,7 +20,7 @@ NOW = 1_000_000
 
 
 async def test_codes_of_ones_own_are_tried_again() -> None:
-    """retry_codes add to the built-in ones."""
+    """The application's retry_codes add to the built-in ones."""
     config = ProducerConfig(retry_codes=(int(ResponseCode.MESSAGE_ILLEGAL),))
     async with (
         fake_cluster({"orders": 1}, 2) as cluster,
@@ -32,7 +32,7 @@ async def test_codes_of_ones_own_are_tried_again() -> None:
 
 
 async def test_an_attempt_may_have_less_than_all_the_time() -> None:
-    """attempt_timeout_ms bounds each attempt but the last, so that a silent broker leaves time for another."""
+    """attempt_timeout_ms limits each attempt but the last, so that a silent broker leaves time for another."""
     config = ProducerConfig(attempt_timeout_ms=200, send_timeout_ms=60_000)
     async with (
         fake_cluster({"orders": 1}, 2) as cluster,
@@ -65,7 +65,7 @@ async def test_an_attempt_may_have_less_than_all_the_time() -> None:
 async def test_what_the_fault_table_notes(
     script: Script | RemotingCommand | None, detect: bool, available: bool, reachable: bool
 ) -> None:
-    """To the letter of the Java client's updateFaultItem."""
+    """The entries equal those of the Java client's updateFaultItem."""
     config = ProducerConfig(latency_fault=True, latency_detect=detect, retry_count=0, detect_ms=60_000)
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         if script is not None:
@@ -83,7 +83,7 @@ async def test_what_the_fault_table_notes(
 
 
 def test_what_is_unreachable_is_tried_last() -> None:
-    """Available brokers first, then reachable ones, never the last one's while there is another."""
+    """Available brokers are tried first, then reachable ones; the last one's broker only if there is no other."""
     queues = [MessageQueue("T", name, 0) for name in ("a", "b", "c")]
     faults = FaultTable()
     faults.update("a", 1, NOW, isolate=True, reachable=False)
@@ -96,8 +96,8 @@ def test_what_is_unreachable_is_tried_last() -> None:
 
 
 async def test_the_detector_asks_and_forgives() -> None:
-    """A broker that answers is reachable again; a silent one stays; one without a route is forgotten; each has its
-    time."""
+    """A broker that answers is reachable again; a silent one is not; one without a route is removed; each has its
+    deadline."""
 
     config = ProducerConfig(latency_fault=True, detect_timeout_ms=400)
     async with (
@@ -119,7 +119,7 @@ async def test_the_detector_asks_and_forgives() -> None:
 
 
 async def test_the_detector_runs_beside_the_sends() -> None:
-    """A broker that comes back is found without a send."""
+    """A broker that recovers is found without a send."""
     config = ProducerConfig(latency_fault=True, latency_detect=True, retry_count=0, detect_ms=10, detect_interval_ms=0)
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         (broker,) = cluster.brokers
@@ -142,7 +142,7 @@ async def test_the_detector_runs_beside_the_sends() -> None:
 
 
 async def test_a_route_that_changes_in_flight_is_followed() -> None:
-    """A broker that lost the topic (17) makes the next attempt use another broker, and the route is queried again."""
+    """If a broker lost the topic (17), the next attempt uses another one, and the route is queried again."""
     async with fake_cluster({"orders": 1}, 2) as cluster, Producer("PG", cluster.namesrv) as producer:
         gone: FakeBroker = cluster.broker("broker-a")
         gone.script = on_code(SEND, refuse(ResponseCode.TOPIC_NOT_EXIST))
@@ -158,7 +158,7 @@ async def test_a_route_that_changes_in_flight_is_followed() -> None:
 
 @pytest.mark.parametrize("turns", range(12))
 async def test_a_send_may_be_cancelled_anywhere(turns: int) -> None:
-    """At any stage permits are returned, and the producer continues to send."""
+    """A cancellation at any stage returns the permits, and the producer continues to send."""
     config = ProducerConfig(in_flight_max=1)
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         sending = asyncio.create_task(producer.send(Message("orders", b"cancelled")))

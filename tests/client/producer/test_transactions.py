@@ -1,4 +1,4 @@
-"""Transactions: the properties of half messages, the reports of their end, and the answers to checks."""
+"""Transactions: the properties of half messages, the reports of their end, and the replies to checks."""
 
 import asyncio
 import threading
@@ -45,13 +45,13 @@ async def committed(message: MessageExt) -> TransactionState:
 
 
 async def ends(broker: FakeBroker, count: int) -> list[RemotingCommand]:
-    """The END_TRANSACTIONs that the broker got, once there are so many."""
+    """Return the END_TRANSACTIONs that the broker got, once there are count of them."""
     await until(lambda: len(broker.of(END)) >= count)
     return broker.of(END)
 
 
 def check(broker: FakeBroker, msg_id: str, group: str = "PG", body: bytes = b"order") -> None:
-    """Have the broker ask for the end of a transaction, over the newest connection."""
+    """Let the broker check a transaction over the newest connection."""
     record = encode_record(
         "orders",
         body,
@@ -72,7 +72,7 @@ def check(broker: FakeBroker, msg_id: str, group: str = "PG", body: bytes = b"or
 
 
 async def test_a_committed_transaction() -> None:
-    """The half message is marked, and END_TRANSACTION echoes where it is stored."""
+    """The half message has its properties, and END_TRANSACTION returns its position."""
     async with (
         fake_cluster({"orders": 1}) as cluster,
         TransactionProducer("PG", cluster.namesrv, check=committed) as producer,
@@ -131,7 +131,7 @@ async def test_how_a_local_transaction_ends(answer: Any, code: int, state: Trans
 
 
 async def test_a_local_transaction_that_raises_is_unknown() -> None:
-    """It may have been done before it raised: the broker shall ask. The text goes along."""
+    """It may have been executed before it raised, so the broker must check. The error text is reported."""
     async with (
         fake_cluster({"orders": 1}) as cluster,
         TransactionProducer("PG", cluster.namesrv, check=committed) as producer,
@@ -149,7 +149,8 @@ async def test_a_local_transaction_that_raises_is_unknown() -> None:
 
 
 async def test_the_block_commits_by_default() -> None:
-    """A transaction as a context manager: commit at its end, UNKNOWN when it raises, its own word where it has one."""
+    """A transaction as a context manager: it commits at its end, is UNKNOWN if it raises, or ends as it says
+    explicitly."""
     async with (
         fake_cluster({"orders": 1}) as cluster,
         TransactionProducer("PG", cluster.namesrv, check=committed) as producer,
@@ -169,7 +170,7 @@ async def test_the_block_commits_by_default() -> None:
 
 
 async def test_a_half_message_that_is_not_safe_is_rolled_back() -> None:
-    """Stored less safely than requested: the local transaction does not run."""
+    """If the half message is stored less safely than requested, the local transaction does not run."""
     async with (
         fake_cluster({"orders": 1}) as cluster,
         TransactionProducer("PG", cluster.namesrv, check=committed) as producer,
@@ -196,7 +197,7 @@ async def test_a_half_message_that_is_not_safe_is_rolled_back() -> None:
 
 
 async def test_a_check_is_answered() -> None:
-    """The handler gets the half message; the answer goes back with the offsets that the broker gave."""
+    """The handler gets the half message; the reply has the offsets that the broker sent."""
     asked: list[MessageExt] = []
 
     def look_up(message: MessageExt) -> TransactionState:
@@ -227,7 +228,7 @@ async def test_a_check_is_answered() -> None:
 
 
 async def test_a_producer_is_known_to_its_broker_before_it_could_be_asked() -> None:
-    """The heartbeat goes out with the first connection, also after that broke."""
+    """The heartbeat is sent with the first connection, and again after that broke."""
     config = ProducerConfig(retry_count=0)
     async with (
         fake_cluster({"orders": 1}) as cluster,
@@ -244,7 +245,7 @@ async def test_a_producer_is_known_to_its_broker_before_it_could_be_asked() -> N
 
 
 async def test_checks_are_bounded() -> None:
-    """Checks that run and that wait are limited; further ones are dropped, and the broker checks again."""
+    """Running and waiting checks are limited; further ones are dropped, and the broker checks again."""
     gate = asyncio.Event()
     running = 0
     running_max = 0
@@ -278,7 +279,7 @@ async def test_checks_are_bounded() -> None:
 
 
 async def test_a_check_handler_is_needed() -> None:
-    """Without a check handler, half messages of a failed transaction would stay open."""
+    """Without a check handler, half messages of failed transactions would stay open."""
     producer = TransactionProducer("PG", "127.0.0.1:1")
     with pytest.raises(ClientError, match="check"):
         await producer.start()
@@ -312,7 +313,7 @@ async def test_namespaces_reach_the_group() -> None:
 
 
 async def test_the_trace_tells_how_it_ended(tmp_path: Path) -> None:
-    """One EndTransaction of the producer's own word and one of the check, as the Java client writes them."""
+    """There is one EndTransaction for the producer's decision and one for the check, as the Java client writes them."""
     config = ProducerConfig(trace=TraceConfig(spool_dir=tmp_path, linger_ms=10))
     async with fake_cluster({"orders": 1, "RMQ_SYS_TRACE_TOPIC": 1}) as cluster:
         (broker,) = cluster.brokers

@@ -51,7 +51,7 @@ def reading(
 
 
 def test_a_range_is_read_whole_and_in_order() -> None:
-    """Every record once, in results no larger than requested, until the queue's end."""
+    """Every record is read once up to the queue's end, in results no larger than requested."""
 
     def read(reader: QueueReader) -> None:
         assert reader.queues("orders") == [QUEUE]
@@ -77,7 +77,8 @@ def test_a_range_is_read_whole_and_in_order() -> None:
 
 
 def test_no_pull_ever_leaves_the_range() -> None:
-    """Outside the kept range the reader reports a gap without a pull: a 4.x broker would store the pull's offset."""
+    """Outside the kept range the reader reports a gap without a pull, because a 4.x broker would store the pull's
+    offset."""
 
     def expire(cluster: FakeCluster) -> None:
         queue = cluster.brokers[0].queues["orders", 0]
@@ -101,7 +102,7 @@ def test_no_pull_ever_leaves_the_range() -> None:
 
 
 def test_the_ranges_of_a_topic_take_one_request() -> None:
-    """What a broker tells of all queues of a topic is known: reading them asks for no range again."""
+    """The reply has the ranges of all queues of the topic: reading them sends no further request."""
     stats = TopicStatsTable({QUEUE: TopicOffset(min_offset=-1, max_offset=100)})
 
     def with_stats(cluster: FakeCluster) -> None:
@@ -121,7 +122,7 @@ def test_the_ranges_of_a_topic_take_one_request() -> None:
 
 
 def test_bytes_bound_a_result_but_never_to_nothing() -> None:
-    """A result stops once bytes_max is reached; one record always fits."""
+    """A result ends once bytes_max is reached, but has at least one record."""
 
     def read(reader: QueueReader) -> None:
         assert 1 <= len(reader.read(QUEUE, 0, 100, 1).records) <= 32
@@ -149,7 +150,7 @@ def test_failures_that_pass_are_tried_again() -> None:
 
 
 def test_failures_that_stay_say_what_was_tried() -> None:
-    """A broker that is gone is ReadFailed after the retries; a hopeless refusal comes at once."""
+    """A broker that stays down raises ReadFailed after the retries; a final refusal is raised at once."""
 
     def gone(cluster: FakeCluster) -> None:
         cluster.brokers[0].script = lambda command: HANG_UP
@@ -172,7 +173,8 @@ def test_failures_that_stay_say_what_was_tried() -> None:
 
 
 def test_damaged_answers_are_not_taken_for_records() -> None:
-    """Bytes whose sizes do not add up come as one piece that is no record; those before it are as they were."""
+    """Bytes with inconsistent sizes are returned as one piece that is no record; the records before them are
+    unchanged."""
 
     def arrange(cluster: FakeCluster) -> None:
         def damaged(command: Any) -> Any:
@@ -193,7 +195,7 @@ def test_damaged_answers_are_not_taken_for_records() -> None:
 
 
 def test_unknown_topics_and_dead_name_servers_are_distinguished() -> None:
-    """A missing topic is RouteNotFound; without a reply it is NoNameServer."""
+    """A missing topic raises RouteNotFound; without a reply it is NoNameServer."""
 
     def read(reader: QueueReader) -> None:
         with pytest.raises(RouteNotFound, match="nothing"):
@@ -206,13 +208,14 @@ def test_unknown_topics_and_dead_name_servers_are_distinguished() -> None:
 
 
 def test_configuration_pickles() -> None:
-    """A driver can pickle it for its workers."""
+    """A Spark driver can pickle it for its workers."""
     config = ReaderConfig(namesrv="a:1;b:2", rate_max=5.0)
     assert pickle.loads(pickle.dumps(config)) == config
 
 
 def test_the_rate_limit_spreads_records_over_time() -> None:
-    """So many records a second over the reader's life, whatever the size of each result; 0 is no limit."""
+    """The rate is the number of records per second over the reader's life, whatever the size of each result; 0 is no
+    limit."""
     now = 100.0
     limit = RateLimit(50, clock=lambda: now)
     assert limit.wait_s(100) == 2.0

@@ -39,7 +39,7 @@ QUICK = ConsumerConfig(
 
 @contextmanager
 def cluster_in_a_thread(topics: dict[str, int] | None = None) -> Iterator[FakeCluster]:
-    """A fake cluster on its own event loop, as a real one is in its own process."""
+    """A fake cluster on its own event loop in a thread, as a real one has its own process."""
     ready: list[FakeCluster] = []
     started, stop = threading.Event(), threading.Event()
 
@@ -108,7 +108,7 @@ def test_a_handler_runs_in_threads_until_close() -> None:
 
 
 def test_one_producer_serves_many_threads() -> None:
-    """Calls from several threads at once each get their own answer."""
+    """Concurrent calls from several threads each get their own reply."""
     with cluster_in_a_thread() as cluster, SyncProducer("PG", cluster.namesrv) as producer:
         ids: list[str] = []
 
@@ -195,7 +195,7 @@ def test_a_call_from_the_loop_itself_is_refused() -> None:
 
 
 def test_admin_asks_and_arranges() -> None:
-    """The facade's questions reach the cluster; a broker that refuses is a failure by name, not an empty answer."""
+    """The facade's queries reach the cluster; a broker that refuses is a reported failure, not an empty reply."""
     with cluster_in_a_thread() as cluster, SyncAdmin(cluster.namesrv) as admin:
         assert admin.topics() == ["%RETRY%CG", "TBW102", "orders"]
         assert admin.masters() == {"broker-a": cluster.brokers[0].address}

@@ -19,7 +19,7 @@ def wait(condition: threading.Event) -> None:
 
 
 def test_handlers_by_topic_run_in_threads() -> None:
-    """Registered before the first use, as the asyncio consumer has them; run ends with close."""
+    """Handlers are registered before the first use, as with the asyncio consumer; run ends with close."""
     with cluster_in_a_thread(TOPICS) as cluster:
         seen: list[tuple[str, bytes, bool]] = []
         done = threading.Event()
@@ -52,7 +52,7 @@ def test_handlers_by_topic_run_in_threads() -> None:
 
 
 def test_batches() -> None:
-    """By iteration and by handler; a batch that raises is redelivered."""
+    """Batches by iteration and by handler; a batch that raises is redelivered."""
     with cluster_in_a_thread(TOPICS) as cluster:
         with SyncProducer("PG", cluster.namesrv) as producer:
             for number in range(4):
@@ -87,7 +87,7 @@ def test_batches() -> None:
 
 
 def test_changes_at_run_time() -> None:
-    """Subscribe, unsubscribe, suspend, resume from another thread than the loop's; settling one by one."""
+    """Another thread subscribes, unsubscribes, suspends, resumes, and settles messages one by one."""
     with (
         cluster_in_a_thread(TOPICS) as cluster,
         SyncProducer("PG", cluster.namesrv) as producer,

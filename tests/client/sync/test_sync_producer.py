@@ -27,7 +27,7 @@ def committed(message: MessageExt) -> TransactionState:
 
 
 def test_what_a_producer_can_its_facade_can() -> None:
-    """send_all, selectors, requests: with the asynchronous twins' arguments."""
+    """send_all, selectors and requests take the arguments of the asynchronous classes."""
     with cluster_in_a_thread({"orders": 2}) as cluster, SyncProducer("PG", cluster.namesrv) as producer:
         outcomes = producer.send_all(Message("orders", b"%d" % number) for number in range(5))
         assert [outcome.stored for outcome in outcomes] == [True]
@@ -47,7 +47,7 @@ def test_every_public_call_is_there() -> None:
 
 
 def test_transactions_from_plain_code() -> None:
-    """Committed, rolled back, unknown; the local transaction sees its own thread."""
+    """Committed, rolled back and unknown transactions; the local transaction runs in the caller's thread."""
     with cluster_in_a_thread({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         threads = []

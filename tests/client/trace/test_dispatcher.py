@@ -65,7 +65,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def test_records_arrive_in_batches_with_their_keys(tmp_path: Path) -> None:
-    """Contexts of one topic travel together, first the message's number, and KEYS names each once."""
+    """Contexts of one topic travel together after the message's number, and KEYS has each key once."""
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         for number in range(25):
@@ -100,7 +100,7 @@ def test_a_lone_record_is_sent_after_the_linger(tmp_path: Path) -> None:
 
 
 def test_an_outage_delays_and_loses_nothing(tmp_path: Path) -> None:
-    """While the broker is away records wait in memory; when it is back all of them are sent, none twice."""
+    """Records wait in memory while the broker is down; afterwards all of them are sent once."""
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.down = True
@@ -118,7 +118,7 @@ def test_an_outage_delays_and_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_close_during_an_outage_spools_and_the_next_start_sends(tmp_path: Path) -> None:
-    """Unsent messages wait in the spool with their own numbers, and the next process sends them."""
+    """Unsent messages are kept in the spool with their numbers, and the next process sends them."""
 
     async def first(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.down = True
@@ -173,7 +173,7 @@ async def test_a_close_during_a_look_into_the_spool_leaves_it_to_others(
 
 
 def test_memory_spills_to_the_spool_and_comes_back(tmp_path: Path) -> None:
-    """Beyond half its memory the dispatcher spills; after the outage the same process sends its spool."""
+    """Above half of its memory the dispatcher uses the spool; after the outage the same process sends the spool."""
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.down = True
@@ -193,7 +193,7 @@ def test_memory_spills_to_the_spool_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_what_nothing_can_hold_is_counted_in_the_trace_itself(tmp_path: Path) -> None:
-    """With memory and spool full, further records are lost, and the trace records how many, when and why."""
+    """With memory and spool full, further records are lost, and the trace records their number, time and reason."""
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.down = True
@@ -217,7 +217,7 @@ def test_what_nothing_can_hold_is_counted_in_the_trace_itself(tmp_path: Path) ->
 
 
 def test_a_refused_message_is_counted_and_holds_up_nothing(tmp_path: Path) -> None:
-    """A trace message that the broker refuses for good is dropped and logged; the next ones are sent."""
+    """A trace message that the broker refuses finally is dropped and logged; the next ones are sent."""
     sink = TraceSink()
     sink.refuses = lambda message: b"id-13" in message.body
 
@@ -233,7 +233,7 @@ def test_a_refused_message_is_counted_and_holds_up_nothing(tmp_path: Path) -> No
 
 
 def test_losses_at_close_are_left_for_the_next_start(tmp_path: Path) -> None:
-    """Even a client that dies with a full spool leaves the count of what it lost."""
+    """A client that ends with a full spool keeps the count of lost records for its next start."""
 
     async def first(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.down = True
@@ -253,7 +253,7 @@ def test_losses_at_close_are_left_for_the_next_start(tmp_path: Path) -> None:
 
 
 def test_close_waits_no_longer_than_its_limit(tmp_path: Path) -> None:
-    """A broker that never answers costs the deadline, not the records."""
+    """A broker that never replies delays the close up to the deadline, and no record is lost."""
     sink = TraceSink()
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
@@ -269,7 +269,7 @@ def test_close_waits_no_longer_than_its_limit(tmp_path: Path) -> None:
 
 
 def test_a_spool_that_cannot_be_written_is_a_counted_loss(tmp_path: Path) -> None:
-    """Without a folder there is no spool: the records are counted as lost with this reason."""
+    """Without a folder there is no spool: the records are counted as lost with that reason."""
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
 
@@ -283,7 +283,7 @@ def test_a_spool_that_cannot_be_written_is_a_counted_loss(tmp_path: Path) -> Non
 
 
 def test_text_beyond_utf8_cannot_stop_the_trace(tmp_path: Path) -> None:
-    """A lone surrogate in a key or tag is replaced, the record arrives."""
+    """A lone surrogate in a key or tag is replaced, and the record is sent."""
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         dispatcher.record("orders", text(1).replace("id-1", "id-\ud800"), ["id-\ud800"], 0)
@@ -323,7 +323,7 @@ def test_a_segment_that_cannot_be_composed_takes_no_other_with_it(
 
 
 def test_losses_that_cannot_be_reported_stop_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If not even the note of a loss can be composed, the dispatcher neither hangs nor raises."""
+    """If even the record of a loss cannot be composed, the dispatcher neither hangs nor raises."""
 
     def failing(segment: Segment, size_max: int) -> str:
         raise RuntimeError("unwritable")
@@ -339,7 +339,7 @@ def test_losses_that_cannot_be_reported_stop_nothing(tmp_path: Path, monkeypatch
 
 
 def test_contexts_whose_collection_fails_hold_up_no_others(tmp_path: Path) -> None:
-    """A failure of the owner that holds contexts back is reported; those that it gave are sent."""
+    """If an owner fails to hand over its contexts, the failure is reported and the contexts handed over are sent."""
 
     async def main() -> None:
         def failing() -> None:
@@ -369,7 +369,7 @@ steps = st.lists(
 def test_every_context_is_accounted_for(
     tmp_path_factory: Any, script: list[str], memory_size_max: int, spool_size_max: int
 ) -> None:
-    """For any order of records, outages and turns of the loop, no context disappears, also not at close."""
+    """For any order of records, outages and turns of the loop, every context is accounted for, also at the close."""
     folder = tmp_path_factory.mktemp("spool")
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:

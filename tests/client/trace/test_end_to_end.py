@@ -1,4 +1,4 @@
-"""Our client and our broker: a message's whole life, with its trace read back from the trace topic."""
+"""Our client and our broker: the whole life of a message, and its trace as read from the trace topic."""
 
 import asyncio
 from collections import Counter
@@ -54,7 +54,7 @@ def levels(text: str, **changes: Any) -> BrokerConfig:
 
 
 def trace_of(namesrv: str) -> list[Any]:
-    """Every trace record of the cluster, read as the Spark source reads them."""
+    """Return every trace record of the cluster, read as the Spark source reads them."""
     found: list[Any] = []
     with QueueReader(namesrv) as reader:
         for queue in reader.queues("RMQ_SYS_TRACE_TOPIC"):
@@ -71,7 +71,7 @@ def of(records: Iterable[Any], name: str) -> list[Any]:
 
 
 async def test_a_message_fails_twice_and_its_trace_tells_all(tmp_path: Path) -> None:
-    """Sent, stored, failed, sent back, delivered again, consumed: the records of each step join by id."""
+    """The records of send, store, failure, send back, redelivery and consumption join by id."""
     async with embedded_async(broker=levels("1s 1s 1s 1s 1s")) as cluster:
         namesrv = cluster.namesrv_address
         attempts: list[int] = []
@@ -114,7 +114,7 @@ async def test_a_message_fails_twice_and_its_trace_tells_all(tmp_path: Path) -> 
 
 
 async def test_a_poison_message_ends_as_a_dead_letter(tmp_path: Path) -> None:
-    """Messages without attempts left and those given up by the handler are in %DLQ% under their own ids."""
+    """Messages without attempts left, and those that the handler gives up, are in %DLQ% with their own ids."""
     async with embedded_async(broker=levels("1s 1s 1s")) as cluster:
         namesrv = cluster.namesrv_address
         async with Producer("PG", namesrv) as producer:
@@ -148,7 +148,7 @@ async def test_a_poison_message_ends_as_a_dead_letter(tmp_path: Path) -> None:
 
 
 async def test_sends_outlive_a_broker_and_so_does_their_trace(tmp_path: Path) -> None:
-    """One of two brokers stops during sends: every send is answered by the other, and no trace record is missing."""
+    """One of two brokers stops during sends: the other answers every send, and no trace record is missing."""
     async with embedded_async(tmp_path / "data", brokers=2, broker=BROKER_DEFAULT) as cluster:
         namesrv = cluster.namesrv_address
         async with Admin(namesrv) as admin:
@@ -173,7 +173,7 @@ BROKER_DEFAULT = BrokerConfig(trace_topic_enable=True)
 
 
 async def test_two_members_share_and_hand_over_in_order(tmp_path: Path) -> None:
-    """Ordered consumption by two members that come and go: each key's messages are seen in their order, none lost."""
+    """Two members join and leave an ordered group: the messages of each key are handled in order, none is lost."""
     async with embedded_async() as cluster:
         namesrv = cluster.namesrv_address
         config = quick(tmp_path, ordered=True, lock_ms=200)
@@ -207,7 +207,7 @@ async def test_two_members_share_and_hand_over_in_order(tmp_path: Path) -> None:
 
 
 async def test_admin_arranges_and_shows(tmp_path: Path) -> None:
-    """Topics and groups are created and shown; live members, offsets and lag can be queried."""
+    """Topics and groups are created and shown; online members, offsets and lag can be queried."""
     async with embedded_async() as cluster, Admin(cluster.namesrv_address) as admin:
         namesrv = cluster.namesrv_address
         (address,) = (await admin.masters()).values()
@@ -244,7 +244,7 @@ async def test_admin_arranges_and_shows(tmp_path: Path) -> None:
 
 
 def test_plain_code_sends_and_receives(mqtrail_broker: Embedded) -> None:
-    """The synchronous twins against a real broker in another thread."""
+    """The synchronous producer and consumer with a real broker in another thread."""
     namesrv = mqtrail_broker.namesrv_address
     config = ConsumerConfig(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     with SyncProducer("PG", namesrv) as producer:

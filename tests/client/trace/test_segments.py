@@ -1,4 +1,4 @@
-"""Segments: every context is in exactly one trace message, and no message is larger than a broker takes."""
+"""Segments: every context is in exactly one trace message, and no message exceeds the broker's limit."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +30,7 @@ def fill(segments: TraceSegments, given_contexts: list[Context]) -> list[Segment
 
 @given(contexts)
 def test_nothing_is_lost_doubled_or_reordered(given_contexts: list[Context]) -> None:
-    """Topic by topic, the messages hold the contexts in their order, and the counts agree at any time."""
+    """The messages of each topic hold the contexts in order, and the counts agree at any time."""
     segments = TraceSegments(CONFIG)
     closed = fill(segments, given_contexts)
     assert sum(one.count for one in closed) + segments.count == len(given_contexts)
@@ -43,7 +43,7 @@ def test_nothing_is_lost_doubled_or_reordered(given_contexts: list[Context]) -> 
 
 @given(contexts)
 def test_every_message_fits(given_contexts: list[Context]) -> None:
-    """Body and KEYS stay within their bounds in UTF-8 bytes, save a context that alone is larger: it travels alone."""
+    """Body and KEYS stay within their limits in UTF-8 bytes; a single context above them travels alone."""
     segments = TraceSegments(CONFIG)
     for one in fill(segments, given_contexts) + segments.close_all():
         assert utf8_size(one.text) <= CONFIG.body_size_max - HEAD_SIZE or one.count == 1
@@ -53,7 +53,7 @@ def test_every_message_fits(given_contexts: list[Context]) -> None:
 
 @given(contexts)
 def test_keys_are_those_of_the_contexts(given_contexts: list[Context]) -> None:
-    """A message carries the id and each key of its contexts once; only a context with too many goes without some."""
+    """A message has the id and each key of its contexts once; only a context with too many keys omits some."""
     segments = TraceSegments(CONFIG)
     closed = fill(segments, given_contexts) + segments.close_all()
     for topic in ("orders", "payments"):
@@ -70,7 +70,7 @@ def test_keys_are_those_of_the_contexts(given_contexts: list[Context]) -> None:
 
 
 def test_due_segments_are_those_that_waited() -> None:
-    """Only segments whose first context is old enough are closed by time."""
+    """Time closes only segments whose first context is old enough."""
     segments = TraceSegments(CONFIG)
     segments.add("orders", "a", "1", [], 1, 100)
     segments.add("payments", "b", "2", [], 1, 200)
@@ -81,7 +81,7 @@ def test_due_segments_are_those_that_waited() -> None:
 
 
 def test_pieces_of_many_contexts_stay_together() -> None:
-    """What comes as one piece is counted whole, its ids first, and its keys once."""
+    """A piece of several contexts counts as one, its ids first, each key once."""
     segments = TraceSegments(CONFIG)
     assert segments.add("orders", "abc", "1 2 3", ["k", "k l"], 3, 0) == []
     assert segments.add("orders", "def", "4 5 6", ["l m"], 3, 0) == []

@@ -1,4 +1,4 @@
-"""The spool file: appended messages are read again, for any tail that a crash leaves."""
+"""The spool file: appended messages are read back after any torn tail of a crash."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def numbered(number: int, size: int = 20) -> SpooledMessage:
 
 
 def taken(spool: Spool) -> list[SpooledMessage]:
-    """Take all messages out."""
+    """Take all messages."""
     found = []
     while (entry := spool.peek()) is not None:
         found.append(entry[0])
@@ -43,7 +43,7 @@ def taken(spool: Spool) -> list[SpooledMessage]:
 
 
 def test_messages_come_out_in_the_order_they_went_in(tmp_path: Path) -> None:
-    """A spool is a queue, and empties its file when everything is taken."""
+    """The spool is a queue; its file is emptied when all messages are taken."""
     spool = Spool(tmp_path / "a.spool", 10_000)
     messages = [numbered(number) for number in range(5)]
     for message in messages:
@@ -57,7 +57,7 @@ def test_messages_come_out_in_the_order_they_went_in(tmp_path: Path) -> None:
 
 
 def test_close_keeps_what_was_not_taken(tmp_path: Path) -> None:
-    """The next start finds exactly what was not sent yet."""
+    """The next start finds exactly the unsent messages."""
     spool = Spool(tmp_path / "a.spool", 10_000)
     for number in range(5):
         spool.append(numbered(number))
@@ -73,7 +73,7 @@ def test_close_keeps_what_was_not_taken(tmp_path: Path) -> None:
 
 @given(cut=st.integers(min_value=0, max_value=400), garbage=st.binary(max_size=40))
 def test_a_torn_tail_costs_only_itself(tmp_path_factory: pytest.TempPathFactory, cut: int, garbage: bytes) -> None:
-    """However many bytes of the end are missing or nonsense: the whole entries before them are read, and no others."""
+    """However many bytes of the end are missing or damaged, exactly the whole entries before them are read."""
     path = tmp_path_factory.mktemp("spool") / "a.spool"
     spool = Spool(path, 10_000)
     messages = [numbered(number) for number in range(6)]
@@ -100,7 +100,7 @@ def test_a_torn_tail_costs_only_itself(tmp_path_factory: pytest.TempPathFactory,
 def test_a_changed_byte_is_never_read_as_a_message(
     tmp_path_factory: pytest.TempPathFactory, position: int, value: int
 ) -> None:
-    """Only written messages are read, in their order: damage costs one entry, or all behind it."""
+    """Only written messages are read, in order: damage loses one entry, or all entries after it."""
     path = tmp_path_factory.mktemp("spool") / "a.spool"
     spool = Spool(path, 10_000)
     messages = [numbered(number) for number in range(4)]
@@ -117,7 +117,7 @@ def test_a_changed_byte_is_never_read_as_a_message(
 
 
 def test_the_bound_holds_and_leaves_room_for_a_note(tmp_path: Path) -> None:
-    """A full spool refuses messages by name; the count of what was lost still fits."""
+    """A full spool refuses messages with its name; the count of lost messages still fits."""
     spool = Spool(tmp_path / "a.spool", 300)
     while spool.size < 230:
         spool.append(numbered(spool.message_count))
@@ -129,7 +129,7 @@ def test_the_bound_holds_and_leaves_room_for_a_note(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_refuses_leaves_whole_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ENOSPC and short writes are SpoolError, and earlier content is kept."""
+    """ENOSPC and short writes raise SpoolError, and the earlier content is kept."""
     spool = Spool(tmp_path / "a.spool", 10_000)
     spool.append(numbered(0))
     real = os.pwrite
@@ -151,7 +151,7 @@ def test_a_disk_that_refuses_leaves_whole_entries(tmp_path: Path, monkeypatch: p
 
 
 def test_a_damaged_entry_costs_only_itself_and_is_reported(tmp_path: Path) -> None:
-    """A flipped bit in one entry of many: the others are read; the log names the file and the bytes lost."""
+    """A flipped bit loses one entry: the others are read; the log names the file and the lost bytes."""
     path = tmp_path / "a.spool"
     spool = Spool(path, 10_000)
     for number in range(5):
@@ -173,7 +173,7 @@ def test_a_damaged_entry_costs_only_itself_and_is_reported(tmp_path: Path) -> No
 
 
 def test_a_file_of_damage_ends_the_reading(tmp_path: Path) -> None:
-    """Its entries are counted, not its bytes: nonsense of any size takes as long as DAMAGED_MAX entries."""
+    """The limit counts damaged entries, not bytes: any amount of damage takes as long as DAMAGED_MAX entries."""
     path = tmp_path / "a.spool"
     path.write_bytes(MAGIC + (b"\x00\x00\x00\x01" + bytes(5)) * (3 * DAMAGED_MAX))
     with path.open("rb") as file, capture_logs():
@@ -186,7 +186,7 @@ def test_a_file_of_damage_ends_the_reading(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["folder", "loop", "pipe"])
 def test_what_is_no_file_is_left_alone(tmp_path: Path, kind: str) -> None:
-    """A folder, a symbolic link to itself or a pipe named as a spool neither stops nor blocks the others."""
+    """A folder, a looping symbolic link or a pipe with a spool's name neither stops nor blocks the other files."""
     path = tmp_path / "a.spool"
     make: dict[str, Callable[[], object]] = {
         "folder": path.mkdir,
@@ -219,7 +219,7 @@ def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_living_owner_keeps_its_file(tmp_path: Path) -> None:
-    """A file whose owner holds the lock is not adopted; once the owner is killed it is, with what was whole in it."""
+    """A file whose owner holds the lock is not adopted; after the owner is killed, its whole entries are."""
     script = (
         "import sys, time\n"
         "from pathlib import Path\n"
@@ -247,7 +247,7 @@ def test_a_living_owner_keeps_its_file(tmp_path: Path) -> None:
 
 
 def test_one_process_shares_one_file(tmp_path: Path) -> None:
-    """Two dispatchers of a process write to one file; it goes when both are done and nothing is left."""
+    """Two dispatchers of a process share one file; it is removed when both are closed and it is empty."""
     first, second = SharedSpool.acquire(tmp_path, NAMESRV, 10_000), SharedSpool.acquire(tmp_path, NAMESRV, 10_000)
     assert first is second
     first.append(numbered(1))
@@ -266,7 +266,7 @@ def test_one_process_shares_one_file(tmp_path: Path) -> None:
 
 
 def test_a_child_after_fork_leaves_the_spool_to_its_parent(tmp_path: Path) -> None:
-    """A child cannot change the parent's file; it has a file of its own."""
+    """A child cannot change the parent's file; it opens its own."""
     spool = SharedSpool.acquire(tmp_path, NAMESRV, 10_000)
     spool.append(numbered(1))
     pid = os.fork()
@@ -281,7 +281,7 @@ def test_a_child_after_fork_leaves_the_spool_to_its_parent(tmp_path: Path) -> No
 
 
 def test_each_cluster_has_a_spool_of_its_own(tmp_path: Path) -> None:
-    """Messages for one cluster are never sent to another; the order of name servers does not matter."""
+    """Messages for one cluster are never sent to another; the order of name servers makes no difference."""
     ours = SharedSpool.acquire(tmp_path, ("a:1", "b:2"), 10_000)
     same = SharedSpool.acquire(tmp_path, ("b:2", "a:1"), 10_000)
     other = SharedSpool.acquire(tmp_path, ("a:1",), 10_000)
