@@ -350,7 +350,7 @@ def test_the_pipeline_as_users_start_it(broker: Embedded, tmp_path: Path) -> Non
         ({}, f"s3://{BUCKET}/nothing-here", "no lake at"),
     ],
 )
-def test_wrong_settings_are_told(
+def test_wrong_settings_are_reported(
     lakes: tuple[LakePath, LakePath], variables: dict[str, str], place: str, message: str
 ) -> None:
     """Exit code 3, in one line; never "not found"."""
@@ -361,7 +361,7 @@ def test_wrong_settings_are_told(
     assert message in output.replace("\n", " ")
 
 
-def test_credentials_that_expire_are_told(
+def test_credentials_that_expire_are_reported(
     lakes: tuple[LakePath, LakePath], server: ObjectServer, broker: Embedded
 ) -> None:
     """By a look-up with exit code 3, by a cycle as its error; and the next cycle goes on with what it has."""

@@ -1,6 +1,6 @@
 """Small histories in which one late row changes the verdict of a message that has no new record itself.
 
-Each is named after the cause (`trail.causes`) that has to find the message: no other one does.
+Each is named after the only cause (`trail.causes`) that finds the message.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ PRODUCER_CLIENT = "10.0.0.1@5#1"
 
 
 def sent(name: str) -> History:
-    """A message that was sent and stored."""
+    """Rows of a message that was sent and stored."""
     return History(name).pub().stored().scanned()
 
 
 def tagged(history: History, time: float, expression: str) -> History:
-    """A sample of the group's filter."""
+    """Rows of a sample with the group's filter."""
     row = {"group_name": GROUP, "topic": TOPIC, "expression_type": "TAG", "expression": expression}
     return history.sampled("subscriptions", time, **row, consume_type="CONSUME_PASSIVELY", message_model="CLUSTERING")
 
 
 def retried(name: str) -> History:
-    """A message whose retry the group's offset has passed, without a record of it."""
+    """Rows of a message whose retry the group's offset has passed, without a record of it."""
     history = stored_and_sent(name).handled(success=False).retry_copy(10, 1)
     return history.offset(2, 60, topic="%RETRY%CG").offset(2, topic="%RETRY%CG")
 
 
 def dead(name: str) -> History:
-    """A dead letter whose cause follows from the longest chain of the group."""
+    """Rows of a dead letter whose cause follows from the longest chain of the group."""
     history = stored_and_sent(name).handled(success=False).retry_copy(10, 1)
     return history.handled(10.1, success=False, request="R2", times=1).dead_copy(10.2, 2)
 
@@ -81,7 +81,7 @@ ONE_LATE_ROW: tuple[tuple[History, Callable[[History], object]], ...] = (
 
 
 def rows_of_changes() -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
-    """The rows of all histories, and the late ones."""
+    """Return the rows of all histories, and the late ones."""
     first: dict[str, list[Row]] = {}
     second: dict[str, list[Row]] = {}
     for history, change in ONE_LATE_ROW:

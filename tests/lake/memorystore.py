@@ -1,4 +1,4 @@
-"""An S3 server in this process, for fast tests: what obstore and delta-rs ask of one, without signatures.
+"""An S3 server in this process for fast tests: the requests of obstore and delta-rs, without signatures.
 
 `tests/interop/test_object_store.py` runs against a real server.
 """
@@ -19,7 +19,7 @@ BUCKET = "lakes"
 
 
 class MemoryStore:
-    """Objects by key. ahead: of the store's clock, for objects written from then on."""
+    """Objects by key. ahead: seconds that the store's clock is ahead, for objects written from then on."""
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, datetime]] = {}

@@ -1,4 +1,4 @@
-"""Samples of stories in the form that the lake has them in: as changes, in batches."""
+"""Samples of stories as the lake stores them: changes, in batches."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _FULL = {each.name: each for each in (trail.GROUP_OFFSETS, trail.CLIENTS, trail.
 
 
 def full_samples(rows: Evidence, chance: random.Random) -> Iterator[tuple[ClusterSample, set[str]]]:
-    """Each sample of one cluster, oldest first, and the topics whose messages were read up to it.
+    """Return each sample of one cluster, oldest first, and the topics whose messages were read up to it.
 
-    A sample is what has the same sampled_ms. Brokers are silent in some, and not asked about topics without rows.
+    Rows with equal sampled_ms are one sample. Some brokers are silent, or not asked about topics without rows.
     """
     brokers = {row["broker_name"] for name in ("group_offsets", "queue_ranges") for row in rows.get(name, ())}
     for sampled_ms in sorted({row["sampled_ms"] for name in _FULL for row in rows.get(name, ())}):
@@ -46,7 +46,7 @@ def full_samples(rows: Evidence, chance: random.Random) -> Iterator[tuple[Cluste
 
 
 def as_changes(rows: Evidence, chance: random.Random) -> list[tuple[int, Batch]]:
-    """The batches of samples of all clusters, as the pipeline writes them, with the time of each; in their order."""
+    """Return the batches of samples of all clusters, as the pipeline writes them, with the time of each, in order."""
     clusters = sorted({row["cluster"] for name in _FULL for row in rows.get(name, ())})
     batches: list[tuple[int, Batch]] = []
     for cluster in clusters:
@@ -60,7 +60,7 @@ def as_changes(rows: Evidence, chance: random.Random) -> list[tuple[int, Batch]]
 
 
 def keyframes(batches: Sequence[Batch], horizon_ms: int) -> dict[str, int]:
-    """The last keyframe of each cluster at or before an instant."""
+    """Return the last keyframe of each cluster at or before an instant."""
     found: dict[str, int] = {}
     for batch in batches:
         for row in batch.get(trail.SAMPLES.name, ()):
@@ -70,7 +70,7 @@ def keyframes(batches: Sequence[Batch], horizon_ms: int) -> dict[str, int]:
 
 
 def needed(batches: Sequence[Batch], horizon_ms: int) -> Batch:
-    """The rows of the batches that a reader from an instant on reads."""
+    """Return the rows of the batches that a reader from an instant on reads."""
     first = keyframes(batches, horizon_ms)
     rows: Batch = {name: [] for name in trail.SAMPLED}
     for batch in batches:

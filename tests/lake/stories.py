@@ -1,4 +1,4 @@
-"""Random evidence of one cluster in which much happens: not plausible as a whole, but every kind of row is there."""
+"""Random evidence of one cluster: not plausible as a whole, but with every kind of row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOSTS = ("10.0.0.1:5001", "10.0.0.2:5002", "10.0.0.3:5003")
 
 
 class Story:
-    """Rows of one random story."""
+    """The rows of one random story."""
 
     def __init__(self, chance: random.Random, messages: int) -> None:
         self.chance = chance
@@ -151,7 +151,7 @@ class Story:
         return 1
 
     def _transaction(self, number: int, at: int, topic: str) -> int:
-        """A half message, perhaps checked and ended or given up; or a timer message that is recalled."""
+        """Add a half message, perhaps checked and ended or given up; or a timer message that is recalled."""
         chance, msg_id, begun = self.chance, unique_id(number), at
         if chance.random() < 0.3:
             due = at + chance.choice((30_000, 300_000))
@@ -183,7 +183,7 @@ class Story:
         return 1
 
     def _repeat(self, number: int, stored: int, topic: str, msg_id: str, keys: str) -> None:
-        """Store it again under its id or others, or put it back."""
+        """Store it again under its id or another one, or put it back."""
         chance = self.chance
         for _ in range(chance.choice((1, 2, 3))):
             own = chance.choice((msg_id, unique_id(20_000 + number), unique_id(30_000 + number)))
@@ -309,7 +309,7 @@ class Story:
                     self.add("subscriptions", **sampled, **row)
 
     def _samples_taken(self) -> None:
-        """When the groups of all brokers were sampled, with gaps in some stories."""
+        """Add samples of the groups on all brokers, with gaps in some stories."""
         chance = self.chance
         since = chance.choice((0, 0, chance.randrange(LENGTH_MS)))
         for broker in ("", BROKER):
@@ -352,7 +352,7 @@ class Story:
             self.add("gaps", **row, **times, end_offset=9, reason="EXPIRED")
 
     def _unread_ranges(self) -> None:
-        """Ranges of queues and retry topics that groups did not read, whatever their offsets and clients were."""
+        """Add ranges of queues and retry topics that groups did not read, with any offsets and clients."""
         chance = self.chance
         for group in ("", *self.groups):
             for _ in range(chance.choice((0, 1, 3))):
@@ -372,7 +372,7 @@ def story(seed: int, messages: int = 80) -> tuple[dict[str, list[Row]], int, int
 
 
 def small_stories(seed: int, count: int = 20, messages: int = 8) -> tuple[dict[str, list[Row]], int, Settings]:
-    """Rows of stories in clusters of their own, the last instant of all, and their thresholds."""
+    """The rows of stories in clusters of their own, the last instant of all, and their thresholds."""
     rows: dict[str, list[Row]] = {}
     for number in range(count):
         for name, some in Story(random.Random(f"{seed}/{number}"), messages).rows.items():

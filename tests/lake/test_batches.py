@@ -1,4 +1,4 @@
-"""Batches: in all of their tables or in none, whatever a crash leaves, and their notes agree with the tables."""
+"""A batch is in all of its tables or in none, after any crash, and its notes agree with the tables."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_batch_is_committed_to_its_tables_once(lake: Lake) -> None:
 
 
 def test_a_batch_removes_files(lake: Lake) -> None:
-    """Files that it replaces go in the same commit, also if a crash comes before that."""
+    """The files that it replaces are removed by the same commit, also if a crash comes before that."""
     assert lake.batches.commit("app", 1, changes(lake, 1), {})
     replaced = {name: Change(one.added, lake[name].files()) for name, one in changes(lake, 2).items()}
     assert lake.batches.commit("app", 2, replaced, {})
@@ -62,7 +62,7 @@ def test_a_batch_removes_files(lake: Lake) -> None:
 def test_a_crash_between_the_commits(
     lake: Lake, tables_done: int, same_process: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next writer completes the batch first: another process, or this one with its next batch."""
+    """The next writer completes the batch first, be it another process or this one with its next batch."""
     assert lake.batches.commit("app", 1, changes(lake, 1), {})
     commit, done = LakeTable.commit_actions, 0
 
@@ -95,7 +95,7 @@ def test_a_crash_between_the_commits(
 
 
 def test_a_crash_before_the_record(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then no part of the batch exists, and its number is free."""
+    """No part of the batch exists, and its number is free."""
 
     def never(table: LakeTable, *given: Any) -> None:
         raise Crash
@@ -123,7 +123,7 @@ def test_a_file_that_does_not_fit_commits_nothing(lake: Lake) -> None:
 
 
 def test_a_record_of_an_older_copy_is_refused(lake: Lake, tmp_path: Path) -> None:
-    """Otherwise new batches would count as replays, and their rows be lost."""
+    """Otherwise new batches would count as replays, and their rows would be lost."""
     record = Path(str(lake.path), "_batches")
     mark = Path(str(lake.path), "_marks", "_batches.json")
     assert lake.batches.commit("app", 1, changes(lake, 1), {})

@@ -1,4 +1,4 @@
-"""Judging in cycles what changed gives what judging everything at once gives, however records come in.
+"""Judging what changed in cycles equals judging everything at once, in any order of arrival.
 
 Seeds of longer runs: SEEDS=n.
 """
@@ -44,7 +44,7 @@ _NAMES = [relation.name for relation in trail.EVIDENCE]
 
 
 class Tables:
-    """What judgements left and read, in one DuckDB: the lake of these tests."""
+    """Results and inputs of judgements in one DuckDB: the lake of these tests."""
 
     is_state_lost = False
 
@@ -93,7 +93,7 @@ class Tables:
         return f"SELECT {', '.join(trail.ATTEMPTS.names)} FROM kept_attempts WHERE {where}"
 
     def arrive(self, rows: Evidence, batches: Sequence[Batch] = ()) -> None:
-        """Add evidence, and the attempts of it; batches: samples as changes."""
+        """Add evidence and its attempts; batches: samples as changes."""
         self.cycle += 1
         self.batches += batches
         for batch in batches:
@@ -126,7 +126,7 @@ class Tables:
         return count
 
     def compact(self, chance: random.Random) -> None:
-        """Replace rows by what holds of them, as compaction does."""
+        """Replace rows by their current form, as compaction does."""
         for relation in trail.APPENDED:
             if chance.random() < 0.5:
                 rows = trail.latest_sql(relation, f"kept_{relation.name}")
@@ -136,7 +136,7 @@ class Tables:
         self.duck.execute(f"CREATE OR REPLACE TABLE kept_client_records AS {rows}")
 
     def now(self, relation: trail.Relation) -> str:
-        """What holds of a relation."""
+        """The current rows of a relation."""
         return trail.latest_sql(relation, f"kept_{relation.name}")
 
 
@@ -156,7 +156,7 @@ def shown(duck: duckdb.DuckDBPyConnection, rows: str) -> list[str]:
 
 
 def assert_as_at_once(tables: Tables, settings: Settings) -> None:
-    """Compare what all cycles left with a judgement of everything as of the last instant."""
+    """Compare the results of all cycles with a judgement of everything as of the last instant."""
     assert tables.last is not None
     whole = judge_rows(tables.rows, tables.last.as_of_ms, settings)
     for relation in (trail.VERDICTS, trail.TRAJECTORIES, trail.LATENCY_MINUTE, trail.KEY_INDEX):
@@ -172,7 +172,7 @@ def assert_as_at_once(tables: Tables, settings: Settings) -> None:
 
 
 def split(rows: Evidence, instants: Sequence[int], chance: random.Random) -> list[dict[str, list[Row]]]:
-    """Give each read row to the first cycle after it, or to a later one, or to the one before; some twice."""
+    """Give each row to the first cycle after it, to a later one, or to the one before; some rows twice."""
     cycles: list[dict[str, list[Row]]] = [{} for _ in instants]
     for name, some in rows.items():
         for unit in units(name, some):
@@ -186,7 +186,7 @@ def split(rows: Evidence, instants: Sequence[int], chance: random.Random) -> lis
 
 
 def split_batches(batches: Sequence[tuple[int, Batch]], instants: Sequence[int], chance: random.Random) -> Batches:
-    """Give each batch of samples to the first cycle after it, or to a later one; their order stays."""
+    """Give each batch of samples to the first cycle after it, or to a later one, in order."""
     cycles: list[list[Batch]] = [[] for _ in instants]
     number = 0
     for at_ms, batch in batches:
@@ -200,10 +200,10 @@ def split_batches(batches: Sequence[tuple[int, Batch]], instants: Sequence[int],
 def in_cycles(
     rows: Evidence, seed: int, first_ms: int, last_ms: int, settings: Settings, *, changes: bool = False
 ) -> Tables:
-    """Judge in cycles: pairs of instants that are close, so that the second one finds little, up to the last instant.
+    """Judge in cycles: pairs of close instants, so that the second one has little work, up to the last instant.
 
-    That is last_ms or an earlier one; rows of later times are left out. Some cycles die before they commit.
-    changes: samples as the lake has them, otherwise each sample in full.
+    That is last_ms or an earlier one; rows of later times are left out. Some cycles die before they commit. changes:
+    samples as the lake stores them, otherwise each sample in full.
     """
     chance = random.Random(seed)
     last_ms = chance.choice((last_ms, chance.randrange((first_ms + last_ms) // 2, last_ms)))
@@ -252,7 +252,7 @@ def test_stories_in_cycles(seed: int, changes: bool) -> None:
 
 
 def but_one_row(rows: Evidence, chance: random.Random) -> tuple[Batch, Batch]:
-    """Divide rows: of each cluster one or two rows of one relation are the second part."""
+    """Divide the rows: the second part has one or two rows of one relation for each cluster."""
     first: Batch = {name: [] for name in rows}
     second: Batch = {name: [] for name in rows}
     for cluster in sorted({row["cluster"] for some in rows.values() for row in some}):
@@ -272,7 +272,7 @@ def but_one_row(rows: Evidence, chance: random.Random) -> tuple[Batch, Batch]:
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("source", [pytest.param("histories", marks=pytest.mark.cycles), "stories"])
 def test_one_late_row(source: str, seed: int) -> None:
-    """What one row changes is judged again, although nothing else changes and no time passes that matters."""
+    """The messages that one row changes are judged again, although nothing else changes and no time limit passes."""
     chance = random.Random(seed)
     rows, last_ms, settings = evidence(HISTORIES), AS_OF_MS, Settings()
     if source == "stories":
@@ -311,7 +311,7 @@ def test_each_cause_finds_its_messages(monkeypatch: pytest.MonkeyPatch, causes: 
 
 
 def test_nothing_new_takes_no_judgement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a cycle without new records, in which nothing that a message waits for has come, only the state is made."""
+    """A cycle without new records, in which nothing that a message waits for has happened, only updates the state."""
     tables = Tables()
     tables.arrive(evidence(HISTORIES[:1]))
     assert tables.judge(AS_OF_MS, Settings()) == 1

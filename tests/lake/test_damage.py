@@ -108,7 +108,7 @@ def ids(lake: Lake) -> set[str]:
 
 @pytest.mark.parametrize("name", DAMAGED_LOGS)
 def test_a_damaged_log(path: Path, name: str) -> None:
-    """A writer's error names the table and a remedy, and it creates no empty table instead; a reader has all others."""
+    """A writer's error names the table and a remedy, and creates no empty table; a reader has all other tables."""
     DAMAGED_LOGS[name](path / "verdicts" / "_delta_log")
     for opened in (Lake.open, Lake.create):
         with pytest.raises(LakeError, match=r"verdicts.*expected.*restore") as reported:
@@ -123,7 +123,7 @@ def test_a_damaged_log(path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", DAMAGED_COMMITS)
 def test_commits_that_are_not_as_written(path: Path, name: str) -> None:
-    """A change that Delta does not notice is found by its mark: a writer refuses, a reader skips it."""
+    """The mark detects a change that Delta does not notice: a writer refuses, a reader skips the table."""
     damages, left = DAMAGED_COMMITS[name]
     damages(path / "verdicts" / "_delta_log")
     for opened in (Lake.open, Lake.create):
@@ -159,7 +159,7 @@ def test_a_mark_behind_its_log(path: Path) -> None:
 
 
 def test_a_lake_without_marks(path: Path) -> None:
-    """A lake of an earlier mqtrail is readable, and has marks from its next commit on."""
+    """A lake of an earlier mqtrail is readable, and gets marks from its next commit on."""
     shutil.rmtree(path / MARKS)
     lake = Lake.open(path)
     assert ids(lake) == {"m5", "m6"}
@@ -189,7 +189,7 @@ def test_a_mark_keeps_no_more_than_the_log_needs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", DAMAGED_FILES)
 def test_a_damaged_file(path: Path, name: str) -> None:
-    """A writer's error names it; a reader has the rows of the others and lists it."""
+    """A writer's error names the file; a reader has the rows of the others and lists it."""
     file = path / "verdicts" / "h5" / "part-0.parquet"
     DAMAGED_FILES[name](file)
     with pytest.raises(LakeDamaged, match=r"h5/part-0.parquet: found .*restore"):
@@ -230,7 +230,7 @@ def test_not_readable_by_permissions(path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_path_that_is_a_file(tmp_path: Path) -> None:
-    """It is no lake, and none is created below it."""
+    """The file is no lake, and no lake is created below it."""
     file = tmp_path / "file"
     file.write_text("hello")
     with pytest.raises(LakeMissing):
@@ -240,7 +240,7 @@ def test_a_path_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_newer_version_is_no_damage(path: Path) -> None:
-    """A lake of a newer mqtrail is refused completely, also by readers."""
+    """A lake of a newer mqtrail is refused as a whole, also by readers."""
     _set_version(path / "verdicts" / "_delta_log", SCHEMA_VERSION + 1)
     shutil.rmtree(path / MARKS)  # a newer one would have marks for its commits
     for is_whole in (True, False):
@@ -316,7 +316,7 @@ def test_a_lock_ends_with_its_process(path: Path) -> None:
 
 
 def test_a_holder_that_does_not_say_who_it_is(path: Path) -> None:
-    """A lock without a readable holder is still a lock."""
+    """A lock without a readable holder still holds."""
     with (path / LOCK_FILE).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(LakeBusy, match="found another process writing"), Lake.open(path).writing():

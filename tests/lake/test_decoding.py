@@ -1,4 +1,4 @@
-"""Decoding in bulk gives the rows of `trail.trace_rows`, record by record, whatever the text."""
+"""Decoding in bulk gives the rows of `trail.trace_rows`, record by record, for any text."""
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ class Decoded:
 
 
 def assert_equal(bodies: Iterable[bytes]) -> None:
-    """Events and rejects of the bodies are those of trail.trace_rows."""
+    """The events and rejects of the bodies equal those of trail.trace_rows."""
     by_offset = dict(enumerate(bodies))
     assert by_offset
     found = decoded(by_offset)
@@ -68,7 +68,7 @@ def decoded(bodies: Mapping[int, bytes], problems: Mapping[int, str] | None = No
 
 
 def trace_messages(bodies: Mapping[int, tuple[str | None, str | None]]) -> pa.Table:
-    """Trace messages of one queue as the source reads them: offset -> text, problem."""
+    """Trace messages of one queue as the source returns them: offset -> text, problem."""
     columns = {
         "topic": "TRACE",
         "broker_name": "broker-a",
@@ -95,7 +95,7 @@ def by_message(rows: Iterable[dict[str, Any]], *order: str) -> dict[int, list[di
 
 
 def expected_rows(queue_offset: int, body: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Events and rejects of a body as trail.trace_rows makes them."""
+    """The events and rejects of a body by trail.trace_rows."""
     events: list[dict[str, Any]] = []
     rejected: list[dict[str, Any]] = []
     place = trail.TracePlace("c", "broker-a", "TRACE", 3, queue_offset, 50, 60, "10.0.0.9:5")
@@ -109,7 +109,7 @@ def record_text(record_type: str, texts: Iterable[str]) -> str:
 
 
 def layout_bodies() -> Iterator[bytes]:
-    """Every layout with every text its fields' kinds may have; and each field with each text it may not."""
+    """Every layout with every text that its fields' kinds allow, and each field with each text that it does not."""
     for layouts in TRACE_LAYOUTS.values():
         for layout in layouts:
             plain = [KIND_TEXTS[field.kind][0] for field in layout.fields]
@@ -179,7 +179,7 @@ TOKENS = [
 
 
 def any_bodies() -> list[bytes]:
-    """Texts put together from what records are made of, and any bytes: other ones in each run."""
+    """Random texts made of parts of records, and random bytes, new ones in each run."""
     bodies: list[bytes] = []
 
     @settings(max_examples=450, phases=[Phase.generate], database=None)
@@ -194,7 +194,7 @@ def any_bodies() -> list[bytes]:
 
 
 def mutated_bodies() -> list[bytes]:
-    """Good messages with characters and fields cut, doubled, swapped and replaced."""
+    """Good messages with characters and fields removed, doubled, swapped and replaced."""
     chance = random.Random(20_261_121)
     good = [body.decode() for body in layout_bodies()]
     bodies: list[bytes] = []
@@ -220,29 +220,29 @@ def mutated_bodies() -> list[bytes]:
 
 
 def test_every_layout_and_every_field() -> None:
-    """All layouts there are, each field with good and bad texts, decode as wire decodes them."""
+    """All layouts, each field with valid and invalid texts, decode as in wire."""
     assert_equal(layout_bodies())
 
 
 def test_messages() -> None:
-    """Whole messages: none or several records, batches, missing ends, unknown types, our own head; and bytes that are
-    no UTF-8, which become U+FFFD."""
+    """Whole messages without, with one or with several records, batches, missing ends, unknown types, our own head; and
+    bytes that are not UTF-8, which become U+FFFD."""
     foreign = PUB.encode().replace(b"k1 k2", b"\xc4\xe3 \xed\xa0\x80\xff")
     assert_equal([*map(str.encode, MESSAGES), foreign])
 
 
 def test_any_text() -> None:
-    """Texts put together from what records are made of decode alike."""
+    """Texts made of parts of records decode alike."""
     assert_equal(any_bodies())
 
 
 def test_mutated_messages() -> None:
-    """Good messages that were damaged decode alike."""
+    """Damaged messages decode alike."""
     assert_equal(mutated_bodies())
 
 
 def test_what_writers_write_is_read_in_bulk() -> None:
-    """Records of every layout that clients write need no decoding one by one."""
+    """Records of every layout that clients write are decoded in bulk, not one by one."""
     bodies = [
         record_text(layout.record_type, [KIND_TEXTS[field.kind][0] for field in layout.fields])
         for layouts in TRACE_LAYOUTS.values()
@@ -254,7 +254,7 @@ def test_what_writers_write_is_read_in_bulk() -> None:
 
 
 def test_a_body_with_a_problem() -> None:
-    """A body that cannot be decompressed is a reject of its own, and does not touch its neighbours."""
+    """A body that cannot be decompressed is one reject and does not affect the others."""
     found = decoded({5: PUB.encode()}, {6: "no zlib"})
     assert list(found.events) == [5]
     assert found.rejects == {
@@ -276,7 +276,7 @@ def test_a_body_with_a_problem() -> None:
 
 
 def test_a_body_with_too_many_parts() -> None:
-    """It is one reject, as in trail.trace_rows, and does not touch its neighbours."""
+    """The body is one reject, as in trail.trace_rows, and does not affect the others."""
     many = b"Pub\x01170\x01r\x01G\x01T\x01" + b"," * (trail.TRACE_PARTS_MAX + 1)
     assert_equal([PUB.encode(), many, PUB.encode(), b"\x02" * (trail.TRACE_PARTS_MAX + 1)])
 

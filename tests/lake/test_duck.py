@@ -1,4 +1,4 @@
-"""How stages become relations of DuckDB."""
+"""Stages as relations of DuckDB."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Counting:
 
 
 def test_statements_are_parsed_once() -> None:
-    """The same text in another connection is not parsed again, and sees the relations of that connection."""
+    """The same text in another connection is not parsed again, and reads that connection's relations."""
     statements = ParsedStatements(2)
     found = []
     duck = Counting(connect(threads=1))
@@ -36,7 +36,7 @@ def test_statements_are_parsed_once() -> None:
 
 
 def test_the_least_recently_used_statement_is_dropped() -> None:
-    """So many are kept and no more."""
+    """The number of kept statements is limited."""
     statements = ParsedStatements(2)
     duck = Counting(connect(threads=1))
     for number in (1, 2, 1, 3, 1, 2):
@@ -47,7 +47,7 @@ def test_the_least_recently_used_statement_is_dropped() -> None:
 
 @pytest.mark.parametrize("recurs", [False, True])
 def test_a_stage_replaces_what_has_its_name(recurs: bool) -> None:
-    """A view becomes a table and a table a view; a table tells how many rows it has."""
+    """A view becomes a table and a table a view; a table has its number of rows."""
     duck = connect(threads=1)
     for table in (False, True, True, False):
         assert define(duck, Stage("one", "SELECT 1 AS a", ()), table=table, recurs=recurs) == table

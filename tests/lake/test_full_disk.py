@@ -1,4 +1,4 @@
-"""A disk that is full at any write of a commit or a compaction: an error in words, and nothing is lost or doubled."""
+"""A disk that is full at any write of a commit or a compaction causes an error text; no row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FullDisk:
 
 @contextmanager
 def no_room_in_words() -> Iterator[None]:
-    """The block succeeds, or fails with an error that says that the disk is full."""
+    """The block succeeds, or fails with an error that reports a full disk."""
     message = ""
     try:
         yield
@@ -65,7 +65,8 @@ def no_room_in_words() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("same_process", [True, False])
 def test_in_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_process: bool) -> None:
-    """At each write of a batch of three tables in turn: then it is in all of them once, or in none."""
+    """The disk is full at each write of a batch of three tables in turn: the batch is in all of them once, or in
+    none."""
     outcomes = set()
     for fails_at in range(1, CALLS_MAX):
         lake = Lake.create(tmp_path / f"lake {fails_at}")
@@ -94,7 +95,7 @@ def test_in_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_proce
 
 
 def test_in_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At each of its writes in turn: the rows stay as they are, and the next compaction does it."""
+    """The disk is full at each write in turn: the rows are unchanged, and the next compaction succeeds."""
     for fails_at in range(1, CALLS_MAX):
         lake = Lake.create(tmp_path / f"lake {fails_at}")
         table = lake["attempts"]

@@ -1,4 +1,4 @@
-"""Incidents that the lake keeps: a search replaces those of its own range, and the latest ones stay."""
+"""Incidents kept in the lake: a search replaces those of its range, and the latest ones are kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def an_incident(cluster: str, begin_ms: int) -> Incident:
 
 
 def kept(lake: Lake) -> list[tuple[str, int]]:
-    """Cluster and begin of what the lake keeps."""
+    """The cluster and begin of each incident in the lake."""
     rows = LookUp(lake).connection.sql(f"SELECT cluster, begin_ms FROM ({relation_of(lake[INCIDENTS.name])}) AS kept")
     return rows.order("cluster, begin_ms").fetchall()
 
@@ -35,7 +35,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def test_a_search_replaces_its_range(lake: Lake) -> None:
-    """Incidents of another cluster or another time stay."""
+    """Incidents of other clusters and times stay."""
     keep(lake, "a", 10, 20, 30)
     keep(lake, "b", 20)
     keep(lake, "a", 21, first_ms=20, end_ms=30)
@@ -43,7 +43,7 @@ def test_a_search_replaces_its_range(lake: Lake) -> None:
 
 
 def test_the_latest_ones_stay(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all clusters together, whatever their names are."""
+    """The latest ones of all clusters together are kept, whatever the clusters' names."""
     monkeypatch.setattr("mqtrail.lake.incidents.ROWS_MAX", 3)
     keep(lake, "b", 1, 2, 3)
     keep(lake, "a", 4, 5)

@@ -1,4 +1,4 @@
-"""The thresholds of a lake's verdicts: stored when they change, found by the instant of judgement."""
+"""The thresholds of a lake's verdicts: stored when they change, found by the time of judgement."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ def settings_of(lake: Lake, as_of_ms: int) -> Mapping[str, int] | None:
 
 
 def test_each_instant_has_the_settings_in_force(tmp_path: Path) -> None:
-    """Nothing is known before the first entry; a reader that opens the lake later finds the same."""
+    """Before the first entry the thresholds are unknown; a reader that opens the lake later finds the same entries."""
     lake = Lake.create(tmp_path)
     verdicts = lake["verdicts"]
     assert settings_of(lake, 10) is None
@@ -38,7 +38,7 @@ def test_each_instant_has_the_settings_in_force(tmp_path: Path) -> None:
 
 
 def test_a_judgement_done_again_with_other_settings(tmp_path: Path) -> None:
-    """It crashed before its verdicts were committed: the thresholds of the next one apply."""
+    """It crashed before its verdicts were committed: the thresholds of the repeated judgement apply."""
     lake = Lake.create(tmp_path)
     note_settings(lake["verdicts"], "c", SLOW, 100)
     note_settings(lake["verdicts"], "c", SLOWER, 100)
@@ -48,7 +48,7 @@ def test_a_judgement_done_again_with_other_settings(tmp_path: Path) -> None:
 
 
 def test_notes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest entries are dropped; the thresholds of their rows are then unknown."""
+    """The oldest entries are dropped; the thresholds of their verdicts are then unknown."""
     monkeypatch.setattr("mqtrail.lake.judged.CHANGES_MAX", 2)
     lake = Lake.create(tmp_path)
     for at_ms, settings in ((100, SLOW), (200, SLOWER), (300, SLOW)):
@@ -70,7 +70,7 @@ def test_notes_outlive_commits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "5", "[5]", "[[1]]", "[[1e999, {}]]", "[" * 100_000])
 def test_damaged_settings_are_damage(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the note holds: the lake says what it expected."""
+    """For any damaged content the error says what was expected."""
     lake = Lake.create(tmp_path)
     monkeypatch.setattr(type(lake["verdicts"]), "noted", lambda *_: text)
     with pytest.raises(LakeDamaged, match="no list of settings"):
@@ -78,7 +78,7 @@ def test_damaged_settings_are_damage(tmp_path: Path, text: str, monkeypatch: pyt
 
 
 def test_clusters_have_settings_of_their_own(tmp_path: Path) -> None:
-    """An entry of one cluster says nothing about another; one of an earlier version is about all of them."""
+    """An entry of one cluster does not apply to another; one of an earlier version applies to all."""
     lake = Lake.create(tmp_path)
     lake["verdicts"].note(KEY, json.dumps([[100, SLOW.values()]]))
     note_settings(lake["verdicts"], "east", SLOWER, 300)
@@ -101,7 +101,7 @@ def file_of(path: str, low: str = "", high: str = "") -> DataFile:
 
 
 def test_which_files_a_judgement_has_seen() -> None:
-    """A file belongs to the batch that its first folder names, whatever folders its writer makes below that."""
+    """A file belongs to the batch that its first folder names, whatever folders follow."""
     paths = [f"batch=ingest-{number}/0-0/part-{part}/hour=-1/data_0.parquet" for number in (7, 8) for part in (1, 12)]
     seen = seen_up_to(paths[:2], dataclasses.replace(judgement(1, 6), attempts={"ingest": 6, "other": 3}))
     assert seen == {"ingest": 7, "other": 3}
@@ -110,7 +110,7 @@ def test_which_files_a_judgement_has_seen() -> None:
 
 
 def test_a_file_is_judged_when_its_clusters_are() -> None:
-    """A file of one cluster waits for that one; one of unknown clusters for all of them."""
+    """A file of one cluster waits for that one; a file of unknown clusters for all of them."""
     both = Judgements({"east": judgement(100, 8), "west": judgement(101, 5)})
     path = "batch=ingest-7/part.parquet"
     found = [both.have_seen(file_of(path, *names)) for names in (("east",), ("west",), ("north",), ("a", "z"), ())]
@@ -120,7 +120,7 @@ def test_a_file_is_judged_when_its_clusters_are() -> None:
 
 
 def test_the_judgement_of_an_earlier_version() -> None:
-    """It is that of the lake's only cluster: another one that is read later has no files that it has seen."""
+    """It belongs to the lake's only cluster: it covers no files of a cluster that is read later."""
     notes: dict[str, Any] = {"attempts": {"ingest": 7}, "settings": {"hung_ms": 5}, "only_until": False}
     old = Judgements.of_batch(LakeBatch("gold", 100, notes))
     assert old.of("east") == Judgement(as_of_ms=100, number=100, **notes)

@@ -1,4 +1,4 @@
-"""Properties of messages: kept in topics with a subscription by SQL92, and read as brokers read them."""
+"""Properties of messages are kept in topics with a subscription by SQL92, and read as brokers read them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROPERTIES = {"UNIQ_KEY": "id", "TAGS": "a", "price": "7"}
 
 
 def stored(topic: str) -> dict[str, Any]:
-    """A message of a topic, as the source gives it."""
+    """A message of a topic, as the source returns it."""
     numbers = ("queue_id", "queue_offset", "physical_offset", "stored_body_size", "body_crc", "store_size", "sys_flag")
     times = ("born_timestamp_ms", "store_timestamp_ms", "reconsume_times")
     texts = ("broker_name", "offset_msg_id", "own_unique_key", "born_host", "store_host")
@@ -27,7 +27,7 @@ def stored(topic: str) -> dict[str, Any]:
 
 
 def test_properties_are_kept_of_topics_with_sql92_alone() -> None:
-    """They have the form in which records and expressions have them."""
+    """They are kept in the form that records and expressions use."""
     duck = connect(threads=1)
     rows = [stored("orders"), stored("bills")]
     types = {"properties": pa.map_(pa.string(), pa.string())}
@@ -73,12 +73,12 @@ def test_context_of_opentelemetry_is_kept(text: str | None, kept: str) -> None:
     ],
 )
 def test_an_expression_answers_as_the_broker(expression: str, answer: int) -> None:
-    """A missing property excludes the message; a text that is no expression excludes nothing."""
+    """A missing property excludes the message; an invalid expression excludes nothing."""
     assert sql92_answer(expression, encode_properties(PROPERTIES)) == answer
 
 
 def test_answers_take_the_place_of_what_was_asked() -> None:
-    """The engine adds the answers of a stage's function, also to no rows."""
+    """The engine adds the results of a stage's function, also to an empty table."""
     duck = connect(threads=1)
     asked = "SELECT cluster, msg_id, keys AS expression, tags AS properties FROM attempts"
     stage = trail.Stage("answers", asked, ("attempts",), answer=lambda one, other: len(one) - len(other))

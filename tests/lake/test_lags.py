@@ -1,4 +1,4 @@
-"""The lag of groups from the few files that queue_spans names equals the lag over everything that was ever read."""
+"""The lag of groups from the files that queue_spans names equals the lag over all rows."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Queues:
             maintenance.rewrite(table, some, self.duck, FIRST_MS)
 
     def lag(self, sampled_ms: int) -> list[tuple[Any, ...]]:
-        """The lag by the lake's files."""
+        """The lag from the lake's files."""
         define_lag(self.duck, self.lake, AT["cluster"], sampled_ms)
         return self.duck.execute("SELECT * FROM lag ORDER BY ALL").fetchall()
 
     def lag_of_all(self, sampled_ms: int) -> list[tuple[Any, ...]]:
-        """The lag over every row."""
+        """The lag from all rows."""
         duck = connect(threads=1)
         names = ("group_offsets", "queue_ranges", "samples", "message_meta", "queue_spans")
         views = [Stage(name, rows_of(self.lake[name], self.lake[name].files()), ()) for name in names]
@@ -71,7 +71,7 @@ class Queues:
         return duck.execute("SELECT * FROM lag ORDER BY ALL").fetchall()
 
     def opened(self) -> int:
-        """How many files of message_meta the last lag was computed from."""
+        """The number of message_meta files that the last lag was computed from."""
         [(sql,)] = self.duck.execute("SELECT sql FROM duckdb_views() WHERE view_name = 'message_meta'").fetchall()
         return int(sql.count(".parquet"))
 
@@ -82,7 +82,7 @@ def stored(topic: str, queue_id: int, queue_offset: int, store_ms: int) -> Row:
 
 
 def sample(sampled_ms: int, points: list[tuple[str, int, int]], end: int, first: int = 0) -> dict[str, list[Row]]:
-    """A sample in full: points are topic, queue and offset of a group each."""
+    """A full sample: points are topic, queue and offset of a group each."""
     offsets, ranges = [], {}
     for number, (topic, queue_id, offset) in enumerate(points):
         queue = AT | {"sampled_ms": sampled_ms, "topic": topic, "queue_id": queue_id}
@@ -95,7 +95,7 @@ def sample(sampled_ms: int, points: list[tuple[str, int, int]], end: int, first:
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.cycles) for seed in range(1, int(os.environ.get("SEEDS", "3"))))]
 )
 def test_lag_as_over_everything(tmp_path: Path, seed: int) -> None:
-    """Queues with holes, topics made anew, clocks that step back, files joined at random."""
+    """Queues with holes, recreated topics, clocks that are set back, and files joined at random."""
     chance = random.Random(seed)
     queues = Queues(tmp_path)
     places = [(topic, queue_id) for topic in ("a", "b") for queue_id in range(3)]
@@ -127,7 +127,7 @@ def test_lag_as_over_everything(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.slow
 def test_lag_opens_the_files_of_its_times(tmp_path: Path) -> None:
-    """Of a lake of many hours the files in which the asked messages are; none if no group is behind."""
+    """Of a lake of many hours, only the files with the requested messages are opened; none if no group is behind."""
     queues = Queues(tmp_path)
     hours, each = 30, 5
     for hour in range(hours):
@@ -146,7 +146,8 @@ def test_lag_opens_the_files_of_its_times(tmp_path: Path) -> None:
 
 
 def test_spans_of_a_queue_become_few(tmp_path: Path) -> None:
-    """One a minute in the last hour and one an hour before it, however often messages were read; old ones expire."""
+    """Spans become one per minute in the last hour and one per hour before it, however often messages were read; old
+    ones expire."""
     queues = Queues(tmp_path)
     for first in range(0, 300, 10):
         queues.commit(message_meta=[stored("a", 0, n, FIRST_MS + n * 30_000) for n in range(first, first + 10)])

@@ -80,7 +80,7 @@ def test_a_key_leads_to_its_messages(lake: Lake) -> None:
 
 
 def test_views_of_all_tables(lake: Lake) -> None:
-    """SQL over every table, by its name."""
+    """Users' SQL can read every table by its name."""
     look_up = LookUp(lake)
     look_up.define_views()
     query = "SELECT count(*) FROM verdicts JOIN trajectories USING (cluster, msg_id)"
@@ -93,7 +93,7 @@ COMPARED = ("cluster", "msg_id", "group_name", "state", "codes", "reasons")
 
 
 def test_judged_from_the_lake_alone(lake: Lake) -> None:
-    """Judging a message again over the lake's silver gives the verdict in gold, also for batches."""
+    """A message judged again from the lake's silver gets the verdict in gold, also for batches."""
     connection = connect()
     columns = ", ".join(COMPARED)
     query = f"SELECT {columns} FROM verdicts WHERE msg_id = '{unique_id(2)}' ORDER BY ALL"
@@ -134,7 +134,7 @@ def test_rows_after_the_lake_change_the_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "state"), [pytest.param(98, "HUNG", marks=pytest.mark.slow), (100, "IN_FLIGHT")])
 def test_a_slow_group_of_the_lake_is_hung_later(tmp_path: Path, count: int, state: str) -> None:
-    """Verdicts of other messages in the lake show how slow the group's handlers are, as in a whole judgement."""
+    """Verdicts of other messages show how slow the group's handlers are, as in a whole judgement."""
     slow = next(history for history in HISTORIES if history.name == "hung")
     rows = {name: list(some) for name, some in evidence((slow,)).items()}
     begun = next(row for row in rows["trace_events"] if row["record_type"] == "SubBefore")
@@ -150,7 +150,7 @@ def test_a_slow_group_of_the_lake_is_hung_later(tmp_path: Path, count: int, stat
 
 
 def test_every_input_of_a_judgement_is_a_relation_of_trail() -> None:
-    """Every relation that judge reads is bronze evidence, attempts, or what earlier judgements counted or compared."""
+    """Every relation that judge reads is bronze evidence, attempts, or counts and comparisons of earlier judgements."""
     assert set(trail.INPUTS) <= {relation.name for relation in trail.EVIDENCE} | {
         "attempts",
         "client_records",

@@ -92,8 +92,8 @@ def test_a_compacted_table_still_knows_its_batches(lake: Lake) -> None:
 
 
 def test_retention_and_sweep(lake: Lake) -> None:
-    """Old files leave the table at once and the disk after the grace period; a reader's snapshot stays readable until
-    then."""
+    """Expired files leave the table at once and the disk after the grace period; a reader's snapshot stays readable
+    until then."""
     verdicts, gaps = lake["verdicts"], lake["gaps"]
     verdicts.commit([write(verdicts, f"h{h}", [verdict("m", h)]) for h in (5, 900)], app="app", batch=0)
     gaps.commit([write(gaps, "g", [{"cluster": "c", "detected_ms": 5 * HOUR_MS}])], app="app", batch=0)
@@ -111,7 +111,7 @@ def test_retention_and_sweep(lake: Lake) -> None:
 
 
 def test_a_joined_file_keeps_types(lake: Lake) -> None:
-    """DuckDB writes the columns that Arrow reads back as the table's own."""
+    """Arrow reads the columns that DuckDB writes with the table's own types."""
     table = lake["trajectories"]
     row = {
         "cluster": "c",
@@ -130,8 +130,8 @@ def test_a_joined_file_keeps_types(lake: Lake) -> None:
 
 
 def test_samples_are_read_and_kept_from_a_keyframe_on(lake: Lake) -> None:
-    """Each cluster's files from its own keyframe on are read, are joined with files of the same cluster alone, and do
-    not expire before the instant that reads them."""
+    """Each cluster's files from its keyframe on are read, are joined with files of the same cluster only, and do not
+    expire before the instant that reads them."""
     table = lake["samples"]
     for number, (cluster, sampled_ms, keyframe_ms) in enumerate(
         [("a", 10, 10), ("a", 20, 10), ("a", 30, 30), ("a", 40, 30), ("b", 5, 5), ("b", 15, 5)]
@@ -156,7 +156,7 @@ def test_samples_are_read_and_kept_from_a_keyframe_on(lake: Lake) -> None:
 
 
 def test_a_full_disk_is_no_file_system_without_locks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lock holds without its holder's name; the write that follows reports the disk, also without an errno."""
+    """The lock holds without its holder's name; the next write reports the disk, also without an errno."""
 
     def full(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -178,7 +178,7 @@ def test_a_full_disk_is_no_file_system_without_locks(lake: Lake, monkeypatch: py
     ],
 )
 def test_a_full_disk_is_no_damage(tmp_path: Path, error: Exception) -> None:
-    """Whichever library meets it: the remedy is room, not another lake."""
+    """In every library the remedy is to make room, not to use another lake."""
     remedy = r"no space left.*free space.*what was committed is kept"
     with pytest.raises(LakeUnreadable, match=remedy), lake_errors(tmp_path):
         raise error

@@ -1,7 +1,7 @@
-"""Lakes of schema version 1: brought to this version in their place, with the same verdicts after it.
+"""Lakes of schema version 1: migrated in place, with the same verdicts afterwards.
 
-data/version1.tar.gz is a lake that mqtrail 0.1 wrote in two runs (18 messages, a group that fails on some), and what
-its `mqtrail export` printed.
+data/version1.tar.gz is a lake that mqtrail 0.1 wrote in two runs (18 messages, a group that fails on some), and the
+output of its `mqtrail export`.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def old(tmp_path: Path) -> Path:
 
 
 def exported(old: Path) -> dict[str, dict[str, Any]]:
-    """The verdicts that version 1 gave, by message."""
+    """The verdicts of version 1, by message."""
     rows = [json.loads(line) for line in (old.parent / "export.jsonl").read_text().splitlines()]
     return {row["msg_id"]: row for row in rows}
 
 
 def codes_of(path: Path, as_of_ms: int) -> dict[str, dict[str, list[str]]]:
-    """Judge a lake anew, and return message -> group ('' for its own) -> codes."""
+    """Judge a lake again, and return message -> group ('' for the message) -> codes."""
     duck = connect(threads=1)
     lake = Lake.open(path)
     [cluster] = LookUp(lake).clusters()
@@ -78,7 +78,8 @@ def codes_of(path: Path, as_of_ms: int) -> dict[str, dict[str, list[str]]]:
 
 
 def wanted_codes(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, list[str]]]:
-    """What `codes_of` must return by an export. Samples of version 1 do not tell whether every broker answered."""
+    """The result of `codes_of` that follows from an export. Samples of version 1 do not show whether every broker
+    answered."""
     return {
         msg_id: {
             "": sorted([*row["send"], *row["message"], "INCOMPLETE"]),
@@ -93,7 +94,7 @@ def steps(path: Path) -> list[str]:
 
 
 def test_kept_lake(old: Path) -> None:
-    """The verdicts of a migrated lake are those of before, as of the same instant; nothing of silver is gone."""
+    """A migrated lake has the previous verdicts for the same instant; nothing of silver is lost."""
     rows = exported(old)
     [as_of_ms] = {row["as_of"] for row in rows.values()}
     lines = steps(old)
@@ -104,7 +105,7 @@ def test_kept_lake(old: Path) -> None:
 
 
 def test_samples_continue(old: Path) -> None:
-    """The sampler continues from the last sample of before: a keyframe, with the first sight of each group."""
+    """The sampler continues from the last sample with a keyframe and the first appearance of each group."""
     steps(old)
     lake = Lake.open(old)
     [(cluster, keyframe_ms)] = keyframes_at(lake, 1 << 60).items()
@@ -114,7 +115,8 @@ def test_samples_continue(old: Path) -> None:
 
 
 def test_refused_before(old: Path) -> None:
-    """A lake of version 1 is refused with the command that mends it, by readers and writers, also half migrated."""
+    """A lake of version 1 is refused by readers and writers, with the command that migrates it, also if half
+    migrated."""
     with pytest.raises(SchemaVersionError, match=r"schema version 1, expected 2.*mqtrail pipeline migrate --lake DIR"):
         Lake.open(old)
     for line in migrate(old):
@@ -147,7 +149,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[Any,
 
 @pytest.mark.parametrize("at", [15, *(pytest.param(at, marks=pytest.mark.cycles) for at in (1, 2, 5, 18, 19, 30, 42))])
 def test_crashes(old: Path, whole: dict[str, list[tuple[Any, ...]]], at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crash at any change of the folder, and the same command again, give the same lake."""
+    """After a crash at any change of the folder, the repeated command gives the same lake."""
     calls = 0
 
     def counted(real: Any) -> Any:
@@ -170,7 +172,7 @@ def test_crashes(old: Path, whole: dict[str, list[tuple[Any, ...]]], at: int, mo
 
 
 def test_other_lakes(tmp_path: Path, old: Path) -> None:
-    """No lake, a lake in use, a newer lake: nothing is changed."""
+    """A path without a lake, a lake in use, and a newer lake are left unchanged."""
     with pytest.raises(LakeMissing, match="expected the folder of a lake"):
         steps(tmp_path / "nothing")
     with WriteLock(old).held(), pytest.raises(LakeBusy, match="writing to this lake"):
@@ -182,7 +184,7 @@ def test_other_lakes(tmp_path: Path, old: Path) -> None:
 
 
 def without_indexes(path: Path) -> None:
-    """Make a lake of this version as it was before there were indexes and the tables that begin empty."""
+    """Turn a lake of this version into one without indexes and without the tables that start empty."""
     for relation in (*trail.INDEXES, trail.UNREAD_RANGES, trail.PROBLEMS):
         shutil.rmtree(path / relation.name)
         (path / "_marks" / f"{relation.name}.json").unlink(missing_ok=True)
@@ -222,7 +224,7 @@ def die(*_: object) -> None:
 
 
 def as_migrated(rows: Evidence) -> Evidence:
-    """Evidence whose samples are full copies, with what the migration makes of them."""
+    """Evidence whose samples are full copies, with the migrated form of them."""
     duck = connect(threads=1)
     sampled = [relation for relation in trail.EVIDENCE if relation.name in trail.SAMPLED]
     for relation in sampled:
@@ -232,7 +234,7 @@ def as_migrated(rows: Evidence) -> Evidence:
 
 
 def has_ended_subscription(history: History) -> bool:
-    """Whether a later sample lacks a subscription. Version 1 did not record samples, so it cannot tell."""
+    """Whether a later sample lacks a subscription. Version 1 did not record samples, so this is unknown."""
     times: dict[str, int] = {}
     for row in history.rows.get(trail.SUBSCRIPTIONS.name, ()):
         times[row["expression"]] = max(times.get(row["expression"], 0), row["sampled_ms"])
@@ -242,7 +244,7 @@ def has_ended_subscription(history: History) -> bool:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.cycles) for seed in (None, 1, 2))])
 def test_same_verdicts(seed: int | None) -> None:
-    """Changes made of full copies give the same verdicts, with the same times of samples in their reasons."""
+    """Full copies turned into changes give the same verdicts, with the same sample times in their reasons."""
     if seed is None:
         chosen = tuple(one for one in HISTORIES if not has_ended_subscription(one))
         assert len(chosen) > 0.9 * len(HISTORIES)
@@ -264,7 +266,7 @@ def attempts_of(path: Path) -> list[tuple[Any, ...]]:
 @pytest.mark.cycles
 @pytest.mark.parametrize("is_expired", [False, True])
 def test_rebuild(old: Path, is_expired: bool) -> None:
-    """Silver made anew from bronze has the same attempts, also a second time, and every message is judged again."""
+    """Silver rebuilt from bronze has the same attempts, also a second time, and every message is judged again."""
     steps(old)
     before = attempts_of(old)
     lake = Lake.open(old)
@@ -285,7 +287,8 @@ def test_rebuild(old: Path, is_expired: bool) -> None:
 
 @pytest.mark.parametrize("table", ["attempts", "trace_events"])
 def test_rebuild_of_a_damaged_lake(old: Path, table: str) -> None:
-    """A missing file of silver is left behind, also where silver is completed only; one of bronze is an error."""
+    """A missing file of silver is skipped, also where silver is only completed; a missing file of bronze is an
+    error."""
     steps(old)
     before = attempts_of(old)
     lake = Lake.open(old)

@@ -1,4 +1,4 @@
-"""Lakes mixed by hand: a table of another lake in place of a lake's own is found, by a writer and by readers."""
+"""Mixed lakes: a table copied from another lake is detected by a writer and by readers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def opened_for_writing(path: Path) -> None:
 @pytest.mark.parametrize("name", [*TABLES, "_batches"])
 @pytest.mark.parametrize("into", [0, 1])
 def test_a_table_of_another_lake(lakes: tuple[Path, Path], tmp_path: Path, name: str, into: int) -> None:
-    """Whether it has more commits or fewer: the error names it and says what to do; a reader skips it."""
+    """Whether it has more commits or fewer, the error names it and the remedy; a reader skips it."""
     path = shutil.copytree(lakes[into], tmp_path / "lake")
     shutil.rmtree(path / name)
     shutil.copytree(lakes[1 - into] / name, path / name)
@@ -48,7 +48,7 @@ def test_a_table_of_another_lake(lakes: tuple[Path, Path], tmp_path: Path, name:
 
 
 def test_one_lake_copied_over_a_shorter_one(lakes: tuple[Path, Path], tmp_path: Path) -> None:
-    """It is the one that was copied, as a whole."""
+    """The result is the copied lake as a whole."""
     path = shutil.copytree(lakes[0], tmp_path / "lake")
     shutil.copytree(lakes[1], path, dirs_exist_ok=True)
     opened_for_writing(path)

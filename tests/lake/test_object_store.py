@@ -1,4 +1,4 @@
-"""A lake in an object store is as one in a folder, and what a store does wrong is told as such."""
+"""A lake in an object store behaves like one in a folder, and errors of the store are reported as such."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def door(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
-    """A door to the store, which the environment names; few retries with short pauses."""
+    """A door to the store of the environment, with few retries and short pauses."""
     monkeypatch.setattr(objects, "RETRIES_MAX", 2)
     monkeypatch.setattr(objects, "_BACKOFF_MS", (1, 5))
     with Door(store) as door:
@@ -80,7 +80,7 @@ _made: dict[str, tuple[bytes, datetime]] = {}  # the objects of a lake with one 
 
 @pytest.fixture
 def lake(place: ObjectPath, store: MemoryStore) -> Lake:
-    """A lake with one batch. Making it takes hundreds of requests, so it is made once."""
+    """A lake with one batch. It takes hundreds of requests, so it is created once."""
     if not _made:
         commit(Lake.create(place), 1)
         _made.update(store.objects)
@@ -89,7 +89,7 @@ def lake(place: ObjectPath, store: MemoryStore) -> Lake:
 
 
 def once(fault: Fault, where: str, method: str = "PUT", times: int = 1) -> doors.Faults:
-    """A fault for the first requests of a method whose path has a text."""
+    """Return a fault for the first requests of a method whose path contains text."""
     left = [times]
 
     def choose(request: Request) -> Fault | None:
@@ -127,7 +127,7 @@ def counts(lake: Lake) -> list[int]:
 
 
 def test_places() -> None:
-    """A URL of S3 is an object path, another URL is refused, and everything else is a folder."""
+    """An S3 URL is an object path, another URL is refused, and everything else is a folder."""
     assert str(place_of("s3://bucket//a/b/")) == "s3://bucket/a/b"
     assert place_of("a folder") == Path("a folder").absolute()
     for wrong in ("gs://bucket/lake", "s3://", "s3://a b/lake", "s3:/bucket/lake"):
@@ -143,7 +143,7 @@ def test_the_missing_extra_is_named(package: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_names_are_those_of_paths() -> None:
-    """Joining, parents, suffixes and relative names are as with pathlib."""
+    """Joining, parents, suffixes and relative names work as in pathlib."""
     folder = ObjectPath.parse("s3://bucket/lake")
     file = folder / "table" / "part.parquet"
     assert (file.name, file.suffix, str(file.parent)) == ("part.parquet", ".parquet", "s3://bucket/lake/table")
@@ -154,7 +154,7 @@ def test_names_are_those_of_paths() -> None:
 
 
 def test_objects_are_files(place: ObjectPath, store: MemoryStore) -> None:
-    """What is written is read back, listed, created once and deleted."""
+    """Objects are written, read back, listed, created once and deleted."""
     file = place / "t" / "a.json"
     assert not file.exists()
     assert not (place / "t").is_dir()
@@ -177,7 +177,7 @@ def test_objects_are_files(place: ObjectPath, store: MemoryStore) -> None:
 
 
 def test_an_open_object_is_a_file(place: ObjectPath, door: Door) -> None:
-    """A large object is written in parts and read by ranges; a small one is read with one request."""
+    """A large object is written in parts and read in ranges; a small one is read with one request."""
     data = bytes(range(256)) * (objectfiles.PART_SIZE // 256 + 1000)
     with (place / "large").open("wb") as file:
         for first in range(0, len(data), 1_000_000):
@@ -196,7 +196,7 @@ def test_an_open_object_is_a_file(place: ObjectPath, door: Door) -> None:
 
 
 def test_duckdb_reads_and_writes_objects(place: ObjectPath) -> None:
-    """Files, files by hour, and a scan by two threads."""
+    """DuckDB reads and writes files, files by hour, and scans with two threads."""
     duck = connect(threads=2)
     rows = "SELECT i AS x, (i % 3)::bigint AS publish_hour FROM range(300000) t(i)"
     duck.execute(f"COPY ({rows}) TO '{place}/all.parquet' (FORMAT parquet, ROW_GROUP_SIZE 20000)")
@@ -215,7 +215,8 @@ def test_duckdb_reads_and_writes_objects(place: ObjectPath) -> None:
 
 @pytest.mark.slow
 def test_a_lake_answers_as_one_in_a_folder(lake: Lake, tmp_path: Path, door: Door) -> None:
-    """The same rows give the same answers; a look-up by id asks for little; compaction and sweep leave them so."""
+    """The same rows give the same answers; a look-up by id takes few requests; compaction and sweep change no
+    answer."""
     lakes = [lake, Lake.create(tmp_path / "lake")]
     ids = [unique_id(number) for number in range(4)]
     hour = HOUR_OF_IDS
@@ -252,7 +253,7 @@ def test_a_lake_answers_as_one_in_a_folder(lake: Lake, tmp_path: Path, door: Doo
 
 @pytest.mark.slow
 def test_a_query_reads_objects_of_its_lake_alone(lake: Lake, tmp_path: Path) -> None:
-    """SQL of users runs over a lake in a store as over one in a folder."""
+    """A user's SQL runs on a lake in a store as on one in a folder."""
 
     def ask(text: str) -> list[dict[str, Any]]:
         with Answers(lake.path).query(text, 0) as answer:
@@ -268,7 +269,7 @@ def test_a_query_reads_objects_of_its_lake_alone(lake: Lake, tmp_path: Path) -> 
 
 
 def test_a_copied_lake_goes_on(place: ObjectPath, store: MemoryStore, tmp_path: Path) -> None:
-    """From a folder to the store and back, with all its files."""
+    """A lake is copied from a folder to the store and back, with all its files."""
     assert commit(Lake.create(tmp_path / "lake"), 1)
     for path in (tmp_path / "lake").rglob("*"):
         if path.is_file():
@@ -288,8 +289,8 @@ def test_a_copied_lake_goes_on(place: ObjectPath, store: MemoryStore, tmp_path: 
     back.check()
 
 
-def test_no_lake_is_told_from_no_bucket(place: ObjectPath) -> None:
-    """An empty prefix is no lake; a missing bucket is an error of the store, and never "not found"."""
+def test_no_lake_differs_from_no_bucket(place: ObjectPath) -> None:
+    """An empty prefix is no lake; a missing bucket is an error of the store, never "not found"."""
     with pytest.raises(LakeMissing, match="pipeline once"):
         Lake.open(place)
     with pytest.raises(LakeUnreadable, match=r"found no such bucket.*create it"):
@@ -297,7 +298,7 @@ def test_no_lake_is_told_from_no_bucket(place: ObjectPath) -> None:
 
 
 def test_a_lost_object_is_damage(lake: Lake, place: ObjectPath) -> None:
-    """A committed file that is gone is named; the mark tells of a log that lost its end."""
+    """The error names a committed file that is missing; the mark shows that a log lost its end."""
     [file] = lake["gaps"].files()
     (place / "gaps" / file.path).unlink()
     with pytest.raises(LakeDamaged, match="found no such file, expected"):
@@ -316,7 +317,7 @@ def test_migration_is_for_folders(place: ObjectPath) -> None:
 
 
 def test_a_second_writer_is_refused(lake: Lake) -> None:
-    """At once, in words, with the holder's name; and served when the first one has ended."""
+    """The second writer is refused at once with the holder's name, and succeeds when the first one has ended."""
     second = Lake.open(lake.path)
     with lake.writing():
         with pytest.raises(LakeBusy, match=r"process \d+ on host .*expected one writer"), second.writing():
@@ -329,7 +330,7 @@ def test_a_second_writer_is_refused(lake: Lake) -> None:
 
 
 def test_the_lock_of_a_dead_writer_ends(lake: Lake, store: MemoryStore) -> None:
-    """After its lease another process takes it. A holder that comes back late commits nothing more."""
+    """After the lease another process takes the lock. A holder that resumes late commits nothing."""
     next_one = Lake.open(lake.path)
     with lake.writing():
         store.ahead = timedelta(milliseconds=lease.LEASE_MS + 1_000)
@@ -344,7 +345,7 @@ def test_the_lock_of_a_dead_writer_ends(lake: Lake, store: MemoryStore) -> None:
 
 
 def test_a_late_writer_is_refused_by_the_commit(lake: Lake, store: MemoryStore) -> None:
-    """A holder that does not know yet that it has lost the lock cannot repeat a batch."""
+    """A holder that does not know yet that it lost the lock cannot repeat a batch."""
     next_one = Lake.open(lake.path)
     with lake.writing():
         store.ahead = timedelta(milliseconds=lease.LEASE_MS + 1_000)
@@ -356,7 +357,7 @@ def test_a_late_writer_is_refused_by_the_commit(lake: Lake, store: MemoryStore) 
 
 
 def test_a_writer_that_cannot_renew_waits(lake: Lake, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an answer of the store it commits nothing; it goes on if nobody has taken the lock meanwhile."""
+    """If the store does not answer, the writer commits nothing; it continues unless another process took the lock."""
     now_s = lease._uptime_s()
     monkeypatch.setattr(lease, "_uptime_s", lambda: now_s)
     with lake.writing():
@@ -371,7 +372,7 @@ def test_a_writer_that_cannot_renew_waits(lake: Lake, door: Door, monkeypatch: p
 
 @pytest.mark.slow
 def test_a_writer_does_not_ask_for_its_own_commits(lake: Lake, door: Door) -> None:
-    """While it holds the lock nobody else commits. Before and after that it looks."""
+    """While a writer holds the lock no other one commits. It reads the log before and after that."""
     other = Lake.open(lake.path)
     assert commit(other, 2)
     with lake.writing():
@@ -394,7 +395,7 @@ def test_a_writer_does_not_ask_for_its_own_commits(lake: Lake, door: Door) -> No
 
 @pytest.mark.slow
 def test_a_log_has_checkpoints(lake: Lake) -> None:
-    """So that opening a lake takes few requests, however long its pipeline has run."""
+    """Checkpoints keep the number of requests small, however long the pipeline has run."""
     with lake.writing():
         for number in range(2, 12):
             assert commit(lake, number)
@@ -404,7 +405,7 @@ def test_a_log_has_checkpoints(lake: Lake) -> None:
 
 
 def test_a_number_of_the_lock_is_used_once(lake: Lake, store: MemoryStore) -> None:
-    """A process that was suspended before it took the lock finds that others had it since."""
+    """A process that was suspended before it took the lock finds that others held it since."""
     late, holder = Lake.open(lake.path), Lake.open(lake.path)
     with late.writing():
         late_lease = late._lock._taken
@@ -422,7 +423,7 @@ def test_a_number_of_the_lock_is_used_once(lake: Lake, store: MemoryStore) -> No
 
 @pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.BUSY_AFTER])
 def test_a_lock_whose_answer_is_lost_is_held(lake: Lake, door: Door, fault: Fault) -> None:
-    """The store has created it: the process finds its own text."""
+    """The store has created the lock: the process recognises its own text."""
     door.fault = once(fault, "/_lease/")
     with lake.writing():
         door.fault = once(fault, "/_lease/")
@@ -433,7 +434,7 @@ def test_a_lock_whose_answer_is_lost_is_held(lake: Lake, door: Door, fault: Faul
 
 
 def test_a_store_without_conditional_puts_is_refused(lake: Lake, store: MemoryStore) -> None:
-    """Before anything is written. Reading works."""
+    """It is refused before anything is written. Reading works."""
     store.honours_conditions = False
     with pytest.raises(LakeUnsupported, match=r"ignores the condition of a put .*use another store"):
         commit(lake, 2)
@@ -443,7 +444,8 @@ def test_a_store_without_conditional_puts_is_refused(lake: Lake, store: MemorySt
 
 
 def test_writers_give_files_names_of_their_own(place: ObjectPath, tmp_path: Path) -> None:
-    """One that lost the lock neither replaces nor deletes what its successor writes. A folder has a lock that lasts."""
+    """A writer that lost the lock neither replaces nor deletes its successor's files. A lock in a folder cannot be
+    lost."""
     mine, yours = emptied(place / "batch=a-1"), emptied(place / "batch=a-1")
     (yours / "part.parquet").write_bytes(b"1")
     assert emptied(place / "batch=a-1") != mine != yours
@@ -458,7 +460,7 @@ def test_writers_give_files_names_of_their_own(place: ObjectPath, tmp_path: Path
 
 @pytest.mark.parametrize("fault", [Fault.BUSY, Fault.CUT])
 def test_a_short_fault_is_retried(lake: Lake, door: Door, fault: Fault) -> None:
-    """Reading and committing go on after a 503 and after a connection that was cut."""
+    """Reads and commits continue after a 503 and after a broken connection."""
     door.fault = once(fault, "", "GET", 2)
     assert counts(Lake.open(lake.path)) == [1, 1]
     door.fault = once(Fault.BUSY, "_delta_log", "PUT", 2)
@@ -470,7 +472,7 @@ def test_a_short_fault_is_retried(lake: Lake, door: Door, fault: Fault) -> None:
 @pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.BUSY_AFTER])
 @pytest.mark.parametrize("where", ["_batches/_delta_log", "gaps/_delta_log", "lag/_delta_log"])
 def test_a_commit_whose_answer_is_lost_counts_once(lake: Lake, door: Door, fault: Fault, where: str) -> None:
-    """The store has it: the writer finds its own commit in the log, and goes on."""
+    """The store has the commit: the writer finds it in the log and continues."""
     door.fault = once(fault, where)
     assert commit(lake, 2)
     assert commit(lake, 3)
@@ -486,8 +488,8 @@ def test_a_commit_whose_answer_is_lost_counts_once(lake: Lake, door: Door, fault
         (Fault.CUT, "found no connection.*check AWS_ENDPOINT_URL"),
     ],
 )
-def test_a_fault_that_stays_is_told(lake: Lake, door: Door, fault: Fault, message: str) -> None:
-    """In one line, without secrets, whoever met it: our own requests, delta-rs, or DuckDB."""
+def test_a_persistent_fault_is_reported(lake: Lake, door: Door, fault: Fault, message: str) -> None:
+    """The error has one line and no secrets, in our own requests, in delta-rs, and in DuckDB."""
     verdict = {"cluster": "c", "publish_hour": 1, "msg_id": unique_id(1), "group_name": "g"}
     lake["verdicts"].commit([write(lake["verdicts"], "b", [verdict])], app="a", batch=1)
     reader = Lake.open(lake.path)
@@ -531,12 +533,12 @@ def test_the_cause_is_not_read_from_names(text: str, message: str | None) -> Non
 
 
 def test_duckdb_downloads_nothing() -> None:
-    """No extension is installed when a query asks for one."""
+    """A query that needs an extension does not install it."""
     [(found,)] = connect().execute("SELECT current_setting('autoinstall_known_extensions')").fetchall()
     assert found is False
 
 
-def test_a_silent_store_is_told(lake: Lake, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_store_is_reported(lake: Lake, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request ends after ANSWER_S_MAX, and its retries after RETRY_S_MAX."""
     monkeypatch.setattr(objects, "ANSWER_S_MAX", 1)
     monkeypatch.setattr(objects, "RETRIES_MAX", 1)
@@ -547,7 +549,7 @@ def test_a_silent_store_is_told(lake: Lake, door: Door, monkeypatch: pytest.Monk
 
 
 def test_batches_that_a_fault_interrupts_are_finished(lake: Lake, door: Door) -> None:
-    """A store that fails in the middle of a batch leaves it to be finished, by this writer or the next."""
+    """A batch that the store interrupted is finished by this writer or the next."""
     with lake.writing():
         door.fault = lambda request: Fault.BUSY if request.method == "PUT" and "lag/_delta" in request.path else None
         with pytest.raises(LakeUnreadable, match="too busy"):
@@ -561,7 +563,7 @@ def test_batches_that_a_fault_interrupts_are_finished(lake: Lake, door: Door) ->
 
 
 def test_secrets_stay_out_of_the_lake(lake: Lake, store: MemoryStore) -> None:
-    """No file of a lake holds a key."""
+    """No file of a lake contains a key."""
     with lake.writing():
         assert commit(lake, 2)
         assert any("/_lease/" in key for key in store.objects)
@@ -571,7 +573,7 @@ def test_secrets_stay_out_of_the_lake(lake: Lake, store: MemoryStore) -> None:
 
 
 def test_sql_reads_the_lake_and_nothing_else(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
-    """Queries of users may read this prefix, not other objects."""
+    """Users' queries can read this prefix, but no other objects."""
     assert run(["sql", "SELECT count(*) AS n FROM lake.gaps", "--lake", str(lake.path), "--json"]) == 0
     assert '"n": 1' in capsys.readouterr().out
     other = f"SELECT * FROM read_parquet('s3://{BUCKET}/prefix/other.parquet')"

@@ -1,4 +1,4 @@
-"""Commits: exactly once, whole partitions replaced atomically, nothing of another version or schema."""
+"""Commits: exactly once, whole partitions replaced atomically, no data of another version or schema."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_batch_is_committed_once(lake: Lake) -> None:
 
 
 def test_another_checkpoint_counts_anew(lake: Lake) -> None:
-    """Batch 0 of a second app is no replay of the first one's."""
+    """Batch 0 of a second app is no replay of the first app's batch 0."""
     table = lake["gaps"]
     for app in ("first", "second"):
         assert table.commit([write(table, app, [{"cluster": app}])], app=app, batch=0)
@@ -84,7 +84,7 @@ def test_another_checkpoint_counts_anew(lake: Lake) -> None:
 
 
 def test_files_that_were_never_committed_are_not_read(lake: Lake) -> None:
-    """A crash between writing and committing leaves unused files; the replay commits its own."""
+    """A crash between write and commit leaves unused files; the replay commits its own."""
     table = lake["gaps"]
     write(table, "crashed", [{"cluster": "lost"}])
     assert read(lake, "gaps") == []
@@ -93,7 +93,7 @@ def test_files_that_were_never_committed_are_not_read(lake: Lake) -> None:
 
 
 def test_a_crash_after_the_commit_skips_the_replay_in_a_new_process(lake: Lake) -> None:
-    """The next one to open the lake sees the commits."""
+    """The next process that opens the lake sees the commits."""
     table = lake["gaps"]
     table.commit([write(table, "a", [{"cluster": "c"}])], app="app", batch=7)
     reopened = Lake.open(lake.path)["gaps"]
@@ -109,7 +109,7 @@ def test_two_writers_of_one_batch(lake: Lake) -> None:
 
 
 def test_statistics_tell_what_a_file_may_hold(lake: Lake) -> None:
-    """Ids and times of a file are in the log, so look-ups and retention open no file for them."""
+    """The log has the ranges of ids and times of each file, so look-ups and retention open no other files."""
     table = lake["verdicts"]
     table.commit([write(table, "a", [verdict("m2", 5), verdict("m7", 5)])], app="app", batch=0)
     (file,) = Lake.open(lake.path)["verdicts"].files([5])
@@ -166,7 +166,7 @@ LATER = ("trace_on", "body_crc")  # a text and a number
 
 
 def before_columns(lake: Lake) -> Lake:
-    """The lake as if a version without the columns LATER of attempts had made it, with one attempt "old"."""
+    """The lake as written by a version without the columns LATER of attempts, with one attempt "old"."""
     table = TABLES["attempts"]
     columns = tuple(column for column in table.relation if column.name not in LATER)
     older = replace(table, relation=replace(table.relation, columns=columns))
@@ -183,7 +183,8 @@ def attempt(msg_id: str, **values: Any) -> dict[str, Any]:
 
 
 def test_a_lake_from_before_a_column_is_read_and_written(lake: Lake) -> None:
-    """Old files have no value in it; new ones have theirs; compaction, look-up and a judgement read both."""
+    """Rows of old files have null in the column, new ones have values; compaction, look-up and a judgement read
+    both."""
     lake = before_columns(lake)
     table = lake["attempts"]
     assert table.later_columns == tuple(name for name in table.table.relation.names if name in LATER)

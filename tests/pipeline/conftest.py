@@ -34,7 +34,7 @@ SECRET = r"hunter2 =:#!\ü '\"$HOME"
 
 @pytest.fixture(scope="session", params=["spark"])  # the name of each test that uses it tells the scheduler of it
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A small session: two cores, one retry a task, the first compiler alone, its files in a folder with a blank."""
+    """A small session: two cores, one retry per task, only the first JIT compiler, files in a folder with a blank."""
     scratch: Path = tmp_path_factory.mktemp("spark scratch")
     config = SessionConfig(
         app_name="mqtrail tests",
@@ -59,7 +59,7 @@ def cluster(tmp_path: Path) -> "FolderCluster":
 
 
 class FolderDataSource(RocketMQDataSource):
-    """The source, reading a folder instead of a network, from whichever process."""
+    """The source, reading a folder instead of a network, from any process."""
 
     @classmethod
     def name(cls) -> str:
@@ -70,7 +70,7 @@ class FolderDataSource(RocketMQDataSource):
 
 
 class FolderCluster:
-    """A cluster in a folder: one file a queue, so that every process sees what a test does to it."""
+    """A cluster in a folder: one file per queue, so that every process sees what a test changes."""
 
     PULL_COUNT_MAX = 7
 
@@ -82,7 +82,7 @@ class FolderCluster:
     def append(
         self, queue: MessageQueue, *bodies: bytes, properties: Mapping[str, str] | None = None, **record: int
     ) -> None:
-        """Store messages at the queue's end; a name of encode_record sets that field of all of them."""
+        """Store messages at the queue's end; a keyword sets that field of encode_record for all of them."""
         first, records = self._load(queue)
         for body in bodies:
             queue_offset = first + len(records)
@@ -129,11 +129,11 @@ class FolderCluster:
         self._save(queue, 0, [])
 
     def break_down(self, request: str, count: int) -> None:
-        """Let the next count requests of a name fail."""
+        """Let the next count requests named name fail."""
         (self.folder / f"broken-{request}").write_text(str(count))
 
     def kill(self, request: str) -> None:
-        """Let the process die that makes the next request of a name."""
+        """Kill the process that makes the next request named name."""
         (self.folder / f"deadly-{request}").touch()
 
     # What the source asks.
@@ -154,7 +154,7 @@ class FolderCluster:
         return {queue: (first, first + len(records)) for queue, first, records in found}
 
     def offset_by_time(self, queue: MessageQueue, at_ms: int) -> int:
-        """As a broker searches: by bisection, whatever the order of the times."""
+        """Search by bisection like a broker, whatever the order of the times."""
         self._answer("offset_by_time")
         first, records = self._load(queue)
         return first + bisect_left(records, at_ms, key=lambda record: decode_head(record).store_timestamp_ms)

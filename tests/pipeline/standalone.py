@@ -1,7 +1,7 @@
-"""A standalone cluster of Spark on this machine, from the files of PySpark's wheel: a master and workers of one core.
+"""A standalone Spark cluster on this machine, from the files of PySpark's wheel: a master and workers of one core.
 
-The ports are free ones, and the REST door of the master, which runs what anybody submits, is closed. Each worker has
-scratch folders of its own, so that a test sees which one runs a task.
+Ports are free ones, and the REST port of the master, which runs anything submitted to it, is closed. Each worker has
+its own scratch folders, so that a test can see which one runs a task.
 """
 
 import os
@@ -32,11 +32,11 @@ class SparkWorker:
     scratch: Path
 
     def is_in(self, prefix: str) -> bool:
-        """Whether a task of this worker has a temporary folder whose name begins so."""
+        """Whether a task of this worker has a temporary folder whose name starts with prefix."""
         return any(name.startswith(prefix) for _, folders, _ in os.walk(self.scratch) for name in folders)
 
     def executors(self) -> list[int]:
-        """The processes of the executors: the worker's only children."""
+        """Return the processes of the executors: the worker's only children."""
         return [
             int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if _parent(path) == self.process.pid
         ]

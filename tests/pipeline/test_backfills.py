@@ -140,7 +140,7 @@ def test_a_window_of_time(cluster: Any, tmp_path: Path, begin: int, end: int) ->
     unread = reader.ingest.position("c").unread.get(T0, [])
     assert found.isdisjoint(offset for start, stop in unread for offset in range(start, stop))
     left = {(row[2], row[3]) for row in reader.gaps() if row[1] == "broker-a"}
-    assert left == set(unread)  # what is left out is still told
+    assert left == set(unread)  # what is left out is still reported
 
 
 def test_the_borders_of_brokers_that_search_otherwise(cluster: Any, tmp_path: Path) -> None:

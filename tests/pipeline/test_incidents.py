@@ -1,4 +1,4 @@
-"""Faults of real clients on the embedded broker: the pipeline's lake gives each its cause."""
+"""Faults of real clients on the embedded broker: the pipeline finds the cause of each."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 class Member:
-    """One consumer, the messages that it got, and which of them its handler refuses."""
+    """One consumer, the messages that it got, and those that its handler refuses."""
 
     def __init__(self, namesrv: str, group: str, *, is_broken: bool = False) -> None:
         self.group = group
@@ -35,7 +35,7 @@ class Member:
 
     @property
     def queues(self) -> set[int]:
-        """The queues of the topic that are its own."""
+        """Return the queues of the topic that are assigned to it."""
         return {queue.queue_id for queue in self.consumer.assignment if queue.topic == TOPIC}
 
     async def handle(self, delivery: Any) -> None:
@@ -50,7 +50,7 @@ class Member:
 
 
 async def trade(namesrv: str) -> str:
-    """Let three consumers of two groups get all messages; return the id of the broken client."""
+    """Three consumers of two groups get all messages; return the id of the broken client."""
     poisoned = Member(namesrv, POISONED)
     half = [Member(namesrv, HALF_BROKEN, is_broken=is_broken) for is_broken in (False, True)]
     async with (
@@ -77,7 +77,7 @@ async def trade(namesrv: str) -> str:
 
 
 def test_poison_key_and_broken_client(spark: SparkSession, tmp_path: Path) -> None:
-    """Two faults at the same time, of two groups that read one topic."""
+    """Two faults occur at the same time, in two groups that read one topic."""
     with embedded() as broker:
         broken = run(trade(broker.namesrv_address))
         PipelineJob(JobConfig(namesrv=broker.namesrv_address, lake=tmp_path / "lake")).use(spark).once()
@@ -89,7 +89,7 @@ def test_poison_key_and_broken_client(spark: SparkSession, tmp_path: Path) -> No
 
 
 def assert_explained(found: Sequence[ShownIncident], cause: str, condition: str, error: str) -> None:
-    """One incident has the cause, the condition and the error, and all that is bad is inside."""
+    """One incident has the cause, the condition and the error, and covers all bad messages."""
     [one] = [one for one in found if one.cause == cause and "HANDLERS_FAIL" in one.symptoms]
     assert condition in (*one.conditions, *one.same_conditions)
     assert error in one.errors[0]

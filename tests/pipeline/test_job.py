@@ -42,14 +42,14 @@ def broker() -> Iterator[Embedded]:
 
 @pytest.fixture(scope="module")
 def job(spark: SparkSession, broker: Embedded, tmp_path_factory: pytest.TempPathFactory) -> PipelineJob:
-    """One lake for all tests here: a judgement of anything takes seconds, one of nothing none."""
+    """One lake for all tests here: a judgement takes seconds, and one without work none."""
     return PipelineJob(JobConfig(namesrv=broker.namesrv_address, lake=tmp_path_factory.mktemp("job") / "lake")).use(
         spark
     )
 
 
 def trade(namesrv: str, count: int) -> None:
-    """Send so many messages and consume them all, traced on both sides."""
+    """Send count messages and consume them all, traced on both sides."""
 
     async def main() -> None:
         done = asyncio.Event()
@@ -80,7 +80,7 @@ def rows(job: PipelineJob, relation: trail.Relation, columns: str) -> list[tuple
 
 
 def test_from_clients_to_verdicts(job: PipelineJob, broker: Embedded) -> None:
-    """Every sent and consumed message has this verdict; a second cycle finds nothing new, a third only new messages."""
+    """Every sent and consumed message has this verdict; a second cycle finds no work, a third only new messages."""
     trade(broker.namesrv_address, 8)
     report = job.once()
     assert report.problems == ()
@@ -108,7 +108,7 @@ def test_from_clients_to_verdicts(job: PipelineJob, broker: Embedded) -> None:
 
 
 def test_run_continues_until_it_is_stopped(job: PipelineJob, broker: Embedded) -> None:
-    """The loop cycles, tells of each turn and ends soon after it is asked to."""
+    """The loop runs cycles, reports each of them, and ends soon after the stop."""
     lines: list[str] = []
     stop = Event()
     running = PipelineJob(job.config, lambda text: (lines.append(text), stop.set() if "judged" in text else None)[0])
@@ -123,7 +123,8 @@ def test_run_continues_until_it_is_stopped(job: PipelineJob, broker: Embedded) -
 
 
 def test_a_cycle_reads_a_part_and_the_next_one_the_rest(job: PipelineJob, broker: Embedded) -> None:
-    """What a cycle leaves is counted, no topic is claimed to be read that is not, and answers tell how old they are."""
+    """The messages that a cycle leaves are counted, partly read topics are not claimed as read, and answers show their
+    age."""
     trade(broker.namesrv_address, 6)
     reports: list[JobReport] = []
     stop = Event()
@@ -145,7 +146,8 @@ def test_a_cycle_reads_a_part_and_the_next_one_the_rest(job: PipelineJob, broker
 
 
 def test_answers_do_not_wait_for_samples(job: PipelineJob, broker: Embedded, tmp_path: Path) -> None:
-    """What a cycle reads is judged in it, though the only sample is older; then nothing is judged until another one."""
+    """A cycle judges what it reads even if the only sample is older; after that, nothing is judged until the next
+    sample."""
     reports: list[JobReport] = []
     stop = Event()
     running = PipelineJob(dataclasses.replace(job.config, lake=tmp_path / "lake", sample_interval_ms=3_600_000))
@@ -170,7 +172,8 @@ def test_answers_do_not_wait_for_samples(job: PipelineJob, broker: Embedded, tmp
 
 
 def test_backfills_give_what_one_read_gives(job: PipelineJob, broker: Embedded, tmp_path: Path) -> None:
-    """Beside a running pipeline and alone: a lake that began at the latest has the verdicts of one that read all."""
+    """Beside a running pipeline and alone: a lake that started at the latest messages gets the verdicts of one that
+    read all."""
     trade(broker.namesrv_address, 3)
     job.once()
     latest = dataclasses.replace(
@@ -213,7 +216,7 @@ def judged(job: PipelineJob) -> list[tuple[Any, ...]]:
 
 
 def test_a_cluster_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
-    """Without a name server `once` fails with its address, and `run` tells of it and tries again."""
+    """Without a name server `once` fails with its address, and `run` reports it and tries again."""
     config = JobConfig(namesrv="127.0.0.1:1", lake=tmp_path / "lake")
     with pytest.raises(Exception, match=r"127.0.0.1:1"):
         PipelineJob(config).use(spark).once()
@@ -230,7 +233,7 @@ def test_a_cluster_that_is_not_there(spark: SparkSession, tmp_path: Path) -> Non
 
 
 def test_a_stop_takes_spark_along(job: PipelineJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal to the whole process group ends Spark's JVM within a cycle: that is an end, not a failure."""
+    """A signal to the whole process group ends Spark's JVM within a cycle: the run stops without an error."""
     lines: list[str] = []
     stop = Event()
     running = PipelineJob(job.config, lines.append).use(job.spark)

@@ -1,5 +1,5 @@
-"""Messages that cannot be read, in the trace topic and in a business topic: reported with place and reason, without
-effect on others."""
+"""Unreadable messages in the trace topic and in a business topic are reported with position and reason, and do not
+affect others."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ POISON = (
 
 
 async def send_all(namesrv: str, topic: str) -> int:
-    """Send each poison between good messages to one queue; return its number."""
+    """Send each poison between good messages to one queue; return the number of messages."""
     composer = Composer("PRaw", ProducerConfig(), unique_ids().next)
     client = ClientInstance(namesrv, InstanceConfig())
     await client.start()
@@ -54,8 +54,8 @@ async def send_all(namesrv: str, topic: str) -> int:
 
 
 def test_poison_is_reported_and_skipped(spark: SparkSession, tmp_path: Path) -> None:
-    """Each of the trace topic is a reject with its place and reason; one of a business topic is a stored message like
-    any other, since its body is not read. Later messages are read and judged."""
+    """In the trace topic each is a reject with position and reason; in a business topic it is an ordinary stored
+    message, because its body is not read. Later messages are read and judged."""
     with embedded(broker=BrokerConfig(trace_topic_enable=True)) as broker:
         namesrv = broker.namesrv_address
         with SyncAdmin(namesrv) as admin:

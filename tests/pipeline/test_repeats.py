@@ -1,4 +1,4 @@
-"""Messages that are stored again, with the embedded broker: sent again by producers, put back by an operator."""
+"""Messages that are stored again, with the embedded broker: resent by producers, or put back by an operator."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 class Handler:
-    """Fails on one body until it is told that the message was put back."""
+    """Fails on one body until the message has been put back."""
 
     def __init__(self) -> None:
         self.handled: list[bytes] = []
@@ -41,7 +41,7 @@ class Handler:
 
 
 async def story(namesrv: str) -> dict[str, str]:
-    """Return what was done to a message -> its id."""
+    """Return the id of each message by what was done to it."""
     handler = Handler()
     config = ConsumerConfig(attempts_max=0)
     async with (
@@ -72,7 +72,7 @@ async def story(namesrv: str) -> dict[str, str]:
 
 
 def test_repeats(spark: SparkSession, tmp_path: Path) -> None:
-    """Each has its codes after one cycle; a second delivery of a second copy is no duplicate delivery."""
+    """Each has its codes after one cycle; the delivery of a second copy is no duplicate delivery."""
     with embedded() as broker:
         ids = run(story(broker.namesrv_address))
         job = PipelineJob(JobConfig(namesrv=broker.namesrv_address, lake=tmp_path / "lake")).use(spark)

@@ -43,7 +43,7 @@ class Cluster:
 
 
 @pytest.mark.parametrize(
-    ("implementations", "only", "read", "is_told"),
+    ("implementations", "only", "read", "is_reported"),
     [
         ((IMPLEMENTATION,), None, ("orders", "payments"), False),
         ((IMPLEMENTATION, IMPLEMENTATION), None, ("orders", "payments"), False),
@@ -55,11 +55,11 @@ class Cluster:
     ],
 )
 def test_business_topics_of_others_are_opted_in(
-    implementations: tuple[str | None, ...], only: tuple[str, ...] | None, read: tuple[str, ...], is_told: bool
+    implementations: tuple[str | None, ...], only: tuple[str, ...] | None, read: tuple[str, ...], is_reported: bool
 ) -> None:
     """All topics of our brokers are read; of other brokers only named ones. Omitted topics are reported."""
     found = survey(cast(SyncAdmin, Cluster(*implementations)), TRACE_TOPIC, only)
-    assert (found.business, found.problems) == (read, (NOT_OPTED_IN,) if is_told else ())
+    assert (found.business, found.problems) == (read, (NOT_OPTED_IN,) if is_reported else ())
     assert found.evidence == (*read, "%RETRY%billing")
     assert (found.trace_topics, found.delays_ms) == ((TRACE_TOPIC,), (1_000, 2_000))
 

@@ -1,4 +1,4 @@
-"""A stream of the rocketmq source, by the calls that Spark makes: losses, queues made again, silent brokers."""
+"""A stream of the rocketmq source, by the calls that Spark makes: losses, recreated queues, silent brokers."""
 
 import json
 import pickle
@@ -24,10 +24,10 @@ SHORT: Mapping[str, DataType] = {
 
 
 class Stream:
-    """A stream of rows, run up to now as often as a test wants, each run from where the last ended.
+    """A stream of rows that runs up to now, as often as a test calls it, each run from the end of the last.
 
-    As in Spark, each run has a reader of its own, offsets are kept as JSON, the reader that reads is a copy by pickle,
-    and a micro-batch that fails leaves nothing.
+    As in Spark, each run has a reader of its own, offsets are kept as JSON, the reader that reads is a pickled copy,
+    and a failed micro-batch leaves no rows.
     """
 
     def __init__(self, given: Mapping[str, str], columns: Mapping[str, DataType] = SHORT) -> None:
@@ -64,7 +64,7 @@ class Stream:
 
 
 def test_hiccups_are_retried(cluster: Any) -> None:
-    """A name server or broker that fails for a moment is asked again inside the source, and the query lives on."""
+    """The source asks a name server or broker that fails for a moment again, and the query continues."""
     cluster.append(A0, *bodies("m", 10))
     for request in ("queues", "bounds", "pull"):
         cluster.break_down(request, 2)
@@ -73,7 +73,7 @@ def test_hiccups_are_retried(cluster: Any) -> None:
 
 
 def test_a_silent_broker_is_held(cluster: Any) -> None:
-    """Under onUnreachable=hold the stream stays where it is in that broker's queues, and reads them when it is back."""
+    """Under onUnreachable=hold the stream waits in that broker's queues, and reads them when it is back."""
     cluster.append(A0, *bodies("m", 5))
     stream = Stream(options(cluster, onUnreachable="hold", retryTimeoutMs=100))
     assert sum(stream.run()) == 5
@@ -85,7 +85,7 @@ def test_a_silent_broker_is_held(cluster: Any) -> None:
 
 
 def test_expired_messages_fail_the_query(cluster: Any) -> None:
-    """By default messages that are due and gone end the read, with their range and what to do."""
+    """By default the loss of due messages fails the read, with their range and the remedy."""
     cluster.append(A0, *bodies("m", 5))
     stream = Stream(options(cluster))
     stream.run()
@@ -96,7 +96,7 @@ def test_expired_messages_fail_the_query(cluster: Any) -> None:
 
 
 def test_expired_messages_as_a_row(cluster: Any) -> None:
-    """Without failOnDataLoss the loss is a row of its own, and reading goes on behind it."""
+    """Without failOnDataLoss the loss is a row of its own, and reading continues after it."""
     stream = Stream(options(cluster, failOnDataLoss="false"), {**SHORT, "store_timestamp_ms": LongType()})
     cluster.append(A0, *bodies("m", 5))
     stream.run()
@@ -113,7 +113,7 @@ def test_expired_messages_as_a_row(cluster: Any) -> None:
 
 
 def test_a_topic_made_again_fails_the_query(cluster: Any) -> None:
-    """A queue that ends before the stream's place is data loss, not a reason to go back."""
+    """A queue that ends before the stream's offset is data loss, not a reason to go back."""
     cluster.append(A0, *bodies("m", 5))
     stream = Stream(options(cluster))
     stream.run()
@@ -123,7 +123,7 @@ def test_a_topic_made_again_fails_the_query(cluster: Any) -> None:
 
 
 def test_offsets_never_go_back(cluster: Any) -> None:
-    """Without failOnDataLoss the stream waits at its place until the new queue grows past it."""
+    """Without failOnDataLoss the stream waits at its offset until the new queue grows past it."""
     cluster.append(A0, *bodies("m", 5))
     stream = Stream(options(cluster, failOnDataLoss="false"))
     stream.run()

@@ -1,4 +1,4 @@
-"""What a sample shows of ranges that groups did not read: queues that expired, deleted topics, offsets that moved."""
+"""Ranges that groups did not read, as found by samples: expired queues, deleted topics, offsets that moved."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def a_sample(
     topics: list[str] | None = None,
     status: str = "OFFLINE",
 ) -> ClusterSample:
-    """One broker, one group and its offset in topic t. topics: of the cluster, by default those with ranges."""
+    """One broker, one group and its offset in topic t. topics: those of the cluster, by default those with ranges."""
     ranges = {"t": (0, 100)} if ranges is None else ranges
     found = ClusterSample(sampled_ms, gap=gap, topics=[*ranges, "u"] if topics is None else topics)
     found.answers = {("OFFSETS", "a", ""): why, ("GROUPS", "a", ""): why}
@@ -57,7 +57,7 @@ def a_sample(
 
 
 def rows(*samples: ClusterSample) -> list[tuple[Any, ...]]:
-    """The unread ranges that samples show, one after the other: time, kind, group, range, clients."""
+    """The unread ranges found by consecutive samples: time, kind, group, range, clients."""
     changes = Changes("C", RETENTION_MS)
     made = [row for found in samples for row in changes.add(found).get(trail.UNREAD_RANGES.name, ())]
     assert all(
@@ -137,12 +137,12 @@ DELETED: tuple[tuple[str, list[ClusterSample], list[tuple[Any, ...]]], ...] = (
     ],
 )
 def test_unread_ranges(samples: list[ClusterSample], expected: list[tuple[Any, ...]]) -> None:
-    """Each change of two samples, and what it shows."""
+    """Each change between two samples gives its ranges."""
     assert rows(*samples) == expected
 
 
 def test_a_restart_continues(tmp_path: Path) -> None:
-    """A sampler that starts anew knows the last sample from the lake, and the topics from the spool."""
+    """A restarted sampler knows the last sample from the lake, and the topics from the spool."""
     lake, spool = Lake.create(tmp_path / "lake"), SampleSpool(tmp_path / "lake")
     with lake.writing():
         for found in (
@@ -162,7 +162,7 @@ def test_a_restart_continues(tmp_path: Path) -> None:
 
 
 def test_a_broker_shows_them(tmp_path: Path) -> None:
-    """Of a group that is not online: an operator moves its offset, retention removes its backlog, its topic goes."""
+    """For an offline group: an operator moves its offset, retention removes its backlog, its topic is deleted."""
     queue = MessageQueue("orders", "broker-a", 0)
     store = CommitLogConfig(segment_size=64 * 1024, retention_ms=0)
     with (

@@ -84,7 +84,7 @@ def test_a_file_whose_sources_are_gone_is_given_up(lake: Lake) -> None:
     assert len(rows(lake, "verdicts")) == 1
 
 
-def test_what_cannot_be_compacted_is_told_once(lake: Lake) -> None:
+def test_a_file_that_cannot_be_compacted_is_reported_once(lake: Lake) -> None:
     """A damaged file is reported once and does not delay the others."""
     fill(lake, 5, 6)
     path = Path(lake["verdicts"].paths(lake["verdicts"].files([5]))[0])

@@ -54,9 +54,9 @@ class BroadcastConsumer(Consumer):
             self._begin_at(work, 0, self.engine.now_ms)
         else:
             command = RemotingCommand(RequestCode.GET_MAX_OFFSET, GetMaxOffsetHeader(topic, queue_id).to_ext())
-            self.request(self.addresses[broker], command, partial(self._told_end, work, self.engine.now_ms))
+            self.request(self.addresses[broker], command, partial(self._end_reported, work, self.engine.now_ms))
 
-    def _told_end(self, work: Work, asked_ms: float, reply: RemotingCommand | None) -> None:
+    def _end_reported(self, work: Work, asked_ms: float, reply: RemotingCommand | None) -> None:
         if reply is not None and reply.code == ResponseCode.SUCCESS:
             self._begin_at(work, int(reply.ext["offset"]), asked_ms)
         else:

@@ -1,4 +1,4 @@
-"""The broker's tables on disk: Apache's JSON, with the previous file kept, and never half a file."""
+"""The broker's tables on disk: Apache's JSON, the previous file kept, and never a partial file."""
 
 import pytest
 
@@ -12,7 +12,7 @@ APACHE_OFFSETS = (
 
 
 def test_reads_what_apache_writes() -> None:
-    """Integer member names are bare in Java's files."""
+    """Java's files have integer member names without quotes."""
     disk = MemoryDisk()
     disk.replace("config/consumerOffset.json", APACHE_OFFSETS)
     assert ConfigFileStore(disk).load("consumerOffset.json") == {
@@ -35,7 +35,7 @@ def test_save_and_load() -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"\xff\xfe", b"{}garbage"])
 def test_a_damaged_file_falls_back(damage: bytes) -> None:
-    """The previous content is used instead."""
+    """The previous content is loaded instead."""
     disk = MemoryDisk()
     files = ConfigFileStore(disk)
     files.save("topics.json", {"a": 1})
@@ -45,7 +45,7 @@ def test_a_damaged_file_falls_back(damage: bytes) -> None:
 
 
 def test_damage_without_a_way_back_is_named() -> None:
-    """Two unreadable files are not the same as none: starting empty would lose every offset."""
+    """Two unreadable files do not count as no file: starting empty would lose every offset."""
     disk = MemoryDisk()
     disk.replace("config/topics.json", b"{")
     disk.replace("config/topics.json.bak", b"x")
@@ -68,7 +68,7 @@ def test_a_damaged_file_does_not_displace_the_good_one() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"  \n\t", b'{"a":'])
 def test_a_file_without_content_is_not_as_good_as_none(content: bytes) -> None:
-    """Truncated or emptied, without a backup: the start fails with an error that has the finding and the remedy."""
+    """For a truncated or empty file without a backup, the start fails with the finding and the remedy."""
     disk = MemoryDisk()
     disk.replace("config/topics.json", content)
     with pytest.raises(StoreError, match=r"cannot read config/topics\.json: .*repair one of them by hand"):
@@ -77,7 +77,7 @@ def test_a_file_without_content_is_not_as_good_as_none(content: bytes) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b" "])
 def test_use_of_the_bak_is_reported(content: bytes | None) -> None:
-    """Also if the table's file is missing."""
+    """It is reported also if the table's file is missing."""
     disk = MemoryDisk()
     files = ConfigFileStore(disk)
     files.save("topics.json", {"a": 1})
@@ -91,7 +91,7 @@ def test_use_of_the_bak_is_reported(content: bytes | None) -> None:
 
 
 def test_changes_of_a_failed_save_are_undone_in_slices() -> None:
-    """The last one first. A change in between would be overwritten, so it is refused and undone."""
+    """The last change is undone first. A change made in between would be overwritten, so it is refused and undone."""
     files = ConfigFileStore(MemoryDisk(), gathers=True)
     table = [0]
 

@@ -1,4 +1,4 @@
-"""A slave's store: the same bytes as its master's, with queues and index of its own."""
+"""A slave's store: the same bytes as its master's, with its own queues and index."""
 
 import random
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class SmallDisk(MemoryDisk):
     log_files_max = 1
 
     def open(self, path: str, size: int, *, reserve: bool = False) -> MemoryFile:
-        """StoreFull: the log has all the files for which there is room."""
+        """StoreFull if the log has as many files as there is room for."""
         is_new = path.startswith("commitlog/") and self.size(path) is None
         if is_new and len(self.list("commitlog")) >= self.log_files_max:
             raise StoreFull("the test's disk is full")
@@ -53,7 +53,7 @@ def log_of(store: MessageStore, first: int = 0) -> bytes:
 
 
 def copy_all(master: MessageStore, slave: MessageStore, chunk: int = 1_000, first: int | None = None) -> None:
-    """Copy what the slave lacks, in chunks that end anywhere."""
+    """Copy what the slave lacks, in chunks of random size."""
     start = slave.end_offset if first is None else first
     tail = b""
     while part := master.log_bytes(start + len(tail), chunk):
@@ -82,7 +82,7 @@ def fill(master: MessageStore, count: int, seed: int = 1) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 7, 1_000, 1 << 20])
 def test_a_copy_is_equal(master: MemoryStore, chunk: int) -> None:
-    """Bytes, queues, index and store times, whatever pieces arrive, over several files with padding."""
+    """Bytes, queues, index and store times are equal for any pieces, over several files with padding."""
     fill(master, 20 if chunk < 10 else 200)
     slave = MemoryStore(CONFIG)
     copy_all(master, slave, chunk)
@@ -100,7 +100,7 @@ def test_a_copy_is_equal(master: MemoryStore, chunk: int) -> None:
 
 
 def test_a_copy_survives_a_kill(master: MemoryStore, tmp_path: Path) -> None:
-    """After kill -9 it continues at its end, and has every record once."""
+    """After kill -9 the copy continues at its end, and has every record once."""
     for turn in range(4):
         fill(master, 40, turn)
         slave = CommitLogStore(RealDisk(tmp_path), CONFIG)
@@ -116,7 +116,7 @@ def test_a_copy_survives_a_kill(master: MemoryStore, tmp_path: Path) -> None:
 
 
 def test_an_empty_copy_begins_at_a_later_file(master: MemoryStore, tmp_path: Path) -> None:
-    """As Apache's master sends it: from its last file on. A start does not report the bytes before as lost."""
+    """Apache's master sends an empty slave its last file first. A start does not report the earlier bytes as lost."""
     fill(master, 200)
     first = master.end_offset - master.end_offset % CONFIG.segment_size
     assert first > 0
@@ -137,7 +137,8 @@ def test_an_empty_copy_begins_at_a_later_file(master: MemoryStore, tmp_path: Pat
 
 
 def test_bytes_of_another_log_are_refused(master: MemoryStore) -> None:
-    """A gap, bytes that are no record, a record of another place, other file sizes: an error, and nothing is stored."""
+    """A gap, bytes that are no record, a record of another position and other file sizes are errors, and nothing is
+    stored."""
     fill(master, 20)
     whole = log_of(master)
     slave = MemoryStore(CONFIG)
@@ -161,7 +162,7 @@ def test_bytes_of_another_log_are_refused(master: MemoryStore) -> None:
 
 
 def test_records_before_a_damaged_one_stay(master: MemoryStore) -> None:
-    """A body with another CRC is not stored; what follows is wiped, and the true bytes continue the log."""
+    """A body with another CRC is not stored; the bytes after it are wiped, and the right bytes continue the log."""
     places = master.append([record(b"a" * 100), record(b"b" * 100), record(b"c" * 100)], NOW_MS)
     whole = bytearray(log_of(master))
     whole[places[1].physical_offset + 95] ^= 1
@@ -175,7 +176,7 @@ def test_records_before_a_damaged_one_stay(master: MemoryStore) -> None:
 
 
 def test_a_full_disk_loses_nothing(master: MemoryStore) -> None:
-    """The copy stays as it is, and goes on when there is room."""
+    """The copy is unchanged, and continues when there is room."""
     fill(master, 200)
     disk = SmallDisk()
     slave = CommitLogStore(disk, CONFIG)
@@ -189,7 +190,7 @@ def test_a_full_disk_loses_nothing(master: MemoryStore) -> None:
 
 
 def test_a_topic_that_was_made_again_begins_again(master: MemoryStore) -> None:
-    """The master deleted it: its new records have queue offsets from 0 on."""
+    """The master deleted the topic: its new records have queue offsets from 0 on."""
     master.append([record(b"old")] * 5, NOW_MS)
     slave = MemoryStore(CONFIG)
     copy_all(master, slave)
@@ -200,7 +201,7 @@ def test_a_topic_that_was_made_again_begins_again(master: MemoryStore) -> None:
 
 
 def test_a_copy_can_be_written(master: MemoryStore, tmp_path: Path) -> None:
-    """A slave that is started as master continues queues and log."""
+    """A slave that is started as master continues its queues and its log."""
     fill(master, 50)
     slave = CommitLogStore(RealDisk(tmp_path), CONFIG)
     copy_all(master, slave)
@@ -214,7 +215,7 @@ def test_a_copy_can_be_written(master: MemoryStore, tmp_path: Path) -> None:
 
 
 def test_log_bytes_outside_the_log(master: MemoryStore) -> None:
-    """At the end there is nothing yet; behind it and before the first byte is an error."""
+    """A read at the end returns nothing; one beyond it or before the first byte is an error."""
     fill(master, 2)
     assert master.log_bytes(master.end_offset, 100) == b""
     for place in (-1, master.end_offset + 1):

@@ -1,4 +1,4 @@
-"""Expiry: by age in its hours, by a filling disk at once; queues and index follow."""
+"""Expiry: by age in the hours of deleteWhen, on a full disk at once; queues and index follow."""
 
 import os
 from dataclasses import replace
@@ -21,7 +21,7 @@ SEGMENT = 64 * 1024
 
 
 class FillingDisk(RealDisk):
-    """A disk with a usage that the test sets; a removed file lowers it."""
+    """A disk whose usage the test sets; a removed file lowers it."""
 
     used = 0.5
     freed_by_removal = 0.0
@@ -56,7 +56,7 @@ def store(disk: FillingDisk) -> CommitLogStore:
 
 
 def age(folder: Path, hours: float, count: int) -> None:
-    """Make the oldest segments look last written so many hours before four."""
+    """Set the last write of the oldest segments to hours before four o'clock."""
     at = FOUR_AM_MS / 1000 - hours * 3600
     for path in sorted((folder / "commitlog").iterdir())[:count]:
         os.utime(path, (at, at))
@@ -176,7 +176,7 @@ def test_retention_that_changes(store: CommitLogStore, disk: FillingDisk, tmp_pa
 
 
 def test_the_lower_of_two_ratios_makes_room(store: CommitLogStore, disk: FillingDisk, tmp_path: Path) -> None:
-    """With expire_ratio above force_ratio, as broker.conf may say, files go before sends are refused."""
+    """With expire_ratio above force_ratio, which broker.conf allows, files are removed before sends are refused."""
     age(tmp_path, 1, 5)
     disk.used = 0.8
     store.retention = replace(store.retention, expire_ratio=0.95, force_ratio=0.85)
@@ -194,7 +194,7 @@ def test_a_retention_of_nothing(store: CommitLogStore, tmp_path: Path) -> None:
 
 
 def test_a_queue_without_messages_keeps_its_place(disk: FillingDisk, tmp_path: Path) -> None:
-    """When all messages of a queue expired, the next one has the next offset: groups continue where they were."""
+    """When all messages of a queue expired, the next one has the next offset, so that groups continue."""
     store = CommitLogStore(disk, CONFIG)
     store.append([PendingRecord("early", 0, b"x", b"", 0, 1, BORN_HOST)], FOUR_AM_MS)
     for _ in range(100):
@@ -214,7 +214,7 @@ def test_a_queue_without_messages_keeps_its_place(disk: FillingDisk, tmp_path: P
 
 
 def test_queues_are_cleaned_in_slices(store: CommitLogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There may be very many of them. The files are gone first, one in a slice, and reads of what they held say so
+    """There may be very many queues. First their files are removed, one per slice; reads of them report that
     meanwhile."""
     monkeypatch.setattr(queues, "QUEUES_A_SLICE", 1)
     age(tmp_path, 73, 2)

@@ -1,4 +1,4 @@
-"""The index: it is the same however it is built; it rolls, catches up and waits for disk space."""
+"""The index: equal however it is built; it rolls, catches up and waits for disk space."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ def index_bytes(disk: MemoryDisk) -> dict[str, bytes]:
 @settings(max_examples=60)
 @given(topic=st.text(min_size=1, max_size=20), key=st.text(min_size=1, max_size=50))
 def test_the_quick_hash_is_the_hash(topic: str, key: str) -> None:
-    """Hashing the end of a key onto its cached beginning gives Java's hash, for any text."""
+    """Hashing the end of a key after its cached beginning gives Java's hash, for any text."""
     hashes = KeyHashes()
     for _ in range(2):
         assert hashes.of(topic, key.encode("utf-8", "surrogatepass")) == index_key_hash(topic, key)
@@ -59,7 +59,7 @@ def test_the_quick_hash_is_the_hash(topic: str, key: str) -> None:
 def _take_nothing(
     self: Indexer, begin: int, records: Sequence[PendingRecord], tickets: list[Appended], store_ms: int
 ) -> None:
-    """In hand_over's place: all is read back from the log."""
+    """Replaces hand_over, so that all entries are read back from the log."""
 
 
 PROPERTIES = (
@@ -78,7 +78,8 @@ PROPERTIES = (
 
 @pytest.mark.parametrize("waiting_max", [1, 7, 256])
 def test_handed_over_and_read_back_are_the_same(monkeypatch: pytest.MonkeyPatch, waiting_max: int) -> None:
-    """What appends hand over and what is read from the log give the same files, byte for byte, roll included."""
+    """Entries handed over by appends and entries read from the log give the same files, byte for byte, across a
+    roll."""
     monkeypatch.setattr(indexer, "WAITING_MAX", waiting_max)
     built = []
     for is_handed_over in (True, False):
@@ -123,7 +124,7 @@ def test_every_key_is_found_across_files_and_restarts() -> None:
 
 
 def test_rolled_back_messages_are_not_indexed() -> None:
-    """Prepared and committed messages are; rolled-back ones are not. Source: store.md §6 of the references."""
+    """Prepared and committed messages are indexed, rolled-back ones are not. Source: store.md §6 of the references."""
     store = CommitLogStore(MemoryDisk(), CONFIG)
     store.append([record(number, flag) for number, flag in enumerate((0x0, 0x4, 0x8, 0xC))], NOW_MS)
     assert [found(store, f"clé{number}") for number in range(4)] == [[0], [1], [2], []]
@@ -131,7 +132,7 @@ def test_rolled_back_messages_are_not_indexed() -> None:
 
 
 def test_a_query_never_answers_from_half_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the index is far behind, a query is refused, and asking again brings it nearer."""
+    """While the index is far behind, a query is refused, and each retry advances the index."""
     monkeypatch.setattr("mqtrail.store.commitlog.lookup.CATCH_UP_MAX", 100)
     monkeypatch.setattr(Indexer, "hand_over", _take_nothing)
     store = CommitLogStore(MemoryDisk(), CONFIG)
@@ -163,7 +164,7 @@ class FullDisk(MemoryDisk):
 
 
 def test_a_full_disk_delays_the_index_and_loses_nothing() -> None:
-    """Entries wait in memory until there is room; they are found meanwhile, and on disk afterwards."""
+    """Entries wait in memory until there is room; queries find them meanwhile, and on disk afterwards."""
     disk = FullDisk()
     store = CommitLogStore(disk, CONFIG)
     store.append([record(0)], NOW_MS)
@@ -184,7 +185,7 @@ def test_a_full_disk_delays_the_index_and_loses_nothing() -> None:
 
 
 def test_files_are_named_by_local_time(tmp_path: Path) -> None:
-    """17 digits, rising, also for files of one moment."""
+    """The names have 17 digits and rise, also for files of one moment."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     store.append([record(number) for number in range(100)], NOW_MS)
     while store.dispatch_index(1_000):
@@ -250,7 +251,7 @@ def test_a_long_chain_is_walked_in_slices(chained: CommitLogStore, monkeypatch: 
 
 
 def test_a_query_that_ends_at_its_bound_says_so(chained: CommitLogStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entries that were not read do not count as missing."""
+    """The result says that entries were not read; they do not count as missing."""
     monkeypatch.setattr(lookup, "ENTRIES_MAX", 1_500)
     _, newest = slices_of(chained, "key3900")
     assert (len(newest.records), newest.is_cut) == (1, True)
@@ -261,7 +262,7 @@ def test_a_query_that_ends_at_its_bound_says_so(chained: CommitLogStore, monkeyp
 
 
 def test_colliding_records_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Aa and BB have one hash: records of the other key are read, a bounded number of bytes at a time."""
+    """Aa and BB have one hash: records of the other key are read in slices of a limited number of bytes."""
     store = CommitLogStore(MemoryDisk(), ONE_CHAIN)
     store.append([keyed("Aa", b"wanted")], NOW_MS)
     for _ in range(100):
@@ -275,7 +276,7 @@ def test_colliding_records_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -
     store.close()
 
 
-def test_a_query_between_whose_slices_the_index_is_damaged_is_refused(chained: CommitLogStore) -> None:
+def test_a_query_during_which_the_index_is_damaged_is_refused(chained: CommitLogStore) -> None:
     """Otherwise the result would lack the lost file's entries. A retry returns all of them."""
     work = chained.query_in_slices("orders", "key0", 64, 0, 2**62)
     next(work)

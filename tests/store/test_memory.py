@@ -13,7 +13,7 @@ def resident() -> int:
 
 
 def test_a_file_takes_memory_as_it_is_written() -> None:
-    """A new file of any size costs next to nothing: a broker in memory starts with several."""
+    """A new file of any size takes almost no memory: a broker in memory starts with several."""
     before = resident()
     file = MemoryFile(256 * MIB)
     assert resident() - before < 64 * MIB
@@ -23,5 +23,5 @@ def test_a_file_takes_memory_as_it_is_written() -> None:
 
 
 def test_an_empty_file() -> None:
-    """As a crash leaves it."""
+    """A crash leaves such a file."""
     assert MemoryFile(0).read_at(0, 10) == b""

@@ -89,7 +89,7 @@ def test_kill_loses_nothing_acknowledged(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    """Two brokers on one folder would destroy it: the second is refused, in the same process and in another."""
+    """Two brokers would destroy the folder: the second one is refused, in the same process and in another."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     with pytest.raises(StoreError, match="in use by another"):
         CommitLogStore(RealDisk(tmp_path), CONFIG)
@@ -139,7 +139,8 @@ def test_many_queues_need_few_descriptors(tmp_path: Path) -> None:
 
 
 def test_disk_full_on_a_new_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without space for the next segment no record of the call is stored, reads work, and space ends it."""
+    """Without space for the next segment no record of the call is stored and reads work; with space appends work
+    again."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     count = 0
     monkeypatch.setattr(os, "posix_fallocate", _no_room)
@@ -167,7 +168,7 @@ def _no_room(*_: object) -> None:
 
 
 def test_a_short_write_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that stops half-way takes its offsets back, and none of its records comes back later."""
+    """A write that stops half-way returns its offsets, and none of its records appears later."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     store.append([record(0)], 1)
     real_pwrite = os.pwrite
@@ -195,7 +196,7 @@ def test_a_short_write_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_failed_sync_ends_the_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a failed fdatasync the kernel may have dropped the pages: nothing more is promised or taken."""
+    """After a failed fdatasync the kernel may have dropped the pages: the store confirms and accepts nothing more."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     store.append([record(0)], 1)
 
@@ -214,7 +215,7 @@ def test_a_failed_sync_ends_the_promises(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_short_reads_are_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read may give fewer bytes than are there: a start and a reader ask for the rest."""
+    """A read may return fewer bytes than requested: a start and a reader read the rest."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     store.append([record(number) for number in range(50)], 1)
     store.abandon()
@@ -271,7 +272,7 @@ def test_what_is_not_known_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_a_refused_folder_is_free_again(tmp_path: Path) -> None:
-    """A refusal gives the lock back: the next try in the same process may succeed."""
+    """A refused start releases the lock: the next try in the same process may succeed."""
     stray = tmp_path / "commitlog" / "stray"
     stray.parent.mkdir(parents=True)
     stray.touch()
@@ -283,7 +284,7 @@ def test_a_refused_folder_is_free_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flushed", [True, False])
 def test_a_record_of_an_unknown_magic_is_refused(tmp_path: Path, flushed: bool) -> None:
-    """A record of a later version is no torn tail, above the mark either: refuse, and leave it as it is."""
+    """A record of a later version is no torn tail, also above the mark: the start fails and leaves it unchanged."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     store.append([record(0)], 1)
     (ticket,) = store.append([record(1)], 1)
@@ -356,7 +357,7 @@ def test_a_kept_file_is_what_the_other_was(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_links_gets_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As durable, for two syncs more."""
+    """The copy is as durable and costs two more syncs."""
 
     def refuse(*_: object) -> None:
         raise OSError("no links here")
@@ -370,7 +371,7 @@ def test_a_file_system_without_links_gets_a_copy(tmp_path: Path, monkeypatch: py
 
 
 def held(path: Path) -> int:
-    """Return how many descriptors of this process hold a removed file."""
+    """Return the number of descriptors of this process that refer to a removed file."""
     links = []
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -380,7 +381,7 @@ def held(path: Path) -> int:
 
 @pytest.mark.parametrize("reserve", [True, False])
 def test_a_large_removed_file_is_freed_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, reserve: bool) -> None:
-    """Its name is gone at once and its space counts as free; another thread lets the space go, as the last one."""
+    """The name is removed at once and the space counts as free; another thread closes the file and frees the space."""
     usual = os.statvfs(tmp_path)
     full = os.statvfs_result((4096, 4096, 10_240, 0, 0, *usual[5:]))  # 40 MiB, all of them used
     apart: list[tuple[int, Callable[[], None]]] = []
@@ -436,7 +437,7 @@ def test_tables_are_their_owners_alone(tmp_path: Path) -> None:
 
 
 def test_a_save_that_fails_leaves_nothing_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a full disk the written part would take the space that the next save needs."""
+    """The written part must not take the space that the next save on a full disk needs."""
     disk = RealDisk(tmp_path)
     disk.replace("config/topics.json", b"{}")
     disk.keep("config/topics.json", "config/topics.json.bak")

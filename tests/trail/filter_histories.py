@@ -1,4 +1,4 @@
-"""Labelled histories of subscriptions: excluded and accepted messages, changed expressions, what nobody can know."""
+"""Labelled histories of subscriptions: excluded and accepted messages, changed expressions, unknown cases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def sent(name: str, properties: str = "TAGS=TagA,a=2", tags: str = "TagA") -> Hi
 
 
 def sql(name: str, expression: str, properties: str = "TAGS=TagA,a=2", offset: int = 8) -> History:
-    """The same, with a group that subscribes by SQL92 all the time. offset: of the group, 8 is after the message."""
+    """A stored message with properties and a group that subscribes by SQL92 all the time. offset: of the group, 8 is
+    after the message."""
     return sent(name, properties).group(CLIENT, offset=offset, expression=expression, expression_type="SQL92")
 
 

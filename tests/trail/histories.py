@@ -1,4 +1,4 @@
-"""Small labelled histories: rows of evidence of one message or a few, and the codes that they must get.
+"""Small labelled histories: the evidence of one message or a few, and their expected codes.
 
 One run judges all of them as of AS_OF_MS. `story` has the methods that add rows.
 """
@@ -545,7 +545,7 @@ HISTORIES = (
     batch("batch, a listener gets all of it at once", ("", "", ""))
     .handled_at_once(3).expect(msg=1, CG="CONSUMED", group_reasons=("BATCH_COUNTED",)).expect(msg=2, CG="CONSUMED")
     .expect(msg=3, CG="CONSUMED"),
-    batch("batch, a listener gets two at once, told by keys").handled_at_once(2, "k1", "k2")
+    batch("batch, a listener gets two at once, distinguished by keys").handled_at_once(2, "k1", "k2")
     .handled(msg=99, request="R2", keys="k3")
     .expect(msg=1, CG="CONSUMED").expect(msg=2, CG="CONSUMED").expect(msg=3, CG="CONSUMED"),
     batch("batch, a listener gets two at once and the third is not traced", ("", "", "")).handled_at_once(2)
@@ -656,7 +656,7 @@ assert len({history.name for history in HISTORIES}) == len(HISTORIES), "two hist
 
 
 def units(relation: str, rows: Iterable[Row]) -> list[list[Row]]:
-    """The rows of a relation as they are read: all records of a trace message at once, others one by one."""
+    """The rows of a relation as they are read: all records of a trace message together, others one by one."""
     if relation != "trace_events":
         return [[row] for row in rows]
     messages: dict[tuple[str, int, int], list[Row]] = {}

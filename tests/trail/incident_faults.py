@@ -1,4 +1,4 @@
-"""Faults of synthetic lakes: what is put in, which cause and condition it must be given, which evidence shows it."""
+"""Faults of synthetic lakes: each with its expected cause and condition, and the evidence of it."""
 
 from __future__ import annotations
 

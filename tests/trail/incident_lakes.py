@@ -48,7 +48,7 @@ def client_of(group: str, number: int, process: int = 100) -> str:
 
 
 class IncidentLake:
-    """A cluster of ten groups in two hours, healthy but for a few single failures."""
+    """A cluster of ten groups over two hours, healthy except for a few single failures."""
 
     def __init__(self, seed: int, messages: int = 20_000) -> None:
         self.seed = seed

@@ -1,4 +1,5 @@
-"""Which copies count as alike: order, time, hours and other ids; what a later judgement takes from the last one."""
+"""Which copies count as alike: order, time, hours and other ids; and what a later judgement takes over from the last
+one."""
 
 from __future__ import annotations
 
@@ -42,13 +43,14 @@ def found(copies: list[Copy], print_: int = 1) -> dict[str, tuple[str, int]]:
     ],
 )
 def test_found(copies: list[Copy], expected: dict[str, tuple[str, int]]) -> None:
-    """The latest copy of another id within the time, made in the same hour or one beside it."""
+    """The earlier copy is the latest one with another id within the time limit, made in the same hour or the one beside
+    it."""
     for order in itertools.permutations(copies):
         assert found(list(order)) == expected
 
 
 def test_known() -> None:
-    """What a trajectory says is read back, and the latest of several is kept."""
+    """The pair in a trajectory is read back, and the latest of several is kept."""
     reasons = "GROUPS_NOT_KNOWN(sampled_ms=1);SENT_BEFORE(msg_id=a,stored_ms=17)"
     rows = f"""(VALUES ('c', 'b', 'SCHEDULED,DUPLICATE_SEND', '{reasons}'), ('c', 'd', 'DUPLICATE_SEND', '')
       ) AS t(cluster, msg_id, message_codes, reasons)"""

@@ -1,4 +1,4 @@
-"""Records about clients say the same when they are folded: losses, and the offsets that a judgement reads."""
+"""Folded records about clients have the same meaning: losses, and the offsets that a judgement reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BASE_MS = 1_800_000_000_000
 
 
 def judged(rows: list[Row], as_of_ms: int) -> dict[str, list[tuple[Any, ...]]]:
-    """What a judgement reads from client_records."""
+    """The relations that a judgement reads from client_records."""
     duck = connect(threads=1)
     for relation in (*trail.EVIDENCE, trail.GROUP_FOLDS):
         duck.register(relation.name, arrow_rows(relation, ()))
@@ -80,7 +80,8 @@ def history(chance: random.Random) -> list[Row]:
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, int(os.environ.get("SEEDS", "2"))))]
 )
 def test_folded_records_say_the_same(seed: int) -> None:
-    """Files are folded apart, late records come, and all are folded again, between judgements whose instants rise."""
+    """Files are folded separately, late records arrive, and all are folded again, between judgements at rising
+    instants."""
     chance = random.Random(seed)
     rows = history(chance)
     chance.shuffle(rows)
@@ -103,7 +104,8 @@ def test_folded_records_say_the_same(seed: int) -> None:
 
 
 def test_losses_are_the_holes() -> None:
-    """Each hole in the numbers of a start, from the record before it to the one after it; each rise of drops."""
+    """Each hole in the numbers of a start is a loss, from the record before it to the one after it; so is each rise of
+    drops."""
     rows = [row for row in history(random.Random(7)) if row["record_type"] == "TraceBatch"]
     wanted = set()
     ordered = sorted(rows, key=lambda row: (row["client_id"], row["sequence"]))
@@ -124,7 +126,8 @@ def test_losses_are_the_holes() -> None:
 
 
 def test_old_records_expire() -> None:
-    """A client that was gone before the retention leaves nothing; one that goes on keeps its numbers from the first."""
+    """A client that disconnected before the retention leaves no rows; an active one keeps its numbers from the
+    first."""
     rows = [batch("gone", n, 0, BASE_MS + n) for n in range(1, 9)]
     rows += [batch("on", n, 0, BASE_MS + n * 1_000) for n in range(1, 9)]
     once = folded(rows, BASE_MS)

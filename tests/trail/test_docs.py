@@ -22,13 +22,13 @@ def test_every_code_is_explained() -> None:
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
-    """A threshold and its default, as the code has them."""
+    """The page has each threshold with its default in the code."""
     for setting in fields(trail.Settings):
         assert f"| `{setting.name}` | {setting.default} |" in VERDICTS
 
 
 def test_every_reason_is_explained() -> None:
-    """Each name that the texts can give as a reason is in the table of reasons."""
+    """Each reason that can appear in a text is in the table of reasons."""
     speaking = ("losses", "messages", "filters", "filter_runs", "group_states", "group_verdicts", "trajectories")
     texts = " ".join(stage.sql for stage in trail.judge(0) if stage.name in speaking)
     found = set(re.findall(r"'(?:UNKNOWN:|WAITING:)?([A-Z]+(?:_[A-Z0-9]+)+)'", texts))
@@ -48,7 +48,7 @@ def test_every_column_is_in_the_tables() -> None:
 
 
 def test_every_cause_and_symptom_is_explained() -> None:
-    """The page about incidents has a row for each."""
+    """The page about incidents has a row for each cause and symptom."""
     page = (DESIGN.parent / "how-to" / "incidents.md").read_text()
     names = [*INCIDENT_CAUSES, *(symptom.name for symptom in SYMPTOMS)]
     assert [name for name in names if not re.search(rf"\b{name}\b", page)] == []

@@ -15,7 +15,7 @@ DOUBT = 0.001
 
 
 def test_even_failures_are_no_episode() -> None:
-    """A constant rate is what is left, from the first bad unit to the last."""
+    """At a constant rate there is no episode; the rest is from the first bad unit to the last."""
     chance = random.Random(1)
     bad = {bucket: 1 for bucket in range(500) if chance.random() < 0.2}
     [left] = spans(bad, dict.fromkeys(range(500), 100), DOUBT, 5)
@@ -24,7 +24,7 @@ def test_even_failures_are_no_episode() -> None:
 
 
 def test_burst_is_found_among_single_failures() -> None:
-    """A burst of ten buckets is cut exactly; the single failures are left."""
+    """A burst of ten buckets is found exactly; the single failures are the rest."""
     chance = random.Random(2)
     bad = {bucket: 1 for bucket in range(500) if chance.random() < 0.05}
     bad = {bucket: 1 for bucket in bad if not 190 <= bucket < 220} | dict.fromkeys(range(200, 210), 30)
@@ -42,13 +42,13 @@ def test_units_of_one_message_are_no_independent_proof() -> None:
 
 
 def test_few_bad_units_are_nothing() -> None:
-    """Below the least number there is no episode and no rest."""
+    """Below the minimum there is no episode and no rest."""
     assert spans({3: 2, 9: 2}, dict.fromkeys(range(20), 10), DOUBT, 5) == []
 
 
 @given(st.lists(st.integers(-5, 5), max_size=14))
 def test_maximal_runs_are_those_of_the_definition(scores: list[int]) -> None:
-    """The best run of all is found; runs do not overlap, and each begins and ends with a gain."""
+    """The best of all runs is found; runs do not overlap, and each begins and ends with a gain."""
     runs = maximal_runs(scores)
     best = max((sum(scores[a:b]) for a, b in itertools.combinations(range(len(scores) + 1), 2)), default=0)
     assert max((score for *_, score in runs), default=0) == pytest.approx(max(best, 0))

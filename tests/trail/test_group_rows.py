@@ -1,4 +1,4 @@
-"""Rows of a group's clients and subscriptions, from the answers of brokers."""
+"""Rows of a group's clients and subscriptions from the replies of brokers."""
 
 from mqtrail import trail
 from mqtrail.wire import ClientConnection, ConsumerConnections, SubscriptionData

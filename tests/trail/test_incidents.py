@@ -1,4 +1,4 @@
-"""Incidents of labelled synthetic lakes: the first cause is right, and none is named without its evidence."""
+"""Incidents of labelled synthetic lakes: the first cause is right, and no cause is named without its evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def incidents_of(lake: IncidentLake, settings: IncidentSettings | None = None) -
 
 
 def with_fault(name: str, seed: int, *, second: bool = True) -> tuple[IncidentLake, str]:
-    """Return a lake with a fault and a smaller, unrelated one of a group of another topic, and the right condition."""
+    """Return a lake with a fault and a smaller, unrelated one in a group of another topic, and the right condition."""
     lake = IncidentLake(seed)
     group = lake.group()
     expected = FAULTS[name].put(lake, group, FAULTS[name].minutes)
@@ -35,7 +35,7 @@ def with_fault(name: str, seed: int, *, second: bool = True) -> tuple[IncidentLa
 
 
 def is_right(found: tuple[Incident, ...], cause: str, condition: str) -> bool:
-    """Whether one incident has this cause and condition, and at most one more has a name: that of the second fault."""
+    """Whether one incident has this cause and condition, and at most one other has a name: that of the second fault."""
     named = [one for one in found if one.cause != NO_SINGLE_CAUSE.name]
     return len(named) <= 2 and any(one.cause == cause and condition in conditions_of(one) for one in named)
 
@@ -47,7 +47,7 @@ def conditions_of(one: Incident) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("name", FAST)
 def test_cause_is_right(name: str) -> None:
-    """One seed of each fault, beside a second one."""
+    """Each fault, beside a second one, with one seed."""
     lake, expected = with_fault(name, 0)
     found = incidents_of(lake)
     assert is_right(found, FAULTS[name].cause, expected), found
@@ -61,7 +61,7 @@ def test_cause_is_right(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_cause_is_right_in_many_lakes(name: str) -> None:
-    """Several seeds, each beside a second fault."""
+    """Each fault, beside a second one, with several seeds."""
     wrong = []
     for seed in SEEDS:
         lake, expected = with_fault(name, seed)
@@ -74,7 +74,7 @@ def test_cause_is_right_in_many_lakes(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_no_cause_is_named_without_its_evidence(name: str) -> None:
-    """The same faults, with what shows their cause removed: bad messages may remain, a named cause may not."""
+    """Without the evidence of its cause, an incident may be found but has no cause."""
     for seed in HIDDEN_SEEDS:
         lake, _ = with_fault(name, seed, second=False)
         for sql in FAULTS[name].hide:
@@ -84,7 +84,7 @@ def test_no_cause_is_named_without_its_evidence(name: str) -> None:
 
 
 def test_poison_key_beside_a_group_that_fails() -> None:
-    """Another group of the topic fails with most messages, so also with those of the key: the key stays the cause."""
+    """Another group of the topic fails on most messages, also on those with the key: the key stays the cause."""
     lake = IncidentLake(6, messages=6_000)
     expected = FAULTS["poison key"].put(lake, "G2a", 15)
     lake.verdict(
@@ -96,12 +96,12 @@ def test_poison_key_beside_a_group_that_fails() -> None:
 
 
 def test_healthy_lake_has_no_incident() -> None:
-    """Single failures of every kind are everywhere; none is an incident."""
+    """Single failures of every kind are no incident."""
     assert incidents_of(IncidentLake(0)) == ()
 
 
 def test_clusters_are_searched_apart() -> None:
-    """A fault of one cluster is told of it alone, and is not hidden by the good messages of another one."""
+    """A fault of one cluster is reported for it alone, and is not hidden by the good messages of another cluster."""
     lake = IncidentLake(4, messages=6_000)
     expected = FAULTS["bad host"].put(lake, "G2b", 15)
     other = IncidentLake(5, messages=6_000)
@@ -115,5 +115,5 @@ def test_clusters_are_searched_apart() -> None:
 
 @pytest.mark.slow
 def test_healthy_lakes_have_no_incident() -> None:
-    """The same, of more seeds."""
+    """Single failures of every kind are no incident, with more seeds."""
     assert {seed: incidents_of(IncidentLake(seed)) for seed in range(1, 11)} == dict.fromkeys(range(1, 11), ())

@@ -1,4 +1,4 @@
-"""What holds for every judgement: merging, time, sums; and every code has a history."""
+"""Properties of every judgement: merging, time, sums; and every code has a history."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def judged() -> duckdb.DuckDBPyConnection:
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.cycles)])
 def test_order_and_repetition_of_rows_change_nothing(seed: int, judged: duckdb.DuckDBPyConnection) -> None:
-    """Rows in any order, some of them read twice, some traced twice in other trace messages: the same results."""
+    """Rows in any order, some read twice, some traced twice in other trace messages, give the same results."""
     chance = random.Random(seed)
     rows: dict[str, list[Row]] = {}
     for name, some in evidence().items():
@@ -60,7 +60,7 @@ def test_order_and_repetition_of_rows_change_nothing(seed: int, judged: duckdb.D
 
 
 def test_merging_parts_is_merging_the_whole() -> None:
-    """Merged partial rows merge again, in any split, to what all rows merge to at once."""
+    """Partial rows, merged in any split and merged again, equal all rows merged at once."""
     connection = connect()
     for relation in (trail.TRACE_EVENTS, trail.MESSAGE_META):
         connection.register(relation.name, arrow_rows(relation, evidence().get(relation.name, ())))
@@ -75,7 +75,7 @@ def test_merging_parts_is_merging_the_whole() -> None:
 
 
 def known_at(rows: dict[str, list[Row]], instant: int) -> dict[str, list[Row]]:
-    """What is known at an instant: rows of that time, and a sample that was taken just then."""
+    """The rows known at an instant, with a sample taken just then."""
     samples = [
         row | {"sampled_ms": min(row["sampled_ms"], instant)} for row in rows["samples"] if row["what"] == "SAMPLE"
     ]
@@ -93,7 +93,7 @@ class States(dict[tuple[str, str, str], str]):
         self.hidden = set(judged.sql(f"SELECT cluster, msg_id FROM messages WHERE {HIDDEN}").fetchall())
 
     def gone(self, later: States) -> set[tuple[str, str, str]]:
-        """The groups that are judged no longer, because their messages turned out to be hidden."""
+        """The groups that are no longer judged because their messages turned out to be hidden."""
         return {
             key for key, state in self.items() if state in trail.OPEN_STATES and key[:2] in later.hidden - self.hidden
         }
@@ -119,7 +119,7 @@ def test_states_move_along_allowed_transitions(instants: tuple[int, ...]) -> Non
 
 
 def test_a_later_instant_alone_ends_nothing() -> None:
-    """Time without evidence moves IN_FLIGHT to HUNG and fresh samples to stale ones; it proves no success."""
+    """Time without evidence turns IN_FLIGHT into HUNG and fresh samples into stale ones; it proves no success."""
     rows = evidence()
     now, later = States(rows, AS_OF_MS), States(rows, AS_OF_MS + 60_000)
     for key, state in now.items() - {(key, now[key]) for key in now.gone(later)}:
@@ -131,7 +131,7 @@ def test_a_later_instant_alone_ends_nothing() -> None:
 
 
 def test_the_latency_split_adds_up(judged: duckdb.DuckDBPyConnection) -> None:
-    """Send to done is the sum of its parts, for every message and group that has it."""
+    """The time from send to done is the sum of its parts, for every message and group that has it."""
     parts = "to_stored_ms + delay_ms + to_delivered_ms + retry_ms + handler_ms"
     rows = judged.sql(f"SELECT total_ms, {parts} FROM verdicts WHERE total_ms IS NOT NULL").fetchall()
     assert len(rows) > 20
@@ -139,7 +139,7 @@ def test_the_latency_split_adds_up(judged: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_splits_are_of_one_send(judged: duckdb.DuckDBPyConnection) -> None:
-    """A message that was sent again has no negative part, and the first success begins with its own send."""
+    """A message that was sent again has no negative part; its first success is measured from its own send."""
     columns = "to_stored_ms, delay_ms, to_delivered_ms, retry_ms, handler_ms, total_ms"
     rows = judged.sql(f"SELECT cluster, {columns} FROM verdicts WHERE group_name = 'CG'").fetchall()
     splits = {cluster: parts for cluster, *parts in rows}
@@ -151,7 +151,7 @@ def test_splits_are_of_one_send(judged: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_dead_letters_name_their_cause(judged: duckdb.DuckDBPyConnection) -> None:
-    """Recorded by the broker, marked as an ordered give-up, or inferred from the longest chain of the group."""
+    """The cause is recorded by the broker, marked as an ordered give-up, or inferred from the group's longest chain."""
     found = dict(judged.sql("SELECT cluster, dead_cause FROM verdicts WHERE state = 'DEAD_LETTERED'").fetchall())
     assert found == {
         "dead, the broker records the cause": "BY_HANDLER",
@@ -177,7 +177,7 @@ def test_events_are_in_order(judged: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_settings_move_the_thresholds() -> None:
-    """A threshold is a setting, and a report can print those that were changed."""
+    """A threshold is a setting, and a report can list the changed ones."""
     settings = trail.Settings(send_slow_ms=5, hung_ms=700_000, consume_slow_ms=10)
     assert settings.changed() == {"send_slow_ms": 5, "hung_ms": 700_000, "consume_slow_ms": 10}
     some = tuple(h for h in HISTORIES if h.name in ("send ok", "hung"))
@@ -190,7 +190,7 @@ def test_settings_move_the_thresholds() -> None:
 
 
 def test_a_slow_group_is_hung_later() -> None:
-    """HUNG waits for three times the 99th percentile if a hundred hand-overs ended and this is above the default."""
+    """HUNG waits for three times the 99th percentile if that is above the default and a hundred hand-overs ended."""
     slow = next(h for h in HISTORIES if h.name == "hung")
     template = next(row for row in slow.rows["trace_events"] if row["record_type"] == "SubBefore")
     for count, state in ((99, "HUNG"), (100, "IN_FLIGHT")):
@@ -209,7 +209,7 @@ def test_a_slow_group_is_hung_later() -> None:
 
 
 def test_every_judged_code_has_a_history() -> None:
-    """No code is computed that no labelled history shows."""
+    """Every code that can be computed is in a labelled history."""
     shown: set[str] = set()
     for history in HISTORIES:
         for expected in history.expected.values():
@@ -219,6 +219,6 @@ def test_every_judged_code_has_a_history() -> None:
 
 
 def test_a_recalled_message_keeps_its_own_tag_and_host(judged: duckdb.DuckDBPyConnection) -> None:
-    """The timer's record of the recall has a tag and a sender of its own."""
+    """The timer's record of the recall has a tag and a sender host of its own."""
     query = "SELECT tags, producer_host, body_size, stored_ms FROM trajectories WHERE cluster = 'recalled'"
     assert judged.sql(query).fetchall() == [("TagA", PRODUCER, 10, BASE_MS)]

@@ -1,4 +1,4 @@
-"""What stages declare, how a judgement divides into rounds, and that gathered rows aggregate to the whole's answer."""
+"""The inputs that stages declare, the rounds of a judgement, and aggregates of gathered rows that equal the whole's."""
 
 import pytest
 from hypothesis import given
@@ -36,7 +36,7 @@ def test_a_stage_reads_what_it_declares(name: str) -> None:
 
 
 def test_inputs_of_a_judgement() -> None:
-    """The list of inputs names what stages read and no stage makes."""
+    """The list of inputs has every relation that stages read and no stage creates."""
     for batches in (False, True):
         stages = trail.judge(1, batches=batches)
         assert {name for s in stages for name in s.reads} - {s.name for s in stages} == set(trail.INPUTS)
@@ -44,7 +44,8 @@ def test_inputs_of_a_judgement() -> None:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_rounds_hold_every_stage_once(name: str) -> None:
-    """Each stage has a place, and all that it reads is there: made before, kept, divided, or given to all shares."""
+    """Each stage is in one round, and its inputs exist by then: created before, kept, divided, or given to all
+    shares."""
     stages, pieces = PLANS[name]
     by_name = {stage.name: stage for stage in stages}
     rounds = trail.rounds(stages, pieces)
@@ -64,7 +65,7 @@ def test_rounds_hold_every_stage_once(name: str) -> None:
 
 
 def test_a_plan_that_no_share_can_follow() -> None:
-    """A stage of shares may not read an input as a whole, nor what other shares gathered apart."""
+    """A stage of shares may not read an input as a whole, nor rows that other shares gathered separately."""
     by_id = Stage("by_id", "", ("attempts",), partition_by=("msg_id",))
     counts = Stage("counts", "", ("by_id",), gathered=True)
     for wrong in (Stage("wrong", "", ("by_id", "clients")), Stage("wrong", "", ("by_id", "counts"))):
@@ -75,7 +76,7 @@ def test_a_plan_that_no_share_can_follow() -> None:
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 400_000), st.integers(0, 2)), min_size=1, max_size=300))
 def test_a_percentile_of_counted_times(spans: list[tuple[int, int]]) -> None:
-    """hung_limits of times that shares counted is three times the percentile_cont of the times themselves."""
+    """hung_limits of counted times is three times the percentile_cont of the times themselves."""
     duck = connect(threads=1)
     duck.execute("CREATE TABLE times (ms BIGINT, share BIGINT)")
     duck.executemany("INSERT INTO times VALUES (?, ?)", spans)

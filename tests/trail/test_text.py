@@ -1,4 +1,4 @@
-"""Small texts on their own: hours of ids, kinds of copies, names of an application's own."""
+"""Small functions on texts: hours of ids, kinds of copies, names of applications."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def month_start_ms(at_ms: int) -> int:
 
 
 def made(at_ms: int, zone_ms: int, chance: random.Random) -> str:
-    """An id made at an instant in a zone, as a Java client makes it."""
+    """An id created at an instant in a time zone, as a Java client creates it."""
     in_month = at_ms + zone_ms - month_start_ms(at_ms + zone_ms)
     host = f"{chance.getrandbits(32):08X}" if chance.random() < 0.5 else f"{chance.getrandbits(128):032X}"
     return f"{host}{chance.getrandbits(16):04X}{chance.getrandbits(32):08X}{in_month:08X}{chance.getrandbits(16):04X}"
 
 
 def test_hours_of_ids() -> None:
-    """Every event of an id, up to weeks later, gives one hour; a look-up that knows no month asks that hour."""
+    """Every event of an id, up to weeks later, gives the same hour; a look-up that knows no month uses that hour."""
     chance = random.Random(7)
     first_ms, end_ms = 1_690_000_000_000, 1_740_000_000_000
     cases = []
@@ -50,7 +50,8 @@ def test_hours_of_ids() -> None:
 
 
 def test_births_of_ids() -> None:
-    """The latest time up to now, by the producer's clock on the wall; a month later it is another one."""
+    """The birth is the latest possible time up to now by the producer's local clock; a month later it is another
+    one."""
     chance = random.Random(9)
     for _ in range(400):
         sent_ms = chance.randrange(1_690_000_000_000, 1_740_000_000_000)
@@ -101,14 +102,14 @@ def test_ids_of_other_shapes(msg_id: str, hour: int) -> None:
     ],
 )
 def test_kinds_of_copies(row: dict[str, object], kind: str) -> None:
-    """What a stored copy is follows from its topic and its properties."""
+    """The kind of a stored copy follows from its topic and properties."""
     connection = connect()
     connection.register("meta", arrow_rows(trail.MESSAGE_META, [row]))
     assert connection.sql(f"SELECT {trail.stored_kind()} FROM meta").fetchall() == [(kind,)]
 
 
 def test_an_applications_own_names() -> None:
-    """Groups and topics of the system, of tools and of traces are not an application's."""
+    """Groups and topics of the system, of tools and of traces do not belong to an application."""
     connection = connect()
     names = ["orders", "RMQ_SYS_TRACE_TOPIC", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "TBW102", "RMQ_SYSTEMS", ""]
     connection.execute("CREATE TABLE names (topic string)")
@@ -129,9 +130,9 @@ def test_an_applications_own_names() -> None:
 
 
 def test_lag_counts_what_is_still_kept() -> None:
-    """Behind by messages, and by the age of the first unread one; what was removed does not count.
+    """Lag is a number of messages, and the age of the first unread one; removed messages do not count.
 
-    An offset past the end says nothing of what waits: the queue lost messages or was made anew.
+    An offset past the end means that the queue lost messages or was recreated: the lag is unknown.
     """
     connection = connect()
     at = {"cluster": "c", "broker_name": "b", "topic": "t", "queue_id": 0}
@@ -154,7 +155,7 @@ def test_lag_counts_what_is_still_kept() -> None:
 
 
 def test_what_is_an_application_s_own() -> None:
-    """The broker's list of system topics and groups is the one that verdicts go by: none of them is judged."""
+    """Verdicts use the broker's list of system topics and groups: none of them is judged."""
     duck = connect()
     for names, at_hand, sql in (
         (

@@ -14,7 +14,7 @@ HEAD = "TraceBatch\x011\x01client@1\x01start\x013\x01170\x010\x02"
 
 
 def test_a_row_has_every_column() -> None:
-    """Texts that are absent are \'\', numbers None; the place and the head's client id are in each row."""
+    """Missing texts are '', missing numbers None; each row has the position and the head's client id."""
     (_, head), *events = trail.trace_rows(PLACE, (HEAD + BATCH).encode())
     assert [relation for relation, _ in events] == [trail.TRACE_EVENTS] * 3
     rows = [head, *(row for _, row in events)]
@@ -29,7 +29,7 @@ def test_a_row_has_every_column() -> None:
 
 
 def test_offsets_that_are_none_are_unknown() -> None:
-    """They cost the others nothing; null is one unknown offset."""
+    """An invalid offset is unknown and does not affect the others; null is one unknown offset."""
     for offsets, expected in [
         ("4,5", [4, 5]),
         ("4,,x, 5,1_0,٣,9223372036854775808,-1", [4, None, None, None, None, None, None, -1]),
@@ -50,7 +50,7 @@ def test_rejects_have_a_reason() -> None:
 
 
 def test_a_body_that_is_too_large() -> None:
-    """A few KB of zstd expand to millions of rows: such a body is one reject, of the body as a whole."""
+    """A few KB of zstd could expand to millions of rows: such a body is rejected as a whole."""
     record = f"Delivered\x01170\x01b\x01G\x01T\x013\x01{'1,' * (trail.TRACE_BODY_SIZE_MAX // 2)}\x01c\x02"
     for body in (record, record.encode()):
         [(relation, row)] = trail.trace_rows(PLACE, body)
@@ -61,7 +61,7 @@ def test_a_body_that_is_too_large() -> None:
 
 @pytest.mark.parametrize("part", [",", "\x02"])
 def test_a_body_with_too_many_parts(part: str) -> None:
-    """Each separator or comma may be a row: 4 KB of zstd would give four million of one key."""
+    """Each separator or comma could become a row: 4 KB of zstd would give four million rows of one key."""
     record = f"Pub\x01170\x01r\x01G\x01T\x01{part * (trail.TRACE_PARTS_MAX - 1)}\x01\x01K\x02"
     for body in (record, record.encode()):
         assert len(list(trail.trace_rows(PLACE, body))) > 0
@@ -76,7 +76,7 @@ EXTREMES = (-(1 << 63), -(1 << 53), -1, 0, TIME_MS_MAX, TIME_MS_MAX + 1, 1 << 62
 
 @pytest.mark.parametrize("extreme", EXTREMES)
 def test_no_number_stops_a_judgement(extreme: int) -> None:
-    """Any client may write any number into trace records and messages: rejected or unknown, never an error."""
+    """A client may write any number into trace records and messages: it is rejected or unknown, never an error."""
     now_ms = 1_790_000_000_000
     body = "".join(
         "\x01".join((name, *(_text(field, extreme) for field in layouts[-1].fields))) + "\x02"
