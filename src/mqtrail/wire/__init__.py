@@ -23,6 +23,7 @@ from .signature import *
 
 # Headers of commands.
 from .admin_headers import *
+from .controller_headers import *
 from .headers import *
 from .operator_headers import *
 from .pop_headers import *

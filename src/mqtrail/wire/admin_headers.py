@@ -230,13 +230,18 @@ class DataVersionResponseHeader(Header):
 
 @dataclass(slots=True)
 class BrokerHeartbeatHeader(Header):
-    """904. heartbeat_timeout_mills: the protocol's spelling."""
+    """904, to name servers and controllers. heartbeat_timeout_mills: the protocol's spelling. epoch and all after it:
+    for controllers."""
 
     cluster_name: str
     broker_addr: str
     broker_name: str
     broker_id: int | None = None
     heartbeat_timeout_mills: int | None = None
+    epoch: Int32 | None = None
+    max_offset: int | None = None
+    confirm_offset: int | None = None
+    election_priority: Int32 | None = None
 
 
 @dataclass(slots=True)
