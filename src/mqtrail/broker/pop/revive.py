@@ -40,8 +40,10 @@ from .revive_queue import SETTLED_MS, PendingPoint, ReviveQueue
 from .timing import Timing
 
 RETRY_QUEUES: Final = 1
-WORK_MAX: Final = 1_024  # of all queues in one tick: COPY_WORK for a message revived, 1 for a check point finished
+WORK_MAX: Final = 1_024
+"""Of all queues in one tick: COPY_WORK for a message revived, READ_WORK for a record read, 1 for a check point finished."""
 COPY_WORK: Final = 8  # it is read, stored, and may create its retry topic
+READ_WORK: Final = 2  # its JSON is read
 FLUSH_WAIT_MS: Final = 100  # interval of the check whether copies are durable
 FULL_RETRY_MS: Final = 1_000  # delay after the store refused everything
 REPEAT_MS: Final = 600_000  # time after a start in which the timer store may repeat records
@@ -142,7 +144,8 @@ class Revive:
 
     def _serve(self, queue: ReviveQueue, now_ms: int) -> None:
         """Serve one queue. Refusal, OSError: the store fails."""
-        read_all = queue.read(now_ms)
+        read_all, count = queue.read(now_ms, -(-self._work_left // READ_WORK))
+        self._work_left -= READ_WORK * count
         is_done = self._revive_settled(queue, now_ms)
         oldest = queue.oldest()
         if oldest is None and read_all and queue.next_offset > 0:

@@ -30,7 +30,6 @@ from .timing import Timing
 SETTLED_MS: Final = ACK_INTERVAL_MS + 1_000  # time after a check point at which all its acknowledgements were read
 SCAN_COUNT: Final = 256  # records per read
 SCAN_SIZE: Final = 1 << 20
-STROKE_COUNT: Final = 2_000  # records read by one call
 POINTS_MAX: Final = 50_000  # check points in memory; above it the oldest is settled early
 
 _TAGS: Final = PROPERTY_TAGS.encode()
@@ -107,11 +106,12 @@ class ReviveQueue:
         if self._remembers and len(self._done) < POINTS_MAX:
             self._done.add((key, pending.point.re_puts))
 
-    def read(self, now_ms: int) -> bool:
-        """Read on; return whether the end was reached. It stops when the oldest check point is settled."""
-        left = STROKE_COUNT
+    def read(self, now_ms: int, count_max: int) -> tuple[bool, int]:
+        """Read on; return whether the end was reached, and how many records were read. It stops at count_max records,
+        and when the oldest check point is settled."""
+        left = count_max
         while left > 0 and self.settled() is None:
-            found = self._store.read(self._topic, self.queue_id, self.next_offset, SCAN_COUNT, SCAN_SIZE)
+            found = self._store.read(self._topic, self.queue_id, self.next_offset, min(left, SCAN_COUNT), SCAN_SIZE)
             for record in found.records:
                 head = decode_head(record)
                 self._note(head, record)
@@ -124,7 +124,7 @@ class ReviveQueue:
         read_all = self.unread_count <= 0
         if read_all and not self._timers.is_behind(now_ms):
             self._end_ms = max(self._end_ms, now_ms)
-        return read_all
+        return read_all, count_max - left
 
     def _note(self, head: RecordHead, record: Buffer) -> None:
         """Process a record of the log. Invalid records are ignored, as in Java."""

@@ -25,8 +25,8 @@ _HOUR_EVERY: Final = 60  # samples of the minute window per sample of the hour w
 _DAY_EVERY: Final = 360
 COUNTERS_MAX: Final = 100_000  # of each kind; further ones are counted together under OTHERS
 ITEMS_MAX: Final = 50_000  # figures with windows, those of single queues last: one has up to 5 KB after a day
-COUNTERS_A_SLICE: Final = 4_000  # added up by one tick
-ITEMS_A_SLICE: Final = 10_000  # sampled by one tick
+COUNTERS_A_SLICE: Final = 1_000  # added up by one tick
+ITEMS_A_SLICE: Final = 1_500  # sampled by one tick; a new one costs several times as much as a known one
 OTHERS: Final = "%OTHERS%"  # in the place of a topic or group; no name of one
 
 
@@ -178,13 +178,13 @@ class Statistics:
             self._sampling = None
 
     def _sample(self, now_ms: int) -> Generator[None, None, None]:
-        sums = yield from self._sums()
-        for number, (key, (value, times)) in enumerate(chain.from_iterable(map(dict.items, sums)), 1):
+        of_broker, *others = yield from self._sums()
+        for number, (key, (value, times)) in enumerate(chain.from_iterable(map(dict.items, (of_broker, *others))), 1):
             self._add_sample(key, _Sample(now_ms, value, times))
             if number % ITEMS_A_SLICE == 0:
                 yield
         self._samples += 1
-        put, got = self.put_total(), self.get_total()
+        put, got = (of_broker.get((name, self._cluster), (0, 0))[0] for name in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS"))
         self._totals.append((now_ms, put, got, self.pull_hits, self.pull_misses))
         if now_ms >= self._midnight_ms:
             self._midnight_ms = _midnight_after(now_ms)
