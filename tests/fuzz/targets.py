@@ -12,8 +12,9 @@ from typing import Any, cast
 
 from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.client import ClientInstance, Consumer, Delivery, TransactionProducer
+from mqtrail.client.core.background import AT_ONCE_MAX
 from mqtrail.client.core.outgoing import Outgoing, send_result
-from mqtrail.client.core.routes import ROUTE_QUEUES_MAX, TopicRoute, read_route
+from mqtrail.client.core.routes import TopicRoute, queue_count, read_route
 from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.namesrv.access import Level
 from mqtrail.namesrv.requests import REQUESTS
@@ -34,6 +35,7 @@ from mqtrail.wire import (
     RemotingCommand,
     RemotingError,
     Send,
+    TopicRouteData,
     compile_sql,
     cut_frame,
     decode_command,
@@ -459,7 +461,10 @@ class LyingServer(Target):
             self.meter.turn(len(command.body) + sum(map(len, command.ext.values())), read, command)
         self.meter.turn(len(command.body) + EXPANDED_AS, self._read_messages, command.body)
         for data in (command.body, *((self._grammar.route(),) if chance.random() < ROUTES else ())):
-            self.meter.turn(len(data) + ROUTE_QUEUES_MAX, _read_route, data)  # a few bytes may claim so many queues
+            route = self.meter.turn(len(data), _route_in, data)
+            if route is not None:
+                count = queue_count(route)
+                self.meter.turn(0 if count <= AT_ONCE_MAX else count, _build_route, route)  # more: in a thread
 
     def _read_registration(self, body: bytes) -> None:
         with contextlib.suppress(MQError):
@@ -506,11 +511,15 @@ def _read_trace(body: bytes) -> None:
         assert row["record_no"] >= (-1 if relation is TRACE_REJECTS else 0)  # -1: the whole body is rejected
 
 
-def _read_route(data: bytes) -> None:
+def _route_in(data: bytes) -> TopicRouteData | None:
     with contextlib.suppress(MQError):
-        route = read_route(data)
-        TopicRoute.build("T", route)
-        TopicRoute.from_template_route("T", route, 4)
+        return read_route(data)
+    return None
+
+
+def _build_route(route: TopicRouteData) -> None:
+    TopicRoute.build("T", route)
+    TopicRoute.from_template_route("T", route, 4)
 
 
 def new_broker(now_ms: int, files: ConfigFileStore) -> Broker:

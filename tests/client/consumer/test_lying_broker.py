@@ -1,6 +1,8 @@
 """Consumers of brokers with impossible replies: they do not spin, do not grow, and lose no message."""
 
 import asyncio
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from mqtrail.client import Consumer, LitePullConsumer
 from mqtrail.client.consumer import PullStatus
 from mqtrail.client.consumer.locks import QueueLocks
-from mqtrail.client.core import ClientInstance, EmptyAnswers
+from mqtrail.client.core import ClientInstance, EmptyAnswers, TopicRoute
 from mqtrail.client.core.empty_answers import AT_ONCE_MS, FREE_COUNT, WAIT_MAX_MS, WAIT_MS
 from mqtrail.wire import (
     ConsumerIdList,
@@ -20,6 +22,7 @@ from mqtrail.wire import (
     QueueOffsets,
     RemotingCommand,
     RequestCode,
+    TopicRouteData,
     encode_command,
 )
 
@@ -118,6 +121,43 @@ async def test_assignments_of_other_queues_are_ignored() -> None:
             assert consumer.assignment == [QUEUE]
         topics = {(command.ext["topic"], command.ext["queueId"]) for command in broker.of(RequestCode.PULL_MESSAGE)}
         assert topics == {("orders", "0")}
+
+
+@pytest.mark.parametrize(("count", "is_loop"), [(2_000, True), (60_000, False)])
+async def test_routes_that_claim_many_queues_do_not_hold_the_loop(
+    monkeypatch: pytest.MonkeyPatch, count: int, is_loop: bool
+) -> None:
+    """A few bytes claim them: the route and the shares are computed in a thread, those of usual topics at once."""
+    threads: dict[str, set[int]] = {"build": set(), "allocate": set()}
+    build = TopicRoute.build
+
+    def noted(topic: str, data: TopicRouteData) -> TopicRoute:
+        if topic == "orders":
+            threads["build"].add(threading.get_ident())
+        return build(topic, data)
+
+    class FirstOnes:
+        """Takes two queues, however many there are."""
+
+        name = "FIRST"
+
+        def __call__(
+            self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+        ) -> list[MessageQueue]:
+            if queues[0].topic == "orders":
+                threads["allocate"].add(threading.get_ident())
+            return list(queues[:2])
+
+    monkeypatch.setattr(TopicRoute, "build", noted)
+    async with fake_cluster({"orders": count}) as cluster:
+        put(cluster.brokers[0], "orders", b"x", queue_id=1)
+        async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=QUICK, allocation=FirstOnes()) as consumer:
+            m = await anext(consumer)
+            assert m.body == b"x"
+            await m.ack()
+            assert consumer.assignment == [QUEUE, replace(QUEUE, queue_id=1)]
+    for found in threads.values():
+        assert {found_in == threading.get_ident() for found_in in found} == {is_loop}
 
 
 async def test_a_member_that_is_listed_twice_gets_one_share() -> None:

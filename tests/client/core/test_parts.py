@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mqtrail.client import parse_namesrv
 from mqtrail.client.core.faults import FaultTable, QueueChooser
 from mqtrail.client.core.outgoing import Outgoing, send_result
-from mqtrail.client.core.routes import ROUTE_ADDRESSES_MAX, ROUTE_QUEUES_MAX, TopicRoute, read_route
+from mqtrail.client.core.routes import ROUTE_ADDRESSES_MAX, ROUTE_QUEUES_MAX, TopicRoute, queue_count, read_route
 from mqtrail.client.delivery.process_queue import ProcessQueue
 from mqtrail.client.trace import text
 from mqtrail.wire import (
@@ -94,6 +94,14 @@ def test_a_route_that_claims_too_much_is_refused(data: bytes) -> None:
     """A short reply of a name server must not create millions of queues or connections to thousands of hosts."""
     with pytest.raises(BodyError, match="found a route with"):
         read_route(data)
+
+
+def test_queues_are_counted_as_they_are_built() -> None:
+    """Those of an order configuration too: more than AT_ONCE_MAX are built in a thread."""
+    for data in (route_of((2, 3), (5, 0)), route_of(conf="b0:7;b1:2"), route_of((3, 3), conf="b0:4")):
+        route = read_route(data)
+        built = TopicRoute.build("T", route)
+        assert queue_count(route) >= len(built.publish_queues) + len(built.subscribe_queues) > 0
 
 
 def test_routes_of_any_shape_are_built() -> None:

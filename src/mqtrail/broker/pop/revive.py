@@ -41,7 +41,7 @@ from .timing import Timing
 
 RETRY_QUEUES: Final = 1
 WORK_MAX: Final = 1_024
-"""Of all queues in one tick: COPY_WORK for a message revived, READ_WORK for a record read, 1 for a check point finished."""
+"""Of all queues in one tick: COPY_WORK for a message revived, READ_WORK for a record read, 1 for a finished point."""
 COPY_WORK: Final = 8  # it is read, stored, and may create its retry topic
 READ_WORK: Final = 2  # its JSON is read
 FLUSH_WAIT_MS: Final = 100  # interval of the check whether copies are durable

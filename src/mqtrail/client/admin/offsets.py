@@ -82,14 +82,12 @@ class AdminOffsets(AdminGroups):
         if not offline:
             return answers
         route = await self._client.route(topic)
-        queues = [queue for queue in route.subscribe_queues if queue_id is None or queue.queue_id == queue_id]
+        queues: dict[str, list[MessageQueue]] = {}
+        for queue in route.subscribe_queues:
+            if queue_id is None or queue.queue_id == queue_id:
+                queues.setdefault(queue.broker_name, []).append(queue)
         written = await self._gather(
-            {
-                name: self._write_offsets(
-                    group, [queue for queue in queues if queue.broker_name == name], timestamp_ms, force=force
-                )
-                for name in offline
-            }
+            {name: self._write_offsets(group, queues.get(name, []), timestamp_ms, force=force) for name in offline}
         )
         failures = {name: error for name, error in answers.failures.items() if name not in offline}
         return Gathered({**answers.found, **written.found}, {**failures, **written.failures})

@@ -22,13 +22,14 @@ from mqtrail.wire import (
     RequestCodeNotSupported,
 )
 
-from ..core import ClientInstance, RouteNotFound, keep_going, queue_name, report
+from ..core import ClientInstance, RouteNotFound, keep_going, off_loop, queue_name, report
 from .allocate import Allocation
 from .start_offset import StartOffsets
 
 log = Log()
 
 ANY_QUEUE: Final = -1  # queue id of a broker's queues that are popped together
+REPAIRS_A_TURN: Final = 1_000  # kept queues that are looked at before others are served
 QUEUES_OF_BROKER_MAX: Final = 65_536  # of one topic, the limit of mqtrail's broker; Java has no limit
 
 
@@ -148,9 +149,9 @@ class Rebalancer:
             route = await self._client.route(topic)
         except RouteNotFound:
             return True  # does not exist yet: the route refresh finds it and wakes this task
-        queues = list(route.subscribe_queues)
+        queues = route.subscribe_queues
         if self._model is MessageModel.BROADCASTING:
-            return await self._apply(topic, Share(queues, set(queues), set()))
+            return await self._apply(topic, await off_loop(len(queues), lambda: Share(queues, set(queues), set())))
         if self._popping is not None:
             try:
                 share = await self._assigned(topic, queues)
@@ -160,17 +161,21 @@ class Rebalancer:
                 )
             else:
                 return share is not None and await self._apply(topic, share)
-        mine: Sequence[MessageQueue] = ()
-        if queues:
-            members = await self._members(topic)
-            if members is None:
-                return False
-            try:
-                mine = self._allocation(self._client.client_id, queues, members)
-            except Exception:  # the strategy may be the application's
-                log.exception("consumer.allocation_failed", group=self._group, strategy=self._allocation.name)
-                return False
-        return await self._apply(topic, Share(queues, set(mine), set()))
+        if not queues:
+            return await self._apply(topic, Share((), set(), set()))
+        members = await self._members(topic)
+        if members is None:
+            return False
+        try:
+            share = await off_loop(len(queues), self._allocated, queues, members)
+        except Exception:  # the strategy may be the application's
+            log.exception("consumer.allocation_failed", group=self._group, strategy=self._allocation.name)
+            return False
+        return await self._apply(topic, share)
+
+    def _allocated(self, queues: Sequence[MessageQueue], members: list[str]) -> Share:
+        """This member's share by the strategy."""
+        return Share(queues, set(self._allocation(self._client.client_id, list(queues), members)), set())
 
     async def _members(self, topic: str) -> list[str] | None:
         """The sorted client ids of the group, from one broker of the topic; None if no broker answers."""
@@ -229,16 +234,18 @@ class Rebalancer:
     async def _apply(self, topic: str, share: Share) -> bool:
         taker = self._taker
         settled, changed = True, False
-        for queue in [queue for queue in taker.queues if queue.topic == topic and queue not in share.pulled]:
+        had = taker.queues
+        dropped, kept, gained = await off_loop(len(had) + len(share.pulled), _changes, topic, had, share.pulled)
+        for queue in dropped:
             if await taker.drop_queue(queue):
                 changed = True
                 log.sparse.info("consumer.queue_dropped", group=self._group, queue=queue_name(queue))
             else:
                 settled = False
-        kept = {queue for queue in taker.queues if queue.topic == topic}
-        for queue in sorted(share.pulled & kept):
+        for number, queue in enumerate(kept, 1):
             taker.repair(queue)
-        gained = sorted(share.pulled - kept)
+            if number % REPAIRS_A_TURN == 0:
+                await asyncio.sleep(0)
         if self._lock is not None and gained:
             locked = await self._lock(gained)
             settled &= len(locked) == len(gained)
@@ -271,3 +278,11 @@ class Rebalancer:
             self._popping.take_queue(queue)
             log.sparse.info("consumer.pop_begun", group=self._group, queue=queue_name(queue))
         return had != wanted
+
+
+def _changes(
+    topic: str, had: Sequence[MessageQueue], wanted: set[MessageQueue]
+) -> tuple[list[MessageQueue], list[MessageQueue], list[MessageQueue]]:
+    """Return the queues of a topic to drop, to keep and to take, sorted."""
+    mine = {queue for queue in had if queue.topic == topic}
+    return sorted(mine - wanted), sorted(mine & wanted), sorted(wanted - mine)

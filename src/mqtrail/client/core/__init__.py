@@ -4,7 +4,7 @@
 picks its queue, `Outgoing` and the hooks describe it. This folder imports no other folder of the client.
 """
 
-from .background import keep_going, report
+from .background import keep_going, off_loop, report
 from .composer import Composer
 from .config import NEVER, InstanceConfig, ProducerConfig, TraceConfig
 from .consumer_config import ConsumerConfig, LitePullConfig, OnUndecodable
@@ -80,6 +80,7 @@ __all__ = [
     "local_address",
     "make_reply",
     "now_ms",
+    "off_loop",
     "queue_name",
     "read_body",
     "read_route",

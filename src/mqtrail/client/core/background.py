@@ -1,4 +1,4 @@
-"""Keep background work running after any error.
+"""Keep background work running after any error, and the event loop free of long computations.
 
 Rebalance, pull, heartbeat, commit, route refresh, transaction checks and trace run until their client is closed. Each
 of them handles failures of the cluster (MQError, OSError). Any other exception is a bug in the client: it is logged,
@@ -7,15 +7,18 @@ and the work continues.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from mqtrail.net import Log
 from mqtrail.wire import MQError
 
 log = Log()
 
+T = TypeVar("T")
+
 PAUSE_MS = 1_000  # after the first unexpected error of a task; doubles with each further one in a row
 PAUSE_MAX_MS = 30_000
+AT_ONCE_MAX: Final = 4_096  # queues that the event loop itself goes through: some milliseconds
 
 
 async def keep_going(
@@ -44,3 +47,11 @@ def report(event: str, error: Exception, **keys: Any) -> None:
         log.sparse.warning(event, error=str(error), **keys)
     else:
         log.sparse.error(event, error=repr(error), exc_info=error, **keys)
+
+
+async def off_loop(count: int, act: Callable[..., T], *args: Any) -> T:
+    """Return act(*args), which goes through count queues; many of them in a thread, so that the loop serves others.
+
+    A name server can claim 131,072 queues in a few bytes.
+    """
+    return act(*args) if count <= AT_ONCE_MAX else await asyncio.to_thread(act, *args)

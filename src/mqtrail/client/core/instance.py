@@ -27,7 +27,7 @@ from mqtrail.wire import (
     sign,
 )
 
-from .background import keep_going
+from .background import keep_going, off_loop
 from .config import InstanceConfig
 from .endpoint import endpoint_url
 from .errors import BrokerUnknown, ClientClosed, ClientError, RouteNotFound
@@ -35,7 +35,7 @@ from .identity import new_client_id
 from .nameservers import NameServers
 from .namespaces import EXT_NAMESPACE, EXT_NAMESPACED
 from .replies import ReplyWaiters
-from .routes import TopicRoute
+from .routes import TopicRoute, queue_count
 
 log = Log()
 
@@ -172,8 +172,10 @@ class ClientInstance:
             task.exception()  # mark it as retrieved, in case no caller is waiting
 
     async def _fetch(self, topic: str, template: tuple[str, int] | None) -> TopicRoute:
+        known = self._routes.get(topic)
         try:
-            route = TopicRoute.build(topic, await self.name_servers.route(topic))
+            data = await self.name_servers.route(topic)
+            route = await off_loop(queue_count(data), _built, known, TopicRoute.build, topic, data)
             self._templates.pop(topic, None)
         except RouteNotFound as missing:
             if template is None:
@@ -182,10 +184,10 @@ class ClientInstance:
                 data = await self.name_servers.route(template[0])
             except RouteNotFound:
                 raise missing from None
-            route = TopicRoute.from_template_route(topic, data, template[1])
+            args = topic, data, template[1]
+            route = await off_loop(queue_count(data), _built, known, TopicRoute.from_template_route, *args)
             self._templates[topic] = template
-        known = self._routes.get(topic)
-        if known != route:
+        if known is not route:
             self._routes[topic] = route
             if known is not None:
                 log.sparse.info("client.route_changed", client=self.client_id, topic=topic)
@@ -356,3 +358,9 @@ class ClientInstance:
             log.sparse.warning("client.check_unserved", group=group, msg_id=message.msg_id, address=address)
             return
         checker.serve_check(address, command, message)
+
+
+def _built(known: TopicRoute | None, build: Callable[..., TopicRoute], *args: Any) -> TopicRoute:
+    """Return the route that build makes, or the known one if they are equal."""
+    route = build(*args)
+    return known if known is not None and known == route else route

@@ -7,6 +7,7 @@ Built from a name server's TopicRouteData. Source: MQClientInstance.topicRouteDa
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from mqtrail.wire import MASTER_ID, BodyError, BrokerData, MessageQueue, Perm, TopicRouteData
@@ -33,21 +34,23 @@ class TopicRoute:
     def build(cls, topic: str, data: TopicRouteData) -> "TopicRoute":
         """Return the route of a topic, queues sorted. Queues without a master or write permission are not writable."""
         brokers = {broker.broker_name: _addresses(broker) for broker in data.broker_datas}
+        of_broker = _queues_of_brokers(topic, data)
         publish: list[MessageQueue] = []
-        subscribe: list[MessageQueue] = []
+        read_counts: dict[str, int] = {}
         for queues in sorted(data.queue_datas, key=lambda queues: queues.broker_name):
             name = queues.broker_name
             if queues.perm & Perm.READ:
-                subscribe += [MessageQueue(topic, name, queue_id) for queue_id in range(queues.read_queue_nums)]
+                read_counts[name] = max(queues.read_queue_nums, read_counts.get(name, 0))
             if queues.perm & Perm.WRITE and MASTER_ID in brokers.get(name, {}):
-                publish += [MessageQueue(topic, name, queue_id) for queue_id in range(queues.write_queue_nums)]
+                publish += of_broker[name][: queues.write_queue_nums]
         if data.order_topic_conf:
             publish = [
                 MessageQueue(topic, name, queue_id)
                 for name, count in _order_conf(data.order_topic_conf)
                 for queue_id in range(count)
             ]
-        return cls(topic, tuple(publish), tuple(sorted(set(subscribe))), brokers)
+        subscribe = chain.from_iterable(of_broker[name][:count] for name, count in read_counts.items())
+        return cls(topic, tuple(publish), tuple(subscribe), brokers)
 
     @classmethod
     def from_template_route(cls, topic: str, data: TopicRouteData, queue_nums: int) -> "TopicRoute":
@@ -94,6 +97,12 @@ def read_route(data: bytes) -> TopicRouteData:
     return route
 
 
+def queue_count(data: TopicRouteData) -> int:
+    """Return how many queues `TopicRoute.build` makes of a route."""
+    ordered = sum(count for _, count in _order_conf(data.order_topic_conf or ""))
+    return ordered + sum(queues.read_queue_nums + queues.write_queue_nums for queues in data.queue_datas)
+
+
 def queue_name(queue: MessageQueue) -> str:
     """Return topic/broker/queue id, for logs and errors."""
     return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
@@ -101,6 +110,15 @@ def queue_name(queue: MessageQueue) -> str:
 
 def _addresses(broker: BrokerData) -> dict[int, str]:
     return {broker_id: broker.broker_addrs[broker_id] for broker_id in sorted(broker.broker_addrs)}
+
+
+def _queues_of_brokers(topic: str, data: TopicRouteData) -> dict[str, list[MessageQueue]]:
+    """Return all queues of each broker, in order. A queue that is both read and written is one object."""
+    counts: dict[str, int] = {}
+    for queues in data.queue_datas:
+        count = max(queues.read_queue_nums, queues.write_queue_nums)
+        counts[queues.broker_name] = max(count, counts.get(queues.broker_name, 0))
+    return {name: [MessageQueue(topic, name, queue_id) for queue_id in range(count)] for name, count in counts.items()}
 
 
 def _order_conf(text: str) -> list[tuple[str, int]]:
