@@ -58,7 +58,7 @@ class BirthRead:
         return sorted(one for one in found if one[1] < one[2])[:QUEUES_MAX]
 
     def _births(self, ranges: list[_Range]) -> set[int]:
-        """When the message may have been born, by the time zones of the producers seen last."""
+        """Return the possible times of birth, by the time zones of the latest producers."""
         zones_ms = {0}
         for queue, first, end in ranges:
             for message in self._pulled(queue, max(first, end - PULL_COUNT), end):
@@ -87,7 +87,7 @@ class BirthRead:
 
 
 def _zones(message: MessageExt) -> Iterator[int]:
-    """Yield, of each send in a trace message, the time that its id lacks: the zone of its producer."""
+    """Yield the time zone of the producer of each send in a trace message, which the id lacks."""
     place = trail.TracePlace("", "", "", 0, 0, message.born_timestamp_ms, message.store_timestamp_ms, "")
     for relation, row in trail.trace_rows(place, message.body):
         if relation is trail.TRACE_EVENTS and row["record_type"] == "Pub" and row["msg_id"]:

@@ -127,7 +127,7 @@ def _client_ids(admin: SyncAdmin, asked: str) -> set[str]:
 
 
 def _at(admin: SyncAdmin, offset_id: str) -> list[MessageExt]:
-    """Return the message that a broker's id names; no one if it is not of this cluster's brokers, or is gone."""
+    """Return the message that a broker's id names; [] if it belongs to another cluster, or no longer exists."""
     try:
         host, _ = parse_offset_msg_id(offset_id)
         names = {address: name for name, address in admin.masters().items()}

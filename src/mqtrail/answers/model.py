@@ -213,9 +213,9 @@ class SearchConditions:
     """The conditions of a search, combined by AND. codes: any of them. [first_ms, end_ms): time of publication.
 
     key: a key, the id of a message, that of its batch, or its trace id of OpenTelemetry. host: address of the producer
-    or of a consumer, or how it begins. handler_ms_min: a handler took, or has been running, at least so long.
-    deliveries_over: a group got it more often. Both with group_name: in that group. skip: matches left out, the latest
-    first.
+    or of a consumer, or its beginning. handler_ms_min: a handler took, or has been running, at least this long.
+    deliveries_over: a group got it more than this many times. Both with group_name: in that group. skip: number of the
+    latest matches to omit.
     """
 
     key: str = ""

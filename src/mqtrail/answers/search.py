@@ -180,19 +180,19 @@ _SEVERITY = (
     + " ELSE 0 END"
 )
 
-_SAID = """
+_ALL_CODES = """
 SELECT DISTINCT cluster, msg_id, about, code FROM (
   SELECT cluster, msg_id, 'send' AS about, unnest(string_split(send_codes, ',')) AS code FROM asked
   UNION ALL SELECT cluster, msg_id, 'message', unnest(string_split(message_codes, ',')) FROM asked
   UNION ALL SELECT cluster, msg_id, 'knowledge', knowledge FROM asked
   UNION ALL SELECT v.cluster, v.msg_id, v.group_name, unnest(string_split(v.codes, ',')) FROM verdicts v
-    WHERE (v.cluster, v.msg_id) IN (SELECT (cluster, msg_id) FROM asked)) AS said WHERE code <> ''"""
+    WHERE (v.cluster, v.msg_id) IN (SELECT (cluster, msg_id) FROM asked)) AS all_codes WHERE code <> ''"""
 
 # The worst messages: those with the most severe codes first, then those with the longest path.
 _WORST = f"""
 SELECT cluster, msg_id FROM (SELECT cluster, msg_id,
     sum(CASE WHEN {_SEVERITY} >= 4 THEN 100 WHEN {_SEVERITY} = 3 THEN 1 ELSE 0 END) AS weight
-  FROM ({_SAID}) AS s GROUP BY cluster, msg_id) AS weighed JOIN asked USING (cluster, msg_id)
+  FROM ({_ALL_CODES}) AS s GROUP BY cluster, msg_id) AS weighed JOIN asked USING (cluster, msg_id)
 WHERE weight > 0
 ORDER BY weight DESC, last_event_ms - coalesce(send_start_ms, stored_ms) DESC NULLS LAST, msg_id, cluster
 LIMIT ?"""
@@ -202,7 +202,7 @@ def _codes(duck: duckdb.DuckDBPyConnection) -> tuple[CodeCount, ...]:
     """Return the codes of the messages asked for, the most severe first, then the most frequent."""
     rows = fetch(
         duck,
-        f"""SELECT cluster, about, code, count(*) AS n, min(msg_id) AS example FROM ({_SAID}) AS s
+        f"""SELECT cluster, about, code, count(*) AS n, min(msg_id) AS example FROM ({_ALL_CODES}) AS s
         GROUP BY cluster, about, code""",
     )
     rank = {name: number for number, name in enumerate(SEVERITIES)}

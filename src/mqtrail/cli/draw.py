@@ -116,7 +116,7 @@ def _event_line(event: Event, start_ms: int | None) -> Text:
     return line
 
 
-def _beside_codes(group: GroupVerdict) -> str:
+def _state_details(group: GroupVerdict) -> str:
     """Return what a state alone does not say: the next attempt, the cause of a dead letter and how it is known."""
     if group.state == "RETRYING":
         due = "at an unknown time" if group.retry_due_ms is None else f"due {day_clock(group.retry_due_ms)}"
@@ -130,7 +130,7 @@ def _beside_codes(group: GroupVerdict) -> str:
 def _group_tree(tree: Tree, group: GroupVerdict, events: Iterable[Event], start_ms: int | None) -> None:
     label = Text(f"{group.group_name}  ", style="bold")
     label.append_text(codes_text(group.codes))
-    label.append(_beside_codes(group))
+    label.append(_state_details(group))
     branch = tree.add(label)
     for event in events:
         branch.add(_event_line(event, start_ms))

@@ -159,7 +159,7 @@ _WORDS = {TrendState.EMPTY: "-", TrendState.GROWS: "grows", TrendState.STEADY: "
 
 
 def trend_text(trend: Trend) -> str:
-    """Return what happens to waiting messages, and the rates."""
+    """Return the trend of waiting messages, and the rates."""
     if trend.state == TrendState.UNKNOWN or trend.consumed_per_s is None or trend.produced_per_s is None:
         return "trend unknown"
     if trend.state == TrendState.DRAINS and trend.drain_s is not None:

@@ -57,7 +57,7 @@ def spans(
         while True:
             began = time.monotonic()
             try:
-                _tell(export.once(stop), collector.url, follow=follow, json=json)
+                _report(export.once(stop), collector.url, follow=follow, json=json)
             except CollectorError as error:
                 if not follow:
                     raise SourceUnavailable(str(error)) from error
@@ -109,7 +109,7 @@ def _names(text: str | None) -> SpanNames:
     return SpanNames.NEW if "messaging" in opted else SpanNames.OLD
 
 
-def _tell(done: ExportedSpans, url: str, *, follow: bool, json: bool) -> None:
+def _report(done: ExportedSpans, url: str, *, follow: bool, json: bool) -> None:
     if follow and not done.message_count:
         return
     if json:

@@ -94,7 +94,7 @@ class ObjectFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no ty
         return [{"name": str(each), "type": "directory" if each.is_folder else "file"} for each in found]
 
     def glob(self, path: str, **options: Any) -> list[str]:
-        """A name without wildcards is itself, because opening it shows whether it is there."""
+        """Return a name without wildcards unchanged: opening it shows whether it exists."""
         folder, wild, _ = path.partition("/**")
         if wild:
             return [str(each) for each in _parse(folder).rglob("*")]

@@ -38,8 +38,8 @@ def lake_errors(path: LakePath) -> Iterator[None]:
     except (LakeError, ConnectionError, *OUR_MISTAKES):  # ConnectionError: Spark's JVM has ended
         raise
     except (OSError, DeltaError, duckdb.Error, pa.ArrowException) as error:
-        if is_remote(path) and (said := _of_store(path, error)):
-            raise LakeUnreadable(said) from None  # the text of the error may have an access key
+        if is_remote(path) and (message := _of_store(path, error)):
+            raise LakeUnreadable(message) from None  # the text of the error may have an access key
         raise _of_library(path, error) from error
 
 
@@ -67,7 +67,7 @@ def _no_room(where: LakePath | str) -> LakeUnreadable:
 
 
 def _of_store(path: LakePath, error: Exception) -> str | None:
-    """What to say of an error that an object store caused; None: it is another one."""
+    """Return the text for an error that an object store caused; None: the error has another cause."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, ObjectStoreError):
@@ -80,8 +80,8 @@ def of_os_error(path: LakePath, error: OSError) -> LakeError:
     """Return the LakeError for an error of the file system, or of an object store."""
     if isinstance(error, ObjectStoreError):
         return LakeUnreadable(str(error))
-    if is_remote(path) and (said := _of_store(path, error)):
-        return LakeUnreadable(said)
+    if is_remote(path) and (message := _of_store(path, error)):
+        return LakeUnreadable(message)
     where = error.filename or path
     if isinstance(error, PermissionError):
         return LakeUnreadable(

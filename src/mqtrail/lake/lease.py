@@ -54,8 +54,8 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """LakeLost: the lock is not held any more. LakeUnreadable: the store does not say whether it is."""
-        if not self._is_sure():
+        """LakeLost: the lock is not held any more. LakeUnreadable: the store did not answer."""
+        if not self._is_held():
             try:
                 self.renew()
             except ObjectStoreError as error:
@@ -65,7 +65,7 @@ class Lease:
                 f"{self._folder.parent}: {self._lost}, expected to be the only writer of this lake: stop the other "
                 "one, and start this command again"
             )
-        if not self._is_sure():
+        if not self._is_held():
             raise LakeUnreadable(
                 f"{self._folder.parent}: found no way to renew its lock within {HELD_MS // 1000} s, expected an object "
                 "store that answers: try again later"
@@ -85,14 +85,14 @@ class Lease:
                 self._lost = f"found {named_holder(text)} writing to this lake"
 
     def release(self) -> None:
-        """Give it back. What fails is left to time."""
+        """Release the lock. If that fails, it expires."""
         self._ended.set()
         self._thread.join(JOIN_S_MAX)
         if not self._lost:
             with suppress(OSError):
                 self._own.write_bytes(_RELEASED)
 
-    def _is_sure(self) -> bool:
+    def _is_held(self) -> bool:
         return not self._lost and _uptime_s() - self._renewed_s <= HELD_MS / 1000
 
     def _take(self) -> ObjectPath:
@@ -187,5 +187,5 @@ def named_holder(text: bytes) -> str:
 
 
 def _uptime_s() -> float:
-    """The time since this machine started; where the system can tell, it goes on while the machine is suspended."""
+    """The time since this machine started, including the time it was suspended if the system measures that."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

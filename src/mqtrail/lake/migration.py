@@ -172,7 +172,7 @@ class _Migration:
     # -- replacing the old tables ----------------------------------------------------------------------------------
 
     def _replace(self, name: str) -> None:
-        """Put a new table in its place, unless it is there."""
+        """Move a new table to its place, unless the table exists."""
         new, place = self._new / name, self._folder / name
         mark, new_mark = (parent / MARKS / f"{name}.json" for parent in (self._folder, self._new))
         if new.exists():

@@ -192,7 +192,7 @@ class ObjectPath:
     # -- reading and writing ---------------------------------------------------------------------------------------
 
     def open(self, mode: str) -> BinaryIO:
-        """Open for reading (rb) or writing (wb). What is written is there once the file is closed."""
+        """Open for reading (rb) or writing (wb). The object exists once the file is closed."""
         assert mode in ("rb", "wb"), mode
         return cast(BinaryIO, ObjectReader(self, self.tail()) if mode == "rb" else ObjectWriter(self))
 

@@ -152,7 +152,7 @@ def write_parquet(rows: pa.Table, path: LakePath) -> None:
 
 @contextmanager
 def sink(path: LakePath) -> Iterator[Path | BinaryIO]:
-    """What pyarrow writes a Parquet file to. It is there after the block."""
+    """The file object to which pyarrow writes Parquet. The file exists after the block."""
     if isinstance(path, ObjectPath):
         with path.open("wb") as file:
             yield file

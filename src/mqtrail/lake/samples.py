@@ -1,4 +1,4 @@
-"""Which files of the sampled relations tell the state of the clusters at an instant: a bounded part of them.
+"""Selects the files of the sampled relations that have the state of the clusters at an instant: a limited number.
 
 `trail.samples` describes their rows. Each file holds rows of one cluster, so that its statistics name the cluster.
 """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ObjectStoreError(OSError):
-    """A request that failed for good. The text says what was found, what was expected, and what to do."""
+    """A request that failed after its retries. The text has what was found, what was expected, and what to do."""
 
 
 class _Problem(NamedTuple):
@@ -83,8 +83,8 @@ _NAMES: Final = re.compile(r"(https?://[^/\s,]*)[^\s,]*|\b(path|location) \S+")
 
 
 def store_problem(path: object, text: str) -> str | None:
-    """Return what to say of an error of the store: found, expected, remedy; None: it is no error of a store."""
-    if found := re.search("ObjectStoreError: (.+)", text):  # by way of DuckDB
+    """Return the text for an error of the store: found, expected, remedy; None: the error has another cause."""
+    if found := re.search("ObjectStoreError: (.+)", text):  # raised through DuckDB
         return found[1]
     text = _NAMES.sub(r"\1\2", text)
     for problem in _PROBLEMS:
@@ -111,7 +111,7 @@ def store_errors(path: ObjectPath, *, is_listing: bool = False) -> Iterator[None
     except (exceptions.BaseError, OSError) as error:
         if isinstance(error, ObjectStoreError):
             raise
-        said = store_problem(path, str(error)) or (
+        message = store_problem(path, str(error)) or (
             f"{path}: found an error of the object store ({type(error).__name__}), expected an answer: try again"
         )
-        raise ObjectStoreError(said) from None
+        raise ObjectStoreError(message) from None

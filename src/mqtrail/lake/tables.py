@@ -66,7 +66,7 @@ class DataFile:
 
 
 def cluster_of(file: DataFile) -> str | None:
-    """The cluster of all rows of a file; None: it has rows of several, or its statistics do not tell."""
+    """The cluster of all rows of a file; None: it has rows of several, or its statistics lack it."""
     low, high = file.minimum.get("cluster"), file.maximum.get("cluster")
     return str(low) if low is not None and low == high else None
 

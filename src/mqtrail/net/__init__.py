@@ -1,7 +1,7 @@
 """Remoting over TCP, both sides.
 
 `ConnectionPool` and `Connection` are the client side, `Server` the server side. They turn bytes into `RemotingCommand`
-and back; other rooms decide what a command means. Errors tell whether the peer may have received the request.
+and back; other rooms decide what a command means. Errors state whether the peer may have received the request.
 """
 
 from .address import NAMESRV_DEFAULT, join_address, parse_namesrv, split_address

@@ -140,7 +140,7 @@ class _ReaderCluster:
         except Refusal as refusal:
             if refusal.retryable:
                 raise
-            return {}  # not allowed, or not known: it may tell those of single queues
+            return {}  # not allowed, or not supported: it may answer for single queues
 
     def offset_by_time(self, queue: MessageQueue, at_ms: int) -> int:
         return self._reader.offset_by_time(queue, at_ms)

@@ -147,7 +147,7 @@ def look(place: str, token: str, name: str) -> Probed:
 
 
 def check_seen(paths: Iterable[LakePath]) -> None:
-    """Check that files that tasks have written are there. JobFailed: the executor has a folder of its own."""
+    """Check that the files of tasks exist here. JobFailed: the executor has a folder of its own."""
     for path in paths:
         if not is_seen(path):
             raise JobFailed(
@@ -157,7 +157,7 @@ def check_seen(paths: Iterable[LakePath]) -> None:
 
 
 def is_seen(path: LakePath) -> bool:
-    """Whether a file is there, at the latest after SEEN_MS_MAX."""
+    """Whether a file exists; wait for it up to SEEN_MS_MAX."""
     end = time.monotonic() + SEEN_MS_MAX / 1000
     while not path.exists():
         if time.monotonic() > end:

@@ -89,7 +89,7 @@ def _addresses(master: str) -> list[tuple[str, int]]:
         return []
     try:
         return [(each.hostname or "", each.port or _PORTS.get(each.scheme, _MASTER_PORT)) for each in parts]
-    except ValueError:  # Spark says what is wrong with it
+    except ValueError:  # Spark reports what is wrong with it
         return []
 
 

@@ -1,4 +1,4 @@
-"""Queues that end before the offset that was read: whether they were made anew, and where to read on.
+"""Queues that end before the offset that was read: whether they were recreated, and where to continue.
 
 A topic is deleted and created again, a broker is wiped, or its last messages were lost: then other messages get offsets
 that the lake has read. Or a slave that lags answers for a while: then nothing is new. What a queue has now tells them

@@ -202,7 +202,7 @@ class _Asking:
     stamp: Row
     silent: set[str] = field(default_factory=set)
     unknown: dict[str, str] = field(default_factory=dict)
-    """Brokers that can know groups that they did not tell, with the first reason."""
+    """Brokers that may have groups which they did not report, with the first reason."""
 
     def answer_groups(self) -> None:
         """Note which brokers reported all groups that they know, with topics and clients."""

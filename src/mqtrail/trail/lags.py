@@ -50,7 +50,7 @@ def lag_stages(sampled_ms: int | None = None) -> list[Stage]:
     """lag_points, lag_spans, lag_copies and lag (columns of LAG) of one sample; None: of every one recorded in full.
 
     A queue's range is the latest one at or before the sample of the offset. An offset past its end makes the lag
-    unknown: the queue lost messages or was made anew, or its range could not be sampled. Of message_meta, the rows that
+    unknown: the queue lost messages or was recreated, or its range could not be sampled. Of message_meta, the rows that
     lag_spans names are enough.
     """
     if sampled_ms is None:
@@ -92,7 +92,7 @@ SELECT DISTINCT s.first_ms, s.last_ms FROM queue_spans s JOIN lag_points p ON s.
   AND s.first_offset <= p.next_offset AND s.last_offset >= p.next_offset
 WHERE p.max_offset > p.consumer_offset"""
 
-# Of a queue that was made anew, an offset has several copies: the latest is there now.
+# In a recreated queue an offset has several copies: the latest one is stored now.
 _LAG_COPIES = """
 SELECT m.cluster, m.broker_name, m.topic, m.queue_id, m.queue_offset, max(m.store_ms) AS store_ms
 FROM message_meta m SEMI JOIN lag_points p ON m.cluster = p.cluster AND m.broker_name = p.broker_name

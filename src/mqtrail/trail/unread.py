@@ -32,7 +32,7 @@ def unread_hits_stage() -> Stage:
     """Of each message and group the first range with the message, and with its copy in the retry topic.
 
     unread_any 1: it is a range of any group without an offset. A range of a time before the copy was stored is not of
-    this copy: the queue was made anew.
+    this copy: the queue was recreated.
     """
     return Stage("unread_hits", _HITS, ("unread", "messages", "group_facts"))
 
@@ -68,7 +68,7 @@ IS_REMOVED = "(unread_kind <> 'OFFSET_MOVED' AND (unread_any = 0 OR now_offset I
 def unread_states(horizon: int, *, retry: bool) -> str:
     """SQL: the branches of a state that apply to a message that was not handed over, or (retry) to its last copy.
 
-    A client that was there can have the message in its memory: then the offset tells that it was not handed over.
+    A client that was online may have the message in memory: then the offset shows that it was not handed over.
     """
     name, passed = ("retry_unread", "retry_passed") if retry else ("unread", "passed")
     is_of = "copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times" if retry else IS_REMOVED

@@ -22,7 +22,7 @@ __all__ = [
 
 IMPLEMENTATION_KEY: Final = "implementation"
 IMPLEMENTATION: Final = "mqtrail"
-"""Added by mqtrail's broker to its settings (request 26), so that readers can tell it from Apache's."""
+"""Added by mqtrail's broker to its settings (request 26), so that readers can distinguish it from Apache's."""
 
 
 class DataVersion(Body, frozen=True, gc=False):

@@ -132,7 +132,7 @@ _SEND_LONG_NAMES = {short: long for long, short in _SEND_SHORT_NAMES.items()}
 class SendResponseHeader(Header):
     """Reply to every send. msg_id: the offset id, for a batch all ids joined by commas; queue_offset: the first one's.
 
-    Every reply has msg_region and trace_on: Java's client reads msg_region without checking that it is there.
+    Every reply has msg_region and trace_on: Java's client reads msg_region without checking that it exists.
     """
 
     msg_id: str

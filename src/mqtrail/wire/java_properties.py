@@ -20,7 +20,7 @@ _KEY = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*", re.DOTALL)
 
 
 def read_properties(text: str) -> list[tuple[int, str, str]]:
-    """Return (line number, key, value) in the file's order; a key that comes twice is there twice."""
+    """Return (line number, key, value) in the file's order; a repeated key is returned twice."""
     found = []
     lines = _LINE_BREAK.split(text)
     number = 0

@@ -88,7 +88,7 @@ class SpanExport:
         return done
 
     def position(self) -> SpanPosition:
-        """Return how far this endpoint has got. LakeDamaged: the file says nothing usable."""
+        """Return the progress of this endpoint. LakeDamaged: the file is unreadable."""
         with lake_errors(self._path):
             try:
                 found = json.loads(self._place.read_bytes())

@@ -96,7 +96,7 @@ _MOMENTS: Final = {
 
 
 def spans_of(trajectory: Trajectory, names: SpanNames) -> list[Span]:
-    """Return the spans of a message, the root first. A message of which no time is known has none."""
+    """Return the spans of a message, the root first; none if the message has no known time."""
     known = [event for event in trajectory.events if event.at_ms]
     return _Trace(trajectory, known, names).spans() if known else []
 
@@ -192,7 +192,7 @@ class _Trace:
         )
 
     def _attributes(self, more: Values) -> Attributes:
-        """Return these attributes and those of the message, but for empty ones, under the names asked for."""
+        """Return these attributes and those of the message under the selected names, without empty ones."""
         of = self._of
         values: Values = {
             "messaging.system": "rocketmq",

@@ -5,7 +5,7 @@ is served again and answered in any case. Under SYNC_FLUSH an answer waits for t
 consumers only see messages that survive a power failure.
 
 With slaveReadEnable a reader that is far behind is sent to a slave, and back when it is near. A slave never moves a
-reader to another offset: what it does not have, its master may have. While the master is there, a slave holds no pull.
+reader to another offset: what it does not have, its master may have. A slave holds no pull while it sees its master.
 
 Source: PullMessageProcessor, DefaultPullMessageResultHandler, PullRequestHoldService, apache/rocketmq broker/.
 """

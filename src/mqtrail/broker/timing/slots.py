@@ -82,7 +82,7 @@ class SlotReader:
             self._recalled.setdefault(key, topic.decode("utf-8", "replace"))
 
     def _read(self, physical_offset: int) -> tuple[bytes, RecordHead, bytes] | None:
-        """Return a waiting record with its head and properties; None: it was deleted, or another record is there."""
+        """Return a waiting record with its head and properties; None: it was deleted or replaced."""
         try:
             record = self._store.read_at(physical_offset)
         except QueryNotFound:

@@ -90,7 +90,7 @@ class PopCalls:
     ) -> PopResult:
         """Pop at most count_max messages of a queue (queue id -1: of all queues of the broker); wait up to poll_ms.
 
-        invisible_ms: time until an unacknowledged message is delivered again. room: called when the reply is there;
+        invisible_ms: time until an unacknowledged message is delivered again. room: called when the reply has arrived;
         returns the bytes left for decompressed bodies. Raises BrokerUnknown, Refusal, NetError, HeaderError.
         """
         first = consume_from is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

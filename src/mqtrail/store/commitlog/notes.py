@@ -4,7 +4,7 @@
     each queue: <queue offset after its last entry> <queue offset of its first file> <queue id> <topic>\\n
     mqtrail-expired, text: <first byte that retention left in the log>\\n, written before anything is removed
 
-Entries derive from the CommitLog, but the log does not tell how many there are, and a start does not read all of it.
+Entries derive from the CommitLog, but the log does not have their number, and a start does not read all of it.
 With this file, a start notices a queue that lost its end or its beginning and rebuilds it; otherwise the queue would
 assign offsets twice or skip messages. It also distinguishes a log whose beginning was removed from one that expired.
 If Apache's broker has used the folder since (its checkpoint differs), the notes are ignored.

@@ -1,6 +1,6 @@
 """The table of causes: what an incident is called, which evidence the name needs, and what to do.
 
-The search finds what bad units share. A cause puts a name to it only if its evidence is there: the first row that
+The search finds what bad units share. A cause names it only if the evidence of the cause exists: the first row that
 applies is the name, otherwise NO_SINGLE_CAUSE. Units with a narrower explanation that cannot be seen (their hosts,
 queues … are unknown) get no name that excludes it.
 """

@@ -38,7 +38,7 @@ class Units:
 
 
 def cause_of(symptom: str, found: Explanation, units: Units, beside: Sequence[Neighbour]) -> IncidentCause:
-    """Return the first cause that applies and whose evidence is there."""
+    """Return the first cause that applies and has its evidence."""
     if not found.conditions:
         return NO_SINGLE_CAUSE
     leading = {one.dimension for one in found.conditions}

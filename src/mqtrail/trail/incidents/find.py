@@ -108,15 +108,15 @@ def _episodes(
     every: dict[str, dict[int, int]] = defaultdict(dict)
     for cluster, bucket, count in ask(f"SELECT cluster, at_ms // {bucket_ms}, count(*) FROM {table} GROUP BY ALL"):
         every[cluster][bucket] = count
-    for (cluster, text), counts in _told_apart(bad, settings.errors_max).items():
+    for (cluster, text), counts in _by_error_text(bad, settings.errors_max).items():
         for span in spans(counts, every[cluster], settings.doubt, settings.bad_count_min, repeated):
             yield Episode(cluster, symptom, bit, text, span, bucket_ms, repeated)
 
 
-def _told_apart(
+def _by_error_text(
     bad: dict[tuple[str, str], dict[int, int]], errors_max: int
 ) -> dict[tuple[str, str | None], dict[int, int]]:
-    """Keep the most frequent errors of each cluster apart; if there is only one, and for the rest, the text is None."""
+    """Count the bad units of each frequent error of a cluster. The rest, and a single error, have the text None."""
     kept: dict[tuple[str, str | None], dict[int, int]] = {}
     for cluster in {cluster for cluster, _ in bad}:
         texts = sorted((text for name, text in bad if name == cluster), key=lambda t: -sum(bad[cluster, t].values()))
