@@ -55,7 +55,7 @@ def register() -> dict[str, str]:
 
 
 def measure(chosen: Figure, session: Session, keep: bool) -> list[Json]:
-    """Measure one figure; print and store its rows. Exceptions tell why it could not be measured."""
+    """Measure one figure; print and store its rows. Exceptions state why it could not be measured."""
     stamp = {"machine": machine(), "commit": commit()}
     rows = []
     for row in chosen.measure(session):

@@ -64,7 +64,7 @@ def lag(session: Session) -> Iterator[Row]:
         "s",
         ours,
         peer,
-        f"mqadmin {APACHE_VERSION} consumerProgress in a warm JVM, which tells no ages",
+        f"mqadmin {APACHE_VERSION} consumerProgress in a warm JVM, which reports no ages",
         Bar("<=", BAR_S, of="ours"),
     )
 

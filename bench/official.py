@@ -40,7 +40,7 @@ class OfficialClient:
         )
 
     def open(self, *, trace: bool = False) -> None:
-        """Start a producer; its name tells whether it traces."""
+        """Start a producer; its name shows whether it traces."""
         name = "traced" if trace else "plain"
         self._java.producer(name, group=f"BenchProducer-{name}", trace=trace)
 

@@ -24,7 +24,7 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 # %% Follow the trace topic: each run reads what came since the last one, from its checkpoint.
 def collect(spark: SparkSession, namesrv: str, folder: str) -> None:
-    """Append the attempts that the trace topic tells about to <folder>/attempts."""
+    """Append the attempts recorded in the trace topic to <folder>/attempts."""
     spark.dataSource.register(RocketMQDataSource)
     messages = (
         spark.readStream.format("rocketmq")

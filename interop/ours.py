@@ -151,10 +151,10 @@ def serve(settings: dict[str, Any]) -> int:
         server=ServerConfig(tls=Config({"tls_server": settings["tls"]}).tls("server")),
     )
 
-    def tell(node: AnyNode) -> None:
+    def print_addresses(node: AnyNode) -> None:
         print(json.dumps({"namesrv": node.namesrv_address, "broker": node.broker_addresses[0]}), flush=True)
 
-    return run_up(config, on_ready=tell)
+    return run_up(config, on_ready=print_addresses)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from mqtrail.wire import MQError
 
 
 def test_a_cluster_without_brokers_is_no_cluster_without_lag() -> None:
-    """A broker that stops takes itself off the name servers: then nothing is known, not nothing waits."""
+    """A broker that stops unregisters itself: then the lag is unknown, not zero."""
     with embedded() as broker:
         cluster = ClusterAnswers(broker.namesrv_address)
         assert cluster.brokers().brokers[0].name == "broker-a"

@@ -48,7 +48,7 @@ def test_a_cluster_without_a_trace_topic() -> None:
 
 
 def test_no_cluster() -> None:
-    """A name server that is down is not an empty cluster."""
+    """A name server that is down is not reported as an empty cluster."""
     found = look("127.0.0.1:1")
     assert found.brokers == ()
     assert "could not be queried" in found.why

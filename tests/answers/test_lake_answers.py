@@ -101,7 +101,7 @@ def test_a_cluster_that_is_down_leaves_the_lakes_answer(lake_path: Path) -> None
     ],
 )
 def test_search(answers: Answers, wanted: SearchConditions, names: set[str]) -> None:
-    """All conditions must hold; of several codes any."""
+    """All conditions must match; of several codes any."""
     found = answers.search(wanted, NOW_MS)
     assert {one.msg_id for one in found.trajectories} == {id_of(name) for name in names}
     assert found.matched_count == len(names)
@@ -109,7 +109,7 @@ def test_search(answers: Answers, wanted: SearchConditions, names: set[str]) -> 
 
 
 def test_a_search_says_what_it_cut_off(answers: Answers) -> None:
-    """The answer lists the limit that it reached."""
+    """The answer names the limit that it reached."""
     found = answers.search(SearchConditions(limit=3), NOW_MS)
     assert len(found.trajectories) == 3
     assert found.matched_count == len(BY_NAME)
@@ -138,7 +138,7 @@ def test_report(answers: Answers) -> None:
 
 
 def test_thresholds_are_the_lakes(tmp_path: Path) -> None:
-    """The thresholds of the verdicts, not the reader's; unknown if the lake has no entry."""
+    """Reports have the thresholds used for the verdicts, not the reader's; unknown if the lake has no entry."""
     lake = make_lake(tmp_path, rows_of())
     reader = Answers(tmp_path, settings=trail.Settings(hung_ms=1))
     unknown = VerdictThresholds(len(BY_NAME), None)

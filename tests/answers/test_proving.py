@@ -113,7 +113,7 @@ def test_nothing_there(prover: Prover) -> None:
 
 
 def test_command(prover: Prover, mqtrail: Command, tmp_path: Path) -> None:
-    """Exit code 1: found; 3: cannot tell, or no lake; the text fits 80 columns and names what shows it."""
+    """Exit code 1: found; 3: not covered, or no lake; the text fits 80 columns and lists the messages that show it."""
     found = prover(*GOOD, "delivered twice")
     lake = str(tmp_path / "lake")
     result = mqtrail("prove", "--lake", lake, "--topic", TOPIC, "--json")

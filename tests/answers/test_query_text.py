@@ -1,4 +1,4 @@
-"""The text of a search: what it means, what it refuses, and the command that asks the same."""
+"""The text of a search: its meaning, its errors, and the equivalent command."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ CONDITIONS = st.builds(
 
 @given(CONDITIONS)
 def test_conditions_survive_their_text(wanted: SearchConditions) -> None:
-    """The address bar holds the text: whoever opens the link asks the same."""
+    """The address bar holds the text, so a shared link runs the same search."""
     assert parse_query(query_text(wanted), NOW_MS) == wanted
 
 
 @given(TEXTS)
 def test_the_command_is_quoted_for_a_shell(key: str) -> None:
-    """A key from a message cannot run a command when its reader pastes this one."""
+    """A key from a message cannot run a command when the reader pastes the shown one."""
     assert shlex.split(search_command(SearchConditions(key=key))) == ["mqtrail", "search", "--key", key]
 
 

@@ -36,7 +36,7 @@ Command = Callable[..., CommandResult]
 
 
 def commands(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Return what runs a command line."""
+    """Return a function that runs a command line and returns its result."""
 
     def run_command(*arguments: str) -> CommandResult:
         code = run(arguments)

@@ -25,7 +25,7 @@ DOWN = "127.0.0.1:1"
 
 
 def test_trace_has_four_ends(mqtrail: Command, shop: Shop, lake_path: Path) -> None:
-    """0 found, 1 not found, 3 cannot look, 4 not traced; 2 invalid use."""
+    """The codes are 0 found, 1 not found, 3 could not look, 4 not traced, 2 invalid use."""
     lake = ("--lake", str(lake_path))
     found = mqtrail("trace", id_of("dead, attempts exhausted"), *lake)
     assert found.code == 0
@@ -53,7 +53,7 @@ def test_trace_as_json(mqtrail: Command, lake_path: Path) -> None:
 
 
 def test_search_prints_what_it_found_and_its_bound(mqtrail: Command, lake_path: Path) -> None:
-    """Found is 0, not found is 1, a code that is not judged is invalid use."""
+    """Found is 0, not found 1; a code that is not judged is invalid use."""
     lake = ("--lake", str(lake_path))
     result = mqtrail("search", "--status", "dead_lettered", *lake)
     assert result.code == 0
@@ -71,7 +71,7 @@ def test_search_prints_what_it_found_and_its_bound(mqtrail: Command, lake_path: 
 
 
 def test_backfill_beside_a_pipeline(mqtrail: Command, tmp_path: Path) -> None:
-    """The writer of the lake does it: asked for once, listed, shown until it has ended, cancelled by its id."""
+    """The writer of the lake runs it: it is requested once, listed, shown until its end, and cancelled by its id."""
     path = tmp_path / "lake"
     lake = Lake.create(path)
     named = ("--lake", str(path))
@@ -107,7 +107,7 @@ def test_backfill_beside_a_pipeline(mqtrail: Command, tmp_path: Path) -> None:
 
 
 def test_a_backfill_that_is_waited_for(mqtrail: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its progress is shown until it has ended."""
+    """The command shows the progress until the backfill has ended."""
     path = tmp_path / "lake"
     lake, files = Lake.create(path), BackfillFiles(path)
     steps = iter([("running", 4, 3), ("done", 7, 0)])
@@ -274,7 +274,7 @@ def test_an_interrupt_is_130(mqtrail: Command, monkeypatch: pytest.MonkeyPatch, 
 def test_files_that_cannot_be_used_are_an_error_in_words(
     mqtrail: Command, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int
 ) -> None:
-    """No traceback; and of a look-up not the code that means "not found"."""
+    """There is no traceback, and a look-up does not exit with the code for "not found"."""
 
     def refuse(*_: object, **__: object) -> None:
         raise IsADirectoryError(21, "Is a directory", "/data/topics.json")
@@ -328,7 +328,7 @@ def test_a_damaged_lake_is_not_found_nothing(mqtrail: Command, lake_path: Path, 
 def test_a_pipeline_on_a_lake_it_cannot_use(
     mqtrail: Command, lake_path: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """It ends before Spark starts, with 3 and one line: for a damaged lake, one in use, and a path that is no lake."""
+    """For a damaged lake, one in use, and a path without a lake, it ends before Spark starts, with 3 and one line."""
     lake = shutil.copytree(lake_path, tmp_path / "busy")
     with Lake.open(lake).writing():
         result = mqtrail("pipeline", *words, "--lake", str(lake), "--namesrv", DOWN)
@@ -363,7 +363,7 @@ def test_the_status_of_a_pipeline(mqtrail: Command, tmp_path: Path) -> None:
 
 
 def test_a_lake_of_a_newer_version(mqtrail: Command, lake_path: Path, tmp_path: Path) -> None:
-    """It is not reported as an empty lake."""
+    """The error names the remedy; the lake is not reported as empty."""
     lake = shutil.copytree(lake_path, tmp_path / "newer")
     shutil.rmtree(lake / "_marks")  # the commits below are rewritten
     key = '"mqtrail.schema"'

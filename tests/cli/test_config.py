@@ -170,7 +170,7 @@ def test_a_broker_conf_of_another_encoding(tmp_path: Path, data: bytes, found: s
     "text", ["a = " + "[" * 5_000, "a = " + "{b = " * 3_000, "a = " + "9" * 5_000, "\x00", "a = 1\na = 2"]
 )
 def test_a_settings_file_that_cannot_be_read_is_an_error_in_words(tmp_path: Path, text: str) -> None:
-    """Nesting and numbers that the TOML reader gives up on, too."""
+    """This includes nesting and numbers that the TOML reader cannot handle."""
     path = tmp_path / "mqtrail.toml"
     path.write_text(text)
     with pytest.raises(UsageError, match="is not TOML"):
@@ -178,7 +178,7 @@ def test_a_settings_file_that_cannot_be_read_is_an_error_in_words(tmp_path: Path
 
 
 def test_a_settings_file_may_have_a_byte_order_mark(tmp_path: Path) -> None:
-    """As Windows' editors write UTF-8."""
+    """Windows' editors write UTF-8 with a byte order mark."""
     path = tmp_path / "mqtrail.toml"
     path.write_bytes(b"\xef\xbb\xbfnamesrv = 'h:1'")
     assert load(path, {}).namesrv(None) == "h:1"
@@ -302,7 +302,7 @@ SECRET_FILES = {
 def test_files_with_secrets_that_others_can_read_are_warned_of(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The warning has a remedy. There is none for a file of its owner only, or without a secret."""
+    """The warning has a remedy. A file for its owner only, or without a secret, gets no warning."""
     path = tmp_path / name
     read = read_broker_conf if name.endswith(".conf") else load
 

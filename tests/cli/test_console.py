@@ -1,4 +1,4 @@
-"""`mqtrail console`: what it refuses before it serves."""
+"""`mqtrail console`: options that are refused before the start."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LATE = {"duckdb", "pyarrow", "deltalake", "numpy", "pandas", "pyspark", "aiohttp
     ],
 )
 def test_wrong_options(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], expected: str) -> None:
-    """They end with exit code 2. Without accounts it cannot listen to other machines."""
+    """The exit code is 2. Without accounts the console cannot listen to other machines."""
     assert run(["console", "--port", "0", *options]) == 2
     assert expected in capsys.readouterr().err
 
@@ -42,7 +42,7 @@ def test_a_lake_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 
 def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
-    """Its first line says where, its first page needs no DuckDB or Arrow; SIGINT ends it with exit code 0."""
+    """The first line has the address, the first page needs no DuckDB or Arrow; SIGINT ends it with exit code 0."""
     Lake.create(tmp_path / "lake")
     command = [sys.executable, "-m", "mqtrail", "console", "--port", "0", "--lake", str(tmp_path / "lake")]
     imports = tmp_path / "imports"

@@ -1,4 +1,4 @@
-"""The timeline of one message: what its codes alone do not say."""
+"""The timeline of one message: details that its codes do not have."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def drawn_with(trajectory: Trajectory, group: GroupVerdict) -> str:
 
 
 def test_the_cause_of_a_dead_letter(lake_path: Path) -> None:
-    """An inferred cause is marked, an unknown one is not left out."""
+    """An inferred cause is marked as such, an unknown one is shown as unknown."""
     dead = found(lake_path, "dead, attempts exhausted")
     group = replace(group_of(dead), reasons=())
     inferred = replace(group, dead_cause="ATTEMPTS_EXHAUSTED", reasons=("CAUSE_INFERRED",))
@@ -48,7 +48,7 @@ def test_the_cause_of_a_dead_letter(lake_path: Path) -> None:
 
 
 def test_when_the_next_attempt_is_due(lake_path: Path) -> None:
-    """RETRYING says when, or that this is unknown."""
+    """RETRYING shows the time of the next attempt, or that it is unknown."""
     hung = found(lake_path, "hung")
     retrying = replace(group_of(hung), state="RETRYING", codes=("RETRYING",), retry_due_ms=1_700_000_000_000)
     assert "RETRYING  next attempt due 2023-11-14 22:13:20" in drawn_with(hung, retrying)

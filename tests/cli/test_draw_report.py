@@ -55,7 +55,7 @@ def drawn(found: Report, rows_max: int = REPORT_ROWS) -> list[str]:
 
 
 def test_many_groups_fit_one_screen() -> None:
-    """Each table is cut and says so; codes and ids are whole; the worst is there."""
+    """Each cut table has the number of omitted rows; codes and ids are complete; the worst rows are shown."""
     lines = drawn(FOUND)
     assert len(lines) <= SCREEN_LINES
     assert max(map(len, lines)) <= WIDTH
@@ -68,7 +68,7 @@ def test_many_groups_fit_one_screen() -> None:
 
 
 def test_all_rows_on_request() -> None:
-    """Nothing is left out, and nothing says so."""
+    """All rows are shown, without a line about omitted ones."""
     text = "\n".join(drawn(FOUND, 1_000))
     assert " more " not in text
     assert text.count("CONSUMED ") == len(GROUPS)

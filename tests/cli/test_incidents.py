@@ -1,4 +1,4 @@
-"""`mqtrail incidents`: searched, kept, shown and queried; of busy and of older lakes."""
+"""`mqtrail incidents`: search, save, show and query; with busy and with older lakes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_only_chosen_codes_and_times(mqtrail: Command, lake: Path) -> None:
 
 
 def test_wrong_questions(mqtrail: Command, lake: Path) -> None:
-    """An unknown code, an unknown cluster, an id that is not there."""
+    """An unknown code, an unknown cluster and an unknown id are errors."""
     assert mqtrail("incidents", "--lake", str(lake), "--status", "BROKEN").code == 2
     assert mqtrail("incidents", "--lake", str(lake), "--cluster", "other").code == 3
     result = mqtrail("incidents", "show", "zzzz", "--lake", str(lake))

@@ -163,7 +163,7 @@ def test_groups_and_what_is_unknown_of_them(mqtrail: Command) -> None:
 
 
 def test_a_trend(mqtrail: Command) -> None:
-    """Two readings; nothing is read or written between them."""
+    """A trend needs two readings; no message is read or written between them."""
     found = mqtrail("lag", "--over", "1s", "--json")
     assert found.json["over_ms"] == 1_000
     assert groups(found)["Behind"]["trend"] == {
@@ -179,7 +179,7 @@ def test_a_trend(mqtrail: Command) -> None:
 
 
 def test_no_such_group(mqtrail: Command) -> None:
-    """Nothing is known about it: exit code 1. A group without offsets exists."""
+    """An unknown group is exit code 1. A group without offsets exists."""
     result = mqtrail("lag", "show", "Nobody")
     assert (result.code, result.out) == (1, "")
     assert "found no group 'Nobody'" in result.err
@@ -222,7 +222,7 @@ def test_a_broker_that_does_not_answer(tmp_path: Path, mqtrail: Command, monkeyp
 
 
 def test_no_name_server(mqtrail: Command) -> None:
-    """Exit code 3: nothing is known."""
+    """Without a name server all lag is unknown: exit code 3."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     result = mqtrail("lag", "--namesrv", f"127.0.0.1:{port}")

@@ -120,7 +120,7 @@ def test_json_escapes_all(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_progress_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it says of a peer is escaped between the control characters that it draws with."""
+    """Texts of peers are escaped between the control characters that draw the progress."""
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -191,7 +191,7 @@ def test_messages_of_others_are_shown_harmless(
 def test_questions_and_lines_of_ours_are_harmless(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They quote what the user typed, which may be a name that a peer made: it is escaped as everywhere."""
+    """They quote the user's input, which may contain a name from a peer: it is escaped too."""
     evil = "\x1b]0;x\x07\u202e"
     output.warn_lines(f"found {evil}\nnext\n")
     assert capsys.readouterr().err == "found \\x1b]0;x\\x07\\u202e\nnext\n"

@@ -89,7 +89,7 @@ def run() -> Iterator[Run]:
     ],
 )
 def test_no_permission(run: Run, tmp_path: Path, words: tuple[str, ...], path: str, mode: int, code: int) -> None:
-    """Nothing is changed, and there is no traceback."""
+    """The command changes no file and prints no traceback."""
     found = tmp_path / path
     found.parent.mkdir(parents=True, exist_ok=True)
     if path.endswith("/"):

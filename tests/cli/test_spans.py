@@ -19,12 +19,12 @@ def lake(lake_path: Path, tmp_path: Path) -> Path:
 
 
 def operations(collector: FakeCollector) -> set[str]:
-    """The names of attributes that say the operation."""
+    """The attribute names that have the operation."""
     return {a.key for span in collector.received for a in span.attributes if "operation" in a.key}
 
 
 def test_exported_once(mqtrail: Command, collector: FakeCollector, lake: Path) -> None:
-    """It says how many; the next export says none."""
+    """The output has the number of exported messages; the next export has none."""
     result = mqtrail("spans", "--lake", str(lake), "--endpoint", collector.url)
     count = len(collector.messages())
     assert (result.code, result.out) == (
@@ -58,7 +58,7 @@ def test_names(
     option: tuple[str, ...],
     expected: set[str],
 ) -> None:
-    """OTEL_SEMCONV_STABILITY_OPT_IN chooses; the option counts more."""
+    """OTEL_SEMCONV_STABILITY_OPT_IN chooses; the option overrides it."""
     monkeypatch.setenv(spans.OPT_IN, opted)
     assert mqtrail("spans", "--lake", str(lake), "--endpoint", collector.url, *option).code == 0
     assert operations(collector) == expected
@@ -94,7 +94,7 @@ def test_wrong_options(mqtrail: Command, lake: Path, words: tuple[str, ...], mes
 
 
 def test_headers_are_not_shown(mqtrail: Command, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may be secrets."""
+    """Errors do not show headers, because they may be secrets."""
     for text in ("secret", "a=1,=secret", "a=sec\x07ret"):
         monkeypatch.setenv(spans.HEADERS, text)
         found = mqtrail("spans", "--lake", str(lake), "--endpoint", "http://h")
@@ -104,7 +104,7 @@ def test_headers_are_not_shown(mqtrail: Command, lake: Path, monkeypatch: pytest
 
 
 def test_no_collector_and_no_lake(mqtrail: Command, lake: Path, tmp_path: Path, collector: FakeCollector) -> None:
-    """Exit code 3: a refusal is told with its status; so is a folder without a lake."""
+    """Exit code 3: the error has the status of a refusal, or names a folder without a lake."""
     collector.answers = [(403, {}, b"no")]
     found = mqtrail("spans", "--lake", str(lake), "--endpoint", collector.url)
     assert found.code == 3

@@ -1,4 +1,4 @@
-"""What the server sends for a page, without a browser: its frame, its headers, and no markup of others."""
+"""The HTTP response of a page, without a browser: its frame, its headers, and no markup from messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 @pytest.mark.parametrize("path", ["/", "/search", "/message?id=x", "/incidents", "/groups", "/group?name=x"])
 def test_every_page_opens(pages: httpx.Client, path: str) -> None:
-    """Also without a lake, and with a cluster that is down: its parts say so."""
+    """Pages open without a lake, and while the cluster is down: their parts report that."""
     answer = pages.get(path)
     assert answer.status_code == 200
     assert "default-src 'self'" in answer.headers["content-security-policy"]
@@ -33,7 +33,7 @@ def test_every_page_opens(pages: httpx.Client, path: str) -> None:
     "words", ["</script><script>alert(1)</script>", "`${alert(1)}", "<img src=x onerror=alert(1)>"]
 )
 def test_words_of_the_address_are_no_markup(pages: httpx.Client, words: str) -> None:
-    """A link that somebody sends cannot carry a script."""
+    """A link from another person cannot contain a script."""
     for path, name in (("/search", "q"), ("/message", "id"), ("/group", "name")):
         page = pages.get(path, params={name: words}).text
         assert words not in re.sub("<title>[^<]*</title>", "", page)
@@ -44,7 +44,7 @@ def test_words_of_the_address_are_no_markup(pages: httpx.Client, words: str) -> 
     [("/groups", "/groups"), ("//evil.example", "/"), ("https://evil.example", "/"), ("/\\evil.example", "/")],
 )
 def test_choices_are_kept_in_cookies(pages: httpx.Client, to: str, expected: str) -> None:
-    """They lead back to a page of this server only."""
+    """After a choice the cookie's redirect leads only to a page of this server."""
     answer = pages.get("/preferences", params={"language": "zh", "theme": "dark", "to": to})
     assert (answer.status_code, answer.headers["location"]) == (303, expected)
     assert "mqtrail-language=zh" in answer.headers["set-cookie"]

@@ -1,4 +1,4 @@
-"""The picture of a trajectory: lanes, bars, waits, and what has no known time."""
+"""The picture of a trajectory: lanes, bars, waits, and events without a known time."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_handler_that_still_runs_reaches_the_time_of_the_judgement() -> None:
 
 
 def test_an_event_of_unknown_time_is_not_at_zero() -> None:
-    """Unknown is left to the table of events; the time line does not begin in 1970."""
+    """Such an event is only in the table; the time line does not start in 1970."""
     picture = picture_of(replace(MESSAGE, events=(SENT, event("HANDLED", None), event("HANDLED", 0, group="a"))))
     assert picture is not None
     assert picture.first_ms == 1_000
@@ -88,7 +88,7 @@ def test_an_event_of_unknown_time_is_not_at_zero() -> None:
 
 @pytest.mark.parametrize("moments", [1, 2, BARS_MAX + 50])
 def test_ticks_and_bars_are_bounded(moments: int) -> None:
-    """A message with thousands of attempts is a picture too; it says how many bars it left out."""
+    """A message with thousands of attempts has a picture too, with the number of omitted bars."""
     events = tuple(event("HANDLED", 3_010 + number, group="g") for number in range(moments))
     picture = picture_of(replace(MESSAGE, visible_ms=None, events=events))
     assert picture is not None

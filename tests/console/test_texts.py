@@ -64,7 +64,7 @@ def test_pages_use_texts_that_exist() -> None:
     ],
 )
 def test_language_of_a_reader(chosen: str | None, accepted: str, expected: Language) -> None:
-    """The reader's choice counts before the browser's."""
+    """The reader's choice overrides the browser's."""
     assert language_of(chosen, accepted) is expected
 
 
@@ -82,7 +82,7 @@ def test_unknown_is_never_zero() -> None:
 
 
 def test_a_spreadsheet_runs_no_cell() -> None:
-    """A key from a message that begins like a formula is quoted, and CSV's own marks are escaped."""
+    """A key that begins like a formula is quoted, and CSV's own marks are escaped."""
     rows = [["=HYPERLINK(1)", "+1", "-1", "@x", 'a"b', "a,b", 5, "\tx"]]
     assert csv_text(["a"], rows) == 'a\r\n\'=HYPERLINK(1),\'+1,\'-1,\'@x,"a""b","a,b",5,\'\tx\r\n'
 

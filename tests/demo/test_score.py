@@ -95,7 +95,7 @@ CASES: list[tuple[str, list[Note], dict[str, Any], set[str], set[str]]] = [
 
 @pytest.mark.parametrize(("notes", "changes", "send", "group"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
 def test_expected_codes(notes: list[Note], changes: dict[str, Any], send: set[str], group: set[str]) -> None:
-    """Each course of a message has exactly its expected codes."""
+    """Each story of a message has exactly its expected codes."""
     codes = expected_codes(notes, scene(**changes))[KEY]
     assert codes.send == send
     assert codes.groups.get("stock", set()) == group

@@ -127,7 +127,7 @@ def test_every_room_has_a_floor_of_coverage() -> None:
 
 
 def test_the_site_lists_every_page() -> None:
-    """Once each. `make docs` would only warn of a page that nobody can reach."""
+    """Each page is in the navigation once. `make docs` would only warn about a page without a link."""
     nav = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
     listed = re.findall(r"- (\S+\.md)$", nav, flags=re.MULTILINE)
     pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}

@@ -157,7 +157,7 @@ async def found_or_none(answer: Awaitable[Any]) -> Any:
 
 
 async def test_the_fastapi_app(fastapi_app: Any, mqtrail_broker: Embedded) -> None:
-    """An order is stored and found; each failure is a status that tells whether to retry."""
+    """An order is stored and found; the status of each failure shows whether to retry."""
     app = fastapi_app.app
 
     async with app.lifespan(app):

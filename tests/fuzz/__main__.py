@@ -35,14 +35,15 @@ ADDRESS_SIZE_MAX = 6 << 30  # bytes that this process may map
 
 
 def resident() -> int:
-    """Return the memory of this process in bytes, after free memory was returned to the system. Collects nothing."""
+    """Return the memory of this process in bytes, after free memory was returned to the system, without a garbage
+    collection."""
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def fuzz(kinds: list[type[Target]], seed: int, seconds: float, count: int | None) -> int:
-    """Send frames; return how many. Bug: one was found."""
+    """Send frames; return their number. Bug: one was found."""
     done, lives, warm = 0, 0, 0
     began_s = time.monotonic()
     while count is None or done < count:
@@ -61,9 +62,9 @@ def fuzz(kinds: list[type[Target]], seed: int, seconds: float, count: int | None
 
 
 def confirmed(kind: type[Target], seed: int, ends_s: float | None = None) -> tuple[int, float]:
-    """Live one life; return its frames and its longest turn in seconds. Bug: one was found.
+    """Run one life; return its frames and its longest turn in seconds. Bug: one was found.
 
-    A slow turn is lived again, from the same seed: it counts only if each of TRIES lives meets one.
+    A slow turn is repeated from the same seed: it counts only if each of TRIES lives has one.
     """
     for tries in range(TRIES):
         try:
@@ -76,7 +77,7 @@ def confirmed(kind: type[Target], seed: int, ends_s: float | None = None) -> tup
 
 
 def live(kind: type[Target], seed: int, ends_s: float | None) -> tuple[int, float]:
-    """Live one life of a target without garbage collections."""
+    """Run one life of a target without garbage collections."""
     forget()
     target = kind(random.Random(seed))
     gc.collect()

@@ -74,7 +74,7 @@ def _body(chance: random.Random, grammar: Grammar) -> bytes:
 
 
 def slow_body(found: list[bytes]) -> str:
-    """Return which body takes too much CPU time to decode; empty: none does."""
+    """Return the body that takes too much CPU time to decode; empty: none does."""
     alone = 0
     for body in found:
         ways: list[tuple[Callable[[bytes], object], float]] = [(_rows, TURN_S + ROWS_S_PER_BYTE * len(body))]
@@ -97,7 +97,7 @@ def _in_bulk(body: bytes) -> object:
 
 
 def _took_s(decode: Callable[[bytes], object], body: bytes, allowed_s: float) -> float:
-    """Return the CPU time of all threads, the least of TRIES: a busy machine makes some of them longer."""
+    """Return the CPU time of all threads, the minimum of TRIES runs: a busy machine slows some of them."""
     least_s = float("inf")
     for _ in range(TRIES):
         began_s = time.process_time()

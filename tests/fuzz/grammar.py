@@ -1,7 +1,7 @@
 """Texts in the formats that peers send: almost valid, and chosen to cause trouble.
 
 fastjson's dialect with references, object names and odd escapes; properties; trace records; SQL92; registrations;
-batches and stored records. `pumped` repeats a part of a text many times, which shows readers whose cost grows faster
+batches and stored records. `pumped` repeats a part of a text many times, which reveals readers whose cost grows faster
 than the size.
 """
 
@@ -188,7 +188,7 @@ class Grammar:
         return self.quoted(chance.choice(MEMBERS))
 
     def quoted(self, text: str) -> str:
-        """Return a quoted text, with an escape now and then."""
+        """Return a quoted text, sometimes with an escape."""
         chance = self._chance
         escape = chance.choice(
             ("",) * 9 + ("\\n", "\\u0001", "\\u0002", "\\x41", "\\v", "\\uD83D", "\\q", "\\", "\x00")
@@ -218,7 +218,7 @@ class Grammar:
         return "".join(records)
 
     def sql(self, depth: int = 0) -> str:
-        """Return an SQL92 expression, or something like one."""
+        """Return a valid or almost valid SQL92 expression."""
         chance = self._chance
         if depth > 4 or chance.random() < 0.3:
             return chance.choice(("a", "price", "$x", "1", "1.5", "'eu'", "TRUE", "NULL", *NUMBERS[:14], *KEYWORDS))
@@ -317,7 +317,7 @@ class Grammar:
         return self.pumped(text.encode(), 60_000).decode("utf-8", "replace") if chance.random() < 0.02 else text
 
     def ext(self) -> dict[str, str]:
-        """Return ext fields that almost fit some request."""
+        """Return ext fields that nearly match some request."""
         chance = self._chance
         ext: dict[str, str] = {}
         for field in dataclasses.fields(chance.choice(HEADERS)):
@@ -338,7 +338,7 @@ class Grammar:
 
 @cache
 def bomb(kind: CompressionType) -> bytes:
-    """Return a body that expands to BOMB_SIZE zeros, and does not declare its size where the format lets it."""
+    """Return a body that expands to BOMB_SIZE zeros, and does not declare its size if the format allows that."""
     plain = bytes(BOMB_SIZE)
     if kind is CompressionType.LZ4:
         return bytes(lz4.frame.compress(plain, store_size=False))

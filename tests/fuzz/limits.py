@@ -1,8 +1,8 @@
-"""What one turn of a server may cost, and the meter that measures it.
+"""The allowed cost of one turn of a server, and the meter that measures it.
 
-A turn is the work between two points where others are served: one request, one tick, one piece of a connection. Its
-cost is CPU time of this thread, which other processes do not change much. Memory is measured without a garbage
-collection: a server seldom collects (loop.GC_THRESHOLD), so what only a collection frees counts as kept.
+A turn is the work between two points where other requests are served: one request, one tick, one piece of a connection.
+Its cost is CPU time of this thread, which other processes hardly change. Memory is measured without a garbage
+collection: a server seldom collects (loop.GC_THRESHOLD), so memory that only a collection frees counts as kept.
 """
 
 import signal
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 TURN_S: Final = 0.05
 """CPU time of a turn: no request holds the loop for longer (docs/design/threats.md)."""
 HANG_S: Final = 1.0
-"""CPU time after which a turn is interrupted: far above TURN_S, so that slow turns end and are told with their time."""
+"""CPU time after which a turn is interrupted: far above TURN_S, so that slow turns end and are reported."""
 TRIES: Final = 3
 """A slow turn counts only if it is slow in each of these tries: a busy machine also makes CPU time longer."""
 PEAK_SIZE: Final = 8 << 20
@@ -56,7 +56,7 @@ class Meter:
     """Measures turns. longest_s: of all turns, for reports."""
 
     def __init__(self, turn_s_per_byte: float = 0.0, peak_size: int = PEAK_SIZE) -> None:
-        """turn_s_per_byte: for readers whose work has no slices, only proportion."""
+        """turn_s_per_byte: for readers without slices, whose time is proportional to the size."""
         self.longest_s = 0.0
         self.kept_size = 0  # bytes that the last measured frame left
         self._turn_s_per_byte = turn_s_per_byte

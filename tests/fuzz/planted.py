@@ -47,7 +47,7 @@ Patch = pytest.MonkeyPatch
 
 @dataclass(frozen=True)
 class Planted:
-    """name: of the bug. target: where it is met. plant: makes it. message: in the fuzzer's report."""
+    """target: the one that finds the bug. plant: installs it. message: in the fuzzer's report."""
 
     name: str
     target: type[Target]
@@ -67,7 +67,7 @@ def _before(patch: Patch, owner: Any, method: str, first: Callable[..., object])
 
 
 def _count_of_a_header(patch: Patch) -> None:
-    """321 walks as many entries as the request names, without a bound."""
+    """321 reads as many entries as the request asks for, without a limit."""
 
     def walk(admin: StoreAdmin, peer: Peer, request: RemotingCommand, now_ms: int) -> None:
         text = request.ext.get("count", "0")
@@ -119,7 +119,7 @@ def _kept_by_a_cycle(patch: Patch) -> None:
 
 
 def _unbounded_expansion(patch: Patch) -> None:
-    """A body is expanded whole, whatever its size."""
+    """A body is decompressed completely, whatever its size."""
 
     def expand(body: bytes, sys_flag: int, size_max: int = 0) -> bytes:
         try:
@@ -131,7 +131,7 @@ def _unbounded_expansion(patch: Patch) -> None:
 
 
 def _quadratic_trace(patch: Patch) -> None:
-    """The text of a trace message is cut from its start for each record."""
+    """For each record, the text of a trace message is split again from its start."""
 
     def search(text: str) -> None:
         for at in range(0, len(text), 2):
@@ -141,7 +141,7 @@ def _quadratic_trace(patch: Patch) -> None:
 
 
 def _error_of_a_handler(patch: Patch) -> None:
-    """A field that is no number raises what nobody catches."""
+    """A field that is not a number raises an exception that no handler catches."""
 
     def read(pull: PullMessages, peer: Peer, request: RemotingCommand, now_ms: int) -> None:
         int(request.ext.get("commitOffset", "0"))
@@ -150,7 +150,7 @@ def _error_of_a_handler(patch: Patch) -> None:
 
 
 def _error_of_a_tick(patch: Patch) -> None:
-    """What a timer finds raises an error in the loop."""
+    """An error in a timer's work is raised in the loop."""
 
     def fail(book: timers.Timers, records: Any, now_ms: int) -> None:
         raise ValueError("planted")
@@ -159,12 +159,12 @@ def _error_of_a_tick(patch: Patch) -> None:
 
 
 def _unchecked(code: int) -> Callable[[Patch], None]:
-    """A code needs no more than a known user."""
+    """A code requires no more than a known user."""
     return lambda patch: patch.setitem(PERMISSIONS, code, KNOWN_USER)
 
 
 def _unchecked_lane(patch: Patch) -> None:
-    """The fast lane takes every signature for a good one."""
+    """The fast lane accepts every signature."""
     patch.setattr(Signatures, "hold", lambda *args: True)
 
 
@@ -173,7 +173,7 @@ def _unchecked_name_server(patch: Patch) -> None:
 
 
 def _waits_for_ever(patch: Patch) -> None:
-    """A waiting record may lead to the topic where it waits."""
+    """A waiting record may lead to the topic in which it waits."""
     patch.setattr("mqtrail.broker.properties.WAITING_TOPICS", frozenset())
 
 

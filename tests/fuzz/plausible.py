@@ -1,6 +1,5 @@
-"""Requests that a broker takes seriously: every code with all the fields that any request has, about a few topics and
-groups that exist. One or two fields have any other value.
-"""
+"""Requests that a broker does not reject at once: every code with all the fields of any request, about a few existing
+topics and groups. One or two fields have any other value."""
 
 import random
 from collections.abc import Callable
@@ -40,7 +39,7 @@ from .grammar import Grammar
 
 OWN, OTHER = ("orders", "g"), ("secret", "h")
 HIDDEN = ("hidden-4711", "hidden-group-4711")
-"""A topic and a group that no request names: an answer that names them tells what was not asked for."""
+"""A topic and a group that no request names: an answer that names them reveals data that was not requested."""
 TOPICS: Final = (
     "orders", "orders", "orders", "secret", "secret", "%RETRY%g", "%RETRY%h", "%DLQ%g", "%DLQ%h", "%RETRY%g_orders",
     "%RETRY%h_secret", "%RETRY%g+orders", "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer",
@@ -195,7 +194,7 @@ class Requests:
         }
 
     def properties(self) -> str:
-        """Return properties that make a broker do something with a message later, or elsewhere."""
+        """Return properties that delay or redirect a message."""
         chance = self._chance
         soon_ms = self._now_ms + chance.choice((1_000, 5_000, 100_000, -1, 1 << 61))
         values = {

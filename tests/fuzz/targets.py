@@ -136,14 +136,14 @@ class Target:
 
 
 def _shown(frame: bytes) -> str:
-    """Return the frame as text; of a long one both ends, since the seed makes it again."""
+    """Return the frame as text; of a long one only both ends, because the seed reproduces it."""
     if len(frame) <= SHOWN_SIZE_MAX:
         return f"frame: {frame.hex()}"
     return f"frame of {len(frame)} bytes: {frame[:SHOWN_SIZE_MAX].hex()} … {frame[-100:].hex()}"
 
 
 def are_refusals(sends: list[Send]) -> bool:
-    """Tell whether these Sends refuse a request and do nothing else."""
+    """Return whether these Sends only refuse a request."""
     return bool(sends) and all(send.command.is_response and send.command.code != 0 for send in sends)
 
 
@@ -155,7 +155,7 @@ class CoreTarget(Target):
 
     @property
     def stored(self) -> tuple[int, ...]:
-        """How much is stored: what a request stored may stay, also if it is refused later."""
+        """Return the amount stored: data stored by a request may stay, also if the request is refused later."""
         return ()
 
     def check(self, sends: list[Send]) -> None:
@@ -185,7 +185,7 @@ class CoreTarget(Target):
             self._refused = False  # what a tick stores is not the request's
 
     def tick(self, count_max: int) -> int:
-        """Let the core do what is due; return the number of its ticks."""
+        """Run the core's due work; return the number of ticks."""
         for count in range(count_max):
             if self._core.next_tick_ms() > self._now_ms:
                 return count
@@ -298,10 +298,10 @@ class FakeTransport(asyncio.Transport):
         """Do nothing: writes are not buffered."""
 
     def pause_reading(self) -> None:
-        """Nothing is read."""
+        """Do nothing: there are no reads."""
 
     def resume_reading(self) -> None:
-        """Nothing is read."""
+        """Do nothing: there are no reads."""
 
     def is_closing(self) -> bool:
         return self.closing
@@ -315,7 +315,7 @@ class FakeTransport(asyncio.Transport):
 
 
 class MeteredLoop(asyncio.SelectorEventLoop):
-    """A loop with a clock of its own. Each callback is a turn; what one raises is kept in `failure`."""
+    """A loop with a clock of its own. Each callback is a turn; an exception is kept in `failure`."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()
@@ -561,7 +561,7 @@ class TableFiles(Target):
         new_broker(now_ms, ConfigFileStore(disk))  # what it saved can be read
 
     def _served(self) -> bytes:
-        """Return a request that walks over tables."""
+        """Return a request that iterates over tables."""
         code = self._chance.choice((21, 43, 45, 61, 201, 202, 208, 105, 300, 303, 317, 343, 402))
         return encode_command(RemotingCommand(code, {"topic": "T", "group": "g", "consumerGroup": "g"}))
 
@@ -574,7 +574,7 @@ class ServingClient(Target):
     codes = (39, 40, 220, 221, 307, 309, 326)
 
     def renew(self) -> None:
-        """Make a client that is not started: it opens no connection."""
+        """Create a client that is not started: it opens no connection."""
         self._grammar = Grammar(self._chance, self.bombs)
         self._loop = MeteredLoop(self.meter)
         self._loop.run_until_complete(self._start())

@@ -1,4 +1,4 @@
-"""The fuzzer finds planted bugs, and none in what it serves as it is. `make fuzz` runs for longer."""
+"""The fuzzer finds planted bugs, and none in the real code. `make fuzz` runs for longer."""
 
 import pytest
 
@@ -13,7 +13,7 @@ LIVES_MAX = 60  # of one target; `make fuzz` lives more of each
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TARGETS, ids=lambda kind: kind.__name__)
 def test_no_bug_is_found(kind: type[Target]) -> None:
-    """A life of each target."""
+    """One life of each target finds no bug."""
     frames, longest_s = confirmed(kind, 1)
     assert frames > 0
     assert longest_s > 0
@@ -22,7 +22,7 @@ def test_no_bug_is_found(kind: type[Target]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 def test_planted_bugs_are_found(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within a few lives, and reported by what it breaks."""
+    """Each planted bug is found within a few lives, and reported with its message."""
     planted.plant(monkeypatch)
     with pytest.raises(Bug, match=planted.message):
         _live(planted.target, LIVES_MAX)

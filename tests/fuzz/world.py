@@ -1,8 +1,8 @@
-"""A broker with topics and groups of two parties, one of which nobody may touch.
+"""A broker with topics and groups of two parties. The fuzzer acts as one of them and must not reach the other's.
 
-The frames come from `traders`, who own topic `orders` and group `g`. With access control on they have one permission
-or a few there, other ones in each life. All else belongs to somebody else: no answer may show it, and nothing of it
-may change. Both are checked, so a code without a check is found whatever it does.
+The frames come from `traders`, who own topic `orders` and group `g`. With access control on they have one or a few
+permissions, different ones in each life. Everything else belongs to the other party: no answer may show it, and no
+frame may change it. Both are checked, so a code without a permission check is found whatever it does.
 """
 
 import random
@@ -95,7 +95,7 @@ class World:
         self._ask(RemotingCommand(RequestCode.HEART_BEAT, {}, heartbeat.encode()))
 
     def _ask(self, request: RemotingCommand) -> RemotingCommand:
-        """Return the answer to a request of the owners of everything."""
+        """Return the reply to a request of the owner of everything."""
         sign(request, OWNERS)
         sends = self.broker.handle(VICTIM, request, START_MS)
         (found,) = [send.command for send in sends if send.command.is_response]
@@ -103,7 +103,7 @@ class World:
         return found
 
     def _put(self, topic: str, half: bool) -> int:
-        """Store messages; return the place of the first one. half: one half message."""
+        """Store messages; return the position of the first one. half: store one half message."""
         own = topic in ("orders", "%RETRY%g", "%DLQ%g")
         names = {"KEYS": "k", "UNIQ_KEY": "0" * 32, "k": "x"}
         if half:
@@ -115,7 +115,7 @@ class World:
         return self.store.append([record] * (1 if half else POPPED + 4), START_MS)[0].physical_offset
 
     def _pop(self) -> None:
-        """Pop messages of both parties, so that handles exist that a broker gave."""
+        """Pop messages of both parties, so that valid handles exist."""
         for topic, group in (("orders", "g"), ("secret", "h")):
             ext = {
                 "consumerGroup": group, "topic": topic, "queueId": "0", "maxMsgNums": str(POPPED),
@@ -154,7 +154,7 @@ class World:
     # What belongs to others.
 
     def _others(self) -> dict[str, object]:
-        """Return what only others may change."""
+        """Return the state that only the other party may change."""
         broker, store = self.broker, self.store
         topics, groups = broker.topics.all(), broker.groups.all()
         return {
@@ -172,7 +172,7 @@ class World:
         }
 
     def check_changes(self) -> None:
-        """Bug: something of others changed."""
+        """Bug: data of the other party changed."""
         if self.access == "open":
             return
         for name, now in self._others().items():
@@ -180,19 +180,19 @@ class World:
                 raise Bug(f"{name}: changed from {self._before[name]} to {now} without permission")
 
     def check_answers(self, sends: Iterable[Send]) -> None:
-        """Bug: something of others is told, or somebody else gets a command."""
+        """Bug: data of the other party is shown, or another client gets a command."""
         for send in sends:
             data = encode_command(send.command)
             if self.access == "open":
                 continue
             if send.peer != PEER.id:
                 if send.command.code not in OFFERED or send.command.is_response:
-                    raise Bug(f"a command {send.command.code} to somebody else without permission")
+                    raise Bug(f"a command {send.command.code} to another client without permission")
                 continue
             self.check_bytes(data)
 
     def check_bytes(self, data: bytes) -> None:
-        """Bug: the bytes of an answer hold what belongs to others."""
+        """Bug: the bytes of an answer contain data of the other party."""
         for mark in (SECRET, *(name.encode() for name in HIDDEN)):
             if mark in data:
-                raise Bug(f"an answer tells {mark!r} without permission: {data[:300]!r}")
+                raise Bug(f"an answer shows {mark!r} without permission: {data[:300]!r}")

@@ -46,7 +46,7 @@ def test_verified_jars_need_no_network(small_set: Path, empty_path: Path) -> Non
     assert jars.classpath("s") == str(small_set)
 
 
-def test_altered_jar_is_brought_anew(small_set: Path, empty_path: Path) -> None:
+def test_altered_jar_is_downloaded_again(small_set: Path, empty_path: Path) -> None:
     """Jars with wrong checksums are never used: they are downloaded again, which needs Maven."""
     small_set.write_bytes(b"other")
     with pytest.raises(InteropError, match=r"no mvn found on PATH.*apt-get install maven"):
@@ -75,7 +75,7 @@ def test_maven_failure_is_shown(small_set: Path, empty_path: Path) -> None:
 
 
 def test_missing_jdk(empty_path: Path) -> None:
-    """Java is missing."""
+    """The error for a missing Java has the remedy."""
     with pytest.raises(InteropError, match="no java found in JAVA_HOME or on PATH: install a JDK of version 17"):
         jars.java_tool("java")
 

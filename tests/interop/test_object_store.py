@@ -1,4 +1,4 @@
-"""A lake on a real object server: the whole pipeline, all look-ups, and what a network and a store do wrong."""
+"""A lake on a real object server: the whole pipeline, all look-ups, and faults of the network and the store."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def variables(server: ObjectServer) -> Iterator[None]:
 def door_to(server: ObjectServer) -> Iterator[Door]:
     """Let all requests of this process go through a door that injects faults, for tables that are opened in the block.
 
-    delta-rs keeps Python from running while it sets a table's properties. So the block may not set any.
+    delta-rs blocks Python while it sets a table's properties, so the block may not set any.
     """
     with Door(forward(server.port)) as door:
         os.environ.update(environment(door.port))
@@ -107,7 +107,7 @@ async def exchange(namesrv: str, count: int) -> None:
 
 
 def job(namesrv: str, lake: LakePath, **more: Any) -> PipelineJob:
-    """A pipeline without Spark: so few messages need none."""
+    """A pipeline without Spark: so few messages do not need it."""
     spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
     return PipelineJob(JobConfig(namesrv=namesrv, lake=lake, **more)).use(cast(Any, spark))
 
@@ -128,13 +128,13 @@ def mqtrail(*arguments: str, exits: int = 0, variables: Mapping[str, str] | None
 
 
 def codes(lake: LakePath) -> dict[str, Any]:
-    """What `export` says of each message, but for times."""
+    """The output of `export` for each message, without times."""
     lines = [json.loads(line) for line in mqtrail("export", "--lake", str(lake)).splitlines()]
     return {line["msg_id"]: (line["topic"], line["send"], line["groups"], line["knowledge"]) for line in lines}
 
 
 def consumed(lake: LakePath) -> dict[str, Any]:
-    """The same of consumed messages, whose verdicts time does not change; and how many others there are."""
+    """The output for consumed messages, whose verdicts do not change with time; and the number of others."""
     found = codes(lake)
     final = {msg_id: line for msg_id, line in found.items() if "CONSUMED" in line[2].get(GROUP, ())}
     return {**final, "others": len(found) - len(final)}
@@ -146,7 +146,7 @@ def counts(lake: LakePath) -> dict[str, int]:
 
 
 def test_the_server_honours_conditional_puts() -> None:
-    """Of many writers of one name exactly one succeeds: every commit rests on this."""
+    """Of many writers of one name exactly one succeeds: every commit relies on this."""
     for name in ("a", "b", "c"):
         place = ObjectPath(BUCKET, f"conditional/{name}")
 
@@ -179,7 +179,7 @@ def lakes(broker: Embedded, tmp_path_factory: pytest.TempPathFactory) -> tuple[L
 
 
 def test_look_ups_answer_as_on_a_disk(lakes: tuple[LakePath, LakePath]) -> None:
-    """`export`, `trace` by id and by key, `search`, `report`."""
+    """`export`, `trace` by id and by key, and `search` and `report` give the same answers."""
     remote, local = lakes
     assert consumed(remote) == consumed(local)
     [msg_id, *_] = consumed(local)
@@ -191,8 +191,8 @@ def test_look_ups_answer_as_on_a_disk(lakes: tuple[LakePath, LakePath]) -> None:
     assert GROUP in mqtrail("report", "--lake", str(remote))
 
 
-def test_silver_is_made_anew(lakes: tuple[LakePath, LakePath], broker: Embedded) -> None:
-    """`pipeline rebuild` works there; `migrate` refuses, with exit code 3."""
+def test_silver_is_rebuilt(lakes: tuple[LakePath, LakePath], broker: Embedded) -> None:
+    """`pipeline rebuild` works in the store; `migrate` refuses, with exit code 3."""
     remote, _ = lakes
     before = consumed(remote)
     assert "replace" in mqtrail("pipeline", "rebuild", "--lake", str(remote))
@@ -204,7 +204,7 @@ def test_silver_is_made_anew(lakes: tuple[LakePath, LakePath], broker: Embedded)
 
 
 def test_tasks_of_spark_write_to_the_store(broker: Embedded, tmp_path: Path) -> None:
-    """Ingest and judgement spread over tasks, with files between rounds, give what the driver alone gives."""
+    """Ingest and judgement in Spark tasks, with files between rounds, give the results of the driver alone."""
     local = tmp_path / "lake"
     job(broker.namesrv_address, local).once()
     remote = place_of(f"s3://{BUCKET}/spark")
@@ -221,8 +221,8 @@ def test_tasks_of_spark_write_to_the_store(broker: Embedded, tmp_path: Path) -> 
     assert not [path for name in ("_work", "_judging") for path in (remote / name).rglob("*")]
 
 
-def test_faults_lose_and_double_nothing(server: ObjectServer, broker: Embedded) -> None:
-    """Requests that fail at random, before and after the server did them: the lake has everything once."""
+def test_faults_neither_lose_nor_duplicate(server: ObjectServer, broker: Embedded) -> None:
+    """Requests fail at random, before or after the server executed them: the lake has every row once."""
     chance = random.Random(7)
     kinds = [Fault.BUSY, Fault.BUSY_AFTER, Fault.CUT, Fault.CUT_AFTER]
     remote = place_of(f"s3://{BUCKET}/faults")
@@ -281,7 +281,7 @@ def wait_for_a_cycle(process: subprocess.Popen[bytes], lake: LakePath, log: Path
 
 
 def test_a_killed_pipeline_is_followed_by_another(broker: Embedded, tmp_path: Path) -> None:
-    """A second one is refused in words while the first runs; after a kill the lock ends by itself."""
+    """A second pipeline is refused with an error while the first runs; after a kill the lock expires."""
     remote = place_of(f"s3://{BUCKET}/killed")
 
     def start() -> subprocess.Popen[bytes]:
@@ -353,7 +353,7 @@ def test_the_pipeline_as_users_start_it(broker: Embedded, tmp_path: Path) -> Non
 def test_wrong_settings_are_reported(
     lakes: tuple[LakePath, LakePath], variables: dict[str, str], place: str, message: str
 ) -> None:
-    """Exit code 3, in one line; never "not found"."""
+    """The exit code is 3, and the error has one line; it is never "not found"."""
     output = mqtrail("search", "--topic", TOPIC, "--lake", place, exits=3, variables=variables)
     assert message in output
     assert len(output.strip().splitlines()) == 1, output
@@ -364,7 +364,7 @@ def test_wrong_settings_are_reported(
 def test_credentials_that_expire_are_reported(
     lakes: tuple[LakePath, LakePath], server: ObjectServer, broker: Embedded
 ) -> None:
-    """By a look-up with exit code 3, by a cycle as its error; and the next cycle goes on with what it has."""
+    """A look-up fails with exit code 3, a cycle with an error; the next cycle continues with valid credentials."""
     remote, _ = lakes
     with door_to(server) as door:
         running = job(broker.namesrv_address, remote)

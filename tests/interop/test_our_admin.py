@@ -81,7 +81,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def test_topics(apache: ApacheCluster, admin: SyncAdmin) -> None:
-    """Created, changed, ordered, deleted; a list at once only on 5.x."""
+    """Topics are created, changed, ordered and deleted; several at once only on 5.x."""
     assert admin.create_topic(TopicConfig("life", 1, 1)).complete
     until(lambda: "life" in admin.topics_of_cluster("DefaultCluster"))
     many = admin.create_topics([TopicConfig("one", 1, 1), TopicConfig("two", 1, 1)])
@@ -105,7 +105,7 @@ def test_topics(apache: ApacheCluster, admin: SyncAdmin) -> None:
 
 
 def test_groups_and_members(apache: ApacheCluster, admin: SyncAdmin) -> None:
-    """Created, changed, queried while they run, deleted."""
+    """Groups are created, changed, queried while their members run, and deleted."""
     assert admin.create_group(SubscriptionGroupConfig("young", retry_max_times=3)).complete
     config = admin.group_config("young").found["broker-a"]
     assert config is not None
@@ -159,7 +159,7 @@ def test_groups_and_members(apache: ApacheCluster, admin: SyncAdmin) -> None:
 
 
 def test_offsets(admin: SyncAdmin) -> None:
-    """Reset to a time and to the end, written, cloned; also of a group that is not online."""
+    """Offsets are reset to a time and to the end, written and cloned, also those of an offline group."""
     queues = admin.queues("orders")
     admin.create_group(SubscriptionGroupConfig("walker"))
     written, failed = admin.set_offsets("walker", dict.fromkeys(queues, 1))
@@ -177,7 +177,7 @@ def test_offsets(admin: SyncAdmin) -> None:
 
 
 def test_messages(admin: SyncAdmin) -> None:
-    """By key, by id, by place, by time."""
+    """Messages are found by key, id, position and time."""
     until(lambda: admin.query("orders", "k3").messages)
     (found,) = admin.query("orders", "k3").messages
     assert admin.message_at(found.offset_msg_id).msg_id == found.msg_id
@@ -213,7 +213,7 @@ def test_dead_letters_go_back(apache: ApacheCluster, admin: SyncAdmin) -> None:
 
 
 def test_brokers_and_name_servers(apache: ApacheCluster, admin: SyncAdmin) -> None:
-    """Counters, settings changed while they run, permissions, values, upkeep."""
+    """Counters, settings changed at run time, permissions, values, upkeep."""
     until(lambda: [broker.error for broker in admin.brokers()] == [None])
     (broker,) = admin.brokers()
     assert broker.version == f"V{apache.version.replace('.', '_')}"
@@ -237,7 +237,7 @@ def test_brokers_and_name_servers(apache: ApacheCluster, admin: SyncAdmin) -> No
 
 
 def test_users_and_policies(apache: ApacheCluster, admin: SyncAdmin) -> None:
-    """Of 5.x; a broker of 4.9 does not know them."""
+    """5.x has users and policies; a broker of 4.9 does not know them."""
     if apache.version == "4.9.7":
         assert isinstance(admin.users().failures["broker-a"], RequestCodeNotSupported)
         return
@@ -261,7 +261,7 @@ def test_users_and_policies(apache: ApacheCluster, admin: SyncAdmin) -> None:
 
 
 async def test_who_sends(apache: ApacheCluster, admin: SyncAdmin) -> None:
-    """Live producers by group."""
+    """Online producers by group."""
     async with Producer("Senders", apache.namesrv_address, config=PATIENT) as producer:
         await producer.send(Message("orders", b"x"))
         async with asyncio.timeout(120):
@@ -270,7 +270,7 @@ async def test_who_sends(apache: ApacheCluster, admin: SyncAdmin) -> None:
 
 
 def test_lag(apache: ApacheCluster, admin: SyncAdmin) -> None:
-    """Ages by the broker, an offset past the end, one that was never committed, retry topics and delayed copies."""
+    """Ages by the broker's clock, an offset past the end, one never committed, retry topics and delayed copies."""
     for topic in ("late", retry_topic("Late")):
         assert admin.create_topic(TopicConfig(topic, 2, 2)).complete
     until(lambda: {"late", retry_topic("Late")} <= set(admin.topics()))

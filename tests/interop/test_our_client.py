@@ -1,4 +1,4 @@
-"""Our client on Apache's servers: sends, deliveries, retries, dead letters, queries and trace as those of their
+"""Our client on Apache's servers: sends, deliveries, retries, dead letters, queries and trace equal those of its own
 client."""
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def test_look_ups(life: Life) -> None:
 
 
 def test_nothing_is_left(life: Life) -> None:
-    """After the consumers closed, every queue's committed offset is its end."""
+    """After the consumers closed, the committed offset of every queue is its end."""
     with SyncAdmin(life.namesrv) as admin:
         for queue in admin.queues(TOPIC):
             assert admin.consumer_offset(GROUP, queue) in (admin.max_offset(queue), None)

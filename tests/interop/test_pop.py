@@ -1,7 +1,7 @@
 """The official client 5.3.3 pops: mqadmin switches a group, and its messages are delivered, redelivered and
 dead-lettered.
 
-Each test runs on both servers, so that an expectation is never ours alone.
+Each test runs on both servers, so that Apache's server confirms every expectation.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def killed(*servers: Any) -> Iterator[None]:
 
 
 def log_of(store: Path) -> bytes:
-    """Return the whole log without the zeros behind its end."""
+    """Return the whole log without the zeros after its end."""
     return b"".join(path.read_bytes() for path in sorted((store / "commitlog").iterdir())).rstrip(b"\0")
 
 
@@ -73,7 +73,7 @@ def wait_for_topic(address: str) -> None:
 
 
 def replicate(master: ApacheBroker | OurServer, slave: ApacheBroker | OurServer, namesrv: str) -> None:
-    """Start a slave of a master that runs. It follows over several files, and after kill -9 of either side."""
+    """Start a slave of a running master. It copies several files, and continues after kill -9 of either side."""
     send(namesrv, 1)
     slave.start()
     wait_equal(master.store, slave.store)  # it begins with the last file, so it must be here in the first one
@@ -92,7 +92,7 @@ def replicate(master: ApacheBroker | OurServer, slave: ApacheBroker | OurServer,
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_apaches_slave_follows_our_master(version: str, tmp_path: Path) -> None:
-    """And copies its topics."""
+    """Apache's slave copies our log, and its topics."""
     ours = OurServer(tmp_path / "ours", segment_size=SEGMENT_SIZE, broker=OUR_ROLES["master"]).start()
     slave = apache(version, tmp_path / "slave", ours.namesrv_address, "slave")
     with killed(slave, ours):
@@ -102,7 +102,7 @@ def test_apaches_slave_follows_our_master(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_our_slave_follows_apaches_master(version: str, tmp_path: Path) -> None:
-    """And copies its topics; its queues are as long as the master's."""
+    """Our slave copies Apache's log and topics; its queues are as long as the master's."""
     namesrv = ApacheNameServer("5.3.3", tmp_path / "namesrv").start()
     master = apache(version, tmp_path / "master", namesrv.address, "master")
     slave = OurServer(tmp_path / "ours", segment_size=SEGMENT_SIZE, broker=OUR_ROLES["slave"], join=namesrv.address)
@@ -124,7 +124,7 @@ def bodies(java: JavaClient) -> list[str]:
 
 @pytest.mark.parametrize("version", ["4.9.8", "5.3.3"])
 def test_the_official_client_reads_from_our_slave(version: str, tmp_path: Path) -> None:
-    """While our master is gone. When it is back, the group goes on there, and gets no message again."""
+    """The client reads from our slave while our master is down, and returns to the master without repeated messages."""
     namesrv = ApacheNameServer("5.3.3", tmp_path / "namesrv").start()
     master = OurServer(
         tmp_path / "master", segment_size=SEGMENT_SIZE, broker=OUR_ROLES["master"], join=namesrv.address

@@ -62,7 +62,7 @@ def ask(server: NameServer, command: RemotingCommand, who: str = "", secret: str
 @pytest.mark.parametrize("protect_routes", [False, True])
 @pytest.mark.parametrize("who", ["", "seller1", "broker1", "operator"])
 def test_all_codes_as_every_kind_of_account(who: str, protect_routes: bool) -> None:
-    """For every code, an account is served if and only if its level is high enough."""
+    """For every code, an account is served exactly if its level is high enough."""
     level = {"": Level.ROUTES, "seller1": Level.ACCOUNT, "broker1": Level.BROKER, "operator": Level.ADMIN}[who]
     server = name_server(protect_routes=protect_routes)
     for code in ALL_CODES:
@@ -107,7 +107,7 @@ def test_a_body_changed_after_signing_is_refused() -> None:
 
 
 def test_keys_of_one_name_have_their_own_levels() -> None:
-    """The level is that of the key that signed, not of the access key."""
+    """The level is that of the key that signed the request, not of the access key."""
     put = {"namespace": "N", "key": "k", "value": "v"}
     assert ask(name_server(), RemotingCommand(RequestCode.PUT_KV_CONFIG, dict(put)), "both", "asbroker") == 16
     assert ask(name_server(), RemotingCommand(RequestCode.PUT_KV_CONFIG, dict(put)), "both", "asadmin1") == 0

@@ -481,7 +481,7 @@ def test_a_large_registration_is_served_in_slices() -> None:
 
 
 def test_a_registration_takes_effect_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its topics are gone through in slices before; topics deleted or registered by others meanwhile are respected."""
+    """Its topics are processed in slices first; topics that others delete or register meanwhile are respected."""
     bench = Bench(topic_routes_max=60)
     topics = tuple(f"t{number}" for number in range(30))
     bench.register(topics=(*topics, "own", "deleted"))
@@ -553,7 +553,7 @@ def perm_of(bench: Bench) -> int:
 
 
 def test_the_same_registration_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers send it every 30 s. It renews the heartbeat, for the connection that it came over."""
+    """Brokers send it every 30 s. It renews the heartbeat of the connection on which it arrived."""
     read: list[int] = []
 
     def counting(data: bytes, **settings: Any) -> Any:
@@ -818,7 +818,7 @@ class _Table(dict[str, Any]):
 
 @pytest.mark.slow
 def test_one_topic_costs_the_same_in_any_table() -> None:
-    """217 looks its topic up. The garbage collector does not look at topics either, however many there are."""
+    """217 looks its topic up. The garbage collector does not visit topics either, however many there are."""
     bench = Bench()
     bench.register("a", topics=tuple(f"t{number}" for number in range(500)))
     table = bench.server.routes._topics["a"] = _Table(bench.server.routes._topics["a"])

@@ -39,7 +39,7 @@ def of_structlog(level: str, event: str, keys: dict[str, object], *, colors: boo
 @pytest.mark.parametrize("level", ["info", "warning", "error", "exception"])
 @pytest.mark.parametrize("keys", [{}, KEYS, {"peer": EVIL, "bytes": EVIL.encode(), "topic": EVIL_WORD}])
 def test_lines_are_those_of_structlog(level: str, colors: bool, keys: dict[str, object]) -> None:
-    """One that reads logs sees no difference. The first characters are the time."""
+    """A reader of logs sees no difference. The first characters are the time."""
     start = len("\x1b[2m") * colors + len("2026-11-22 20:34:26")
     try:
         raise ValueError(EVIL)
@@ -51,7 +51,7 @@ def test_lines_are_those_of_structlog(level: str, colors: bool, keys: dict[str, 
 
 
 def test_the_first_event_of_a_server_imports_nothing() -> None:
-    """structlog and rich took 0.2 s, while the event loop waited."""
+    """Importing structlog and rich took 0.2 s in which the event loop waited."""
     program = (
         "import sys; from mqtrail.node import Node; from mqtrail.net import Log\n"
         "Log().warning('warm'); before = set(sys.modules)\n"
@@ -66,7 +66,7 @@ def test_the_first_event_of_a_server_imports_nothing() -> None:
 
 
 def test_what_the_application_configured_applies(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its processors get events and keys, debug events too."""
+    """The application's processors get events and keys, also of debug events."""
     log = Log(broker="b")
     with capture_logs() as found:
         structlog.configure()
@@ -80,7 +80,8 @@ def test_what_the_application_configured_applies(capsys: pytest.CaptureFixture[s
 
 
 def test_what_peers_cause_is_written_sparsely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty lines of an event in ten seconds; the next one says how many were left out. Others are not affected."""
+    """Twenty lines of an event are written in ten seconds; the next one has the number omitted. Other events are not
+    affected."""
     clock = [1_000.0]
     monkeypatch.setattr("mqtrail.net.log.time.monotonic", lambda: clock[0])
     log = Log(owner="a")
@@ -129,7 +130,7 @@ LOGGED = {"log.info", "log.warning", "log.error", "log.exception"}
 
 
 def test_what_servers_and_senders_cause_in_clients_is_written_sparsely() -> None:
-    """Every line of the client, but for those that no peer can cause as often as it likes."""
+    """This holds for every line of the client except those that no peer can repeat at will."""
     found = set()
     for path in sorted((Path(mqtrail.client.__file__).parent).rglob("*.py")):
         for call in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""The port for Prometheus, with peers that take no answer or ask for none."""
+"""The port for Prometheus, with peers that do not read replies or send no request."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 async def received(reader: asyncio.StreamReader) -> int:
-    """Return how many bytes come before the end or a reset."""
+    """Return the number of bytes before the end or a reset."""
     size = 0
     try:
         while data := await reader.read(1 << 20):
@@ -31,8 +31,8 @@ async def received(reader: asyncio.StreamReader) -> int:
     return size
 
 
-async def test_an_answer_that_nobody_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its connection. Otherwise each would keep a socket and the answer for as long as the peer likes."""
+async def test_an_unread_answer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is closed too. Otherwise each would keep a socket and the reply for as long as the peer likes."""
     monkeypatch.setattr(metrics_port, "REQUEST_TIMEOUT_S", 0.2)
     port = MetricsPort(text)
     await port.start("127.0.0.1", 0)
@@ -50,7 +50,7 @@ async def test_an_answer_that_nobody_reads_is_dropped(monkeypatch: pytest.Monkey
 
 
 async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest gives way: a scraper is served while others hold as many connections as they can."""
+    """The oldest connection is closed: a scraper is served while others hold as many connections as they can."""
     monkeypatch.setattr(metrics_port, "REQUEST_TIMEOUT_S", 60.0)
     monkeypatch.setattr(metrics_port, "CONNECTIONS_MAX", 3)
     port = MetricsPort(text)
@@ -69,7 +69,7 @@ async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_stopped_port_has_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also none that waits for a request."""
+    """This includes connections that wait for a request."""
     monkeypatch.setattr(metrics_port, "REQUEST_TIMEOUT_S", 60.0)
     port = MetricsPort(text)
     await port.start("127.0.0.1", 0)

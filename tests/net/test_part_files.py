@@ -1,4 +1,4 @@
-"""What was written to take a file's place does not stay behind when that fails."""
+"""A temporary file that should replace a file is removed if the replacement fails."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ PartFile = Callable[[Path], AbstractContextManager[Path]]
 
 @pytest.mark.parametrize("beside", [part_file, part_file_of_lake])
 def test_a_part_is_removed_when_it_fails(tmp_path: Path, beside: PartFile) -> None:
-    """And stays what it became otherwise; also when there is no file to remove."""
+    """Otherwise the new file stays; it is no error if there is no file to remove."""
     target = tmp_path / "file"
     with beside(tmp_path / "file.tmp") as part:
         part.write_text("new")
@@ -38,7 +38,7 @@ def test_a_part_is_removed_when_it_fails(tmp_path: Path, beside: PartFile) -> No
 
 
 def test_a_nodes_file_that_cannot_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old content stays, alone."""
+    """Only the old content remains."""
 
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

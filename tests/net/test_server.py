@@ -127,7 +127,7 @@ async def test_connections_take_turns(yields: bool) -> None:
 
 
 async def test_a_truncated_frame_is_dropped_with_its_connection() -> None:
-    """Half a frame and the end of the stream: nothing is served or kept."""
+    """Half a frame and the end of the stream: no request is served and no bytes are kept."""
     async with serving() as (server, application):
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(encode_command(RemotingCommand(ECHO, body=bytes(100)))[:60])
@@ -247,7 +247,7 @@ async def test_silent_connections_are_closed() -> None:
 
 
 async def test_a_port_in_use_is_said_so() -> None:
-    """Starting on a taken port names the address and the remedy."""
+    """The error for a port in use has the address and the remedy."""
     async with serving() as (server, application):
         with pytest.raises(BindError, match=rf"127.0.0.1:{server.port}: the port is in use"):
             Server(application).bind("127.0.0.1", server.port)
@@ -268,7 +268,7 @@ async def test_a_bug_in_the_application_closes_one_connection() -> None:
 
 
 async def test_a_frame_that_comes_in_tiny_pieces_takes_no_more_memory() -> None:
-    """An object for each piece would take some thirty times the bytes that `partial_size_max` counts."""
+    """An object per piece would take some thirty times the bytes that `partial_size_max` counts."""
     async with serving() as (server, application):
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         await until(lambda: len(application.connections) == 1)

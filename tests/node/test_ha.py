@@ -154,7 +154,7 @@ async def test_the_ha_port_is_spoken_to_by_something_else(capsys: pytest.Capture
 
 
 async def test_a_broker_without_a_role_has_no_ha_port() -> None:
-    """Nobody can copy its log: the port has no access control."""
+    """Its log cannot be copied: the port would have no access control."""
     async with running(replace(MASTER, broker=BrokerConfig(), ha_port=None)) as master:
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", master.brokers["broker-a"].ha_port)

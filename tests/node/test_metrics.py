@@ -39,7 +39,7 @@ def labels(**given: str) -> tuple[tuple[str, str], ...]:
 
 
 async def test_counts_are_what_happened() -> None:
-    """Messages in and out, lag, connections and storage after some traffic."""
+    """Messages in and out, lag, connections and storage are right after some traffic."""
     async with running(metrics_port=0) as (node, pool):
         broker = node.broker_addresses[0]
         for number in range(5):

@@ -167,7 +167,7 @@ def test_open_half_messages_while_they_are_asked_about() -> None:
 
 
 def test_open_half_messages_of_an_earlier_life_are_not_known_at_once() -> None:
-    """Which ones have ended is unknown until a round has read past them: no sample instead of a wrong one."""
+    """The ended ones are unknown until a round has read past them: there is no sample instead of a wrong one."""
     bench = Bench()
     end(bench, half(bench, b"1"))
     sent = half(bench, b"2")
@@ -181,7 +181,7 @@ def test_open_half_messages_of_an_earlier_life_are_not_known_at_once() -> None:
 
 
 def test_many_open_half_messages_take_several_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request reads a limited number. No sample until all are known, or if ends were forgotten."""
+    """A request reads a limited number. There is no sample until all are known, or if ends were forgotten."""
     monkeypatch.setattr("mqtrail.broker.transactions.counts.READ_MAX", 4)
     monkeypatch.setattr("mqtrail.broker.transactions.check.ENDED_MAX", 2)
     bench = Bench()

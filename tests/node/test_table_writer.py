@@ -17,7 +17,7 @@ from mqtrail.store.config_file import FOLLOW_UPS_A_SLICE
 
 
 async def test_tables_are_encoded_and_written_by_the_thread() -> None:
-    """Only their copy is made in the loop. What waits is released when they are durable."""
+    """The loop only copies them. Waiting replies are released when the tables are durable."""
     seen: list[tuple[str, bool]] = []
     loop_thread = threading.get_ident()
 
@@ -48,7 +48,8 @@ async def test_tables_are_encoded_and_written_by_the_thread() -> None:
 
 
 async def test_what_follows_from_a_save_is_done_in_turns() -> None:
-    """The loop serves meanwhile. A reply that waits for the save is released after all of it, also while stopping."""
+    """The loop serves requests meanwhile. A reply that waits for the save is released after all of it, also while
+    stopping."""
     files = ConfigFileStore(MemoryDisk(), gathers=True)
     writer = TableWriter(files, "test")
     done: list[int] = []
@@ -76,7 +77,7 @@ async def test_what_follows_from_a_save_is_done_in_turns() -> None:
 
 
 async def test_replies_are_released_in_turns() -> None:
-    """Each once, also those that wait for the next save."""
+    """Each reply is released once, also those that wait for the next save."""
     files = ConfigFileStore(MemoryDisk(), gathers=True)
     writer = TableWriter(files, "test")
     released: list[int] = []
@@ -101,7 +102,7 @@ async def test_replies_are_released_in_turns() -> None:
 
 
 async def test_replies_of_a_failed_save_are_refused_in_turns() -> None:
-    """Each once, with the error."""
+    """Each reply is refused once, with the error."""
 
     class FullDisk(MemoryDisk):
         def replace(self, path: str, data: bytes) -> None:
@@ -126,7 +127,7 @@ async def test_replies_of_a_failed_save_are_refused_in_turns() -> None:
 
 
 async def test_waiting_replies_are_bounded_in_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list of all topics may have megabytes: a further one is refused, until others were released."""
+    """A list of all topics may have megabytes: a further reply is refused until others were released."""
     monkeypatch.setattr(table_writer, "WAITING_SIZE_MAX", 25)
     files = ConfigFileStore(MemoryDisk(), gathers=True)
     writer = TableWriter(files, "test")

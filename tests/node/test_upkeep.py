@@ -75,7 +75,7 @@ async def test_many_new_queues_are_written_in_strokes(tmp_path: Path, monkeypatc
 
 
 async def test_damage_of_the_index_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what was found, in the log; and the index is built again without another append."""
+    """The log has the finding, and the index is rebuilt without another append."""
     monkeypatch.setattr(upkeep, "QUEUES_WRITE_S", 0.01)
     config = replace(CONFIG, index=True, index_slots=100, index_entries=1_000)
     CommitLogStore(RealDisk(tmp_path), config).close()  # the folder is known to be ours

@@ -267,7 +267,7 @@ class EndedTurn(Listener):
 @pytest.mark.parametrize("code", [RequestCode.GET_MIN_OFFSET, RequestCode.PULL_MESSAGE, RequestCode.GET_KV_CONFIG])
 @pytest.mark.parametrize("port", ["broker", "broker, late", "fast port", "name server"])
 async def test_each_port_stops_at_the_end_of_a_turn(port: str, code: int) -> None:
-    """What a connection sent behind is left for its next turn, so that others are served."""
+    """The requests after that wait for the connection's next turn, so that others are served."""
     waits = Waits()
     waits.serve(Listener(1), send_command("orders", b"x"))
     waits.serve(Listener(1), RemotingCommand(RequestCode.HEART_BEAT, {}, HEARTBEAT))

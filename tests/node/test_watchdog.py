@@ -31,7 +31,7 @@ def test_long_work_is_counted_and_logged_at_intervals() -> None:
 
 
 def test_a_stall_tells_its_cpu_time() -> None:
-    """It tells work that computes from work that waits. CPU time is read rarely."""
+    """It distinguishes computing from waiting. CPU time is read rarely."""
     now_s, cpu_s, readings = [100.0], [7.0], [0]
 
     def cpu_clock() -> float:

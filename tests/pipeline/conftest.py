@@ -32,7 +32,7 @@ SECRET_KEY = "spark.hadoop.fs.s3a.secret.key"
 SECRET = r"hunter2 =:#!\ü '\"$HOME"
 
 
-@pytest.fixture(scope="session", params=["spark"])  # the name of each test that uses it tells the scheduler of it
+@pytest.fixture(scope="session", params=["spark"])  # the scheduler recognises tests that use it by their names
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small session: two cores, one retry per task, only the first JIT compiler, files in a folder with a blank."""
     scratch: Path = tmp_path_factory.mktemp("spark scratch")

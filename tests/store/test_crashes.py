@@ -16,7 +16,7 @@ def test_a_stale_record_does_not_come_back() -> None:
     first, second, third = (store.append([pending(n, "orders", 0, 50)], 1)[0] for n in range(3))
     store.abandon()
     log = disk.files["commitlog/" + "0" * 20]
-    log.data[second.physical_offset + 100] ^= 1  # the body: the CRC tells
+    log.data[second.physical_offset + 100] ^= 1  # the body: the CRC detects it
     disk.close()
     store = CommitLogStore(disk, CONFIG)
     assert store.recovery.wiped_size > 0

@@ -63,7 +63,7 @@ class LoggedDisk(MemoryDisk):
 
 
 def append(store: CommitLogStore, first: int, count: int) -> None:
-    """Append messages, all in one millisecond: times alone do not tell what of them is on the disk."""
+    """Append messages, all in one millisecond: so times do not show which of them are on the disk."""
     for number in range(first, first + count):
         store.append([pending(number, "orders", 0, 20)], NOW_MS)
     while store.dispatch_index(10):

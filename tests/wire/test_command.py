@@ -111,7 +111,8 @@ def test_round_trip(command: RemotingCommand, serialize: SerializeType) -> None:
 
 @given(commands)
 def test_json_headers_are_written_as_java_does(command: RemotingCommand) -> None:
-    """Members alphabetical, nulls left out, no white space: as json.dumps would with these switches."""
+    """Members are in alphabetical order, without nulls and white space, as json.dumps writes them with these
+    options."""
     members: dict[str, Any] = {
         "code": command.code,
         "extFields": command.ext or None,
@@ -149,7 +150,7 @@ def test_json_headers_are_written_as_java_does(command: RemotingCommand) -> None
     ],
 )
 def test_headers_are_read_as_leniently_as_java_does(header: bytes | str, expected: RemotingCommand) -> None:
-    """The C++ client writes numbers and booleans for values, and a newline behind; others leave members out."""
+    """The C++ client writes numbers and booleans as values, and a newline at the end; others omit members."""
     assert read(header) == expected
 
 

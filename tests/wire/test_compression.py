@@ -21,7 +21,7 @@ def test_round_trip(body: bytes, kind: CompressionType) -> None:
 
 
 def test_flags_of_the_types() -> None:
-    """Clients from 4.9.4 write these; bit 0 alone is an older client's zlib."""
+    """Clients from 4.9.4 on write these; bit 0 alone is an older client's zlib."""
     assert [kind.sys_flag for kind in CompressionType] == [0x101, 0x201, 0x301]
     assert decompress(zlib.compress(BODY), 0x1) == BODY
 
@@ -33,7 +33,7 @@ def test_uncompressed_bodies_pass() -> None:
 
 
 def test_zstd_streams_as_java_writes_them() -> None:
-    """Java streams, so its frames do not tell their size; several frames are one body."""
+    """Java compresses streams, so its frames lack their size; several frames are one body."""
     out = io.BytesIO()
     with zstandard.ZstdCompressor(write_content_size=False).stream_writer(out, closefd=False) as writer:
         writer.write(BODY)
@@ -93,7 +93,7 @@ def blown_up(size: int) -> list[tuple[bytes, int, str]]:
 
 @pytest.mark.parametrize("number", range(6))
 def test_a_body_that_would_fill_the_memory_is_refused(number: int) -> None:
-    """By the size that it declares, before anything is read; otherwise what is made of it stays near the bound."""
+    """A body is refused by its declared size before it is read; otherwise the expanded part stays near the limit."""
     data, sys_flag, refusal = blown_up(80_000_000)[number]
     tracemalloc.start()
     try:

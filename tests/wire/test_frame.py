@@ -59,7 +59,7 @@ def test_any_split_decodes_alike(sent: list[Frame], cuts: list[int]) -> None:
 
 @given(st.binary(max_size=200))
 def test_garbage_is_no_more_than_refused(data: bytes) -> None:
-    """Bytes that are not a frame wait for more bytes or raise RemotingError, nothing else."""
+    """Bytes that are no frame wait for more bytes or raise RemotingError, nothing else."""
     decoder = FrameDecoder()
     decoder.feed(data)
     with contextlib.suppress(RemotingError):
@@ -106,7 +106,7 @@ def test_largest_header_passes_and_a_byte_more_does_not() -> None:
 
 
 def test_clients_read_longer_headers() -> None:
-    """A client reads from one server that it chose, with its own limit."""
+    """A client reads from a server that it chose, with a limit of its own."""
     largest = Frame(0, bytes(REPLY_HEADER_SIZE_MAX), b"body")
     wire = encode_frame(largest, REPLY_HEADER_SIZE_MAX)
     decoder = FrameDecoder(REPLY_HEADER_SIZE_MAX)

@@ -141,7 +141,7 @@ def test_send_headers_have_two_namings() -> None:
 
 
 def test_the_c_plus_plus_clients_send_header() -> None:
-    """Its numbers are texts here, its booleans 0 and 1: only "true" is true, as in Boolean.parseBoolean."""
+    """Its numbers are texts, its booleans 0 and 1: only "true" is true, as in Boolean.parseBoolean."""
     ext = {"producerGroup": "PG", "topic": "T", "queueId": "3", "batch": "1", "unitMode": "0", "OnsChannel": "ALIYUN"}
     header = SendMessageHeader.from_ext(ext)
     assert (header.queue_id, header.batch, header.unit_mode, header.default_topic) == (3, False, False, "TBW102")
@@ -179,7 +179,7 @@ def test_names_that_do_not_follow_the_rule() -> None:
 
 
 def test_empty_texts_count_where_text_is_meant() -> None:
-    """attributes="" is what mqadmin writes; an empty number or boolean is invalid."""
+    """attributes="" is valid, as mqadmin writes it; an empty number or boolean is invalid."""
     ext = {"topic": "T", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6", "attributes": "", "order": ""}
     header = CreateTopicHeader.from_ext(ext)
     assert (header.attributes, header.order) == ("", False)

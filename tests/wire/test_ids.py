@@ -94,7 +94,8 @@ def test_id_of_last_month_is_dated_back() -> None:
 
 
 def test_a_clock_stepped_back_gives_time_zero_or_the_earlier_month() -> None:
-    """A small step over the month's start keeps the month with time 0; a large one goes back to the other month."""
+    """A small step back over the month's start keeps the month with time 0; a large one returns to the previous
+    month."""
     clock = Clock(local_ms(2024, 3, 1))
     factory = UniqueIdFactory("10.0.0.1", 1, 1, clock)
     clock.now_ms -= 5_000
@@ -116,7 +117,7 @@ def test_the_counter_wraps_without_repeating_itself_before() -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "order-1", "0" * 31, "Z" * 32, "0" * 20 + " " * 12])
 def test_other_ids_say_nothing(text: str) -> None:
-    """Ids are opaque: another shape is no error."""
+    """Ids are opaque: an id of another shape is no error."""
     assert decode_unique_id(text) is None
 
 

@@ -1,4 +1,4 @@
-"""Long requests: which start, which wait, and which are rejected before any work."""
+"""Long requests: which ones start, which wait, and which are refused before any work."""
 
 import pytest
 
@@ -24,7 +24,7 @@ class Bench:
         self.slices: list[str] = []
 
     def begin(self, name: str, peer: int, slices: int = 3, body: bytes = b"", code: int = 1) -> int:
-        """Begin a job; return how many answers there are at once."""
+        """Begin a job; return the number of immediate replies."""
         at = Peer(PeerId(peer), Host("10.0.0.1", peer))
         request = RemotingCommand(code, {}, body, name)
         return len(self.jobs.begin(at, request, self._work(name, at, request, slices)))
@@ -37,7 +37,7 @@ class Bench:
         return answer(peer, request)
 
     def finish(self) -> list[int]:
-        """Step until no job is left; return the peers of the answers, in order."""
+        """Step until no job is left; return the peers of the replies, in order."""
         answered = []
         while (job := self.jobs.take()) is not None:
             answered += [int(send.peer) for send in self.jobs.step(job)]
@@ -45,7 +45,7 @@ class Bench:
 
 
 def test_a_short_one_is_answered_at_once() -> None:
-    """It counts against no limit."""
+    """The job counts against no limit."""
     bench = Bench()
     assert bench.begin("short", 1, slices=1) == 1
     assert (len(bench.jobs), bench.jobs.next_due_ms()) == (0, None)
@@ -61,7 +61,7 @@ def test_they_take_turns() -> None:
 
 
 def test_more_than_can_be_under_way_wait() -> None:
-    """No work on them is done before their turn; each is answered."""
+    """No work on a waiting job is done before its turn; each is answered."""
     bench = Bench()
     for peer in range(jobs.JOBS_MAX + 3):
         bench.begin(str(peer), peer)
@@ -84,7 +84,7 @@ def test_one_connection_leaves_room_for_others() -> None:
     ("bound", "value", "body"), [("QUEUED_MAX", 2, b""), ("QUEUED_PEER_MAX", 2, b""), ("QUEUED_SIZE_MAX", 7, b"abc")]
 )
 def test_what_is_refused_was_not_begun(monkeypatch: pytest.MonkeyPatch, bound: str, value: int, body: bytes) -> None:
-    """SYSTEM_BUSY means that nothing was done; queued jobs continue."""
+    """SYSTEM_BUSY means that no work was done; queued jobs continue."""
     monkeypatch.setattr(jobs, bound, value)
     bench = Bench()
     for number in range(jobs.JOBS_PEER_MAX + 2):
@@ -109,7 +109,7 @@ def test_a_closed_connection() -> None:
 
 
 def test_what_is_bounded_does_not_wait_behind_tables() -> None:
-    """A few requests that go through large tables for hours leave heartbeats, locks and batches their turns."""
+    """A few requests that scan large tables for hours do not block heartbeats, locks and batches."""
     bench = Bench()
     for peer in range(2 * jobs.JOBS_MAX):
         bench.begin("scan", peer, slices=50)

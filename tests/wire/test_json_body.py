@@ -1,4 +1,4 @@
-"""fastjson's dialect: read as Java's peers write it, written as they read it."""
+"""fastjson's dialect: read as Java's peers write it, written so that they can read it."""
 
 import contextlib
 import json
@@ -189,7 +189,7 @@ def test_following_references_is_counted() -> None:
 
 @pytest.mark.parametrize("path", ["$..x", "$x.x", "$.x.", "$.x ]", "$[[0]", "$" + "." * 900 + ".x"])
 def test_a_path_is_made_of_steps_alone(path: str) -> None:
-    """A thousand characters that are not steps cost as much as a thousand steps, and do not count as steps."""
+    """A thousand characters that are no steps cost as much as a thousand steps, but do not count as steps."""
     assert loads(json.dumps({"x": {"y": 1}, "b": {"$ref": path}}))["b"] is None
 
 
@@ -247,7 +247,7 @@ def test_a_file_is_read_however_large() -> None:
     ],
 )
 def test_unusual_names_and_numbers(text: str) -> None:
-    """A BodyError or a small value; no other exception, nothing that grows."""
+    """The result is a BodyError or a small value; no other exception, and no growing value."""
     with contextlib.suppress(BodyError):
         assert len(repr(loads(text))) < 200
 

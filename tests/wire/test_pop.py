@@ -94,7 +94,7 @@ def test_bodies_as_java_writes_them(body: Body, text: str) -> None:
 
 
 def test_check_point_put_again() -> None:
-    """The count of attempts to revive a message is a text, and absent the first time."""
+    """The number of attempts to revive a message is a text, and absent the first time."""
     text = CHECK_POINT.encode().decode().replace('"so"', '"rp":"2","so"')
     assert PopCheckPoint.decode(text).re_puts == "2"
 
@@ -116,7 +116,7 @@ def test_acks_by_long_names() -> None:
 
 
 def test_bit_set() -> None:
-    """Java's BitSet {0, 4, 9}, as its bytes; no more bits than a pop may have messages."""
+    """Java's BitSet {0, 4, 9} as bytes; it has no more bits than a pop may have messages."""
     ack = BatchAck(start_offset=41, bit_set="EQI=")
     assert ack.queue_offsets(32) == [41, 45, 50]
     assert BatchAck.pack([0, 4, 9]) == "EQI="

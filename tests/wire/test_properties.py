@@ -32,7 +32,7 @@ values = st.text(st.characters(exclude_characters="\x02", exclude_categories=["C
     ],
 )
 def test_reading_as_java_does(text: str | bytes, properties: dict[str, str]) -> None:
-    """The vectors of the reference, and the later of two wins."""
+    """The vectors of the reference are read, and the later one of two values wins."""
     assert decode_properties(text) == properties
 
 
@@ -47,7 +47,7 @@ def test_round_trip(properties: dict[str, str]) -> None:
 
 @given(st.binary(max_size=60))
 def test_reading_never_fails(data: bytes) -> None:
-    """Any bytes are a map, perhaps an empty one."""
+    """Any bytes give a map, perhaps an empty one."""
     assert all(name and value for name, value in decode_properties(data).items())
 
 

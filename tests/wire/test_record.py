@@ -141,7 +141,7 @@ int64s = st.integers(-(2**63), 2**63 - 1)
 def test_round_trip(
     topic: str, body: bytes, properties: dict[str, str], born: Host, store: Host, kind: CompressionType | None, at: int
 ) -> None:
-    """Any topic length, address family and compression comes back, behind and before other records."""
+    """Any topic length, address family and compression is read back, also between other records."""
     text = encode_properties(properties).encode()
     data = encode_record(
         topic,
@@ -266,7 +266,7 @@ def test_the_bodies_of_a_reply_are_bounded_together() -> None:
 
 @given(st.lists(st.one_of(st.just(record()), st.binary(min_size=1, max_size=150)), max_size=5))
 def test_records_between_damage_are_found(pieces: list[bytes]) -> None:
-    """Cutting loses no byte and no whole record, and opening what it gives never fails."""
+    """Cutting loses no byte and no whole record, and decoding the pieces never raises."""
     good = record()
     data = b"".join(pieces)
     cut = cut_records(data)

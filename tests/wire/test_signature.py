@@ -1,4 +1,4 @@
-"""Signatures against vectors made by Apache's own AclClientRPCHook, and what must not verify."""
+"""Signatures: vectors made by Apache's own AclClientRPCHook, and signatures that must not verify."""
 
 import base64
 import hmac
@@ -63,7 +63,7 @@ def test_body_and_key_count() -> None:
 
 
 def test_token_is_signed() -> None:
-    """A security token goes along and is part of the content, before the fields of small letters."""
+    """A security token is sent and is part of the signed content, before the fields in lower case."""
     command = RemotingCommand(105, {"topic": "T"})
     sign(command, Credentials(access_key="ak", secret_key="12345678", security_token="st"))
     assert signed_content(command.ext, b"", command.version) == b"akstT"
@@ -94,7 +94,7 @@ def test_secrets_are_in_no_repr() -> None:
 
 @given(st.binary(max_size=200), st.binary(max_size=300))
 def test_is_hmac_sha1(secret_key: bytes, content: bytes) -> None:
-    """Keys of any length, kept hashes or not: what hmac of the standard library gives."""
+    """For keys of any length, with cached hashes or without, the result equals hmac of the standard library."""
     for _ in range(2):
         wanted = hmac.digest(secret_key, content, "sha1")
         assert base64.b64decode(signature_of(content, secret_key)) == wanted

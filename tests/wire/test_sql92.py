@@ -43,7 +43,7 @@ def outcome_of(expression: str, properties: bytes) -> str:
 
 @pytest.mark.parametrize(("outcome", "expression", "properties"), rows())
 def test_as_apache_answers(outcome: str, expression: str, properties: str) -> None:
-    """Each row's outcome, and a message is delivered by TRUE alone."""
+    """Each row has the same outcome, and only TRUE delivers a message."""
     assert outcome_of(expression, properties_of(properties)) == outcome
     if outcome == "REFUSED":
         with pytest.raises(SubscriptionParseFailed, match=r"Invalid MessageSelector\. found"):
@@ -88,7 +88,7 @@ def grown(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
 
 
 def plainly(tree: object, properties: dict[str, str]) -> bool | None:
-    """Evaluate the tuples by the letter of SQL's three values. ValueError where Java throws."""
+    """Evaluate the tuples by SQL's three-valued logic. ValueError where Java throws."""
     assert isinstance(tree, tuple)
     kind, *parts = tree
     if kind in ("and", "or"):
@@ -152,7 +152,7 @@ def test_properties_that_are_no_utf_8_are_read_as_java_reads_them() -> None:
 
 
 def test_expressions_are_bounded() -> None:
-    """Neither a long one nor a deep one takes the broker's time or stack; a long chain is no depth."""
+    """Neither a long nor a deep expression exhausts the broker's time or stack; a long chain is not deep."""
     with pytest.raises(SubscriptionParseFailed, match="characters, expected at most"):
         compile_sql("a = 1 OR " * 4_000 + "a = 1")
     with pytest.raises(SubscriptionParseFailed, match=f"nested more than {DEPTH_MAX} levels deep"):
@@ -181,7 +181,7 @@ def test_numbers_of_any_length_are_refused(text: str) -> None:
 
 
 def test_the_size_of_an_expression_has_a_bound() -> None:
-    """Comparisons cost time, in compiling and with every message; the texts of an IN list hardly do."""
+    """Comparisons cost time when compiled and for every message; the texts of an IN list hardly do."""
     with pytest.raises(SubscriptionParseFailed, match="expected fewer"):
         compile_sql(" or ".join(["a=1"] * 400))
     with pytest.raises(SubscriptionParseFailed, match="expected fewer"):
@@ -222,7 +222,8 @@ def test_compiling_costs_no_turn(text: str) -> None:
 
 
 def test_a_list_has_the_same_meaning_however_it_is_written() -> None:
-    """Comments, blanks and doubled quotes; a list where none is expected ends the expression or spoils it."""
+    """Comments, blanks and doubled quotes make no difference; a list in the wrong place ends or invalidates the
+    expression."""
     expression = compile_sql("a IN ( 'x' , 'it''s' --'c\n,/* 'q', */ 'z')")
     for value, expected in (("x", True), ("it's", True), ("z", True), ("q", False), ("c", False)):
         assert expression.matches(f"a\x01{value}\x02".encode()) is expected

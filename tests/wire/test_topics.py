@@ -70,7 +70,7 @@ def test_business_topics_of_a_cluster() -> None:
 
 
 def test_delay_levels() -> None:
-    """Levels 1 to 18 by default; 0 and below wait for nothing, above the last means the last."""
+    """Levels 1 to 18 by default; 0 and below have no delay, a level above the last means the last."""
     assert DELAY_LEVELS_MS[:5] == (1_000, 5_000, 10_000, 30_000, 60_000)
     assert DELAY_LEVELS_MS[-1] == 7_200_000
     assert [delay_of_level(level) for level in (-1, 0, 1, 18, 99)] == [0, 0, 1_000, 7_200_000, 7_200_000]

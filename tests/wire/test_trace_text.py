@@ -299,7 +299,8 @@ def test_what_is_written(records: list[TraceRecord], shown: str) -> None:
 
 
 def test_sub_after_of_the_cloud_channel() -> None:
-    """No time, no group, but the separator behind contextCode stays; a record read from it is written short again."""
+    """There is no time and no group, but the separator after contextCode stays; a record read from it is written in the
+    short form again."""
     shown = f"SubAfter|{REQUEST}|{ID}|15|false|order-1 user-9|4|;"
     record = SubAfter(
         request_id=REQUEST, msg_id=ID, cost_time=15, is_success=False, keys="order-1 user-9", context_code=4
@@ -402,7 +403,7 @@ def test_one_bad_record_spoils_no_other(shown: str, reason: str) -> None:
 
 
 def test_record_numbers_count_what_holds_no_record() -> None:
-    """Numbers are places between terminators, so that the pipeline's SQL gives the same ones."""
+    """A number is the position between terminators, as in the pipeline's SQL."""
     good = encode_trace([PUB])
     found = list(iter_trace(good + text(";;Unknown|x;") + good + text(";")))
     assert [number for number, _ in found] == [0, 3, 4]
@@ -411,7 +412,7 @@ def test_record_numbers_count_what_holds_no_record() -> None:
 
 @pytest.mark.parametrize("after", ["", *(shown for _, shown in WRITTEN[:6])])
 def test_cloud_records_without_terminator_are_separated(after: str) -> None:
-    """4.9.5 to 4.9.8 and 5.1.4 to 5.3.0 forget the terminator on the CLOUD channel: records run together."""
+    """4.9.5 to 4.9.8 and 5.1.4 to 5.3.0 omit the terminator on the CLOUD channel, so records run together."""
     run = "".join(f"SubAfter|{REQUEST}|{number}|15|true|k|0|" for number in range(3))
     before = encode_trace([SUB_BEFORE])
     records, rejects = decode_trace(before + text(run + after))
@@ -429,7 +430,7 @@ def test_cloud_records_without_terminator_are_separated(after: str) -> None:
 
 
 def test_names_of_record_types_inside_fields_are_not_records() -> None:
-    """A topic or a tag may be called SubAfter or Pub; whole records are never cut."""
+    """A topic or a tag may be named SubAfter or Pub; whole records are never split."""
     pub = Pub(time_stamp=1, topic="SubAfter", tags="Pub", keys="SubAfter", group_name="SubBefore", msg_id="SubAfter")
     after = SubAfter(
         request_id="SubAfter", msg_id="Pub", keys="SubAfter", context_code=0, time_stamp=1, group_name="Pub"
@@ -438,7 +439,7 @@ def test_names_of_record_types_inside_fields_are_not_records() -> None:
 
 
 def test_separators_in_values_are_taken_out() -> None:
-    """There is no escaping; and an empty last field would make Java's decoders fail."""
+    """There is no escaping, and an empty last field would make Java's decoders fail."""
     record = SubBefore(time_stamp=1, group_name="a\x01b\x02", request_id="", msg_id="M", keys="\x02")
     assert encode_trace([record]) == text("SubBefore|1|null|ab||M|0|null;")
 
@@ -500,7 +501,7 @@ def test_reading_never_fails_and_never_forgets(garbage: str | bytes) -> None:
 
 
 def test_layouts_and_classes_agree() -> None:
-    """The table that the pipeline's SQL is made of names exactly the attributes of the classes, in writing order."""
+    """The table for the pipeline's SQL has exactly the attributes of the classes, in writing order."""
     assert set(RECORD_CLASSES) == set(TRACE_LAYOUTS)
     for name, layouts in TRACE_LAYOUTS.items():
         longest = layouts[-1]
@@ -527,7 +528,8 @@ def test_the_design_page_names_every_field() -> None:
 
 
 def test_keys_of_a_trace_message() -> None:
-    """Ids and key tokens once each; a batch's ids joined, as Apache's, and singly; our broker's records add none."""
+    """Ids and key tokens occur once each; a batch's ids are joined like Apache's, and single; our broker's records add
+    none."""
     batch = Pub(time_stamp=1, msg_id=f"{ID},{ID2}")
     stored = Stored(msg_id="S", keys="x")
     assert trace_keys([PUB, SUB_BEFORE, SUB_AFTER]) == [ID, "order-1", "user-9"]

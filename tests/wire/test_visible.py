@@ -45,7 +45,7 @@ def test_nothing_hostile_comes_through(text: str) -> None:
 
 @given(st.recursive(ANY, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY, inner, max_size=3)))
 def test_json_means_the_same(value: object) -> None:
-    """Every escape is JSON's own, also of what lies beyond 16 bits."""
+    """Each escape is valid JSON, also of characters beyond 16 bits."""
     text = visible_json(json.dumps(value, ensure_ascii=False))
     assert not hostile(text)
     text.encode()

@@ -1,4 +1,4 @@
-"""mqadmin on live consumers: running info, delivery of one message, reset of offsets."""
+"""mqadmin on online consumers: running info, delivery of one message, reset of offsets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIRECTLY = re.compile(
 
 
 def inspected(part: Part) -> Json:
-    """Running info, stacks, and one message delivered to a live consumer that succeeds, fails, throws."""
+    """Running info, stacks, and one message delivered to an online consumer that succeeds, fails, throws."""
     topic, group = part.named("Looked"), part.named("LookedGroup")
     part.make_topic(topic)
     part.producer("p", group=part.named("LookedProducer"))
@@ -60,7 +60,7 @@ def _headings(output: str) -> list[str]:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_looked_into(stage: Stage, client: str) -> None:
-    """The live client answers through the broker: its properties, queues, stacks, and its result for a message."""
+    """The online client answers through the broker: its properties, queues, stacks, and its result for a message."""
     ours, apache = stage.play(inspected, client)
     assert ours == apache
     assert ours["subscribed"]
@@ -96,7 +96,7 @@ def _reset_rows(output: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_set_back(stage: Stage, client: str) -> None:
-    """A live consumer starts again from the beginning, once."""
+    """An online consumer starts again from the beginning, once."""
     ours, apache = stage.play(set_back, client)
     assert ours == apache
     for reported in ours.values():
