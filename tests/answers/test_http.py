@@ -20,8 +20,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from mqtrail.answers import Answers, as_json
-from mqtrail.answers.http import API_PREFIX, Problem, Sources, Workers, make_api
+from mqtrail.answers import Answers, Sources, as_json
+from mqtrail.answers.http import API_PREFIX, Problem, Workers, make_api
 from mqtrail.trail import CODES
 from tests.answers.conftest import Shop
 from tests.answers.lakes import NAMES, id_of, key_of
@@ -150,9 +150,9 @@ def test_cluster(api: httpx.Client, shop: Shop) -> None:
 
 def test_without_a_source(of_lake: httpx.Client, shop: Shop) -> None:
     """A question to a source that there is not names the option to pass."""
-    assert problem(of_lake, "/lag") == (404, "found no cluster: start `mqtrail console` with --namesrv HOST:PORT")
+    assert problem(of_lake, "/lag") == (404, "found no cluster: start this program with --namesrv HOST:PORT")
     with asking(Sources.open(None, shop.namesrv)) as client:
-        assert problem(client, "/report") == (404, "found no lake: start `mqtrail console` with --lake DIR")
+        assert problem(client, "/report") == (404, "found no lake: start this program with --lake DIR")
 
 
 def test_sources_that_fail(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def test_the_locks_hold_what_the_project_asks_for() -> None:
         + extras["s3"]
         + extras["otel"]
         + extras["console"]
+        + extras["mcp"]
         + groups["dev"],
         "build.lock": groups["build"],
         "docs.lock": groups["docs"],

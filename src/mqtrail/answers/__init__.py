@@ -43,6 +43,7 @@ from .model import (
     moment_text,
 )
 from .query_text import FIELDS, QueryTextError, SearchField, parse_query, query_text, search_command
+from .sources import NoSource, Sources
 from .summaries import (
     ClaimProof,
     IncidentsAnswer,
@@ -97,6 +98,7 @@ __all__ = [
     "LatencyRow",
     "MemberRow",
     "MembersAnswer",
+    "NoSource",
     "ProofAnswer",
     "ProofResult",
     "QueryAnswer",
@@ -109,6 +111,7 @@ __all__ = [
     "SearchField",
     "Shown",
     "ShownIncident",
+    "Sources",
     "SpanCount",
     "Status",
     "StoredMessage",

@@ -53,6 +53,7 @@ COMMANDS = {
     "lag show": "lag:lag_show",
     "doctor": "answers:doctor",
     "console": "console:console",
+    "mcp": "mcp:mcp",
     "topic list": "topics:topic_list",
     "topic create": "topics:topic_create",
     "topic show": "topics:topic_show",

@@ -58,6 +58,7 @@ EXTRA_OF_MODULE = {
     "fastapi": "console",
     "uvicorn": "console",
     "nicegui": "console",
+    "mcp": "mcp",
 }
 """Top-level module of an optional dependency -> the extra that installs it."""
 

@@ -11,7 +11,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse
 from nicegui import ui
 
-from mqtrail.answers.http import Sources, Workers, make_api
+from mqtrail.answers import Sources
+from mqtrail.answers.http import Workers, make_api
 
 from .frame import THEMES, Desk, PageReader
 from .groups import group, groups

@@ -14,8 +14,8 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from mqtrail import trail
-from mqtrail.answers import Scope
-from mqtrail.answers.http import Problem, Sources, Workers
+from mqtrail.answers import Scope, Sources
+from mqtrail.answers.http import Problem, Workers
 from mqtrail.wire import visible
 
 from .looks import moment

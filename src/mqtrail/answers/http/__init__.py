@@ -6,7 +6,6 @@
 from .api import API_PREFIX, make_api
 from .guard import LocalGuard
 from .problems import Problem, ProblemDetails
-from .sources import Sources
 from .workers import Workers
 
-__all__ = ["API_PREFIX", "LocalGuard", "Problem", "ProblemDetails", "Sources", "Workers", "make_api"]
+__all__ = ["API_PREFIX", "LocalGuard", "Problem", "ProblemDetails", "Workers", "make_api"]

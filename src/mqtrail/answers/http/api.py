@@ -22,10 +22,10 @@ from ..cluster import BrokersAnswer, GroupsAnswer, LagAnswer, MembersAnswer, Top
 from ..doctor import Diagnosis, examine
 from ..model import Report, SearchAnswer, TraceAnswer
 from ..query_text import TEXT_SIZE_MAX, QueryTextError, parse_query
+from ..sources import Sources
 from ..summaries import IncidentsAnswer, ProofAnswer, VerdictHistory
 from .guard import LocalGuard
 from .problems import RESPONSES, Problem, ProblemDetails, add_problems
-from .sources import Sources
 from .workers import Workers
 
 T = TypeVar("T")

@@ -13,6 +13,8 @@ from starlette.exceptions import HTTPException
 
 from mqtrail.wire import MQError
 
+from ..sources import NoSource
+
 MEDIA_TYPE: Final = "application/problem+json"
 
 
@@ -62,7 +64,9 @@ def problem_response(status: HTTPStatus, detail: str) -> JSONResponse:
 
 
 def problem_of(error: MQError) -> Problem:
-    """Return the problem of an error of lake or cluster: a source could not be queried."""
+    """Return the problem of an error of lake or cluster: there is no such source, or it could not be queried."""
+    if isinstance(error, NoSource):
+        return Problem(HTTPStatus.NOT_FOUND, str(error))
     from mqtrail.lake import LakeError  # late: it imports DuckDB
 
     from ..lakeview import UnknownCluster

@@ -1,22 +1,24 @@
-"""What an API or a console answers from: a lake, a cluster, or both."""
+"""What the HTTP API, the console and the MCP server answer from: a lake, a cluster, or both."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from mqtrail.client import InstanceConfig
 from mqtrail.trail import Settings
-from mqtrail.wire import TRACE_TOPIC
+from mqtrail.wire import TRACE_TOPIC, MQError
 
-from ..cluster import ClusterAnswers
-from .problems import Problem
+from .cluster import ClusterAnswers
 
 if TYPE_CHECKING:
     from mqtrail.lake import LakePath
 
-    from ..lookup import Answers
+    from .lookup import Answers
+
+
+class NoSource(MQError):
+    """There is no lake, or no cluster, to ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class Sources:
 
     def answers(self, cluster: str = "") -> Answers:
         """Return look-ups in all sources. cluster: only this one of the lake. The first call imports DuckDB."""
-        from ..lookup import Answers
+        from .lookup import Answers
 
         return Answers(
             self.lake,
@@ -58,15 +60,15 @@ class Sources:
         )
 
     def of_lake(self, cluster: str = "") -> Answers:
-        """Return look-ups in the lake. Problem: there is none."""
+        """Return look-ups in the lake. NoSource: there is none."""
         if self.lake is None:
-            raise Problem(HTTPStatus.NOT_FOUND, "found no lake: start `mqtrail console` with --lake DIR")
+            raise NoSource("found no lake: start this program with --lake DIR")
         return self.answers(cluster)
 
     def of_cluster(self) -> ClusterAnswers:
-        """Return questions to the cluster. Problem: there is none."""
+        """Return questions to the cluster. NoSource: there is none."""
         if self.live is None:
-            raise Problem(HTTPStatus.NOT_FOUND, "found no cluster: start `mqtrail console` with --namesrv HOST:PORT")
+            raise NoSource("found no cluster: start this program with --namesrv HOST:PORT")
         return self.live
 
     def close(self) -> None:

@@ -1,0 +1,9 @@
+"""The answers of this room as tools of the Model Context Protocol. Read-only, each answer with its bounds.
+
+`make_mcp` returns the server; the caller chooses stdio or HTTP. What comes from messages is untrusted: control and
+invisible characters are escaped, and the instructions to the agent say that it is data.
+"""
+
+from .tools import ROWS_MAX, TEXT_MAX, bounded, make_mcp
+
+__all__ = ["ROWS_MAX", "TEXT_MAX", "bounded", "make_mcp"]
