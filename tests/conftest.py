@@ -112,12 +112,12 @@ TOGETHER = (
 
 
 class SharedServers(LoadGroupScheduling):
-    """Hands each test to whichever process is free, but to one process all that share what is slow to start.
+    """Gives each test to a free process, but all tests that share something slow to start to one process.
 
-    That is Spark, for all tests that use its session; they go first. For the real peers it is the servers of a folder,
-    or those of a file, each kind of server for itself where the tests are parametrized with it.
+    For the tests that use Spark's session it is Spark; they go first. For the real peers it is the servers of a folder
+    or of a file, and one kind of server if the tests are parametrized with it.
 
-    xdist's own groups (loadgroup) are not heard by this pytest: it no longer reads the name that they are put in.
+    xdist's own groups (loadgroup) have no effect here: this pytest does not read the name that carries the group.
     """
 
     def _split_scope(self, nodeid: str) -> str:

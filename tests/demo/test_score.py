@@ -73,7 +73,7 @@ CASES: list[tuple[str, list[Note], dict[str, Any], set[str], set[str]]] = [
      {"SEND_OK", "SEND_RETRIED"}, {"CONSUMED", "CONSUMED_AFTER_RETRY"}),
     ("refused", [sent(SeenOutcome.REFUSED)], {"stored": frozenset()}, {"SEND_FAILED"}, set()),
     ("uncertain, stored", [sent(SeenOutcome.UNCERTAIN)], {}, {"SEND_UNCERTAIN"}, {"WAITING"}),
-    ("nobody there", [sent()], {"live_groups": frozenset()}, {"SEND_OK"}, {"NO_CONSUMER"}),
+    ("no consumer online", [sent()], {"live_groups": frozenset()}, {"SEND_OK"}, {"NO_CONSUMER"}),
     ("filtered", [sent(tag="PAID")], {}, {"SEND_OK"}, {"FILTERED"}),
     ("hung", [sent(), *handled(1, None, AS_OF_MS - 15_000)], {}, {"SEND_OK"}, {"HUNG"}),
     ("in flight", [sent(), *handled(1, None, AS_OF_MS - 14_999)], {}, {"SEND_OK"}, {"IN_FLIGHT"}),

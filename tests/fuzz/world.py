@@ -52,7 +52,7 @@ TOPICS: Final = ("orders", "%RETRY%g", "%DLQ%g", "secret", "%RETRY%h", "%DLQ%h",
 OTHERS: Final = TOPICS[3:]
 GROUPS: Final = ("g", "h", HIDDEN[1])
 POPPED: Final = 6  # messages of each topic that are popped at the start
-OFFERED: Final = frozenset({RequestCode.CHECK_TRANSACTION_STATE})  # what a broker sends to others of its own accord
+OFFERED: Final = frozenset({RequestCode.CHECK_TRANSACTION_STATE})  # commands that a broker sends without a request
 
 
 class World:

@@ -51,7 +51,7 @@ class _Checker:
         for read in self._history.reads:
             sent = None if read.number is None else self._history.sent.get(read.number)
             if sent is None:
-                yield f"{read.reader} read {read.body[:30]!r} at {read.place}, which nobody sent"
+                yield f"{read.reader} read {read.body[:30]!r} at {read.place}, which was never sent"
             elif sent.at_ms > read.at_ms:
                 yield f"{read.reader} read {read.number} at {read.place} before it was sent"
             elif not read.place.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) and read.place.topic != sent.topic:

@@ -186,8 +186,8 @@ def with_real_queue(text: bytes, topic: str, queue_id: int) -> bytes:
 def real_queue(text: bytes) -> tuple[str, int] | None:
     """Return the target topic and queue of a record that waits in a system topic; None: it names none, or such a topic.
 
-    Anybody may send a record with these properties to the timer topic: one that names the timer topic itself would be
-    delivered again and again.
+    Any client can send a record with these properties to the timer topic: one that names the timer topic itself would
+    be delivered for ever.
     """
     topic, queue_id = find_property(text, b"REAL_TOPIC"), find_property(text, b"REAL_QID")
     if topic is None or queue_id is None or not queue_id.isdigit() or len(queue_id) > _QUEUE_DIGITS_MAX:

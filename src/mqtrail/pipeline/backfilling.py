@@ -1,8 +1,8 @@
-"""Reads what was left out, in pieces: the lake's writer does one after each cycle that is caught up.
+"""Reads the ranges that were left out, in pieces: the lake's writer reads one after each cycle that is caught up.
 
-A piece is a batch of the ingest. Its notes hold the position after it, from which the piece was taken, so that a crash
-at any point leaves neither a message out nor one doubled. The messages of a time are read before its trace: then trace
-finds the copies that it tells of. What the brokers no longer have becomes a gap.
+A piece is a batch of the ingest. Its notes have the position after it, from which the piece was taken, so a crash
+at any point neither loses nor duplicates a message. The messages of a time are read before its trace, so that trace
+records find their stored copies. Ranges that the brokers no longer have become gaps.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Queues that end before the offset that was read: whether they were recreated, and where to continue.
 
 A topic is deleted and created again, a broker is wiped, or its last messages were lost: then other messages get offsets
-that the lake has read. Or a slave that lags answers for a while: then nothing is new. What a queue has now tells them
-apart: the lake has each record that it read with the time of its storing, so the first record that it does not have is
-where the queue differs, and everything from there on is new.
+that the lake has read. Or a slave that lags answers for a while: then nothing is new. The records of the queue show
+the difference: the lake has each record that it read with its store time. From the first record that the lake lacks on,
+everything is new.
 """
 
 from __future__ import annotations

@@ -46,12 +46,12 @@ FROM (SELECT {_START}, first_sequence, last.sequence AS sequence, last.event_ms 
   FROM (SELECT {_START}, first_sequence, max({_LAST}) AS last, max(first_ms) AS first_ms,
       max(trace_born_host) AS trace_born_host, max(dropped_total) AS dropped_total,
       max(trace_store_ms) AS trace_store_ms
-    FROM {client_records} AS records WHERE record_type = 'TraceBatch' GROUP BY {_START}, first_sequence) AS told
+    FROM {client_records} AS records WHERE record_type = 'TraceBatch' GROUP BY {_START}, first_sequence) AS runs
   ) AS batches"""
 
 
 def folded_client_records_sql(client_records: str, settled_ms: int, kept_from_ms: int) -> str:
-    """SQL: what the same rows say, in fewer rows.
+    """SQL: the same information in fewer rows.
 
     settled_ms: no judgement will be as of this instant or an earlier one, or look back to it. kept_from_ms: rows of
     earlier trace messages have expired.

@@ -71,7 +71,7 @@ _IS_GIVEN_UP = "coalesce(given_up_place > half_place, false)"
 _NO_OPS = "read_to_ms IS NULL AND op_ms IS NULL"
 """SQL: whether op records cannot be read. Brokers of 4.9 have no route to them; they write one at once for each end."""
 TX_SINCE_MS = f"CASE WHEN {_IS_ENDED} THEN op_ms WHEN {_IS_GIVEN_UP} THEN given_up_ms ELSE half_ms END"
-"""SQL: the time up to which messages and op records must be read before anything is said of a transaction."""
+"""SQL: the time up to which messages and op records must be read before a transaction is judged."""
 
 
 _TX_END_MS = f"CASE WHEN {_IS_ENDED} THEN op_ms WHEN {_IS_GIVEN_UP} THEN given_up_ms ELSE {1 << 62} END"

@@ -67,7 +67,7 @@ SELECT a.cluster, a.what, a.broker_name, a.topic, {now}, {then} FROM asked a JOI
     )
 
 
-# The last sample in which a broker (all brokers: broker_name '') told every group that it knew.
+# The last sample in which a broker (all brokers: broker_name '') reported every group that it knew.
 _WHOLE_SAMPLES = """
 SELECT cluster, broker_name, now_ms AS whole_ms FROM question_times WHERE what = 'GROUPS' AND now_ms IS NOT NULL"""
 

@@ -87,7 +87,7 @@ def test_sums() -> None:
     assert sum_of([waits, with_age(lag(2, 5, 9), 9_000)]) == LagSum(2, 8, 9_000, 0, 3)
     assert sum_of([waits, unknown]) == LagSum(2, 4, 7_000, 1, 0)
     assert sum_of([unknown]) == LagSum(1, None, None, 1, 0)
-    assert sum_of([empty, unknown]) == LagSum(2, 0, None, 1, 0), "an empty queue tells nothing about another one"
+    assert sum_of([empty, unknown]) == LagSum(2, 0, None, 1, 0), "an empty queue does not show the lag of another one"
     assert sum_of([with_age(lag(5, 0, 9), None, "x")]) == LagSum(1, 4, None, 1, 0)
 
 

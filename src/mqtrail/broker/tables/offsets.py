@@ -257,7 +257,7 @@ class OffsetTable:
         return found
 
     def forget_topic(self, topic: str) -> None:
-        """Remove the offsets of all groups in the topic: for everybody at once, from memory in slices."""
+        """Remove the offsets of all groups in the topic: visible at once, freed from memory in slices."""
         if groups := self._groups_of.pop(topic, None):
             self._leaving.setdefault(topic, set()).update(groups)
 

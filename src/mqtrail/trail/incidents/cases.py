@@ -29,7 +29,7 @@ SEND_DIMENSIONS = (
     "body_size",
     "hour",
 )
-"""Dimensions of a send. Of equal ones the first stands for all."""
+"""Dimensions of a send. Of equal ones the first represents all."""
 GROUP_DIMENSIONS = (
     "key",
     "group_name",
@@ -46,7 +46,7 @@ GROUP_DIMENSIONS = (
     "producer_group",
     "hour",
 )
-"""Dimensions of a message in a group. Of equal ones the first stands for all."""
+"""Dimensions of a message in a group. Of equal ones the first represents all."""
 DIMENSIONS = {"send": SEND_DIMENSIONS, "group": GROUP_DIMENSIONS}
 
 HOUR_RANGE_MS = 36 * 3_600_000  # hours of the day are compared in longer ranges

@@ -137,7 +137,7 @@ class Search:
         return None if found is None else self._with_others(replace(found, tried=self.tried))
 
     def _order(self, one: Explanation) -> tuple[float, list[int]]:
-        """The best rating first; of equal ones the dimension that stands first."""
+        """The best rating first; of equal ones the dimension that is listed first."""
         order = DIMENSIONS[self.unit]
         return (-round(one.split.rating, 3), [order.index(each.dimension) for each in one.conditions])
 
