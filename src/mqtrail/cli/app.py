@@ -37,6 +37,7 @@ ROOMS = {
 }
 COMMANDS = {
     "up": "up:up",
+    "controller": "controller:controller",
     "send": "queue:send",
     "consume": "queue:consume",
     "trace": "answers:trace",

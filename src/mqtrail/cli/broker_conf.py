@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,11 @@ from .exits import UsageError
 TABLES = ("broker", "store", "node", "server")
 """Tables of the settings file that have keys in a broker.conf."""
 
+CONTROLLER_TABLES = ("controller", "server")
+"""The same for a controller.conf."""
+
 AS_IT_IS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "controllerType": (("DLedger",), "controllers agree by mqtrail's own consensus"),
     "fileReservedTimeUnit": (("hour",), "the unit is always hours"),
     "metricsExporterType": (("PROM", "DISABLE", "0", "3"), "metrics are exported to Prometheus only"),
     "storeType": (("default", "defaultRocksDB"), "messages are always stored in files"),
@@ -29,6 +33,7 @@ ELSEWHERE: Mapping[str, str] = {
     "storePathCommitLog": "the CommitLog is <data>/<brokerName>/commitlog: set the data folder with --data",
     "storePathConsumeQueue": "the folder is in <data>/<brokerName>: set the data folder with --data",
     "storePathIndex": "the folder is in <data>/<brokerName>: set the data folder with --data",
+    "controllerStorePath": "the log is <data>/controller: set the data folder with --data",
     "brokerIP2": "slaves connect to the address of brokerIP1",
 }
 """Key -> what to do instead of setting it."""
@@ -42,21 +47,21 @@ class BrokerConf:
     notes: tuple[str, ...]
 
 
-def conf_settings() -> dict[str, tuple[str, Setting]]:
+def conf_settings(tables: Sequence[str] = TABLES) -> dict[str, tuple[str, Setting]]:
     """Return key -> (table, setting) of the keys that have an effect."""
-    return {key: (table, one) for table in TABLES for key, one in conf_keys(config_class(table)).items()}
+    return {key: (table, one) for table in tables for key, one in conf_keys(config_class(table)).items()}
 
 
-def read_broker_conf(path: Path) -> BrokerConf:
-    """Read a .properties file. UsageError: it cannot be read, or a value is invalid."""
+def read_broker_conf(path: Path, tables: Sequence[str] = TABLES) -> BrokerConf:
+    """Read a .properties file with keys of these tables. UsageError: it cannot be read, or a value is invalid."""
     try:
         lines = read_properties(path.read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"broker.conf {path} cannot be read: {error}; expected a file of UTF-8 text: check its path and permissions"
         ) from error
-    known = conf_settings()
-    values: dict[str, dict[str, object]] = {table: {} for table in (*TABLES, "tls_server")}
+    known = conf_settings(tables)
+    values: dict[str, dict[str, object]] = {table: {} for table in (*tables, "tls_server")}
     notes: list[str] = []
     tls: dict[str, str] = {}
     for number, key, value in lines:
@@ -73,7 +78,7 @@ def read_broker_conf(path: Path) -> BrokerConf:
         except ValueError:
             raise UsageError(f"{path}:{number}: found {key}={value[:60]}, expected a number") from None
     tls_found = tls_settings(tls)
-    if {"init_user", "inner_credentials"} & values["broker"].keys() or "key_password" in tls_found.server:
+    if {"init_user", "inner_credentials"} & values.get("broker", {}).keys() or "key_password" in tls_found.server:
         warn_if_open_to_others(path)
     values["tls_server"] |= tls_found.server
     return BrokerConf(values, (*notes, *tls_found.notes))

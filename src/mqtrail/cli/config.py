@@ -60,6 +60,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "node": ("mqtrail.node", "NodeConfig"),
     "server": ("mqtrail.net", "ServerConfig"),
     "namesrv_server": ("mqtrail.namesrv", "NameServerConfig"),
+    "controller": ("mqtrail.controller", "ControllerConfig"),
     "tls_server": ("mqtrail.net", "TlsServerConfig"),
     "client": ("mqtrail.client", "InstanceConfig"),
     "credentials": ("mqtrail.wire", "Credentials"),

@@ -5,8 +5,10 @@ import gc
 import resource
 import signal
 from collections.abc import Callable
+from typing import TypeVar
 
 from .config import NodeConfig
+from .controller_node import ControllerNode
 from .loop import GC_THRESHOLD, loop_factory
 from .node import Node
 from .processes import ProcessNode
@@ -14,6 +16,7 @@ from .processes import ProcessNode
 OPEN_FILES_WANTED = 65_536
 
 AnyNode = Node | ProcessNode
+Running = TypeVar("Running", Node | ProcessNode, ControllerNode)
 
 
 def run_up(config: NodeConfig, *, on_ready: Callable[[AnyNode], None], use_uvloop: bool = True) -> int:
@@ -26,13 +29,32 @@ def run_up(config: NodeConfig, *, on_ready: Callable[[AnyNode], None], use_uvloo
         return runner.run(_run(config, on_ready, use_uvloop))
 
 
+def run_controller(make: Callable[[], ControllerNode], *, on_ready: Callable[[ControllerNode], None]) -> int:
+    """Run a controller until SIGINT or SIGTERM; return the exit code: 0, or 1 if it had to stop.
+
+    make: called on the event loop. on_ready: called once it listens. Raises the errors of ControllerNode.start.
+    """
+    _raise_open_files()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_run_controller(make, on_ready))
+
+
+async def _run_controller(make: Callable[[], ControllerNode], on_ready: Callable[[ControllerNode], None]) -> int:
+    return await _until_stopped(make(), on_ready)
+
+
 async def _run(config: NodeConfig, on_ready: Callable[[AnyNode], None], use_uvloop: bool) -> int:
+    several = len(config.broker_names) > 1
+    node: AnyNode = ProcessNode(config, use_uvloop=use_uvloop) if several else Node(config)
+    return await _until_stopped(node, on_ready)
+
+
+async def _until_stopped(node: Running, on_ready: Callable[[Running], None]) -> int:
+    """Run a node until a signal or its failure."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    several = len(config.broker_names) > 1
-    node: AnyNode = ProcessNode(config, use_uvloop=use_uvloop) if several else Node(config)
     await node.start()
     try:
         # Objects that exist now live until the end: exclude them from garbage collection.

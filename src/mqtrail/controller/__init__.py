@@ -1,0 +1,12 @@
+"""The controller's core: who is master of each group of brokers. Pure, built like the name server.
+
+`Controller` serves requests 904 and 1001 to 1013. What must not be lost goes through consensus (`raft`) as a command
+(`commands`) and is decided where it is applied (`groups`), in the same way at each member. live knows which brokers
+send heartbeats.
+"""
+
+from .config import ControllerConfig, parse_peers
+from .controller import Call, Controller
+from .groups import ReplicaGroups
+
+__all__ = ["Call", "Controller", "ControllerConfig", "ReplicaGroups", "parse_peers"]

@@ -1,0 +1,86 @@
+"""The settings of a controller, with RocketMQ's names.
+
+Source: ControllerConfig, apache/rocketmq common/.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mqtrail.raft import RaftConfig
+from mqtrail.wire import InvalidParameter, check_settings, setting
+
+
+def parse_peers(text: str) -> dict[str, str]:
+    """Return id -> host:port of `n0-host:port;n1-host:port`. InvalidParameter."""
+    peers: dict[str, str] = {}
+    for part in filter(None, (one.strip() for one in text.split(";"))):
+        name, dash, address = part.partition("-")
+        host, colon, port = address.rpartition(":")
+        if not (name and dash and host and colon and port.isdigit() and name not in peers):
+            raise InvalidParameter(
+                f"found {part[:60]!r} in the controller's peers, expected <id>-<host>:<port>, each id once, joined "
+                "by ';'"
+            )
+        peers[name] = address
+    return peers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """Times are ms."""
+
+    group: str = setting("controllers", "name of the group of controllers", conf="controllerDLegerGroup", least=1)
+    peers: str = setting(
+        "n0-127.0.0.1:9878",
+        "all controllers of the group: `<id>-<host>:<port>`, joined by `;`; 1, 3 or 5, the same list at each",
+        conf="controllerDLegerPeers",
+        least=1,
+    )
+    self_id: str = setting("n0", "id of this controller in `peers`", conf="controllerDLegerSelfId", least=1)
+    elect_unclean_master: bool = setting(
+        False,
+        "elect a broker that is not in sync if no other is alive: acknowledged messages may be lost",
+        conf="enableElectUncleanMaster",
+        changeable=True,
+    )
+    notify_role_changed: bool = setting(
+        True, "tell brokers at once when their master changed", conf="notifyBrokerRoleChanged", changeable=True
+    )
+    scan_ms: int = setting(
+        5_000,
+        "interval of the check for masters whose heartbeats stopped",
+        conf="scanNotActiveBrokerInterval",
+        least=1,
+        changeable=True,
+    )
+    broker_expire_ms: int = setting(
+        10_000,
+        "time without a heartbeat after which a broker is dead, unless it sends a time of its own",
+        least=1,
+    )
+    heartbeat_ms: int = setting(150, "interval of heartbeats between controllers", least=1)
+    election_ms: int = setting(
+        1_000,
+        "time without the leading controller after which another is elected; up to as much again at random",
+        least=10,
+    )
+
+    def __post_init__(self) -> None:
+        """InvalidParameter, RaftIdentityError: a setting is invalid."""
+        check_settings(self)
+        self.raft()
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Id -> address of all controllers."""
+        return parse_peers(self.peers)
+
+    def raft(self) -> RaftConfig:
+        """Return the settings of consensus."""
+        return RaftConfig(
+            self_id=self.self_id,
+            members=tuple(self.addresses),
+            group=self.group,
+            heartbeat_ms=self.heartbeat_ms,
+            election_ms=self.election_ms,
+        )

@@ -1,0 +1,360 @@
+"""The controller: serves brokers and operators, elects masters, and agrees with the other controllers. Pure.
+
+A request that changes something becomes an entry of the log; its reply leaves when the entry is applied. A request that
+reads waits until the leader is sure that it still leads. A controller that does not lead answers 2007, and its client
+asks another one. Commands to other addresses (messages of consensus, 1008) are Calls, which the node takes.
+
+Source: ControllerManager, ControllerRequestProcessor, DLedgerController, apache/rocketmq 5.3.3 controller/.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mqtrail.raft import (
+    Journal,
+    LogEntry,
+    NotLeader,
+    Raft,
+    RaftBusy,
+    RaftDisk,
+    RaftError,
+    decode_message,
+    encode_message,
+)
+from mqtrail.wire import (
+    BrokerHeartbeatHeader,
+    ControllerMetadataReply,
+    MQError,
+    Peer,
+    PeerId,
+    RemotingCommand,
+    RequestCode,
+    RequestCodeNotSupported,
+    ResponseCode,
+    RoleChangedHeader,
+    Send,
+    SystemBusy,
+    answer,
+    answer_error,
+)
+
+from .config import ControllerConfig
+from .groups import Decision, ReplicaGroup, ReplicaGroups
+from .live import HeardBrokers
+from .requests import READ, WRITTEN, ReplyParts, elect_command, encode_entry, in_sync_body
+from .settings import settings_text, update_settings
+
+PENDING_MAX: Final = 1_024  # requests whose entries are not applied
+BODY_SIZE_MAX: Final = 256 * 1024  # of requests of brokers and operators
+NOT_LEADER: Final = "The controller is not in leader state"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Write command, which is one-way, to an address. of_raft: a message of consensus; the newest matters most."""
+
+    address: str
+    command: RemotingCommand
+    of_raft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A request whose entry is not applied. request None: an election that no one asked for."""
+
+    term: int
+    name: str
+    peer: Peer | None = None
+    request: RemotingCommand | None = None
+
+
+class Controller:
+    """One controller. chance: see Raft. disk: for the log.
+
+    `failure` is set when this controller must stop: its disk failed, or is older than the others know it.
+    """
+
+    def __init__(self, config: ControllerConfig, disk: RaftDisk, chance: Callable[[], float], now_ms: int) -> None:
+        """RaftIdentityError, RaftDamaged: the files cannot be used."""
+        self.config = config
+        self.groups = ReplicaGroups()
+        self.failure: BaseException | None = None
+        self.elections = 0  # masters elected while this controller led
+        self.stalls: dict[str, list[int]] = {}
+        raft_config = config.raft()
+        self.raft = Raft(raft_config, Journal(raft_config, disk), chance, now_ms)
+        self._live = HeardBrokers(config.broker_expire_ms)
+        self._addresses = dict(config.addresses)
+        self._calls: list[Call] = []
+        self._pending: dict[int, _Pending] = {}  # index of the entry -> request
+        self._reads: dict[int, tuple[Peer, RemotingCommand]] = {}
+        self._electing: set[str] = set()
+        self._now_ms = now_ms
+        self._led_since_ms: int | None = None
+        self._next_scan_ms = now_ms + config.scan_ms
+
+    @property
+    def is_leader(self) -> bool:
+        return self.raft.is_leader
+
+    def take_calls(self) -> list[Call]:
+        """Return the commands for other addresses since the last call."""
+        calls, self._calls = self._calls, []
+        return calls
+
+    # Commands, connections and the clock, as in the broker.
+
+    def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
+        """Serve one command; return the Sends."""
+        if command.is_response or self.failure is not None:
+            return []
+        self._now_ms = now_ms
+        try:
+            sends = self._act(peer, command, now_ms)
+        except MQError as error:
+            sends = answer_error(peer, command, error)
+        sends = [] if command.is_oneway else sends
+        return sends + self._settle(now_ms)
+
+    def disconnected(self, peer: PeerId) -> list[Send]:
+        """Elect another master for the groups whose master's connection closed."""
+        self._live.disconnected(peer)
+        self._elect_where_needed(self._now_ms)
+        return self._settle(self._now_ms)
+
+    def lost(self, address: str) -> list[Send]:
+        """Note that the connection to another controller closed."""
+        for member, known in self._addresses.items():
+            if known == address:
+                self.raft.lost(member, self._now_ms)
+        return self._settle(self._now_ms)
+
+    def next_tick_ms(self) -> int:
+        """Return the time of the next `tick`."""
+        return min(self.raft.next_tick_ms(), self._next_scan_ms)
+
+    def tick(self, now_ms: int) -> list[Send]:
+        """Let consensus go on; look for masters whose heartbeats stopped."""
+        self._now_ms = now_ms
+        if self.failure is not None:
+            return []
+        with suppress(NotLeader), self._step():
+            self.raft.tick(now_ms)
+        if now_ms >= self._next_scan_ms:
+            self._next_scan_ms = now_ms + self.config.scan_ms
+            self._live.expire(now_ms)
+            self._elect_where_needed(now_ms)
+        return self._settle(now_ms)
+
+    # Requests.
+
+    def _act(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
+        code = command.code
+        if code == RequestCode.CONTROLLER_CONSENSUS:
+            self._receive(command, now_ms)
+            return []
+        if len(command.body) > BODY_SIZE_MAX:
+            raise SystemBusy(f"found a body of {len(command.body)} bytes, expected at most {BODY_SIZE_MAX}")
+        if code in WRITTEN:
+            return self._write(peer, command, now_ms)
+        if code in READ:
+            return self._read(peer, command, now_ms)
+        if code == RequestCode.BROKER_HEARTBEAT:
+            return self._heartbeat(peer, command, now_ms)
+        if code == RequestCode.CONTROLLER_GET_METADATA_INFO:
+            return answer(peer, command, self._metadata().to_ext())
+        if code == RequestCode.GET_CONTROLLER_CONFIG:
+            return answer(peer, command, body=settings_text(self.config).encode())
+        if code == RequestCode.UPDATE_CONTROLLER_CONFIG:
+            update_settings(self.config, str(command.body, "utf-8", "replace"))
+            return answer(peer, command)
+        raise RequestCodeNotSupported(f" request type {code} not supported")
+
+    def _receive(self, command: RemotingCommand, now_ms: int) -> None:
+        message = decode_message(command.body, self.raft.config.members)
+        with suppress(NotLeader), self._step():
+            self.raft.receive(message, now_ms)
+
+    def _heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        header = BrokerHeartbeatHeader.from_ext(request.ext)
+        if header.broker_id is None:
+            return answer(
+                peer, request, code=ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId"
+            )
+        self._live.heartbeat(peer.id, header, now_ms)
+        return answer(peer, request, remark="Heart beat success")
+
+    def _write(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        command = WRITTEN[request.code].command(request)
+        try:
+            self._propose(command, now_ms, peer, request)
+        except NotLeader:
+            return _not_leader(peer, request)
+        except RaftBusy as error:
+            raise SystemBusy(str(error)) from error
+        return []
+
+    def _propose(
+        self, command: dict[str, Any], now_ms: int, peer: Peer | None = None, request: RemotingCommand | None = None
+    ) -> None:
+        """Append a command with what its decision needs. NotLeader, RaftBusy."""
+        if len(self._pending) >= PENDING_MAX:
+            raise RaftBusy(f"found {len(self._pending)} requests that wait for other controllers: try again later")
+        name = command["name"]
+        whole = command | {"alive": self._alive(name, now_ms), "unclean": self.config.elect_unclean_master}
+        with self._step():
+            index, term = self.raft.propose(encode_entry(whole), now_ms)
+        self._pending[index] = _Pending(term, name, peer, request)
+
+    def _read(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        try:
+            self._reads[self.raft.read(now_ms)] = (peer, request)
+        except NotLeader:
+            return _not_leader(peer, request)
+        except RaftBusy as error:
+            raise SystemBusy(str(error)) from error
+        return []
+
+    def _metadata(self) -> ControllerMetadataReply:
+        leader = self.raft.leader
+        return ControllerMetadataReply(
+            self.config.group,
+            leader,
+            None if leader is None else self._addresses[leader],
+            self.is_leader,
+            "".join(f"{member}:{address};" for member, address in self._addresses.items()),
+        )
+
+    # Elections.
+
+    def _alive(self, name: str, now_ms: int) -> dict[str, list[int]]:
+        """Return id -> epoch, largest offset and priority of the living brokers of a group."""
+        group = self.groups.groups.get(name)
+        found = {} if group is None else self._live.of_group(name, [*group.members], now_ms)
+        return {str(one): [live.epoch, live.max_offset, live.priority] for one, live in found.items()}
+
+    def _elect_where_needed(self, now_ms: int) -> None:
+        """Propose an election for each group whose master is dead, or that lost it, while another broker lives."""
+        if not self.is_leader or self._led_since_ms is None:
+            return
+        for name, group in self.groups.groups.items():
+            if name in self._electing or not group.master_epoch:
+                continue
+            alive = self._alive(name, now_ms)
+            if not self._needs_master(group, alive, now_ms):
+                continue
+            try:
+                self._propose(elect_command(group.cluster, name), now_ms)
+                self._electing.add(name)
+            except RaftError:
+                return
+
+    def _needs_master(self, group: ReplicaGroup, alive: dict[str, list[int]], now_ms: int) -> bool:
+        """A new leader gives each master the time of a heartbeat to reach it: it may only not know it yet."""
+        if not alive:
+            return False
+        if group.master is None:
+            return self.config.elect_unclean_master or any(str(one) in alive for one in group.in_sync)
+        assert self._led_since_ms is not None
+        return str(group.master) not in alive and now_ms - self._led_since_ms >= self.config.broker_expire_ms
+
+    def _notify(self, name: str) -> None:
+        """Send 1008 to the living brokers of a group."""
+        group = self.groups.groups[name]
+        header = RoleChangedHeader(group.master_address, group.master_epoch, group.in_sync_epoch, group.master)
+        for broker_id in self._alive(name, self._now_ms):
+            command = RemotingCommand(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, header.to_ext(), body=in_sync_body(group))
+            self._calls.append(Call(group.members[int(broker_id)].address, command))
+
+    # What consensus decided.
+
+    def _settle(self, now_ms: int) -> list[Send]:
+        """Make this step durable, apply what is committed, answer who waits, gather messages."""
+        if self.failure is not None:
+            return self._give_up()
+        try:
+            with self._step():
+                ready = self.raft.take(now_ms)
+        except NotLeader:
+            return self._give_up()
+        members = self.raft.config.members
+        for message in ready.messages:
+            command = RemotingCommand(RequestCode.CONTROLLER_CONSENSUS, {}, body=encode_message(message, members))
+            self._calls.append(Call(self._addresses[message.target], command, of_raft=True))
+        if ready.snapshot is not None:
+            self.groups.restore(ready.snapshot)
+        sends: list[Send] = []
+        for entry in ready.committed:
+            sends += self._apply(entry)
+        for number in ready.reads:
+            peer, request = self._reads.pop(number)
+            sends += self._answer_read(peer, request, now_ms)
+        for number in ready.refused:
+            sends += _not_leader(*self._reads.pop(number))
+        if self.is_leader:
+            if self._led_since_ms is None:
+                self._led_since_ms = now_ms
+        else:
+            self._led_since_ms = None
+            sends += self._give_up()
+        if self.raft.wants_snapshot:
+            with suppress(NotLeader), self._step():
+                self.raft.compact(self.groups.snapshot())
+        return sends
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        """Note any other error than a refusal as the failure: what the step left undone is unknown. NotLeader then."""
+        try:
+            yield
+        except (NotLeader, RaftBusy):
+            raise
+        except Exception as error:
+            self.failure = error
+            raise NotLeader(None) from error
+
+    def _apply(self, entry: LogEntry) -> list[Send]:
+        pending = self._pending.pop(entry.index, None)
+        outcome = self.groups.apply(entry.data) if entry.data else Decision()
+        if outcome.elected is not None and self.is_leader:
+            self.elections += 1
+            if self.config.notify_role_changed:
+                self._notify(outcome.elected)
+        if pending is None:
+            return []
+        self._electing.discard(pending.name)
+        if pending.peer is None or pending.request is None:
+            return []
+        if pending.term != entry.term:
+            return _not_leader(pending.peer, pending.request)
+        group = self.groups.groups.get(pending.name)
+        reply = WRITTEN[pending.request.code].answer(pending.request, group, outcome)
+        return _answered(pending.peer, pending.request, reply)
+
+    def _answer_read(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        try:
+            reply = READ[request.code](request, self.groups, lambda name: self._alive(name, now_ms))
+        except MQError as error:
+            return answer_error(peer, request, error)
+        return _answered(peer, request, reply)
+
+    def _give_up(self) -> list[Send]:
+        """ReplyParts the requests whose entries another leader may drop: their effect is unknown."""
+        pending, self._pending = self._pending, {}
+        self._electing = set()
+        return [
+            send
+            for one in pending.values()
+            if one.peer is not None and one.request is not None
+            for send in _not_leader(one.peer, one.request)
+        ]
+
+
+def _answered(peer: Peer, request: RemotingCommand, reply: ReplyParts) -> list[Send]:
+    return answer(peer, request, reply.ext, code=reply.code, remark=reply.remark, body=reply.body)
+
+
+def _not_leader(peer: Peer, request: RemotingCommand) -> list[Send]:
+    return answer(peer, request, code=ResponseCode.CONTROLLER_NOT_LEADER, remark=NOT_LEADER)

@@ -1,0 +1,234 @@
+"""Requests of brokers and operators: into commands for the log, and into answers from the applied state.
+
+Source: ControllerRequestProcessor, ReplicasInfoManager, apache/rocketmq 5.3.3 controller/.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from mqtrail.wire import (
+    AlterSyncStateSetHeader,
+    AlterSyncStateSetReply,
+    ApplyBrokerIdHeader,
+    BodyError,
+    BrokerIdReply,
+    BrokerNameHeader,
+    CleanBrokerDataHeader,
+    ElectMasterHeader,
+    InvalidParameter,
+    MasterReply,
+    RegisterAtControllerHeader,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    SyncStateSet,
+    dumps,
+    loads,
+)
+
+from .groups import FIRST_ID, Decision, ReplicaGroup, ReplicaGroups
+
+Code = RequestCode
+NAMES_MAX: Final = 1_000  # groups that one request 1006 may name
+AliveIds = Callable[[str], Mapping[str, list[int]]]
+
+
+class ReplyParts(NamedTuple):
+    """The parts of a reply."""
+
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+    ext: dict[str, str] | None = None
+    body: bytes = b""
+
+
+class Written(NamedTuple):
+    """A request that changes something. command: makes it, without what the leader knows of brokers that are alive.
+    answer: after it was applied."""
+
+    command: Callable[[RemotingCommand], dict[str, Any]]
+    answer: Callable[[RemotingCommand, ReplicaGroup | None, Decision], ReplyParts]
+
+
+def name_of(command: Mapping[str, Any]) -> str:
+    name = command["name"]
+    assert isinstance(name, str)
+    return name
+
+
+def _alter(request: RemotingCommand) -> dict[str, Any]:
+    header = AlterSyncStateSetHeader.from_ext(request.ext)
+    body = SyncStateSet.decode(request.body)
+    return {
+        "do": "alter",
+        "name": header.broker_name,
+        "master": header.master_broker_id,
+        "master_epoch": header.master_epoch,
+        "in_sync": [*body.sync_state_set],
+        "in_sync_epoch": body.sync_state_set_epoch,
+    }
+
+
+def _altered(request: RemotingCommand, group: ReplicaGroup | None, outcome: Decision) -> ReplyParts:
+    if outcome.code or group is None:
+        return ReplyParts(outcome.code, outcome.remark, AlterSyncStateSetReply().to_ext())
+    return ReplyParts(ext=AlterSyncStateSetReply(group.in_sync_epoch).to_ext(), body=in_sync_body(group))
+
+
+def elect_command(cluster: str, name: str, broker_id: int = -1, *, designate: bool = False) -> dict[str, Any]:
+    """Return the command that elects a master. -1: any."""
+    return {"do": "elect", "cluster": cluster, "name": name, "id": broker_id, "designate": designate}
+
+
+def _elect(request: RemotingCommand) -> dict[str, Any]:
+    header = ElectMasterHeader.from_ext(request.ext)
+    return elect_command(header.cluster_name, header.broker_name, header.broker_id, designate=header.designate_elect)
+
+
+def _elected(request: RemotingCommand, group: ReplicaGroup | None, outcome: Decision) -> ReplyParts:
+    told = (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+    if outcome.code not in told or group is None:
+        return ReplyParts(outcome.code, outcome.remark, {})
+    body: dict[str, Any] = {"syncStateSet": group.in_sync}
+    if outcome.elected is not None:
+        name = ElectMasterHeader.from_ext(request.ext).broker_name
+        addresses = {str(one): member.address for one, member in group.members.items()}
+        body["brokerMemberGroup"] = {"brokerAddrs": addresses, "brokerName": name, "cluster": group.cluster}
+    return ReplyParts(outcome.code, outcome.remark, master_reply(group).to_ext(), dumps(body))
+
+
+def _register(request: RemotingCommand) -> dict[str, Any]:
+    header = RegisterAtControllerHeader.from_ext(request.ext)
+    return {
+        "do": "register",
+        "name": header.broker_name,
+        "id": header.broker_id,
+        "address": header.broker_address,
+    }
+
+
+def _registered(request: RemotingCommand, group: ReplicaGroup | None, outcome: Decision) -> ReplyParts:
+    header = RegisterAtControllerHeader.from_ext(request.ext)
+    ext = {"clusterName": header.cluster_name, "brokerName": header.broker_name}
+    if outcome.code or group is None:
+        return ReplyParts(outcome.code, outcome.remark, ext)
+    return ReplyParts(ext=ext | master_reply(group).to_ext(), body=in_sync_body(group))
+
+
+def _apply_id(request: RemotingCommand) -> dict[str, Any]:
+    header = ApplyBrokerIdHeader.from_ext(request.ext)
+    return {
+        "do": "apply_id",
+        "cluster": header.cluster_name,
+        "name": header.broker_name,
+        "id": header.applied_broker_id,
+        "check_code": header.register_check_code,
+    }
+
+
+def _applied_id(request: RemotingCommand, group: ReplicaGroup | None, outcome: Decision) -> ReplyParts:
+    header = ApplyBrokerIdHeader.from_ext(request.ext)
+    ext = BrokerIdReply(header.cluster_name, header.broker_name).to_ext()
+    return ReplyParts(outcome.code, outcome.remark, ext)
+
+
+def _clean(request: RemotingCommand) -> dict[str, Any]:
+    header = CleanBrokerDataHeader.from_ext(request.ext)
+    text = header.broker_controller_ids_to_clean or ""
+    parts = [part.strip() for part in text.split(";") if part.strip()]
+    if not all(part.isdecimal() for part in parts):
+        raise InvalidParameter(f"found the ids {text[:60]!r}, expected numbers joined by ';'")
+    return {
+        "do": "clean",
+        "name": header.broker_name,
+        "ids": [int(part) for part in parts],
+        "living": header.is_clean_living_broker,
+    }
+
+
+def _cleaned(request: RemotingCommand, group: ReplicaGroup | None, outcome: Decision) -> ReplyParts:
+    return ReplyParts(outcome.code, outcome.remark)
+
+
+WRITTEN: Final[Mapping[int, Written]] = {
+    Code.CONTROLLER_ALTER_SYNC_STATE_SET: Written(_alter, _altered),
+    Code.CONTROLLER_ELECT_MASTER: Written(_elect, _elected),
+    Code.CONTROLLER_REGISTER_BROKER: Written(_register, _registered),
+    Code.CONTROLLER_APPLY_BROKER_ID: Written(_apply_id, _applied_id),
+    Code.CLEAN_BROKER_DATA: Written(_clean, _cleaned),
+}
+"""Requests that go through the log."""
+
+
+def _replica_info(request: RemotingCommand, groups: ReplicaGroups, alive: AliveIds) -> ReplyParts:
+    group = groups.groups.get(BrokerNameHeader.from_ext(request.ext).broker_name)
+    if group is None:
+        return ReplyParts(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed", {})
+    reply = MasterReply(group.master, group.master_address, group.master_epoch)
+    return ReplyParts(ext=reply.to_ext(), body=in_sync_body(group))
+
+
+def _sync_state_data(request: RemotingCommand, groups: ReplicaGroups, alive: AliveIds) -> ReplyParts:
+    names = loads(request.body) if request.body else []
+    if not isinstance(names, list) or len(names) > NAMES_MAX:
+        raise BodyError(
+            f"found a body of {len(request.body)} bytes, expected a list of at most {NAMES_MAX} brokerNames"
+        )
+    table: dict[str, Any] = {}
+    for name in names:
+        group = groups.groups.get(name) if isinstance(name, str) else None
+        if group is None:
+            continue
+        living = alive(name)
+        replicas: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+        for broker_id, member in sorted(group.members.items()):
+            replicas[broker_id in group.in_sync].append(
+                {
+                    "alive": str(broker_id) in living,
+                    "brokerAddress": member.address,
+                    "brokerId": broker_id,
+                    "brokerName": name,
+                }
+            )
+        values = {
+            "inSyncReplicas": replicas[True],
+            "masterAddress": group.master_address,
+            "masterBrokerId": group.master,
+            "masterEpoch": group.master_epoch,
+            "notInSyncReplicas": replicas[False],
+            "syncStateSetEpoch": group.in_sync_epoch,
+        }
+        table[name] = {key: value for key, value in values.items() if value is not None}
+    return ReplyParts(body=dumps({"replicasInfoTable": table}))
+
+
+def _next_id(request: RemotingCommand, groups: ReplicaGroups, alive: AliveIds) -> ReplyParts:
+    header = BrokerIdReply.from_ext(request.ext)
+    group = groups.groups.get(header.broker_name or "")
+    next_id = FIRST_ID if group is None else group.next_id
+    return ReplyParts(ext=BrokerIdReply(header.cluster_name, header.broker_name, next_id).to_ext())
+
+
+READ: Final[Mapping[int, Callable[[RemotingCommand, ReplicaGroups, AliveIds], ReplyParts]]] = {
+    Code.CONTROLLER_GET_REPLICA_INFO: _replica_info,
+    Code.CONTROLLER_GET_SYNC_STATE_DATA: _sync_state_data,
+    Code.CONTROLLER_GET_NEXT_BROKER_ID: _next_id,
+}
+"""Requests that are answered from the applied state, once the leader is sure that it leads."""
+
+
+def master_reply(group: ReplicaGroup) -> MasterReply:
+    """Return the master of a group with its epochs; without a master no field."""
+    if group.master is None:
+        return MasterReply()
+    return MasterReply(group.master, group.master_address, group.master_epoch, group.in_sync_epoch)
+
+
+def in_sync_body(group: ReplicaGroup) -> bytes:
+    return SyncStateSet(tuple(group.in_sync), group.in_sync_epoch).encode()
+
+
+def encode_entry(command: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a command in the log."""
+    return json.dumps(command, separators=(",", ":"), sort_keys=True).encode()

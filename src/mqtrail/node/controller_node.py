@@ -1,0 +1,181 @@
+"""A controller on a socket, with connections to the other controllers and to brokers."""
+
+import asyncio
+import random
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from mqtrail.controller import Call, Controller, ControllerConfig
+from mqtrail.net import (
+    ConnectionPool,
+    Log,
+    NetError,
+    Server,
+    ServerConfig,
+    TlsClientConfig,
+    split_address,
+)
+from mqtrail.store import MemoryDisk, RealDisk
+
+from .clock import SteadyClock
+from .data_folder import DataFolder
+from .files import unusable_files
+from .shell import Shell
+from .watchdog import Watchdog
+
+ROOM: Final = "controller"  # in the data folder
+CALLS_MAX: Final = 256  # commands that wait for one address; the oldest is dropped
+CALL_TIMEOUT_MS: Final = 1_000  # to connect and to write one of them
+CALL_PAUSE_S: Final = 0.1  # after an address could not be reached
+
+log = Log()
+
+
+class ControllerNode:
+    """`start`, then `stop`. data None: keep everything in memory, for tests. port 0 is not possible: peers name it.
+
+    host: IP address to listen on; None: that of the own address in the list of peers.
+    """
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        data: Path | None = None,
+        host: str | None = None,
+        server: ServerConfig | None = None,
+        tls: TlsClientConfig | None = None,
+    ) -> None:
+        self.config = config
+        self.data = data
+        self.failure: BaseException | None = None
+        self.failed = asyncio.Event()
+        self.core: Controller | None = None
+        own_host, self.port = split_address(config.addresses[config.self_id])
+        self.host = own_host if host is None else host
+        self._server_config = server
+        self._tls = tls
+        self._folder: DataFolder | None = None
+        self._server: Server | None = None
+        self._shell: Shell | None = None
+        self._pool: ConnectionPool | None = None
+        self._lines: dict[str, _Line] = {}
+        self._role = ""
+
+    @property
+    def address(self) -> str:
+        """host:port that brokers and the other controllers use."""
+        return self.config.addresses[self.config.self_id]
+
+    async def start(self) -> None:
+        """Open the data folder and the port, then serve.
+
+        DataFolderError, BindError, StoreError, RaftIdentityError, RaftDamaged; everything is released then.
+        """
+        try:
+            clock = SteadyClock("controller")
+            disk: MemoryDisk | RealDisk = MemoryDisk()
+            if self.data is not None:
+                self._folder = DataFolder.open(self.data)
+                disk = RealDisk(self._folder.room(ROOM))
+            with unusable_files("the controller"):
+                self.core = Controller(self.config, disk, random.random, clock())
+            self._pool = ConnectionPool(
+                on_disconnect=self._disconnected, tls=None if self._tls is None else self._tls.context()
+            )
+            self._shell = Shell(self.core, clock=clock, on_change=self._changed, watchdog=Watchdog(self.core.stalls))
+            self._server = Server(self._shell, self._server_config)
+            self._server.bind(self.host, self.port)
+            await self._server.start()
+            self._shell.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Close every connection and the port; unlock the data folder."""
+        if self._shell is not None:
+            self._shell.stop()
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            line.task.cancel()
+        await asyncio.gather(*(line.task for line in lines.values()), return_exceptions=True)
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None
+        if self.core is not None:
+            self.core.raft.journal.close()
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
+
+    def _changed(self) -> None:
+        """After each step of the core: send its calls, report its role, stop if it failed."""
+        core = self.core
+        assert core is not None
+        for call in core.take_calls():
+            self._line(call.address).put(call)
+        role = f"{core.raft.role.value} {core.raft.term}" if core.is_leader else f"of {core.raft.leader}"
+        if role != self._role:
+            self._role = role
+            log.info(
+                "controller.role",
+                controller=self.config.self_id,
+                role=core.raft.role.value,
+                term=core.raft.term,
+                leader=core.raft.leader,
+            )
+        if core.failure is not None and self.failure is None:
+            self.failure = core.failure
+            log.error("controller.failed", controller=self.config.self_id, error=str(core.failure))
+            self.failed.set()
+
+    def _line(self, address: str) -> "_Line":
+        line = self._lines.get(address)
+        if line is None:
+            assert self._pool is not None
+            line = self._lines[address] = _Line(self._pool, address)
+        return line
+
+    def _disconnected(self, address: str) -> None:
+        """A connection that this controller opened closed: its peer may have died."""
+        if self.core is not None and self._shell is not None and self._pool is not None:
+            self._shell.write(self.core.lost(address))
+            self._shell.set_timer()
+
+
+class _Line:
+    """The commands that wait for one address, and the task that writes them in order."""
+
+    def __init__(self, pool: ConnectionPool, address: str) -> None:
+        self._pool = pool
+        self._address = address
+        self._calls: deque[Call] = deque(maxlen=CALLS_MAX)
+        self._ready = asyncio.Event()
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    def put(self, call: Call) -> None:
+        self._calls.append(call)
+        self._ready.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            while self._calls:
+                call = self._calls.popleft()
+                try:
+                    await self._pool.oneway(self._address, call.command, CALL_TIMEOUT_MS)
+                except NetError as error:
+                    log.sparse.warning("controller.unreachable", address=self._address, error=str(error))
+                    self._drop_old()
+                    await asyncio.sleep(CALL_PAUSE_S)
+
+    def _drop_old(self) -> None:
+        """Messages of consensus are sent again by themselves; old ones help nobody."""
+        kept = [call for call in self._calls if not call.of_raft]
+        self._calls.clear()
+        self._calls.extend(kept)

@@ -1,0 +1,313 @@
+"""Controllers: ids, elections, SyncStateSets, fencing, notifications; over restarts and changes of the leader."""
+
+import json
+
+import pytest
+
+from mqtrail.controller import ControllerConfig, parse_peers
+from mqtrail.raft import RaftIdentityError
+from mqtrail.store import MemoryDisk
+from mqtrail.wire import InvalidParameter, PeerId, RequestCode, ResponseCode, SyncStateSet
+
+from .trio import CLUSTER, GROUP, Trio, address_of
+
+Code = RequestCode
+
+
+def test_a_broker_joins_and_becomes_the_first_master() -> None:
+    """1012, 1013, 1003, 1002: ids from 1; the first that asks is master of epoch 1."""
+    trio = Trio()
+    registered = trio.join(1)
+    assert "masterBrokerId" not in registered.ext
+    elected = trio.elect(1)
+    assert elected.ext == {
+        "masterBrokerId": "1",
+        "masterAddress": address_of(1),
+        "masterEpoch": "1",
+        "syncStateSetEpoch": "1",
+    }
+    assert json.loads(elected.body) == {
+        "brokerMemberGroup": {"brokerAddrs": {"1": address_of(1)}, "brokerName": GROUP, "cluster": CLUSTER},
+        "syncStateSet": [1],
+    }
+    registered = trio.join(2)
+    assert registered.ext["masterAddress"] == address_of(1)
+    assert SyncStateSet.decode(registered.body) == SyncStateSet((1,), 1)
+    assert trio.info() == ("1", "1", (1,))
+
+
+def test_an_id_belongs_to_one_broker() -> None:
+    """1013: the same broker may ask again, another is refused; a group begins with 1."""
+    trio = Trio(1)
+    ext = {"clusterName": CLUSTER, "brokerName": GROUP, "appliedBrokerId": "2", "registerCheckCode": "a:1;5"}
+    assert trio.ask(Code.CONTROLLER_APPLY_BROKER_ID, ext).code == ResponseCode.CONTROLLER_BROKER_ID_INVALID
+    ext["appliedBrokerId"] = "1"
+    assert [trio.ask(Code.CONTROLLER_APPLY_BROKER_ID, ext).code for _ in range(2)] == [0, 0]
+    ext["registerCheckCode"] = "b:1;5"
+    assert trio.ask(Code.CONTROLLER_APPLY_BROKER_ID, ext).code == ResponseCode.CONTROLLER_BROKER_ID_INVALID
+    assert trio.register(7).code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    assert trio.register(1, "moved:1").code == 0
+    assert trio.controllers["n0"].groups.groups[GROUP].members[1].address == "moved:1"
+
+
+def test_the_sync_state_set_is_fenced() -> None:
+    """1001: only the master of the current epoch changes the set that it knows, to living brokers."""
+    trio = Trio(1)
+    trio.group_of_two()
+    refused = {
+        ResponseCode.CONTROLLER_INVALID_MASTER: trio.alter(2, (2,), set_epoch=2),
+        ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH: trio.alter(1, (1,), epoch=0, set_epoch=2),
+        ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH: trio.alter(1, (1,), set_epoch=1),
+        ResponseCode.CONTROLLER_INVALID_REPLICAS: trio.alter(1, (1, 9), set_epoch=2),
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED: trio.alter(1, (2,), set_epoch=2),
+    }
+    assert {code: reply.code for code, reply in refused.items()} == {code: code for code in refused}
+    assert trio.alter(1, (1,), set_epoch=2).ext == {"newSyncStateSetEpoch": "3"}
+    trio.controllers["n0"].disconnected(PeerId(2))
+    assert trio.alter(1, (1, 2), set_epoch=3).code == ResponseCode.CONTROLLER_BROKER_NOT_ALIVE
+
+
+def test_a_closed_connection_of_the_master_elects_at_once() -> None:
+    """The living member in sync becomes master of the next epoch, alone in the set, and 1008 says so."""
+    trio = Trio()
+    trio.group_of_two()
+    trio.advance(11_000 - 11_000 % 50)
+    trio.beat(1)
+    trio.beat(2)
+    for one in trio.controllers.values():
+        one.disconnected(PeerId(1))
+    trio.settle()
+    trio.advance(100)
+    assert trio.info() == ("2", "2", (2,))
+    (call,) = trio.notified
+    assert (call.address, call.command.code) == (address_of(2), Code.NOTIFY_BROKER_ROLE_CHANGED)
+    assert call.command.ext == {
+        "masterAddress": address_of(2),
+        "masterBrokerId": "2",
+        "masterEpoch": "2",
+        "syncStateSetEpoch": "3",
+    }
+    assert SyncStateSet.decode(call.command.body) == SyncStateSet((2,), 3)
+
+
+def test_silence_of_the_master_elects_after_its_time() -> None:
+    """A heartbeat's own time-out decides; a new leader first waits for heartbeats."""
+    trio = Trio()
+    trio.group_of_two()
+    for _ in range(30):
+        trio.advance(1_000)
+        trio.beat(2)
+    assert trio.info() == ("2", "2", (2,))
+
+
+def test_a_broker_out_of_sync_is_elected_only_if_that_is_set() -> None:
+    """By default the group has no master until a member in sync returns; enableElectUncleanMaster takes any."""
+    for unclean, expected in ((False, (None, "2", (1,))), (True, ("2", "2", (2,)))):
+        trio = Trio(1, elect_unclean_master=unclean)
+        trio.join(1)
+        trio.elect(1)
+        trio.join(2)
+        trio.advance(10_000)
+        trio.beat(1)
+        trio.beat(2)
+        trio.controllers["n0"].disconnected(PeerId(1))
+        trio.advance(6_000)
+        assert trio.info() == expected
+        trio.beat(1)
+        trio.beat(2)
+        trio.advance(6_000)
+        assert trio.info()[0] == ("2" if unclean else "1")
+
+
+def test_the_best_replica_is_elected() -> None:
+    """Highest epoch, then largest offset, then lowest priority."""
+    for beats, best in (
+        ({2: {"epoch": 1, "max_offset": 900}, 3: {"epoch": 2, "max_offset": 1}}, "3"),
+        ({2: {"max_offset": 50}, 3: {"max_offset": 60}}, "3"),
+        ({2: {"electionPriority": "5"}, 3: {"electionPriority": "4"}}, "3"),
+        ({2: {}, 3: {}}, "2"),
+    ):
+        trio = Trio(1)
+        trio.group_of_two()
+        trio.join(3)
+        assert trio.alter(1, (1, 2, 3), set_epoch=2).code == 0
+        trio.advance(10_000)
+        for broker_id, fields in beats.items():
+            trio.beat(broker_id, **fields)
+        trio.controllers["n0"].disconnected(PeerId(1))
+        trio.advance(6_000)
+        assert trio.info()[0] == best
+
+
+def test_an_operator_designates_a_master() -> None:
+    """1002 with designateElect: this one if it is in sync, else nothing changes; without it a living master stays."""
+    trio = Trio(1)
+    trio.group_of_two()
+    trio.join(3)
+    assert trio.elect(3, designate=True).code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+    still = trio.elect(2)
+    assert (still.code, still.ext["masterBrokerId"]) == (ResponseCode.CONTROLLER_MASTER_STILL_EXIST, "1")
+    assert trio.elect(2, designate=True).ext["masterEpoch"] == "2"
+    assert trio.info() == ("2", "2", (2,))
+
+
+def test_state_survives_the_leader_and_restarts() -> None:
+    """Another controller goes on with the same epochs; one that starts again has the state of its disk."""
+    trio = Trio()
+    trio.group_of_two()
+    old = trio.leader
+    del trio.controllers[old]
+    trio.advance(5_000)
+    assert trio.leader != old
+    trio.beat(1)
+    trio.beat(2)
+    assert trio.info() == ("1", "1", (1, 2))
+    assert trio.elect(2, designate=True).code == 0
+    trio.start(old)
+    trio.advance(2_000)
+    assert trio.controllers[old].groups.groups == trio.controllers[trio.leader].groups.groups
+
+
+def test_a_new_leader_deposes_no_master_that_it_did_not_hear_yet() -> None:
+    """It waits for the time of a heartbeat, although other brokers already sent theirs."""
+    trio = Trio(1)
+    trio.group_of_two()
+    trio.start("n0")
+    trio.advance(4_000)
+    trio.beat(2)
+    trio.advance(4_000)
+    trio.beat(1)
+    trio.beat(2)
+    trio.advance(5_000)
+    assert trio.info() == ("1", "1", (1, 2))
+
+
+def test_only_the_leader_serves() -> None:
+    """Others answer 2007; all answer 1005 with the leader's address and the peers."""
+    trio = Trio()
+    follower = next(name for name in trio.controllers if name != trio.leader)
+    for code in (Code.CONTROLLER_GET_NEXT_BROKER_ID, Code.CONTROLLER_ELECT_MASTER):
+        ext = {"clusterName": CLUSTER, "brokerName": GROUP}
+        assert trio.ask(code, ext, at=follower).code == ResponseCode.CONTROLLER_NOT_LEADER
+    metadata = trio.ask(Code.CONTROLLER_GET_METADATA_INFO, at=follower).ext
+    assert metadata == {
+        "group": "controllers",
+        "controllerLeaderId": trio.leader,
+        "controllerLeaderAddress": trio.configs[follower].addresses[trio.leader],
+        "isLeader": "false",
+        "peers": "n0:127.0.0.1:27010;n1:127.0.0.1:27011;n2:127.0.0.1:27012;",
+    }
+
+
+def test_a_deposed_leader_answers_what_it_holds() -> None:
+    """Requests that no majority confirmed get 2007, when it learns that it does not lead any more."""
+    trio = Trio()
+    old = trio.leader
+    controller = trio.controllers[old]
+    others = {name: one for name, one in trio.controllers.items() if name != old}
+    trio.controllers = {old: controller}
+    ext = {"clusterName": CLUSTER, "brokerName": GROUP}
+    with pytest.raises(KeyError):
+        trio.ask(Code.CONTROLLER_GET_NEXT_BROKER_ID, ext, at=old)
+    trio.advance(3_000)
+    assert [reply.code for reply in trio.replies.values()] == [ResponseCode.CONTROLLER_NOT_LEADER]
+    assert not others[next(iter(others))].failure
+
+
+def test_operators_see_and_clean_groups() -> None:
+    """1006 lists replicas in and out of sync; 1011 forgets dead brokers, and living ones only if told to."""
+    trio = Trio(1)
+    trio.group_of_two()
+    trio.join(3)
+    table = json.loads(trio.ask(Code.CONTROLLER_GET_SYNC_STATE_DATA, body=json.dumps([GROUP, "x"]).encode()).body)
+    info = table["replicasInfoTable"][GROUP]
+    assert [one["brokerId"] for one in info["inSyncReplicas"]] == [1, 2]
+    assert info["notInSyncReplicas"] == [
+        {"alive": True, "brokerAddress": address_of(3), "brokerId": 3, "brokerName": GROUP}
+    ]
+    assert (info["masterBrokerId"], info["masterEpoch"], info["syncStateSetEpoch"]) == (1, 1, 2)
+    clean = {"brokerName": GROUP, "brokerControllerIdsToClean": "3"}
+    assert trio.ask(Code.CLEAN_BROKER_DATA, clean).code == ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    trio.controllers["n0"].disconnected(PeerId(3))
+    assert trio.ask(Code.CLEAN_BROKER_DATA, clean).code == 0
+    assert [*trio.controllers["n0"].groups.groups[GROUP].members] == [1, 2]
+    whole = {"brokerName": GROUP}
+    assert trio.ask(Code.CLEAN_BROKER_DATA, whole).code == ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    assert trio.ask(Code.CLEAN_BROKER_DATA, whole | {"isCleanLivingBroker": "true"}).code == 0
+    missing = trio.ask(Code.CONTROLLER_GET_REPLICA_INFO, {"brokerName": GROUP})
+    assert missing.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
+
+
+def test_settings_are_shown_and_changed() -> None:
+    """1010 and 1009, with RocketMQ's names; what needs a restart is refused."""
+    trio = Trio(1)
+    assert b"enableElectUncleanMaster=false\n" in trio.ask(Code.GET_CONTROLLER_CONFIG).body
+    assert trio.ask(Code.UPDATE_CONTROLLER_CONFIG, body=b"enableElectUncleanMaster=true\n").code == 0
+    assert trio.configs["n0"].elect_unclean_master
+    for body, code in (
+        (b"controllerDLegerPeers=n0-x:1", ResponseCode.INVALID_PARAMETER),
+        (b"rocketmqHome=/", ResponseCode.NO_PERMISSION),
+        (b"scanNotActiveBrokerInterval=x", ResponseCode.INVALID_PARAMETER),
+    ):
+        assert trio.ask(Code.UPDATE_CONTROLLER_CONFIG, body=body).code == code
+
+
+def test_unknown_and_malformed_requests_get_an_error() -> None:
+    """Code 3 for unknown ones, code 1 for a missing field or a body that is too large, and nothing changes."""
+    trio = Trio(1)
+    assert trio.ask(10).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert trio.ask(Code.CONTROLLER_ELECT_MASTER).code == ResponseCode.SYSTEM_ERROR
+    assert trio.ask(Code.CONTROLLER_GET_SYNC_STATE_DATA, body=b"{}").code == ResponseCode.SYSTEM_ERROR
+    assert trio.ask(Code.CONTROLLER_ALTER_SYNC_STATE_SET, body=b"x" * 300_000).code == ResponseCode.SYSTEM_BUSY
+    clean = {"brokerName": GROUP, "brokerControllerIdsToClean": "1;x"}
+    assert trio.ask(Code.CLEAN_BROKER_DATA, clean).code == ResponseCode.INVALID_PARAMETER
+    beat = {"clusterName": CLUSTER, "brokerName": GROUP, "brokerAddr": "a:1"}
+    assert trio.ask(Code.BROKER_HEARTBEAT, beat).code == ResponseCode.CONTROLLER_INVALID_REQUEST
+    assert trio.controllers["n0"].groups.groups == {}
+
+
+def test_a_snapshot_holds_the_whole_state() -> None:
+    """What is restored equals what was saved."""
+    trio = Trio(1)
+    trio.group_of_two()
+    groups = trio.controllers["n0"].groups
+    restored = type(groups)()
+    restored.restore(groups.snapshot())
+    assert restored.groups == groups.groups
+
+
+def test_peers_are_checked() -> None:
+    """Malformed lists, an own id that is not in them, a folder of another controller."""
+    assert parse_peers("n0-h:1;n1-[::1]:2;") == {"n0": "h:1", "n1": "[::1]:2"}
+    for text in ("n0", "n0-h", "n0-h:x", "n0-h:1;n0-h:2"):
+        with pytest.raises(InvalidParameter, match="expected <id>-<host>:<port>"):
+            parse_peers(text)
+    with pytest.raises(RaftIdentityError, match="own id"):
+        ControllerConfig(self_id="n5")
+    trio = Trio(3)
+    disk: MemoryDisk = trio.disks["n0"]
+    trio.disks["n1"] = disk
+    with pytest.raises(RaftIdentityError, match="journal of member n0"):
+        trio.start("n1")
+
+
+def test_a_controller_whose_disk_fails_serves_no_more() -> None:
+    """It keeps the error for the node, and answers what it holds by 2007."""
+
+    class FailingDisk(MemoryDisk):
+        def replace(self, path: str, data: bytes) -> None:
+            if failing:
+                raise OSError("the disk fails")
+            super().replace(path, data)
+
+    failing = False
+    trio = Trio(1)
+    trio.disks["n0"] = FailingDisk()
+    controller = trio.start("n0")
+    trio.advance(5_000)
+    trio.join(1)
+    failing = True
+    controller.raft.journal._size = 0
+    assert trio.elect(1).code == ResponseCode.CONTROLLER_NOT_LEADER
+    assert isinstance(controller.failure, OSError)
+    assert controller.tick(trio.now_ms + 10_000) == []
