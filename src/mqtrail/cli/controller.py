@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 ConfFile = Annotated[
     Path | None,
-    typer.Option(
-        "--conf", "-c", readable=False, help="RocketMQ controller.conf to read; keys without effect are reported."
-    ),
+    typer.Option("--conf", readable=False, help="RocketMQ controller.conf to read; keys without effect are reported."),
 ]
 DataFolder = Annotated[
     Path | None,
