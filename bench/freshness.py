@@ -63,7 +63,8 @@ def fresh(session: Session) -> Iterator[Row]:
         except JavaNotFound as error:
             raise CannotMeasure(str(error)) from error
     status = StatusFile(folder / "lake").read()
-    if status is None or status.freshness["trace"].p95_ms is None:
+    fresh = {} if status is None else status.clusters[0].freshness
+    if not fresh or fresh["trace"].p95_ms is None:
         raise CannotMeasure("the pipeline answered nothing in the counted time")
     counted = [each for each in reports if each.trace_records]
     more = {
@@ -73,7 +74,7 @@ def fresh(session: Session) -> Iterator[Row]:
         "cycle_s": [round(at(sorted(each.seconds for each in counted), part), 2) for part in (0.5, 0.95, 1)],
     }  # fmt: skip
     what = f"storing → committed answer, {PER_S:,} messages/s, {RECORDS} records each"
-    for source, found in status.freshness.items():
+    for source, found in fresh.items():
         bars = (Bar("<=", 3.0, "ours"), Bar("<=", 5.0, "ours"))
         for name, value_ms, bar in zip(("p50", "p95"), (found.p50_ms, found.p95_ms), bars, strict=True):
             if value_ms is not None:

@@ -11,12 +11,15 @@ import shutil
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
 
+from mqtrail.cli.exits import UsageError
+from mqtrail.cli.ingest import clusters_of, job_config
 from mqtrail.lake import SCHEMA_VERSION, Lake
-from mqtrail.pipeline import Backfill, BackfillFiles, PipelineStatus, StatusFile
+from mqtrail.pipeline import Backfill, BackfillFiles, ClusterStatus, PipelineStatus, StatusFile
 from tests.answers.conftest import Shop
 from tests.answers.lakes import BY_NAME, id_of
 from tests.cli.conftest import Command
@@ -348,18 +351,55 @@ def test_the_status_of_a_pipeline(mqtrail: Command, tmp_path: Path) -> None:
     lake.mkdir()
     none = mqtrail("pipeline", "status", "--lake", str(lake))
     assert (none.code, none.err.count("\n"), "no readable status" in none.err) == (3, 1, True)
-    status = PipelineStatus(cycle_ended_ms=1_000, cycle_seconds=1.5, problems={"broker-b does not answer": 1_000})
+    east = ClusterStatus("east", cycle_ended_ms=1_000, cycle_seconds=1.5, problems={"broker-b does not answer": 1_000})
+    status = PipelineStatus(clusters=[east, ClusterStatus("west")])
     StatusFile(lake).write(status)
     well = mqtrail("pipeline", "status", "--lake", str(lake))
     assert (well.code, well.err) == (0, "")
     assert "running: process" in well.out
     assert "broker-b does not answer" in well.out
-    status.note_failure("no name server answers")
+    assert [line for line in well.out.splitlines() if "cluster:" in line] == ["cluster: east", "cluster: west"]
+    east.note_failure("no name server answers")
     status.is_running = False
     StatusFile(lake).write(status)
     ended = mqtrail("pipeline", "status", "--lake", str(lake), "--json")
     found = json.loads(ended.out)
-    assert (ended.code, len(found["wrong"]), found["failures"]) == (1, 2, 1)
+    assert (ended.code, len(found["wrong"]), found["clusters"][0]["failures"]) == (1, 2, 1)
+    assert "east: the last 1 cycles failed" in found["wrong"][1]
+
+
+def test_clusters_of_a_pipeline(mqtrail: Command, tmp_path: Path) -> None:
+    """Several come from repeated flags or from the file; a command that works on one needs its name."""
+
+    def chosen(*texts: str, several: bool, config: str = "", namesrv: str | None = None) -> list[tuple[str, str]]:
+        file = tmp_path / "several.toml"
+        file.write_text(f"[pipeline]\n{config}")
+        own: dict[str, object] = {"cluster": texts[0] if texts else None}
+        own = clusters_of(list(texts), namesrv) if several else own
+        found = job_config(file, namesrv, str(tmp_path / "lake"), own, None, {}, None, several=several)
+        return [(one.cluster, one.namesrv) for one in found.each()]
+
+    flags, both = ("east=h:1", "west=h:2;i:2"), [("east", "h:1"), ("west", "h:2;i:2")]
+    listed = 'clusters = ["east=h:1", "west=h:2;i:2"]'
+    assert chosen(*flags, several=True) == both
+    assert chosen(several=True, config=listed) == both
+    assert chosen("other=h:3", several=True, config=listed) == [("other", "h:3")]
+    assert chosen("west", several=True, config=listed) == chosen("west", several=False, config=listed) == both[1:]
+    assert chosen("west", several=True, namesrv="h:1") == [("west", "h:1")]
+    for texts, more, what in (
+        (("east", "west"), {"several": True}, "found --cluster west"),
+        (flags, {"several": True, "namesrv": "h:1"}, "found --namesrv and --cluster"),
+        (("east=nothing",), {"several": True}, "nothing"),
+        ((), {"several": False, "config": listed}, "found 2 clusters"),
+        (("north",), {"several": False, "config": listed}, "one of east, west"),
+    ):
+        with pytest.raises(UsageError, match=what):
+            chosen(*texts, **cast(Any, more))
+    lake = tmp_path / "lake"
+    Lake.create(lake)
+    StatusFile(lake).write(PipelineStatus(clusters=[ClusterStatus("east"), ClusterStatus("west")]))
+    said = mqtrail("pipeline", "backfill", "--from", "1d", "--lake", str(lake), "--namesrv", DOWN)
+    assert (said.code, "reads: east, west" in said.err) == (2, True)
 
 
 def test_a_lake_of_a_newer_version(mqtrail: Command, lake_path: Path, tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def kill_pipeline(
             running = Pipeline(broker.namesrv_address, lake, log, spark=True)
             try:
                 clients.end()
-                running.wait(lambda status: status.cycles >= 1, START_S_MAX + CYCLE_S_MAX)
+                running.wait(lambda status: status.clusters[0].cycles >= 1, START_S_MAX + CYCLE_S_MAX)
                 ends = ends_of(broker.namesrv_address)
                 end = time.monotonic() + CYCLE_S_MAX
                 while (found := problems_of(lake, clients.sent, ends)) and time.monotonic() < end:

@@ -215,7 +215,7 @@ def test_tasks_of_spark_write_to_the_store(broker: Embedded, tmp_path: Path) -> 
         driver_messages_max=0,
     )
     with PipelineJob(config) as running:
-        running._judge._bulk_rows_min = 1
+        running._work.judge._bulk_rows_min = 1
         running.once()
     assert consumed(remote) == consumed(local)
     assert not [path for name in ("_work", "_judging") for path in (remote / name).rglob("*")]

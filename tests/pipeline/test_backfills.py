@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -27,8 +27,8 @@ from mqtrail.pipeline.backfills import (
     BackfillUnknown,
 )
 from mqtrail.pipeline.begin import MESSAGES_LEAD_MS
+from mqtrail.pipeline.clusterjob import BACKFILL_PAUSE_S
 from mqtrail.pipeline.ingest import ReadCluster
-from mqtrail.pipeline.job import BACKFILL_PAUSE_S
 from mqtrail.pipeline.notread import NOT_READ
 from mqtrail.pipeline.offsets import QueueRange
 from mqtrail.pipeline.positions import (
@@ -253,7 +253,7 @@ def test_a_silent_broker(cluster: Any, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_live_cycles_do_not_wait_for_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a piece with a problem the next one waits a while; until then each cycle reports the problem."""
-    job = PipelineJob(JobConfig(namesrv="", lake=tmp_path))
+    [job] = PipelineJob(JobConfig(namesrv="", lake=tmp_path)).use(cast(Any, SimpleNamespace())).jobs
     tried: list[int] = []
     stuck = Backfill(id="0" * 8, from_ms=0, to_ms=1, requested_ms=0, problem="no answer")
 
@@ -261,12 +261,12 @@ def test_live_cycles_do_not_wait_for_a_problem(tmp_path: Path, monkeypatch: pyte
         tried.append(count_max)
         return stuck if len(tried) == 1 else None
 
-    monkeypatch.setattr(job, "_backfilled", backfilled)
+    monkeypatch.setattr(job, "backfilled", backfilled)
     clock = iter([1_000.0, 1_000.0, 1_000.0 + BACKFILL_PAUSE_S - 1, 1_000.0 + BACKFILL_PAUSE_S])
     with monkeypatch.context() as patch:
-        patch.setattr("mqtrail.pipeline.job.time", SimpleNamespace(monotonic=lambda: next(clock)))
-        problems = [job._backfill_problem() for _ in range(3)]
-    assert problems == [("backfill 00000000: no answer",)] * 2 + [()]
+        patch.setattr("mqtrail.pipeline.clusterjob.time", SimpleNamespace(monotonic=lambda: next(clock)))
+        told = [job.backfill_problem() for _ in range(3)]
+    assert told == [("backfill 00000000: no answer",)] * 2 + [()]
     assert tried == [job.config.backfill_messages_max] * 2
 
 

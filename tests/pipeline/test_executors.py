@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.pipeline.faults import SparkFailed
 
 from mqtrail.pipeline import JobConfig, JobFailed, PipelineJob, executors
+from mqtrail.pipeline.clusterjob import ClusterJob
 from mqtrail.pipeline.executors import Probed, _within, check_seen, look, probe
 from mqtrail.pipeline.masters import SparkNotStarted
 
@@ -137,7 +138,7 @@ def test_a_failure_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def cycle(*_: object, **__: object) -> None:
         raise SparkFailed("Job aborted: ExecutorLostFailure")
 
-    monkeypatch.setattr(PipelineJob, "_cycle", cycle)
+    monkeypatch.setattr(ClusterJob, "once", cycle)
     job = PipelineJob(JobConfig(namesrv="127.0.0.1:1", lake=tmp_path)).use(cast(SparkSession, SimpleNamespace()))
     with pytest.raises(JobFailed, match=r"^Spark failed \(org.x.SparkException: Job aborted: Exec[^\n]+again$"):
         job.once()

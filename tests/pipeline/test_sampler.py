@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -15,7 +16,7 @@ from mqtrail.client import SyncAdmin
 from mqtrail.lake import Lake, connect, relation_of
 from mqtrail.pipeline import JobConfig, sampler, spool
 from mqtrail.pipeline.config import NOT_RUNNING
-from mqtrail.pipeline.recording import Recorders
+from mqtrail.pipeline.recording import Recorder, Recorders
 from mqtrail.pipeline.sampler import Sampler, sample_alone
 from mqtrail.pipeline.sampling import ClusterSample, Topology, sample
 from mqtrail.pipeline.spool import SampleSpool, SampleSpoolFull
@@ -40,7 +41,8 @@ def test_the_spool_keeps_samples_until_they_are_deleted(tmp_path: Path) -> None:
             sampled_ms, {"queue_ranges": [row]}, ["slow"], {("OFFSETS", "a", ""): "", ("RANGES", "a", "t"): "no"}
         )
         waiting.put("C", found)
-    (tmp_path / spool.FOLDER / f"{20:015d}.json.gz").write_bytes(b"torn")
+    [torn] = (tmp_path / spool.FOLDER).glob(f"{20:015d}-*.json.gz")
+    torn.write_bytes(b"torn")
     first, last = list(waiting.waiting())
     assert (first.found.sampled_ms, first.found.gap, first.cluster) == (3, "", "C")
     assert last.found.answers == {("OFFSETS", "a", ""): "", ("RANGES", "a", "t"): "no"}
@@ -49,6 +51,69 @@ def test_the_spool_keeps_samples_until_they_are_deleted(tmp_path: Path) -> None:
     assert (waiting.last_ms("C"), waiting.last_ms("other")) == (100, 0)
     waiting.delete([first, last])
     assert list(waiting.waiting()) == []
+
+
+def test_samples_of_two_clusters_at_one_time(tmp_path: Path) -> None:
+    """Each is kept; a damaged one is a gap of its own cluster."""
+    waiting = SampleSpool(tmp_path)
+    for cluster in ("east", "west"):
+        for sampled_ms in (1, 2):
+            waiting.put(cluster, ClusterSample(sampled_ms))
+    assert [(each.cluster, each.found.sampled_ms) for each in waiting.waiting()] in (
+        [("east", 1), ("west", 1), ("east", 2), ("west", 2)],
+        [("west", 1), ("east", 1), ("west", 2), ("east", 2)],
+    )
+    torn = next(each for each in waiting.waiting() if each.cluster == "west").path
+    torn.write_bytes(b"torn")
+    gaps = {(each.cluster, each.found.sampled_ms): each.found.gap for each in waiting.waiting()}
+    assert "damaged" in gaps.pop(("west", 2))
+    assert gaps == {("east", 1): "", ("east", 2): ""}
+
+
+def test_a_sample_after_the_begin_of_a_cycle_waits_for_the_next_one(tmp_path: Path) -> None:
+    """The cycle knows the ends of queues as of its begin, so a later sample may show unread messages."""
+    lake, waiting = Lake.create(tmp_path), SampleSpool(tmp_path)
+    recorders = Recorders(lake, 1_000_000)
+    for sampled_ms in (10, 20, 30):
+        waiting.put("C", ClusterSample(sampled_ms))
+    recorders.record_spool(waiting)
+    assert recorders.of("C").sampled_ms == 30
+
+    def taken(cluster: str, until_ms: int) -> int | None:
+        found = recorders.take(cluster, until_ms)
+        return None if found is None else found.sampled_ms
+
+    assert (taken("other", 99), taken("C", 5), taken("C", 25), taken("C", 25), taken("C", 30)) == (
+        None,
+        None,
+        20,
+        None,
+        30,
+    )
+
+
+def test_samplers_that_are_faster_than_the_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples that come while others are recorded wait for the next call, so that each call ends."""
+    lake, waiting = Lake.create(tmp_path), SampleSpool(tmp_path)
+    recorders, record, times = Recorders(lake, 1_000_000), Recorder.record, iter(range(2, 9))
+
+    def slow(self: Recorder, samples: list[ClusterSample]) -> None:
+        record(self, samples)
+        for sampled_ms in islice(times, 1):
+            waiting.put("C", ClusterSample(sampled_ms))
+
+    monkeypatch.setattr(Recorder, "record", slow)
+    waiting.put("C", ClusterSample(1))
+    for recorded in (1, 2, 3):
+        recorders.record_spool(waiting)
+        assert recorders.of("C").sampled_ms == recorded
+
+
+def test_samplers_of_one_process_share_the_spool(tmp_path: Path) -> None:
+    """Those of several clusters work at the same time."""
+    shared = SampleSpool(tmp_path)
+    with shared.sampling() as one, shared.sampling() as other, SampleSpool(tmp_path).sampling() as foreign:
+        assert (one, other, foreign) == (True, True, False)
 
 
 def test_the_spool_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

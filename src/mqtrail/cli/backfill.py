@@ -27,6 +27,7 @@ from .options import ConfigFile, Json, LakeFolder, Namesrv, moment_ms
 from .output import say, show_json, warn
 
 if TYPE_CHECKING:
+    from mqtrail.lake import LakePath
     from mqtrail.pipeline import Backfill, BackfillFiles, JobConfig
 
 POLL_S = 1.0
@@ -112,6 +113,8 @@ def _asked(
     from mqtrail.pipeline import PipelineJob, StartingOffsets
 
     Lake.create(settings.lake)
+    if not settings.cluster:
+        _check_single(settings.lake)
     asked = files.add(*times, settings.cluster)
     tell = _Tell(json=json)
     # A new lake gets what was asked for, not all that there is.
@@ -131,6 +134,16 @@ def _asked(
         now = files.one(asked.id)
         tell(now)
     return _result(now, tell)
+
+
+def _check_single(lake: LakePath) -> None:
+    """UsageError: the pipeline of a lake reads several clusters."""
+    from mqtrail.pipeline import StatusFile
+
+    found = StatusFile(lake).read()
+    if found is not None and found.is_running and len(found.clusters) > 1:
+        names = ", ".join(one.cluster for one in found.clusters)
+        raise UsageError(f"found no --cluster, expected one of those that the lake's pipeline reads: {names}")
 
 
 class _Tell:

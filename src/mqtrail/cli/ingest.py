@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .config import Config, Layer, assignments, load
+from .config import Config, Layer, assignments, load, namesrv_addresses
 from .exits import Exit, SourceUnavailable, UsageError, lake_in_use
 from .options import ConfigFile, Json, LakeFolder, Namesrv, duration_ms
 from .output import progress, say, show_json, warn
 
 if TYPE_CHECKING:
     from mqtrail.lake import LakePath
-    from mqtrail.pipeline import JobConfig, JobReport, PipelineStatus
+    from mqtrail.pipeline import ClusterStatus, JobConfig, JobReport, PipelineStatus
 
 SAMPLE_INTERVAL_MS_MIN = 1_000
 
@@ -34,6 +34,15 @@ Topics = Annotated[
 NoTopics = Annotated[bool, typer.Option("--no-topics", help="Read the trace topic only, no business topics.")]
 Cluster = Annotated[
     str | None, typer.Option(help="Cluster name to store in the lake. [default: as registered with the name server]")
+]
+Clusters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME|NAME=HOST:PORT[;…]",
+        help="Cluster name to store in the lake; of several clusters, each one's name and name servers, repeatable. "
+        "[default: as registered with the name server]",
+    ),
 ]
 TraceTopic = Annotated[str | None, typer.Option("--trace-topic", help="Trace topic of the clients.")]
 ReadRateMax = Annotated[
@@ -118,7 +127,7 @@ def run(
     lake: LakeFolder = None,
     topic: Topics = None,
     no_topics: NoTopics = False,
-    cluster: Cluster = None,
+    cluster: Clusters = None,
     trace_topic: TraceTopic = None,
     read_rate_max: ReadRateMax = None,
     starting_offsets: StartAt = None,
@@ -140,7 +149,7 @@ def run(
         lake,
         {
             "topics": topics_of(topic, no_topics),
-            "cluster": cluster,
+            **clusters_of(cluster, namesrv),
             "trace_topic": trace_topic,
             "read_rate_max": read_rate_max,
             "starting_offsets": starting_offsets,
@@ -153,6 +162,7 @@ def run(
         threshold,
         {"master": master},
         spark_conf,
+        several=True,
     )
     from mqtrail.pipeline import PipelineJob
 
@@ -209,6 +219,13 @@ def _show_status(found: PipelineStatus) -> None:
 
     state = f"process {found.pid} on host {found.host}"
     say(f"{'running' if found.is_running else 'ended'}: {state}, started {day_clock(found.started_ms)} UTC")
+    for one in found.clusters:
+        _show_cluster(one)
+
+
+def _show_cluster(found: ClusterStatus) -> None:
+    from .draw import day_clock
+
     if found.cluster:
         say(f"cluster: {found.cluster}")
     if found.cycle_ended_ms is not None:
@@ -235,7 +252,7 @@ def sample(
     lake: LakeFolder = None,
     topic: Topics = None,
     no_topics: NoTopics = False,
-    cluster: Cluster = None,
+    cluster: Clusters = None,
     trace_topic: TraceTopic = None,
     sample_interval: SampleInterval = None,
     config: ConfigFile = None,
@@ -247,13 +264,14 @@ def sample(
         lake,
         {
             "topics": topics_of(topic, no_topics),
-            "cluster": cluster,
+            **clusters_of(cluster, namesrv),
             "trace_topic": trace_topic,
             "sample_interval_ms": _sample_interval_ms(sample_interval),
         },
         None,
         {},
         None,
+        several=True,
     )
     from mqtrail.pipeline import sample_alone
 
@@ -310,6 +328,17 @@ def topics_of(topics: list[str] | None, no_topics: bool) -> list[str] | None:
     return [] if no_topics else topics or None
 
 
+def clusters_of(texts: list[str] | None, namesrv: str | None) -> dict[str, object]:
+    """The settings of --cluster: one name, or names with addresses. UsageError."""
+    if not texts or not any("=" in text for text in texts):
+        if texts and len(texts) > 1:
+            raise UsageError(f"found --cluster {texts[1]}, expected NAME=HOST:PORT for each of several clusters")
+        return {"cluster": texts[0] if texts else None}
+    if namesrv is not None:
+        raise UsageError("found --namesrv and --cluster NAME=HOST:PORT, expected one of them")
+    return {"clusters": texts}
+
+
 def job_config(
     config: Path | None,
     namesrv: str | None,
@@ -318,8 +347,13 @@ def job_config(
     thresholds: list[str] | None,
     session: dict[str, object],
     spark_conf: list[str] | None,
+    *,
+    several: bool = False,
 ) -> JobConfig:
-    """The settings of a job, from flags, the environment and a file. UsageError."""
+    """The settings of a job, from flags, the environment and a file. several: it may read more than one cluster.
+
+    UsageError.
+    """
     settings = load(config)
     folder = _lake_folder(settings, lake)
     conf = {name: str(value) for name, value in assignments(spark_conf or [], "--spark-conf").items()}
@@ -337,7 +371,21 @@ def job_config(
             ),
         },
     )
-    return started
+    for one in started.each() if started.clusters else ():
+        namesrv_addresses(one.namesrv)
+    return _chosen(started, job, several=several)
+
+
+def _chosen(started: JobConfig, job: Mapping[str, object], *, several: bool) -> JobConfig:
+    """Of several clusters, that of the flag --cluster. UsageError: one is needed, and none or another one is named."""
+    if not started.clusters or job.get("clusters") or (several and job.get("cluster") is None):
+        return started
+    for one in started.each():
+        if one.cluster == job.get("cluster"):
+            return one
+    names = ", ".join(one.cluster for one in started.each())
+    found = f"--cluster {job['cluster']}" if job.get("cluster") else f"{len(started.clusters)} clusters"
+    raise UsageError(f"found {found} and [pipeline] clusters, expected --cluster with one of {names}")
 
 
 def _lake_folder(settings: Config, lake: str | None) -> LakePath:

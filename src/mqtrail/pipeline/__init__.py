@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .session import LONG_SESSION, SHORT_SESSION, SessionConfig, spark_session
     from .source import RocketMQDataSource
     from .stages import TRACE_SCHEMA, attempts, decoded, rejected, trajectories, verdicts
-    from .status import PipelineStatus, StatusFile, wrongs
+    from .status import ClusterStatus, PipelineStatus, StatusFile, wrongs
 
 __all__ = [
     "LONG_SESSION",
@@ -23,6 +23,7 @@ __all__ = [
     "TRACE_SCHEMA",
     "Backfill",
     "BackfillFiles",
+    "ClusterStatus",
     "DataLoss",
     "JavaNotFound",
     "JobConfig",
@@ -58,7 +59,7 @@ _MODULES = {
     "sampler": ("sample_alone",),
     "session": ("LONG_SESSION", "SHORT_SESSION", "SessionConfig", "spark_session"),
     "source": ("RocketMQDataSource",),
-    "status": ("PipelineStatus", "StatusFile", "wrongs"),
+    "status": ("ClusterStatus", "PipelineStatus", "StatusFile", "wrongs"),
     "stages": ("TRACE_SCHEMA", "attempts", "decoded", "rejected", "trajectories", "verdicts"),
 }
 

@@ -32,6 +32,11 @@ class JobConfig:
     namesrv: str  # host:port;host:port
     lake: LakePath
     cluster: str = setting("", "cluster name in the lake; empty: as registered with the name server")
+    clusters: tuple[str, ...] = setting(
+        (),
+        "`run` and `sample`: several clusters, each `NAME=HOST:PORT[;…]`, the name in the lake and its name servers; "
+        "other commands read the one that `--cluster` names; empty: one, by `namesrv` and `cluster`",
+    )
     topics: tuple[str, ...] | None = setting(
         None, "business topics whose messages are read as evidence; none: all of mqtrail brokers"
     )
@@ -75,6 +80,23 @@ class JobConfig:
         "1GB", "memory of DuckDB in one task, in addition to the heap; larger data goes to files"
     )
     retention_ms: int = setting(90 * DAY_MS, "time that the lake keeps its data")
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self._named()]
+        for text, (name, address) in zip(self.clusters, self._named(), strict=True):
+            if not name or not address or names.count(name) > 1:
+                raise JobFailed(
+                    f"found cluster {text!r}, expected NAME=HOST:PORT[;…] with a name that no other cluster has"
+                )
+
+    def each(self) -> list[JobConfig]:
+        """The settings of each cluster alone."""
+        return [replace(self, clusters=(), cluster=name, namesrv=at) for name, at in self._named()] or [self]
+
+    def _named(self) -> list[tuple[str, str]]:
+        """Name and name servers of each of several clusters."""
+        parted = (text.partition("=") for text in self.clusters)
+        return [(name.strip(), address.strip()) for name, _, address in parted]
 
     @property
     def judged_with(self) -> trail.Settings:

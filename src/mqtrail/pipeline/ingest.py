@@ -147,13 +147,23 @@ class Ingest:
             is_registered=not self._config.cluster,
         )
 
-    def run(self, cluster: ReadCluster, *, fail_on_data_loss: bool, limit: Limit | None = None) -> Counts:
-        """Read to the current ends of all queues, or until the limit. JobFailed, LakeError: committed data is kept."""
+    def run(
+        self,
+        cluster: ReadCluster,
+        *,
+        fail_on_data_loss: bool,
+        limit: Limit | None = None,
+        bounds: Bounds | None = None,
+    ) -> Counts:
+        """Read to the ends of all queues, or until the limit. JobFailed, LakeError: committed data is kept.
+
+        bounds: the ends, if the cluster was asked for them just now.
+        """
         counts = Counts()
         self._reached = self.position(cluster.name).offsets
         if cluster.topics:
             with self.sure():
-                self._run(cluster, counts, limit or Limit(), fail_on_data_loss=fail_on_data_loss)
+                self._run(cluster, counts, limit or Limit(), bounds, fail_on_data_loss=fail_on_data_loss)
         return counts
 
     @contextmanager
@@ -202,10 +212,12 @@ class Ingest:
         """The ends of all queues; those of a broker that does not answer are left out."""
         return bounds_of(connection, topics, self._config.retry_timeout_ms, hold_unreachable=True)
 
-    def _run(self, cluster: ReadCluster, counts: Counts, limit: Limit, *, fail_on_data_loss: bool) -> None:
+    def _run(
+        self, cluster: ReadCluster, counts: Counts, limit: Limit, bounds: Bounds | None, *, fail_on_data_loss: bool
+    ) -> None:
         work = self.work(cluster, fail_on_data_loss=fail_on_data_loss)
         with self.connected(work) as connection:
-            bounds = self.bounds(connection, cluster.topics)
+            bounds = self.bounds(connection, cluster.topics) if bounds is None else bounds
             position = self.position(cluster.name)
             if not position.offsets and self._config.starting_offsets is StartingOffsets.LATEST:
                 position = self._begun(connection, cluster, work, bounds, counts)

@@ -15,6 +15,7 @@ from .spool import SampleSpool, Waiting
 APP: Final = "samples"
 """App of its batches, which are numbered from 1."""
 SAMPLES_MAX: Final = 100  # most samples of the spool that one batch records
+NEW_MAX: Final = 8  # samples of a cluster that are kept in memory until a cycle of it takes them
 
 
 class Recorder:
@@ -95,6 +96,7 @@ class Recorders:
         self._lake = lake
         self._retention_ms = retention_ms
         self._recorders: dict[str, Recorder] = {}
+        self._new: dict[str, list[ClusterSample]] = {}  # recorded, and not taken yet
 
     def of(self, cluster: str) -> Recorder:
         """The recorder of a cluster."""
@@ -102,15 +104,21 @@ class Recorders:
             self._recorders[cluster] = Recorder(self._lake, cluster, self._retention_ms)
         return self._recorders[cluster]
 
-    def record_spool(self, spool: SampleSpool) -> dict[str, ClusterSample]:
-        """Record all samples of the spool; return the latest of each cluster. A crash repeats nothing."""
-        latest: dict[str, ClusterSample] = {}
-        while waiting := list(islice(spool.waiting(), SAMPLES_MAX)):
+    def record_spool(self, spool: SampleSpool) -> None:
+        """Record the samples that are in the spool now. A crash repeats nothing."""
+        found = spool.waiting()  # no later ones, or samplers that are faster than the commits would keep this call busy
+        while waiting := list(islice(found, SAMPLES_MAX)):
             clusters: dict[str, list[Waiting]] = {}
             for one in waiting:
                 clusters.setdefault(one.cluster, []).append(one)
             for cluster, some in clusters.items():
                 self.of(cluster).record([one.found for one in some])
-                latest[cluster] = some[-1].found
+                self._new[cluster] = [*self._new.get(cluster, ()), *(one.found for one in some)][-NEW_MAX:]
             spool.delete(waiting)
-        return latest
+
+    def take(self, cluster: str, until_ms: int) -> ClusterSample | None:
+        """The latest sample that was recorded since the last call, and taken until a time; later ones stay."""
+        new = self._new.get(cluster, [])
+        taken = [found for found in new if found.sampled_ms <= until_ms]
+        self._new[cluster] = new[len(taken) :]
+        return taken[-1] if taken else None

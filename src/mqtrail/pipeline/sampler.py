@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from random import Random
-from threading import Event
+from threading import Event, Lock
 from typing import Final
 
 from mqtrail import trail
@@ -44,14 +45,16 @@ class Sampler:
         config: JobConfig,
         say: Callable[[str], None] = lambda text: None,
         *,
+        spool: SampleSpool | None = None,
         now_ms: Callable[[], int] = now_ms,
         chance: Random | None = None,
     ) -> None:
+        """spool: shared with the samplers of other clusters in this process."""
         self._config = config
         self._say = say
         self._now_ms = now_ms
         self._chance = chance or Random()
-        self._spool = SampleSpool(config.lake)
+        self._spool = spool or SampleSpool(config.lake)
         self._instance = dataclasses.replace(
             config.instance, request_timeout_ms=min(config.instance.request_timeout_ms, REQUEST_TIMEOUT_MS)
         )
@@ -65,7 +68,7 @@ class Sampler:
     def run(self, stop: Event, after: Callable[[], None] = lambda: None) -> None:
         """Take samples until stop is set. after: called after each one.
 
-        Only one sampler runs for a lake; another one waits until it ends.
+        Only one process samples for a lake; another one waits until it ends.
         """
         while not stop.is_set():
             with ExitStack() as stack:
@@ -160,6 +163,7 @@ def sample_alone(config: JobConfig, stop: Event, say: Callable[[str], None] = la
     lake = Lake.create(config.lake)
     spool, recorders = SampleSpool(config.lake), Recorders(lake, config.retention_ms)
     recorded = time.monotonic()
+    turn = Lock()  # of the samplers, to record
 
     def record() -> None:
         nonlocal recorded
@@ -171,12 +175,26 @@ def sample_alone(config: JobConfig, stop: Event, say: Callable[[str], None] = la
             return  # a pipeline is the writer, and records them
 
     def record_now_and_then() -> None:
-        if time.monotonic() - recorded >= RECORD_INTERVAL_MS / 1000:
-            record()
+        with turn:
+            if time.monotonic() - recorded >= RECORD_INTERVAL_MS / 1000:
+                record()
 
     record()
-    Sampler(config, say).run(stop, record_now_and_then)
+    samplers = [Sampler(one, told(say, one, config), spool=spool) for one in config.each()]
+    with ThreadPoolExecutor(len(samplers), "mqtrail-sampler") as threads:
+        running = [threads.submit(one.run, stop, record_now_and_then) for one in samplers]
+        try:
+            wait(running, return_when=FIRST_EXCEPTION)
+        finally:
+            stop.set()
+    for each in running:
+        each.result()
     record()
+
+
+def told(say: Callable[[str], None], one: JobConfig, config: JobConfig) -> Callable[[str], None]:
+    """Return `say` with the name of one of the clusters before each text, if there are several."""
+    return (lambda text: say(f"{one.cluster}: {text}")) if config.clusters else say
 
 
 def traced_groups(lake: Lake, cluster: str) -> set[str]:

@@ -1,15 +1,17 @@
-"""The loop of `mqtrail pipeline run`: cycles, upkeep of the lake between them, and reports of both.
+"""The loop of `mqtrail pipeline run`: cycles of clusters, upkeep of the lake between them, and reports of both.
 
-A failed cycle is reported and retried after a pause that doubles up to PAUSE_MS_MAX. Failures of Spark itself, as on a
-busy machine, are retried up to FAULTS_MAX times in a row; after that the run ends with the error, so that the process's
-supervisor restarts it. A stop ends the run after the commit in progress.
+The clusters take turns, because a lake has one writer: of those that are due, the one that waited longest. Each is
+asked in a thread of its own, so that one that does not answer holds up no other. A failed cycle is reported and retried
+after a pause that doubles up to PAUSE_MS_MAX. Failures of Spark itself, as on a busy machine, are retried up to
+FAULTS_MAX times in a row; after that the run ends with the error, so that the process's supervisor restarts it. A stop
+ends the run after the commit in progress.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Event, Thread
 from typing import Final, Protocol
@@ -25,13 +27,15 @@ from .clock import now_ms
 from .config import JobFailed, JobReport
 from .freshness import Freshness
 from .masters import spark_cause
-from .status import PipelineStatus, StatusFile, exposition
+from .status import ClusterStatus, PipelineStatus, StatusFile, exposition
 
 PAUSE_MS_MAX: Final = 60_000  # between two cycles that fail
 FAULTS_MAX: Final = 3  # faults of Spark in a row before the run ends
 TELL_MS: Final = 10_000  # interval at which a long cycle prints its current step
 IDLE_TELL_MS: Final = 60_000  # interval of lines about cycles that found nothing
 PORT_TIMEOUT_S: Final = 10.0  # for the port of the metrics to open, and to close
+ASKED_POLL_S: Final = 0.01  # interval of looking whether a cluster has answered
+ASKED_END_S_MAX: Final = 10.0  # how long the end of the run waits for clusters that are being asked
 
 Say = Callable[[str], None]
 
@@ -46,13 +50,76 @@ class UpkeepWork(Protocol):
         """Stop work in progress."""
 
 
+class ClusterCycles(Protocol):
+    """The cycles of one cluster."""
+
+    freshness: Freshness
+    step: Say
+    """Called with each step of a cycle."""
+
+    @property
+    def name(self) -> str:
+        """The cluster's name in the lake; '': not known yet."""
+
+    def begin(self) -> Callable[[], JobReport]:
+        """Ask the cluster how far it is, and return the rest of a cycle. Runs in a thread of its own. MQError."""
+
+
+class _Turns:
+    """The turns of one cluster: it is due, then it is asked, then its cycle runs."""
+
+    def __init__(self, cycles: ClusterCycles, status: ClusterStatus) -> None:
+        self.cycles = cycles
+        self.status = status
+        self.due_s = 0.0  # time.monotonic
+        self.begun_s = 0.0
+        self.told_s = 0.0  # when the last line about a cycle was printed
+        self._asking: Thread | None = None
+        self._found: Callable[[], JobReport] | BaseException | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the cluster is being asked, or has answered."""
+        return self._asking is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has answered, or failed to."""
+        return self._found is not None
+
+    def ask(self) -> None:
+        """Begin to ask the cluster."""
+        self.begun_s = time.monotonic()
+        self._asking = Thread(target=self._ask, name="mqtrail-asking", daemon=True)
+        self._asking.start()
+
+    def _ask(self) -> None:
+        try:
+            self._found = self.cycles.begin()
+        except BaseException as error:  # it is raised in the thread of the cycles
+            self._found = error
+
+    def run(self) -> JobReport:
+        """Run the rest of the cycle; raise what asking the cluster has raised."""
+        found, self._found, self._asking = self._found, None, None
+        assert found is not None, "the cluster has not answered yet"
+        if isinstance(found, BaseException):
+            raise found
+        return found()
+
+    def end(self, timeout_s: float) -> None:
+        """Wait until nobody asks any more."""
+        if self._asking is not None:
+            self._asking.join(max(timeout_s, 0))
+
+
 class Service:
     """Runs cycles until it is stopped. One call of `run` at a time."""
 
     def __init__(
         self,
         lake: LakePath,
-        cycle: Callable[[], JobReport],
+        clusters: Sequence[ClusterCycles],
         upkeep: UpkeepWork,
         say: Say,
         show: Callable[[JobReport], None] = lambda report: None,
@@ -60,24 +127,35 @@ class Service:
         """show: called with the report of each successful cycle."""
         self._file = StatusFile(lake)
         self._lake = lake
-        self._cycle = cycle
         self._upkeep = upkeep
         self._say = say
         self._show = show
         before = self._file.read()
-        newest = {} if before is None else {name: found.newest_ms for name, found in before.freshness.items()}
-        self.freshness = Freshness({name: at_ms for name, at_ms in newest.items() if at_ms is not None})
+        known = {} if before is None else {one.cluster: one.freshness for one in before.clusters}
         self.status = PipelineStatus(started_ms=now_ms())
+        self._turns = [_Turns(one, ClusterStatus(one.name)) for one in clusters]
+        for turns in self._turns:
+            name = turns.status.cluster or (next(iter(known)) if len(known) == 1 else "")
+            newest = {source: found.newest_ms for source, found in known.get(name, {}).items()}
+            turns.cycles.freshness = Freshness({source: at for source, at in newest.items() if at is not None})
+            turns.cycles.step = self._doing(turns)
+            self.status.clusters.append(turns.status)
         self._faults = 0
-        self._told_s = 0.0  # when the last line about a cycle was printed
-        self._begun_s = 0.0
+        self._begun_s = 0.0  # of the cycle that runs
 
-    def doing(self, text: str) -> None:
-        """Note the current step of the cycle; it is printed if the cycle takes long."""
-        self.status.doing = text
+    def _doing(self, turns: _Turns) -> Say:
+        """A function that notes the current step of a cycle; it is printed if the cycle takes long."""
+
+        def doing(text: str) -> None:
+            self.status.doing = self.status.named(turns.status.cluster, text)
+
+        return doing
 
     def run(self, interval_ms: int, stop: Event, metrics: tuple[str, int] | None = None) -> None:
-        """Run a cycle every interval_ms until stop is set. metrics: host and port to serve them on. BindError."""
+        """Run a cycle of each cluster every interval_ms until stop is set.
+
+        metrics: host and port to serve them on. BindError.
+        """
         self.status.interval_ms = interval_ms
         with ExitStack() as stack:
             if metrics is not None:
@@ -85,20 +163,37 @@ class Service:
                 self._say(f"metrics at http://{address}/metrics")
             stack.callback(self._ended)
             stack.callback(self._upkeep.end)
+            stack.callback(self._end_asking)
             stack.enter_context(self._telling())
             while not stop.is_set():
-                pause_ms = self._turn(interval_ms, stop)
-                stop.wait(pause_ms / 1000)
+                turns = self._next(stop)
+                if turns is not None:
+                    pause_ms = self._turn(turns, interval_ms, stop)
+                    turns.due_s = time.monotonic() + pause_ms / 1000
 
-    def _turn(self, interval_ms: int, stop: Event) -> float:
-        """Run one cycle and a slice of upkeep; return the milliseconds to wait before the next."""
-        self._begun_s = time.monotonic()
+    def _next(self, stop: Event) -> _Turns | None:
+        """Ask the clusters that are due; return the one that answered and waited longest. None: wait on, or stopped."""
+        now_s = time.monotonic()
+        for turns in self._turns:
+            if not turns.is_asked and turns.due_s <= now_s:
+                turns.ask()
+        ready = [turns for turns in self._turns if turns.is_ready]
+        if ready:
+            return min(ready, key=lambda turns: turns.due_s)
+        is_asking = any(turns.is_asked for turns in self._turns)
+        due_s = min((turns.due_s for turns in self._turns if not turns.is_asked), default=now_s + ASKED_POLL_S)
+        stop.wait(min(due_s - now_s, ASKED_POLL_S) if is_asking else due_s - now_s)
+        return None
+
+    def _turn(self, turns: _Turns, interval_ms: int, stop: Event) -> float:
+        """Run one cycle and a slice of upkeep; return the milliseconds to wait before the cluster's next one."""
+        self._begun_s = turns.begun_s
         try:
-            report = self._cycle()
+            report = turns.run()
         except LakeLost:
             raise
         except MQError as error:
-            return self._failed(str(error), interval_ms)
+            return self._failed(turns, str(error), interval_ms)
         except Exception as error:
             if stop.is_set():
                 # A signal to the process group, as a service manager sends it, ends Spark's JVM too.
@@ -113,9 +208,11 @@ class Service:
                     "committed data is kept. Give the machine more memory or time (--master, --spark-conf, "
                     "[spark] driver_memory) and start the pipeline again"
                 ) from error
-            return self._failed(f"Spark failed: {spark_cause(str(error))}", interval_ms)
+            return self._failed(turns, f"Spark failed: {spark_cause(str(error))}", interval_ms)
+        finally:
+            self.status.doing = ""
         self._faults = 0
-        self._note(report)
+        self._note(turns, report)
         if stop.is_set():
             return 0
         try:
@@ -126,30 +223,29 @@ class Service:
         except MQError as error:
             self._say(f"the upkeep of the lake failed and will be retried: {error}")
         self._write()
-        return 0 if report.behind else max(0, interval_ms - (time.monotonic() - self._begun_s) * 1000)
+        return 0 if report.behind else max(0, interval_ms - (time.monotonic() - turns.begun_s) * 1000)
 
-    def _failed(self, error: str, interval_ms: int) -> float:
-        self.status.note_failure(error)
-        pause_ms: int = min(interval_ms * 2 ** min(self.status.failed_in_row - 1, 16), PAUSE_MS_MAX)
-        self._say(f"this cycle failed: {error}; the next one is in {pause_ms / 1000:.0f} s")
+    def _failed(self, turns: _Turns, error: str, interval_ms: int) -> float:
+        turns.status.note_failure(error)
+        pause_ms: int = min(interval_ms * 2 ** min(turns.status.failed_in_row - 1, 16), PAUSE_MS_MAX)
+        text = f"this cycle failed: {error}; the next one is in {pause_ms / 1000:.0f} s"
+        self._say(self.status.named(turns.status.cluster, text))
         self._write()
         return pause_ms
 
-    def _note(self, report: JobReport) -> None:
-        at_ms = now_ms()
-        self.status.note_cycle(report, at_ms)
-        self.status.doing = ""
-        self.status.freshness = self.freshness.of()
-        new, gone = self.status.note_problems(report.problems, at_ms)
-        for problem in new:
-            self._say(f"problem: {problem}")
-        for problem in gone:
-            self._say(f"no longer a problem: {problem}")
+    def _note(self, turns: _Turns, report: JobReport) -> None:
+        at_ms, status = now_ms(), turns.status
+        status.note_cycle(report, at_ms)
+        status.freshness = turns.cycles.freshness.of()
+        new, gone = status.note_problems(report.problems, at_ms)
+        lines = [f"problem: {problem}" for problem in new] + [f"no longer a problem: {problem}" for problem in gone]
         self._show(report)
         is_idle = not (report.trace_messages or report.messages or report.gaps or report.trajectories)
-        if not is_idle or new or gone or time.monotonic() - self._told_s >= IDLE_TELL_MS / 1000:
-            self._told_s = time.monotonic()
-            self._say(summary(report, self.status))
+        if not is_idle or new or gone or time.monotonic() - turns.told_s >= IDLE_TELL_MS / 1000:
+            turns.told_s = time.monotonic()
+            lines.append(summary(report, status))
+        for line in lines:
+            self._say(self.status.named(status.cluster, line))
 
     # -- the status file, and lines about long cycles --------------------------------------------------------------
 
@@ -161,8 +257,9 @@ class Service:
         def tell() -> None:
             while not ended.wait(TELL_MS / 1000):
                 taken_s = time.monotonic() - self._begun_s
-                if self.status.doing and taken_s >= TELL_MS / 1000:
-                    self._say(f"{self.status.doing} (this cycle: {taken_s:.0f} s)")
+                doing = self.status.doing
+                if doing and taken_s >= TELL_MS / 1000:
+                    self._say(f"{doing} (this cycle: {taken_s:.0f} s)")
                 self._write()
 
         self._write()
@@ -173,6 +270,11 @@ class Service:
         finally:
             ended.set()
             thread.join(PORT_TIMEOUT_S)
+
+    def _end_asking(self) -> None:
+        end_s = time.monotonic() + ASKED_END_S_MAX
+        for turns in self._turns:
+            turns.end(end_s - time.monotonic())
 
     def _ended(self) -> None:
         self.status.is_running = False
@@ -185,7 +287,7 @@ class Service:
             self._say(f"the status was not written to {self._file.path}: {error.strerror or error}")
 
 
-def summary(report: JobReport, status: PipelineStatus) -> str:
+def summary(report: JobReport, status: ClusterStatus) -> str:
     """Return a cycle in one line."""
     fresh = "".join(
         f"; {source} fresh within {found.p50_ms / 1000:.1f} s (p50), {found.p95_ms / 1000:.1f} s (p95)"

@@ -1,7 +1,8 @@
 """The spool of samples: files of full samples, which the lake's writer records and then deletes.
 
-    <lake>/_samples/<sampled_ms>.json.gz    one sample; written under another name and renamed, so that it is complete
-    <lake>/_samples/_lock                   held by the one sampler of the lake, until its process ends
+    <lake>/_samples/<sampled_ms>-<checksum of the cluster's name>.json.gz
+                              one sample; written under another name and renamed, so that it is complete
+    <lake>/_samples/_lock     held by the one process that samples for the lake, until it ends
 
 So a sampler never waits for the writer of the lake, and continues while no writer runs.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,18 +41,19 @@ class SampleSpoolFull(Exception):
 
 
 class SampleSpool:
-    """The spool of one lake: one process writes, one reads."""
+    """The spool of one lake: one process writes, one reads. Samplers of one process share one object."""
 
     def __init__(self, lake: LakePath) -> None:
         self._folder = lake / FOLDER
+        self._lock = WriteLock(self._folder)
 
     @contextmanager
     def sampling(self) -> Iterator[bool]:
-        """Hold the lock of the lake's sampler while the block runs; False: another process or thread holds it."""
+        """Hold the lock of the lake's samplers while the block runs; False: another process or object holds it."""
         with lake_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
         try:
-            lock = WriteLock(self._folder).held()
+            lock = self._lock.held()
             lock.__enter__()
         except LakeBusy:
             yield False
@@ -76,7 +79,7 @@ class SampleSpool:
             "gap": found.gap,
             "topics": found.topics,
         }
-        path = self._folder / f"{found.sampled_ms:015d}{_SUFFIX}"
+        path = self._folder / f"{found.sampled_ms:015d}-{zlib.crc32(cluster.encode()):08x}{_SUFFIX}"
         with lake_errors(path):
             self._folder.mkdir(parents=True, exist_ok=True)
             write_whole(path, gzip.compress(json.dumps(values, separators=(",", ":")).encode(), 1))
@@ -93,8 +96,8 @@ class SampleSpool:
         return 0
 
     def waiting(self) -> Iterator[Waiting]:
-        """The samples, oldest first. A damaged file is deleted, and the next sample records a gap."""
-        damage = ""
+        """The samples, oldest first. A damaged file is deleted, and its cluster's next sample records a gap."""
+        damage: dict[str, str] = {}  # by what the names of a cluster's files end in
         for path in self._paths():
             with lake_errors(path):
                 text = path.read_bytes()
@@ -104,11 +107,10 @@ class SampleSpool:
                 answers = {(what, broker, topic): why for what, broker, topic, why in values.pop("answers")}
                 found = ClusterSample(**values, answers=answers)
             except (ValueError, TypeError, KeyError, AttributeError, EOFError, OSError) as error:
-                damage = f"a sample of the spool was damaged ({error})"
+                damage[_cluster_part(path)] = f"a sample of the spool was damaged ({error})"
                 path.unlink(missing_ok=True)
                 continue
-            found.gap = found.gap or damage
-            damage = ""
+            found.gap = found.gap or damage.pop(_cluster_part(path), "")
             yield Waiting(path, cluster, found)
 
     def delete(self, samples: list[Waiting]) -> None:
@@ -129,3 +131,7 @@ def _size(path: LakePath) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def _cluster_part(path: LakePath) -> str:
+    return path.name.partition("-")[2]

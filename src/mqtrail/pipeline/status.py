@@ -29,17 +29,10 @@ COUNTED: Final = ("trace_messages", "trace_records", "rejects", "messages", "gap
 
 
 @dataclass(slots=True)
-class PipelineStatus:
-    """The state of one run of `mqtrail pipeline run`. Times are epoch ms; None: not known, or not yet."""
+class ClusterStatus:
+    """What a run has done with one cluster. Times are epoch ms; None: not known, or not yet."""
 
-    pid: int = field(default_factory=os.getpid)
-    host: str = field(default_factory=socket.gethostname)
-    cluster: str = ""  # that it reads; '': not known yet
-    is_running: bool = True
-    started_ms: int = 0
-    written_ms: int = 0
-    interval_ms: int = 0
-    doing: str = ""  # what the cycle under way does
+    cluster: str = ""  # its name in the lake; '': not known yet
     cycles: int = 0  # that ended well
     failures: int = 0  # cycles that failed
     failed_in_row: int = 0  # since the last that ended well
@@ -49,7 +42,6 @@ class PipelineStatus:
     as_of_ms: int | None = None  # instant of the last judgement
     behind: int | None = None  # messages that the last cycle left for the next
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
-    upkeep: dict[str, int] = field(default_factory=dict)  # files that compaction, retention and sweep dealt with
     freshness: dict[str, SourceFreshness] = field(default_factory=dict)
     problems: dict[str, int] = field(default_factory=dict)  # problem -> since when
 
@@ -80,6 +72,25 @@ class PipelineStatus:
         self.last_error = error
 
 
+@dataclass(slots=True)
+class PipelineStatus:
+    """The state of one run of `mqtrail pipeline run`. Times are epoch ms."""
+
+    pid: int = field(default_factory=os.getpid)
+    host: str = field(default_factory=socket.gethostname)
+    is_running: bool = True
+    started_ms: int = 0
+    written_ms: int = 0
+    interval_ms: int = 0
+    doing: str = ""  # what the cycle under way does
+    upkeep: dict[str, int] = field(default_factory=dict)  # files that compaction, retention and sweep dealt with
+    clusters: list[ClusterStatus] = field(default_factory=list)
+
+    def named(self, name: str, text: str) -> str:
+        """Return a text about a cluster, with its name if there are several."""
+        return f"{name}: {text}" if len(self.clusters) > 1 else text
+
+
 class StatusFile:
     """The file of a lake that holds a PipelineStatus."""
 
@@ -100,12 +111,19 @@ class StatusFile:
             values: dict[str, Any] = json.loads(self.path.read_text("utf-8"))
             known = {each.name for each in dataclasses.fields(PipelineStatus)}
             found = PipelineStatus(**{name: value for name, value in values.items() if name in known})
-            found.freshness = {name: SourceFreshness(**value) for name, value in values["freshness"].items()}
+            found.clusters = [_cluster_of(one) for one in values["clusters"]]
         except ObjectStoreError as error:
             raise LakeUnreadable(str(error)) from None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
         return found
+
+
+def _cluster_of(values: dict[str, Any]) -> ClusterStatus:
+    known = {each.name for each in dataclasses.fields(ClusterStatus)}
+    found = ClusterStatus(**{name: value for name, value in values.items() if name in known})
+    found.freshness = {name: SourceFreshness(**value) for name, value in values["freshness"].items()}
+    return found
 
 
 def wrongs(status: PipelineStatus, at_ms: int) -> list[str]:
@@ -118,8 +136,10 @@ def wrongs(status: PipelineStatus, at_ms: int) -> list[str]:
             f"found a status of {(at_ms - status.written_ms) // 1000} s ago, expected one of the last "
             f"{STALE_MS // 1000} s: process {status.pid} on host {status.host} died or hangs, start it again"
         )
-    if status.failed_in_row:
-        found.append(f"the last {status.failed_in_row} cycles failed: {status.last_error}")
+    for one in status.clusters:
+        if one.failed_in_row:
+            failed = f"the last {one.failed_in_row} cycles failed: {one.last_error}"
+            found.append(status.named(one.cluster, failed))
     return found
 
 
@@ -127,7 +147,10 @@ def wrongs(status: PipelineStatus, at_ms: int) -> list[str]:
 
 
 class PipelineMetric(NamedTuple):
-    """kind: counter or gauge. labels: besides the common one, lake. meaning: with the unit."""
+    """kind: counter or gauge. labels: besides the common one, lake. meaning: with the unit.
+
+    cluster: its name in the lake; '' before the first cycle of one without --cluster.
+    """
 
     kind: str
     labels: tuple[str, ...]
@@ -136,31 +159,37 @@ class PipelineMetric(NamedTuple):
 
 METRICS: Final[Mapping[str, PipelineMetric]] = {
     "mqtrail_pipeline_cycles_total": PipelineMetric(
-        "counter", ("outcome",), "cycles since the start; outcome: ok, failed"
+        "counter", ("cluster", "outcome"), "cycles since the start; outcome: ok, failed"
     ),
-    "mqtrail_pipeline_failed_cycles_in_row": PipelineMetric("gauge", (), "cycles that failed since the last good one"),
-    "mqtrail_pipeline_cycle_seconds": PipelineMetric("gauge", (), "duration of the last good cycle, s"),
+    "mqtrail_pipeline_failed_cycles_in_row": PipelineMetric(
+        "gauge", ("cluster",), "cycles that failed since the last good one"
+    ),
+    "mqtrail_pipeline_cycle_seconds": PipelineMetric("gauge", ("cluster",), "duration of the last good cycle, s"),
     "mqtrail_pipeline_cycle_end_timestamp_seconds": PipelineMetric(
-        "gauge", (), "when the last good cycle ended, epoch s"
+        "gauge", ("cluster",), "when the last good cycle ended, epoch s"
     ),
     "mqtrail_pipeline_rows_total": PipelineMetric(
         "counter",
-        ("kind",),
+        ("cluster", "kind"),
         "read and judged since the start; kind: trace_messages, trace_records, rejects, messages, gaps, trajectories",
     ),
     "mqtrail_pipeline_behind_messages": PipelineMetric(
-        "gauge", (), "messages that the last cycle left for the next one"
+        "gauge", ("cluster",), "messages that the last cycle left for the next one"
     ),
     "mqtrail_pipeline_newest_answered_timestamp_seconds": PipelineMetric(
-        "gauge", ("source",), "when a broker stored the newest event in the answers, epoch s; source: trace, messages"
+        "gauge",
+        ("cluster", "source"),
+        "when a broker stored the newest event in the answers, epoch s; source: trace, messages",
     ),
     "mqtrail_pipeline_freshness_seconds": PipelineMetric(
         "gauge",
-        ("source", "quantile"),
+        ("cluster", "source", "quantile"),
         "time from a broker's storing to the answer, in the last five minutes, s; quantile: 0.5, 0.95",
     ),
     "mqtrail_pipeline_problems": PipelineMetric(
-        "gauge", (), "brokers not asked, topics not opted in, queues not read, and so on, as of the last cycle"
+        "gauge",
+        ("cluster",),
+        "brokers not asked, topics not opted in, queues not read, and so on, as of the last cycle",
     ),
     "mqtrail_pipeline_upkeep_files_total": PipelineMetric(
         "counter", ("work",), "files of the lake since the start; work: compacted, expired, swept"
@@ -172,27 +201,32 @@ _Sample = tuple[str, tuple[str, ...], float]
 
 def _samples(status: PipelineStatus) -> Iterator[_Sample]:
     """Yield all samples. An unknown value has none."""
-    prefix = "mqtrail_pipeline_"
-    yield prefix + "cycles_total", ("ok",), status.cycles
-    yield prefix + "cycles_total", ("failed",), status.failures
-    yield prefix + "failed_cycles_in_row", (), status.failed_in_row
+    for one in status.clusters:
+        for name, labels, value in _samples_of(one):
+            yield "mqtrail_pipeline_" + name, (one.cluster, *labels), value
+    for work, count in list(status.upkeep.items()):
+        yield "mqtrail_pipeline_upkeep_files_total", (work,), count
+
+
+def _samples_of(status: ClusterStatus) -> Iterator[_Sample]:
+    yield "cycles_total", ("ok",), status.cycles
+    yield "cycles_total", ("failed",), status.failures
+    yield "failed_cycles_in_row", (), status.failed_in_row
     if status.cycle_seconds is not None:
-        yield prefix + "cycle_seconds", (), status.cycle_seconds
+        yield "cycle_seconds", (), status.cycle_seconds
     if status.cycle_ended_ms is not None:
-        yield prefix + "cycle_end_timestamp_seconds", (), status.cycle_ended_ms / 1000
-        yield prefix + "problems", (), len(status.problems)
+        yield "cycle_end_timestamp_seconds", (), status.cycle_ended_ms / 1000
+        yield "problems", (), len(status.problems)
     for kind, count in list(status.counts.items()):
-        yield prefix + "rows_total", (kind,), count
+        yield "rows_total", (kind,), count
     if status.behind is not None:
-        yield prefix + "behind_messages", (), status.behind
+        yield "behind_messages", (), status.behind
     for source, found in list(status.freshness.items()):
         if found.newest_ms is not None:
-            yield prefix + "newest_answered_timestamp_seconds", (source,), found.newest_ms / 1000
+            yield "newest_answered_timestamp_seconds", (source,), found.newest_ms / 1000
         for quantile, value in (("0.5", found.p50_ms), ("0.95", found.p95_ms)):
             if value is not None:
-                yield prefix + "freshness_seconds", (source, quantile), value / 1000
-    for work, count in list(status.upkeep.items()):
-        yield prefix + "upkeep_files_total", (work,), count
+                yield "freshness_seconds", (source, quantile), value / 1000
 
 
 def exposition(status: PipelineStatus, lake: str) -> bytes:
