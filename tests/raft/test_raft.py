@@ -66,7 +66,7 @@ class Trio:
         return ready
 
     def settle(self) -> None:
-        """Carry messages until nobody says anything more."""
+        """Deliver messages until no member sends more."""
         while messages := [message for name in self.rafts for message in self.take(name).messages]:
             for message in messages:
                 if not {message.sender, message.target} & self.cut and message.target in self.rafts:

@@ -51,27 +51,29 @@ def run(arguments: Sequence[str], ledger: Path | None) -> int:
     """Run pytest with these arguments, then each failed test alone; return the exit status."""
     record, status = run_pytest(arguments)
     if fault := fault_of(record, status):
-        return _tell(f"FAILED: {fault}")
+        return _report(f"FAILED: {fault}")
     assert record is not None
     if not record.failures:
         return 0
     known = ledger.read_text().splitlines() if ledger is not None and ledger.is_file() else []
     if len(record.failures) + len(known) > FLAKY_MAX:
         before = f" after {len(known)} flaky ones in this CI run" if known else ""
-        return _tell(f"FAILED: {len(record.failures)} failed tests{before}, not run again: at most {FLAKY_MAX} may be")
+        return _report(
+            f"FAILED: {len(record.failures)} failed tests{before}, not run again: at most {FLAKY_MAX} may be"
+        )
     flaky = [test for test in sorted(record.failures) if _passes_alone(test, arguments)]
     for test in flaky:
-        _tell(f"FLAKY: {test}\nfailed first, then passed alone. Its first failure:\n{record.failures[test]}")
+        _report(f"FLAKY: {test}\nfailed first, then passed alone. Its first failure:\n{record.failures[test]}")
     if ledger is not None and flaky:
         ledger.write_text("".join(f"{test}\n" for test in (*known, *flaky)))
     for test in sorted(record.failures.keys() - flaky):
-        _tell(f"FAILED: {test}\nfailed again when run alone")
-    _tell(f"{record.collected} tests ran: {len(flaky)} flaky, {len(record.failures) - len(flaky)} failed twice")
+        _report(f"FAILED: {test}\nfailed again when run alone")
+    _report(f"{record.collected} tests ran: {len(flaky)} flaky, {len(record.failures) - len(flaky)} failed twice")
     return 0 if len(flaky) == len(record.failures) else 1
 
 
 def _passes_alone(test: str, arguments: Sequence[str]) -> bool:
-    _tell(f"once more, alone: {test}")
+    _report(f"once more, alone: {test}")
     measures = any(
         argument.startswith("--cov") for argument in arguments
     )  # a single test does not reach the coverage floor
@@ -79,7 +81,7 @@ def _passes_alone(test: str, arguments: Sequence[str]) -> bool:
     return record is not None and fault_of(record, status) is None and record.passed == [test]
 
 
-def _tell(text: str) -> int:
+def _report(text: str) -> int:
     print(f"rerun: {text}", flush=True)
     return 1
 
