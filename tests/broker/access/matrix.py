@@ -44,8 +44,8 @@ from ..helpers import NOW_MS
 
 Code = RequestCode
 PEER = Peer(PeerId(1), Host("10.0.0.1", 40001))
-OWN, OTHER = ("orders", "g"), ("secret", "h")
-RETRY_OF_OTHER = "%RETRY%h"
+ACCOUNT = Credentials(access_key="traders", secret_key="traderpass")
+SECRET = b"only for h: 7f3a"
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,8 @@ class World:
 
     def put(self, topic: str, stored_in: str | None = None, **properties: str) -> int:
         text = encode_properties({"KEYS": "k", "UNIQ_KEY": "0" * 32, **properties}).encode()
-        (place,) = self.store.append([PendingRecord(stored_in or topic, 0, b"body", text, 0, NOW_MS, bytes(8))], NOW_MS)
+        body = b"body" if topic == "orders" else SECRET
+        (place,) = self.store.append([PendingRecord(stored_in or topic, 0, body, text, 0, NOW_MS, bytes(8))], NOW_MS)
         return place.physical_offset
 
     def put_half(self, topic: str) -> int:
@@ -199,6 +200,12 @@ class World:
     # Requests.
 
     def request(self, code: int, naming: Naming) -> RemotingCommand:
+        """Return the signed request."""
+        request = RemotingCommand(code, self.fields(code, naming), self.body(code, naming), opaque=7)
+        sign(request, ACCOUNT)
+        return request
+
+    def fields(self, code: int, naming: Naming) -> dict[str, str]:
         topic, group = naming.topic, naming.group
         places = self.halves if code in (37, 323) else self.places
         place = places.get(naming.record, 0)
@@ -219,9 +226,7 @@ class World:
             ext = {"a": group, "b": topic, "e": "0", "i": ""} if topic is not None else {"a": group, "e": "0", "i": ""}
         if code == 36 and topic is not None and topic != "orders":
             ext["originTopic"] = topic
-        request = RemotingCommand(code, ext, self.body(code, naming), opaque=7)
-        sign(request, Credentials(access_key="traders", secret_key="traderpass"))
-        return request
+        return ext
 
     def body(self, code: int, naming: Naming) -> bytes:
         topics = [naming.topic or "", *(["secret"] if naming.more else [])]
