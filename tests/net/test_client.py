@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from mqtrail.client.sync.blocking import BlockingConnection
-from mqtrail.net import ConnectError, Connection, ConnectionClosed, ConnectionPool, RequestTimeout
+from mqtrail.net import ConnectError, Connection, ConnectionClosed, ConnectionPool, RequestTimeout, client
 from mqtrail.net.client import PEER_REQUESTS_A_TURN, PEER_REQUESTS_MAX
 from mqtrail.wire import RemotingCommand, SerializeType, encode_command
 
@@ -239,6 +239,33 @@ async def test_requests_of_a_peer_do_not_take_one_turn_of_the_loop() -> None:
                 await asyncio.sleep(0)
                 turn += 1
         assert max(served.count(one) for one in set(served)) <= PEER_REQUESTS_A_TURN
+        connection.close()
+
+
+async def test_replies_of_a_peer_do_not_take_one_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lying server sends many replies to requests that were never sent: others are served in between, and the reply
+    to a request of this client is read after them."""
+    monkeypatch.setattr(client, "TURN_S", -1.0)  # each frame takes a turn
+    turns: list[int] = []
+    turn = 0
+    read = Connection._on_command
+
+    def reading(connection: Connection, command: RemotingCommand) -> None:
+        turns.append(turn)
+        read(connection, command)
+
+    async with serving() as (server, application):
+        connection = await Connection.open(server.address)
+        await connection.request(RemotingCommand(ECHO), 60_000)
+        monkeypatch.setattr(Connection, "_on_command", reading)
+        application.connections[0].write(encode_command(RemotingCommand(0, flag=1, opaque=77)) * 50)
+        reply = asyncio.ensure_future(connection.request(RemotingCommand(ECHO, body=b"own"), 60_000))
+        async with asyncio.timeout(60):
+            while not reply.done():
+                await asyncio.sleep(0)
+                turn += 1
+        assert reply.result().body == b"own"
+        assert len(turns) == len(set(turns)) == 51
         connection.close()
 
 

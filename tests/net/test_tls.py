@@ -23,12 +23,13 @@ from mqtrail.net import (
     TlsMode,
     TlsServerConfig,
     read_tls_properties,
+    server_connection,
 )
 from mqtrail.net.certificates import validity
 from mqtrail.net.tls_session import READ_SIZE, TlsSession
 from mqtrail.wire import RemotingCommand, cut_frame, decode_command, encode_command
 
-from .conftest import BIG, ECHO, serving, until
+from .conftest import BIG, ECHO, SILENT, serving, until
 
 
 class Certificates:
@@ -298,6 +299,75 @@ async def test_writing_behind_the_end_does_nothing(certificates: Certificates) -
             while await reader.read(65_536):
                 pass
         writer.close()
+
+
+async def test_decryption_takes_turns(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that take long to decrypt wait for the next turn; they are served in order, and others in between."""
+    time_s, iteration, is_counting = [0.0], [0], [True]
+    turns: list[int] = []
+    receive = TlsSession.receive
+
+    def slow(session: TlsSession, data: bytes) -> bytes:
+        time_s[0] += 1
+        turns.append(iteration[0])
+        return receive(session, data)
+
+    def count() -> None:
+        iteration[0] += 1
+        if is_counting[0]:
+            loop.call_soon(count)
+
+    loop = asyncio.get_running_loop()
+    async with serving(config=certificates.server()) as (server, application):
+        server.clock = lambda: time_s[0]
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = certificates.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        async with asyncio.timeout(60):
+            await shake_hands(session, incoming, outgoing, reader, writer)
+        writer.write(outgoing.read())
+        monkeypatch.setattr(TlsSession, "receive", slow)
+        count()
+        requests = [RemotingCommand(SILENT, body=bytes(100), opaque=number) for number in range(2_000)]
+        for request in requests:
+            session.write(encode_command(request))
+        writer.write(outgoing.read())
+        await until(lambda: len(application.seen) == len(requests))
+        assert [command.opaque for command in application.seen] == list(range(len(requests)))
+        assert len(turns) == len(set(turns)) > 10
+        is_counting[0] = False
+        writer.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"])
+async def test_a_handshake_has_a_deadline(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """A peer needs no certificate to connect, so it loses its place if it does not finish the handshake in time. Plain
+    connections that are silent stay where they are accepted."""
+    monkeypatch.setattr(server_connection, "HANDSHAKE_S", 0.05)
+    mode = TlsMode.PERMISSIVE if sent else TlsMode.ENFORCING
+    async with serving(config=certificates.server(mode=mode)) as (server, application):
+        silent = await Connection.open(server.address)  # plain: it has sent nothing yet
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(sent)
+        async with asyncio.timeout(60):
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read(1_000) == b""
+        writer.close()
+        monkeypatch.undo()
+        if mode is TlsMode.PERMISSIVE:
+            assert (await silent.request(RemotingCommand(ECHO, body=b"x"), 30_000)).body == b"x"
+            assert await echo(server.address, certificates.client()) == bytes(5)
+            assert 1 not in application.gone
+        silent.close()
+
+
+def test_keys_are_not_negotiated_again(certificates: Certificates) -> None:
+    """A client of TLS 1.2 could let the server compute without end."""
+    context = certificates.server().tls.context()
+    assert context is not None
+    assert context.options & ssl.OP_NO_RENEGOTIATION
 
 
 async def test_garbage_behind_a_hello_is_closed(certificates: Certificates) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -29,7 +30,7 @@ from .address import split_address
 from .errors import ConnectError, ConnectionClosed, RequestTimeout
 from .log import Log
 from .tls import TlsError
-from .tls_session import TlsSession, TlsTransport
+from .tls_session import READ_SIZE, TlsSession, TlsTransport
 
 CONNECT_TIMEOUT_MS = 3_000  # connectTimeoutMillis
 CLOSE_WAIT_MS = 1_000
@@ -37,6 +38,7 @@ PENDING_MAX = 65_535  # clientAsyncSemaphoreValue: requests without a reply on o
 WRITE_BUFFER_HIGH = 4 * 1024 * 1024  # unsent bytes above which requests wait for the socket
 SILENCE_CLOSES_MS = 500  # a timeout at least this long without any received byte closes the connection
 OPAQUE_MASK = 0x7FFFFFFF
+TURN_S = 0.02  # of received bytes that are read at once; the loop then serves others before the rest is read
 PEER_REQUESTS_MAX = 1_024  # requests of the peer that are served or wait; further ones are dropped
 PEER_REQUESTS_A_TURN = 16  # of these, how many begin in one turn of the event loop
 
@@ -82,6 +84,8 @@ class Connection(asyncio.Protocol):
         self._closed = False
         self._reason = "closed by us"
         self._received = 0
+        self._unread = b""  # received bytes that wait for the next turn, if need be to be decrypted
+        self._waits_turn = False
         self._peer_requests: deque[RemotingCommand] = deque()  # requests of the peer that wait
         self._dropped = 0
         self._tasks: set[asyncio.Future[None]] = set()
@@ -201,17 +205,47 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += 1
-        if self._tls is not None:
-            data = self._decrypt(self._tls, data)
-            if not data:
-                return
+        self._unread = self._unread + data if self._unread else data
+        if not self._waits_turn:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Read what was received, for at most TURN_S: a piece may hold thousands of frames, or of new TLS keys."""
+        self._waits_turn = False
+        end_s = time.monotonic() + TURN_S
         try:
-            self._decoder.feed(data)
-            while (frame := self._decoder.next_frame()) is not None:
-                self._on_command(decode_command(frame))
+            while True:
+                while (frame := self._decoder.next_frame()) is not None:
+                    self._on_command(decode_command(frame))
+                    if time.monotonic() >= end_s:
+                        self._end_turn()
+                        return
+                if not self._unread:
+                    return
+                self._decoder.feed(self._next_piece())
         except RemotingError as error:
             log.sparse.warning("connection.bytes_refused", peer=self.address, error=str(error))
             self._lost(f"{self.address} sent invalid bytes: {error}")
+
+    def _next_piece(self) -> bytes:
+        """Take unread bytes, and decrypt them."""
+        if self._tls is None:
+            data, self._unread = self._unread, b""
+            return data
+        data, self._unread = self._unread[:READ_SIZE], self._unread[READ_SIZE:]
+        return self._decrypt(self._tls, data)
+
+    def _end_turn(self) -> None:
+        """Read nothing until the loop has served others."""
+        if self._transport is not None and not self._closed:
+            self._waits_turn = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+        self._read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone.set()

@@ -20,10 +20,11 @@ from .foreign import foreign_greeting
 from .log import Log
 from .server_config import ServerConfig
 from .tls import TlsError, TlsFiles, TlsMode
-from .tls_session import TlsSession, TlsTransport
+from .tls_session import READ_SIZE, TlsSession, TlsTransport
 
 TLS_HANDSHAKE = 0x16  # first byte of a TLS connection; in a frame it would be a length above 16 MiB
 TURN_S: Final = 0.02  # after this time a turn ends with the current frame
+HANDSHAKE_S: Final = 10.0  # time for a TLS handshake; Apache's server (Netty) waits as long
 TURN_SHORT_S: Final = 0.002  # after a shorter turn, read again at once: one turn reads up to 32 pieces
 
 log = Log()
@@ -82,6 +83,7 @@ class ServerConnection(asyncio.BaseProtocol):
 
     __slots__ = (
         "_application",
+        "_encrypted",
         "_needed",
         "_outgoing",
         "_partial",
@@ -113,6 +115,7 @@ class ServerConnection(asyncio.BaseProtocol):
         self._receiving = False
         self._write_paused = False
         self._tls: TlsSession | None = None
+        self._encrypted = b""  # received bytes that wait for the next turn to be decrypted
         self._undecided = server.takes_tls
         self._turn_end_s = 0.0
         self._waits_turn = False
@@ -171,6 +174,8 @@ class ServerConnection(asyncio.BaseProtocol):
         self.host = Host(str(name[0]).removeprefix("::ffff:"), int(name[1]))
         if self._server.admit(self):
             self._application.connected(self)
+            if self._undecided:
+                asyncio.get_running_loop().call_later(HANDSHAKE_S, self._end_handshake)
         else:
             self._transport.abort()
 
@@ -202,6 +207,9 @@ class ServerConnection(asyncio.BaseProtocol):
             if not self._decide(data):
                 return
         if self._tls is not None:
+            if self._encrypted:
+                self._encrypted += data
+                return
             data = self._decrypt(self._tls, data)
             if not data:
                 return
@@ -245,12 +253,23 @@ class ServerConnection(asyncio.BaseProtocol):
         return True
 
     def _decrypt(self, session: TlsSession, data: bytes) -> bytes:
-        """Return the decrypted bytes; write handshake messages and alerts of the session."""
+        """Return the decrypted bytes; write handshake messages and alerts of the session.
+
+        What would take longer than a turn waits for the next one: 256 KiB may hold 9,000 new TLS keys.
+        """
         transport = cast(TlsTransport | None, self._transport)
         if transport is None:
             return b""
+        clock = self._server.clock
+        end_s = clock() + TURN_S
+        pieces = []
         try:
-            plain = session.receive(data)
+            for start in range(0, len(data), READ_SIZE):
+                pieces.append(session.receive(data[start : start + READ_SIZE]))
+                if start + READ_SIZE < len(data) and clock() >= end_s:
+                    self._encrypted = data[start + READ_SIZE :]
+                    self._end_turn()
+                    break
         except TlsError as error:
             transport.write_raw(session.take())
             log.sparse.warning("connection.tls_failed", peer=str(self.host), port=self._server.port, error=str(error))
@@ -259,7 +278,22 @@ class ServerConnection(asyncio.BaseProtocol):
         transport.write_raw(session.take())
         if session.ended:
             asyncio.get_running_loop().call_soon(self.close)  # first serve the bytes before the end
-        return plain
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _end_handshake(self) -> None:
+        """Close a connection whose handshake takes too long: it needs no certificate to hold a place here."""
+        if self._tls is None:
+            is_late = self._undecided and self._server.config.tls.mode is TlsMode.ENFORCING
+        else:
+            is_late = not self._tls.established
+        if is_late and self._transport is not None:
+            log.sparse.warning(
+                "connection.tls_failed",
+                peer=str(self.host),
+                port=self._server.port,
+                error=f"no TLS handshake within {HANDSHAKE_S:.0f} s",
+            )
+            self.abort()
 
     # inside
 
@@ -270,6 +304,9 @@ class ServerConnection(asyncio.BaseProtocol):
         self._transport.resume_reading()
         if self._partial and self._partial_size >= self._needed:
             self._serve(self._take_partial())
+        if self._encrypted and not self._write_paused and not self._waits_turn:
+            data, self._encrypted = self._encrypted, b""
+            self.received(data)
 
     def _end_turn(self) -> None:
         """Stop reading until the loop has served the other connections."""
