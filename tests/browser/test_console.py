@@ -17,6 +17,7 @@ PATHS = {
     "search": "/search?q=verdict:HUNG",
     "message": f"/message?id={id_of('hung')}",
     "incidents": "/incidents",
+    "pipeline": "/pipeline",
 }
 LOOKS = {
     "light": {"color_scheme": "light", "viewport": {"width": 1400, "height": 900}},
@@ -63,7 +64,8 @@ def test_search_by_keyboard(of_lake: str, visit: Begin) -> None:
     tab.page.wait_for_url("**/search?q=**")
     tab.loaded()
     assert "1 messages match" in tab.text()
-    assert "mqtrail search --group CG --status DEAD_LETTERED" in tab.text()
+    tab.page.get_by_text("The same as a command").click()
+    tab.wait_for("mqtrail search --group CG --status DEAD_LETTERED")
     other = visit(of_lake)
     other.open(tab.page.url.removeprefix(of_lake))
     assert other.page.locator("tbody a").all_inner_texts() == [id_of("dead, attempts exhausted")]
@@ -129,6 +131,44 @@ def test_language_and_theme_are_kept(of_lake: str, visit: Begin) -> None:
     tab.open("/")
     assert "首页" in tab.text()
     assert tab.page.locator("body.body--dark").count() == 1
+
+
+def test_a_question_as_command_and_request(of_lake: str, visit: Begin) -> None:
+    """What a page shows can be asked again by a command or over HTTP; a button copies either."""
+    tab = visit(of_lake, permissions=["clipboard-read", "clipboard-write"])
+    tab.open(f"/message?id={quote(MARKUP)}")
+    tab.page.get_by_text("The same as a command").click()
+    command, request = tab.page.locator("details pre").all_inner_texts()[:2]
+    assert command.startswith(f"mqtrail trace '{MARKUP}' --lake ")
+    assert request == f"curl -s '{of_lake}/api/v1/trace?id={quote(MARKUP, safe='')}'"
+    tab.page.get_by_role("button", name="Copy").nth(1).click()
+    assert tab.page.evaluate("navigator.clipboard.readText()") == request
+
+
+def test_a_cluster_and_what_can_be_traced(live: Live, visit: Begin) -> None:
+    """Brokers with counters, topics, groups; what doctor says. A topic leads to its messages, a group to its lag."""
+    tab = visit(live.url)
+    tab.open("/")
+    tab.page.keyboard.press("c")
+    tab.page.wait_for_url("**/cluster")
+    tab.loaded()
+    for words in ("broker-a", "orders", "8 to read, 8 to write", "billing", "16"):
+        tab.wait_for(words)
+    tab.page.get_by_text("Counters: broker-a / 0").click()
+    tab.wait_for("putTps")
+    assert (
+        tab.page.get_by_role("link", name="orders", exact=True).get_attribute("href")
+        == "/search?q=topic%3A%22orders%22"
+    )
+    assert tab.violations() == []
+    tab.shot("cluster-live")
+    tab.page.keyboard.press("p")
+    tab.page.wait_for_url("**/pipeline")
+    tab.loaded()
+    for words in ("There is no lake", "RMQ_SYS_TRACE_TOPIC: exists", "DEAD_LETTERED"):
+        tab.wait_for(words)
+    assert tab.violations() == []
+    tab.shot("pipeline-live")
 
 
 def test_a_live_broker_that_dies(live: Live, visit: Begin) -> None:

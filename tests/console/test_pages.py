@@ -19,7 +19,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.mark.parametrize("path", ["/", "/search", "/message?id=x", "/incidents", "/groups", "/group?name=x"])
+@pytest.mark.parametrize(
+    "path", ["/", "/search", "/message?id=x", "/incidents", "/groups", "/group?name=x", "/cluster", "/pipeline"]
+)
 def test_every_page_opens(pages: httpx.Client, path: str) -> None:
     """Pages open without a lake, and while the cluster is down: their parts report that."""
     answer = pages.get(path)

@@ -10,6 +10,7 @@ from mqtrail.trail import Settings
 from mqtrail.wire import TRACE_TOPIC, MQError
 
 from .cluster import ClusterAnswers
+from .doctor import Diagnosis, examine
 
 if TYPE_CHECKING:
     from mqtrail.lake import LakePath
@@ -70,6 +71,13 @@ class Sources:
         if self.live is None:
             raise NoSource("found no cluster: start this program with --namesrv HOST:PORT")
         return self.live
+
+    def diagnosis(self, now_ms: int, *, sample_count: int = 1_000) -> Diagnosis:
+        """Return what can be traced on the cluster. sample_count: latest trace messages to read. NoSource."""
+        self.of_cluster()
+        return examine(
+            self.namesrv, now_ms, trace_topic=self.trace_topic, sample_count=sample_count, instance=self.instance
+        )
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,4 +1,5 @@
-"""Web pages over `answers`: home, search, one message, groups and lag. Pages hold no logic and change nothing.
+"""Web pages over `answers`: home, search, one message, incidents, groups, cluster, pipeline. They change
+nothing and hold no logic.
 
 `make_console` returns the application, with the HTTP API beside the pages. What comes from messages is shown as text:
 never as HTML, never as a link, control and invisible characters escaped.

@@ -14,11 +14,13 @@ from nicegui import ui
 from mqtrail.answers import Sources
 from mqtrail.answers.http import Workers, make_api
 
+from .cluster import cluster
 from .frame import THEMES, Desk, PageReader
 from .groups import group, groups
 from .home import home
 from .incidents import incidents
 from .message import message
+from .pipeline import pipeline
 from .search import search
 from .texts import Language
 
@@ -55,6 +57,14 @@ def make_console(sources: Sources) -> FastAPI:
     @ui.page("/group", response_timeout=PAGE_S)
     async def group_page(request: Request, name: str = "") -> None:
         await group(desk, PageReader.of(request), name[:255])
+
+    @ui.page("/cluster", response_timeout=PAGE_S)
+    async def cluster_page(request: Request) -> None:
+        await cluster(desk, PageReader.of(request))
+
+    @ui.page("/pipeline", response_timeout=PAGE_S)
+    async def pipeline_page(request: Request) -> None:
+        await pipeline(desk, PageReader.of(request))
 
     app.add_api_route("/preferences", preferences, include_in_schema=False)
     ui.run_with(app, title="mqtrail", dark=None, tailwind=False, show_welcome_message=False)

@@ -1,7 +1,7 @@
 document.addEventListener("keydown", (event) => {
   const at = event.target;
   if (event.ctrlKey || event.metaKey || event.altKey || at.closest?.("input, textarea, select, [contenteditable]")) return;
-  const goes = { h: "/", s: "/search", i: "/incidents", g: "/groups" }[event.key];
+  const goes = { h: "/", s: "/search", i: "/incidents", g: "/groups", c: "/cluster", p: "/pipeline" }[event.key];
   if (event.key === "/") document.getElementById("query")?.focus();
   else if (event.key === "?") document.getElementById("help")?.showModal();
   else if (goes) location.href = goes;
@@ -10,4 +10,6 @@ document.addEventListener("keydown", (event) => {
 });
 document.addEventListener("click", (event) => {
   if (event.target.closest?.("#help-button")) document.getElementById("help")?.showModal();
+  const copies = event.target.closest?.("[data-copy]");
+  if (copies) navigator.clipboard?.writeText(copies.previousElementSibling.textContent);
 });

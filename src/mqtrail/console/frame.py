@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from mqtrail import trail
 from mqtrail.answers import Scope, Sources
-from mqtrail.answers.http import Problem, Workers
+from mqtrail.answers.http import API_PREFIX, Problem, Workers
 from mqtrail.wire import visible
 
 from .looks import moment
@@ -25,7 +26,14 @@ T = TypeVar("T")
 STYLE: Final = (Path(__file__).parent / "console.css").read_text("utf-8")
 SCRIPT: Final = (Path(__file__).parent / "console.js").read_text("utf-8")
 THEMES: Final = {"light": False, "dark": True}
-PAGES: Final = (("/", "home"), ("/search", "search"), ("/incidents", "incidents"), ("/groups", "groups"))
+PAGES: Final = (
+    ("/", "home"),
+    ("/search", "search"),
+    ("/incidents", "incidents"),
+    ("/groups", "groups"),
+    ("/cluster", "cluster"),
+    ("/pipeline", "pipeline"),
+)
 MARKS: Final = {"error": "✖", "warning": "▲", "open": "◌", "info": "ℹ", "good": "✔"}
 """A mark beside each color: color is never the only sign."""
 
@@ -45,13 +53,15 @@ class PageReader:
     language: Language
     theme: str
     path: str
+    server: str  # http://host:port of this console, as the reader's browser names it
 
     @classmethod
     def of(cls, request: Request) -> PageReader:
         """Return the choices in the request's cookies."""
         language = language_of(request.cookies.get("mqtrail-language"), request.headers.get("accept-language", ""))
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        return cls(language, request.cookies.get("mqtrail-theme", ""), path)
+        server = f"{request.url.scheme}://{request.url.netloc}"
+        return cls(language, request.cookies.get("mqtrail-theme", ""), path, server)
 
     def say(self, name: str, **values: object) -> str:
         """Return a text in the reader's language."""
@@ -234,3 +244,14 @@ def start_with(reader: PageReader, name: str, command: str) -> None:
     """Draw what to do where there is no such source."""
     tag("p", reader.say(name))
     tag("pre", command)
+
+
+def commands(reader: PageReader, command: Sequence[str], path: str, **parameters: str) -> None:
+    """Draw the same question as a command and as a request to the HTTP API, each with a button that copies it."""
+    asked = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
+    with tag("details"):
+        tag("summary", reader.say("as_command"))
+        for words in (command, ("curl", "-s", f"{reader.server}{API_PREFIX}{path}{asked}")):
+            with tag("div", classes="tools"):
+                tag("pre", shlex.join(words), tabindex="0")
+                tag("button", reader.say("copy"), type="button", **{"data-copy": "true"})

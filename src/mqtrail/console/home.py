@@ -9,9 +9,10 @@ from typing import Any, Final
 from nicegui import ui
 
 from mqtrail import trail
-from mqtrail.answers import BrokersAnswer, LagAnswer, Report, VerdictHistory
+from mqtrail.answers import LagAnswer, Report, VerdictHistory
 from mqtrail.client.core import now_ms
 
+from .cluster import draw_brokers
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, frame, link, section, start_with, table, tag
 from .groups import draw_waits
 from .looks import count, duration, moment
@@ -49,7 +50,7 @@ async def home(desk: Desk, reader: PageReader) -> None:
         if lag and brokers:
             live_cluster = desk.sources.of_cluster()
             asked.append(lag.show(live_cluster.lag, lambda one: _lag(reader, one)))
-            asked.append(brokers.show(live_cluster.brokers, lambda one: _brokers(reader, one)))
+            asked.append(brokers.show(live_cluster.brokers, lambda one: draw_brokers(reader, one, has_counters=False)))
         await asyncio.gather(*asked)
 
     async def again() -> None:
@@ -172,12 +173,3 @@ def tag_summary(reader: PageReader) -> Any:
 def _lag(reader: PageReader, answer: LagAnswer) -> None:
     bounds(reader, answer.scope, is_open=True)
     draw_waits(reader, answer, rows_max=10)
-
-
-def _brokers(reader: PageReader, answer: BrokersAnswer) -> None:
-    bounds(reader, answer.scope, is_open=True)
-    with table([reader.say(name) for name in ("broker", "address", "version", "state")], reader.say("brokers")) as add:
-        for one in answer.brokers:
-            mark = MARKS["good"] if one.counters is not None else MARKS["error"]
-            state = reader.say("answers") if one.counters is not None else reader.say("does_not_answer", why=one.why)
-            add([f"{one.cluster} / {one.name} / {one.broker_id}", one.address, one.version, f"{mark} {state}"])

@@ -14,7 +14,7 @@ from mqtrail.answers import GroupVerdict, Status, StoredMessage, TraceAnswer, Tr
 from mqtrail.client.core import now_ms
 from mqtrail.wire import visible_lines
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, frame, link, section, table, tag
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, frame, link, section, table, tag
 from .looks import UNKNOWN, duration, moment
 from .picture import Bar, Picture, picture_of
 from .texts import TEXTS, code_text
@@ -29,6 +29,9 @@ async def message(desk: Desk, reader: PageReader, asked: str) -> None:
     """Draw what is known of the messages with this id or key."""
     with frame(reader, f"{reader.say('message')} {asked}"):
         part = PagePart(desk, reader)
+        sources = [("--lake", str(desk.sources.lake or "")), ("--namesrv", desk.sources.namesrv)]
+        options = [word for option in sources if option[1] for word in option]
+        commands(reader, ["mqtrail", "trace", asked, *options], "/trace", id=asked)
     answers = desk.sources.answers
     await ui.context.client.connected()
     bodies: list[tuple[PagePart, str]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -22,7 +23,7 @@ from mqtrail.answers import (
 from mqtrail.client.core import now_ms
 from mqtrail.wire import visible_json
 
-from .frame import Desk, PagePart, PageReader, bounds, codes, frame, link, section, start_with, table, tag
+from .frame import Desk, PagePart, PageReader, bounds, codes, commands, frame, link, start_with, table, tag
 from .looks import count, csv_text, moment
 
 PAGE_SIZE: Final = 50
@@ -81,8 +82,9 @@ def _results(reader: PageReader, answer: SearchAnswer, query: str, asked: Search
             link(f"← {reader.say('newer')}", "/search", "button", q=query, skip=str(max(0, asked.skip - PAGE_SIZE)))
         if asked.skip + len(shown) < answer.matched_count:
             link(f"{reader.say('older')} →", "/search", "button", q=query, skip=str(asked.skip + PAGE_SIZE))
-    with section(reader.say("as_command")):
-        tag("pre", f"{search_command(asked)} --limit {asked.limit}" + (f" --skip {asked.skip}" if asked.skip else ""))
+    paged = ["--limit", f"{asked.limit}", *(["--skip", f"{asked.skip}"] if asked.skip else [])]
+    command = [*shlex.split(search_command(asked)), *paged]
+    commands(reader, command, "/search", q=query, limit=f"{asked.limit}", skip=f"{asked.skip}")
     if shown:
         with tag("div", classes="tools"):
             tag("span", reader.say("download_text"))

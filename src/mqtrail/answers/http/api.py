@@ -19,7 +19,7 @@ from mqtrail.client.core import now_ms
 from mqtrail.wire import MQError, parse_duration, parse_moment, visible_json
 
 from ..cluster import BrokersAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
-from ..doctor import Diagnosis, examine
+from ..doctor import Diagnosis
 from ..model import Report, SearchAnswer, TraceAnswer
 from ..query_text import TEXT_SIZE_MAX, QueryTextError, parse_query
 from ..sources import Sources
@@ -179,17 +179,7 @@ def _add_cluster_operations(router: APIRouter, sources: Sources, workers: Worker
     async def doctor(
         sample: Annotated[int, Query(ge=0, le=10_000, description="Number of latest trace messages to read.")] = 1_000,
     ) -> Diagnosis:
-        def ask() -> Diagnosis:
-            sources.of_cluster()
-            return examine(
-                sources.namesrv,
-                now_ms(),
-                trace_topic=sources.trace_topic,
-                sample_count=sample,
-                instance=sources.instance,
-            )
-
-        return await workers.run(ask)
+        return await workers.run(lambda: sources.diagnosis(now_ms(), sample_count=sample))
 
 
 def _range(since: str, until: str) -> tuple[int | None, int | None]:

@@ -16,7 +16,6 @@ from mqtrail import __version__
 from mqtrail.client.core import now_ms
 from mqtrail.wire import MQError, parse_moment, visible
 
-from ..doctor import examine
 from ..model import as_json
 from ..query_text import FIELDS, TEXT_SIZE_MAX, parse_query
 from ..sources import Sources
@@ -107,12 +106,7 @@ def _cluster_tools(sources: Sources) -> tuple[Tool, ...]:
 
     async def doctor() -> dict[str, Any]:
         """Say what can be traced on the cluster, and why not."""
-
-        def ask() -> Any:
-            sources.of_cluster()
-            return examine(sources.namesrv, now_ms(), trace_topic=sources.trace_topic, instance=sources.instance)
-
-        return await _answered(ask)
+        return await _answered(lambda: sources.diagnosis(now_ms()))
 
     return lag, doctor
 

@@ -1,0 +1,106 @@
+"""The cluster: its brokers with their counters, its topics with their queues, its consumer groups."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final
+
+from nicegui import ui
+
+from mqtrail.answers import BrokersAnswer, GroupsAnswer, TopicRow, TopicsAnswer
+
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
+from .looks import count
+
+ROWS_MAX: Final = 500
+READ, WRITE = 4, 2  # bits of a topic's permission
+
+
+async def cluster(desk: Desk, reader: PageReader) -> None:
+    """Ask brokers, topics and groups side by side; a part that fails says so."""
+    with frame(reader, reader.say("cluster")):
+        if desk.sources.live is None:
+            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+            return
+        parts: list[PagePart] = []
+        for name, command, path in (
+            ("brokers", "cluster list", "/brokers"),
+            ("topics", "topic list", "/topics"),
+            ("groups_configured", "group list", "/groups"),
+        ):
+            with section(reader.say(name)):
+                parts.append(PagePart(desk, reader))
+                commands(reader, ["mqtrail", *command.split(), "--namesrv", desk.sources.namesrv], path)
+    asked = desk.sources.of_cluster()
+    brokers, topics, groups = parts
+    await ui.context.client.connected()
+    await asyncio.gather(
+        brokers.show(asked.brokers, partial(draw_brokers, reader)),
+        topics.show(asked.topics, partial(_topics, reader)),
+        groups.show(asked.groups, partial(_groups, reader)),
+    )
+
+
+def draw_brokers(reader: PageReader, answer: BrokersAnswer, *, has_counters: bool = True) -> None:
+    """Draw a row for each broker, then the counters that each reports about itself."""
+    bounds(reader, answer.scope, is_open=True)
+    with table([reader.say(name) for name in ("broker", "address", "version", "state")], reader.say("brokers")) as add:
+        for one in answer.brokers:
+            mark = MARKS["good"] if one.counters is not None else MARKS["error"]
+            state = reader.say("answers") if one.counters is not None else reader.say("does_not_answer", why=one.why)
+            add([f"{one.cluster} / {one.name} / {one.broker_id}", one.address, one.version, f"{mark} {state}"])
+    for one in answer.brokers:
+        if has_counters and one.counters is not None:
+            with tag("details"):
+                name = f"{one.name} / {one.broker_id}"
+                tag("summary", f"{reader.say('counters')}: {name}")
+                with table([reader.say("counter"), reader.say("value")], name) as add:
+                    for counter, value in sorted(one.counters.items()):
+                        add([counter, value])
+
+
+def _topics(reader: PageReader, answer: TopicsAnswer) -> None:
+    bounds(reader, answer.scope, is_open=True)
+    names = ("topic", "kind", "queues", "permission")
+    business_first = sorted(answer.topics, key=lambda one: (not one.is_business, one.name))
+    with table([reader.say(name) for name in names], reader.say("topics")) as add:
+        for one in business_first[:ROWS_MAX]:
+
+            def name(one: TopicRow = one) -> None:
+                link(one.name, "/search", q=f'topic:"{one.name}"')
+
+            kind = reader.say("of_application" if one.is_business else "of_system")
+            queues = "; ".join(
+                f"{at.broker_name}: {reader.say('queue_counts', read=at.read_queue_count, write=at.write_queue_count)}"
+                for at in one.brokers
+            )
+            permissions = dict.fromkeys(_permission(reader, at.perm) for at in one.brokers)
+            add([name if one.is_business else one.name, kind, queues, "; ".join(permissions)])
+    _rest(len(answer.topics))
+
+
+def _permission(reader: PageReader, perm: int) -> str:
+    known = [reader.say(name) for bit, name in ((READ, "read"), (WRITE, "write")) if perm & bit]
+    return " + ".join(known) or reader.say("neither")
+
+
+def _groups(reader: PageReader, answer: GroupsAnswer) -> None:
+    bounds(reader, answer.scope, is_open=True)
+    names = ("group", "broker", "consumption", "retry_count_max")
+    with table([reader.say(name) for name in names], reader.say("groups_configured")) as add:
+        for one in answer.groups[:ROWS_MAX]:
+
+            def name(one: Any = one) -> None:
+                link(one.name, "/group", name=one.name)
+
+            for at in one.brokers:
+                state = reader.say("enabled" if at.is_consume_enabled else "disabled")
+                mark = MARKS["good" if at.is_consume_enabled else "warning"]
+                add([name, at.broker_name, f"{mark} {state}", count(at.retry_count_max)])
+    _rest(len(answer.groups))
+
+
+def _rest(number: int) -> None:
+    if number > ROWS_MAX:
+        tag("p", f"+ {number - ROWS_MAX}", "quiet")

@@ -1,0 +1,100 @@
+"""The pipeline: how far the lake is, what did not decode or is missing, and what can be traced on the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final
+
+from nicegui import ui
+
+from mqtrail.answers import Diagnosis, Report, TraceTopicHealth
+from mqtrail.client.core import now_ms
+
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, frame, section, start_with, table, tag
+from .looks import UNKNOWN, count, duration, moment
+
+ROWS_MAX: Final = 500
+JUDGED_MARKS: Final = {"yes": MARKS["good"], "no": MARKS["error"], "not yet": MARKS["info"]}
+
+
+async def pipeline(desk: Desk, reader: PageReader) -> None:
+    """Ask lake and cluster side by side."""
+    lake = cluster = None
+    with frame(reader, reader.say("pipeline")):
+        with section(reader.say("lake")):
+            if desk.sources.lake is None:
+                start_with(reader, "no_lake", "mqtrail console --lake DIR")
+            else:
+                lake = PagePart(desk, reader)
+                commands(reader, ["mqtrail", "report", "--lake", str(desk.sources.lake)], "/report")
+        with section(reader.say("doctor")):
+            if desk.sources.live is None:
+                start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+            else:
+                cluster = PagePart(desk, reader)
+                commands(reader, ["mqtrail", "doctor", "--namesrv", desk.sources.namesrv], "/doctor")
+    sources = desk.sources
+    asked: list[Any] = []
+    if lake is not None:
+        asked.append(lake.show(lambda: sources.of_lake().report(now_ms(), worst=0), partial(_lake, reader)))
+    if cluster is not None:
+        asked.append(cluster.show(lambda: sources.diagnosis(now_ms()), partial(_doctor, reader)))
+    await ui.context.client.connected()
+    await asyncio.gather(*asked)
+
+
+def _lake(reader: PageReader, report: Report) -> None:
+    bounds(reader, report.scope, is_open=True)
+    with table([reader.say("property"), reader.say("value")], reader.say("lake")) as add:
+        add([reader.say("judged"), count(report.message_count)])
+        add([reader.say("behind"), duration(now_ms() - report.scope.as_of_ms)])
+        add([reader.say("rejects"), count(report.rejects)])
+        add([reader.say("gaps"), count(len(report.gaps))])
+    for gap in report.gaps[:ROWS_MAX]:
+        tag("p", f"{MARKS['warning']} {gap}")
+
+
+def _doctor(reader: PageReader, found: Diagnosis) -> None:
+    bounds(reader, found.scope, is_open=True)
+    if found.why:
+        tag("p", f"{MARKS['error']} {found.why}", "problem")
+    for advice in found.advice:
+        tag("p", f"{MARKS['warning']} {advice}")
+    _trace_topic(reader, found.trace)
+    names = ("broker", "address", "version", "index", "flush", "delay_levels", "why")
+    with table([reader.say(name) for name in names], reader.say("brokers")) as add:
+        for one in found.brokers:
+            index = UNKNOWN if one.index is None else reader.say("yes" if one.index else "no")
+            known = (one.version or UNKNOWN, index, one.flush or UNKNOWN, one.delay_levels or UNKNOWN)
+            add([f"{one.cluster} / {one.name}", one.address, *known, one.why])
+    with table([reader.say(name) for name in ("group", "members", "traced")], reader.say("groups")) as add:
+        for group in found.groups[:ROWS_MAX]:
+            traced = f"{MARKS['good']} {reader.say('yes')}" if group.is_traced else reader.say("not_in_sample")
+            add([group.name, count(group.client_count), traced])
+    headings = [reader.say(name) for name in ("code", "about", "judgeable", "why")]
+    with table(headings, reader.say("judgeable")) as add:
+        for code in found.codes:
+
+            def chip(code: Any = code) -> None:
+                codes(reader, [code.code])
+
+            add([chip, code.about, f"{JUDGED_MARKS[code.judged]} {reader.say(code.judged)}", code.why])
+
+
+def _trace_topic(reader: PageReader, trace: TraceTopicHealth) -> None:
+    state = UNKNOWN if trace.exists is None else reader.say("exists" if trace.exists else "missing")
+    with table([reader.say("property"), reader.say("value")], reader.say("trace_topic")) as add:
+        add([reader.say("trace_topic"), f"{trace.name}: {state}"])
+        if trace.exists:
+            add([reader.say("stored_messages"), count(trace.message_count)])
+            add(
+                [
+                    reader.say("sampled"),
+                    f"{count(trace.sampled_count)}: {moment(trace.first_ms)} – {moment(trace.last_ms)}",
+                ]
+            )
+            records = ", ".join(f"{name} × {count(number)}" for name, number in trace.records.items())
+            add([reader.say("records"), records])
+            add([reader.say("rejects"), f"{count(trace.rejects)} {'; '.join(trace.reject_reasons)}".strip()])
+            add([reader.say("numbered_clients"), count(trace.numbered_clients)])
