@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ from tests.browser.conftest import MARKUP, Live, Visit
 
 pytestmark = pytest.mark.browser
 Begin = Callable[..., Visit]
+TRACE_S = 60.0
 PATHS = {
     "home": "/",
     "search": "/search?q=verdict:HUNG",
@@ -169,6 +171,22 @@ def test_a_cluster_and_what_can_be_traced(live: Live, visit: Begin) -> None:
         tab.wait_for(words)
     assert tab.violations() == []
     tab.shot("pipeline-live")
+
+
+def test_evidence_leads_to_its_record(live: Live, visit: Begin) -> None:
+    """Each event names a record; a click reads it from the cluster. The trace follows its message after a while."""
+    tab = visit(live.url)
+    evidence = tab.page.get_by_role("link", name="trace:broker-a/")
+    deadline = time.monotonic() + TRACE_S
+    tab.open(f"/message?id={live.msg_id}")
+    while evidence.count() == 0:
+        assert time.monotonic() < deadline, "the trace did not arrive"
+        tab.open(f"/message?id={live.msg_id}")
+    evidence.first.click()
+    tab.wait_for("Trace record")
+    assert live.msg_id in tab.page.locator("main table").first.inner_text()
+    assert tab.violations() == []
+    tab.shot("stored-live")
 
 
 def test_a_live_broker_that_dies(live: Live, visit: Begin) -> None:

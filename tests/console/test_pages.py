@@ -20,7 +20,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/search", "/message?id=x", "/incidents", "/groups", "/group?name=x", "/cluster", "/pipeline"]
+    "path",
+    ["/", "/search", "/message?id=x", "/incidents", "/groups", "/group?name=x", "/cluster", "/pipeline", "/stored"],
 )
 def test_every_page_opens(pages: httpx.Client, path: str) -> None:
     """Pages open without a lake, and while the cluster is down: their parts report that."""

@@ -24,6 +24,7 @@ from .cluster import (
     TopicsAnswer,
 )
 from .doctor import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth, examine
+from .evidence import EvidencePlace, evidence_place
 from .model import (
     CodeCount,
     Event,
@@ -86,6 +87,7 @@ __all__ = [
     "CodeHealth",
     "Diagnosis",
     "Event",
+    "EvidencePlace",
     "GroupOnBroker",
     "GroupRow",
     "GroupTrace",
@@ -126,6 +128,7 @@ __all__ = [
     "View",
     "ViewColumn",
     "as_json",
+    "evidence_place",
     "examine",
     "export_line",
     "moment_text",

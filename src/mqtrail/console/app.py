@@ -22,6 +22,7 @@ from .incidents import incidents
 from .message import message
 from .pipeline import pipeline
 from .search import search
+from .stored import stored
 from .texts import Language
 
 CHOICE_S: Final = 365 * 24 * 3600
@@ -57,6 +58,10 @@ def make_console(sources: Sources) -> FastAPI:
     @ui.page("/group", response_timeout=PAGE_S)
     async def group_page(request: Request, name: str = "") -> None:
         await group(desk, PageReader.of(request), name[:255])
+
+    @ui.page("/stored", response_timeout=PAGE_S)
+    async def stored_page(request: Request, evidence: str = "") -> None:
+        await stored(desk, PageReader.of(request), evidence.strip()[:1_000])
 
     @ui.page("/cluster", response_timeout=PAGE_S)
     async def cluster_page(request: Request) -> None:

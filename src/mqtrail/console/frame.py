@@ -246,12 +246,13 @@ def start_with(reader: PageReader, name: str, command: str) -> None:
     tag("pre", command)
 
 
-def commands(reader: PageReader, command: Sequence[str], path: str, **parameters: str) -> None:
-    """Draw the same question as a command and as a request to the HTTP API, each with a button that copies it."""
+def commands(reader: PageReader, command: Sequence[str], path: str = "", **parameters: str) -> None:
+    """Draw the same question as a command and, with a path, as a request to the HTTP API; a button copies either."""
     asked = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
     with tag("details"):
         tag("summary", reader.say("as_command"))
-        for words in (command, ("curl", "-s", f"{reader.server}{API_PREFIX}{path}{asked}")):
+        request = [("curl", "-s", f"{reader.server}{API_PREFIX}{path}{asked}")] if path else []
+        for words in (command, *request):
             with tag("div", classes="tools"):
                 tag("pre", shlex.join(words), tabindex="0")
                 tag("button", reader.say("copy"), type="button", **{"data-copy": "true"})

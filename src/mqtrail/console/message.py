@@ -10,7 +10,7 @@ from typing import Final
 from nicegui import ui
 
 from mqtrail import trail
-from mqtrail.answers import GroupVerdict, Status, StoredMessage, TraceAnswer, Trajectory
+from mqtrail.answers import GroupVerdict, Status, StoredMessage, TraceAnswer, Trajectory, evidence_place
 from mqtrail.client.core import now_ms
 from mqtrail.wire import visible_lines
 
@@ -37,7 +37,7 @@ async def message(desk: Desk, reader: PageReader, asked: str) -> None:
     bodies: list[tuple[PagePart, str]] = []
     await part.show(lambda: answers().trace(asked, now_ms()), lambda answer: _answer(desk, reader, answer, bodies))
     for body, place in bodies:
-        await body.show(partial(desk.sources.of_cluster().message, place), lambda one: _stored(reader, one))
+        await body.show(partial(desk.sources.of_cluster().message, place), lambda one: draw_stored(reader, one))
 
 
 def _answer(desk: Desk, reader: PageReader, answer: TraceAnswer, bodies: list[tuple[PagePart, str]]) -> None:
@@ -163,6 +163,10 @@ def _events(reader: PageReader, one: Trajectory) -> None:
     names = ("time", "after", "event", "group", "outcome", "duration", "where", "detail", "evidence")
     with table([reader.say(name) for name in names], reader.say("timeline_text")) as add:
         for event in one.events[:EVENTS_MAX]:
+
+            def shown(evidence: str = event.evidence) -> None:
+                link(evidence, "/stored", evidence=evidence)
+
             add(
                 [
                     moment(event.at_ms or None),
@@ -173,14 +177,15 @@ def _events(reader: PageReader, one: Trajectory) -> None:
                     "" if event.duration_ms is None else duration(event.duration_ms),
                     event.place,
                     event.detail,
-                    event.evidence,
+                    shown if evidence_place(event.evidence, "") else event.evidence,
                 ]
             )
     if len(one.events) > EVENTS_MAX:
         tag("p", f"+ {len(one.events) - EVENTS_MAX}", "quiet")
 
 
-def _stored(reader: PageReader, one: StoredMessage) -> None:
+def draw_stored(reader: PageReader, one: StoredMessage) -> None:
+    """Draw body and properties of a stored message."""
     bounds(reader, one.scope)
     if one.why:
         tag("p", f"{MARKS['warning']} {one.why}")

@@ -34,6 +34,16 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "groups": ("Groups and lag", "消费组与堆积"),
     "cluster": ("Cluster", "集群"),
     "pipeline": ("Pipeline", "流水线"),
+    "trace_record": ("Trace record", "轨迹记录"),
+    "field": ("Field", "字段"),
+    "no_place": (
+        "Expected trace:BROKER/QUEUE@OFFSET#RECORD or message:BROKER/TOPIC/QUEUE@OFFSET.",
+        "应为 trace:BROKER/QUEUE@OFFSET#RECORD 或 message:BROKER/TOPIC/QUEUE@OFFSET。",
+    ),
+    "record_not_shown": (
+        "The record is not in the shown part of the body.",
+        "该记录不在所显示的消息体部分中。",
+    ),
     "copy": ("Copy", "复制"),
     "topics": ("Topics", "主题"),
     "groups_configured": ("Consumer groups", "消费组"),
