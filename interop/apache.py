@@ -28,6 +28,7 @@ from interop import jars
 from interop.probe import request, wait_until
 
 GET_BROKER_CLUSTER_INFO = 106
+CONTROLLER_GET_METADATA_INFO = 1005
 START_TIMEOUT_S = 180.0  # on a busy machine; on an idle one it takes three seconds
 STOP_TIMEOUT_S = 20.0
 # Java 17 hides the methods by which 4.9.7 unmaps files and 5.3.3 sets the read-ahead mode.
@@ -114,7 +115,7 @@ class JavaServer:
         conf, home = self.folder / "conf", self.folder / "home"
         for path in (conf, home):
             path.mkdir(parents=True, exist_ok=True)
-        for kind in ("broker", "namesrv"):
+        for kind in ("broker", "namesrv", "controller"):
             write_logback(conf, kind, self.folder / f"{kind}.log")
         properties = self.folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self.settings().items()))
@@ -261,6 +262,35 @@ class ApacheBroker(JavaServer):
     def ready(self) -> bool:
         _, body = request(self.namesrv_address, GET_BROKER_CLUSTER_INFO)
         return self.address.encode() in body
+
+
+class ApacheController(JavaServer):
+    """The official controller of 5.3.3, alone in its group. A broker's `properties` for it: `broker_properties`."""
+
+    name = "controller"
+    main_class = "org.apache.rocketmq.controller.ControllerStartup"
+
+    def __init__(self, folder: Path, *, jvm: Sequence[str] = JVM_SMALL, cpus: Iterable[int] | None = None) -> None:
+        super().__init__("5.3.3", folder, free_port(), jvm, cpus)
+
+    def settings(self) -> Mapping[str, str]:
+        return {
+            "controllerDLegerGroup": "controllers",
+            "controllerDLegerPeers": f"n0-{self.address}",
+            "controllerDLegerSelfId": "n0",
+            "controllerStorePath": str(self.folder / "store"),
+            "mappedFileSize": str(10 << 20),
+            "listenPort": str(self.port + 1),
+        }
+
+    @property
+    def broker_properties(self) -> Mapping[str, str]:
+        """What a broker of 5.3.3 needs in its configuration to be run by this controller."""
+        return {"enableControllerMode": "true", "controllerAddr": self.address}
+
+    def ready(self) -> bool:
+        header, _ = request(self.address, CONTROLLER_GET_METADATA_INFO)
+        return bool(header.get("extFields", {}).get("isLeader") == "true")
 
 
 class ApacheCluster:

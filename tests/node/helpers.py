@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from mqtrail.net import ConnectionPool
+from mqtrail.node import Node
+from mqtrail.node.broker_node import BrokerNode
 from mqtrail.wire import (
     MessageExt,
     PullHeader,
@@ -118,3 +120,10 @@ def wait_until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < end_s, "it never came true"
         time.sleep(0.01)
+
+
+def broker_of(node: Node, name: str = "broker-a") -> BrokerNode:
+    """Return a broker of a node that no controller runs."""
+    broker = node.brokers[name]
+    assert isinstance(broker, BrokerNode)
+    return broker

@@ -27,6 +27,8 @@ from mqtrail.wire import (
     decode_record,
 )
 
+from .helpers import broker_of
+
 STORE = CommitLogConfig(segment_size=1 << 20, message_size_max=100_000)
 MASTER = NodeConfig(
     namesrv_port=0, broker_port=0, broker=BrokerConfig(broker_role="ASYNC_MASTER"), store=STORE, ha_port=0
@@ -144,7 +146,7 @@ async def test_the_ha_port_is_spoken_to_by_something_else(capsys: pytest.Capture
     """It gets nothing, and the log shows its first bytes."""
     async with running(MASTER) as master:
         await send(master.broker_addresses[0], 1)
-        reader, writer = await asyncio.open_connection("127.0.0.1", master.brokers["broker-a"].ha_port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker_of(master).ha_port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         async with asyncio.timeout(DEADLINE_S):
             with suppress(ConnectionResetError):
@@ -157,7 +159,7 @@ async def test_a_broker_without_a_role_has_no_ha_port() -> None:
     """Its log cannot be copied: the port would have no access control."""
     async with running(replace(MASTER, broker=BrokerConfig(), ha_port=None)) as master:
         with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", master.brokers["broker-a"].ha_port)
+            await asyncio.open_connection("127.0.0.1", broker_of(master).ha_port)
 
 
 def sync_master(**broker: Any) -> NodeConfig:
@@ -237,7 +239,7 @@ async def test_a_slave_has_the_masters_tables(tmp_path: Path) -> None:
             assert core.groups.all() == origin.groups.all()
             assert core.pop.assignments.mode("orders", "buyers").pop_share_queue_num == 3
             await ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
-            copier = slave.brokers["broker-a"].table_copier
+            copier = broker_of(slave).table_copier
             assert copier is not None
             await copier.copy()
             assert core.topics.get("orders") is None
@@ -257,7 +259,7 @@ async def test_offsets_committed_at_the_slave_stay(tmp_path: Path) -> None:
         )
         await commit(master.broker_addresses[0], 3)
         async with running(slave_of(master.namesrv_address)) as slave:
-            core, copier = core_of(slave), slave.brokers["broker-a"].table_copier
+            core, copier = core_of(slave), broker_of(slave).table_copier
             assert copier is not None
             await until(lambda: core.offsets.get("buyers", "orders", 0) == 3)
             await commit(slave.broker_addresses[0], 8)
@@ -342,7 +344,7 @@ async def test_pulls_of_a_slave() -> None:
 
 
 def ha_address(node: Node) -> str:
-    return f"127.0.0.1:{node.brokers['broker-a'].ha_port}"
+    return f"127.0.0.1:{broker_of(node).ha_port}"
 
 
 async def test_a_held_pull_at_a_slave_is_woken() -> None:

@@ -21,7 +21,7 @@ from mqtrail.store import CommitLogConfig, CommitLogStore
 from mqtrail.wire import InvalidParameter, PullHeader, PullSysFlag, RemotingCommand, RequestCode, encode_command
 from tests.loops import run
 
-from .helpers import read_all, send_command
+from .helpers import broker_of, read_all, send_command
 
 
 @asynccontextmanager
@@ -166,7 +166,7 @@ async def test_a_slow_reader_of_pulls_is_bounded(tmp_path: Path) -> None:
         host, _, port = address.rpartition(":")
         _, writer = await asyncio.open_connection(host, int(port), limit=1024)
         writer.write(pull * 3000)  # 480 MB of replies
-        server = node.brokers["broker-a"]._server
+        server = broker_of(node)._server
         assert server is not None
 
         def owed() -> int:

@@ -15,6 +15,7 @@ from mqtrail.node import Node, NodeConfig
 from mqtrail.node.self_signed import RENEW_BEFORE, VALIDITY, SelfSigned, make_certificate, self_signed_hosts
 from tests.loops import run
 
+from .helpers import broker_of
 from .test_node import running
 from .test_security import instance, send
 
@@ -87,7 +88,7 @@ def test_a_renewed_certificate_is_served(tmp_path: Path) -> None:
     async def main() -> None:
         server = ServerConfig(tls=TlsServerConfig(self_signed=True))
         async with running(server=server, data=tmp_path) as (node, _):
-            made, (broker,) = node._self_signed, node.brokers.values()
+            made, broker = node._self_signed, broker_of(node)
             assert made is not None
             assert broker._server is not None
             old = made.certificate_path.read_bytes()

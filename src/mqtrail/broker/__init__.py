@@ -24,7 +24,23 @@ from mqtrail.wire import Peer, PeerId, Send
 from .access import USERS_FILE, AclFiles, Key, PlainRules, User, inner_credentials, keys_of, read_rules, read_users
 from .broker import Broker
 from .config import BrokerConfig, properties_text
-from .ha import Follower, Following, HaError, LogSender, Replicas
+from .ha import (
+    APPLYING_FILE,
+    EPOCH_FILE,
+    IDENTITY_FILE,
+    EpochError,
+    EpochFollower,
+    Epochs,
+    Follower,
+    Following,
+    HaError,
+    Identity,
+    LogSender,
+    Replicas,
+    TailDiffers,
+    decode_epochs,
+    decode_identity,
+)
 from .lane import Lane
 from .metrics import ABSENT, METRICS, Metric, Sample, samples
 from .operator import CONFIG_CODES, END_CODE, OPTIONAL_CODES, PROGRESS_CODES, master_end
@@ -33,8 +49,11 @@ from .telemetry import Histogram
 
 __all__ = [
     "ABSENT",
+    "APPLYING_FILE",
     "CONFIG_CODES",
     "END_CODE",
+    "EPOCH_FILE",
+    "IDENTITY_FILE",
     "METRICS",
     "OPTIONAL_CODES",
     "OWN_PORT_CODES",
@@ -43,10 +62,14 @@ __all__ = [
     "AclFiles",
     "Broker",
     "BrokerConfig",
+    "EpochError",
+    "EpochFollower",
+    "Epochs",
     "Follower",
     "Following",
     "HaError",
     "Histogram",
+    "Identity",
     "Key",
     "Lane",
     "LogSender",
@@ -57,7 +80,10 @@ __all__ = [
     "Replicas",
     "Sample",
     "Send",
+    "TailDiffers",
     "User",
+    "decode_epochs",
+    "decode_identity",
     "inner_credentials",
     "keys_of",
     "master_end",

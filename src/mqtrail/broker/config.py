@@ -49,6 +49,33 @@ class BrokerConfig:
         "ASYNC_MASTER or SYNC_MASTER: master that slaves can follow; SLAVE; empty: ASYNC_MASTER without `ha_port`",
         conf="brokerRole",
     )
+    controller_mode: bool = setting(
+        False,
+        "let a controller give this broker its id, and say which broker is master; `broker_id` and `broker_role` are "
+        "ignored. Only with `async_learner`, so far",
+        conf="enableControllerMode",
+    )
+    controller_addresses: str = setting("", "addresses of the controllers, separated by `;`", conf="controllerAddr")
+    async_learner: bool = setting(
+        False,
+        "with controller_mode: copy the master's log, and never become part of the in-sync replicas nor master",
+        conf="asyncLearner",
+    )
+    controller_heartbeat_ms: int = setting(
+        1_000, "interval of heartbeats to the controllers", conf="brokerHeartbeatInterval", least=1
+    )
+    controller_silence_ms: int = setting(
+        10_000,
+        "time without a heartbeat after which a controller takes this broker for dead",
+        conf="controllerHeartBeatTimeoutMills",
+        least=1,
+    )
+    controller_poll_ms: int = setting(
+        1_000,
+        "interval at which the controller is asked for the master (RocketMQ: 5 000)",
+        conf="syncBrokerMetadataPeriod",
+        least=1,
+    )
     address: Host = _ADDRESS  # brokerIP1, listenPort: written to every record
     ha_address: Host = _HA_ADDRESS  # brokerIP2, haListenPort: reported to name servers
     permission: int = setting(
@@ -443,6 +470,12 @@ class BrokerConfig:
             raise InvalidParameter(f"found default_request_mode {self.default_request_mode!r}, expected PULL or POP")
         if self.broker_role not in ROLES:
             raise InvalidParameter(f"found broker_role {self.broker_role!r}, expected {', '.join(ROLES[1:])} or none")
+        if self.controller_mode and not (self.async_learner and self.controller_addresses.strip(" ;")):
+            raise InvalidParameter(
+                f"found controller_mode (enableControllerMode) with async_learner {self.async_learner} (asyncLearner) "
+                f"and controller_addresses {self.controller_addresses!r} (controllerAddr), expected true and the "
+                "controllers: a broker of mqtrail follows the master of a group, and cannot be its master yet"
+            )
         if self.is_slave != (self.broker_id > 0):
             raise InvalidParameter(
                 f"found broker_id {self.broker_id} (brokerId) with broker_role {self.broker_role or 'none'} "

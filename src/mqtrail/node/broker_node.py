@@ -8,19 +8,20 @@ import os
 import secrets
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from mqtrail.broker import USERS_FILE, Broker, BrokerConfig
+from mqtrail.broker import USERS_FILE, Broker, BrokerConfig, EpochFollower, Epochs, Follower
 from mqtrail.net import BindError, ConnectionPool, Log, Server, TlsClientConfig, TlsMode, join_address
-from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, MessageStore, RealDisk
+from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, Disk, MemoryDisk, MessageStore, RealDisk
 from mqtrail.wire import BodyError, Host, RegisterBrokerResponseHeader, RemotingCommand, UniqueIdFactory, sign
 
 from .acl_files import AclFolder, AclWatch
 from .broker_shell import BrokerShell
 from .clock import SteadyClock
 from .config import NodeConfig
+from .epoch_file import read_epochs, write_epochs
 from .fast_port import FIRST_ID, PORT_STEP, FastPort
 from .files import in_a_thread, unusable_files, warn_if_open_to_others
 from .flusher import Flusher
@@ -45,15 +46,31 @@ HA_PORT_STEP = 1  # from the broker's port to haListenPort, if that is not set
 log = Log()
 
 
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """cut_at: the physical offset from which on the log is cut off at the start; None: all of it stays. differs: called
+    with that offset when the master has something else from there on; the broker must then be started again."""
+
+    cut_at: int | None = None
+    differs: Callable[[int], None] = lambda physical_offset: None
+
+
 class BrokerNode:
     """`bind`, `start`, `stop`, in this order, once each. The address is known after `bind`.
 
     folder: Apache's storePathRootDir; None: in memory. on_failure: called when the log can no longer be made durable.
+    tail: in controller mode, what becomes of bytes that the master does not have.
     """
 
     def __init__(
-        self, name: str, folder: Path | None, config: NodeConfig, on_failure: Callable[[BaseException], None]
+        self,
+        name: str,
+        folder: Path | None,
+        config: NodeConfig,
+        on_failure: Callable[[BaseException], None],
+        tail: Tail | None = None,
     ) -> None:
+        self._tail = tail or Tail()
         self.name = name
         self._folder = folder
         self._config = config
@@ -73,6 +90,8 @@ class BrokerNode:
         self._acl: AclWatch | None = None
         self._advertised = ""
         self._clock = SteadyClock(name, on_jump=self._clock_jumped)
+        self.epochs = Epochs()
+        self._disk: Disk | None = None
         self.store: MessageStore | None = None
         self.core: Broker | None = None
 
@@ -149,7 +168,10 @@ class BrokerNode:
     def _open(self) -> None:
         config = self._broker_config()
         disk = MemoryDisk() if self._folder is None else RealDisk(self._folder, apart=in_a_thread)
+        self._disk = disk
         self.store = CommitLogStore(disk, self._store_config(config))
+        if config.controller_mode:
+            self._open_epochs(disk, self.store)
         recovery = self.store.recovery
         if not recovery.is_plain:
             log.warning("store.recovered", broker=self.name, report=str(recovery))
@@ -175,6 +197,21 @@ class BrokerNode:
             log.warning("tables.recovered", broker=self.name, report=found)
         for found in self.core.access.warnings():
             log.warning("access.open_question", broker=self.name, found=found)
+
+    def _open_epochs(self, disk: Disk, store: MessageStore) -> None:
+        """Read the epochs of the log, and cut off what its master does not have."""
+        try:
+            self.epochs = read_epochs(disk)
+            cut_at = self._tail.cut_at
+            if cut_at is not None and cut_at < store.end_offset:
+                size = store.end_offset - cut_at
+                path = store.truncate(cut_at)
+                log.warning("store.truncated", broker=self.name, physical_offset=cut_at, size=size, saved_as=path)
+            if self.epochs.cut(store.end_offset):
+                write_epochs(disk, self.epochs)
+        except BaseException:
+            store.abandon()
+            raise
 
     def _broker_config(self) -> BrokerConfig:
         return replace(
@@ -260,7 +297,13 @@ class BrokerNode:
         """Serve slaves, or follow the master."""
         if core.config.is_slave:
             self._copier = TableCopier(self.name, core, store, self._pool(core), self._clock, self._tables_changed)
-            parts = SlaveParts(self._copied, self._copier.compare_logs, core.replicas.following)
+            parts = SlaveParts(
+                self._copied,
+                self._compare_logs,
+                core.replicas.following,
+                partial(self._follower, core.config, store),
+                self._tail.differs,
+            )
             self._ha_client = HaClient(store, flusher, core.config, self._clock, parts, self._config.ha_master)
             self._ha_client.start()
             self._copier.start()
@@ -269,6 +312,34 @@ class BrokerNode:
             await take_back_offsets(core, store, self._pool(core), self._registrar.ask)
             self._ha_server.on_acked = flusher.replicated
             await self._ha_server.start(store, core.replicas)
+
+    def _follower(self, config: BrokerConfig, store: MessageStore, now_ms: int) -> Follower:
+        """Return the slave's end of a new connection."""
+        if not config.controller_mode:
+            return Follower(store, config, now_ms)
+        assert self._disk is not None
+        return EpochFollower(
+            store,
+            self.epochs,
+            config,
+            now_ms,
+            broker_id=config.broker_id,
+            is_learner=config.async_learner,
+            save=partial(write_epochs, self._disk),
+        )
+
+    async def _compare_logs(self) -> None:
+        """Compare the last record with the master's. Epochs say more, if there are any."""
+        assert self._copier is not None
+        if self.epochs.last is None:
+            await self._copier.compare_logs()
+
+    def follow(self, master: str, ha_address: str) -> None:
+        """In controller mode: copy from this master."""
+        assert self._copier is not None
+        assert self._ha_client is not None
+        self._copier.follow(master)
+        self._ha_client.follow(ha_address)
 
     def _stored(self) -> None:
         """Messages may have been stored."""
@@ -351,7 +422,7 @@ class BrokerNode:
 
     def _registered(self, reply: RemotingCommand) -> None:
         assert self.core is not None
-        if self._ha_client is not None and self._copier is not None:
+        if self._ha_client is not None and self._copier is not None and not self.core.config.controller_mode:
             header = RegisterBrokerResponseHeader.from_ext(reply.ext)
             self._copier.follow(header.master_addr)  # first: the logs are compared before the other one connects
             self._ha_client.follow(header.ha_server_addr)

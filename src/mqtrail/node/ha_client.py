@@ -1,7 +1,8 @@
 """A slave's connection to its master's HA port (mqtrail.broker.ha decides what is appended and reported).
 
 It connects again after every failure. What is wrong is logged when it changes, not at every attempt: a master that is
-down, a log that does not continue this one, a full disk. Nothing that was appended is ever removed.
+down, a log that does not continue this one, a full disk. Nothing that was appended is removed here: in controller mode
+the connection ends when this log has bytes that the master does not have, and the broker is started again without them.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from mqtrail.broker import BrokerConfig, Follower, Following
+from mqtrail.broker import BrokerConfig, Follower, Following, TailDiffers
 from mqtrail.net import Log, NetError, split_address
 from mqtrail.store import MessageStore
 from mqtrail.wire import MQError
@@ -27,11 +28,14 @@ log = Log()
 @dataclass(frozen=True, slots=True)
 class SlaveParts:
     """What the connection calls. appended: after each append. check: before each connection; LogDiffers, NetError: the
-    log must not be continued from this master now. following: kept up to date."""
+    log must not be continued from this master now. following: kept up to date. follower: makes the slave's end of a
+    connection. cut: called with the physical offset from which on the master has something else; then it ends."""
 
     appended: Callable[[], None]
     check: Callable[[], Awaitable[None]]
     following: Following
+    follower: Callable[[int], Follower]
+    cut: Callable[[int], None] = lambda physical_offset: None
 
 
 class HaClient:
@@ -86,6 +90,10 @@ class HaClient:
             address = self._address
             try:
                 await self._follow(address)
+            except TailDiffers as error:
+                self._report(address, error)
+                self._parts.cut(error.common_end)
+                return
             except (OSError, TimeoutError, ValueError, NetError, MQError) as error:
                 self._report(address, error)
             except Exception:  # a fault must not end replication for good: log it, and connect again
@@ -115,7 +123,7 @@ class HaClient:
             reader, writer = await asyncio.open_connection(host, port)
         self._writer = writer
         self._parts.following.master = address
-        follower = Follower(self._store, self._config, self._clock())
+        follower = self._parts.follower(self._clock())
         try:
             await self._copy(address, follower, reader, writer)
         finally:
@@ -126,6 +134,7 @@ class HaClient:
     async def _copy(
         self, address: str, follower: Follower, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        writer.write(follower.hello())
         self._send(follower, writer)
         while True:
             data = b""

@@ -6,8 +6,8 @@ from mqtrail.broker import Key
 from mqtrail.net import Log
 
 from .base import BaseNode
-from .broker_node import BrokerNode
 from .config import NodeConfig
+from .controlled_broker import AnyBroker, make_broker
 from .exposure import warn_if_open
 from .metrics_exporter import MetricsExporter
 from .namesrv_access import SigningKeys
@@ -25,7 +25,7 @@ class Node(BaseNode):
     def __init__(self, config: NodeConfig) -> None:
         """InvalidParameter: the brokers' credentials."""
         super().__init__(config)
-        self.brokers: dict[str, BrokerNode] = {}
+        self.brokers: dict[str, AnyBroker] = {}
         self._metrics: MetricsExporter | None = None
         self._ports: dict[str, int] = {}
 
@@ -59,7 +59,7 @@ class Node(BaseNode):
 
     def _bind_broker(self, name: str) -> None:
         config = self.config.of_broker(self.config.broker_names.index(name))
-        broker = BrokerNode(name, self._room(name), config, self._fail)
+        broker = make_broker(name, self._room(name), config, self._fail)
         broker.bind(self.config.host, self._ports[name], self._advertised)
         self._ports[name] = broker.port
         self.brokers[name] = broker

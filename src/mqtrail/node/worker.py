@@ -19,8 +19,8 @@ from pathlib import Path
 
 from mqtrail.wire import MQError
 
-from .broker_node import BrokerNode
 from .config import NodeConfig
+from .controlled_broker import make_broker
 from .loop import GC_THRESHOLD, loop_factory
 from .metrics_exporter import MetricsExporter
 from .report import BrokerReport
@@ -75,7 +75,7 @@ async def _run(task: Task) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
-    broker = BrokerNode(task.name, task.room, task.config, fail)
+    broker = make_broker(task.name, task.room, task.config, fail)
     metrics = MetricsExporter(lambda: [] if broker.core is None else [broker.core])
     broker.bind(task.config.host, task.port, task.advertised)
     try:

@@ -23,7 +23,7 @@ EPOCHS = [(1, 0), (5, 654)]
 
 
 class Slave:
-    def __init__(self, store: MemoryStore | None = None, *epochs: tuple[int, int]) -> None:
+    def __init__(self, store: MemoryStore | None = None, *epochs: tuple[int, int], is_learner: bool = True) -> None:
         self.store = store or MemoryStore(STORE)
         self.epochs = Epochs(Epoch(*pair) for pair in epochs)
         self.saved: list[bytes] = []
@@ -33,7 +33,7 @@ class Slave:
             CONFIG,
             NOW_MS,
             broker_id=7,
-            is_learner=True,
+            is_learner=is_learner,
             save=lambda epochs: self.saved.append(epochs.encode()),
         )
 
@@ -67,6 +67,18 @@ def test_an_empty_slave_gets_the_log_and_its_epochs(piece: int) -> None:
     assert slave.follower.confirm_offset == len(LOG)
     assert slave.follower.report(NOW_MS) == report(len(LOG))
     assert slave.follower.report(NOW_MS) is None
+
+
+def test_a_learner_waits_for_the_in_sync_replicas() -> None:
+    """It appends what the master calls confirmed; a heartbeat may confirm the rest. A member appends all."""
+    frame = FIRST[:28] + (435).to_bytes(8, "big") + FIRST[36:]
+    confirmed = HEARTBEAT[:8] + (654).to_bytes(8, "big") + HEARTBEAT[16:]
+    for is_learner, end in ((True, 218), (False, 654)):
+        slave = Slave(is_learner=is_learner)
+        slave.receive(REPLY + frame)
+        assert (slave.store.end_offset, slave.follower.confirm_offset) == (end, min(end, 435))
+        slave.receive(confirmed)
+        assert slave.store.log_bytes(0, 1_000) == LOG[:654]
 
 
 def test_the_first_report_is_where_the_log_ends() -> None:

@@ -9,11 +9,14 @@ from .epoch_follower import EpochFollower, TailDiffers
 from .epochs import EPOCH_FILE, Epoch, EpochError, Epochs, decode_epochs
 from .follower import Follower
 from .frames import HaError
+from .identity import APPLYING_FILE, IDENTITY_FILE, Identity, decode_identity
 from .replicas import Following, Replicas
 from .sender import LogSender
 
 __all__ = [
+    "APPLYING_FILE",
     "EPOCH_FILE",
+    "IDENTITY_FILE",
     "Epoch",
     "EpochError",
     "EpochFollower",
@@ -21,8 +24,10 @@ __all__ = [
     "Follower",
     "Following",
     "HaError",
+    "Identity",
     "LogSender",
     "Replicas",
     "TailDiffers",
     "decode_epochs",
+    "decode_identity",
 ]

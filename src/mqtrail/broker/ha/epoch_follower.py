@@ -3,10 +3,14 @@
 It says who it is, compares the epochs of both logs, and then appends what comes, as in classic mode (`follower`). A log
 with bytes that the master does not have is not continued: `TailDiffers` names the place up to which both are the same.
 Each epoch is noted durably before its first byte is appended.
+
+A learner appends only what all in-sync replicas have, as far as it knows: nobody waits for it, and so it never shows a
+message that is lost with its master. The rest waits in memory.
 Source: AutoSwitchHAClient, apache/rocketmq store/ha/autoswitch/.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from ..config import BrokerConfig
 from .epoch_frames import (
@@ -24,6 +28,8 @@ from .epoch_frames import (
 from .epochs import Epoch, EpochError, Epochs
 from .follower import Follower, LogTarget
 from .frames import HaError, shown
+
+HELD_SIZE_MAX: Final = 64 << 20  # bytes of a learner's memory that wait for the in-sync replicas
 
 
 class TailDiffers(HaError):
@@ -60,6 +66,7 @@ class EpochFollower(Follower):
         self._save = save
         self._is_greeted = False
         self._master = Epochs()
+        self._confirmed = -1  # as the master said
         self.confirm_offset = -1
 
     def hello(self) -> bytes:
@@ -134,11 +141,25 @@ class EpochFollower(Follower):
             self._check(offset, size, bytes(received[at : at + 16]))
         if len(received) - first < size:
             return None
+        self._confirmed = confirm_offset
         if size:
             self._note(Epoch(epoch, epoch_start), offset, size)
             self._append(offset, received[first : first + size])
+        elif self._tail:
+            self._store_tail(self._tail)
         self.confirm_offset = min(confirm_offset, self._store.end_offset)
         return first + size
+
+    def _store_tail(self, data: bytearray) -> None:
+        if not self._is_learner:
+            super()._store_tail(data)
+        elif (size := self._confirmed - self._tail_offset) > 0:
+            super()._store_tail(data[:size])
+        if len(self._tail) > HELD_SIZE_MAX:
+            raise HaError(
+                f"found {len(self._tail)} bytes that not all in-sync replicas have, expected at most {HELD_SIZE_MAX}: "
+                "one of them is slow; they are asked for again"
+            )
 
     def _note(self, epoch: Epoch, offset: int, size: int) -> None:
         """Note the epochs of the bytes that are appended next. HaError: they cannot be of this epoch.

@@ -37,6 +37,10 @@ class Follower:
         self._reported_ms = now_ms
         self._reported = -1
 
+    def hello(self) -> bytes:
+        """Return what to send before anything is received: nothing in this form of the protocol."""
+        return b""
+
     def receive(self, data: bytes, now_ms: int) -> None:
         """Append what the master sent. HaError, LogDiffers: it does not continue this log; StoreFull: no space."""
         self._received_ms = now_ms
@@ -79,7 +83,11 @@ class Follower:
         if not self._tail:
             self._tail_offset = offset
         self._tail += data
-        stored = self._store.append_copy(self._tail_offset, self._tail)
+        self._store_tail(self._tail)
+
+    def _store_tail(self, data: bytearray) -> None:
+        """Append the whole records in the first bytes of the tail."""
+        stored = self._store.append_copy(self._tail_offset, data)
         if stored:
             del self._tail[:stored]
             self._tail_offset += stored
