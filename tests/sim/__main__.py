@@ -1,8 +1,8 @@
-"""`python -m tests.sim`: lives of clusters and of stores, seed after seed, until the time is up.
+"""`python -m tests.sim`: lives of clusters, of stores and of groups of consensus, until the time is up.
 
     python -m tests.sim                             a range of seeds of its own, from the time of day, for a minute
     python -m tests.sim --first 7000 --count 500    these seeds, however long it takes
-    python -m tests.sim --cluster 7012              one life again, with every event; --store 7012: of a store alone
+    python -m tests.sim --cluster 7012              one life again, with every event; --store, --raft: of the others
 
 A seed's life is the same each time, on every machine: it uses no real time and no other randomness.
 """
@@ -23,6 +23,7 @@ from tests.store.hard_life import HardLife
 
 from .checker import check
 from .cluster import Cluster
+from .raft_group import RaftGroup, check_group
 
 EPOCH_S = 1_767_225_600  # 2026-01-01
 SEEDS_A_MINUTE = 10_000  # more than one minute can run, so that two runs do not share any
@@ -37,6 +38,11 @@ def cluster_life(seed: int) -> list[str]:
 def store_life(seed: int) -> list[str]:
     """Return the promises that one store's life broke."""
     return _problems(lambda: _live(seed))
+
+
+def raft_life(seed: int) -> list[str]:
+    """Return the promises that the life of one group of consensus broke."""
+    return _problems(lambda: check_group(RaftGroup(seed).live()))
 
 
 def _live(seed: int) -> list[str]:
@@ -88,6 +94,10 @@ def replay(kind: str, seed: int) -> int:
     """Run one seed again, and print every event."""
     if kind == "store":
         problems = store_life(seed)
+    elif kind == "raft":
+        group = RaftGroup(seed, keeps_log=True)
+        problems = _problems(lambda: check_group(group.live()))
+        print("\n".join(group.engine.log_lines))
     else:
         cluster = Cluster(seed, keeps_log=True)
         problems = _problems(lambda: check(cluster.live()))
@@ -98,7 +108,7 @@ def replay(kind: str, seed: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="seconds to run, for both kinds together [60]")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds to run, for all kinds together [60]")
     parser.add_argument("--first", type=int, help="the first seed [from the time of day]")
     parser.add_argument("--count", type=int, help="how many seeds of each kind, instead of a time")
     parser.add_argument(
@@ -108,15 +118,15 @@ def main() -> int:
         "--cluster", type=int, metavar="SEED", help="run this cluster's life again and print every event"
     )
     parser.add_argument("--store", type=int, metavar="SEED", help="run this store's life again")
+    parser.add_argument("--raft", type=int, metavar="SEED", help="run the life of this group of consensus again")
     given = parser.parse_args()
-    if given.cluster is not None:
-        return replay("cluster", given.cluster)
-    if given.store is not None:
-        return replay("store", given.store)
+    for kind in ("cluster", "store", "raft"):
+        if (seed := getattr(given, kind)) is not None:
+            return replay(kind, seed)
     minutes = (int(time.time()) - EPOCH_S) // 60
     first = minutes * SEEDS_A_MINUTE if given.first is None else given.first
     kept = True
-    for kind, life, share in (("cluster", cluster_life, 0.75), ("store", store_life, 0.25)):
+    for kind, life, share in (("cluster", cluster_life, 0.6), ("store", store_life, 0.2), ("raft", raft_life, 0.2)):
         seeds = count(first) if given.count is None else iter(range(first, first + given.count))
         kept &= run(kind, life, seeds, None if given.count is not None else given.seconds * share, given.jobs)
     return 0 if kept else 1
