@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,7 +55,10 @@ def controller(
     flags = {"peers": peers, "self_id": self_id, "group": group}
     given = Layer("flag", {name: value for name, value in flags.items() if value is not None})
     found = settings.room("controller", *_conf_layers(conf, "controller"), given)
-    server = settings.room("server", *_conf_layers(conf, "server", quiet=True))
+    server = replace(
+        settings.room("server", *_conf_layers(conf, "server", quiet=True)),
+        tls=settings.tls("server", *_conf_layers(conf, "tls_server", quiet=True)),
+    )
     folder = settings.data(data)
 
     def make() -> ControllerNode:
@@ -69,6 +73,11 @@ def controller(
             say(f"  controller   {node.address}  {found.self_id} of {found.group}")
             say(f"  peers        {found.peers}")
             say(f"  data         {folder}")
+        if node.is_open_to_others:
+            warn(
+                f"{node.host} accepts connections from other machines, and controllers do not authenticate them: let "
+                "only brokers, controllers and operators reach this port (docs/how-to/controller.md)"
+            )
 
     return run_controller(make, on_ready=ready)
 

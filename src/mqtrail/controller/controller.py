@@ -243,7 +243,7 @@ class Controller:
             if name in self._electing or not group.master_epoch:
                 continue
             alive = self._alive(name, now_ms)
-            if not self._needs_master(group, alive, now_ms):
+            if not self._needs_master(name, group, alive, now_ms):
                 continue
             try:
                 self._propose(elect_command(group.cluster, name), now_ms)
@@ -251,14 +251,15 @@ class Controller:
             except RaftError:
                 return
 
-    def _needs_master(self, group: ReplicaGroup, alive: dict[str, list[int]], now_ms: int) -> bool:
-        """A new leader gives each master the time of a heartbeat to reach it: it may only not know it yet."""
+    def _needs_master(self, name: str, group: ReplicaGroup, alive: dict[str, list[int]], now_ms: int) -> bool:
+        """A controller gives a master that it never heard the time of a heartbeat: it may only not know it yet."""
         if not alive:
             return False
         if group.master is None:
             return self.config.elect_unclean_master or any(str(one) in alive for one in group.in_sync)
         assert self._led_since_ms is not None
-        return str(group.master) not in alive and now_ms - self._led_since_ms >= self.config.broker_expire_ms
+        known = self._live.was_heard(name, group.master) or now_ms - self._led_since_ms >= self.config.broker_expire_ms
+        return known and str(group.master) not in alive
 
     def _notify(self, name: str) -> None:
         """Send 1008 to the living brokers of a group."""

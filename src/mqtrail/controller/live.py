@@ -28,6 +28,7 @@ class HeardBrokers:
     def __init__(self, expire_ms: int) -> None:
         self._expire_ms = expire_ms
         self._brokers: dict[BrokerKey, HeardBroker] = {}
+        self._ever: set[BrokerKey] = set()  # brokers heard since the start
 
     def heartbeat(self, peer: PeerId, header: BrokerHeartbeatHeader, now_ms: int) -> None:
         """Note a heartbeat. SystemBusy: too many brokers."""
@@ -35,6 +36,9 @@ class HeardBrokers:
         key = (header.broker_name, header.broker_id)
         if key not in self._brokers and len(self._brokers) >= BROKERS_MAX:
             raise SystemBusy(f"found {BROKERS_MAX} brokers with heartbeats, expected fewer")
+        if len(self._ever) >= 2 * BROKERS_MAX:
+            self._ever = set(self._brokers)
+        self._ever.add(key)
         self._brokers[key] = HeardBroker(
             peer,
             now_ms,
@@ -43,6 +47,10 @@ class HeardBrokers:
             -1 if header.max_offset is None else header.max_offset,
             PRIORITY_LAST if header.election_priority is None else header.election_priority,
         )
+
+    def was_heard(self, broker_name: str, broker_id: int) -> bool:
+        """Whether a heartbeat of this broker came since the start."""
+        return (broker_name, broker_id) in self._ever
 
     def disconnected(self, peer: PeerId) -> None:
         """Forget the brokers whose connection closed."""

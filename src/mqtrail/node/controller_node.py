@@ -18,6 +18,7 @@ from mqtrail.net import (
 )
 from mqtrail.store import MemoryDisk, RealDisk
 
+from .addresses import is_loopback
 from .clock import SteadyClock
 from .data_folder import DataFolder
 from .files import unusable_files
@@ -26,6 +27,7 @@ from .watchdog import Watchdog
 
 ROOM: Final = "controller"  # in the data folder
 CALLS_MAX: Final = 256  # commands that wait for one address; the oldest is dropped
+LINES_MAX: Final = 1_000  # addresses from which those without waiting commands are forgotten
 CALL_TIMEOUT_MS: Final = 1_000  # to connect and to write one of them
 CALL_PAUSE_S: Final = 0.1  # after an address could not be reached
 
@@ -67,6 +69,11 @@ class ControllerNode:
         """host:port that brokers and the other controllers use."""
         return self.config.addresses[self.config.self_id]
 
+    @property
+    def is_open_to_others(self) -> bool:
+        """Whether the port accepts connections from other machines, which controllers do not authenticate."""
+        return not is_loopback(self.host)
+
     async def start(self) -> None:
         """Open the data folder and the port, then serve.
 
@@ -97,9 +104,10 @@ class ControllerNode:
         if self._shell is not None:
             self._shell.stop()
         lines, self._lines = self._lines, {}
-        for line in lines.values():
-            line.task.cancel()
-        await asyncio.gather(*(line.task for line in lines.values()), return_exceptions=True)
+        tasks = [line.task for line in lines.values() if line.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
@@ -136,6 +144,8 @@ class ControllerNode:
     def _line(self, address: str) -> "_Line":
         line = self._lines.get(address)
         if line is None:
+            if len(self._lines) >= LINES_MAX:
+                self._lines = {known: one for known, one in self._lines.items() if one.is_busy}
             assert self._pool is not None
             line = self._lines[address] = _Line(self._pool, address)
         return line
@@ -154,25 +164,26 @@ class _Line:
         self._pool = pool
         self._address = address
         self._calls: deque[Call] = deque(maxlen=CALLS_MAX)
-        self._ready = asyncio.Event()
-        self.task = asyncio.get_running_loop().create_task(self._run())
+        self.task: asyncio.Task[None] | None = None  # runs while a command waits
 
     def put(self, call: Call) -> None:
         self._calls.append(call)
-        self._ready.set()
+        if self.task is None or self.task.done():
+            self.task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        while True:
-            await self._ready.wait()
-            self._ready.clear()
-            while self._calls:
-                call = self._calls.popleft()
-                try:
-                    await self._pool.oneway(self._address, call.command, CALL_TIMEOUT_MS)
-                except NetError as error:
-                    log.sparse.warning("controller.unreachable", address=self._address, error=str(error))
-                    self._drop_old()
-                    await asyncio.sleep(CALL_PAUSE_S)
+        while self._calls:
+            call = self._calls.popleft()
+            try:
+                await self._pool.oneway(self._address, call.command, CALL_TIMEOUT_MS)
+            except NetError as error:
+                log.sparse.warning("controller.unreachable", address=self._address, error=str(error))
+                self._drop_old()
+                await asyncio.sleep(CALL_PAUSE_S)
+
+    @property
+    def is_busy(self) -> bool:
+        return self.task is not None and not self.task.done()
 
     def _drop_old(self) -> None:
         """Messages of consensus are sent again by themselves; old ones help nobody."""
