@@ -20,6 +20,7 @@ PATHS = {
     "message": f"/message?id={id_of('hung')}",
     "incidents": "/incidents",
     "pipeline": "/pipeline",
+    "latency": "/latency",
 }
 LOOKS = {
     "light": {"color_scheme": "light", "viewport": {"width": 1400, "height": 900}},
@@ -145,6 +146,16 @@ def test_a_question_as_command_and_request(of_lake: str, visit: Begin) -> None:
     assert request == f"curl -s '{of_lake}/api/v1/trace?id={quote(MARKUP, safe='')}'"
     tab.page.get_by_role("button", name="Copy").nth(1).click()
     assert tab.page.evaluate("navigator.clipboard.readText()") == request
+
+
+def test_the_slowest_messages(of_lake: str, visit: Begin) -> None:
+    """Latency says how long each part takes; a click leads to the messages of the slowest handlers."""
+    tab = visit(of_lake)
+    tab.open("/latency")
+    for words in ("visible to first delivery", "99 % took up to"):
+        tab.wait_for(words)
+    tab.page.get_by_role("link", name="handler from 9 ms").first.click()
+    tab.wait_for("7 messages match")
 
 
 def test_a_cluster_and_what_can_be_traced(live: Live, visit: Begin) -> None:

@@ -21,7 +21,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/search", "/message?id=x", "/incidents", "/groups", "/group?name=x", "/cluster", "/pipeline", "/stored"],
+    [
+        "/",
+        "/search",
+        "/message?id=x",
+        "/incidents",
+        "/groups",
+        "/group?name=x",
+        "/latency",
+        "/cluster",
+        "/pipeline",
+        "/stored",
+    ],
 )
 def test_every_page_opens(pages: httpx.Client, path: str) -> None:
     """Pages open without a lake, and while the cluster is down: their parts report that."""

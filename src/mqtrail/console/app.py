@@ -19,6 +19,7 @@ from .frame import THEMES, Desk, PageReader
 from .groups import group, groups
 from .home import home
 from .incidents import incidents
+from .latency import latency
 from .message import message
 from .pipeline import pipeline
 from .search import search
@@ -62,6 +63,10 @@ def make_console(sources: Sources) -> FastAPI:
     @ui.page("/stored", response_timeout=PAGE_S)
     async def stored_page(request: Request, evidence: str = "") -> None:
         await stored(desk, PageReader.of(request), evidence.strip()[:1_000])
+
+    @ui.page("/latency", response_timeout=PAGE_S)
+    async def latency_page(request: Request) -> None:
+        await latency(desk, PageReader.of(request))
 
     @ui.page("/cluster", response_timeout=PAGE_S)
     async def cluster_page(request: Request) -> None:

@@ -31,6 +31,7 @@ PAGES: Final = (
     ("/search", "search"),
     ("/incidents", "incidents"),
     ("/groups", "groups"),
+    ("/latency", "latency"),
     ("/cluster", "cluster"),
     ("/pipeline", "pipeline"),
 )

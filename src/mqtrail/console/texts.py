@@ -32,6 +32,25 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "bad_share": ("Bad of all", "异常占比"),
     "inside_outside": ("{inside} with these, {outside} of the others", "有此特征 {inside}，其他 {outside}"),
     "groups": ("Groups and lag", "消费组与堆积"),
+    "latency": ("Latency", "耗时"),
+    "latency_text": (
+        "In each group the parts of a message's way add up to its total. Percentiles do not add up.",
+        "对每个消费组，一条消息各段耗时之和等于总耗时；百分位数不能相加。",
+    ),
+    "no_latency": ("No duration is known in this lake.", "数据湖中没有已知的耗时。"),
+    "part": ("Part of the way", "阶段"),
+    "part_send": ("send", "发送"),
+    "part_to_stored": ("send start to stored", "开始发送到存储"),
+    "part_delay": ("stored to visible", "存储到可见"),
+    "part_to_delivered": ("visible to first delivery", "可见到首次投递"),
+    "part_retry": ("first delivery to first success", "首次投递到首次成功"),
+    "part_handler": ("handler", "处理器"),
+    "part_total": ("total", "总计"),
+    "half": ("Half took up to", "一半不超过"),
+    "almost_all": ("99 % took up to", "99% 不超过"),
+    "longest": ("Longest", "最长"),
+    "slowest": ("Slowest", "最慢的消息"),
+    "handler_from": ("handler from {least}", "处理耗时 {least} 起"),
     "cluster": ("Cluster", "集群"),
     "pipeline": ("Pipeline", "流水线"),
     "trace_record": ("Trace record", "轨迹记录"),
@@ -225,9 +244,10 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "info": ("info", "信息"),
     "good": ("good", "正常"),
     "keys_help": (
-        "/ goes to the search field, h home, s search, i incidents, g groups, c cluster, p pipeline, ? this help. "
-        "Tab and Enter work, too.",
-        "/ 跳到搜索框，h 首页，s 搜索，i 故障归因，g 消费组，c 集群，p 流水线，? 本帮助。Tab 和 Enter 随处可用。",
+        "/ goes to the search field, h home, s search, i incidents, g groups, l latency, c cluster, p pipeline, "
+        "? this help. Tab and Enter work, too.",
+        "/ 跳到搜索框，h 首页，s 搜索，i 故障归因，g 消费组，l 耗时，c 集群，p 流水线，? 本帮助。"
+        "Tab 和 Enter 随处可用。",
     ),
     "times_help": (
         "Times are UTC. Unknown is shown as “?”, a lower bound as “≥”; neither is ever shown as 0.",
