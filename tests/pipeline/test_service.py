@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.errors import PySparkException
 
 from mqtrail.net import BindError
-from mqtrail.pipeline import ClusterStatus, JobFailed, JobReport, PipelineStatus, StatusFile, wrongs
+from mqtrail.pipeline import ClusterStatus, JobFailed, JobReport, PipelineStatus, StatusFile, pipeline_faults
 from mqtrail.pipeline.freshness import Freshness
 from mqtrail.pipeline.service import FAULTS_MAX, Service, served, summary
 from mqtrail.pipeline.status import METRICS, PROBLEMS_MAX, STALE_MS, exposition
@@ -231,11 +231,11 @@ def test_the_status_file(tmp_path: Path) -> None:
     file.write(status)
     assert file.read() == status
     assert len(one.problems) == PROBLEMS_MAX
-    assert wrongs(status, status.written_ms) == []
-    assert "died or hangs" in wrongs(status, status.written_ms + STALE_MS + 1)[0]
+    assert pipeline_faults(status, status.written_ms) == []
+    assert "died or hangs" in pipeline_faults(status, status.written_ms + STALE_MS + 1)[0]
     one.note_failure("no name server")
     status.is_running = False
-    assert len(wrongs(status, status.written_ms)) == 2
+    assert len(pipeline_faults(status, status.written_ms)) == 2
     for damaged in ("", "[]", "{", '{"clusters": [{"freshness": {"trace": 5}}]}', "[" * 100_000):
         file.path.write_bytes(damaged.encode())
         assert file.read() is None, damaged[:10]

@@ -116,24 +116,24 @@ def _asked(
     if not settings.cluster:
         _check_single(settings.lake)
     asked = files.add(*times, settings.cluster)
-    tell = _Tell(json=json)
+    show_progress = _ProgressPrinter(json=json)
     # A new lake gets what was asked for, not all that there is.
     alone = dataclasses.replace(settings, starting_offsets=StartingOffsets.LATEST)
     try:
         with PipelineJob(alone, warn) as job:
             stop_on_signals(stop)  # Spark has set its own handlers
-            job.backfill(stop, tell)
-            return _result(files.one(asked.id), tell)
+            job.backfill(stop, show_progress)
+            return _result(files.one(asked.id), show_progress)
     except LakeBusy:
         if not wait:
-            tell(asked)
+            show_progress(asked)
             warn("the process that writes to this lake reads it between its cycles: `mqtrail pipeline status` shows it")
             return Exit.OK
     now = asked
     while now.is_open and not stop.wait(POLL_S):
         now = files.one(asked.id)
-        tell(now)
-    return _result(now, tell)
+        show_progress(now)
+    return _result(now, show_progress)
 
 
 def _check_single(lake: LakePath) -> None:
@@ -146,8 +146,8 @@ def _check_single(lake: LakePath) -> None:
         raise UsageError(f"found no --cluster, expected one of those that the lake's pipeline reads: {names}")
 
 
-class _Tell:
-    """Prints how far a backfill is, unless nothing has changed since."""
+class _ProgressPrinter:
+    """Prints the progress of a backfill if it has changed."""
 
     def __init__(self, *, json: bool) -> None:
         self._json = json
@@ -167,9 +167,9 @@ class _Tell:
                 say(line)
 
 
-def _result(one: Backfill, tell: _Tell) -> int:
-    """Say how it ended; 1 if something is left."""
-    tell(one)
+def _result(one: Backfill, show_progress: _ProgressPrinter) -> int:
+    """Report how it ended; 1 if something is left."""
+    show_progress(one)
     if not one.is_open:
         return Exit.OK
     warn(f"found backfill {one.id} not ended, expected all of it to be read: run the same command again to continue")

@@ -181,7 +181,7 @@ def status(lake: LakeFolder = None, config: ConfigFile = None, json: Json = Fals
 
     Exit code 1: it has a problem.
     """
-    from mqtrail.pipeline import BackfillFiles, StatusFile, now_ms, shown, wrongs
+    from mqtrail.pipeline import BackfillFiles, StatusFile, now_ms, pipeline_faults, shown
 
     folder = load(config).lake_to_read(lake)
     with lake_in_use():
@@ -191,7 +191,7 @@ def status(lake: LakeFolder = None, config: ConfigFile = None, json: Json = Fals
         raise SourceUnavailable(
             f"{folder}: found no readable status, expected one: start `mqtrail pipeline run` on this lake"
         )
-    wrong = wrongs(found, now_ms())
+    wrong = pipeline_faults(found, now_ms())
     if json:
         own = [dataclasses.asdict(one) for one in backfills]
         show_json({**dataclasses.asdict(found), "backfills": own, "wrong": wrong})

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .session import LONG_SESSION, SHORT_SESSION, SessionConfig, spark_session
     from .source import RocketMQDataSource
     from .stages import TRACE_SCHEMA, attempts, decoded, rejected, trajectories, verdicts
-    from .status import ClusterStatus, PipelineStatus, StatusFile, wrongs
+    from .status import ClusterStatus, PipelineStatus, StatusFile, pipeline_faults
 
 __all__ = [
     "LONG_SESSION",
@@ -39,13 +39,13 @@ __all__ = [
     "attempts",
     "decoded",
     "now_ms",
+    "pipeline_faults",
     "rejected",
     "sample_alone",
     "shown",
     "spark_session",
     "trajectories",
     "verdicts",
-    "wrongs",
 ]
 
 _MODULES = {
@@ -59,7 +59,7 @@ _MODULES = {
     "sampler": ("sample_alone",),
     "session": ("LONG_SESSION", "SHORT_SESSION", "SessionConfig", "spark_session"),
     "source": ("RocketMQDataSource",),
-    "status": ("ClusterStatus", "PipelineStatus", "StatusFile", "wrongs"),
+    "status": ("ClusterStatus", "PipelineStatus", "StatusFile", "pipeline_faults"),
     "stages": ("TRACE_SCHEMA", "attempts", "decoded", "rejected", "trajectories", "verdicts"),
 }
 

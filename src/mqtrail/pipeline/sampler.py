@@ -81,7 +81,7 @@ class Sampler:
                 if is_ours:
                     self._run(stop, after)
                 else:
-                    self._tell(why)
+                    self._report(why)
             stop.wait(self._config.sample_interval_ms / 1000)
 
     def _run(self, stop: Event, after: Callable[[], None]) -> None:
@@ -110,10 +110,10 @@ class Sampler:
             self._spool.put(cluster, found)
         except (MQError, OSError, SampleSpoolFull, LakeError) as error:
             self._gap = str(error)
-            self._tell(f"no sample was taken: {error}")
+            self._report(f"no sample was taken: {error}")
             return False
         self._last_ms, self._gap = sampled_ms, ""
-        self._tell("; ".join(found.problems))
+        self._report("; ".join(found.problems))
         return True
 
     def _check_name(self, cluster: str, brokers: Mapping[str, str]) -> None:
@@ -147,7 +147,7 @@ class Sampler:
         interval_s = self._config.sample_interval_ms / 1000 * self._chance.uniform(1 - JITTER, 1 + JITTER)
         return float(max(interval_s - taken_s, taken_s))
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         """Report a state once."""
         if text and text != self._told:
             self._say(text)

@@ -31,7 +31,7 @@ from .status import ClusterStatus, PipelineStatus, StatusFile, exposition
 
 PAUSE_MS_MAX: Final = 60_000  # between two cycles that fail
 FAULTS_MAX: Final = 3  # faults of Spark in a row before the run ends
-TELL_MS: Final = 10_000  # interval at which a long cycle prints its current step
+REPORT_MS: Final = 10_000  # interval at which a long cycle prints its current step
 IDLE_TELL_MS: Final = 60_000  # interval of lines about cycles that found nothing
 PORT_TIMEOUT_S: Final = 10.0  # for the port of the metrics to open, and to close
 ASKED_POLL_S: Final = 0.01  # interval of looking whether a cluster has answered
@@ -164,7 +164,7 @@ class Service:
             stack.callback(self._ended)
             stack.callback(self._upkeep.end)
             stack.callback(self._end_asking)
-            stack.enter_context(self._telling())
+            stack.enter_context(self._reporting())
             while not stop.is_set():
                 turns = self._next(stop)
                 if turns is not None:
@@ -250,20 +250,20 @@ class Service:
     # -- the status file, and lines about long cycles --------------------------------------------------------------
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Write the status, and print the step of a long cycle, every TELL_MS while the block runs."""
+    def _reporting(self) -> Iterator[None]:
+        """Write the status, and print the step of a long cycle, every REPORT_MS while the block runs."""
         ended = Event()
 
-        def tell() -> None:
-            while not ended.wait(TELL_MS / 1000):
+        def report() -> None:
+            while not ended.wait(REPORT_MS / 1000):
                 taken_s = time.monotonic() - self._begun_s
                 doing = self.status.doing
-                if doing and taken_s >= TELL_MS / 1000:
+                if doing and taken_s >= REPORT_MS / 1000:
                     self._say(f"{doing} (this cycle: {taken_s:.0f} s)")
                 self._write()
 
         self._write()
-        thread = Thread(target=tell, name="mqtrail-status", daemon=True)
+        thread = Thread(target=report, name="mqtrail-status", daemon=True)
         thread.start()
         try:
             yield

@@ -126,7 +126,7 @@ def _cluster_of(values: dict[str, Any]) -> ClusterStatus:
     return found
 
 
-def wrongs(status: PipelineStatus, at_ms: int) -> list[str]:
+def pipeline_faults(status: PipelineStatus, at_ms: int) -> list[str]:
     """Return a sentence for each fault of the pipeline; empty if there is none. Excludes problems of the cluster."""
     found = []
     if not status.is_running:
