@@ -19,7 +19,7 @@ from mqtrail.answers import EvidencePlace, evidence_place
     ],
 )
 def test_places(evidence: str, expected: EvidencePlace | None) -> None:
-    """A record of the trace stands in the trace topic; what names no place leads nowhere."""
+    """A trace record is in the trace topic; evidence without a position has no place."""
     assert evidence_place(evidence, "TRACE") == expected
 
 

@@ -398,8 +398,8 @@ def test_clusters_of_a_pipeline(mqtrail: Command, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     Lake.create(lake)
     StatusFile(lake).write(PipelineStatus(clusters=[ClusterStatus("east"), ClusterStatus("west")]))
-    said = mqtrail("pipeline", "backfill", "--from", "1d", "--lake", str(lake), "--namesrv", DOWN)
-    assert (said.code, "reads: east, west" in said.err) == (2, True)
+    result = mqtrail("pipeline", "backfill", "--from", "1d", "--lake", str(lake), "--namesrv", DOWN)
+    assert (result.code, "reads: east, west" in result.err) == (2, True)
 
 
 def test_a_lake_of_a_newer_version(mqtrail: Command, lake_path: Path, tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_a_deposed_leader_answers_what_it_holds() -> None:
 
 
 def test_operators_see_and_clean_groups() -> None:
-    """1006 lists replicas in and out of sync; 1011 forgets dead brokers, and living ones only if told to."""
+    """1006 lists replicas in and out of sync; 1011 forgets dead brokers, and living ones only on request."""
     trio = Trio(1)
     trio.group_of_two()
     trio.join(3)

@@ -87,7 +87,7 @@ def switches(kind: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["users", "files"])
 async def test_matrix_over_a_socket(kind: str) -> None:
-    """Each request is allowed or refused as in the core; nothing of others is told, and one-way requests do no more."""
+    """The core decides on each request; no reply shows data of others, and one-way requests have no other effect."""
     async with running(broker=BrokerConfig(**switches(kind))) as (node, _), connected(node) as wire:
         world = NodeWorld(kind, node)
         for code in sorted(CASES):
@@ -127,7 +127,7 @@ FORGED = (
 
 @pytest.mark.parametrize("kind", ["users", "files"])
 async def test_no_code_is_served_without_the_right_signature(kind: str) -> None:
-    """Unsigned, signed by somebody unknown, changed after signing: every code is refused, also with all grants."""
+    """Unsigned, unknown signer, changed after signing: every code is refused, also with all grants."""
     async with running(broker=BrokerConfig(**switches(kind))) as (node, _), connected(node) as wire:
         world = NodeWorld(kind, node)
         for code in (*sorted(REQUESTS), 4711, -1, 1 << 30):

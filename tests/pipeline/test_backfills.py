@@ -265,8 +265,8 @@ def test_live_cycles_do_not_wait_for_a_problem(tmp_path: Path, monkeypatch: pyte
     clock = iter([1_000.0, 1_000.0, 1_000.0 + BACKFILL_PAUSE_S - 1, 1_000.0 + BACKFILL_PAUSE_S])
     with monkeypatch.context() as patch:
         patch.setattr("mqtrail.pipeline.clusterjob.time", SimpleNamespace(monotonic=lambda: next(clock)))
-        told = [job.backfill_problem() for _ in range(3)]
-    assert told == [("backfill 00000000: no answer",)] * 2 + [()]
+        problems = [job.backfill_problem() for _ in range(3)]
+    assert problems == [("backfill 00000000: no answer",)] * 2 + [()]
     assert tried == [job.config.backfill_messages_max] * 2
 
 

@@ -1,4 +1,4 @@
-"""Where the record stands that an event names as its evidence."""
+"""Finds the stored message that an event names as its evidence."""
 
 from __future__ import annotations
 

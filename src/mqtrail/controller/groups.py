@@ -23,7 +23,7 @@ NO_GROUP: Final = "Broker metadata is not existed"
 
 @dataclass(slots=True)
 class ReplicaMember:
-    """A broker of a group. check_code: tells it from another that applies for the same id."""
+    """A broker of a group. check_code: distinguishes it from another that applies for the same id."""
 
     address: str
     check_code: str

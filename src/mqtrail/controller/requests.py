@@ -87,8 +87,8 @@ def _elect(request: RemotingCommand) -> dict[str, Any]:
 
 
 def _elected(request: RemotingCommand, group: ReplicaGroup | None, outcome: Decision) -> ReplyParts:
-    told = (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
-    if outcome.code not in told or group is None:
+    with_master = (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+    if outcome.code not in with_master or group is None:
         return ReplyParts(outcome.code, outcome.remark, {})
     body: dict[str, Any] = {"syncStateSet": group.in_sync}
     if outcome.elected is not None:

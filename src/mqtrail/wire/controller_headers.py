@@ -118,7 +118,7 @@ class BrokerIdReply(Header):
 
 @dataclass(slots=True)
 class ApplyBrokerIdHeader(Header):
-    """1013. register_check_code: tells this broker from another that applies for the same id."""
+    """1013. register_check_code: distinguishes this broker from another that applies for the same id."""
 
     cluster_name: str
     broker_name: str

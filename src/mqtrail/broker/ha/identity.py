@@ -3,7 +3,7 @@
     brokerIdentity        "<cluster>#<broker>#<id>"
     brokerIdentity-temp   the same and "#<check code>", while the id is being applied for
 
-The second one lets a broker that stops in between apply for the same id again: the check code tells it from another.
+With the second one a broker that stops in between can apply for the same id again: the check code identifies it.
 Source: BrokerMetadata, TempBrokerMetadata, apache/rocketmq store/ha/autoswitch/.
 """
 
