@@ -15,7 +15,8 @@ from tests.pipeline.test_job import TOPIC, trade
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
-from mqtrail.lake import Lake, LakePath, connect, relation_of
+from mqtrail.lake import Lake, LakePath, connect, rebuild, relation_of
+from mqtrail.lake.tables import cluster_of
 from mqtrail.pipeline import ClusterStatus, JobConfig, JobFailed, PipelineJob, StatusFile
 from mqtrail.testing import embedded
 from mqtrail.wire import TopicConfig
@@ -92,8 +93,16 @@ def test_two_clusters_of_equal_names(tmp_path: Path, stack: ExitStack) -> None:
     until(lambda: found_in(lake, "east") == east)
     assert found_in(lake, "west") == west
     assert (status("east").failures, status("west").counts["messages"]) == (0, 2)
+    stop.set()
+    running.join(LIMIT_S)
     assert any(text.startswith("west: this cycle failed") for text in lines)
     assert not any(text.startswith("east: this cycle failed") for text in lines)
+
+    list(rebuild(lake))
+    assert found_in(lake, "west")[2:] == [[], []]
+    assert None not in {cluster_of(file) for file in Lake.open(lake)[trail.ATTEMPTS.name].files()}
+    PipelineJob(replace(alone, lake=lake)).use(NO_SPARK).once()
+    assert (found_in(lake, "east"), found_in(lake, "west")) == (east, west)
 
 
 @pytest.mark.parametrize("clusters", [("east",), ("=127.0.0.1:1",), ("east=",), ("a=h:1", "b=h:2", "a=h:3")])

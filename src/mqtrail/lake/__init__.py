@@ -22,7 +22,7 @@ from .errors import (
 from .fresh import judge_messages
 from .incidents import keep_incidents
 from .judged import JUDGED, JUDGED_APP, note_settings, settings_at, unfinished_judgement
-from .known import LakeKnown
+from .known import LakeKnown, lost_judgements
 from .lags import define_lag
 from .lake import Lake
 from .lock import WriteLock
@@ -106,6 +106,7 @@ __all__ = [
     "keep_incidents",
     "keyframes_at",
     "lake_errors",
+    "lost_judgements",
     "migrate",
     "note_settings",
     "of_cluster",

@@ -52,12 +52,17 @@ def missing_indexes(folder: LakePath) -> list[str]:
 
 
 def write_index(
-    duck: duckdb.DuckDBPyConnection, name: str, bronze: LakeTable, files: Iterable[DataFile], target: LakePath
+    duck: duckdb.DuckDBPyConnection,
+    name: str,
+    bronze: LakeTable,
+    files: Iterable[DataFile],
+    target: LakePath,
+    cluster: str | None = None,
 ) -> LakePath:
-    """Write the rows of an index that come from some files of bronze; return the file."""
+    """Write the rows of an index that come from some files of bronze, of one cluster or of all; return the file."""
     _, sql = SOURCES[name]
     target.parent.mkdir(parents=True, exist_ok=True)
-    copy(duck, sql(f"({rows_of(bronze, bronze.readable(files))})"), target, TABLES[name])
+    copy(duck, sql(f"({rows_of(bronze, bronze.readable(files), cluster)})"), target, TABLES[name])
     return target
 
 

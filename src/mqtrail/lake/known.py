@@ -27,6 +27,13 @@ from .tables import DataFile, LakeTable, cluster_of
 STATES: Final = "_state"
 
 
+def lost_judgements(lake: Lake) -> dict[str, LastJudgement]:
+    """Return the last judgement of each cluster whose state is lost: all its messages are due, as after a rebuild."""
+    judged = Judgements.of_batch(lake.batches.last(JUDGED_APP)).by_cluster
+    every = {name: LakeKnown(lake, name) for name in judged}
+    return {name: one.last for name, one in every.items() if one.is_state_lost and one.last is not None}
+
+
 class LakeKnown:
     """One snapshot of what a lake has of one cluster, and its last judgement.
 

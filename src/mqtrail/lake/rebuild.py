@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 import duckdb
 
@@ -24,9 +24,9 @@ from .indexes import SOURCES, write_index
 from .known import STATES
 from .lake import Lake
 from .maintenance import expired_before_ms
-from .parquet import copy_hours, rows_of
+from .parquet import copy_hours, of_cluster, rows_of
 from .places import LakePath, emptied, is_remote, own_folder, remove_tree
-from .tables import DataFile, LakeTable
+from .tables import DataFile, LakeTable, cluster_of
 
 APP: Final = "rebuild"
 PIECE_SIZE: Final = 64 * 1024 * 1024
@@ -34,6 +34,14 @@ PIECE_SIZE: Final = 64 * 1024 * 1024
 MEMORY_LIMIT: Final = "1GB"
 
 _BRONZE: Final = (trail.TRACE_EVENTS, trail.MESSAGE_META)
+
+
+class _Piece(NamedTuple):
+    """Files of a table of bronze, and the cluster whose rows are taken."""
+
+    relation: trail.Relation
+    files: Sequence[DataFile]
+    cluster: str
 
 
 def rebuild(path: str | LakePath) -> Iterator[str]:
@@ -49,19 +57,20 @@ def rebuild(path: str | LakePath) -> Iterator[str]:
         number = last.number + 1 if last else 1
         attempts = lake[trail.ATTEMPTS.name]
         folder = emptied(attempts.path / f"batch={APP}-{number}")
-        pieces = [(relation, files) for relation in _BRONZE for files in _pieces(lake[relation.name].files())]
+        pieces = [piece for relation in _BRONZE for piece in _pieces(lake, relation)]
         partial_hour = max(expired_before_ms(lake[relation.name]) for relation in _BRONZE) // HOUR_MS
         added: list[LakePath] = []
         indexes: dict[str, list[LakePath]] = {name: [] for name in SOURCES}
         with _scratch(lake) as spill:
             duck = connect(memory_limit=MEMORY_LIMIT)
             duck.execute("SET temp_directory = ?", [spill])
-            for done, (relation, files) in enumerate(pieces, 1):
-                added += _attempts_of(duck, lake, relation, files, folder / str(done))
+            for done, piece in enumerate(pieces, 1):
+                relation, files, cluster = piece
+                added += _attempts_of(duck, lake, piece, folder / str(done))
                 for name, (source, _) in SOURCES.items():
                     if source is relation:
                         target = own_folder(lake[name].path / f"batch={APP}-{number}") / f"{done}.parquet"
-                        indexes[name].append(write_index(duck, name, lake[relation.name], files, target))
+                        indexes[name].append(write_index(duck, name, lake[relation.name], files, target, cluster))
                 yield f"{relation.name}: {len(files)} files read, piece {done} of {len(pieces)}"
             duck.close()
         kept = range(UNKNOWN_HOUR, partial_hour + 1) if partial_hour else ()
@@ -84,18 +93,12 @@ def _scratch(lake: Lake) -> Iterator[str]:
         remove_tree(lake.path / "_rebuild")
 
 
-def _attempts_of(
-    duck: duckdb.DuckDBPyConnection,
-    lake: Lake,
-    relation: trail.Relation,
-    files: Sequence[DataFile],
-    folder: LakePath,
-) -> list[LakePath]:
-    """Write the attempts of some files of bronze; return the files."""
+def _attempts_of(duck: duckdb.DuckDBPyConnection, lake: Lake, piece: _Piece, folder: LakePath) -> list[LakePath]:
+    """Write the attempts of a piece of bronze; return the files."""
     for one in _BRONZE:
         table = lake[one.name]
-        chosen = table.readable(files) if one is relation else []
-        duck.execute(f"CREATE OR REPLACE TEMP VIEW {one.name} AS {rows_of(table, chosen)}")
+        chosen = table.readable(piece.files) if one is piece.relation else []
+        duck.execute(f"CREATE OR REPLACE TEMP VIEW {one.name} AS {rows_of(table, chosen, piece.cluster)}")
     return copy_hours(duck, trail.merge_sql(f"({trail.attempts_sql()})"), folder, lake[trail.ATTEMPTS.name].table)
 
 
@@ -106,12 +109,25 @@ def _is_readable(table: LakeTable, file: DataFile) -> bool:
         return False
 
 
-def _pieces(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
-    piece: list[DataFile] = []
-    for file in sorted(files, key=lambda file: file.path):
-        if piece and sum(one.size for one in piece) + file.size > PIECE_SIZE:
-            yield piece
-            piece = []
-        piece.append(file)
-    if piece:
-        yield piece
+def _pieces(lake: Lake, relation: trail.Relation) -> Iterator[_Piece]:
+    """Yield a table of bronze in pieces of one cluster each, so that a file of silver has rows of one cluster."""
+    table = lake[relation.name]
+    for cluster in _clusters(table):
+        piece: list[DataFile] = []
+        for file in sorted(of_cluster(table.files(), cluster), key=lambda file: file.path):
+            if piece and sum(one.size for one in piece) + file.size > PIECE_SIZE:
+                yield _Piece(relation, piece, cluster)
+                piece = []
+            piece.append(file)
+        if piece:
+            yield _Piece(relation, piece, cluster)
+
+
+def _clusters(table: LakeTable) -> list[str]:
+    """The clusters that a table has rows of; joined files have those of several."""
+    found = {cluster_of(file) for file in table.files()}
+    if None in found:
+        joined = table.readable([file for file in table.files() if cluster_of(file) is None])
+        query = f"SELECT DISTINCT cluster FROM ({rows_of(table, joined)}) AS joined"
+        found |= {name for (name,) in connect(memory_limit=MEMORY_LIMIT).execute(query).fetchall()}
+    return sorted(name for name in found if name is not None)

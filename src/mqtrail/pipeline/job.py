@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqtrail.lake import Lake
@@ -53,6 +54,7 @@ class PipelineJob:
         self._say = progress
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
+        self._is_judged_again = False
         self._lake: Lake | None = None
 
     def __enter__(self) -> Self:
@@ -131,7 +133,18 @@ class PipelineJob:
                     "at the logs of the executors, and run it again"
                 ) from error
             self._work.problems.note(report.cluster, report.problems, now_ms())
+            self._judge_again()
             return report
+
+    def _judge_again(self) -> None:
+        """Once, judge the clusters that a rebuild left without results and that this pipeline does not read."""
+        if self._is_judged_again:
+            return
+        try:
+            self._work.judge.judge_again({job.name for job in self.jobs})
+        except (PySparkException, Py4JJavaError) as error:
+            raise JobFailed(f"Spark failed ({spark_cause(str(error))}), while other clusters were judged") from error
+        self._is_judged_again = True
 
     def run(
         self,
@@ -147,7 +160,7 @@ class PipelineJob:
         cycles the lake is compacted and expired rows are removed. A gap is recorded and does not end the run. A failed
         cycle is reported and retried. LakeBusy: another pipeline uses the lake. BindError. JobFailed: Spark fails.
         """
-        upkeep = LakeUpkeep(self.lake, self.config.retention_ms, self.config.task_memory)
+        upkeep = LakeUpkeep(self.lake, self.config.retention_ms, self.config.task_memory, self._judge_again)
         for job in self.jobs:
             job.limit = Limit(self.config.messages_per_cycle_max, stop.is_set)
         service = Service(self.config.lake, self.jobs, upkeep, self._say, show)

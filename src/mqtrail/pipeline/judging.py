@@ -8,7 +8,7 @@ tasks of Spark judge the messages with new ones (`bulk`).
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from duckdb import DuckDBPyConnection
@@ -28,6 +28,7 @@ from mqtrail.lake import (
     define_lag,
     emptied,
     lake_errors,
+    lost_judgements,
     remove_tree,
 )
 
@@ -98,6 +99,13 @@ class Judge:
         self._lake.batches.commit(APP, number, changes, notes)
         known.drop_states()
         return count
+
+    def judge_again(self, read: Collection[str]) -> None:
+        """Judge clusters whose results a rebuild has removed as of their last judgement, except those of `read`."""
+        for cluster, last in lost_judgements(self._lake).items():
+            if cluster not in read:
+                self._say(f"judging cluster {cluster} again, which is not read any more")
+                self.run(cluster, last.as_of_ms + 1, only_until=last.only_until)
 
     def _bulk(self, duck: DuckDBPyConnection, known: LakeKnown, as_of_ms: int, *, only_until: bool) -> SharesBulk:
         remove_tree(self._lake.path / EXCHANGE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Thread
 from typing import Final
 
@@ -38,8 +38,11 @@ END_MS_MAX: Final = 10_000  # how long the end waits for the file that is being 
 class LakeUpkeep:
     """The upkeep of one lake, by its writer."""
 
-    def __init__(self, lake: Lake, retention_ms: int, memory: str) -> None:
-        """memory: of DuckDB, which writes compacted files with one thread."""
+    def __init__(
+        self, lake: Lake, retention_ms: int, memory: str, judge_again: Callable[[], None] = lambda: None
+    ) -> None:
+        """memory: of DuckDB, which writes compacted files with one thread. judge_again: is called in each slice."""
+        self._judge_again = judge_again
         self._lake = lake
         self._retention_ms = retention_ms
         self._memory = memory
@@ -56,6 +59,7 @@ class LakeUpkeep:
         """
         done: Counter[str] = Counter()
         with self._lake.writing(), lake_errors(self._lake.path):
+            self._judge_again()
             self._compact(at_ms, done)
             self._tidy(at_ms, done)
         return dict(done)
