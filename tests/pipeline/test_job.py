@@ -242,9 +242,10 @@ def test_a_stop_takes_spark_along(job: PipelineJob, monkeypatch: pytest.MonkeyPa
     def cycle(*_: object, **__: object) -> JobReport:
         raise ConnectionResetError("the JVM is gone")
 
-    monkeypatch.setattr(running, "_cycle", cycle)
+    [one] = running.jobs
+    monkeypatch.setattr(one, "begin", lambda: cycle)
     with pytest.raises(ConnectionResetError):
         running.run(1, stop)
-    monkeypatch.setattr(running, "_cycle", lambda *_, **__: (stop.set(), cycle()))
+    monkeypatch.setattr(one, "begin", lambda: lambda: (stop.set(), cycle()))
     running.run(1, stop)
     assert lines == ["stopped within a cycle: committed data is kept, and the next run continues from there"]
