@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "mqtrail"
 
 LINES_MAX = 60
 LONG = {
-    # The fast lane is one loop without calls, see docs/design/broker.md.
+    # The fast lane is one loop with few calls, see docs/design/node.md.
     "broker/lane/process.py": {"process", "_commit"},
     "broker/lane/pulls.py": {"serve"},
     # Hot paths too: a call per record costs more than the division would gain.
