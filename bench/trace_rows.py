@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 
 from mqtrail import trail
-from mqtrail.lake import TABLES, connect, define_sent_before, run_stages
+from mqtrail.lake import TABLES, connect, define_compared, run_stages
 from mqtrail.trail import Relation
 
 HOURS = 5
@@ -124,7 +124,7 @@ class DuckPipeline:
         attempts = self._write(trail.ATTEMPTS, trail.attempts_sql())
         self.duck.execute(f"CREATE VIEW attempts AS SELECT {', '.join(trail.ATTEMPTS.names)} FROM {attempts}")
         self.duck.execute(f"CREATE VIEW client_records AS {trail.client_records_sql('trace_events')}")
-        define_sent_before(self.duck, trail.Settings())
+        define_compared(self.duck, AS_OF_MS, trail.Settings())
         run_stages(self.duck, trail.judge(AS_OF_MS, batches=False))
         for relation in (trail.TRAJECTORIES, trail.VERDICTS, trail.LATENCY_MINUTE, trail.KEY_INDEX):
             self._write(relation, f"SELECT {', '.join(relation.names)} FROM {relation.name}")

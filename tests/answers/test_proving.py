@@ -94,6 +94,28 @@ def test_what_is_not_covered(prover: Prover, name: str, claim: str, why: str) ->
     assert found.outcome is ProofResult.CANNOT_TELL
 
 
+def test_order(prover: Prover) -> None:
+    """Found of a group that consumes in order; a concurrent group is left out, one that did not say is not covered."""
+    found = claims(prover(*GOOD, "out of order in a queue", "out of order, two sharding keys in a queue"))
+    order = found["out of order"]
+    assert (order.found_count, order.covered_count, dict(order.uncovered)) == (1, 3, {})
+    assert order.examples[0].codes == "CONSUMED,OUT_OF_ORDER"
+    assert f"OVERTAKEN_BY(msg_id={unique_id(2)}," in order.examples[0].reasons
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "why"),
+    [
+        ("out of order, it is not known whether the group is ordered", 2, "ORDER_NOT_KNOWN"),
+        ("out of order by the clocks of two hosts", 2, "CLOCKS_NOT_COMPARED"),
+        ("the earlier one failed and is not finished", 1, "NEXT_ATTEMPT_NOT_SEEN"),
+    ],
+)
+def test_order_that_is_not_covered(prover: Prover, name: str, count: int, why: str) -> None:
+    """The reason that keeps a pair from being compared."""
+    assert dict(claims(prover(name))["out of order"].uncovered) == {why: count}
+
+
 def limits_of(found: ProofAnswer) -> Sequence[str]:
     assert set(judged(found).values()) == {ProofResult.CANNOT_TELL}
     return found.limits

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.trail.histories import Row, plain, stored_and_sent, traced
+from tests.trail.order_histories import overtaken
 from tests.trail.story import AS_OF, BROKER, CLIENT, GROUP, TOPIC, History
 
 OTHER = {"group_name": GROUP, "status": "OK", "client_id": "10.9.9.9@7#1", "client_host": "10.9.9.9:4000"}
@@ -49,6 +50,10 @@ ONE_LATE_ROW: tuple[tuple[History, Callable[[History], object]], ...] = (
         lambda h: h.pub(msg=2).handled(0, 400, msg=2, request="R7"),
     ),
     (stored_and_sent("tracing"), lambda h: h.pub(msg=2).handled(msg=2, request="R7")),
+    (
+        overtaken("orders", ""),
+        lambda h: h.sampled("clients", AS_OF - 0.5, **OTHER, ordered="true"),
+    ),
     (dead("chains"), lambda h: h.pub(msg=2).handled(times=9, success=False, msg=2, request="R7")),
     (
         plain("excluded_groups").sampled("subscriptions", -60, **MODEL, message_model="BROADCASTING"),

@@ -142,6 +142,7 @@ class Story:
                 stored = due + chance.choice((0, 5_000))
             if stored < LENGTH_MS and chance.random() < 0.95:
                 row = {"born_host": host, "keys": keys, "properties": chance.choice(PROPERTIES)}
+                row |= {"sharding_key": "" if number % 3 else "a key"}
                 self.copy(stored, "NORMAL", topic, *self._placed(topic), msg_id, **row)
                 if "repeats" in self.has and chance.random() < 0.5:
                     self._repeat(number, stored, topic, msg_id, keys)
@@ -298,6 +299,7 @@ class Story:
                 row = {"client_id": "", "client_host": ""}
                 if status == "OK":
                     row = {"client_id": f"c{group}" + "x" * number, "client_host": f"10.0.1.{group[1:]}:600{number}"}
+                    row |= {"ordered": _ordered(group, at)}
                 self.add("clients", **sampled, status=status, **row)
             if about["filters"] and chance.random() < 0.1:
                 kind, expression = chance.choice(EXPRESSIONS)
@@ -363,6 +365,12 @@ class Story:
                 row = {"kind": kind, "group_name": group, "topic": topic, "broker_name": BROKER, "queue_id": queue}
                 row |= {"first_offset": first, "end_offset": end, "live_count": chance.choice((0, 0, 1, None))}
                 self.add("unread_ranges", sampled_ms=BASE_MS + chance.randrange(LENGTH_MS), **row)
+
+
+def _ordered(group: str, at_ms: int) -> str:
+    """What the clients of a group say of their order: one group says nothing for a while, one changes it."""
+    is_late = at_ms > LENGTH_MS * 2 // 3
+    return {"G0": "true", "G1": "true" if is_late else "", "G2": "false" if is_late else "true"}[group]
 
 
 def story(seed: int, messages: int = 80) -> tuple[dict[str, list[Row]], int, int, Settings]:

@@ -156,4 +156,5 @@ def test_every_input_of_a_judgement_is_a_relation_of_trail() -> None:
         "client_records",
         "group_folds",
         "sent_before",
+        "overtaken",
     }

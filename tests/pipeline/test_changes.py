@@ -100,7 +100,13 @@ class World:
                 row = {"topic": topic, "broker_name": broker, "queue_id": queue, "min_offset": 0, "max_offset": end}
                 found.add(trail.QUEUE_RANGES, stamp | row)
         for group, clients in self.clients.items():
-            about: Row = stamp | {"group_name": group, "client_host": "", "language": "", "version": None}
+            about: Row = stamp | {
+                "group_name": group,
+                "client_host": "",
+                "language": "",
+                "version": None,
+                "ordered": "",
+            }
             if len(silent) == len(BROKERS) or not clients:
                 status = "ERROR" if len(silent) == len(BROKERS) else "OFFLINE"
                 found.add(trail.CLIENTS, about | {"status": status, "client_id": ""})

@@ -12,7 +12,7 @@ import pytest
 from tests.trail.histories import AS_OF_MS, HISTORIES, evidence
 
 from mqtrail import trail
-from mqtrail.lake import LakePath, arrow_rows, arrow_schema, connect, define_sent_before, judge_rows, run_stages
+from mqtrail.lake import LakePath, arrow_rows, arrow_schema, connect, define_compared, judge_rows, run_stages
 from mqtrail.pipeline.shares import Shares
 from mqtrail.pipeline.tasks import TaskFile, Tasks, TaskWork, run_task
 from mqtrail.trail import Relation
@@ -49,8 +49,8 @@ def silver_of(rows: Evidence) -> Rows:
     for relation in trail.EVIDENCE:
         connection.register(relation.name, arrow_rows(relation, rows.get(relation.name, ())))
     run_stages(connection, [trail.attempts_stage(), trail.client_records_stage()])
-    define_sent_before(connection, trail.Settings())
-    relations = (trail.ATTEMPTS, trail.CLIENT_RECORDS, trail.SENT_BEFORE)
+    define_compared(connection, AS_OF_MS, trail.Settings())
+    relations = (trail.ATTEMPTS, trail.CLIENT_RECORDS, *trail.COMPARED)
     return {relation.name: read(connection, relation) for relation in relations}
 
 
@@ -78,7 +78,7 @@ def in_shares(
     """Judge in count shares, as the job does; each table of the lake has up to three files."""
     tables = {**rows, **silver_of(rows)}
     files: dict[str, list[str]] = {}
-    for relation in (trail.ATTEMPTS, trail.CLIENT_RECORDS, trail.SENT_BEFORE, *trail.EVIDENCE):
+    for relation in (trail.ATTEMPTS, trail.CLIENT_RECORDS, *trail.COMPARED, *trail.EVIDENCE):
         files[relation.name] = []
         for number in range(3):
             if part := tables.get(relation.name, [])[number::3]:

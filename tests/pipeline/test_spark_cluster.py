@@ -17,7 +17,7 @@ from tests.crash import pipeline as crash
 from tests.pipeline.standalone import SMALL_JVM, Standalone, standalone
 
 from mqtrail import trail
-from mqtrail.lake import TABLES, Lake, arrow_schema, connect, define_sent_before, parquet_of, run_stages
+from mqtrail.lake import TABLES, Lake, arrow_schema, connect, define_compared, parquet_of, run_stages
 from mqtrail.testing import embedded
 
 # Four JVMs of Spark and their Python workers: half a minute on a quiet machine.
@@ -94,14 +94,14 @@ def judged_at_once(lake: Lake, as_of_ms: int) -> duckdb.DuckDBPyConnection:
     """A connection with one DuckDB's judgement of the lake's evidence, without Spark and without the lake's gold."""
     duck = connect()
     for name in trail.INPUTS:
-        if name == trail.SENT_BEFORE.name:
+        if name in [relation.name for relation in trail.COMPARED]:
             continue
         paths = lake[name].paths() if name != trail.GROUP_FOLDS.name else []
         if paths:
             duck.execute(f"CREATE VIEW {name} AS SELECT * FROM {parquet_of(paths)}")
         else:
             duck.register(name, arrow_schema(TABLES[name].relation).empty_table())
-    define_sent_before(duck, trail.Settings())
+    define_compared(duck, as_of_ms, trail.Settings())
     run_stages(duck, trail.judge(as_of_ms), also_read=tuple(relation.name for relation in RESULTS))
     return duck
 

@@ -48,7 +48,7 @@ def a_sample(
         for topic, (first, end) in ranges.items():
             place = {"topic": topic, "broker_name": "a", "queue_id": 0}
             found.add(trail.QUEUE_RANGES, place | {"min_offset": first, "max_offset": end})
-    about = {"group_name": "g", "client_host": "", "language": "", "version": None}
+    about = {"group_name": "g", "client_host": "", "language": "", "version": None, "ordered": ""}
     for client in clients:
         found.add(trail.CLIENTS, about | {"status": "OK", "client_id": client})
     if not clients:

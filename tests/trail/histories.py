@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tests.trail.filter_histories import FILTER_HISTORIES
+from tests.trail.order_histories import ORDER_HISTORIES
 from tests.trail.pop_histories import POP_HISTORIES
 from tests.trail.story import (
     AS_OF,
@@ -250,6 +251,7 @@ HISTORIES = (
     .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=("GROUP_NOT_TRACED",)),
     *FILTER_HISTORIES,
     *POP_HISTORIES,
+    *ORDER_HISTORIES,
     # --- handed over, no end
     History("in flight").pub().stored().scanned().group(CLIENT, offset=7).before(AS_OF - 20, client_id=CLIENT,
                                                                                trace_client_id=CLIENT)

@@ -328,13 +328,19 @@ class History:
         self.rows["clients"] = [r for r in self.rows.get("clients", []) if r["group_name"] != group]
         for client in clients:
             row = {"group_name": group, "status": "OK", "client_id": client, "client_host": CONSUMER}
-            self.sampled("clients", time, **row, language="JAVA", version=479)
+            self.sampled("clients", time, **row, language="JAVA", version=479, ordered="false")
         if not clients:
             self.sampled("clients", time, group_name=group, status="OFFLINE")
         if offset is not None:
             self.offset(min(offset, 7), known, group)
             self.offset(offset, 60, group)
             self.offset(offset, time, group)
+        return self
+
+    def says(self, ordered: str, group: str = GROUP) -> Self:
+        """The clients of the group say whether they consume in order."""
+        for row in self.rows["clients"]:
+            row["ordered"] = ordered if row["group_name"] == group else row.get("ordered", "")
         return self
 
     def unsampled(self, first: float | None = None, last: float = AS_OF - 1, broker: str | None = None) -> Self:

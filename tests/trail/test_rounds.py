@@ -22,7 +22,7 @@ PLANS = {
 def test_a_stage_reads_what_it_declares(name: str) -> None:
     """DuckDB finds exactly the declared relations in each text; each of them is an input or an earlier stage."""
     duck = connect(threads=1)
-    inputs = (*trail.EVIDENCE, trail.ATTEMPTS, *trail.INDEXES, trail.GROUP_FOLDS, trail.SENT_BEFORE)
+    inputs = (*trail.EVIDENCE, trail.ATTEMPTS, *trail.INDEXES, trail.GROUP_FOLDS, *trail.COMPARED)
     for relation in inputs:
         columns = ", ".join(f"{column.name} {column.type}" for column in relation)
         duck.execute(f"CREATE TABLE {relation.name} ({columns})")

@@ -17,6 +17,7 @@ from mqtrail.client import RouteNotFound, SyncAdmin
 from mqtrail.wire import (
     DELAY_LEVELS_DEFAULT,
     DELAY_LEVELS_MS,
+    PROPERTY_SHARDING_KEY,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TRACE_TOPIC,
@@ -377,6 +378,7 @@ def _meta(message: MessageExt, topic: str, cluster: str, now_ms: int) -> Row:
         "group_name": group_of(real_topic or topic) or "",
         "origin_msg_id": properties.get("ORIGIN_MESSAGE_ID", ""),
         "trace_on": properties.get("TRACE_ON", ""),
+        "sharding_key": properties.get(PROPERTY_SHARDING_KEY, ""),
         "properties": encode_properties(properties),
         "read_ms": now_ms,
     }

@@ -54,7 +54,10 @@ def _define_subjects(view: LakeView, topic: str, first_ms: int | None, end_ms: i
     duck = view.connection
     first, end = first_ms or 0, 1 << 62 if end_ms is None else end_ms
     of_topic = f"topic = {text_of(topic)}" if topic else "true"
-    columns = "cluster, msg_id, send_codes, message_codes, reasons, send_start_ms, stored_ms, visible_ms, due_ms"
+    columns = (
+        "cluster, msg_id, batch_id, topic, broker_name, queue_id, queue_offset, copy_count, send_codes, message_codes, "
+        "reasons, send_start_ms, stored_ms, visible_ms, due_ms"
+    )
     messages = (
         f"SELECT {columns} FROM trajectories AS t WHERE t.knowledge <> '' AND {of_topic} "
         f"AND {PUBLISHED_MS} >= {first} AND {PUBLISHED_MS} < {end}"
@@ -62,9 +65,7 @@ def _define_subjects(view: LakeView, topic: str, first_ms: int | None, end_ms: i
     subjects = {
         "asked_messages": messages,
         proofs.MESSAGES: proofs.message_subjects("asked_messages AS t", trail.Settings().delivered_late_ms),
-        proofs.PAIRS: proofs.pair_subjects(
-            f"(SELECT * FROM verdicts WHERE {of_topic}) AS v JOIN asked_messages AS t USING (cluster, msg_id)"
-        ),
+        proofs.PAIRS: proofs.pair_subjects(f"(SELECT * FROM verdicts WHERE {of_topic})", "asked_messages", "clients"),
     }
     for name, sql in subjects.items():
         duck.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {sql}")

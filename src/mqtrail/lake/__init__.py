@@ -6,7 +6,7 @@ The tables are Delta tables, written by delta-rs. DuckDB runs the SQL of `trail`
 from .batches import Batches, Change, LakeBatch
 from .cycles import BULK_RESULTS, Bulk, Cycle, LastJudgement
 from .decoding import DecodedTrace, EvidencePlan, EvidenceWriter
-from .duck import arrow_rows, connect, define, define_sent_before, judge_rows, run_stages
+from .duck import arrow_rows, connect, define, define_compared, judge_rows, run_stages
 from .edge import lake_errors
 from .errors import (
     FileRefused,
@@ -95,8 +95,8 @@ __all__ = [
     "copy_hours",
     "ddl",
     "define",
+    "define_compared",
     "define_lag",
-    "define_sent_before",
     "emptied",
     "expire",
     "is_remote",

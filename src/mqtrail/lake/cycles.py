@@ -19,7 +19,7 @@ import duckdb
 from mqtrail import trail
 from mqtrail.trail import Settings, Stage
 
-from .duck import define, run_stages
+from .duck import define, define_overtaken, run_stages
 from .parquet import nothing_of, parquet_of
 
 BULK_RESULTS = (trail.TRAJECTORIES, trail.VERDICTS, trail.OPEN_IDS, trail.KEY_INDEX)
@@ -72,11 +72,11 @@ class Bulk(Protocol):
         """Number of attempts from which on the bulk is used."""
 
     def judge(
-        self, attempts_before: str, group_folds: str, sent_before: str, *, batches: bool
+        self, attempts_before: str, group_folds: str, compared: Mapping[str, str], *, batches: bool
     ) -> Mapping[str, Sequence[str]]:
         """Judge the messages of the new attempts and of attempts_before, with the folds of all other messages.
 
-        sent_before: SQL of its rows.
+        compared: name of each relation of trail.COMPARED -> SQL of its rows.
 
         Return the Parquet files of each of BULK_RESULTS, of latency_minute and folds, and of trail.STATE.
         """
@@ -144,10 +144,8 @@ class Cycle:
         No batch has messages of both kinds, so each kind can be judged separately.
         """
         self._count_before()
-        self._find_sent_before()
-        self.bulk_files = bulk.judge(
-            "attempts_before", self._folds_of_others(), "SELECT * FROM sent_before", batches=self._batches
-        )
+        compared = self._compare()
+        self.bulk_files = bulk.judge("attempts_before", self._folds_of_others(), compared, batches=self._batches)
         self._read_state_of_bulk()
         self._table("judged_ids", "SELECT * FROM due_ids")
         is_changed = self._find_changed()
@@ -163,12 +161,16 @@ class Cycle:
         self._duck.execute("INSERT INTO due_ids SELECT * FROM judged_ids")
 
     def _judge_facts(self) -> None:
-        self._find_sent_before()
+        self._compare()
         run_stages(
             self._duck,
             trail.verdict_stages(self._as_of_ms, self._settings, only_until=self._only_until),
             also_read=("trajectories", "verdicts", "open_ids", "latency_counts", "key_index") * 2,
         )
+
+    @property
+    def _horizon_ms(self) -> int:
+        return self._as_of_ms - self._settings.trace_delay_ms
 
     @property
     def _until(self) -> int | None:
@@ -184,6 +186,7 @@ class Cycle:
             left += f" UNION ALL {self._left_out(self._last.as_of_ms)}"
         self._table("due_ids", f"SELECT DISTINCT cluster, publish_hour, msg_id FROM ({left}) AS due")
         self._find_alike()
+        self._find_overtaken()
         self._pick()
 
     def _left_out(self, last_ms: int) -> str:
@@ -212,6 +215,42 @@ class Cycle:
             """INSERT INTO due_ids SELECT cluster, publish_hour, msg_id FROM alike_found
             WHERE (cluster, msg_id) NOT IN (SELECT (cluster, msg_id) FROM due_ids)"""
         )
+
+    def _find_overtaken(self) -> None:
+        """Add the messages that an ordered group finished after a message that is due."""
+        clients = f"({self._known.samples(trail.CLIENTS.name, self._horizon_ms)}) AS sampled"
+        self._table("orders_now", trail.group_orders_sql(clients, self._as_of_ms))
+        if not self._has_orders:
+            return
+        self._define_overtaken()
+        self._duck.execute(
+            """INSERT INTO due_ids SELECT DISTINCT cluster, publish_hour, msg_id FROM overtaken_found
+            WHERE (cluster, later_id) IN (SELECT (cluster, msg_id) FROM due_ids)
+              AND (cluster, msg_id) NOT IN (SELECT (cluster, msg_id) FROM due_ids)"""
+        )
+
+    @property
+    def _has_orders(self) -> bool:
+        """Whether a group is known to consume in order."""
+        return self._number(f"SELECT count(*) FROM orders_now WHERE consume_order = '{trail.IN_ORDER}'") > 0
+
+    def _define_overtaken(self) -> None:
+        columns = ", ".join(trail.ATTEMPTS.names)
+        judged = self._known.judged_attempts(self._hours())
+        self._view(
+            "attempts_near", f"SELECT {columns} FROM ({judged}) AS judged UNION ALL SELECT {columns} FROM new_attempts"
+        )
+        define_overtaken(self._duck, "attempts_near", self._settings, self._until)
+
+    def _compare(self) -> dict[str, str]:
+        """Make trail.COMPARED of the due messages; return SQL of the rows of each."""
+        self._find_sent_before()
+        if self._has_orders:
+            self._define_overtaken()
+            self._table(trail.OVERTAKEN.name, trail.overtaken_sql("overtaken_found"))
+        else:
+            self._table(trail.OVERTAKEN.name, nothing_of(trail.OVERTAKEN))
+        return {relation.name: f"SELECT * FROM {relation.name}" for relation in trail.COMPARED}
 
     def _find_sent_before(self) -> None:
         """Make sent_before of the due messages: what was found now, and by their last judgements."""
@@ -295,9 +334,8 @@ class Cycle:
     def _see_state(self) -> None:
         folds = trail.GROUP_FOLDS.name
         columns = ", ".join(trail.GROUP_FOLDS.names)
-        horizon_ms = self._as_of_ms - self._settings.trace_delay_ms
         for name in trail.READ_WHOLE:
-            self._view(name, self._known.samples(name, horizon_ms))
+            self._view(name, self._known.samples(name, self._horizon_ms))
         self._view(
             folds, f"SELECT {columns} FROM ({self._known.results(folds)}) UNION ALL SELECT {columns} FROM folded"
         )

@@ -149,11 +149,25 @@ def arrow_rows(relation: Relation, rows: Iterable[Row]) -> pa.Table:
     return pa.Table.from_pylist(filled, schema=arrow_schema(relation))
 
 
-def define_sent_before(connection: duckdb.DuckDBPyConnection, settings: Settings) -> None:
-    """Define `sent_before` from all rows of `attempts`."""
+def define_compared(connection: duckdb.DuckDBPyConnection, as_of_ms: int, settings: Settings) -> None:
+    """Define trail.COMPARED from all rows of `attempts` and `clients`."""
     define(connection, Stage("alike_copies", trail.alike_copies_sql("attempts"), ("attempts",)), table=True)
     found = f"({trail.alike_found_sql('alike_copies', settings.duplicate_send_ms)}) AS found"
     define(connection, Stage(trail.SENT_BEFORE.name, trail.sent_before_sql(found), ("alike_copies",)), table=True)
+    define(connection, Stage("orders_now", trail.group_orders_sql("clients", as_of_ms), ("clients",)), table=True)
+    define_overtaken(connection, "attempts", settings)
+    overtaken = trail.overtaken_sql("overtaken_found")
+    define(connection, Stage(trail.OVERTAKEN.name, overtaken, ("overtaken_found",)), table=True)
+
+
+def define_overtaken(
+    connection: duckdb.DuckDBPyConnection, attempts: str, settings: Settings, until_ms: int | None = None
+) -> None:
+    """Define `overtaken_found` from a relation of attempts, and from `orders_now`: the groups that consume in order."""
+    finishes = trail.finishes_sql(attempts, "orders_now", until_ms)
+    define(connection, Stage("finishes", finishes, (attempts, "orders_now")), table=True)
+    found = trail.overtaken_found_sql("finishes", settings.trace_delay_ms)
+    define(connection, Stage("overtaken_found", found, ("finishes",)), table=True)
 
 
 def judge_rows(
@@ -172,6 +186,6 @@ def judge_rows(
     connection.register(trail.GROUP_FOLDS.name, arrow_rows(trail.GROUP_FOLDS, ()))
     define(connection, trail.attempts_stage())
     define(connection, trail.client_records_stage())
-    define_sent_before(connection, settings or Settings())
+    define_compared(connection, as_of_ms, settings or Settings())
     run_stages(connection, trail.judge(as_of_ms, settings))
     return connection

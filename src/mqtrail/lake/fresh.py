@@ -55,6 +55,7 @@ def judge_messages(
     _define_group_folds(lake, cluster, connection)
     define(connection, Stage("attempts", _ATTEMPTS, ("all_attempts", "asked_ids", "batch_ids")), table=True)
     define(connection, Stage(trail.SENT_BEFORE.name, _sent_before(lake, cluster, msg_ids), ("asked_ids",)), table=True)
+    define(connection, Stage(trail.OVERTAKEN.name, _overtaken(lake, cluster, msg_ids), ("asked_ids",)), table=True)
     run_stages(connection, trail.judge(as_of_ms, settings))
 
 
@@ -93,12 +94,25 @@ def _attempts(lake: Lake | None, cluster: str, msg_ids: Sequence[str]) -> str:
 
 def _sent_before(lake: Lake | None, cluster: str, msg_ids: Sequence[str]) -> str:
     """Return SQL for what the last judgement found of the ids: rows newer than the lake are of these ids alone."""
-    name = trail.TRAJECTORIES.name
     if lake is None:
         return nothing_of(trail.SENT_BEFORE)
-    files = lake[name].readable(of_cluster(lake[name].files(_hours(lake, name, msg_ids)), cluster))
-    asked = f"(SELECT * FROM ({rows_of(lake[name], files, cluster)}) WHERE msg_id IN (SELECT msg_id FROM asked_ids))"
-    return trail.sent_before_sql(f"({trail.alike_known_sql(f'{asked} AS asked')}) AS known")
+    asked = _judged_of(lake, trail.TRAJECTORIES, cluster, msg_ids)
+    return trail.sent_before_sql(f"({trail.alike_known_sql(asked)}) AS known")
+
+
+def _overtaken(lake: Lake | None, cluster: str, msg_ids: Sequence[str]) -> str:
+    """Return SQL for the same of messages that were overtaken."""
+    if lake is None:
+        return nothing_of(trail.OVERTAKEN)
+    asked = _judged_of(lake, trail.VERDICTS, cluster, msg_ids)
+    return trail.overtaken_sql(f"({trail.overtaken_known_sql(asked)}) AS known")
+
+
+def _judged_of(lake: Lake, relation: trail.Relation, cluster: str, msg_ids: Sequence[str]) -> str:
+    """Return SQL, for a FROM, for the results of the asked messages; outdated rows are among them."""
+    table = lake[relation.name]
+    files = table.readable(of_cluster(table.files(_hours(lake, relation.name, msg_ids)), cluster))
+    return f"(SELECT * FROM ({rows_of(table, files, cluster)}) WHERE msg_id IN (SELECT msg_id FROM asked_ids)) AS asked"
 
 
 def _define_client_records(lake: Lake | None, cluster: str, connection: duckdb.DuckDBPyConnection) -> None:

@@ -7,7 +7,7 @@ They return the state of the cluster to the driver, which finds the other messag
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -44,17 +44,18 @@ class SharesBulk:
     """Returns the folder for the files of a result."""
     rows_min: int = ROWS_MIN
 
-    def judge(self, attempts_before: str, group_folds: str, sent_before: str, *, batches: bool) -> dict[str, list[str]]:
+    def judge(
+        self, attempts_before: str, group_folds: str, compared: Mapping[str, str], *, batches: bool
+    ) -> dict[str, list[str]]:
         """See lake.Bulk."""
         self.folder.mkdir(parents=True)
         before, before_count = self._written("attempts_before", f"SELECT * FROM {attempts_before}")
         folds, _ = self._written(trail.GROUP_FOLDS.name, group_folds)
-        earlier, _ = self._written(trail.SENT_BEFORE.name, sent_before)
         horizon_ms = self.as_of_ms - self.settings.trace_delay_ms
         inputs = {name: self._paths(name, *self.known.sample_paths(name, horizon_ms)) for name in trail.READ_WHOLE}
         new = self._paths("new_attempts", *self.known.new_paths())
         inputs |= {trail.ATTEMPTS.name: [*new, before], trail.GROUP_FOLDS.name: [folds]}
-        inputs[trail.SENT_BEFORE.name] = [earlier]
+        inputs |= {name: [self._written(name, rows)[0]] for name, rows in compared.items()}
         stages = trail.judge(self.as_of_ms, self.settings, batches=batches, only_until=self.only_until)
         stages += [Stage(f"{_COPY}{name}", f"SELECT * FROM {name}", (name,)) for name in _BACK]
         made = self.shares.run(

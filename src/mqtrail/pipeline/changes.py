@@ -124,7 +124,7 @@ class Changes:
         self._row_count = 0  # rows since the keyframe
         place = ("topic", "broker_name", "queue_id")
         subscription = ("topic", "expression_type", "expression", "consume_type", "message_model")
-        client = ("group_name", "status", "client_id", "client_host", "language", "version")
+        client = ("group_name", "status", "client_id", "client_host", "language", "version", "ordered")
         self._offsets = _Track(
             trail.GROUP_OFFSETS, ("group_name", *place), ("consumer_offset",), ("first_ms", "first_offset")
         )

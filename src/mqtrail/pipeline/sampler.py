@@ -26,6 +26,7 @@ from .clock import now_ms
 from .cluster import connect as connect_cluster
 from .config import NOT_RUNNING, JobConfig
 from .names import ClusterNames, positions_in
+from .orders import ConsumeOrders
 from .recording import Recorders
 from .sampling import sample, survey
 from .spool import SampleSpool, SampleSpoolFull
@@ -59,6 +60,7 @@ class Sampler:
             config.instance, request_timeout_ms=min(config.instance.request_timeout_ms, REQUEST_TIMEOUT_MS)
         )
         self._groups: set[str] = set()
+        self._orders = ConsumeOrders()
         self._groups_ms = 0
         self._last_ms = 0
         self._gap = NOT_RUNNING
@@ -100,7 +102,7 @@ class Sampler:
             self._check_name(cluster, topology.masters)
             self._look_for_groups(cluster)
             sampled_ms = max(self._now_ms(), self._last_ms + 1)
-            found = sample(admin, topology, cluster, sampled_ms, self._groups)
+            found = sample(admin, topology, cluster, sampled_ms, self._groups, self._orders)
             self._groups |= found.groups
             found.gap = self._gap
             if self._last_ms and sampled_ms - self._last_ms > self._config.judged_with.sample_pause_ms_max:

@@ -37,6 +37,7 @@ from mqtrail.wire import (
 )
 
 from .offsets import QueueOffsets
+from .orders import ConsumeOrders
 
 Row = dict[str, Any]
 
@@ -172,14 +173,17 @@ def sample(
     cluster: str,
     sampled_ms: int,
     known_groups: Iterable[str] = (),
+    orders: ConsumeOrders | None = None,
 ) -> ClusterSample:
     """Sample a cluster now.
 
     Groups are those that masters have a configuration or offsets of, and known_groups: groups of earlier samples and
-    of the trace, because a broker forgets a group. A master that does not answer gets no further queries.
+    of the trace, because a broker forgets a group. A master that does not answer gets no further queries. orders: what
+    consumers said in earlier samples.
     """
     found = ClusterSample(sampled_ms, topics=list(topology.topics))
-    asking = _Asking(admin, found, topology.masters, {"cluster": cluster, "sampled_ms": sampled_ms})
+    stamp: Row = {"cluster": cluster, "sampled_ms": sampled_ms}
+    asking = _Asking(admin, found, topology.masters, stamp, orders or ConsumeOrders())
     groups = set(known_groups)
     for name, address in topology.masters.items():
         groups |= asking.offsets(name, address)
@@ -200,6 +204,7 @@ class _Asking:
     found: ClusterSample
     masters: Mapping[str, str]
     stamp: Row
+    orders: ConsumeOrders = field(default_factory=ConsumeOrders)
     silent: set[str] = field(default_factory=set)
     unknown: dict[str, str] = field(default_factory=dict)
     """Brokers that may have groups which they did not report, with the first reason."""
@@ -250,6 +255,7 @@ class _Asking:
     def group(self, group: str) -> None:
         """Add the clients and subscriptions of a group."""
         answers: list[ConsumerConnections] = []
+        ordered: dict[str, str] = {}
         is_complete = bool(self.masters)
         for name, address in self.masters.items():
             if name in self.silent:
@@ -257,14 +263,16 @@ class _Asking:
                 self.unknown.setdefault(name, "it did not answer an earlier question")
                 continue
             try:
-                answers.append(self.admin.consumer_connections(group, address))
+                found = self.admin.consumer_connections(group, address)
+                answers.append(found)
+                ordered |= self.orders.of_clients(self.admin, group, found, address, self.found.sampled_ms)
             except ConsumerNotOnline:
                 continue
             except MQError as error:
                 is_complete = False
                 self._note(f"clients of {group}", name, error)
                 self.unknown.setdefault(name, str(error))
-        for relation, row in trail.group_rows(group, answers, is_complete=is_complete):
+        for relation, row in trail.group_rows(group, answers, is_complete=is_complete, ordered=ordered):
             self.found.add(relation, {**self.stamp, **row})
 
     def ranges(self, topic: str) -> None:

@@ -135,7 +135,7 @@ def whole_messages(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 def _judged(batches: Batches, wanted: str, as_of_ms: int, settings: Settings | None) -> Batches:
     duck = connect(threads=1, memory_limit=TASK_MEMORY)
-    for relation in (*trail.EVIDENCE, trail.CLIENT_RECORDS, trail.GROUP_FOLDS, trail.SENT_BEFORE):
+    for relation in (*trail.EVIDENCE, trail.CLIENT_RECORDS, trail.GROUP_FOLDS, *trail.COMPARED):
         duck.register(relation.name, arrow_schema(relation).empty_table())
     duck.execute(f"CREATE TEMP TABLE attempts AS {trail.attempts_sql()}")
     for batch in batches:

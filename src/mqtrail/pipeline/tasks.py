@@ -184,7 +184,8 @@ def _write(duck: duckdb.DuckDBPyConnection, name: str, folder: LakePath) -> list
 
 
 def _nulls(name: str) -> str:
-    relation = TABLES[name].relation if name in TABLES else trail.SENT_BEFORE
+    compared = {relation.name: relation for relation in trail.COMPARED}
+    relation = TABLES[name].relation if name in TABLES else compared[name]
     return ", ".join(f"NULL::{column.type} AS {column.name}" for column in relation)
 
 

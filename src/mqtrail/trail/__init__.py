@@ -18,6 +18,7 @@ from .client_records import (
 from .codes import CODES, GROUP_CODES, NOT_YET_JUDGED, STATES, TRANSITIONS, Code
 from .columns import Column, Relation
 from .companions import key_tokens, latency_counts
+from .context import IN_ORDER, NOT_IN_ORDER, group_orders_sql
 from .due import STATE, Cause, causes
 from .evidence import (
     CLIENTS,
@@ -36,7 +37,7 @@ from .evidence import (
 )
 from .group_rows import group_rows
 from .hours import DAY_MS, HOUR_MS, UNKNOWN_HOUR, ZONE_MS, born_ms, publish_hour_select, publish_hours
-from .judge import INPUTS, READ_WHOLE, fact_stages, judge, state_stages, verdict_stages
+from .judge import COMPARED, INPUTS, READ_WHOLE, fact_stages, judge, state_stages, verdict_stages
 from .judgement import OPEN_STATES
 from .kinds import (
     business_group,
@@ -46,6 +47,7 @@ from .kinds import (
 )
 from .lags import folded_queue_spans_sql, lag_stages, queue_spans_sql
 from .otel_context import traceparent_of
+from .overtaking import OVERTAKEN, finishes_sql, overtaken_found_sql, overtaken_known_sql, overtaken_sql
 from .results import (
     ATTEMPTS,
     CLIENT_RECORDS,
@@ -89,6 +91,7 @@ __all__ = [
     "CLIENTS",
     "CLIENT_RECORDS",
     "CODES",
+    "COMPARED",
     "CONTEXT_RECORDS",
     "DAY_MS",
     "EVENT_FIELDS",
@@ -100,13 +103,16 @@ __all__ = [
     "HOUR_MS",
     "INDEXES",
     "INPUTS",
+    "IN_ORDER",
     "KEY_INDEX",
     "LAG",
     "LATENCY_MINUTE",
     "MESSAGE_META",
+    "NOT_IN_ORDER",
     "NOT_YET_JUDGED",
     "OPEN_IDS",
     "OPEN_STATES",
+    "OVERTAKEN",
     "PROBLEMS",
     "QUEUE_RANGES",
     "QUEUE_SPANS",
@@ -156,9 +162,11 @@ __all__ = [
     "client_records_sql",
     "client_records_stage",
     "fact_stages",
+    "finishes_sql",
     "folded_attempts_sql",
     "folded_client_records_sql",
     "folded_queue_spans_sql",
+    "group_orders_sql",
     "group_rows",
     "judge",
     "key_tokens",
@@ -168,6 +176,9 @@ __all__ = [
     "merge_sql",
     "message_meta_sql",
     "oversize_problem",
+    "overtaken_found_sql",
+    "overtaken_known_sql",
+    "overtaken_sql",
     "parts_problem",
     "publish_hour_select",
     "publish_hours",

@@ -242,6 +242,7 @@ META_FILLS: Mapping[str, str] = {
     "delay_level": "delay_level",
     "delay_ms": "delay_ms",
     "trace_on": "trace_on",
+    "sharding_key": "sharding_key",
     "properties": "properties",
     "client_host": "born_host",
     "seen_ms": "read_ms",

@@ -233,7 +233,12 @@ CODES: dict[str, Code] = {
             ("messages",),
         ),
         Code(
-            "OUT_OF_ORDER", "beside", "warning", "A later message of its key was finished first.", "", ("trace",), False
+            "OUT_OF_ORDER",
+            "beside",
+            "warning",
+            "The group consumes in order, but finished a later message of its sharding key or queue first.",
+            "Look for two clients with the queue at one time (queue locks), and handlers that go on after they return.",
+            ("trace", "messages", "clients"),
         ),
         Code("COMPLETE", "knowledge", "good", "Every expected record is present.", "", ("trace",)),
         Code(

@@ -17,6 +17,9 @@ from .settings import Settings
 from .stages import Stage
 from .unread import unread_stage
 
+IN_ORDER, NOT_IN_ORDER = "ORDERLY", "CONCURRENTLY"
+"""Values of consume_order: what all clients of a group say that said anything."""
+
 
 def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     """Return the stages in order. The docstring of the function that builds a stage describes it."""
@@ -29,12 +32,25 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         Stage("client_samples", _CLIENT_SAMPLES, ("client_states",)),
         Stage("group_clients", _GROUP_CLIENTS, ("client_states", "client_samples")),
         Stage("live_clients", _live_clients(), ("client_states", "client_samples")),
+        Stage("group_orders", group_orders_sql("clients", as_of_ms), ("clients",)),
         filter_runs_stage(settings),
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
         end_scans_stage(),
         Stage("losses", _losses(horizon), ("client_records", "gaps")),
         unread_stage(as_of_ms),
     ]
+
+
+def group_orders_sql(clients: str, as_of_ms: int | None = None) -> str:
+    """SQL: cluster, group_name, consume_order of the groups whose clients all say the same. clients: rows of CLIENTS.
+
+    A group whose clients differ, now or at different times, has no row.
+    """
+    until = "true" if as_of_ms is None else f"sampled_ms <= {as_of_ms}"
+    return f"""
+SELECT cluster, group_name, CASE max(ordered) WHEN 'true' THEN '{IN_ORDER}' ELSE '{NOT_IN_ORDER}' END AS consume_order
+FROM {clients} WHERE ordered IN ('true', 'false') AND {until}
+GROUP BY cluster, group_name HAVING min(ordered) = max(ordered)"""
 
 
 def topic_groups_stage(settings: Settings) -> Stage:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .context import IN_ORDER
 from .ends import TX_STATE, TX_TOPICS
 from .evidence import RANGE_NOT_READ
 from .kinds import quoted
@@ -24,7 +25,7 @@ from .settings import Settings
 
 STATE = (
     "whole_samples", "sample_gaps",
-    "topic_groups", "offsets_at", "offset_samples", "group_clients", "live_clients", "filter_runs",
+    "topic_groups", "offsets_at", "offset_samples", "group_clients", "live_clients", "group_orders", "filter_runs",
     "scanned_topics", "end_scans", "losses", "group_losses", "hung_limits", "group_limits", "traced_groups",
     "traced_hosts", "unread",
 )  # fmt: skip
@@ -240,8 +241,12 @@ def _of_transactions(last_ms: int, as_of_ms: int, settings: Settings) -> Cause:
     )
 
 
+def _ordered(side: str) -> str:
+    return f"coalesce({side}_consume_order = '{IN_ORDER}', false)"
+
+
 def _of_groups() -> list[Cause]:
-    """A new group of a topic, changed limits of a group."""
+    """A new group of a topic, a group that is known to consume in order, changed limits of a group."""
     first, known = ([f"coalesce(c.{side}_{ms}, {_NEVER_MS})" for side in ("n", "o")] for ms in ("since_ms", "known_ms"))
     return [
         Cause(
@@ -275,6 +280,13 @@ def _of_groups() -> list[Cause]:
             f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_excluded_groups c ON t.cluster = c.cluster
               AND t.topic = c.topic""",
             TRAJECTORIES,
+        ),
+        Cause(
+            "orders",
+            _both("group_orders", _GROUP, ("consume_order",), f"{_ordered('n')} <> {_ordered('o')}"),
+            f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_orders c ON v.cluster = c.cluster
+              AND v.group_name = c.group_name WHERE v.state = 'CONSUMED'""",
+            VERDICTS,
         ),
         Cause(
             "chains",

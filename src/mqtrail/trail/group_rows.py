@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mqtrail.wire import EXPRESSION_TAG, ConsumerConnections
@@ -13,11 +13,14 @@ from .evidence import CLIENTS, SUBSCRIPTIONS
 Row = dict[str, Any]
 
 
-def group_rows(group: str, answers: Iterable[ConsumerConnections], *, is_complete: bool) -> list[tuple[Relation, Row]]:
+def group_rows(
+    group: str, answers: Iterable[ConsumerConnections], *, is_complete: bool, ordered: Mapping[str, str] | None = None
+) -> list[tuple[Relation, Row]]:
     """Return the rows of a group without cluster and time of the sample.
 
     answers: from brokers on which the group is online. is_complete: all other brokers answered that it is offline
     there. If not, a group without clients has the status ERROR instead of OFFLINE, since it may have unknown clients.
+    ordered: client id -> whether it says that it consumes in order.
     """
     clients: dict[str, Row] = {}
     subscriptions: dict[tuple[str, str, str], Row] = {}
@@ -30,6 +33,7 @@ def group_rows(group: str, answers: Iterable[ConsumerConnections], *, is_complet
                 "client_host": client.client_addr or "",
                 "language": str(client.language or ""),
                 "version": client.version,
+                "ordered": (ordered or {}).get(client.client_id, ""),
             }
         for topic, subscription in answer.subscription_table.items():
             kind = subscription.expression_type or EXPRESSION_TAG
@@ -43,7 +47,7 @@ def group_rows(group: str, answers: Iterable[ConsumerConnections], *, is_complet
             }
     if not clients:
         status = "OFFLINE" if is_complete else "ERROR"
-        nothing = {"client_id": "", "client_host": "", "language": "", "version": None}
+        nothing = {"client_id": "", "client_host": "", "language": "", "version": None, "ordered": ""}
         clients[""] = {"group_name": group, "status": status, **nothing}
     return [
         *((CLIENTS, row) for row in clients.values()),

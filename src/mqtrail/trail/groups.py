@@ -21,7 +21,7 @@ from .stages import Stage
 def hand_over_stages() -> list[Stage]:
     """hand_overs, group_copies, rounds: from a message's own rows only."""
     return [
-        Stage("hand_overs", _HAND_OVERS, ("resolved",)),
+        Stage("hand_overs", hand_overs_sql("resolved"), ("resolved",)),
         Stage("group_copies", _GROUP_COPIES, ("resolved", "message_facts")),
         Stage("rounds", _ROUNDS, ("hand_overs",)),
     ]
@@ -43,7 +43,10 @@ def group_stages() -> list[Stage]:
 _TWIN = "CASE WHEN kind = 'HANDLED' THEN split_part(attempt_key, request_id || '#', 2) ELSE '' END"
 """SQL: the number of a delivery among those of its request with the same id; '' for the first."""
 
-_HAND_OVERS = f"""
+
+def hand_overs_sql(attempts: str) -> str:
+    """SQL: one row per hand-over, from rows of attempts (also partial ones) given by name."""
+    return f"""
 SELECT *, CASE
     WHEN result = 'SUCCESS' THEN 'SURE'
     WHEN result IN ('FAILED', 'EXCEPTION', 'RETURNNULL') THEN 'FAILED'
@@ -65,9 +68,10 @@ FROM (
     coalesce(max(has_before), 0) AS has_before, coalesce(max(has_after), 0) AS has_after,
     max(CASE WHEN kind = 'RESULT' THEN 1 ELSE 0 END) AS has_result,
     max(client_id) AS client_id, max(client_host) AS client_host, max(detail) AS detail
-  FROM resolved WHERE kind IN ('HANDLED', 'RESULT')
+  FROM {attempts} WHERE kind IN ('HANDLED', 'RESULT')
   GROUP BY cluster, msg_id, request_id, {_TWIN}) AS requests
 WHERE {business_group()}"""
+
 
 _RETRY = "(stored_kind IN ('RETRY', 'RETRY_POP', 'RETRY_WAIT') OR kind = 'SENT_BACK')"
 _DEAD = "(stored_kind IN ('DLQ', 'DLQ_WAIT') OR kind = 'DEAD_LETTERED')"

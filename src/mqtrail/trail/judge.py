@@ -1,9 +1,9 @@
 """The whole judgement as stages in order: from attempts and samples to trajectories and verdicts.
 
 Inputs: attempts (partial or merged rows), client_records, group_offsets, clients, subscriptions, queue_ranges, samples,
-gaps, unread_ranges, group_folds (counts of earlier judgements; empty if all messages are judged), and sent_before
-(`alike`). Results: trajectories, verdicts, latency_minute, key_index, open_ids. Intermediate relations such as
-`resolved` and `messages` can be read too.
+gaps, unread_ranges, group_folds (counts of earlier judgements; empty if all messages are judged), sent_before (`alike`)
+and overtaken (`overtaking`). Results: trajectories, verdicts, latency_minute, key_index, open_ids. Intermediate
+relations such as `resolved` and `messages` can be read too.
 
 A judgement of some messages runs the same stages in three parts: facts from their own rows (`fact_stages`); the state
 of the cluster (`state_stages`), from which `due` finds the other messages to judge; the verdicts (`verdict_stages`).
@@ -11,6 +11,7 @@ of the cluster (`state_stages`), from which `due` finds the other messages to ju
 
 from __future__ import annotations
 
+from .alike import SENT_BEFORE
 from .batches import batch_stages
 from .companions import companion_stages
 from .context import context_stages, topic_groups_stage
@@ -19,6 +20,7 @@ from .folds import fold_counts_stage, fold_stages, given_fold_stages
 from .groups import group_stages, hand_over_stages
 from .judgement import group_losses_stage, judgement_stages
 from .messages import message_fact_stages, message_stages
+from .overtaking import OVERTAKEN
 from .repeats import repeat_stages
 from .samples import SAMPLED
 from .settings import Settings
@@ -28,7 +30,9 @@ from .watches import watch_stages
 
 READ_WHOLE = ("client_records", *SAMPLED, "gaps", "unread_ranges")
 """Names of the relations that every judgement reads as a whole."""
-INPUTS = ("attempts", *READ_WHOLE, "group_folds", "sent_before")
+COMPARED = (SENT_BEFORE, OVERTAKEN)
+"""Inputs that are found before a judgement, because the rows of other messages decide them."""
+INPUTS = ("attempts", *READ_WHOLE, "group_folds", *(relation.name for relation in COMPARED))
 """Names of the relations that a judgement reads. Those besides READ_WHOLE are made for the messages to judge."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .context import ip
 from .ends import UNDECIDED
+from .overtaking import REASON as OVERTAKEN_REASON
 from .packing import number_at, packed, padded, part
 from .pops import retry_topic
 from .repeats import split_stages
@@ -18,10 +19,15 @@ from .unread import IS_REMOVED, UNREAD_COLUMNS, unread_hits_stage, unread_states
 
 
 def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """unread_hits, group_evidence, group_states, loss_hits, send_splits, group_verdicts."""
+    """unread_hits, overtakings, group_evidence, group_states, loss_hits, send_splits, group_verdicts."""
     return [
         unread_hits_stage(),
-        Stage("group_evidence", _EVIDENCE, ("group_facts", "messages", "filters", "unread_hits", *_OF_GROUPS)),
+        Stage("overtakings", "SELECT * FROM overtaken", ("overtaken",)),
+        Stage(
+            "group_evidence",
+            _EVIDENCE,
+            ("group_facts", "messages", "filters", "unread_hits", "overtakings", *_OF_GROUPS),
+        ),
         Stage("group_states", _states(as_of_ms, settings), ("group_evidence",)),
         Stage("loss_hits", _loss_hits(as_of_ms, settings), ("group_states", "group_losses")),
         *split_stages(),
@@ -83,7 +89,7 @@ FROM (
       f.filter_from_ms AS filter_from_ms, f.filter_to_ms AS filter_to_ms,
       coalesce(f.judged_by, '') AS judged_by, h.hung_ms AS group_hung_ms,
       a.handed_times_max AS handed_times_max, CASE WHEN k.group_name IS NULL THEN 0 ELSE 1 END AS is_traced,
-      {UNREAD_COLUMNS}
+      coalesce(y.later_id, '') AS later_id, y.later_ms AS later_ms, {UNREAD_COLUMNS}
     FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times, coalesce({part("retry_place", 3)}, '') AS
         retry_broker,
         {number_at("retry_place", 4)} AS retry_queue, {number_at("retry_place", 5)} AS retry_offset,
@@ -110,6 +116,7 @@ FROM (
     LEFT JOIN group_limits a ON g.cluster = a.cluster AND g.group_name = a.group_name
     LEFT JOIN traced_groups k ON g.cluster = k.cluster AND g.group_name = k.group_name
     LEFT JOIN unread_hits u ON g.cluster = u.cluster AND g.msg_id = u.msg_id AND g.group_name = u.group_name
+    LEFT JOIN overtakings y ON g.cluster = y.cluster AND g.msg_id = y.msg_id AND g.group_name = y.group_name
     ) AS joined) AS typed"""
 
 
@@ -278,6 +285,7 @@ FROM (
 
 _DONE = "final_state = 'CONSUMED'"
 _UNTRACED = "final_state = 'EXPIRED' AND is_traced = 0"
+_OVERTAKEN = f"{_DONE} AND later_id <> ''"
 _CAN_DUPLICATE = "message_model = 'CLUSTERING' AND is_single = 1"
 _DEAD_CAUSE = """CASE WHEN dead_ms IS NULL THEN '' WHEN recorded_cause <> '' THEN recorded_cause
         WHEN ordered_mark = 1 THEN 'ORDERED_GIVE_UP' WHEN dead_times <= handed_times_max THEN 'BY_HANDLER'
@@ -315,6 +323,7 @@ def _added_codes(settings: Settings) -> str:
                 f"{_CAN_DUPLICATE} AND round_hands_max > sent_count + put_back_count + suspended_count",
             ),
             ("DUPLICATE_PROCESSING", f"{_CAN_DUPLICATE} AND success_count > 1 + put_back_count"),
+            ("OUT_OF_ORDER", _OVERTAKEN),
         )
     )
 
@@ -339,6 +348,7 @@ def _reasons() -> str:
             (f"{_DONE} AND delivery_count = 0", named("'BATCH_COUNTED'", items="batch_items")),
             (f"{_DONE} AND cost_is_average = 1", "'COST_IS_AVERAGE'"),
             (stored_again, named("'STORED_AGAIN'", copies="copy_count")),
+            (_OVERTAKEN, named(f"'{OVERTAKEN_REASON}'", msg_id="later_id", finished_ms="later_ms")),
             ("final_state = 'DEAD_LETTERED' AND recorded_cause = '' AND ordered_mark = 0", "'CAUSE_INFERRED'"),
         )
     )

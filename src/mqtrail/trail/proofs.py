@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from .codes import NOT_YET_JUDGED
+from .context import IN_ORDER, NOT_IN_ORDER, group_orders_sql, ip
 from .judgement import OPEN_STATES
 
 MESSAGES, PAIRS = "proof_messages", "proof_pairs"
 """Relations of subjects: `message_subjects` and `pair_subjects`."""
 MESSAGE_PROFILE = ("send_codes", "codes", "reasons", "is_acked", "has_copy", "is_attempted", "timing")
-PAIR_PROFILE = ("state", "codes", "reasons", "message_model", "was_there", "is_single")
+PAIR_PROFILE = ("state", "codes", "reasons", "message_model", "was_there", "is_single", "order_lack")
 COUNT: Final = "subject_count"
 """Column of profiles: how many subjects have these properties."""
 
@@ -50,13 +51,35 @@ SELECT t.cluster AS cluster, t.msg_id AS msg_id, '' AS group_name, t.send_codes 
 FROM {messages}"""
 
 
-def pair_subjects(pairs: str) -> str:
-    """SQL: the pairs, with the columns of PAIR_PROFILE. pairs: rows of VERDICTS, as v, each with its message, as t."""
+_QUEUE = ("topic", "broker_name", "queue_id")
+_ORDER_LACK = f"""CASE WHEN o.consume_order IS NULL THEN 'ORDER_NOT_KNOWN'
+    WHEN o.consume_order = '{NOT_IN_ORDER}' THEN '{NOT_IN_ORDER}' WHEN t.batch_id <> '' THEN 'BATCH_NOT_COMPARED'
+    WHEN t.queue_offset IS NULL THEN 'COPY_NOT_READ'
+    WHEN t.copy_count > 1 OR contains(v.codes, 'RESENT') THEN 'STORED_AGAIN'
+    WHEN h.cluster IS NOT NULL THEN 'CLOCKS_NOT_COMPARED' ELSE '' END"""
+
+
+def pair_subjects(verdicts: str, messages: str, clients: str) -> str:
+    """SQL: the pairs, with the columns of PAIR_PROFILE.
+
+    verdicts: rows of VERDICTS, by name. messages: those of TRAJECTORIES that are asked about. clients: rows of CLIENTS.
+    order_lack: why the pair was not compared with later messages, or NOT_IN_ORDER; '': it was.
+    """
+    place = ", ".join(f"t.{name}" for name in _QUEUE)
+    same = " AND ".join(f"t.{name} = h.{name}" for name in _QUEUE)
+    host = f"CASE WHEN contains(v.client, '@') THEN split_part(v.client, '@', 1) ELSE {ip('v.client')} END"
+    pairs = f"{verdicts} AS v JOIN {messages} AS t ON v.cluster = t.cluster AND v.msg_id = t.msg_id"
+    of_group = "JOIN group_orders AS o ON v.cluster = o.cluster AND v.group_name = o.group_name"
     return f"""
+WITH group_orders AS ({group_orders_sql(clients)}),
+several_hosts AS (SELECT v.cluster, v.group_name, {place} FROM {pairs} {of_group} AND o.consume_order = '{IN_ORDER}'
+  WHERE v.client <> '' GROUP BY v.cluster, v.group_name, {place} HAVING min({host}) <> max({host}))
 SELECT v.cluster AS cluster, v.msg_id AS msg_id, v.group_name AS group_name, v.state AS state, v.codes AS codes,
   {_names("v.reasons")} AS reasons, v.message_model AS message_model, {_ACKED} OR {_HAS_COPY} AS was_there,
-  {_HAS_COPY} OR t.send_codes <> '' AS is_single
-FROM {pairs} WHERE v.group_name <> ''"""
+  {_HAS_COPY} OR t.send_codes <> '' AS is_single, {_ORDER_LACK} AS order_lack
+FROM {pairs} LEFT {of_group}
+LEFT JOIN several_hosts AS h ON v.cluster = h.cluster AND v.group_name = h.group_name AND {same}
+WHERE v.group_name <> ''"""
 
 
 def profiles(subjects: str) -> str:
@@ -180,8 +203,19 @@ CLAIMS: Final = (
         "duplicate deliveries", "handed to a group again although no failed attempt asked for it", "DUPLICATE_DELIVERY"
     ),
     _of_deliveries("duplicate processing", "more than one handler of a group succeeded", "DUPLICATE_PROCESSING"),
-    _of_deliveries(
-        "out of order", "an ordered group finished a later message of the same key or queue first", "OUT_OF_ORDER"
+    Claim(
+        "out of order",
+        "an ordered group finished a later message of the same sharding key or queue first",
+        ("OUT_OF_ORDER",),
+        (
+            Part(
+                PAIRS,
+                f"{_CLUSTERING} AND order_lack <> '{NOT_IN_ORDER}'",
+                _has("OUT_OF_ORDER"),
+                f"CASE WHEN order_lack <> '' THEN order_lack WHEN state IN {_STILL_OPEN} THEN state ELSE {_HANDED} END",
+            ),
+            _ANY_GROUP,
+        ),
     ),
     Claim(
         "delays early or late",

@@ -56,6 +56,7 @@ ATTEMPTS = Relation(
         number("delay_level", "STORED, SENT_BACK: level"),
         number("delay_ms", "STORED: delay of the level"),
         text("trace_on", "STORED: TRACE_ON"),
+        text("sharding_key", "STORED: __SHARDINGKEY"),
         text("properties", "STORED: properties of message_meta"),
         text("cause", "DEAD_LETTERED: cause"),
         text("detail", "RESULT: short error text"),

@@ -12,6 +12,7 @@ from mqtrail.wire import (
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
+    PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRACE_ON,
@@ -85,6 +86,7 @@ def _columns(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> dict
         "delay_ms": delay_ms,
         "due_ms": f"coalesce({_number(PROPERTY_TIMER_OUT_MS)}, {waits_ms})",
         "trace_on": _text(PROPERTY_TRACE_ON),
+        "sharding_key": _text(PROPERTY_SHARDING_KEY),
         "read_ms": str(read_ms),
     }
 

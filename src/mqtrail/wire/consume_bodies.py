@@ -25,6 +25,7 @@ from .json_bounds import NODES_MAX
 from .values import MessageQueue
 
 __all__ = [
+    "PROP_CONSUME_ORDERLY",
     "BrokerConsumeStats",
     "BrokerStatsData",
     "ClientConnection",

@@ -177,7 +177,13 @@ class AdminGroups(AdminTopics):
         return await self._on_targets(None, None, connections)
 
     async def running_info(
-        self, group: str, client_id: str, broker_address: str, *, jstack: bool = False
+        self,
+        group: str,
+        client_id: str,
+        broker_address: str,
+        *,
+        jstack: bool = False,
+        timeout_ms: int = FORWARD_TIMEOUT_MS,
     ) -> ConsumerRunningInfo:
         """The running info of a live consumer, requested through its broker. jstack: include its threads' stacks.
 
@@ -185,7 +191,7 @@ class AdminGroups(AdminTopics):
         """
         ext = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "true" if jstack else "false"}
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
-        return await self._ask(broker_address, code, ext, ConsumerRunningInfo.decode, timeout_ms=FORWARD_TIMEOUT_MS)
+        return await self._ask(broker_address, code, ext, ConsumerRunningInfo.decode, timeout_ms=timeout_ms)
 
     async def members(self, group: str, *, jstack: bool = False) -> Gathered[list[Member]]:
         """The live consumers of a group by broker, each with its running info."""
