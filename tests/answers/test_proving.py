@@ -100,7 +100,7 @@ def test_order(prover: Prover) -> None:
     order = found["out of order"]
     assert (order.found_count, order.covered_count, dict(order.uncovered)) == (1, 3, {})
     assert order.examples[0].codes == "CONSUMED,OUT_OF_ORDER"
-    assert f"OVERTAKEN_BY(msg_id={unique_id(2)}," in order.examples[0].reasons
+    assert f"OVERTAKEN_BY(msg_id={unique_id(3)}," in order.examples[0].reasons
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,12 @@ _COLUMNS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     trail.QUEUE_RANGES.name: (_QUEUE, ("min_offset", "max_offset")),
 }
 """Of each sampled relation of version 1: the key within a sample, and the columns that change below a key."""
+_LATER: Final = {
+    trail.QUEUE_RANGES.name: ("read_offset",),
+    trail.SAMPLES.name: ("reason",),
+    trail.CLIENTS.name: ("ordered",),
+}
+"""Columns that version 1 did not have, and that its samples cannot fill."""
 
 
 def migrate(path: str | LakePath) -> Iterator[str]:
@@ -278,7 +284,7 @@ UNION ALL SELECT cluster, last_ms - 1, 'READ', '', '', 'OK', read_ms, NULL FROM 
 
 def _filled(relation: Relation, rows: str) -> str:
     """SQL: all columns of a sampled relation from rows that lack some of them."""
-    missing = {trail.QUEUE_RANGES.name: ("read_offset",), trail.SAMPLES.name: ("reason",)}.get(relation.name, ())
+    missing = _LATER.get(relation.name, ())
     empty = {"string": "''", "bigint": "cast(NULL AS bigint)"}
     columns = [
         f"{empty[column.type]} AS {column.name}" if column.name in missing else column.name for column in relation
