@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from mqtrail.broker import BrokerConfig
-from mqtrail.net import next_command
+from mqtrail.net import ConnectionPool, next_command
 from mqtrail.node import Node, NodeConfig
 from mqtrail.node.data_folder import DataFolder
 from mqtrail.store import CommitLogConfig, RealDisk
-from mqtrail.wire import InvalidParameter, RemotingCommand, ResponseCode, encode_command
+from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode, ResponseCode, encode_command
 
 LOG = (Path(__file__).parents[1] / "broker/ha/data/apache-5.3.3-two-epochs").read_bytes()
 # Its records end at 218, 436, 654, 872 and 1090; epoch 5 begins at 654.
@@ -143,9 +143,8 @@ async def learner(found: Group, folder: Path, **broker: Any) -> AsyncIterator[No
         controller_mode=True,
         controller_addresses=f"127.0.0.1:1;{found.address}",
         async_learner=True,
-        controller_poll_ms=10,
         controller_heartbeat_ms=10,
-        **broker,
+        **{"controller_poll_ms": 10, **broker},
     )
     store = CommitLogConfig(segment_size=1 << 20, message_size_max=100_000)
     node = Node(NodeConfig(data=folder, namesrv_port=0, broker_port=0, ha_port=0, broker=settings, store=store))
@@ -217,6 +216,21 @@ async def test_a_tail_that_the_next_master_lacks_is_cut_off(tmp_path: Path, caps
     logged = capsys.readouterr().err
     assert path in logged
     assert "store.truncated" in logged
+
+
+async def test_a_learner_is_told_of_another_master(tmp_path: Path) -> None:
+    """1008: it asks the controller at once, and does not wait for the next time."""
+    first, second = Master([(1, 0)], 218), Master([(1, 0), (6, 218)], 436)
+    async with group(first, second) as found:
+        found.master = 1, first, 1
+        async with learner(found, tmp_path, controller_poll_ms=3_600_000) as node:
+            await until(lambda: log_of(node) == LOG[:218])
+            found.master = 3, second, 6
+            pool = ConnectionPool()
+            notice = RemotingCommand(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, {"masterBrokerId": "9"})
+            await pool.oneway(node.broker_addresses[0], notice)
+            await until(lambda: log_of(node) == LOG[:436])
+            await pool.close()
 
 
 async def test_without_a_master_it_does_not_serve(tmp_path: Path) -> None:

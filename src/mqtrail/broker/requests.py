@@ -250,6 +250,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.GET_BROKER_HA_STATUS: Request(lambda c: c.replicas.status, READ_CLUSTER_5),
     Code.RESET_MASTER_FLUSH_OFFSET: Request(lambda c: c.replicas.reset_flushed, CHANGE_CLUSTER_5),
     Code.GET_BROKER_EPOCH_CACHE: Request(lambda c: c.replicas.epochs, READ_CLUSTER_5),
+    Code.NOTIFY_BROKER_ROLE_CHANGED: Request(lambda c: c.replicas.role_changed, CHANGE_CLUSTER_5),
     # Accounts, users and policies: never opened.
     Code.UPDATE_AND_CREATE_ACL_CONFIG: Request(lambda c: c.acl.update, CHANGE_ACCOUNTS),
     Code.DELETE_ACL_CONFIG: Request(lambda c: c.acl.delete, CHANGE_ACCOUNTS),

@@ -185,6 +185,7 @@ class BrokerNode:
             self.core = Broker(
                 config, self.store, files, unique_id=unique_ids.next, now_ms=self._clock(), acl_files=acl_files
             )
+            self.core.replicas.epochs = self.epochs
             if acl_files is not None and self.core.access.reads_acl_files:
                 self._acl = AclWatch(self.name, acl_files, self.core.access.load_acl)
                 self._acl.load()

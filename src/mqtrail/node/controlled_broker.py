@@ -266,6 +266,8 @@ class ControlledBroker:
         self._release()
         node.bind(self._host, self.port, self._advertised)
         self._cut_at, self._is_following = None, False
+        assert node.core is not None
+        node.core.replicas.on_role_changed = self._wake.set
         try:
             await node.start(self._namesrvs, self._own_namesrv)
         except BaseException:

@@ -97,7 +97,7 @@ CASES: dict[int, Case] = {
     46: Case(),
     **dict.fromkeys((21, 201, 305, 43, 45, 402, 204, 328, 317, 315, 28, 26, 60, 61, 354, 355), OWN_PORT_CODES_CLUSTER),
     **dict.fromkeys((2003, 907, 1007, 52, 54, 3004, 3005, 3009, 3010), OWN_PORT_CODES_CLUSTER),
-    **dict.fromkeys((25, 306, 316, 329, 401, 2001, 2002, 2004, 905, 906, 908), CHANGES_CLUSTER),
+    **dict.fromkeys((25, 306, 316, 329, 401, 2001, 2002, 2004, 905, 906, 908, 1008), CHANGES_CLUSTER),
     **dict.fromkeys((50, 51, 53, 3001, 3002, 3003, 3006, 3007, 3008), CHANGES_CLUSTER),
 }
 

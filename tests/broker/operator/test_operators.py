@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mqtrail.broker import BrokerConfig
+from mqtrail.broker import BrokerConfig, decode_epochs
 from mqtrail.broker.lane import Lane
 from mqtrail.broker.operator.settings import CHANGEABLE
 from mqtrail.broker.operator.stats import _size_text
@@ -362,7 +362,7 @@ def test_rocksdb_is_refused_in_words() -> None:
 
 
 def test_a_master_without_slaves() -> None:
-    """905 to 908 and 1007 as 5.3.3 answers them."""
+    """905 to 908, 1007 and 1008 as 5.3.3 answers them without a controller."""
     bench = filled()
     status = HaRuntimeInfo.decode(bench.ask(RequestCode.GET_BROKER_HA_STATUS).body)
     assert (status.master, status.master_commit_log_max_offset) == (True, bench.store.end_offset)
@@ -373,6 +373,27 @@ def test_a_master_without_slaves() -> None:
     assert bench.ask(RequestCode.RESET_MASTER_FLUSH_OFFSET, {"masterFlushOffset": "0"}).code == 0
     reply = bench.ask(RequestCode.GET_BROKER_EPOCH_CACHE)
     assert (reply.code, reply.remark) == (1, "this request only for controllerMode ")
+    reply = bench.ask(RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
+    assert reply.code == 3
+
+
+def test_the_epochs_of_a_log() -> None:
+    """1007 in controller mode: the bytes of a broker of 5.3.3, with the id and the end of this one."""
+    bench = Bench(
+        controller_mode=True,
+        controller_addresses="127.0.0.1:1",
+        async_learner=True,
+        broker_role="SLAVE",
+        broker_id=2,
+    )
+    bench.broker.replicas.epochs = decode_epochs(b"2\n2000752627\n1-0\n5-654\n")
+    expected = (
+        b'{"brokerId":2,"brokerName":"broker-a","clusterName":"DefaultCluster","epochList":[{"endOffset":654,"epoch":1,'
+        b'"startOffset":0},{"endOffset":9223372036854775807,"epoch":5,"startOffset":654}],"maxOffset":0}'
+    )
+    assert bench.ask(RequestCode.GET_BROKER_EPOCH_CACHE).body == expected
+    bench.broker.replicas.epochs = decode_epochs(b"0\n0\n")
+    assert b'"epochList":[]' in bench.ask(RequestCode.GET_BROKER_EPOCH_CACHE).body
 
 
 def test_runtime_figures() -> None:

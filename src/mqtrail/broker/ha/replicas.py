@@ -6,10 +6,12 @@ is set): it waits until so many replicas have it, this broker included; with 1 i
 Source: GroupTransferService, CommitLog.handleHA, apache/rocketmq store/; 4.9 CommitLog.submitReplicaRequest.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ..config import SYNC_MASTER, BrokerConfig
+from .epochs import Epochs
 from .sender import LogSender
 
 EVERYTHING: Final = 1 << 62  # a position behind every log
@@ -46,13 +48,19 @@ class Following:
 
 
 class Replicas:
-    """The connected slaves of one master, by the address of their connections."""
+    """The connected slaves of one master, by the address of their connections.
+
+    following: on a slave. epochs, on_role_changed: in controller mode; the latter is called when the master may have
+    changed.
+    """
 
     def __init__(self, config: BrokerConfig, store: LogEnd) -> None:
         self.config = config
         self._store = store
         self._senders: dict[str, LogSender] = {}
         self.following = Following()
+        self.epochs = Epochs()
+        self.on_role_changed: Callable[[], None] = lambda: None
 
     def add(self, address: str, sender: LogSender) -> None:
         """Note a new connection."""

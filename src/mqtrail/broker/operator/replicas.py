@@ -1,20 +1,25 @@
-"""Requests about replicas: 905 to 908, 1007.
+"""Requests about replicas: 905 to 908, 1007, 1008.
 
 Source: AdminBrokerProcessor, DefaultHAService.getRuntimeInfo, apache/rocketmq broker/ and store/.
 """
 
 from mqtrail.wire import (
+    EpochCache,
+    EpochEntry,
     ExchangeHaInfoHeader,
     HaClientInfo,
     HaRuntimeInfo,
     Peer,
     RemotingCommand,
+    RequestCodeNotSupported,
     Send,
     SystemError_,
     answer,
 )
 
 from ..state import BrokerState
+
+NO_END = (1 << 63) - 1  # of the last epoch
 
 
 class ReplicaRequests:
@@ -79,5 +84,27 @@ class ReplicaRequests:
         return answer(peer, request)
 
     def epochs(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """1007. SystemError_: there is no controller; the text is Java's."""
-        raise SystemError_("this request only for controllerMode ")
+        """1007: the epochs of the log. SystemError_: there is no controller; the text is Java's."""
+        config, epochs = self._config, self._replicas.epochs
+        if not config.controller_mode:
+            raise SystemError_("this request only for controllerMode ")
+        found = epochs.all()
+        ends = [epoch.start_offset for epoch in found[1:]] + [NO_END]
+        body = EpochCache(
+            broker_id=config.broker_id,
+            broker_name=config.broker_name,
+            cluster_name=config.cluster_name,
+            epoch_list=tuple(
+                EpochEntry(end_offset=end, epoch=epoch.number, start_offset=epoch.start_offset)
+                for epoch, end in zip(found, ends, strict=False)
+            ),
+            max_offset=self._store.end_offset,
+        )
+        return answer(peer, request, body=body.encode())
+
+    def role_changed(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """1008: the controller reports another master. The node asks it which: anybody could send this."""
+        if not self._config.controller_mode:
+            raise RequestCodeNotSupported(f" request type {request.code} not supported")
+        self._replicas.on_role_changed()
+        return answer(peer, request)
