@@ -78,6 +78,16 @@ class Master:
         raise ConsumerNotOnline(group)
 
 
+def test_groups_beyond_the_bound_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier groups are sampled first. With some left out, no broker has reported all of its groups."""
+    monkeypatch.setattr("mqtrail.pipeline.sampling.GROUPS_MAX", 2)
+    topology = Topology("C", {"broker-0": "0"}, (), (), (), ())
+    found = sample(cast(SyncAdmin, Master()), topology, "C", 1, ["Traced"])
+    assert found.groups == {"Traced", "Everyone"}
+    assert found.problems == ["found 4 groups, expected at most 2: the others are not sampled"]
+    assert found.answers["GROUPS", "broker-0", ""] == found.answers["GROUPS", "", ""] == found.problems[0]
+
+
 def test_groups_are_looked_for_in_all_tables() -> None:
     """Groups come from configurations, offsets, earlier samples and the trace. A broadcasting group has no committed
     offset; the broker keeps its common one."""

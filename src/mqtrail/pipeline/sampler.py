@@ -103,7 +103,7 @@ class Sampler:
             self._look_for_groups(cluster)
             sampled_ms = max(self._now_ms(), self._last_ms + 1)
             found = sample(admin, topology, cluster, sampled_ms, self._groups, self._orders)
-            self._groups |= found.groups
+            self._groups = found.groups
             found.gap = self._gap
             if self._last_ms and sampled_ms - self._last_ms > self._config.judged_with.sample_pause_ms_max:
                 found.gap = self._gap or "samples took longer than their interval"

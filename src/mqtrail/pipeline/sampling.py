@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
@@ -109,6 +109,8 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
     )
 
 
+GROUPS_MAX: Final = 20_000  # groups of a sample: a broker may report any names
+
 Question = tuple[str, str, str]
 """(what, broker name, topic), as in trail.SAMPLES: OFFSETS or GROUPS of a broker, or RANGES of a topic on a broker."""
 
@@ -184,11 +186,12 @@ def sample(
     found = ClusterSample(sampled_ms, topics=list(topology.topics))
     stamp: Row = {"cluster": cluster, "sampled_ms": sampled_ms}
     asking = _Asking(admin, found, topology.masters, stamp, orders or ConsumeOrders())
-    groups = set(known_groups)
+    known = set(known_groups)
+    groups = set(known)
     for name, address in topology.masters.items():
         groups |= asking.offsets(name, address)
         groups |= asking.configured_groups(name, address)
-    for group in sorted(groups):
+    for group in asking.bounded(groups, known):
         asking.group(group)
     asking.answer_groups()
     for topic in (*topology.trace_topics, *topology.evidence):
@@ -214,6 +217,15 @@ class _Asking:
         first = next(iter(self.unknown.values()), "" if self.masters else "there is no master")
         self.found.answers |= {("GROUPS", name, ""): self.unknown.get(name, "") for name in self.masters}
         self.found.answers["GROUPS", "", ""] = first
+
+    def bounded(self, groups: set[str], known: set[str]) -> list[str]:
+        """Return at most GROUPS_MAX groups, known ones first; without the others no broker's groups are all known."""
+        if len(groups) > GROUPS_MAX:
+            reason = f"found {len(groups)} groups, expected at most {GROUPS_MAX}: the others are not sampled"
+            self.found.problems.append(reason)
+            for name in self.masters:
+                self.unknown.setdefault(name, reason)
+        return sorted(groups, key=lambda group: (group not in known, group))[:GROUPS_MAX]
 
     def _note(self, what: str, name: str, error: Exception) -> None:
         """Report a failed query. After an error other than a refusal, the broker counts as silent."""

@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from mqtrail.client import Consumer, Delivery, MessageModel, RetryLater
 from mqtrail.wire import LockBatchBody, LockedQueues, MessageQueue, RemotingCommand, RequestCode
 
@@ -33,6 +35,19 @@ async def test_an_operator_sees_the_lock() -> None:
         assert info.last_lock_timestamp > 0
         renewed = len(cluster.brokers[0].of(RequestCode.LOCK_BATCH_MQ))
         await until(lambda: len(cluster.brokers[0].of(RequestCode.LOCK_BATCH_MQ)) > renewed)
+
+
+async def test_many_queues_are_locked_by_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker refuses a request that names too many."""
+    monkeypatch.setattr("mqtrail.client.consumer.locks.LOCKED_AT_ONCE", 2)
+    async with fake_cluster({"orders": 5}) as cluster:
+        (broker,) = cluster.brokers
+        async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=ORDERED) as consumer:
+            await until(lambda: len(consumer.assignment) == 5)
+        for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
+            asked = [LockBatchBody.decode(request.body).mq_set for request in broker.of(code)]
+            assert max(map(len, asked)) <= 2
+            assert {queue.queue_id for queues in asked for queue in queues} == set(range(5))
 
 
 async def test_a_lock_that_ran_out_stops_the_queue_until_it_is_ours_again() -> None:

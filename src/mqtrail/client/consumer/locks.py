@@ -5,7 +5,8 @@ Source: RebalanceImpl.lock and unlock, RocketMQ client; LOCK_BATCH_MQ (41), UNLO
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from mqtrail.net import Log
 from mqtrail.wire import LockBatchBody, LockedQueues, MessageQueue, MQError, RequestCode
@@ -14,6 +15,8 @@ from ..core import ClientInstance, ConsumerConfig, now_ms
 from ..delivery import ProcessQueue
 
 log = Log()
+
+LOCKED_AT_ONCE: Final = 1_000  # queues in one request; a broker of mqtrail refuses more than 5 000
 
 
 class QueueLocks:
@@ -27,10 +30,7 @@ class QueueLocks:
 
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Lock queues at their masters; return those that were locked."""
-        by_broker: dict[str, list[MessageQueue]] = {}
-        for queue in queues:
-            by_broker.setdefault(queue.broker_name, []).append(queue)
-        answers = await asyncio.gather(*(self._lock(name, wanted) for name, wanted in by_broker.items()))
+        answers = await asyncio.gather(*(self._lock(name, some) for name, some in _requests(queues)))
         return set().union(*answers)
 
     async def _lock(self, broker_name: str, queues: list[MessageQueue]) -> set[MessageQueue]:
@@ -48,11 +48,10 @@ class QueueLocks:
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Unlock queues, so that another member can lock them now. Failures are only logged: locks expire."""
-        by_broker: dict[str, list[MessageQueue]] = {}
-        for queue in queues:
+        given_up = list(queues)
+        for queue in given_up:
             self._locked_until.pop(queue, None)
-            by_broker.setdefault(queue.broker_name, []).append(queue)
-        for name, given in by_broker.items():
+        for name, given in _requests(given_up):
             try:
                 address = self._client.master(name)
                 await self._client.call(address, RequestCode.UNLOCK_BATCH_MQ, {}, self._body(given), 1_000)
@@ -78,3 +77,13 @@ class QueueLocks:
 
     def _body(self, queues: list[MessageQueue]) -> bytes:
         return LockBatchBody(self._group, self._client.client_id, tuple(queues)).encode()
+
+
+def _requests(queues: Iterable[MessageQueue]) -> Iterator[tuple[str, list[MessageQueue]]]:
+    """Yield broker names with the queues of one request each."""
+    by_broker: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        by_broker.setdefault(queue.broker_name, []).append(queue)
+    for name, own in by_broker.items():
+        for first in range(0, len(own), LOCKED_AT_ONCE):
+            yield name, own[first : first + LOCKED_AT_ONCE]
