@@ -96,6 +96,17 @@ def test_busy_lake_is_searched_and_not_changed(mqtrail: Command, lake: Path) -> 
     assert mqtrail("sql", "SELECT * FROM incidents", "--lake", str(lake), "--json").rows == []
 
 
+def test_damaged_lake_keeps_what_it_knew(mqtrail: Command, lake: Path) -> None:
+    """A search without the verdicts finds nothing. It does not replace what an earlier one found, and says so."""
+    [one] = mqtrail("incidents", "--lake", str(lake), "--json").json["incidents"]
+    for file in (lake / "verdicts").rglob("*.parquet"):
+        file.unlink()
+    result = mqtrail("incidents", "--lake", str(lake), "--json")
+    assert (result.code, result.json["incidents"]) == (3, [])
+    assert "not kept in the lake: a part of the lake could not be read" in result.err
+    assert mqtrail("incidents", "show", one["incident_id"], "--lake", str(lake), "--json").json["cause"] == "BAD_HOST"
+
+
 def test_lake_of_an_earlier_version_gets_the_table(lake: Path) -> None:
     """A reader refuses a lake without the table and names the remedy; a migration and a writer create it."""
     for remedy in ("migrate", "create"):

@@ -97,14 +97,10 @@ class Answers:
         view = self._view()
         wanted = settings or IncidentSettings()
         answer, found = view.read(lambda read: incidents.search_incidents(read, now_ms, first_ms, end_ms, wanted))
-        if (
-            not is_kept
-            or answer.first_ms is None
-            or answer.end_ms is None
-            or wanted != IncidentSettings()
-            or answer.scope.is_damaged
-        ):
+        if not is_kept or answer.first_ms is None or answer.end_ms is None or wanted != IncidentSettings():
             return answer
+        if answer.scope.is_damaged:
+            return replace(answer, not_kept="a part of the lake could not be read")
         try:
             incidents.keep(view, found, answer.first_ms, answer.end_ms, now_ms)
         except LakeError as error:
