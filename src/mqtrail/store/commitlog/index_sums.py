@@ -73,11 +73,8 @@ class IndexSums:
 
 def decode_sums(data: bytes | None, page_sizes: list[int], entry_size: int) -> IndexSums | None:
     """Return the sums that were kept; None: there are none, they cannot be read, or they are of other settings."""
-    head = len(MAGIC) + _SUM.size
-    if data is None or len(data) < head + _FIXED.size or not data.startswith(MAGIC):
-        return None
-    body = data[head:]
-    if _SUM.unpack_from(data, len(MAGIC))[0] != crc32(body):
+    body = _body(data)
+    if body is None:
         return None
     sums = IndexSums(page_sizes, entry_size)
     sums.end_offset, sums.header, sums.next, page_count = _FIXED.unpack_from(body)
@@ -90,8 +87,17 @@ def decode_sums(data: bytes | None, page_sizes: list[int], entry_size: int) -> I
 
 def end_offset_of(data: bytes | None) -> int | None:
     """Return the physical offset of a file's last record from its sums; None: they cannot be read."""
-    head = len(MAGIC) + _SUM.size
-    if data is None or len(data) < head + _FIXED.size or _SUM.unpack_from(data, len(MAGIC))[0] != crc32(data[head:]):
+    body = _body(data)
+    if body is None:
         return None
-    end_offset: int = _FIXED.unpack_from(data, head)[0]
+    end_offset: int = _FIXED.unpack_from(body)[0]
     return end_offset
+
+
+def _body(data: bytes | None) -> bytes | None:
+    """Return what follows the sum of the sums; None: it is of another version, cut or changed."""
+    head = len(MAGIC) + _SUM.size
+    if data is None or len(data) < head + _FIXED.size or not data.startswith(MAGIC):
+        return None
+    body = data[head:]
+    return body if _SUM.unpack_from(data, len(MAGIC))[0] == crc32(body) else None
