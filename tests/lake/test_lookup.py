@@ -92,20 +92,22 @@ def test_views_of_all_tables(lake: Lake) -> None:
 COMPARED = ("cluster", "msg_id", "group_name", "state", "codes", "reasons")
 
 
-def test_judged_from_the_lake_alone(lake: Lake) -> None:
-    """A message judged again from the lake's silver gets the verdict in gold, also for batches."""
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 12])
+def test_judged_from_the_lake_alone(lake: Lake, step: int) -> None:
+    """A message judged again from the lake's silver gets the verdict in gold, also for batches. step: of histories."""
     connection = connect()
     columns = ", ".join(COMPARED)
     query = f"SELECT {columns} FROM verdicts WHERE msg_id = '{unique_id(2)}' ORDER BY ALL"
     look_up = LookUp(lake)
     look_up.define_views()
-    wanted = look_up.connection.sql(query).fetchall()
-    found = []
-    for cluster in sorted({row[0] for row in wanted}):
+    judged = look_up.connection.sql(query).fetchall()
+    clusters = sorted({row[0] for row in judged})[::step]
+    wanted, found = [row for row in judged if row[0] in clusters], []
+    for cluster in clusters:
         judge_messages(lake, [unique_id(2)], AS_OF_MS, {}, connection, cluster=cluster)
         found += connection.sql(query).fetchall()
     assert found == wanted
-    assert len(found) >= 8
+    assert len(found) >= 3
 
 
 @pytest.mark.slow
