@@ -53,8 +53,11 @@ async def disorder(namesrv: str, job: PipelineJob, broker_name: str) -> tuple[st
     return sent[0].msg_id, sent[1].msg_id
 
 
-def test_an_offset_that_is_reset_lets_a_message_be_overtaken(spark: SparkSession, tmp_path: Path) -> None:
-    """The consumer said that it consumes in order, so the earlier message is OUT_OF_ORDER, and names the later one."""
+def test_an_offset_that_is_reset_lets_a_message_be_overtaken(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The consumer says that it consumes in order, so the earlier message is OUT_OF_ORDER, and names the later one."""
+    monkeypatch.setattr("mqtrail.pipeline.orders.TIMEOUT_MS", 30_000)  # also on a busy machine
     with embedded() as broker:
         job = PipelineJob(JobConfig(namesrv=broker.namesrv_address, lake=tmp_path / "lake")).use(spark)
         first, second = run(disorder(broker.namesrv_address, job, broker.broker_names[0]))
