@@ -42,7 +42,9 @@ KINDS: dict[str, type[Member]] = {
     "screens": BroadcastConsumer,
 }
 FAULTS_MS = 14_000.0  # duration of the faults
-CALM_MS = 45_000.0  # time for the cluster to finish everything
+CALM_MS = 45_000.0  # time for the cluster to finish everything,
+CALM_MS_MAX = 300_000.0  # and longer while it still works on a backlog:
+IDLE_MS = 10_000.0  # without a message for so long, it is finished or stuck
 AUDITOR = PeerId(1 << 30)
 AUDIT_TRIES = 3  # each try reports and repairs one damaged record
 
@@ -141,7 +143,10 @@ class Cluster:
         engine.after(engine.between(500, 2_000), self._cause_fault)
         engine.run_until(FAULTS_MS)
         self._calm()
-        engine.run_until(FAULTS_MS + CALM_MS)
+        engine.run_until(FAULTS_MS + CALM_MS - IDLE_MS)
+        worked = -1
+        while engine.now_ms < FAULTS_MS + CALM_MS_MAX and worked != (worked := self._work()):
+            engine.run_until(engine.now_ms + IDLE_MS)
         for broker in self.brokers:
             self._audit(broker)
         return self.history
@@ -180,6 +185,10 @@ class Cluster:
             engine.after(engine.between(100, 8_000), lambda: broker.jump(-by_ms))
         else:
             broker.jump(engine.chance.choice((-5_000, -500, 500, 5_000)))
+
+    def _work(self) -> int:
+        """How often messages were popped and handled."""
+        return len(self.history.popped) + len(self.history.handled)
 
     def _calm(self) -> None:
         self.engine.log("calm")
