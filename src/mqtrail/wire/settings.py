@@ -8,12 +8,12 @@ docs/reference/settings.md are derived from these declarations. A field without 
 program sets it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
-from .errors import InvalidParameter
+from .errors import InvalidParameter, NoPermission
 
 __all__ = [
     "BOOLEAN",
@@ -22,6 +22,7 @@ __all__ = [
     "SECONDS",
     "Setting",
     "SettingUnit",
+    "change_by_lines",
     "change_settings",
     "check_settings",
     "conf_keys",
@@ -142,6 +143,31 @@ def change_settings(config: Any, values: Mapping[str, object]) -> None:
     replace(config, **values)
     for name, value in values.items():
         object.__setattr__(config, name, value)
+
+
+def change_by_lines(config: Any, text: str, black_list: Collection[str]) -> None:
+    """Change changeable settings of a running server by `key=value` lines, all or none, until it stops.
+
+    NoPermission: a key of the black list. InvalidParameter: a key is unknown or needs a restart, or a value is invalid.
+    """
+    changeable = {key: one for key, one in conf_keys(type(config)).items() if one.changeable}
+    values: dict[str, object] = {}
+    for line in text.splitlines():
+        key, _, value = (part.strip() for part in line.partition("="))
+        if not key or key[0] in "#!":
+            continue
+        if key in black_list:
+            raise NoPermission(f"Can not update config in black list. found {key}: set it before the start")
+        one = changeable.get(key)
+        if one is None:
+            raise InvalidParameter(
+                f"found {key}, which has no effect here or needs a restart: expected one of {', '.join(changeable)}"
+            )
+        try:
+            values[one.name] = one.unit.read(value)
+        except ValueError:
+            raise InvalidParameter(f"found {key}={value!r:.40}, expected a number") from None
+    change_settings(config, values)
 
 
 def conf_lines(config: object) -> Iterator[tuple[str, str]]:
