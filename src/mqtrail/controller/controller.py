@@ -232,7 +232,7 @@ class Controller:
     def _alive(self, name: str, now_ms: int) -> dict[str, list[int]]:
         """Return id -> epoch, largest offset and priority of the living brokers of a group."""
         group = self.groups.groups.get(name)
-        found = {} if group is None else self._live.of_group(name, [*group.members], now_ms)
+        found = {} if group is None else self._live.of_group(name, group.members, now_ms)
         return {str(one): [live.epoch, live.max_offset, live.priority] for one, live in found.items()}
 
     def _elect_where_needed(self, now_ms: int) -> None:
@@ -342,7 +342,7 @@ class Controller:
         return _answered(peer, request, reply)
 
     def _give_up(self) -> list[Send]:
-        """ReplyParts the requests whose entries another leader may drop: their effect is unknown."""
+        """Answer the requests whose entries another leader may drop: their effect is unknown."""
         pending, self._pending = self._pending, {}
         self._electing = set()
         return [

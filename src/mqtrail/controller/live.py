@@ -1,12 +1,12 @@
 """Which brokers are alive: their heartbeats (904) at this controller. Each controller has its own view."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from mqtrail.wire import BrokerHeartbeatHeader, PeerId, SystemBusy
+from mqtrail.wire import ELECTION_PRIORITY_LAST, BrokerHeartbeatHeader, PeerId, SystemBusy
 
 BROKERS_MAX: Final = 10_000
-PRIORITY_LAST: Final = 2**31 - 1
 BrokerKey = tuple[str, int]  # brokerName, id
 
 
@@ -45,7 +45,7 @@ class HeardBrokers:
             header.heartbeat_timeout_mills or self._expire_ms,
             -1 if header.epoch is None else header.epoch,
             -1 if header.max_offset is None else header.max_offset,
-            PRIORITY_LAST if header.election_priority is None else header.election_priority,
+            ELECTION_PRIORITY_LAST if header.election_priority is None else header.election_priority,
         )
 
     def was_heard(self, broker_name: str, broker_id: int) -> bool:
@@ -62,7 +62,7 @@ class HeardBrokers:
         for key in [key for key, broker in self._brokers.items() if now_ms - broker.heard_ms > broker.expire_ms]:
             del self._brokers[key]
 
-    def of_group(self, broker_name: str, ids: "list[int]", now_ms: int) -> dict[int, HeardBroker]:
+    def of_group(self, broker_name: str, ids: Iterable[int], now_ms: int) -> dict[int, HeardBroker]:
         """Return those of these brokers that are alive."""
         found = {}
         for broker_id in ids:

@@ -103,6 +103,7 @@ class ControllerNode:
         """Close every connection and the port; unlock the data folder."""
         if self._shell is not None:
             self._shell.stop()
+            self._shell = None  # connections that close from here on start no work
         lines, self._lines = self._lines, {}
         tasks = [line.task for line in lines.values() if line.task is not None]
         for task in tasks:
@@ -186,7 +187,7 @@ class _Line:
         return self.task is not None and not self.task.done()
 
     def _drop_old(self) -> None:
-        """Messages of consensus are sent again by themselves; old ones help nobody."""
+        """Drop messages of consensus: newer ones replace them."""
         kept = [call for call in self._calls if not call.of_raft]
         self._calls.clear()
         self._calls.extend(kept)

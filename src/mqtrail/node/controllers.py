@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from mqtrail.broker import BrokerConfig
 from mqtrail.net import ConnectionPool, NetError
 from mqtrail.wire import (
+    ELECTION_PRIORITY_LAST,
     ApplyBrokerIdHeader,
     BrokerHeartbeatHeader,
     BrokerIdReply,
@@ -24,7 +25,6 @@ from mqtrail.wire import (
 )
 
 TIMEOUT_MS = 3_000
-ELECTION_PRIORITY_LAST = (1 << 31) - 1
 
 
 class ControllerError(MQError):

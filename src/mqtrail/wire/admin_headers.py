@@ -6,11 +6,13 @@ Source: the classes of remoting/protocol/header, apache/rocketmq; recorded frame
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from .header import Header, Int32, wire_or
 from .topics import DEFAULT_TOPIC
 
 __all__ = [
+    "ELECTION_PRIORITY_LAST",
     "AddWritePermResponseHeader",
     "BrokerConfigResponseHeader",
     "BrokerConsumeStatsHeader",
@@ -226,6 +228,10 @@ class DataVersionResponseHeader(Header):
     """Reply to 322."""
 
     changed: bool
+
+
+ELECTION_PRIORITY_LAST: Final = 2**31 - 1
+"""electionPriority of a broker without one: a smaller number is elected first."""
 
 
 @dataclass(slots=True)
