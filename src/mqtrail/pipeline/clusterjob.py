@@ -82,7 +82,7 @@ class ClusterJob:
         self._is_judged = False  # whether there was a judgement since something was read
         self._read_cluster: ReadCluster | None = None  # of the latest cycle
         self._backfill_due_s = 0.0  # time.monotonic
-        self._backfill_told: tuple[str, ...] = ()  # problem of the latest piece
+        self._backfill_problem: tuple[str, ...] = ()  # problem of the latest piece
 
     # -- cycles ----------------------------------------------------------------------------------------------------
 
@@ -219,10 +219,10 @@ class ClusterJob:
         if time.monotonic() >= self._backfill_due_s:
             self.step("reading for a backfill")
             worked = self.backfilled(self.config.backfill_messages_max)
-            self._backfill_told = (f"backfill {worked.id}: {worked.problem}",) if worked and worked.problem else ()
-            if self._backfill_told:
+            self._backfill_problem = (f"backfill {worked.id}: {worked.problem}",) if worked and worked.problem else ()
+            if self._backfill_problem:
                 self._backfill_due_s = time.monotonic() + BACKFILL_PAUSE_S
-        return self._backfill_told
+        return self._backfill_problem
 
     def backfilled(self, count_max: int) -> Backfill | None:
         """Read a piece for a backfill; None: there is none. A cluster that does not answer becomes its problem."""

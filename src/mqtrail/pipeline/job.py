@@ -33,7 +33,7 @@ from .masters import is_local, spark_cause
 from .problems import ProblemLog
 from .pulling import SparkPulls
 from .recording import Recorders
-from .sampler import Sampler, told
+from .sampler import Sampler, named
 from .service import Service
 from .session import spark_session
 from .source import RocketMQDataSource
@@ -93,7 +93,7 @@ class PipelineJob:
             problems=ProblemLog(self._lake),
         )
         self._work = work
-        self.jobs = [ClusterJob(one, work, told(self._say, one, self.config)) for one in self.config.each()]
+        self.jobs = [ClusterJob(one, work, named(self._say, one, self.config)) for one in self.config.each()]
         return self
 
     def __exit__(
@@ -197,7 +197,7 @@ class PipelineJob:
         """
         ended = Event()
         samplers = [
-            Sampler(one, told(self._say, one, self.config), spool=self._work.spool) for one in self.config.each()
+            Sampler(one, named(self._say, one, self.config), spool=self._work.spool) for one in self.config.each()
         ]
         threads = [Thread(target=one.run, args=(ended,), name="mqtrail-sampler", daemon=True) for one in samplers]
         for thread in threads:

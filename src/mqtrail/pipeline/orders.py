@@ -28,7 +28,7 @@ class ConsumeOrders:
     def of_clients(
         self, admin: SyncAdmin, group: str, found: ConsumerConnections, address: str, sampled_ms: int
     ) -> dict[str, str]:
-        """What each client says of those that a broker at this address told of; only those of push consumers."""
+        """The answers of the clients that a broker at this address listed; only those of push consumers."""
         if found.consume_type != ConsumeType.CONSUME_PASSIVELY or found.message_model != MessageModel.CLUSTERING:
             return {}
         return {

@@ -64,7 +64,7 @@ class Sampler:
         self._groups_ms = 0
         self._last_ms = 0
         self._gap = NOT_RUNNING
-        self._told = ""
+        self._reported = ""
         self._names: ClusterNames | None = None
 
     def run(self, stop: Event, after: Callable[[], None] = lambda: None) -> None:
@@ -151,9 +151,9 @@ class Sampler:
 
     def _report(self, text: str) -> None:
         """Report a state once."""
-        if text and text != self._told:
+        if text and text != self._reported:
             self._say(text)
-        self._told = text
+        self._reported = text
 
 
 def sample_alone(config: JobConfig, stop: Event, say: Callable[[str], None] = lambda text: None) -> None:
@@ -182,7 +182,7 @@ def sample_alone(config: JobConfig, stop: Event, say: Callable[[str], None] = la
                 record()
 
     record()
-    samplers = [Sampler(one, told(say, one, config), spool=spool) for one in config.each()]
+    samplers = [Sampler(one, named(say, one, config), spool=spool) for one in config.each()]
     with ThreadPoolExecutor(len(samplers), "mqtrail-sampler") as threads:
         running = [threads.submit(one.run, stop, record_now_and_then) for one in samplers]
         try:
@@ -194,7 +194,7 @@ def sample_alone(config: JobConfig, stop: Event, say: Callable[[str], None] = la
     record()
 
 
-def told(say: Callable[[str], None], one: JobConfig, config: JobConfig) -> Callable[[str], None]:
+def named(say: Callable[[str], None], one: JobConfig, config: JobConfig) -> Callable[[str], None]:
     """Return `say` with the name of one of the clusters before each text, if there are several."""
     return (lambda text: say(f"{one.cluster}: {text}")) if config.clusters else say
 

@@ -32,9 +32,9 @@ from .status import ClusterStatus, PipelineStatus, StatusFile, exposition
 PAUSE_MS_MAX: Final = 60_000  # between two cycles that fail
 FAULTS_MAX: Final = 3  # faults of Spark in a row before the run ends
 REPORT_MS: Final = 10_000  # interval at which a long cycle prints its current step
-IDLE_TELL_MS: Final = 60_000  # interval of lines about cycles that found nothing
+IDLE_REPORT_MS: Final = 60_000  # interval of lines about cycles that found nothing
 PORT_TIMEOUT_S: Final = 10.0  # for the port of the metrics to open, and to close
-ASKED_POLL_S: Final = 0.01  # interval of looking whether a cluster has answered
+STOP_POLL_S: Final = 0.2  # interval of looking for a stop while clusters are asked
 ASKED_END_S_MAX: Final = 10.0  # how long the end of the run waits for clusters that are being asked
 
 Say = Callable[[str], None]
@@ -68,12 +68,14 @@ class ClusterCycles(Protocol):
 class _Turns:
     """The turns of one cluster: it is due, then it is asked, then its cycle runs."""
 
-    def __init__(self, cycles: ClusterCycles, status: ClusterStatus) -> None:
+    def __init__(self, cycles: ClusterCycles, status: ClusterStatus, answered: Event) -> None:
+        """answered: set when the cluster has answered, or failed to."""
         self.cycles = cycles
+        self._answered = answered
         self.status = status
         self.due_s = 0.0  # time.monotonic
         self.begun_s = 0.0
-        self.told_s = 0.0  # when the last line about a cycle was printed
+        self.reported_s = 0.0  # when the last line about a cycle was printed
         self._asking: Thread | None = None
         self._found: Callable[[], JobReport] | BaseException | None = None
 
@@ -98,6 +100,7 @@ class _Turns:
             self._found = self.cycles.begin()
         except BaseException as error:  # it is raised in the thread of the cycles
             self._found = error
+        self._answered.set()
 
     def run(self) -> JobReport:
         """Run the rest of the cycle; raise what asking the cluster has raised."""
@@ -108,7 +111,7 @@ class _Turns:
         return found()
 
     def end(self, timeout_s: float) -> None:
-        """Wait until nobody asks any more."""
+        """Wait until the thread that asks the cluster has ended, at most so long."""
         if self._asking is not None:
             self._asking.join(max(timeout_s, 0))
 
@@ -133,7 +136,8 @@ class Service:
         before = self._file.read()
         known = {} if before is None else {one.cluster: one.freshness for one in before.clusters}
         self.status = PipelineStatus(started_ms=now_ms())
-        self._turns = [_Turns(one, ClusterStatus(one.name)) for one in clusters]
+        self._answered = Event()
+        self._turns = [_Turns(one, ClusterStatus(one.name), self._answered) for one in clusters]
         for turns in self._turns:
             name = turns.status.cluster or (next(iter(known)) if len(known) == 1 else "")
             newest = {source: found.newest_ms for source, found in known.get(name, {}).items()}
@@ -174,15 +178,18 @@ class Service:
     def _next(self, stop: Event) -> _Turns | None:
         """Ask the clusters that are due; return the one that answered and waited longest. None: wait on, or stopped."""
         now_s = time.monotonic()
+        self._answered.clear()
         for turns in self._turns:
             if not turns.is_asked and turns.due_s <= now_s:
                 turns.ask()
         ready = [turns for turns in self._turns if turns.is_ready]
         if ready:
             return min(ready, key=lambda turns: turns.due_s)
-        is_asking = any(turns.is_asked for turns in self._turns)
-        due_s = min((turns.due_s for turns in self._turns if not turns.is_asked), default=now_s + ASKED_POLL_S)
-        stop.wait(min(due_s - now_s, ASKED_POLL_S) if is_asking else due_s - now_s)
+        pause_s = min((turns.due_s - now_s for turns in self._turns if not turns.is_asked), default=STOP_POLL_S)
+        if any(turns.is_asked for turns in self._turns):
+            self._answered.wait(min(pause_s, STOP_POLL_S))
+        else:
+            stop.wait(pause_s)
         return None
 
     def _turn(self, turns: _Turns, interval_ms: int, stop: Event) -> float:
@@ -241,8 +248,8 @@ class Service:
         lines = [f"problem: {problem}" for problem in new] + [f"no longer a problem: {problem}" for problem in gone]
         self._show(report)
         is_idle = not (report.trace_messages or report.messages or report.gaps or report.trajectories)
-        if not is_idle or new or gone or time.monotonic() - turns.told_s >= IDLE_TELL_MS / 1000:
-            turns.told_s = time.monotonic()
+        if not is_idle or new or gone or time.monotonic() - turns.reported_s >= IDLE_REPORT_MS / 1000:
+            turns.reported_s = time.monotonic()
             lines.append(summary(report, status))
         for line in lines:
             self._say(self.status.named(status.cluster, line))
