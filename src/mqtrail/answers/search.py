@@ -225,7 +225,7 @@ def _codes(duck: duckdb.DuckDBPyConnection) -> tuple[CodeCount, ...]:
 
 def _latency(duck: duckdb.DuckDBPyConnection, first_ms: int | None, end_ms: int | None) -> tuple[LatencyRow, ...]:
     """Return percentiles from summed log histograms: the upper bound of the bucket that contains the percentile."""
-    top = "greatest(pow(2, (bucket + 1) / 8.0) - 1, 0)"
+    top = f"greatest(pow(2, (bucket + 1) / {trail.BUCKETS_A_DOUBLING}.0) - 1, 0)"
     text = f"""
 SELECT cluster, topic, group_name, segment, max(total) AS n,
   min(CASE WHEN so_far >= 0.5 * total THEN upper END) AS p50,

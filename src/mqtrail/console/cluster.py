@@ -9,16 +9,16 @@ from typing import Any, Final
 from nicegui import ui
 
 from mqtrail.answers import BrokersAnswer, GroupsAnswer, TopicRow, TopicsAnswer
+from mqtrail.wire import Perm
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
 from .looks import count
 
 ROWS_MAX: Final = 500
-READ, WRITE = 4, 2  # bits of a topic's permission
 
 
 async def cluster(desk: Desk, reader: PageReader) -> None:
-    """Ask brokers, topics and groups side by side; a part that fails says so."""
+    """Ask brokers, topics and groups at the same time. A part that fails shows its error."""
     with frame(reader, reader.say("cluster")):
         if desk.sources.live is None:
             start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
@@ -81,7 +81,7 @@ def _topics(reader: PageReader, answer: TopicsAnswer) -> None:
 
 
 def _permission(reader: PageReader, perm: int) -> str:
-    known = [reader.say(name) for bit, name in ((READ, "read"), (WRITE, "write")) if perm & bit]
+    known = [reader.say(name) for bit, name in ((Perm.READ, "read"), (Perm.WRITE, "write")) if perm & bit]
     return " + ".join(known) or reader.say("neither")
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from mqtrail import trail
 from mqtrail.answers import LatencyRow, Report
 from mqtrail.client.core import now_ms
 
@@ -14,7 +15,6 @@ from .frame import Desk, PagePart, PageReader, bounds, commands, frame, link, st
 from .looks import count, duration
 
 ROWS_MAX: Final = 1_000
-BUCKET: Final = 1.1  # a value of the histogram is the upper bound of a bucket that is 9 % wide
 
 
 async def latency(desk: Desk, reader: PageReader) -> None:
@@ -49,7 +49,7 @@ def _draw(reader: PageReader, report: Report) -> None:
 
 def _slowest(reader: PageReader, one: LatencyRow) -> Any:
     """Return what draws a link to the slowest hundredth; '' for a part that no search condition names."""
-    least_ms = int(one.p99_ms / BUCKET)
+    least_ms = int((one.p99_ms + 1) / 2 ** (1 / trail.BUCKETS_A_DOUBLING)) - 1  # where the bucket of p99 begins
     if one.segment != "handler" or least_ms < 1:
         return ""
     query = f'topic:"{one.topic}" group:"{one.group_name}" handler>{least_ms}ms'

@@ -17,7 +17,7 @@ from .client_records import (
 )
 from .codes import CODES, GROUP_CODES, NOT_YET_JUDGED, STATES, TRANSITIONS, Code
 from .columns import Column, Relation
-from .companions import key_tokens, latency_counts
+from .companions import BUCKETS_A_DOUBLING, key_tokens, latency_counts
 from .context import IN_ORDER, NOT_IN_ORDER, group_orders_sql
 from .due import STATE, Cause, causes
 from .evidence import (
@@ -88,6 +88,7 @@ __all__ = [
     "APPENDED",
     "ATTEMPTS",
     "BODY_RECORD_NO",
+    "BUCKETS_A_DOUBLING",
     "CLIENTS",
     "CLIENT_RECORDS",
     "CODES",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from .otel_context import otel_trace_id
 from .results import KEY_INDEX, LATENCY_MINUTE
 from .stages import Stage
 
+BUCKETS_A_DOUBLING: Final = 8
+"""Buckets of LATENCY_MINUTE from one duration to its double: bucket n begins at 2 ** (n / 8) - 1 ms."""
 _SEGMENTS = (
     # segment, milliseconds, when it began: columns of VERDICTS
     ("to_stored", "to_stored_ms", "start_ms"),
@@ -35,7 +39,9 @@ def latency_counts(of_trajectories: str, of_verdicts: str) -> str:
     names = ", ".join(f"('{segment}')" for segment, _, _ in (*_SEGMENTS, ("send", "", "")))
     ms = " ".join(f"WHEN '{segment}' THEN {ms}" for segment, ms, _ in _SEGMENTS)
     began = " ".join(f"WHEN '{segment}' THEN {began}" for segment, _, began in _SEGMENTS)
-    bucket = "CASE WHEN ms < 0 THEN cast(-1 AS bigint) ELSE cast(floor(log2(ms + 1) * 8) AS bigint) END"
+    bucket = (
+        f"CASE WHEN ms < 0 THEN cast(-1 AS bigint) ELSE cast(floor(log2(ms + 1) * {BUCKETS_A_DOUBLING}) AS bigint) END"
+    )
     minute = "cast(floor(began_ms / 60000) AS bigint) * 60000"
     verdicts = ", ".join(
         f"v.{name} AS {name}"
