@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,9 @@ DAY_MS = 86_400_000
 
 
 def an_incident(cluster: str, begin_ms: int) -> Incident:
-    values = {column.name: "" if column.type == "string" else 0 for column in INCIDENTS}
+    values: dict[str, Any] = {column.name: "" if column.type == "string" else 0 for column in INCIDENTS}
     values |= {"cluster": cluster, "incident_id": f"{cluster}{begin_ms}", "begin_ms": begin_ms, "end_ms": begin_ms + 1}
-    return Incident(**values)  # type: ignore[arg-type]
+    return Incident(**values)
 
 
 def kept(lake: Lake) -> list[tuple[str, int]]:

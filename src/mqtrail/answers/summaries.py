@@ -1,6 +1,6 @@
 """Values of the answers about a whole lake: verdicts over time, incidents, proofs.
 
-They stand apart from the code that asks DuckDB, so that the console starts without it.
+The code that queries DuckDB is in other modules, so that the console starts without it.
 """
 
 from __future__ import annotations

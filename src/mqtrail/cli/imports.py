@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -27,7 +28,8 @@ def modules_hidden(*names: str) -> Iterator[None]:
     For optional imports of packages that mqtrail does not use: they take time and memory.
     """
     hidden = [name for name in names if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    modules: dict[str, Any] = {**dict.fromkeys(hidden)}
+    sys.modules.update(modules)  # an import that finds None here fails
     try:
         yield
     finally:

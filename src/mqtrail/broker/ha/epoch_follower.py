@@ -4,8 +4,8 @@ It says who it is, compares the epochs of both logs, and then appends what comes
 with bytes that the master does not have is not continued: `TailDiffers` names the place up to which both are the same.
 Each epoch is noted durably before its first byte is appended.
 
-A learner appends only what all in-sync replicas have, as far as it knows: nobody waits for it, and so it never shows a
-message that is lost with its master. The rest waits in memory.
+A learner appends only what all in-sync replicas have, as far as it knows, because the master does not wait for it. So
+it never shows a message that is lost with its master. The rest waits in memory.
 Source: AutoSwitchHAClient, apache/rocketmq store/ha/autoswitch/.
 """
 

@@ -32,7 +32,7 @@ class LaneHalfMessages:
         self._kept: dict[int, Kept] = {}  # by physical offset
         self._size = 0
         self._route: Route | None = None
-        self._told: tuple[int | None, int] | None = None
+        self._reported: tuple[int | None, int] | None = None
 
     def clear(self) -> None:
         """Drop all half messages: a topic changed, and its counters with it."""
@@ -96,7 +96,7 @@ class LaneHalfMessages:
     def moved_timer(self) -> bool:
         """Return whether transactions may need an earlier tick than at the last call."""
         times_ms = self._transactions.times_ms()
-        if times_ms == self._told:
+        if times_ms == self._reported:
             return False
-        self._told = times_ms
+        self._reported = times_ms
         return True
