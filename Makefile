@@ -52,7 +52,7 @@ coverage: bootstrap  ## The suites test, slow, spark and cycles with coverage; a
 
 browser: bootstrap  ## The console in the system's Chromium (as root the Debian package is installed); pictures in .build/browser
 	@sh scripts/chromium.sh
-	@$(PYTEST) tests/browser -m browser
+	@$(PYTEST) tests/browser -m browser -n 2
 
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
 	@$(PYTEST) tests/interop -m interop -n 4 --no-loadscope-reorder

@@ -16,6 +16,7 @@ RUN = Path(__file__).resolve().parents[2] / ".ci" / "run"
     ("script", "status", "wanted", "unwanted"),
     [
         ("exit 0", 0, ["make demo", "total", "== passed"], ["FAILED", "flaky"]),
+        ("[ $1 != browser ]", 1, [r"make browser +\d+ s  FAILED\n", "== FAILED with status"], ["make interop"]),
         ("[ $1 != sim ]", 1, [r"make sim +\d+ s  FAILED\n", "total", "== FAILED with status"], ["make crash"]),
         (
             "[ $1 != test ] || echo test_a.py::test_b >>$RERUN",
@@ -36,3 +37,16 @@ def test_table_of_times(tmp_path: Path, script: str, status: int, wanted: list[s
     assert [text for text in wanted if not re.search(text, done.stdout)] == [], done.stdout
     assert [text for text in unwanted if text in done.stdout] == [], done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["make"]  # nothing is left behind
+
+
+def test_without_a_browser_its_suite_fails(tmp_path: Path) -> None:
+    """Who cannot install Chromium reads what to install; nothing is skipped."""
+    user = tmp_path / "id"
+    user.write_text("#!/bin/sh\necho 1000\n")
+    user.chmod(0o755)
+    script = RUN.parents[1] / "scripts" / "chromium.sh"
+    done = subprocess.run(
+        ["/bin/sh", str(script)], capture_output=True, text=True, env={"PATH": str(tmp_path)}, check=False
+    )
+    assert done.returncode == 2
+    assert "apt install chromium" in done.stderr
