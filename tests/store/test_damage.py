@@ -350,6 +350,28 @@ def test_an_index_file_that_is_gone_is_built_again(which: int) -> None:
     assert _lookups(disk) == []
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_index_file_that_is_gone_with_its_checksums_is_built_again(which: int) -> None:
+    """The file after it has the offset at which it ended."""
+    disk, _ = filled()
+    paths = sorted(path for path in disk.files if path.startswith("index/"))
+    disk.remove(paths[which])
+    disk.remove(f"mqtrail-{paths[which]}")
+    found = "found that the files before it end at physical offset"
+    assert any(text.startswith(f"{paths[which + 1]}: {found}") for text in _lookups(disk))
+    assert _lookups(disk) == []
+
+
+def test_a_second_copy_of_an_index_file_hides_nothing() -> None:
+    """A copy under an earlier name, as of a restored backup: the files after it do not continue it."""
+    disk, _ = filled()
+    paths = sorted(path for path in disk.files if path.startswith("index/"))
+    size = len(disk.files[paths[0]].data)
+    disk.open("index/19600101000000000", size).write_at(0, bytes(disk.files[paths[-1]].data))
+    assert any("found that the files before it end at" in text for text in _lookups(disk))
+    assert _lookups(disk) == []
+
+
 def test_an_index_without_checksums_is_taken_as_it_is() -> None:
     """Apache's broker and older versions have none: impossible chains are damage, all else is trusted."""
     disk, _ = filled()

@@ -12,7 +12,7 @@ ENTRY_SIZE = 20
 def some_sums(entries: int) -> IndexSums:
     sums = IndexSums(PAGES, ENTRY_SIZE)
     sums.add_entries(b"\x07" * ENTRY_SIZE * entries)
-    sums.header, sums.end_offset = 5, 1_234
+    sums.header, sums.end_offset, sums.before_offset = 5, 1_234, 1_000
     return sums
 
 
@@ -22,6 +22,7 @@ def test_what_is_written_is_read(entries: int) -> None:
     found = decode_sums(sums.encode(), PAGES, ENTRY_SIZE)
     assert found is not None
     assert (found.pages, found.blocks, found.header, found.next) == (sums.pages, sums.blocks, 5, entries + 1)
+    assert found.before_offset == 1_000
     assert end_offset_of(sums.encode()) == 1_234
 
 

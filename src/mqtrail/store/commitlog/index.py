@@ -72,6 +72,7 @@ class Index:
         may differ. is_as_left: no other broker has used the folder since; it would have written to the last file.
         physical_first: the log's first offset. A missing file without records from there on is not damage.
         """
+        self._physical_first = physical_first
         self._disk = disk
         self._may_drop = may_drop
         self._config = config
@@ -81,7 +82,7 @@ class Index:
         self.last_damage = ""  # what was found the last time
         is_whole = True
         present = disk.list(FOLDER)
-        missing = self._missing(present, physical_first)
+        missing = self._missing(present)
         names = sorted([*present, *missing])
         for name in names:
             why: str | None = ""
@@ -100,13 +101,13 @@ class Index:
                     self.dropped.append(f"{FOLDER}/{name}: {why}: built again from the CommitLog")
         self.saved_offset = self.end_offset  # of the last record whose entries are durable
 
-    def _missing(self, present: list[str], physical_first: int) -> list[str]:
+    def _missing(self, present: list[str]) -> list[str]:
         """Return the names of missing files that have sums and whose records the log still has."""
         found = []
         for name in self._disk.list(SUMS_FOLDER):
             if name not in present:
                 end_offset = end_offset_of(self._disk.read(f"{SUMS_FOLDER}/{name}"))
-                if end_offset is None or end_offset < physical_first:
+                if end_offset is None or end_offset < self._physical_first:
                     self._disk.remove(f"{SUMS_FOLDER}/{name}")
                 else:
                     found.append(name)
@@ -123,10 +124,22 @@ class Index:
             is_proven = file.end_ms == clean_ms  # Apache's broker syncs a full file, then notes its last time
         why = file.why_damaged(is_proven=is_proven)
         if why is None and is_proven:
+            why = self._why_apart(file)
+        if why is None and is_proven:
+            if file.is_empty and self.files:
+                file.begin_after(self.end_ms, self.end_offset)
             self.files.append(file)
             return None
         file.close()
         return why or ""
+
+    def _why_apart(self, file: IndexFile) -> str | None:
+        """Return that the file before this one is missing; None: it is there, expired, or unknown."""
+        expected = file.before_offset
+        found = self.files[-1].end_offset if self.files else -1
+        if expected is None or expected == found or (not self.files and expected < self._physical_first):
+            return None
+        return f"found that the files before it end at physical offset {found}, expected {expected}"
 
     def _remove(self, name: str) -> None:
         self._disk.remove(f"{SUMS_FOLDER}/{name}")  # first: sums without a file would mean that it is missing

@@ -152,10 +152,17 @@ class IndexFile:
         """Whether it has no entry."""
         return self._next <= 1
 
+    @property
+    def before_offset(self) -> int | None:
+        """Physical offset of the last record of the file before it, -1 if it is the first; None: unknown."""
+        return None if self._sums is None or self.is_empty else self._sums.before_offset
+
     def begin_after(self, timestamp_ms: int, physical_offset: int) -> None:
         """Start a new file where the one before it ended."""
         self.begin_ms = self.end_ms = timestamp_ms
         self.begin_offset = self.end_offset = physical_offset
+        if self._sums is not None:
+            self._sums.before_offset = physical_offset
 
     def _make_table(self) -> memoryview:
         pages = -(-self._slots // PAGE_SLOTS)

@@ -3,9 +3,10 @@ message from queries.
 
     mqtrail-index/<name of the file>, big-endian:
 
-    16  "mqtrail-index 1\\n"
+    16  "mqtrail-index 2\\n"
     4   CRC-32 of what follows
     8   physical offset of its last record
+    8   physical offset of the last record of the file before it, -1: it is the first file of all
     4   CRC-32 of the file's header
     4   number of its next entry
     4   count of pages of slots, then 4 for each: its CRC-32
@@ -24,10 +25,11 @@ from array import array
 from zlib import crc32
 
 FOLDER = "mqtrail-index"
-MAGIC = b"mqtrail-index 1\n"
+MAGIC = b"mqtrail-index 2\n"
 BLOCK_ENTRIES = 200  # 4 000 bytes, about what a page of slots has: a look-up reads one of each
 _FIXED = struct.Struct(
     ">q"  # physical offset of the last record
+    "q"  # physical offset of the last record of the file before
     "I"  # sum of the header
     "I"  # next entry number
     "I"  # count of pages of slots
@@ -46,6 +48,7 @@ class IndexSums:
         self.header = 0
         self.next = 1
         self.end_offset = -1
+        self.before_offset = -1
         self._entry_size = entry_size
         self.blocks = array("I", [crc32(bytes(entry_size))])  # entry 0 is never used
 
@@ -67,7 +70,8 @@ class IndexSums:
         values = self.pages + self.blocks
         if IS_LITTLE_ENDIAN:
             values.byteswap()
-        body = _FIXED.pack(self.end_offset, self.header, self.next, len(self.pages)) + values.tobytes()
+        body = _FIXED.pack(self.end_offset, self.before_offset, self.header, self.next, len(self.pages))
+        body += values.tobytes()
         return MAGIC + _SUM.pack(crc32(body)) + body
 
 
@@ -77,7 +81,7 @@ def decode_sums(data: bytes | None, page_sizes: list[int], entry_size: int) -> I
     if body is None:
         return None
     sums = IndexSums(page_sizes, entry_size)
-    sums.end_offset, sums.header, sums.next, page_count = _FIXED.unpack_from(body)
+    sums.end_offset, sums.before_offset, sums.header, sums.next, page_count = _FIXED.unpack_from(body)
     values = struct.unpack(f">{(len(body) - _FIXED.size) // _SUM.size}I", body[_FIXED.size :])
     if page_count != len(page_sizes) or len(values) != page_count + (sums.next - 1) // BLOCK_ENTRIES + 1:
         return None
