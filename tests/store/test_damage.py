@@ -363,12 +363,12 @@ def test_an_index_file_that_is_gone_with_its_checksums_is_built_again(which: int
 
 
 def test_a_second_copy_of_an_index_file_hides_nothing() -> None:
-    """A copy under an earlier name, as of a restored backup: the files after it do not continue it."""
+    """A copy under an earlier name, as of a restored backup, is removed: the files after it do not continue it."""
     disk, _ = filled()
     paths = sorted(path for path in disk.files if path.startswith("index/"))
     size = len(disk.files[paths[0]].data)
     disk.open("index/19600101000000000", size).write_at(0, bytes(disk.files[paths[-1]].data))
-    assert any("found that the files before it end at" in text for text in _lookups(disk))
+    assert any(text.startswith("index/19600101000000000: found its end at") for text in _lookups(disk))
     assert _lookups(disk) == []
 
 

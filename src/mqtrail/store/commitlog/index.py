@@ -134,10 +134,20 @@ class Index:
         return why or ""
 
     def _why_apart(self, file: IndexFile) -> str | None:
-        """Return that the file before this one is missing; None: it is there, expired, or unknown."""
+        """Return that the file before this one is missing; None: it is there, expired, or unknown.
+
+        Files before it that end later are copies of other files: they are removed.
+        """
         expected = file.before_offset
+        if expected is None:
+            return None
+        while self._may_drop and self.files and self.files[-1].end_offset > expected:
+            copied = self.files.pop()
+            copied.remove()
+            why = f"found its end at physical offset {copied.end_offset}, expected {expected}: removed"
+            self.dropped.append(f"{FOLDER}/{copied.name}: {why}")
         found = self.files[-1].end_offset if self.files else -1
-        if expected is None or expected == found or (not self.files and expected < self._physical_first):
+        if expected == found or (not self.files and expected < self._physical_first):
             return None
         return f"found that the files before it end at physical offset {found}, expected {expected}"
 
