@@ -73,6 +73,10 @@ ONE_LATE_ROW: tuple[tuple[History, Callable[[History], object]], ...] = (
         History("hosts").stored().scanned().group(CLIENT).handled(),
         lambda h: h.pub(msg=2).stored(offset=8, msg=2),
     ),
+    (
+        sent("group_losses").group(CLIENT, offset=7).before(trace_client_id=CLIENT),
+        lambda h: h.trace_not_read(1, AS_OF - 0.5),
+    ),
     (traced("unread").group(CLIENT, offset=9), lambda h: h.unread("EXPIRED", 5, 9)),
     (
         traced("unread_retries").group(CLIENT).handled(success=False).retry_copy(10, 1).offset(0, topic="%RETRY%CG"),

@@ -276,6 +276,34 @@ def test_a_silent_broker_a_gap_and_no_change_differ() -> None:
     assert sample(90, gap="not running") == [taken, gap | {"seen_ms": 5, "reason": "not running"}]
 
 
+def test_trace_that_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A broker has a row when its trace is not read, is read again, or is gone; keyframes and restarts keep it."""
+    monkeypatch.setattr(changes_module, "KEYFRAME_AGE_MS_MAX", 100)
+    recorder = Recorder(Lake.create(tmp_path / "lake"), "C", 1_000)
+    changes = Changes("C", 1_000)
+
+    def traced(rows: Rows) -> list[tuple[Any, ...]]:
+        names = ("broker_name", "status", "seen_ms", "sampled_ms")
+        return [tuple(row[name] for name in names) for row in rows.get("samples", ()) if row["what"] == "TRACE"]
+
+    def read(at_ms: int, left: dict[str, bool]) -> list[tuple[Any, ...]]:
+        recorder.trace_read(at_ms, left)
+        recorder.read_up_to(at_ms, ())
+        made = changes.trace_read(at_ms, left)
+        changes.read_up_to(at_ms, ())
+        return traced(made)
+
+    assert read(10, {}) == []
+    assert read(20, {"a": True, "b": False}) == [("a", "FAILED", 10, 20), ("b", "GONE", 10, 20)]
+    assert read(30, {"a": True, "b": False}) == []
+    assert read(40, {"b": True}) == [("a", "OK", None, 40), ("b", "FAILED", 10, 40)]
+    assert read(40, {}) == []
+    for_good = [("a", "OK", None, 40), ("b", "FAILED", 10, 40)]
+    for each in (changes, Changes.load(recorder._lake, "C", 1_000)):
+        assert traced(each.add(ClusterSample(200))) == for_good
+        assert traced(each.trace_read(210, {})) == [("b", "OK", None, 210)]
+
+
 def test_keyframes_repeat_gaps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keyframes repeat gaps with their end times. Those beyond the retention, or above the limit, are joined with the
     first."""

@@ -50,6 +50,12 @@ def traced(name: str) -> History:
     return History(name).pub().stored().scanned().pub(msg=2).stored(offset=3, msg=2).handled(msg=2, request="R8")
 
 
+def hung(name: str, begun: float = 100) -> History:
+    """A message whose handler began and did not end, with a live client."""
+    history = History(name).pub().stored().scanned().group(CLIENT, offset=7)
+    return history.before(begun, client_id=CLIENT, trace_client_id=CLIENT)
+
+
 def batch(name: str, keys: tuple[str, str, str] = ("k1", "k2", "k3")) -> History:
     """Three messages of one batch: own ids 1, 2, 3; consumers see id 99."""
     history = History(name).scanned().group(CLIENT, offset=10)
@@ -272,6 +278,29 @@ HISTORIES = (
     .group(CLIENT, "10.0.0.3@1#1", offset=7)
     .before(100, trace_client_id=CLIENT).numbered(90, 1, "10.0.0.3@1#1").numbered(200, 2, "10.0.0.3@1#1", dropped=1)
     .expect(CG="HUNG"),
+    # --- trace that was not read yet: the record that is missing may be there
+    *(hung(f"{state}, the trace of a broker is not read", AS_OF - age).trace_not_read(AS_OF - 30)
+      .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_MAY_BE_LOST", "TRACE_NOT_READ_broker-a"))
+      for state, age in (("hung", 100), ("in flight", 20))),
+    hung("hung, the trace was read again").trace_not_read(AS_OF - 30, AS_OF - 20).trace_not_read(None, status="OK")
+    .expect(CG="HUNG"),
+    hung("hung, another broker is gone since").trace_not_read(20, 110, "GONE", "broker-b")
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_MAY_BE_LOST", "TRACE_NOT_READ_broker-b")),
+    hung("hung, another broker was gone before").trace_not_read(20, 90, "GONE", "broker-b").expect(CG="HUNG"),
+    traced("waiting, the trace is not read").group(CLIENT, offset=7).trace_not_read(500)
+    .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=("TRACE_NOT_READ_broker-a",))
+    .expect(msg=2, CG="CONSUMED"),
+    traced("retrying, the trace is not read").group(CLIENT).handled(success=False).retry_copy(10, 1)
+    .offset(1, topic="%RETRY%CG").trace_not_read(500)
+    .expect(knowledge="INCOMPLETE", CG="RETRYING", group_reasons=("TRACE_NOT_READ_broker-a",))
+    .expect(msg=2, CG="CONSUMED"),
+    traced("passed, the trace is not read").group(CLIENT).trace_not_read(0)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PASSED_UNTRACED", "TRACE_NOT_READ_broker-a"))
+    .expect(msg=2, CG="CONSUMED"),
+    traced("skipped, the trace is not read").group(CLIENT, offset=9).unread("OFFSET_MOVED", 5, 9).trace_not_read(30)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("OFFSET_MOVED", "TRACE_NOT_READ_broker-a"))
+    .expect(msg=2, CG="CONSUMED"),
+    plain("consumed, the trace is not read further").trace_not_read(0).expect(CG="CONSUMED"),
     stored_and_sent("ended, its end not traced").before(trace_client_id=CLIENT)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_NOT_TRACED",)),
     # --- no open state of what an offset has passed, nor without a position

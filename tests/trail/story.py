@@ -350,6 +350,13 @@ class History:
             self.sampled("samples", last, what="GAP", broker_name=name, status="FAILED", seen_ms=seen)
         return self
 
+    def trace_not_read(
+        self, since: float | None, time: float = AS_OF - 1, status: str = "FAILED", broker: str = BROKER
+    ) -> Self:
+        """The trace of a broker was read up to a sample, and not further at a later time. GONE: nor is it there."""
+        seen = None if since is None else at(since)
+        return self.sampled("samples", time, what="TRACE", broker_name=broker, status=status, seen_ms=seen)
+
     def never_sampled(self) -> Self:
         """No sample at all."""
         for relation in ("samples", "group_offsets", "subscriptions", "clients"):

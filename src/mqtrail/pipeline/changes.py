@@ -2,6 +2,7 @@
 
     changes = Changes.load(lake, cluster, retention_ms)
     rows = changes.add(found)                     # of one sample, by relation; sampled_ms must rise
+    rows = changes.trace_read(at_ms, left)         # the pipeline has read the trace of all brokers but these
     rows = changes.read_up_to(sampled_ms, topics)  # the pipeline has read the messages stored before that sample
 
 A sample becomes a keyframe when the rows since the last keyframe are several times its size, or when the last keyframe
@@ -10,7 +11,7 @@ is old. So keyframes add a fixed share to the rows written, and a reader reads a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -139,6 +140,8 @@ class Changes:
         self._topics: dict[str, int | None] = {}
         """Topics that are read -> None; that were read -> the last sample that was read up to."""
         self._read_ms: int | None = None
+        self._trace: dict[str, tuple[str, int | None, int]] = {}
+        """Broker -> (status, seen_ms, sampled_ms) of its latest TRACE row. One without a row is read."""
 
     @property
     def groups(self) -> list[str]:
@@ -178,7 +181,7 @@ class Changes:
             questions = self._every_question(keep_from_ms, found.answers)
             # READ rows of a keyframe are dated 1 ms earlier, so that a later READ row of this sample replaces them.
             questions += [row | {"sampled_ms": at_ms - 1} for row in self._every_reading(keep_from_ms)]
-            gaps = self._every_gap(keep_from_ms)
+            gaps = [*self._every_gap(keep_from_ms), *(self._trace_row(broker) for broker in sorted(self._trace))]
             self._keyframe_ms, self._row_count = at_ms, 0
         self.sampled_ms = at_ms
         taken: Row = {"what": "SAMPLE", "status": "OK", "keyframe_ms": self._keyframe_ms}
@@ -204,6 +207,25 @@ class Changes:
         rows.append({"what": "READ", "status": "OK", "seen_ms": sampled_ms})
         self._row_count += len(rows)
         return self._stamped({trail.SAMPLES.name: rows}, sampled_ms)
+
+    def trace_read(self, at_ms: int, left: Mapping[str, bool]) -> Rows:
+        """Return the rows that record that the trace of exactly these brokers was not read to its end by at_ms.
+
+        left: their names, and whether they are still there. Call it before read_up_to of the same reading. An earlier
+        instant than that of the latest row adds nothing.
+        """
+        if any(at_ms <= changed_ms for _, _, changed_ms in self._trace.values()):
+            return {}
+        rows = []
+        for broker in sorted(left.keys() | self._trace.keys()):
+            status = "OK" if broker not in left else "FAILED" if left[broker] else "GONE"
+            before, seen_ms, _ = self._trace.get(broker, ("OK", None, 0))
+            if status != before:
+                seen_ms = None if status == "OK" else self._read_ms if before == "OK" else seen_ms
+                self._trace[broker] = status, seen_ms, at_ms
+                rows.append(self._trace_row(broker))
+        self._row_count += len(rows)
+        return self._stamped({trail.SAMPLES.name: rows}, at_ms)
 
     def _before(self) -> Before | None:
         """The last sample as far as unread ranges depend on it; None: there is none."""
@@ -283,6 +305,11 @@ class Changes:
             "reason": why,
         }
 
+    def _trace_row(self, broker: str) -> Row:
+        """The row has the time of the change, also in later keyframes."""
+        status, seen_ms, at_ms = self._trace[broker]
+        return {"what": "TRACE", "broker_name": broker, "status": status, "seen_ms": seen_ms, "sampled_ms": at_ms}
+
     def _read_row(self, topic: str) -> Row:
         seen_ms = self._topics[topic]
         return {"what": "READ", "topic": topic, "status": "OK" if seen_ms is None else "FAILED", "seen_ms": seen_ms}
@@ -334,8 +361,9 @@ class Changes:
             f"SELECT max(sampled_ms), max(keyframe_ms) FROM {own} AND what = 'SAMPLE'", [self.cluster]
         ).fetchall()
         rows = duck.execute(
-            f"""SELECT what, broker_name, topic, max_by(struct_pack(status := status, seen_ms := seen_ms), sampled_ms)
-            FROM {own} AND what IN ('OFFSETS', 'RANGES', 'GROUPS', 'READ')
+            f"""SELECT what, broker_name, topic,
+              max_by(struct_pack(status := status, seen_ms := seen_ms, at_ms := sampled_ms), sampled_ms)
+            FROM {own} AND what IN ('OFFSETS', 'RANGES', 'GROUPS', 'READ', 'TRACE')
             GROUP BY what, broker_name, topic""",
             [self.cluster],
         ).fetchall()
@@ -352,6 +380,8 @@ class Changes:
                     self._topics[topic] = state["seen_ms"]
                 else:
                     self._read_ms = state["seen_ms"]
+            elif what == "TRACE":
+                self._trace[broker] = state["status"], state["seen_ms"], state["at_ms"]
             elif state["status"] == "OK":
                 self._answered.add((what, broker, topic))
             else:

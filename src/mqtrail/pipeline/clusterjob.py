@@ -33,7 +33,7 @@ from .problems import ProblemLog
 from .pulling import PullTasks
 from .recording import Recorders
 from .sampler import traced_groups
-from .sampling import ClusterSample, Topology, sample, survey
+from .sampling import ClusterSample, Topology, is_trace_topic, sample, survey
 from .source import RocketMQDataSource
 from .spool import SampleSpool
 
@@ -102,8 +102,9 @@ class ClusterJob:
             asked = self._survey(admin)
             self._ingest.check_name(asked.cluster)
             found = self._look(admin, asked)
-        counts = self._read(asked, found, Limit(), fail_on_data_loss=fail_on_data_loss)
+        counts = self._read(asked, Limit(), fail_on_data_loss=fail_on_data_loss)
         instant = as_of_ms or self._instant(found, counts, None)
+        self._note_read(asked, found, instant)
         judged = 0 if instant is None else self._judged(instant, found, only_until=as_of_ms is not None)
         return self._report(asked, counts, instant, judged, begun_s)
 
@@ -136,18 +137,19 @@ class ClusterJob:
         self._work.lake.check()
         self._ingest.check_name(asked.cluster)
         asked, found = self._latest(asked)
-        counts = self._read(asked, found, limit, fail_on_data_loss=False)
+        counts = self._read(asked, limit, fail_on_data_loss=False)
         judged, instant = 0, self._instant(found, counts, asked.at_ms)
-        if instant is not None and not limit.is_over():
-            judged = self._judged(instant, found)
+        if not limit.is_over():
+            self._note_read(asked, found, instant)
+            judged = 0 if instant is None else self._judged(instant, found)
         report = self._report(asked, counts, instant, judged, begun_s)
         if not report.behind and not limit.is_over():
             report = dataclasses.replace(report, problems=(*report.problems, *self.backfill_problem()))
         self._work.problems.note(report.cluster, report.problems, now_ms())
         return report
 
-    def _read(self, asked: Asked, found: ClusterSample | None, limit: Limit, *, fail_on_data_loss: bool) -> Counts:
-        """Read to the ends of all queues, or to the limit, and note which topics were read up to the sample."""
+    def _read(self, asked: Asked, limit: Limit, *, fail_on_data_loss: bool) -> Counts:
+        """Read to the ends of all queues, or to the limit."""
         recorder = self._work.recorders.of(self.name)
         cluster = dataclasses.replace(asked.cluster, sql_topics=recorder.sql_topics)
         self.step("reading trace records and messages")
@@ -155,11 +157,26 @@ class ClusterJob:
         self._read_cluster = cluster
         self.freshness.read(counts.files)
         self._is_judged = self._is_judged and trail.ATTEMPTS.name not in counts.files
-        if found is not None and not limit.is_over():
+        return counts
+
+    def _note_read(self, asked: Asked, found: ClusterSample | None, instant: int | None) -> None:
+        """Note, before a judgement, whose trace was not read, and which topics were read up to the sample."""
+        recorder = self._work.recorders.of(self.name)
+        if instant is not None:
+            recorder.trace_read(instant, self._trace_not_read(asked))
+        if found is not None:
             reached = self._ingest.offsets()
             self._sample_problems = [*found.problems, *found.behind(reached)]
             recorder.read_up_to(found.sampled_ms, found.read_topics(reached))
-        return counts
+
+    def _trace_not_read(self, asked: Asked) -> dict[str, bool]:
+        """The brokers whose trace topics were not read to their ends, and whether they are still there."""
+        there, topics, trace_topic = asked.topology.masters, asked.topology.topics, self.config.trace_topic
+        left = [queue for queue in self._ingest.left() if is_trace_topic(queue.topic, trace_topic)]
+        return {
+            broker: broker in there and any(each.topic in topics for each in left if each.broker_name == broker)
+            for broker in {queue.broker_name for queue in left}
+        }
 
     def _instant(self, found: ClusterSample | None, counts: Counts, begun_ms: int | None) -> int | None:
         """The instant to judge as of; None: it would say nothing new. begun_ms: of a cycle beside a sampler."""

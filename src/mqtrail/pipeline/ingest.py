@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 
 from mqtrail import trail
 from mqtrail.lake import Change, DataFile, Lake, LakeBatch, LakeError, LakePath, emptied, lake_errors, place_of
-from mqtrail.wire import HALF_TOPIC, MQError
+from mqtrail.wire import HALF_TOPIC, MessageQueue, MQError
 
 from .begin import begin_latest
 from .bounds import Bounds, bounds_of, check_bounds
@@ -108,6 +108,7 @@ class Ingest:
         self._say = say
         self.progress = say  # called with texts on the progress of a run
         self._reached: QueueOffsets = {}  # by the last run
+        self._bounds: Bounds = {}  # that the last run read to
         self._parsed: tuple[LakeBatch, dict[str, Position]] | None = None  # of the notes of this batch
         self._rewinds = Rewinds(lake, config.retry_timeout_ms)
         self._names = ClusterNames(lake)
@@ -116,6 +117,11 @@ class Ingest:
     def offsets(self) -> QueueOffsets:
         """The next offset to read of each queue; of a queue that the last run found empty, its first offset."""
         return self._reached
+
+    def left(self) -> set[MessageQueue]:
+        """The queues that the last run did not read to their ends, or whose ends are not known."""
+        unknown = self._reached.keys() - self._bounds.keys()
+        return unknown | {queue for queue, (_, end) in self._bounds.items() if self._reached.get(queue, 0) < end}
 
     def position(self, cluster: str) -> Position:
         """What the lake has of a cluster."""
@@ -160,7 +166,7 @@ class Ingest:
         bounds: the ends, if the cluster was asked for them just now.
         """
         counts = Counts()
-        self._reached = self.position(cluster.name).offsets
+        self._reached, self._bounds = self.position(cluster.name).offsets, {}
         if cluster.topics:
             with self.sure():
                 self._run(cluster, counts, limit or Limit(), bounds, fail_on_data_loss=fail_on_data_loss)
@@ -218,6 +224,7 @@ class Ingest:
         work = self.work(cluster, fail_on_data_loss=fail_on_data_loss)
         with self.connected(work) as connection:
             bounds = self.bounds(connection, cluster.topics) if bounds is None else bounds
+            self._bounds = bounds
             position = self.position(cluster.name)
             if not position.offsets and self._config.starting_offsets is StartingOffsets.LATEST:
                 position = self._begun(connection, cluster, work, bounds, counts)

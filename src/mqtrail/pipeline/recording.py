@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -53,6 +53,13 @@ class Recorder:
                 for name, some in changes.add(found).items():
                     rows.setdefault(name, []).extend(some)
         self._commit(rows)
+        self._changes = changes
+
+    def trace_read(self, at_ms: int, left: Mapping[str, bool]) -> None:
+        """Record which brokers have trace that was not read by now, if that changed. See Changes.trace_read."""
+        changes = self._known()
+        self._changes = None
+        self._commit(changes.trace_read(at_ms, left))
         self._changes = changes
 
     def read_up_to(self, sampled_ms: int, topics: Iterable[str]) -> None:

@@ -63,6 +63,11 @@ class Topology:
     topics: tuple[str, ...] = ()  # of all kinds, read or not
 
 
+def is_trace_topic(topic: str, trace_topic: str) -> bool:
+    """Return whether clients send their trace to a topic. trace_topic: the configured one; others are of regions."""
+    return topic == trace_topic or topic.startswith(CLOUD_TRACE_TOPIC_PREFIX)
+
+
 def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> Topology:
     """Query the cluster's brokers and topics. MQError: no name server answers.
 
@@ -103,9 +108,7 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
         delays_ms=tuple(parse_delay_levels(levels)),
         problems=problems,
         topics=tuple(topics),
-        trace_topics=tuple(
-            topic for topic in topics if topic == trace_topic or topic.startswith(CLOUD_TRACE_TOPIC_PREFIX)
-        ),
+        trace_topics=tuple(topic for topic in topics if is_trace_topic(topic, trace_topic)),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .client_records import runs_sql
 from .ends import end_scans_stage
-from .evidence import RANGE_NOT_READ
+from .evidence import RANGE_NOT_READ, TRACE_NOT_READ
 from .filters import filter_runs_stage
 from .hours import HOUR_MS
 from .kinds import business_group
@@ -15,7 +15,7 @@ from .packing import number_at, packed, padded
 from .samples import sample_stages
 from .settings import Settings
 from .stages import Stage
-from .unread import unread_stage
+from .unread import NO_END, unread_stage
 
 IN_ORDER, NOT_IN_ORDER = "ORDERLY", "CONCURRENTLY"
 """Values of consume_order: what all clients of a group say that said anything."""
@@ -36,7 +36,7 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         filter_runs_stage(settings),
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
         end_scans_stage(),
-        Stage("losses", _losses(horizon), ("client_records", "gaps")),
+        Stage("losses", _losses(as_of_ms, horizon), ("client_records", "gaps", "samples")),
         unread_stage(as_of_ms),
     ]
 
@@ -168,10 +168,12 @@ SELECT cluster, topic, max(sampled_ms) AS scanned_ms FROM (
 WHERE sampled_ms IS NOT NULL GROUP BY cluster, topic"""
 
 
-def _losses(horizon: int) -> str:
+def _losses(as_of_ms: int, horizon: int) -> str:
     """Intervals in which trace records were lost: missing sequence numbers, reported drops, ranges that were not read.
 
-    client_id '' (a gap): of any client. A missing number that is newer than the horizon can still arrive.
+    client_id '' (a gap): of any client. A missing number that is newer than the horizon can still arrive. So can the
+    records of a broker whose trace topics are not read to their ends: its interval lasts until they are. A broker that
+    is gone got no records after that.
     """
     return f"""
 SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (
@@ -190,7 +192,14 @@ SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (
   FROM client_records WHERE record_type = 'TraceLoss'
   UNION ALL
   SELECT DISTINCT cluster, '', '', coalesce(from_ms, 0), to_ms, end_offset - first_offset, '{RANGE_NOT_READ}' || topic
-  FROM gaps) AS lost
+  FROM gaps
+  UNION ALL
+  SELECT cluster, '', '', coalesce(state.seen_ms, 0),
+      CASE state.status WHEN 'GONE' THEN changed_ms ELSE {NO_END} END, NULL, '{TRACE_NOT_READ}' || broker_name
+  FROM (SELECT cluster, broker_name, max(sampled_ms) AS changed_ms,
+      max_by(struct_pack(status := status, seen_ms := seen_ms), sampled_ms) AS state
+    FROM samples WHERE what = 'TRACE' AND sampled_ms <= {as_of_ms} GROUP BY cluster, broker_name) AS sources
+  WHERE state.status <> 'OK') AS lost
 WHERE from_ms IS NOT NULL AND to_ms IS NOT NULL"""
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from .context import IN_ORDER
 from .ends import TX_STATE, TX_TOPICS
-from .evidence import RANGE_NOT_READ
+from .evidence import RANGE_NOT_READ, TRACE_NOT_READ
 from .kinds import quoted
 from .messages import offered_ms
 from .pops import of_retry_topic, retry_topics
@@ -381,6 +381,7 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
     margin = max(settings.loss_window_ms, settings.trace_delay_ms) + _HANDLER_MARGIN_MS
     finds = f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN {{}} c ON t.cluster = c.cluster
       WHERE (t.group_codes LIKE '%HUNG%' OR t.group_codes LIKE '%EXPIRED%' OR t.group_codes LIKE '%SKIPPED%')
+      OR t.is_open = 1 AND c.reason LIKE '{TRACE_NOT_READ}%'
       OR t.knowledge = 'INCOMPLETE' AND c.from_ms <= t.last_event_ms + {margin}"""
     columns = "cluster, client_id, from_ms, to_ms, lost_count, reason"
     return [

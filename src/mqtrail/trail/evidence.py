@@ -244,21 +244,28 @@ QUEUE_RANGES = Relation(
 SAMPLES = Relation(
     "samples",
     "One row per sample (what: SAMPLE), per query whose state changed in a sample, per sample up to which the pipeline "
-    "has read (READ, topic ''), and per broker and time in which its groups were not sampled (GAP; keyframes repeat "
+    "has read (READ, topic ''), per broker and time in which its groups were not sampled (GAP; keyframes repeat "
+    "them), and per change in whether the trace topics of a broker are read to their ends (TRACE; keyframes repeat "
     "them). Key: cluster, sampled_ms, what, broker_name, topic.",
     (
         text("cluster", "as in trace_events"),
-        number("sampled_ms", "time of the sample; GAP: of the sample after it"),
+        number("sampled_ms", "time of the sample; GAP: of the sample after it; TRACE: of the change"),
         text(
             "what",
-            "SAMPLE; OFFSETS, GROUPS of a broker; RANGES of a topic on a broker; READ of a topic's messages; GAP",
+            "SAMPLE; OFFSETS, GROUPS of a broker; RANGES of a topic on a broker; READ of a topic's messages; GAP; "
+            "TRACE of a broker",
         ),
         text("broker_name", "queried broker; GROUPS, GAP: '' is all brokers; '' in other rows"),
         text("topic", "queried or read topic; '' in other rows"),
-        text("status", "OK: answered (READ: read) since this sample; FAILED: not since this sample"),
+        text(
+            "status",
+            "OK: answered (READ, TRACE: read) since this sample; FAILED: not since this sample; GONE (TRACE): the "
+            "broker or its trace topic is gone since then, before all of it was read",
+        ),
         number(
             "seen_ms",
-            "FAILED and GAP: last answered sample before it, NULL: none; READ: sample up to which messages are read",
+            "FAILED, GONE and GAP: last answered (TRACE: read) sample before it, NULL: none; READ: sample up to which "
+            "messages are read",
         ),
         number("keyframe_ms", "SAMPLE: the last keyframe, in a keyframe sampled_ms itself; NULL in other rows"),
         text("reason", "why the state is FAILED, or why no sample was taken"),
@@ -308,6 +315,8 @@ UNREAD_RANGES = Relation(
 
 RANGE_NOT_READ = "RANGE_NOT_READ:"
 """What the reason of a loss begins with that is a row of GAPS; its topic follows."""
+TRACE_NOT_READ = "TRACE_NOT_READ:"
+"""What the reason of a loss begins with that may end: the trace topics of a broker are not read; its name follows."""
 
 EVIDENCE = (
     TRACE_EVENTS,

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from .context import ip
 from .ends import UNDECIDED
+from .evidence import TRACE_NOT_READ
 from .overtaking import REASON as OVERTAKEN_REASON
 from .packing import number_at, packed, padded, part
 from .pops import retry_topic
 from .repeats import split_stages
 from .settings import Settings
 from .stages import Stage
-from .unread import IS_REMOVED, UNREAD_COLUMNS, unread_hits_stage, unread_states
+from .unread import IS_REMOVED, NO_END, UNREAD_COLUMNS, unread_hits_stage, unread_states
 
 
 def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
@@ -222,9 +223,13 @@ WHERE l.client_id = ''"""
 
 
 def _loss_hits(as_of_ms: int, settings: Settings) -> str:
-    """The latest loss that may explain the missing records of a group."""
-    begin = "coalesce(CASE WHEN e.state = 'HUNG' THEN e.open_ms END, e.visible_ms, e.first_ms, e.stored_ms, e.acked_ms)"
-    end = f"""CASE WHEN e.state = 'HUNG' THEN {as_of_ms}
+    """The latest loss that may explain the missing records of a group.
+
+    Every open state claims that a record does not exist. It may be among records that will be read later.
+    """
+    begin = f"""coalesce(CASE WHEN e.state IN {_RUNNING} THEN e.open_ms WHEN e.state = 'RETRYING'
+      THEN e.last_end_ms END, e.visible_ms, e.first_ms, e.stored_ms, e.acked_ms)"""
+    end = f"""CASE WHEN e.state IN {_NOT_ENDED} THEN {as_of_ms}
       ELSE least({as_of_ms}, coalesce(e.last_end_ms, e.last_ms, {begin}) + {settings.loss_window_ms}) END"""
     hit = packed(padded("l.from_ms"), padded("l.to_ms"), padded("l.lost_count"), "l.reason")
     return f"""
@@ -232,13 +237,18 @@ SELECT e.cluster AS cluster, e.msg_id AS msg_id, e.group_name AS group_name, max
 FROM group_states e JOIN group_losses l ON e.cluster = l.cluster AND e.group_name = l.group_name
   AND l.to_ms >= {begin} AND l.from_ms <= {end}
   AND (l.client_id = '' OR e.state <> 'HUNG' OR e.open_client = '' OR l.client_id = e.open_client)
-WHERE e.state IN ('HUNG', 'EXPIRED', 'SKIPPED') OR e.rounds_missing > 0 OR e.ends_missing > 0 OR e.beginless_count > 0
+WHERE e.state IN ('HUNG', 'EXPIRED', 'SKIPPED') OR l.reason LIKE '{TRACE_NOT_READ}%' AND e.state IN {_NOT_ENDED}
+  OR e.rounds_missing > 0 OR e.ends_missing > 0 OR e.beginless_count > 0
   OR e.state = 'UNKNOWN' AND e.why IN ('PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'END_NOT_TRACED', 'RETRY_PASSED_UNTRACED')
 GROUP BY e.cluster, e.msg_id, e.group_name"""
 
 
+_RUNNING = "('IN_FLIGHT', 'HUNG')"
+_NOT_ENDED = "('WAITING', 'NO_CONSUMER', 'IN_FLIGHT', 'HUNG', 'RETRYING')"
 LOSS_NAME = "replace(loss_name, ':', '_')"
 """SQL: the name of a loss as a reason, without ':', which names of reasons must not contain."""
+LOSS_TO_MS = f"nullif(loss_to_ms, {NO_END})"
+"""SQL: the end of a loss; NULL: it has none yet."""
 OPEN_STATES = ("WAITING", "NO_CONSUMER", "IN_FLIGHT", "HUNG", "RETRYING", "UNKNOWN")
 """States that a later judgement can change without new records."""
 
@@ -267,14 +277,14 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
   CASE WHEN {_DONE} THEN {success["end"]} - {t0} END AS total_ms,
   CASE WHEN {_DONE} THEN cost_ms END AS handler_cost_ms,
   CASE WHEN final_state = 'UNKNOWN' OR final_why IN ('GROUP_NOT_TRACED', 'FILTER_SAMPLED_AT') OR {_UNTRACED}
-      OR rounds_missing > 0
+      OR rounds_missing > 0 OR final_state IN {_NOT_ENDED} AND loss IS NOT NULL
       OR beginless_count > 0 OR ends_missing > 0 OR copies_missing > 0 THEN 1 ELSE 0 END AS lacks
 FROM (
   SELECT e.*, h.loss AS loss, {number_at("h.loss", 1)} AS loss_from_ms, {number_at("h.loss", 2)} AS loss_to_ms,
     {number_at("h.loss", 3)} AS loss_count, coalesce({part("h.loss", 4)}, '') AS loss_name,
-    CASE WHEN e.state IN ('HUNG', 'EXPIRED', 'SKIPPED') AND h.loss IS NOT NULL THEN 'UNKNOWN' ELSE e.state END
-      AS final_state,
-    CASE WHEN e.state = 'HUNG' AND h.loss IS NOT NULL THEN 'END_MAY_BE_LOST' ELSE e.why END AS final_why,
+    CASE WHEN e.state IN ('IN_FLIGHT', 'HUNG', 'EXPIRED', 'SKIPPED') AND h.loss IS NOT NULL THEN 'UNKNOWN'
+      ELSE e.state END AS final_state,
+    CASE WHEN e.state IN {_RUNNING} AND h.loss IS NOT NULL THEN 'END_MAY_BE_LOST' ELSE e.why END AS final_why,
     CASE WHEN s.msg_id IS NULL THEN 0 ELSE 1 END AS is_split, s.split_begun_ms AS split_begun_ms,
     s.split_stored_ms AS split_stored_ms, s.split_visible_ms AS split_visible_ms, s.split_first_ms AS split_first_ms
   FROM group_states e LEFT JOIN loss_hits h
@@ -344,7 +354,10 @@ def _reasons() -> str:
             ("copies_missing > 0", named("'COPIES_NOT_TRACED'", stored="offered_count", found="round_hands_max")),
             ("beginless_count > 0", named("'BEGIN_NOT_TRACED'", count="beginless_count")),
             ("ends_missing > 0 AND final_why <> 'END_NOT_TRACED'", named("'END_NOT_TRACED'", count="ends_missing")),
-            ("loss IS NOT NULL", named(LOSS_NAME, from_ms="loss_from_ms", to_ms="loss_to_ms", count="loss_count")),
+            (
+                "loss IS NOT NULL",
+                named(LOSS_NAME, from_ms="loss_from_ms", to_ms=LOSS_TO_MS, count="nullif(loss_count, 0)"),
+            ),
             (f"{_DONE} AND delivery_count = 0", named("'BATCH_COUNTED'", items="batch_items")),
             (f"{_DONE} AND cost_is_average = 1", "'COST_IS_AVERAGE'"),
             (stored_again, named("'STORED_AGAIN'", copies="copy_count")),

@@ -12,10 +12,13 @@ A sample queries everything in a cluster, but only differences from the previous
 of a broker, RANGES of a topic on a broker, GROUPS of a broker (its offsets, group table and clients, so that every
 group that it knows is in the sample), GROUPS of broker '' (of all brokers). A SEEN row was last seen in the last sample
 with an answer to its query. If no sample was taken, there is no row, and the state at that time is unknown. A GAP row
-says between which samples the GROUPS of a broker were not known: no sample was taken, or the broker did not answer.
+says between which samples the GROUPS of a broker were not known: no sample was taken, or the broker did not answer. A
+TRACE row says that the trace topics of a broker were not read to their ends (FAILED, GONE) when a judgement began, or
+were again (OK). A broker without such a row was always read.
 
-A keyframe is a sample that repeats every row, every query and every gap, with the first sample of each row. It is
-enough to read from the last keyframe at or before the horizon. `mqtrail.pipeline.changes` writes this format.
+A keyframe is a sample that repeats every row, every query, every gap and every TRACE row, with the first sample of
+each row. It is enough to read from the last keyframe at or before the horizon. `mqtrail.pipeline.changes` writes this
+format.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from .alike import REASON as SENT_BEFORE_REASON
 from .codes import GROUP_CODES
 from .context import ip
 from .ends import TX_LACKS, TX_OPEN, UNDECIDED
-from .judgement import LOSS_NAME, named
+from .judgement import LOSS_NAME, LOSS_TO_MS, named
 from .messages import AWAITS_SAMPLE, has_code
 from .packing import number_at, packed, padded, part
 from .results import EVENT_FIELDS, TRAJECTORIES, VERDICTS
@@ -107,8 +107,8 @@ def _lacks(horizon: int, pending: str) -> tuple[tuple[str, str], ...]:
 
 
 _NOTES = (
-    ("loss IS NOT NULL", named(LOSS_NAME, from_ms="loss_from_ms", to_ms="loss_to_ms",
-                                count="loss_count")),
+    ("loss IS NOT NULL", named(LOSS_NAME, from_ms="loss_from_ms", to_ms=LOSS_TO_MS,
+                                count="nullif(loss_count, 0)")),
     (f"{_UNCERTAIN} AND stored_ms IS NOT NULL", named("'FOUND'", stored_ms="stored_ms")),
     (f"{_UNPROVEN} AND stored_ms IS NULL AND scanned = 1", named("'NO_COPY'", scanned_ms="scanned_ms")),
     ("earlier_id <> ''", named(f"'{SENT_BEFORE_REASON}'", msg_id="earlier_id", stored_ms="earlier_ms")),
