@@ -1,6 +1,7 @@
 """Clusters whose offsets decrease: recreated topics, wiped brokers, lost tails, slaves that lag; and wrong clocks."""
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from tests.pipeline.test_judging import AS_OF_MS, Gold
 from mqtrail import trail
 from mqtrail.pipeline import JobFailed
 from mqtrail.pipeline.ingest import RECREATED
-from mqtrail.pipeline.rewinds import CHECKED_MAX
-from mqtrail.wire import MessageQueue
+from mqtrail.pipeline.rewinds import CHECKED_MAX, IDLE_CHECKED_MAX
+from mqtrail.wire import MessageQueue, decode_head
 
 __all__ = ["reader"]
 
@@ -98,6 +99,109 @@ def test_a_slave_that_lags(reader: Reader, cluster: Any) -> None:
     cluster.append(ORDERS, b"x", store_timestamp_ms=LATER_MS)
     assert read_on(reader) == 0
     assert stored(reader) == sorted([*before, (6, LATER_MS)], key=repr)
+
+
+@pytest.mark.parametrize("count", [6, 7, 40])
+def test_a_topic_made_anew_that_is_as_long_as_before(reader: Reader, cluster: Any, count: int) -> None:
+    """Its messages below the offset reached are read, too, whether the pipeline restarts or not."""
+    fill(cluster)
+    reader.run()
+    before = stored(reader)
+    cluster.recreate(ORDERS)
+    cluster.append(ORDERS, *[b"new"] * count, store_timestamp_ms=LATER_MS)
+    assert read_on(reader) == 1
+    assert stored(reader) == sorted([*before, *((offset, LATER_MS) for offset in range(count))], key=repr)
+    assert recreated(reader) == [("orders", 6, 6)]
+    assert not reader.run().rows, "it is compared with its own last record now"
+
+
+def test_once_fails_if_a_queue_has_another_last_record(reader: Reader, cluster: Any) -> None:
+    """The error names the queue and the remedy."""
+    fill(cluster)
+    reader.run()
+    cluster.recreate(ORDERS)
+    cluster.append(ORDERS, *[b"new"] * 9, store_timestamp_ms=LATER_MS)
+    with pytest.raises(JobFailed, match=r"orders.* another record at offset 5 .*--no-fail-on-data-loss"):
+        reader.run()
+
+
+@pytest.mark.slow
+def test_queues_that_are_compared_later_are_not_read_on(cluster: Any, tmp_path: Path) -> None:
+    """Otherwise their messages below the offset reached would be skipped."""
+    queues = [MessageQueue("orders", "broker-a", number) for number in range(CHECKED_MAX + 5)]
+    for queue in queues:
+        cluster.append(queue, b"x", b"y")
+    reader = Reader(tmp_path, cluster)
+    reader.run()
+    for queue in queues:
+        cluster.recreate(queue)
+        cluster.append(queue, *[b"z"] * 3, store_timestamp_ms=LATER_MS)
+    assert [read_on(reader) for _ in range(3)] == [CHECKED_MAX, 5, 0]
+    assert len(stored(reader)) == 5 * len(queues)
+
+
+@pytest.mark.slow
+def test_idle_queues_are_compared_in_turns(cluster: Any, tmp_path: Path) -> None:
+    """Each queue is compared after as many cycles as there are turns."""
+    queues = [MessageQueue("orders", "broker-a", number) for number in range(2 * IDLE_CHECKED_MAX + 1)]
+    for queue in queues:
+        cluster.append(queue, b"x")
+    reader = Reader(tmp_path, cluster)
+    reader.run()
+    for queue in queues:
+        cluster.recreate(queue)
+        cluster.append(queue, b"z", store_timestamp_ms=LATER_MS)
+    assert [read_on(reader) for _ in range(4)] == [IDLE_CHECKED_MAX, IDLE_CHECKED_MAX, 1, 0]
+    assert len(stored(reader)) == 2 * len(queues)
+
+
+def test_an_old_copy_of_a_queue_that_is_back(reader: Reader, cluster: Any) -> None:
+    """The lake has both last records: reading goes on behind them."""
+    fill(cluster)
+    reader.run()
+    first, records = cluster._load(ORDERS)
+    cluster.recreate(ORDERS)
+    cluster.append(ORDERS, *[b"new"] * 6, store_timestamp_ms=LATER_MS)
+    assert read_on(reader) == 1
+    cluster._save(ORDERS, first, records)
+    assert read_on(reader) == 0
+    cluster.append(ORDERS, b"x", store_timestamp_ms=LATER_MS + 1)
+    assert read_on(reader) == 0
+    assert (6, LATER_MS + 1) in stored(reader)
+
+
+def change(cluster: Any, random: Random, at_ms: int) -> None:
+    """Recreate a queue, or let it lose its last messages, or its first ones, and store some messages."""
+    first, records = cluster._load(ORDERS)
+    match random.choice(["recreate", "lose", "expire", "append", "append"]):
+        case "recreate":
+            cluster.recreate(ORDERS)
+        case "lose":
+            cluster._save(ORDERS, first, records[: random.randint(0, len(records))])
+        case "expire":
+            cluster.expire(ORDERS, random.randint(first, first + len(records)))
+    count = random.choice([0, 1, 3, 9, 20])
+    for number in range(count):
+        cluster.append(ORDERS, b"x", store_timestamp_ms=at_ms + number)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
+def test_random_cycles_of_a_queue_that_is_recreated(cluster: Any, tmp_path: Path, seed: int) -> None:
+    """Each message that the broker has when the pipeline reads is in the lake, once."""
+    random = Random(seed)
+    reader = Reader(tmp_path, cluster)
+    cluster.append(ORDERS, b"x", store_timestamp_ms=FIRST_MS)
+    seen: set[tuple[int, int]] = set()
+    for cycle in range(12):
+        for number in range(random.randint(0, 2)):
+            change(cluster, random, FIRST_MS + 1_000 * cycle + 100 * number)
+        if random.random() < 0.3:
+            reader = Reader(tmp_path, cluster)
+        read_on(reader)
+        _, records = cluster._load(ORDERS)
+        heads = [decode_head(record) for record in records]
+        seen |= {(head.queue_offset, head.store_timestamp_ms) for head in heads}
+        assert stored(reader) == sorted(seen, key=repr), cycle
 
 
 def test_once_fails_by_default(reader: Reader, cluster: Any) -> None:

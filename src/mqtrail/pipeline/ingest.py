@@ -37,9 +37,10 @@ from .names import ClusterNames, named
 from .notread import added_gaps
 from .offsets import QueueOffsets, QueueRange, advance, pack_ranges, ranges_between, split_ranges
 from .options import parse_options, security_options
-from .positions import APP, UNNAMED, Position, positions_from_json, positions_to_json
-from .pulling import TABLES, TRACE_MESSAGES, PulledFile, PullTasks, PullWork, pull
-from .rewinds import Rewinds, rewound
+from .positions import APP, UNNAMED, Position, later, positions_from_json, positions_to_json
+from .pulling import TABLES, TRACE_MESSAGES, PulledFile, PullTasks, PullWork, files_of, last_records, pull
+from .reading import DataLoss
+from .rewinds import CHECKED_MAX, Rewinds, replaced_text, rewound
 from .source import RocketMQDataSource
 
 RECREATED = "RECREATED"
@@ -228,12 +229,19 @@ class Ingest:
             position = self.position(cluster.name)
             if not position.offsets and self._config.starting_offsets is StartingOffsets.LATEST:
                 position = self._begun(connection, cluster, work, bounds, counts)
-            if not fail_on_data_loss and (found := self._rewinds.find(connection, cluster.name, position, bounds)):
+            replaced = self._rewinds.replaced(connection, position, bounds)
+            if replaced and fail_on_data_loss:
+                raise DataLoss(replaced_text(replaced, position))
+            if not fail_on_data_loss and (
+                found := self._rewinds.find(connection, cluster.name, position, bounds, replaced)
+            ):
                 position, lost = rewound(position, found)
                 self.batch(
                     work, [], position, counts, gaps=partial(added_gaps, work=work, ranges=lost, reason=RECREATED)
                 )
                 counts.rows[trail.GAPS.name] += len(lost)
+            later_on = set(replaced[CHECKED_MAX:])
+            bounds = {queue: ends for queue, ends in bounds.items() if queue not in later_on}
         check_bounds(
             {queue: offset for queue, offset in position.offsets.items() if queue in bounds},
             bounds,
@@ -255,7 +263,7 @@ class Ingest:
             if limit.is_over() or left == 0:
                 counts.behind = count_of(ranges_between(at, target))
                 break
-            self.batch(work, ranges, replace(position, offsets=ends, unread=unread), counts)
+            position = self.batch(work, ranges, replace(position, offsets=ends, unread=unread), counts)
             at = ends
             left = None if left is None else max(left - count_of(ranges), 0)
             self.progress(f"read {total - count_of(ranges_between(at, target))} of {total} messages")
@@ -297,19 +305,20 @@ class Ingest:
         *,
         gaps: Callable[[LakePath], Change] | None = None,
         by_driver: bool = False,
-    ) -> None:
-        """Pull ranges and commit their files with the position after them.
+    ) -> Position:
+        """Pull ranges and commit their files with the position after them; return it with the last records.
 
         gaps: returns a change of the table of gaps besides; it may write files to a folder. by_driver: not in tasks.
         """
         positions, removed = self._positions()
-        positions = {name: one for name, one in positions.items() if name != UNNAMED} | {work.cluster: position}
         last = self._lake.batches.last(APP)
         number = 1 if last is None else last.number + 1
         batch = f"batch={APP}-{number}"
         folders = {relation.name: emptied(self._lake[relation.name].path / batch) for relation in TABLES}
         named = {name: str(folder) for name, folder in folders.items()}
         made = self._pulled(work, ranges, named, by_driver=by_driver) if ranges else []
+        position = replace(position, last=later(position.last, last_records(made)))
+        positions = {name: one for name, one in positions.items() if name != UNNAMED} | {work.cluster: position}
         files = {name: [place_of(file.path) for file in made if file.relation == name] for name in folders}
         changes = {
             name: Change(added=files[name], removed=removed.get(name, ()))
@@ -321,12 +330,11 @@ class Ingest:
             if change.added or change.removed:
                 changes[trail.GAPS.name] = Change([*own.added, *change.added], [*own.removed, *change.removed])
         self._lake.batches.commit(APP, number, changes, positions_to_json(positions))
-        for file in made:
-            if file.relation == TRACE_MESSAGES:
-                counts.trace_messages += file.row_count
-            else:
-                counts.rows[file.relation] += file.row_count
-                counts.files.setdefault(file.relation, []).append(place_of(file.path))
+        counts.trace_messages += sum(each.row_count for each in made if each.relation == TRACE_MESSAGES)
+        for file in files_of(made):
+            counts.rows[file.relation] += file.row_count
+            counts.files.setdefault(file.relation, []).append(place_of(file.path))
+        return position
 
     def _pulled(
         self, work: PullWork, ranges: list[QueueRange], folders: Mapping[str, str], *, by_driver: bool
@@ -339,7 +347,7 @@ class Ingest:
         pieces = pack_ranges(split_ranges(ranges, count), count)
         spread = _with(work, folders, rate / len(pieces) if rate else None)
         made = started(lambda: self._tasks.run(spread, pieces), self._say)
-        check_seen(place_of(file.path) for file in made if file.relation != TRACE_MESSAGES)
+        check_seen(place_of(file.path) for file in files_of(made))
         return made
 
 

@@ -4,26 +4,33 @@ The notes of each batch of the ingest have this as JSON, by cluster:
 
     {"clusters": {cluster: {"offsets": {topic: {broker: {queueId: offset}}},
                             "unread": {topic: {broker: {queueId: [[start, end], …]}}},
+                            "last": {topic: {broker: {queueId: [offset, storeTimestamp]}}},
                             "brokers": {broker: address}}}}
 
 A range is left out if the first batch of a cluster began behind it: the broker no longer had it, or `starting_offsets`
 is `latest`. A backfill takes from it what it reads. So each message is read once, whoever reads it.
+
+`last` is the last record that was read of each queue. If the queue has another record at this offset, it was
+recreated, or its broker lost its last messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mqtrail.wire import MessageQueue
 
 from .offsets import QueueOffsets, QueueRange, offsets_from_json, offsets_to_json
 
+T = TypeVar("T")
 APP: Final = "ingest"
 """App of the batches that have these notes."""
 Unread = dict[MessageQueue, list[tuple[int, int]]]
 """Ranges [start, end) of each queue, ascending, that do not touch."""
+LastRecords = dict[MessageQueue, tuple[int, int]]
+"""Queue offset and store time of the last record that was read of each queue."""
 Windows = Mapping[MessageQueue, tuple[int, int]]
 UNNAMED = ""
 """Cluster of a position that an earlier version noted without a name, in a lake that has no samples yet."""
@@ -36,6 +43,7 @@ class Position:
     offsets: QueueOffsets = field(default_factory=dict)
     unread: Unread = field(default_factory=dict)
     brokers: Mapping[str, str] = field(default_factory=dict)
+    last: LastRecords = field(default_factory=dict)
 
 
 def positions_to_json(positions: Mapping[str, Position]) -> dict[str, Any]:
@@ -44,7 +52,8 @@ def positions_to_json(positions: Mapping[str, Position]) -> dict[str, Any]:
         "clusters": {
             cluster: {
                 "offsets": offsets_to_json(one.offsets),
-                "unread": _unread_to_json(one.unread),
+                "unread": _nested({queue: ranges for queue, ranges in one.unread.items() if ranges}),
+                "last": _nested(one.last),
                 "brokers": dict(one.brokers),
             }
             for cluster, one in sorted(positions.items())
@@ -59,7 +68,10 @@ def positions_from_json(notes: Mapping[str, Any]) -> dict[str, Position]:
     try:
         return {
             cluster: Position(
-                offsets_from_json(one["offsets"]), _unread_from_json(one["unread"]), dict(one.get("brokers", {}))
+                offsets_from_json(one["offsets"]),
+                {queue: _pairs(ranges) for queue, ranges in _by_queue(one["unread"])},
+                dict(one.get("brokers", {})),
+                {queue: (int(offset), int(store_ms)) for queue, (offset, store_ms) in _by_queue(one.get("last", {}))},
             )
             for cluster, one in notes["clusters"].items()
         }
@@ -67,20 +79,27 @@ def positions_from_json(notes: Mapping[str, Any]) -> dict[str, Position]:
         raise ValueError(f"found no position ({error!r}), expected offsets and unread ranges of each cluster") from None
 
 
-def _unread_to_json(unread: Unread) -> dict[str, dict[str, dict[str, list[tuple[int, int]]]]]:
-    nested: dict[str, dict[str, dict[str, list[tuple[int, int]]]]] = {}
-    for queue in sorted(queue for queue, ranges in unread.items() if ranges):
-        nested.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = unread[queue]
+def _nested(values: Mapping[MessageQueue, T]) -> dict[str, dict[str, dict[str, T]]]:
+    nested: dict[str, dict[str, dict[str, T]]] = {}
+    for queue in sorted(values):
+        nested.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = values[queue]
     return nested
 
 
-def _unread_from_json(nested: Any) -> Unread:
-    return {
-        MessageQueue(topic, broker, int(queue_id)): [(int(start), int(end)) for start, end in ranges]
-        for topic, brokers in nested.items()
-        for broker, queues in brokers.items()
-        for queue_id, ranges in queues.items()
-    }
+def _by_queue(nested: Any) -> Iterator[tuple[MessageQueue, Any]]:
+    for topic, brokers in nested.items():
+        for broker, queues in brokers.items():
+            for queue_id, value in queues.items():
+                yield MessageQueue(topic, broker, int(queue_id)), value
+
+
+def _pairs(ranges: Any) -> list[tuple[int, int]]:
+    return [(int(start), int(end)) for start, end in ranges]
+
+
+def later(last: LastRecords, more: LastRecords) -> LastRecords:
+    """Return the last record of each queue in either."""
+    return last | {queue: max(record, last.get(queue, record)) for queue, record in more.items()}
 
 
 def unread_in(unread: Unread, windows: Windows) -> list[QueueRange]:

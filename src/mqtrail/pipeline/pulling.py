@@ -9,6 +9,7 @@ task holds CHUNK_SIZE_MAX of bodies, the pulls under way, and DuckDB's limit; wh
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,13 +23,14 @@ from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.lake import EvidencePlan, EvidenceWriter, connect, place_of
-from mqtrail.wire import OP_HALF_TOPIC
+from mqtrail.wire import OP_HALF_TOPIC, MessageQueue
 
 from .cluster import Cluster
 from .columns import STORED_COLUMNS, TRACE_COLUMNS
 from .offsets import QueueRange
 from .oprecords import OP_COLUMNS, ended_halves
 from .options import parse_options
+from .positions import LastRecords, later
 from .reading import read_ranges
 from .source import RocketMQDataSource
 
@@ -39,7 +41,11 @@ _FILE_SCHEMA = "relation string, path string, row_count bigint"
 
 
 class PulledFile(NamedTuple):
-    """A file written by a task. relation TRACE_MESSAGES: not a file, but the number of trace messages read."""
+    """A file written by a task, or one of its other results.
+
+    relation TRACE_MESSAGES: row_count is the number of trace messages read. relation LAST_RECORD: the last record that
+    was read of a queue; path is [topic, broker, queue id, offset] as JSON, row_count the record's store time.
+    """
 
     relation: str
     path: str
@@ -47,6 +53,22 @@ class PulledFile(NamedTuple):
 
 
 TRACE_MESSAGES = "trace_messages"
+LAST_RECORD = "last_record"
+
+
+def files_of(results: Iterable[PulledFile]) -> list[PulledFile]:
+    """The results that are files."""
+    return [each for each in results if each.relation not in {TRACE_MESSAGES, LAST_RECORD}]
+
+
+def last_records(results: Iterable[PulledFile]) -> LastRecords:
+    """The last record that tasks read of each queue."""
+    last: LastRecords = {}
+    for each in results:
+        if each.relation == LAST_RECORD:
+            topic, broker_name, queue_id, offset = json.loads(each.path)
+            last = later(last, {MessageQueue(topic, broker_name, queue_id): (offset, each.row_count)})
+    return last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,18 +179,21 @@ def _pull(
             writer.stored(ended)
 
     trace_messages = 0
+    last: LastRecords = {}
     for some, columns, write in (
         (of_trace, TRACE_COLUMNS, writer.trace),
         (of_messages, STORED_COLUMNS, writer.stored),
         (of_ops, OP_COLUMNS, write_ends),
     ):
         gaps: list[dict[str, Any]] = []
-        for chunk in chunks(_messages(read_ranges(cluster, some, columns, options), work, gaps)):
+        for chunk in chunks(_messages(read_ranges(cluster, some, columns, options, last), work, gaps)):
             write(chunk)
             trace_messages += len(chunk) if columns is TRACE_COLUMNS else 0
         writer.gaps(gaps)
     writer.finish()
     yield PulledFile(TRACE_MESSAGES, "", trace_messages)
+    for queue, (offset, store_ms) in last.items():
+        yield PulledFile(LAST_RECORD, json.dumps([queue.topic, queue.broker_name, queue.queue_id, offset]), store_ms)
     for name, path, row_count in writer.files():
         yield PulledFile(name, str(path), row_count)
 

@@ -20,6 +20,7 @@ from .cluster import Cluster, Pulled, Retrying
 from .columns import BatchBuilder, Lost
 from .offsets import QueueRange
 from .options import SourceOptions
+from .positions import LastRecords, later
 
 PULL_COUNT_MAX = 1_024
 EMPTY_PULLS_MAX = 5  # empty answers at an offset that the broker reported to have
@@ -32,22 +33,31 @@ class DataLoss(MQError):
 
 
 def read_ranges(
-    cluster: Cluster, ranges: Sequence[QueueRange], columns: StructType | Sequence[str], options: SourceOptions
+    cluster: Cluster,
+    ranges: Sequence[QueueRange],
+    columns: StructType | Sequence[str],
+    options: SourceOptions,
+    last: LastRecords | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield all messages of the ranges, in order, as batches of columns, with a loss row for each lost range.
 
+    last: gets the last record that was read of each queue.
     Raises DataLoss under failOnDataLoss, BrokerUnreachable if a pull fails for retry_timeout_ms.
     """
     builder = BatchBuilder(columns, options.body_size_max)
     with ThreadPoolExecutor(1, thread_name_prefix="mqtrail-pull") as executor:
         for each in ranges:
+            head: RecordHead | None = None
             for found in _read_range(cluster, each, Retrying(options.retry_timeout_ms), executor):
                 if not isinstance(found, Lost):
+                    head = found[1]
                     yield from builder.add(each.queue, *found)
                 elif options.fail_on_data_loss:
                     raise DataLoss(_loss_text(found))
                 else:
                     yield from builder.loss(found)
+            if last is not None and head is not None:
+                last |= later(last, {each.queue: (head.queue_offset, head.store_timestamp_ms)})
     yield from builder.flush()
 
 
