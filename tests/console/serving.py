@@ -11,9 +11,9 @@ from pathlib import Path
 
 
 @contextmanager
-def console(lake: Path | None = None, namesrv: str = "") -> Iterator[str]:
-    """Run `mqtrail console` on a free port; yield its http://host:port."""
-    command = [sys.executable, "-m", "mqtrail", "console", "--port", "0"]
+def running(lake: Path | None = None, namesrv: str = "", *options: str) -> Iterator[tuple[str, int]]:
+    """Run `mqtrail console` on a free port; yield its http://host:port and its process id."""
+    command = [sys.executable, "-m", "mqtrail", "console", "--port", "0", *options]
     command += ["--lake", str(lake)] if lake else []
     command += ["--namesrv", namesrv] if namesrv else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -21,6 +21,13 @@ def console(lake: Path | None = None, namesrv: str = "") -> Iterator[str]:
             assert process.stdout is not None
             found = re.search(r"http://[0-9.]+:[0-9]+", process.stdout.readline())
             assert found is not None, "the console did not start"
-            yield found[0]
+            yield found[0], process.pid
         finally:
             process.kill()
+
+
+@contextmanager
+def console(lake: Path | None = None, namesrv: str = "", *options: str) -> Iterator[str]:
+    """Run `mqtrail console` on a free port; yield its http://host:port."""
+    with running(lake, namesrv, *options) as (url, _):
+        yield url

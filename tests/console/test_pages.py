@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.console.serving import console
+from tests.answers.lakes import make_lake, rows_of
+from tests.console.serving import console, running
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +70,15 @@ def test_nothing_is_stored(pages: httpx.Client) -> None:
     """The framework's storage is off: no folder appears where the console was started."""
     pages.get("/")
     assert not Path(".nicegui").exists()
+
+
+@pytest.mark.slow
+def test_libraries_without_a_use_are_not_loaded(tmp_path: Path) -> None:
+    """Answers of a lake need DuckDB and Arrow, but neither arrays nor other clouds: they would take 25 MB."""
+    make_lake(tmp_path / "lake", rows_of(["hung"]))
+    with running(tmp_path / "lake") as (url, process):
+        for question in ("report", "verdicts", "incidents", "search", "trace?id=x"):
+            assert httpx.get(f"{url}/api/v1/{question}", timeout=60).status_code == 200
+        mapped = Path(f"/proc/{process}/maps").read_text()
+    assert "/pyarrow/lib." in mapped
+    assert re.findall(r"/(?:_multiarray_umath|_compute|_s3fs)\.\S+", mapped) == []

@@ -12,8 +12,11 @@ from .options import ConfigFile, LakeFolder, Namesrv
 from .serving import LoopbackHost, listen, serve, sources_of
 
 PORT_DEFAULT = 9870
-UNUSED = ("aiohttp", "requests")
-"""HTTP clients that NiceGUI's transport imports if they are there. The console only serves."""
+UNUSED = (
+    *("aiohttp", "requests"),  # NiceGUI's transport imports them to ask servers
+    *("numpy", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"),  # Arrow imports them
+)
+"""Modules that libraries import if they are there, and that the console has no use for: 15 MB."""
 
 
 def console(
@@ -30,9 +33,7 @@ def console(
             from mqtrail.console import make_console
 
             app = make_console(sources)
-        serve(
-            app,
-            listening,
-            "console on http://{address}, HTTP API described by http://{address}/openapi.json; Ctrl-C ends it",
-        )
+        words = "console on http://{address}, HTTP API described by http://{address}/openapi.json; Ctrl-C ends it"
+        with modules_hidden(*UNUSED):  # DuckDB and Arrow are imported by the first question
+            serve(app, listening, words)
     return Exit.OK

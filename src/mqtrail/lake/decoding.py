@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mqtrail import trail
@@ -61,7 +60,7 @@ class DecodedTrace:
         self._cluster = cluster
         self._messages = _prepared(messages)
         duck.register("trace_messages", self._messages)
-        duck.register("trace_bodies", self._messages.filter(pc.is_valid(self._messages["body_text"])))
+        duck.register("trace_bodies", self._messages.filter(self._messages["body_text"].is_valid()))
         duck.execute(f"CREATE OR REPLACE TEMP TABLE trace_records AS {trail.trace_records_sql('trace_bodies')}")
         found = duck.execute(
             "SELECT DISTINCT layout, several FROM trace_records WHERE layout IS NOT NULL ORDER BY ALL"
@@ -76,7 +75,7 @@ class DecodedTrace:
 
     def rest(self) -> Iterator[tuple[Relation, Row]]:
         """Yield the rows that SQL does not make: of trace_events and of trace_rejects."""
-        problems = self._messages.filter(pc.is_null(self._messages["body_text"]))
+        problems = self._messages.filter(self._messages["body_text"].is_null())
         for message_no, problem in zip(
             problems["message_no"].to_pylist(), problems["body_problem"].to_pylist(), strict=True
         ):
@@ -104,6 +103,8 @@ class DecodedTrace:
 
 def _prepared(messages: pa.Table) -> pa.Table:
     """Name the columns as in trace_events; number the messages, find their client ids, mend texts without a ␂."""
+    import pyarrow.compute as pc  # 10 MB, which a process that only looks up does not need
+
     found = _without_oversize(messages.rename_columns([_RENAMED.get(name, name) for name in messages.column_names]))
     texts = found["body_text"]
     client_ids = [""] * len(found)
@@ -118,6 +119,8 @@ def _prepared(messages: pa.Table) -> pa.Table:
 
 def _without_oversize(messages: pa.Table) -> pa.Table:
     """Replace bodies that may have more rows than trail.TRACE_PARTS_MAX by that problem."""
+    import pyarrow.compute as pc
+
     texts = messages["body_text"]
     parts = pc.add(pc.count_substring(texts, ","), pc.count_substring(texts, RECORD_SEPARATOR))
     if not pc.any(pc.greater(parts, pa.scalar(trail.TRACE_PARTS_MAX, pa.int32()))).as_py():
