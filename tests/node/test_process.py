@@ -102,10 +102,10 @@ def test_a_restart_keeps_everything(tmp_path: Path) -> None:
 
 
 def test_what_a_start_imports() -> None:
-    """A node loads no module of Spark, DuckDB, YAML, the CLI or rich, so start time and memory stay small."""
+    """A node loads no module of Spark, DuckDB, SQLAlchemy, YAML, the CLI or rich: start time and memory stay small."""
     program = (
         "import sys, mqtrail.node, mqtrail.testing.plugin\n"
-        "heavy = set('pyspark duckdb deltalake pyarrow pandas numpy typer rich structlog yaml'.split())\n"
+        "heavy = set('pyspark duckdb deltalake pyarrow pandas numpy typer rich structlog yaml sqlalchemy'.split())\n"
         "print(sorted(heavy & sys.modules.keys()))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -15,6 +15,7 @@ from mqtrail.store import (
     PendingRecord,
     RealDisk,
 )
+from mqtrail.store.sql import SqlStore
 
 CONFIG = CommitLogConfig(
     segment_size=128 * 1024, queue_entries=60, index_slots=32, index_entries=500, message_size_max=32 * 1024
@@ -40,22 +41,37 @@ class SyncedStore(CommitLogStore):
 class ReopenedStore:
     """A store that is closed and opened again after each append: it knows only what its files contain."""
 
-    def __init__(self, folder: Path, leave: Callable[[CommitLogStore], None]) -> None:
-        self._folder, self._leave = folder, leave
-        self._store = CommitLogStore(RealDisk(folder), CONFIG)
+    def __init__(
+        self, folder: Path, leave: Callable[[MessageStore], None], make: Callable[[Path], MessageStore]
+    ) -> None:
+        self._folder, self._leave, self._make = folder, leave, make
+        self._store = make(folder)
 
     def append(self, records: Sequence[PendingRecord], now_ms: int) -> list[Appended]:
         """Append, then open the store again."""
         tickets = self._store.append(records, now_ms)
         self._leave(self._store)
-        self._store = CommitLogStore(RealDisk(self._folder), CONFIG)
+        self._store = self._make(self._folder)
         return tickets
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
 
-def _crash(store: CommitLogStore) -> None:
+def sqlite_url(folder: Path) -> str:
+    """Return the URL of a database in a folder."""
+    return f"sqlite:///{folder / 'messages.db'}"
+
+
+def _commit_log(folder: Path) -> MessageStore:
+    return CommitLogStore(RealDisk(folder), CONFIG)
+
+
+def _sqlite(folder: Path) -> MessageStore:
+    return SqlStore(RealDisk(folder), sqlite_url(folder), CONFIG)
+
+
+def _crash(store: MessageStore) -> None:
     """End as a killed process does: the kernel keeps what was written, and the queue entries in memory are gone."""
     store.flush()
     store.abandon()
@@ -63,9 +79,11 @@ def _crash(store: CommitLogStore) -> None:
 
 KINDS: dict[str, Callable[[Path], MessageStore]] = {
     "memory": lambda folder: MemoryStore(CONFIG),
-    "disk": lambda folder: CommitLogStore(RealDisk(folder), CONFIG),
+    "disk": _commit_log,
     "smallest files": lambda folder: CommitLogStore(RealDisk(folder), SMALLEST),
     "synced": lambda folder: SyncedStore(RealDisk(folder), CONFIG),
-    "reopened": lambda folder: cast(MessageStore, ReopenedStore(folder, CommitLogStore.close)),
-    "killed": lambda folder: cast(MessageStore, ReopenedStore(folder, _crash)),
+    "reopened": lambda folder: cast(MessageStore, ReopenedStore(folder, lambda store: store.close(), _commit_log)),
+    "sqlite": _sqlite,
+    "sqlite, killed": lambda folder: cast(MessageStore, ReopenedStore(folder, _crash, _sqlite)),
+    "killed": lambda folder: cast(MessageStore, ReopenedStore(folder, _crash, _commit_log)),
 }

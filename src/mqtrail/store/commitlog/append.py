@@ -91,7 +91,7 @@ class Appender:
                 if not plain:
                     size += len(born_host) + len(host) - 16
                 if size > size_max or properties_size > 32767:
-                    raise _too_large(size, size_max, body_size, properties_size)
+                    raise too_large(size, size_max, body_size, properties_size)
                 if position + size + BLANK_SIZE_MIN > segment_end:
                     log.prepare(segment_end)
                     pieces.append(BLANK.pack(segment_end - position, MAGIC_BLANK))
@@ -159,7 +159,7 @@ class Appender:
 
     def _check_size(self, size: int, record: PendingRecord) -> None:
         if size > self._record_size_max or len(record.properties) > 32767:
-            raise _too_large(size, self._record_size_max, len(record.body), len(record.properties))
+            raise too_large(size, self._record_size_max, len(record.body), len(record.properties))
 
     def append_batch(self, batch: EncodedBatch, store_ms: int) -> BatchPlaces:
         """Store all records of a batch or none. Errors: as of `append`."""
@@ -212,7 +212,8 @@ class Appender:
             raise
 
 
-def _too_large(size: int, size_max: int, body_size: int, properties_size: int) -> MessageIllegal:
+def too_large(size: int, size_max: int, body_size: int, properties_size: int) -> MessageIllegal:
+    """Return the error for a record that is larger than the store takes."""
     if properties_size > 32767:
         return MessageIllegal(f"found properties of {properties_size} bytes, expected at most 32767: send fewer")
     return MessageIllegal(

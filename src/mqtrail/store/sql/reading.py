@@ -1,0 +1,218 @@
+"""Reading: committed rows from their tables, later records from memory.
+
+A read does not look for rows at or behind `stored_end`, even if they are there: a commit may be under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+
+from sqlalchemy import select
+
+from mqtrail.wire import QueryNotFound, check_record, decode_head, index_key_hash, properties_text
+
+from ..base import GetStatus, IndexQueryResult, ReadResult
+from ..commitlog.indexer import keys_of
+from ..commitlog.lookup import COUNT_MAX, RECORDS_MAX
+from .database import Database
+from .queues import TableQueue, TableQueues, WaitingRecord
+from .rows import queue_offset_of, record_of
+from .schema import KEY, PLACE, UNQUEUED
+
+SCAN_MAX = 800  # entries that one read goes through, as a CommitLog's
+ROWS_A_QUERY = 64
+RECORDS_A_SLICE = 64
+
+
+class TableReader:
+    """Reads one store. appended: all records that are not committed, in order, also those in no queue."""
+
+    def __init__(self, database: Database, queues: TableQueues, appended: Callable[[], list[WaitingRecord]]) -> None:
+        self._database = database
+        self._queues = queues
+        self._appended = appended
+
+    def read(
+        self,
+        queue: TableQueue | None,
+        queue_offset: int,
+        count_max: int,
+        size_max: int,
+        tags_codes: frozenset[int] | None,
+        end_offset: int | None,
+        accepts: Callable[[bytes], bool] | None,
+        scan_max: int | None,
+    ) -> ReadResult:
+        """Return records from queue_offset on; see the contract."""
+        if queue is None:
+            return ReadResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, (), 0, 0, 0)
+        first = queue.first_offset
+        end = queue.next_offset if end_offset is None else self._visible_end(queue, end_offset)
+        if end == 0:
+            return ReadResult(GetStatus.NO_MESSAGE_IN_QUEUE, (), 0, first, end)
+        if queue_offset < first:
+            return ReadResult(GetStatus.OFFSET_TOO_SMALL, (), first, first, end)
+        if queue_offset >= end:
+            status = GetStatus.OFFSET_OVERFLOW_ONE if queue_offset == end else GetStatus.OFFSET_OVERFLOW_BADLY
+            return ReadResult(status, (), end, first, end)
+        scanned = max(SCAN_MAX, count_max)
+        stop = min(queue_offset + (scanned if scan_max is None else min(scanned, scan_max)), end)
+        records: list[bytes] = []
+        total = 0
+        position = stop
+        for place, record in self._records(queue, queue_offset, stop, tags_codes, min(count_max, ROWS_A_QUERY)):
+            if records and total + len(record) > size_max:
+                position = place
+                break
+            if accepts is not None and not accepts(properties_text(record, 0, len(record))):
+                continue
+            records.append(record)
+            total += len(record)
+            if len(records) >= count_max:
+                position = place + 1
+                break
+        status = GetStatus.FOUND if records else GetStatus.NO_MATCHED_MESSAGE
+        return ReadResult(status, records, position, first, end)
+
+    def _records(
+        self, queue: TableQueue, first: int, stop: int, tags_codes: frozenset[int] | None, count: int
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield queue offset and bytes of the records in [first, stop) that have one of the codes."""
+        stored_end = queue.stored_end
+        if queue.table is not None:
+            table = queue.table
+            query = select(table).where(table.c.id < min(stop, stored_end)).order_by(table.c.id).limit(count)
+            if tags_codes is not None:
+                query = query.where(table.c.tags_code.in_(sorted(tags_codes)))
+            while first < min(stop, stored_end):
+                rows = self._database.rows(query.where(table.c.id >= first))
+                for row in rows:
+                    yield row.id, record_of(queue, row)
+                if len(rows) < count:
+                    break
+                first = rows[-1].id + 1
+        for number in range(max(first, stored_end), stop):
+            written = queue.waiting[number - stored_end]
+            if tags_codes is None or written.tags_code in tags_codes:
+                yield number, written.record
+
+    def _visible_end(self, queue: TableQueue, end_offset: int) -> int:
+        low, high = queue.first_offset, queue.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            entries = self.entries(queue, middle, 1)
+            if not entries or entries[0][0] + entries[0][1] <= end_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def entries(self, queue: TableQueue, queue_offset: int, count_max: int) -> list[tuple[int, int, int]]:
+        """Return (physical offset, size, tags code) of entries from queue_offset on."""
+        found: list[tuple[int, int, int]] = []
+        stored_end, stop = queue.stored_end, min(queue_offset + count_max, queue.next_offset)
+        if not queue.first_offset <= queue_offset < stop:
+            return found
+        if queue.table is not None and queue_offset < stored_end:
+            columns = queue.table.c
+            found += [
+                (row.physical_offset, row.size, row.tags_code)
+                for row in self._database.rows(
+                    select(columns.physical_offset, columns.size, columns.tags_code)
+                    .where(columns.id >= queue_offset, columns.id < min(stop, stored_end))
+                    .order_by(columns.id)
+                )
+            ]
+        waiting = queue.waiting[max(queue_offset - stored_end, 0) : max(stop - stored_end, 0)]
+        return found + [(one.physical_offset, len(one.record), one.tags_code) for one in waiting]
+
+    def read_at(self, physical_offset: int) -> bytes:
+        """Return the record that starts there. QueryNotFound: there is none."""
+        for written in self._appended():
+            if written.physical_offset == physical_offset:
+                return written.record
+        for place in self._database.rows(select(PLACE).where(PLACE.c.physical_offset == physical_offset)):
+            queue = self._queues.by_number.get(place.queue)
+            if queue is not None and queue.table is not None:
+                table = queue.table
+                for row in self._database.rows(select(table).where(table.c.id == place.queue_offset)):
+                    return record_of(queue, row)
+        for row in self._database.rows(select(UNQUEUED).where(UNQUEUED.c.physical_offset == physical_offset)):
+            record: bytes = row.record
+            return record
+        raise QueryNotFound(
+            f"found no record at physical offset {physical_offset}: it expired, its topic was deleted, or the id is "
+            "another broker's"
+        )
+
+    def queue_offset_at(self, physical_offset: int) -> int | None:
+        """Return the queue offset of the record that starts there; None: there is none."""
+        try:
+            return queue_offset_of(self.read_at(physical_offset))
+        except QueryNotFound:
+            return None
+
+    def store_time(self, queue: TableQueue | None, queue_offset: int) -> int:
+        """Return the store time of a queue's record, -1 when it is not there."""
+        if queue is None or not queue.first_offset <= queue_offset < queue.next_offset:
+            return -1
+        if queue_offset >= queue.stored_end:
+            record = queue.waiting[queue_offset - queue.stored_end].record
+            return check_record(record, crc=False).store_timestamp_ms
+        assert queue.table is not None
+        columns = queue.table.c
+        rows = self._database.rows(select(columns.store_ms).where(columns.id == queue_offset))
+        return rows[0].store_ms if rows else -1
+
+    def offset_by_time(self, queue: TableQueue | None, timestamp_ms: int, *, upper: bool = False) -> int:
+        """Return the first queue offset stored at or after timestamp_ms (upper: the last at or before)."""
+        if queue is None:
+            return 0
+        low, high = queue.first_offset, queue.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self.store_time(queue, middle)
+            if stored_ms < timestamp_ms or (upper and stored_ms == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, queue.first_offset) if upper else low
+
+    def query_in_slices(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, store_ms: int, last_offset: int
+    ) -> Generator[None, None, IndexQueryResult]:
+        """Return records under topic and key; see the contract."""
+        count_max = min(count_max, COUNT_MAX)
+        wanted = key.encode("utf-8", "replace")
+        found: dict[int, bytes] = {}
+        seen = 0
+        for physical_offset in self._places(index_key_hash(topic, key), begin_ms, end_ms):
+            if len(found) >= count_max or seen >= RECORDS_MAX:
+                break
+            seen += 1
+            if seen % RECORDS_A_SLICE == 0:
+                yield
+            try:
+                record = self.read_at(physical_offset)
+            except QueryNotFound:
+                continue  # expired meanwhile
+            head = decode_head(record)
+            if (
+                head.topic == topic
+                and begin_ms <= head.store_timestamp_ms < end_ms
+                and wanted in keys_of(record[head.properties_start : head.properties_end])
+            ):
+                found[physical_offset] = record
+        records = [found[physical_offset] for physical_offset in sorted(found)]
+        return IndexQueryResult(records, store_ms, max(0, last_offset), seen >= RECORDS_MAX)
+
+    def _places(self, key_hash: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Return the physical offsets of records that may have the key, the newest first, at most RECORDS_MAX."""
+        waiting = [written.physical_offset for written in self._appended()]
+        query = select(KEY.c.physical_offset).where(
+            KEY.c.key_hash == key_hash, KEY.c.store_ms >= begin_ms, KEY.c.store_ms < end_ms
+        )
+        if waiting:
+            query = query.where(KEY.c.physical_offset < waiting[0])
+        rows = self._database.rows(query.order_by(KEY.c.physical_offset.desc()).limit(RECORDS_MAX))
+        return [*reversed(waiting), *(row.physical_offset for row in rows)]

@@ -1,0 +1,133 @@
+"""The tables of a table store.
+
+    mqtrail_store     one row: version of these tables, number of the writer, end of the log
+    mqtrail_queue     one row per message table: whose queue it is, and its offsets
+    message_NNNN      one row per message of a queue; id = queue offset
+    mqtrail_place     physical offset -> queue and row
+    mqtrail_key       hash of topic#key -> physical offsets, as in an IndexFile
+    mqtrail_unqueued  records that are in no queue: prepared and rolled back messages
+
+Message tables have one column per field of a record, so that they can be read with SQL. `msg_id`, `tag` and `msg_keys`
+repeat properties for that purpose; the store itself does not read them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, Connection, Integer, LargeBinary, MetaData, String, Table, Text, inspect
+from sqlalchemy.dialects import sqlite
+
+from ..errors import StoreError
+
+VERSION: Final = 1
+STORE_ROW: Final = 1  # id of the only row of mqtrail_store
+LONG: Final = BigInteger().with_variant(sqlite.INTEGER(), "sqlite")  # SQLite: an INTEGER key is the row's own number
+BODY: Final = LargeBinary(1 << 30)
+
+
+class QueueUse(StrEnum):
+    """What a message table is used for."""
+
+    FREE = "free"  # empty, for the next new queue
+    USED = "used"
+    RELEASED = "released"  # its topic was deleted; its rows are being removed
+
+
+METADATA: Final = MetaData()
+STORE: Final = Table(
+    "mqtrail_store",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("version", Integer, nullable=False),
+    Column("writer", LONG, nullable=False),  # rises at each start: an earlier process cannot commit any more
+    Column("end_offset", LONG, nullable=False),
+    Column("store_ms", LONG, nullable=False),
+)
+QUEUE: Final = Table(
+    "mqtrail_queue",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("table_name", String(64), nullable=False, unique=True),
+    Column("state", String(10), nullable=False),
+    Column("topic", String(255)),  # with queue_id: whose queue it is
+    Column("queue_id", Integer),
+    Column("first_offset", LONG, nullable=False),
+    Column("next_offset", LONG, nullable=False),
+)
+PLACE: Final = Table(
+    "mqtrail_place",
+    METADATA,
+    Column("physical_offset", LONG, primary_key=True, autoincrement=False),
+    Column("queue", Integer, nullable=False),
+    Column("queue_offset", LONG, nullable=False),
+)
+KEY: Final = Table(
+    "mqtrail_key",
+    METADATA,
+    Column("key_hash", LONG, primary_key=True, autoincrement=False),
+    Column("physical_offset", LONG, primary_key=True, autoincrement=False),
+    Column("store_ms", LONG, nullable=False),
+    sqlite_with_rowid=False,
+)
+UNQUEUED: Final = Table(
+    "mqtrail_unqueued",
+    METADATA,
+    Column("physical_offset", LONG, primary_key=True, autoincrement=False),
+    Column("store_ms", LONG, nullable=False),
+    Column("record", BODY, nullable=False),
+)
+
+
+def message_table(name: str) -> Table:
+    """Return the table of one queue. It is in no MetaData: there may be thousands."""
+    return Table(
+        name,
+        MetaData(),
+        Column("id", LONG, primary_key=True, autoincrement=False),  # the queue offset
+        Column("physical_offset", LONG, nullable=False),
+        Column("size", Integer, nullable=False),  # of the whole record
+        Column("store_ms", LONG, nullable=False),
+        Column("born_ms", LONG, nullable=False),
+        Column("tags_code", LONG, nullable=False),
+        Column("flag", Integer, nullable=False),
+        Column("sys_flag", Integer, nullable=False),
+        Column("reconsume_times", Integer, nullable=False),
+        Column("prepared_offset", LONG, nullable=False),
+        Column("born_host", LargeBinary(20), nullable=False),
+        Column("store_host", LargeBinary(20), nullable=False),
+        Column("msg_id", Text),
+        Column("tag", Text),
+        Column("msg_keys", Text),
+        Column("properties", LargeBinary(1 << 16), nullable=False),
+        Column("body", BODY, nullable=False),
+    )
+
+
+def message_table_name(number: int) -> str:
+    """Return the name of the message table with this number."""
+    return f"message_{number:04}"
+
+
+def check_shape(connection: Connection) -> bool:
+    """Return whether the store's tables exist. StoreError: some are missing or have other columns."""
+    inspector = inspect(connection)
+    names = set(inspector.get_table_names())
+    missing = [name for name in METADATA.tables if name not in names]
+    if len(missing) == len(METADATA.tables):
+        return False
+    if missing:
+        raise StoreError(
+            f"found a database without the table {missing[0]}, but with others of mqtrail, expected all or none: "
+            "restore the database, or name an empty one"
+        )
+    for name, table in METADATA.tables.items():
+        found = {column["name"] for column in inspector.get_columns(name)}
+        expected = {column.name for column in table.columns}
+        if found != expected:
+            raise StoreError(
+                f"found the columns {', '.join(sorted(found))} in the table {name}, expected "
+                f"{', '.join(sorted(expected))}: another program owns it; name another database"
+            )
+    return True

@@ -1,0 +1,292 @@
+"""What the store on tables promises beyond the contract: tables for people, order of commits, one writer, clean-up."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from mqtrail.store import LogDiffers, MemoryDisk, PendingRecord, RealDisk, Retention, StoreBroken, StoreError
+from mqtrail.store.sql import SqlStore
+from mqtrail.wire import InvalidParameter, QueryNotFound, decode_record
+
+from .kinds import CONFIG, sqlite_url
+from .test_contract import NOW_MS, bodies, record
+
+EVERYTHING = 1 << 20
+JOIN_S = 30.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    with closing(opened(tmp_path)) as made:
+        yield made
+
+
+def opened(folder: Path) -> SqlStore:
+    return SqlStore(RealDisk(folder), sqlite_url(folder), CONFIG)
+
+
+def crashed(store: SqlStore, folder: Path) -> SqlStore:
+    store.abandon()
+    return opened(folder)
+
+
+@pytest.fixture
+def sql(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """Another program's connection to the database."""
+    with closing(sqlite3.connect(tmp_path / "messages.db", isolation_level=None)) as connection:
+        yield connection
+
+
+def count(sql: sqlite3.Connection, table: str) -> int:
+    (number,) = sql.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return int(number)
+
+
+def test_a_queue_is_a_table_that_people_can_read(store: SqlStore, sql: sqlite3.Connection) -> None:
+    """Its rows have the queue offset as id, and the fields of a message as columns."""
+    store.append([record(b"red", tag="A", KEYS="k1 k2", UNIQ_KEY="ID1"), record(b"blue")], NOW_MS)
+    store.append([record(b"green", queue_id=1)], NOW_MS)
+    store.flush()
+    tables = dict(sql.execute("SELECT queue_id, table_name FROM mqtrail_queue WHERE topic = 'orders'"))
+    rows = sql.execute(f"SELECT id, msg_id, tag, msg_keys, CAST(body AS TEXT), store_ms FROM {tables[0]}").fetchall()
+    assert rows == [(0, "ID1", "A", "k1 k2", "red", NOW_MS), (1, None, None, None, "blue", NOW_MS)]
+    assert sql.execute(f"SELECT CAST(body AS TEXT) FROM {tables[1]}").fetchall() == [("green",)]
+
+
+def test_one_commit_serves_all_appends_before_it(store: SqlStore, sql: sqlite3.Connection) -> None:
+    """Group commit: SQLite counts one change of the database for appends to several queues."""
+    for number in range(3):
+        store.append([record(queue_id=number)], NOW_MS)  # makes the tables
+    store.flush()
+    (before,) = sql.execute("PRAGMA data_version").fetchone()
+    tickets = [store.append([record(b"%d" % n, queue_id=n % 3)], NOW_MS)[0] for n in range(30)]
+    job = store.begin_flush()
+    (later,) = store.append([record(b"later")], NOW_MS)
+    assert job() == tickets[-1].end_offset == store.flushed_offset < later.end_offset
+    (after,) = sql.execute("PRAGMA data_version").fetchone()
+    assert (count(sql, "mqtrail_place"), after) == (33, before + 1)
+
+
+def test_a_commit_that_is_held_up_shows_no_row_and_loses_no_order(store: SqlStore, sql: sqlite3.Connection) -> None:
+    """While a transaction waits, appends go on, and readers elsewhere see none of them; then all, in order."""
+    store.append([record(b"0")], NOW_MS)
+    store.flush()
+    sql.execute("BEGIN IMMEDIATE")
+    for number in range(1, 4):
+        store.append([record(b"%d" % number)], NOW_MS)
+    job = store.begin_flush()
+    thread = threading.Thread(target=job)
+    thread.start()
+    store.append([record(b"4")], NOW_MS)
+    assert bodies(store.read("orders", 0, 0, 9, EVERYTHING).records) == [b"0", b"1", b"2", b"3", b"4"]
+    assert store.flushed_offset < store.end_offset
+    assert count(sql, "message_0001") == 1
+    sql.execute("ROLLBACK")
+    thread.join(JOIN_S)
+    assert [place for (place,) in sql.execute("SELECT id FROM message_0001 ORDER BY id")] == [0, 1, 2, 3]
+    assert store.flush() == store.end_offset
+    assert bodies(store.read("orders", 0, 0, 9, EVERYTHING).records) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_job_that_runs_late_commits_nothing_twice(store: SqlStore, sql: sqlite3.Connection) -> None:
+    """A flush by the caller commits what an earlier job was to commit, in order; the job then finds nothing."""
+    store.append([record(b"0")], NOW_MS)
+    job = store.begin_flush()
+    store.append([record(b"1")], NOW_MS)
+    assert store.flush() == store.end_offset == job()
+    assert count(sql, "message_0001") == 2
+
+
+def test_reads_during_commits_miss_nothing(store: SqlStore) -> None:
+    """Records move from memory to a table without a moment in which a read has none or two of them."""
+    jobs: SimpleQueue[Callable[[], int] | None] = SimpleQueue()
+
+    def commit() -> None:
+        while (job := jobs.get()) is not None:
+            job()
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    try:
+        for number in range(150):
+            store.append([record(b"%d" % number)], NOW_MS)
+            if jobs.empty():
+                jobs.put(store.begin_flush())
+            first = max(0, number - 20)
+            found = bodies(store.read("orders", 0, first, 50, EVERYTHING).records)
+            assert found == [b"%d" % each for each in range(first, number + 1)]
+    finally:
+        jobs.put(None)
+        thread.join(JOIN_S)
+
+
+def test_a_crash_loses_what_was_not_committed_and_nothing_else(tmp_path: Path) -> None:
+    """Places that were never committed are given again; the store says that its stop was not clean."""
+    store = opened(tmp_path)
+    (kept,) = store.append([record(b"kept", UNIQ_KEY="K")], NOW_MS)
+    store.flush()
+    store.append([record(b"lost", UNIQ_KEY="L"), record(b"lost", topic="new")], NOW_MS)
+    store = crashed(store, tmp_path)
+    with closing(store):
+        assert (store.recovery.unclean, store.recovery.first_start) == (True, False)
+        assert store.end_offset == store.flushed_offset == kept.end_offset
+        assert store.topics() == ["orders"]
+        assert not store.query("orders", "L", 9, 0, 1 << 62).records
+        (ticket,) = store.append([record(b"next")], NOW_MS - 1)
+        assert (ticket.queue_offset, ticket.physical_offset) == (1, kept.end_offset)
+        assert bodies(store.read("orders", 0, 0, 9, EVERYTHING).records) == [b"kept", b"next"]
+        assert store.store_time("orders", 0, 1) == NOW_MS
+    with closing(opened(tmp_path)) as store:
+        assert not store.recovery.unclean
+
+
+def test_a_second_writer_ends_the_first(tmp_path: Path) -> None:
+    """A process that opens the database later takes it over: nothing of the earlier one is committed any more."""
+    with closing(opened(tmp_path)) as first:
+        first.append([record(b"first")], NOW_MS)
+        first.flush()
+        late = first.begin_flush()
+        with closing(SqlStore(MemoryDisk(), sqlite_url(tmp_path), CONFIG)) as second:
+            first.append([record(b"never")], NOW_MS)
+            with pytest.raises(StoreBroken, match="another process opened the database"):
+                first.flush()
+            late()
+            for refused in (first.begin_flush, lambda: first.append([record()], NOW_MS)):
+                with pytest.raises(StoreBroken):
+                    refused()
+            second.append([record(b"second")], NOW_MS)
+            second.flush()
+            assert bodies(second.read("orders", 0, 0, 9, EVERYTHING).records) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_tables_of_a_deleted_topic_are_emptied_and_used_again(
+    tmp_path: Path, sql: sqlite3.Connection, crashes: bool
+) -> None:
+    """A deletion is durable with the next commit; rows, keys and places go, also after a crash in between."""
+    store = opened(tmp_path)
+    (ticket,) = store.append([record(UNIQ_KEY="ID")], NOW_MS)
+    store.flush()
+    store.append([record(b"waits", UNIQ_KEY="ID2")], NOW_MS)
+    store.delete_topic("orders")
+    store.write_queues()
+    assert count(sql, "message_0001") == 1, "its last record is not committed, so the table waits"
+    (after,) = store.append([record(b"again")], NOW_MS)
+    assert after.queue_offset == 0
+    store.flush()
+    if crashes:
+        store = crashed(store, tmp_path)
+    with closing(store):
+        with pytest.raises(QueryNotFound):
+            store.read_at(ticket.physical_offset)
+        store.write_queues()
+        assert [count(sql, name) for name in ("message_0001", "mqtrail_key", "mqtrail_place")] == [0, 0, 1]
+        assert sql.execute("SELECT state, topic FROM mqtrail_queue WHERE id = 1").fetchall() == [("free", None)]
+        assert bodies(store.read("orders", 0, 0, 9, EVERYTHING).records) == [b"again"]
+        for number in range(15):
+            store.append([record(topic=f"t{number}")], NOW_MS)
+        store.flush()
+        assert count(sql, "mqtrail_queue") == 16, "the emptied table was used before new ones were made"
+
+
+def test_expired_messages_leave_their_tables(tmp_path: Path, sql: sqlite3.Connection) -> None:
+    """Rows older than the retention go with their keys and places; what is not committed stays."""
+    with closing(opened(tmp_path)) as store:
+        store.retention = Retention(retention_ms=1_000)
+        store.append([record(b"old", UNIQ_KEY="OLD")], NOW_MS)
+        store.append([record(b"prepared")._replace(sys_flag=4)], NOW_MS)
+        store.append([record(b"new", UNIQ_KEY="NEW")], NOW_MS + 5_000)
+        assert store.expire(NOW_MS + 5_500, at_any_hour=True) == 0, "nothing is committed yet"
+        store.flush()
+        assert store.expire(NOW_MS + 5_500, at_any_hour=True) > 0
+        assert store.min_physical_offset == store.entries("orders", 0, 1, 1)[0][0]
+    with closing(opened(tmp_path)) as store:
+        assert (store.min_offset("orders", 0), store.max_offset("orders", 0)) == (1, 2)
+        assert store.read("orders", 0, 0, 9, EVERYTHING).status == "OFFSET_TOO_SMALL"
+        assert bodies(store.read("orders", 0, 1, 9, EVERYTHING).records) == [b"new"]
+        assert [len(store.query("orders", key, 9, 0, 1 << 62).records) for key in ("OLD", "NEW")] == [0, 1]
+    names = ("message_0001", "mqtrail_key", "mqtrail_place", "mqtrail_unqueued")
+    assert [count(sql, name) for name in names] == [1, 1, 1, 0]
+
+
+def test_retention_waits_for_its_hours(store: SqlStore) -> None:
+    """Outside of delete_hours nothing expires as long as the disk has space."""
+    store.retention = Retention(retention_ms=0, delete_hours=())
+    store.append([record()], NOW_MS)
+    store.flush()
+    assert store.expire(NOW_MS + 5_000) == 0
+    assert store.expire(NOW_MS + 5_000, at_any_hour=True) > 0
+
+
+def test_a_row_removed_by_hand_is_skipped(store: SqlStore, sql: sqlite3.Connection) -> None:
+    """A gap does not stop a reader: the next row follows."""
+    for number in range(3):
+        store.append([record(b"%d" % number)], NOW_MS)
+    store.flush()
+    sql.execute("DELETE FROM message_0001 WHERE id < 2")
+    found = store.read("orders", 0, 0, 1, EVERYTHING)
+    assert (bodies(found.records), found.next_queue_offset) == ([b"2"], 3)
+    assert store.store_time("orders", 0, 0) == -1
+
+
+def test_reads_end_at_a_position_of_the_log(store: SqlStore) -> None:
+    """end_offset hides later records, committed or not."""
+    tickets = [store.append([record(b"%d" % number)], NOW_MS)[0] for number in range(3)]
+    store.flush()
+    tickets += store.append([record(b"3")], NOW_MS)
+    for visible in range(5):
+        end = tickets[visible - 1].end_offset if visible else 0
+        found = store.read("orders", 0, 0, 9, EVERYTHING, end_offset=end)
+        assert (len(found.records), found.max_offset) == (visible, visible)
+
+
+def test_a_body_of_any_bytes_and_ipv6_hosts_come_back_as_they_were(store: SqlStore) -> None:
+    """Rows give the same record byte for byte, whatever it holds."""
+    sent = PendingRecord(
+        "orders", 3, bytes(range(256)) * 4, b"TAGS\x01\xff\xfe\x02odd", -5, 7, bytes(20), -1, 0x30 | 0x8, 2, 99
+    )
+    (ticket,) = store.append([sent], NOW_MS)
+    before = store.read_at(ticket.physical_offset)
+    store.flush()
+    assert store.read_at(ticket.physical_offset) == before
+    assert decode_record(before)[0].body == sent.body
+
+
+def test_a_copy_of_the_log_is_refused(store: SqlStore) -> None:
+    """There is no CommitLog that a slave could follow."""
+    for call in (lambda: store.log_bytes(0, 1), lambda: store.append_copy(0, b""), lambda: store.truncate(0)):
+        with pytest.raises(LogDiffers, match="replicate the database"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "url", ["", "orders.db", "sqlite://", "sqlite:///:memory:", "sqlite:///x?mode=ro", "oracle://host/db", "a b://"]
+)
+def test_unusable_urls_are_refused(url: str) -> None:
+    """Each with what is expected."""
+    with pytest.raises(InvalidParameter, match="expected"):
+        SqlStore(MemoryDisk(), url)
+
+
+def test_unusable_databases_are_refused(tmp_path: Path) -> None:
+    """A file that is no database, a missing folder, other tables, another version: each in words, none changed."""
+    (tmp_path / "no.db").write_bytes(b"not a database at all" * 100)
+    for url in (f"sqlite:///{tmp_path}/no.db", f"sqlite:///{tmp_path}/missing/x.db"):
+        with pytest.raises(StoreError, match="cannot be opened"):
+            SqlStore(MemoryDisk(), url)
+    opened(tmp_path).close()
+    for statement, found in (
+        ("UPDATE mqtrail_store SET version = 99", "found tables of version 99"),
+        ("ALTER TABLE mqtrail_place ADD COLUMN mine INTEGER", "found the columns mine, "),
+        ("DROP TABLE mqtrail_key", "found a database without the table mqtrail_key"),
+    ):
+        with closing(sqlite3.connect(tmp_path / "messages.db")) as other:
+            other.execute(statement)
+            other.commit()
+        with pytest.raises(StoreError, match=found):
+            opened(tmp_path)
