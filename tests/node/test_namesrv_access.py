@@ -11,6 +11,7 @@ from mqtrail.client import Admin
 from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ConnectionPool
 from mqtrail.node import Node, NodeConfig, ProcessNode
+from mqtrail.node.table_writer import TableWriter
 from mqtrail.store import CommitLogConfig
 from mqtrail.wire import (
     Credentials,
@@ -88,6 +89,18 @@ def test_users_of_the_broker_are_users_of_the_name_server() -> None:
                 assert await ask(pool, node, cluster, "normal", "normal-pass") == 0
                 assert (await admin.update_user("second", user_status="disable")).complete
                 assert await ask(pool, node, put("x"), "second", "second-pass") == 16
+
+    run(main())
+
+
+def test_first_users_are_saved_before_requests_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process that reads the file when the node is ready finds them, however slow the table writer is."""
+    monkeypatch.setattr(TableWriter, "save_changes", lambda _: None)
+
+    async def main() -> None:
+        async with running(data=tmp_path, broker=BrokerConfig(**USERS)):
+            (file,) = tmp_path.rglob("users.json")
+            assert b'"root"' in file.read_bytes()
 
     run(main())
 
