@@ -137,6 +137,7 @@ def test_report(answers: Answers) -> None:
     assert answers.report(NOW_MS, end_ms=1_000).message_count == 0
 
 
+@pytest.mark.slow
 def test_thresholds_are_the_lakes(tmp_path: Path) -> None:
     """Reports have the thresholds used for the verdicts, not the reader's; unknown if the lake has no entry."""
     lake = make_lake(tmp_path, rows_of())

@@ -75,6 +75,7 @@ def test_late(prover: Prover) -> None:
     assert (delays.found_count, delays.covered_count, dict(delays.uncovered)) == (1, 0, {"SCHEDULED": 1})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "claim", "why"),
     [
@@ -103,6 +104,7 @@ def test_order(prover: Prover) -> None:
     assert f"OVERTAKEN_BY(msg_id={unique_id(3)}," in order.examples[0].reasons
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "count", "why"),
     [
@@ -134,6 +136,7 @@ def test_nothing_there(prover: Prover) -> None:
     assert "no message" in limit
 
 
+@pytest.mark.slow
 def test_command(prover: Prover, mqtrail: Command, tmp_path: Path) -> None:
     """Exit code 1: found; 3: not covered, or no lake; the text fits 80 columns and lists the messages that show it."""
     found = prover(*GOOD, "delivered twice")

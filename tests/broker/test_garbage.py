@@ -59,6 +59,7 @@ def asked(code: int) -> list[RemotingCommand]:
     return made
 
 
+@pytest.mark.slow
 def test_a_planted_cycle_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame that stores the error it caught is kept by the traceback of that error."""
     bench = Bench()
@@ -74,6 +75,7 @@ def test_a_planted_cycle_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept_frames(lambda: bench.broker.handle(PEER, request, NOW_MS)) == {"handle"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", ACCESS, ids=["open", "users", "files"])
 def test_no_request_of_a_broker_is_kept(settings: dict[str, Any]) -> None:
     bench = Bench(**settings)
@@ -88,6 +90,7 @@ def test_no_request_of_a_broker_is_kept(settings: dict[str, Any]) -> None:
     assert kept_frames(ask_all) == set()
 
 
+@pytest.mark.slow
 def test_no_held_pull_is_kept_whose_permission_ended() -> None:
     bench = Bench(authentication=True, authorization=True, init_user=ROOT)
     pull = RemotingCommand(RequestCode.PULL_MESSAGE, bench.pull_ext("t", 0, hold_ms=10_000))
@@ -104,6 +107,7 @@ def test_no_held_pull_is_kept_whose_permission_ended() -> None:
     assert kept_frames(end) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["delays", "revive"])
 def test_no_error_of_periodic_work_is_kept(part: str) -> None:
     """The store's errors are raised after the other work of the tick, without the frames of this tick."""
@@ -125,6 +129,7 @@ def test_no_error_of_periodic_work_is_kept(part: str) -> None:
     assert owner._error is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("acl", [False, True])
 def test_no_request_of_a_name_server_is_kept(acl: bool) -> None:
     server = NameServer(NameServerConfig(acl=acl), now_ms=NOW_MS)

@@ -441,6 +441,7 @@ def test_a_pop_woken_by_the_fast_lane_waits_for_the_first_save() -> None:
     assert answer.after_tables > bench.files.settled
 
 
+@pytest.mark.slow
 def test_topics_and_groups_do_not_lengthen_the_pauses_of_the_garbage_collector() -> None:
     """The garbage collector does not track their settings: otherwise full collections would take longer with larger
     tables."""

@@ -41,6 +41,7 @@ def test_a_lake_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "none" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     """The first line has the address, the first page needs no DuckDB or Arrow; SIGINT ends it with exit code 0."""
     Lake.create(tmp_path / "lake")

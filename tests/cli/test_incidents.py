@@ -67,6 +67,7 @@ def test_text_fits_80_columns(mqtrail: Command, lake: Path, monkeypatch: pytest.
     assert "to do" in shown.out
 
 
+@pytest.mark.slow
 def test_only_chosen_codes_and_times(mqtrail: Command, lake: Path) -> None:
     """Codes without incidents, and a time without messages, have none; what is kept stays."""
     mqtrail("incidents", "--lake", str(lake))

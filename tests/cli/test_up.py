@@ -134,6 +134,7 @@ def test_a_broker_conf_with_access_control_and_several_brokers(tmp_path: Path) -
             assert not admin.create_topic(TopicConfig("more", 1, 1)).complete
 
 
+@pytest.mark.slow
 def test_a_self_signed_certificate(tmp_path: Path) -> None:
     """Clients that trust the printed file connect by TLS, also to brokers in separate processes."""
     flags = ("--data", str(tmp_path / "data"), "--tls", "self-signed", "--brokers", "2", "--segment-size", "16MiB")

@@ -269,8 +269,9 @@ def but_one_row(rows: Evidence, chance: random.Random) -> tuple[Batch, Batch]:
     return first, second
 
 
+@pytest.mark.cycles
 @pytest.mark.parametrize("seed", range(SEEDS))
-@pytest.mark.parametrize("source", [pytest.param("histories", marks=pytest.mark.cycles), "stories"])
+@pytest.mark.parametrize("source", ["histories", "stories"])
 def test_one_late_row(source: str, seed: int) -> None:
     """The messages that one row changes are judged again, although nothing else changes and no time limit passes."""
     chance = random.Random(seed)
@@ -286,7 +287,8 @@ def test_one_late_row(source: str, seed: int) -> None:
     assert_as_at_once(tables, settings)
 
 
-@pytest.mark.parametrize("causes", [True, pytest.param(False, marks=pytest.mark.cycles)])
+@pytest.mark.cycles
+@pytest.mark.parametrize("causes", [True, False])
 def test_each_cause_finds_its_messages(monkeypatch: pytest.MonkeyPatch, causes: bool) -> None:
     """One late row changes the verdict of another message; without causes each of these verdicts is out of date."""
     settings = Settings(hung_p99_samples=1)

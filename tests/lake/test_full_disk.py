@@ -94,6 +94,7 @@ def test_in_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_proce
     assert outcomes == {1, 2}
 
 
+@pytest.mark.slow
 def test_in_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full at each write in turn: the rows are unchanged, and the next compaction succeeds."""
     for fails_at in range(1, CALLS_MAX):

@@ -145,6 +145,7 @@ def test_lag_opens_the_files_of_its_times(tmp_path: Path) -> None:
         queues.join("queue_spans", chance)
 
 
+@pytest.mark.slow
 def test_spans_of_a_queue_become_few(tmp_path: Path) -> None:
     """Spans become one per minute in the last hour and one per hour before it, however often messages were read; old
     ones expire."""

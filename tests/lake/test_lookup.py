@@ -134,7 +134,8 @@ def test_rows_after_the_lake_change_the_answer(tmp_path: Path) -> None:
     assert connection.sql("SELECT * FROM trajectories").fetchall() == []
 
 
-@pytest.mark.parametrize(("count", "state"), [pytest.param(98, "HUNG", marks=pytest.mark.slow), (100, "IN_FLIGHT")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "state"), [(98, "HUNG"), (100, "IN_FLIGHT")])
 def test_a_slow_group_of_the_lake_is_hung_later(tmp_path: Path, count: int, state: str) -> None:
     """Verdicts of other messages show how slow the group's handlers are, as in a whole judgement."""
     slow = next(history for history in HISTORIES if history.name == "hung")

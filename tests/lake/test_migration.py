@@ -242,7 +242,8 @@ def has_ended_subscription(history: History) -> bool:
     return any(last_ms < max(sampled) for last_ms in times.values())
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.cycles) for seed in (None, 1, 2))])
+@pytest.mark.cycles
+@pytest.mark.parametrize("seed", [0, None, 1, 2])
 def test_same_verdicts(seed: int | None) -> None:
     """Full copies turned into changes give the same verdicts, with the same sample times in their reasons."""
     if seed is None:

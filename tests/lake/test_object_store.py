@@ -469,6 +469,7 @@ def test_a_short_fault_is_retried(lake: Lake, door: Door, fault: Fault) -> None:
     assert counts(Lake.open(lake.path)) == [2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.BUSY_AFTER])
 @pytest.mark.parametrize("where", ["_batches/_delta_log", "gaps/_delta_log", "lag/_delta_log"])
 def test_a_commit_whose_answer_is_lost_counts_once(lake: Lake, door: Door, fault: Fault, where: str) -> None:
@@ -480,6 +481,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(lake: Lake, door: Door, fault
     assert counts(Lake.open(lake.path)) == [3, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

@@ -105,6 +105,7 @@ def test_first_users_are_saved_before_requests_are_served(tmp_path: Path, monkey
     run(main())
 
 
+@pytest.mark.slow
 def test_brokers_in_processes_of_their_own(tmp_path: Path) -> None:
     """The keys come from the brokers' files; a user is known once a broker has saved it."""
     names = ("broker-a", "broker-b")

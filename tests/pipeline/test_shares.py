@@ -134,6 +134,7 @@ def test_attempts_after_the_instant_are_left_out(tmp_path: Path) -> None:
     assert_same(found, wanted)
 
 
+@pytest.mark.slow
 def test_nothing_to_judge(tmp_path: Path) -> None:
     """Without any file the results are empty, with and without batches."""
     for batches in (False, True):

@@ -52,6 +52,7 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     return cast(RowsHere, frame).rows()
 
 
+@pytest.mark.slow
 def test_functions_of_the_stages(cluster: Any, tmp_path: Path) -> None:
     """Without Spark: the functions of its tasks give the rows of the ingest, and a row for each message and group."""
     fill(cluster)

@@ -98,6 +98,7 @@ def test_crash_is_a_failure(tmp_path: Path, workers: str) -> None:
     assert "once more" not in output
 
 
+@pytest.mark.slow
 def test_failed_collection_is_a_failure(tmp_path: Path) -> None:
     """A file whose first import fails is a failure, with or without passing tests."""
     broken = FLAKY.format(name="once") + "test_once()\n"
