@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from urllib.parse import quote
 
 import pytest
@@ -108,6 +109,19 @@ def test_names_of_messages_are_text(of_lake: str, visit: Begin) -> None:
         assert MARKUP in tab.text()
         assert "\\u202egnp.exe" in tab.text()
         assert tab.page.locator("main img").count() == 0
+
+
+def test_times_are_in_the_zone_of_the_reader(of_lake: str, visit: Begin) -> None:
+    """Already on the first page; on hover in UTC, with the age."""
+    tab = visit(of_lake, timezone_id="Asia/Shanghai")
+    tab.open(f"/message?id={id_of('hung')}")
+    shown = tab.page.locator("tbody time").first
+    hover = shown.get_attribute("title") or ""
+    utc = datetime.fromisoformat(hover.split(" UTC, ")[0])
+    assert datetime.fromisoformat(shown.inner_text()) - utc == timedelta(hours=8)
+    assert hover.endswith(" ago")
+    tab.page.keyboard.press("?")
+    tab.wait_for("Times are in the zone Asia/Shanghai")
 
 
 def test_downloads(of_lake: str, visit: Begin) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from mqtrail import console
 from mqtrail.answers.search import SEGMENTS
-from mqtrail.console.looks import count, csv_text, duration, moment
+from mqtrail.console.looks import count, csv_text, duration, moment, zone_of
 from mqtrail.console.message import hex_dump
 from mqtrail.console.texts import CODE_TEXTS, TEXTS, Language, code_text, language_of, text
 from mqtrail.trail import CODES
@@ -80,7 +80,26 @@ def test_unknown_is_never_zero() -> None:
         "1.5 min",
         "2 h",
     ]
-    assert text("as_of", Language.EN, at=moment(0)) == "as of 1970-01-01 00:00:00.000"
+    assert text("ago", Language.EN, time=duration(1_500)) == "1.5 s ago"
+
+
+@pytest.mark.parametrize(
+    ("zone", "expected"),
+    [
+        ("Asia/Shanghai", "2026-11-23 08:00:00.007"),
+        ("America/St_Johns", "2026-11-22 20:30:00.007"),
+        ("UTC", "2026-11-23 00:00:00.007"),
+        ("Nowhere/Never", "2026-11-23 00:00:00.007"),
+        ("../../etc/passwd", "2026-11-23 00:00:00.007"),
+        ("Asia", "2026-11-23 00:00:00.007"),
+        ("a\0b", "2026-11-23 00:00:00.007"),
+        ("", "2026-11-23 00:00:00.007"),
+        (None, "2026-11-23 00:00:00.007"),
+    ],
+)
+def test_a_time_in_the_zone_of_a_browser(zone: str | None, expected: str) -> None:
+    """A name that is no zone counts as UTC: it comes from a cookie."""
+    assert moment(1_795_392_000_007, zone_of(zone)) == expected
 
 
 def test_a_spreadsheet_runs_no_cell() -> None:

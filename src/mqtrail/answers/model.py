@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import Any
 
@@ -302,15 +302,15 @@ class Report:
     gaps: tuple[str, ...] = field(default=())
 
 
-def moment_text(at_ms: int | None, form: str, *, cut: int = 0) -> str:
-    """Format a time (UTC) by strftime's form, without the last `cut` characters; '?' if unknown.
+def moment_text(at_ms: int | None, form: str, *, cut: int = 0, zone: tzinfo = UTC) -> str:
+    """Format a time by strftime's form, without the last `cut` characters; '?' if unknown.
 
     Clients can send any int64 as a time. A value outside the calendar is shown as a number.
     """
     if at_ms is None:
         return "?"
     try:
-        text = datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
+        text = datetime.fromtimestamp(at_ms / 1000, zone).strftime(form)
     except (ValueError, OverflowError, OSError):
         return f"{at_ms} ms"
     return text[: len(text) - cut]

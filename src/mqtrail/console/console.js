@@ -1,3 +1,11 @@
+{
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+  const kept = `mqtrail-zone=${encodeURIComponent(zone)}`;
+  if (!document.cookie.split("; ").includes(kept)) {
+    document.cookie = `${kept}; path=/; max-age=31536000; samesite=strict`;
+    if (zone !== "UTC" && document.cookie.split("; ").includes(kept)) location.reload();
+  }
+}
 document.addEventListener("keydown", (event) => {
   const at = event.target;
   if (event.ctrlKey || event.metaKey || event.altKey || at.closest?.("input, textarea, select, [contenteditable]")) return;

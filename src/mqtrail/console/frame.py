@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import tzinfo
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from fastapi import Request
 from nicegui import ui
@@ -17,9 +18,10 @@ from nicegui.elements.mixins.text_element import TextElement
 from mqtrail import trail
 from mqtrail.answers import Scope, Sources
 from mqtrail.answers.http import API_PREFIX, Problem, Workers
+from mqtrail.client.core import now_ms
 from mqtrail.wire import visible
 
-from .looks import moment
+from .looks import duration, moment, zone_of
 from .texts import Language, code_text, language_of, text
 
 T = TypeVar("T")
@@ -55,6 +57,7 @@ class PageReader:
     theme: str
     path: str
     server: str  # http://host:port of this console, as the reader's browser names it
+    zone: tzinfo
 
     @classmethod
     def of(cls, request: Request) -> PageReader:
@@ -62,11 +65,29 @@ class PageReader:
         language = language_of(request.cookies.get("mqtrail-language"), request.headers.get("accept-language", ""))
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         server = f"{request.url.scheme}://{request.url.netloc}"
-        return cls(language, request.cookies.get("mqtrail-theme", ""), path, server)
+        zone = zone_of(unquote(request.cookies.get("mqtrail-zone", "")))
+        return cls(language, request.cookies.get("mqtrail-theme", ""), path, server, zone)
 
     def say(self, name: str, **values: object) -> str:
         """Return a text in the reader's language."""
         return text(name, self.language, **values)
+
+    def moment(self, at_ms: int | None) -> str:
+        """Return a time in the reader's zone."""
+        return moment(at_ms, self.zone)
+
+    def at(self, at_ms: int | None) -> Callable[[], None]:
+        """Return what draws a time: in the reader's zone; on hover in UTC, and how long ago it was."""
+
+        def draw() -> None:
+            if at_ms is None:
+                tag("span", moment(None))
+                return
+            ago_ms = now_ms() - at_ms
+            about = self.say("ago" if ago_ms >= 0 else "ahead", time=duration(abs(ago_ms)))
+            tag("time", self.moment(at_ms), title=f"{moment(at_ms)} UTC, {about}")
+
+        return draw
 
 
 def tag(name: str, content: object = "", /, classes: str = "", **attributes: str) -> TextElement:
@@ -132,7 +153,7 @@ def _help(reader: PageReader) -> None:
     with tag("dialog", id="help", **{"aria-label": reader.say("help")}):
         tag("h2", reader.say("help"))
         tag("p", reader.say("keys_help"))
-        tag("p", reader.say("times_help"))
+        tag("p", reader.say("times_help", zone=str(reader.zone)))
         with tag("form", method="dialog"):
             tag("button", reader.say("close"), type="submit")
 
@@ -169,7 +190,8 @@ class PagePart:
         self._answer.clear()
         with self._answer:
             draw(answer)
-        self._as_of = moment(_as_of(answer))
+        at_ms = _as_of(answer)
+        self._as_of = "" if at_ms is None else self._reader.moment(at_ms)
         return answer
 
     def _fail(self, problem: Problem) -> None:
@@ -192,10 +214,12 @@ def _as_of(answer: object) -> int | None:
 def bounds(reader: PageReader, scope: Scope, *, is_open: bool = False) -> None:
     """Draw what an answer is about: its time, its range, its sources, what it lacks; is_open: without a click."""
     with tag("div", classes="bounds"):
-        tag("span", reader.say("as_of", at=moment(scope.as_of_ms)))
+        with tag("span", f"{reader.say('as_of')} "):
+            reader.at(scope.as_of_ms)()
         if scope.first_ms is not None:
-            ends = {"first": moment(scope.first_ms), "end": moment(scope.end_ms)}
-            tag("span", reader.say("range", **ends))
+            ends = {"first": reader.moment(scope.first_ms), "end": reader.moment(scope.end_ms)}
+            utc = f"{moment(scope.first_ms)} – {moment(scope.end_ms)} UTC"
+            tag("span", reader.say("range", **ends)).props.update({"title": utc})
         if scope.sources:
             tag("span", f"{reader.say('sources')}: {', '.join(scope.sources)}")
         if scope.omissions:

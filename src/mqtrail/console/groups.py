@@ -12,7 +12,7 @@ from mqtrail.answers import GroupWait, LagAnswer, MembersAnswer
 from mqtrail.client import GroupLag, TrendState
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, frame, link, section, start_with, table, tag
-from .looks import count, duration, moment
+from .looks import count, duration
 
 LIVE_S: Final = 10.0
 ROWS_MAX: Final = 500
@@ -115,7 +115,7 @@ def _lag_of_group(reader: PageReader, answer: LagAnswer) -> None:
                 link(message.msg_id, "/message", id=message.msg_id)
 
             place = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
-            add([msg_id, message.keys, message.topic, place, moment(message.store_ms), duration(message.lag_ms)])
+            add([msg_id, message.keys, message.topic, place, reader.at(message.store_ms), duration(message.lag_ms)])
 
 
 def trend(reader: PageReader, one: GroupLag) -> str:

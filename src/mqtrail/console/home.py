@@ -15,7 +15,7 @@ from mqtrail.client.core import now_ms
 from .cluster import draw_brokers
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, frame, link, section, start_with, table, tag
 from .groups import draw_waits
-from .looks import count, duration, moment
+from .looks import count, duration
 from .texts import code_text
 
 LIVE_S: Final = 15.0
@@ -140,7 +140,7 @@ class _Chart:
             "tooltip": {"trigger": "axis", "renderMode": "richText"},
             "legend": {"type": "scroll", "top": 0, "textStyle": {"color": "#808890"}},
             "grid": {"left": 50, "right": 16, "bottom": 30, "top": 44},
-            "xAxis": {"type": "category", "data": [moment(at)[5:19] for at in times]},
+            "xAxis": {"type": "category", "data": [reader.moment(at)[5:19] for at in times]},
             "yAxis": {"type": "value", "minInterval": 1},
             "series": series,
         }
@@ -161,7 +161,7 @@ class _Chart:
             table([reader.say("time"), reader.say("code"), reader.say("message_count")], reader.say("code")) as add,
         ):
             for one in bad[:500]:
-                add([moment(one.at_ms), one.code, one.message_count])
+                add([reader.at(one.at_ms), one.code, one.message_count])
 
 
 def tag_summary(reader: PageReader) -> Any:

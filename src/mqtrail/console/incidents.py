@@ -10,7 +10,7 @@ from mqtrail.answers import IncidentsAnswer, ShownIncident
 from mqtrail.client.core import now_ms
 
 from .frame import Desk, PagePart, PageReader, bounds, codes, frame, link, start_with, table, tag
-from .looks import count, duration, moment
+from .looks import count, duration
 
 ROWS_MAX: Final = 50
 EXAMPLES_MAX: Final = 3
@@ -51,7 +51,10 @@ def _row(reader: PageReader, one: ShownIncident, add: Any) -> None:
             with tag("div"):
                 link(example, "/message", id=example)
 
-    began = f"{moment(one.begin_ms)} + {duration(one.end_ms - one.begin_ms)}"
+    def began() -> None:
+        reader.at(one.begin_ms)()
+        tag("span", f" + {duration(one.end_ms - one.begin_ms)}")
+
     inside = f"{count(one.inside_bad_count)}/{count(one.inside_count)}"
     outside = f"{count(one.outside_bad_count)}/{count(one.outside_count)}"
     common = "; ".join((*one.conditions, *one.neighbours, *one.errors))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
+from datetime import UTC, tzinfo
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from mqtrail.answers import moment_text
 
@@ -14,9 +16,17 @@ _RUNS: Final = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet runs a cell that begins with one of these as a formula."""
 
 
-def moment(at_ms: int | None) -> str:
-    """Return a time in UTC with milliseconds, '?' if unknown."""
-    return moment_text(at_ms, "%Y-%m-%d %H:%M:%S.%f", cut=3)
+def moment(at_ms: int | None, zone: tzinfo = UTC) -> str:
+    """Return a time with milliseconds, '?' if unknown."""
+    return moment_text(at_ms, "%Y-%m-%d %H:%M:%S.%f", cut=3, zone=zone)
+
+
+def zone_of(name: str | None) -> tzinfo:
+    """Return the zone with this name, as browsers report it, such as Asia/Shanghai; UTC if there is none."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (ValueError, OSError, KeyError):  # found no name, a folder, or nothing
+        return UTC
 
 
 def duration(ms: float | None) -> str:

@@ -15,7 +15,7 @@ from mqtrail.client.core import now_ms
 from mqtrail.wire import visible_lines
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, frame, link, section, table, tag
-from .looks import UNKNOWN, duration, moment
+from .looks import UNKNOWN, duration
 from .picture import Bar, Picture, picture_of
 from .texts import TEXTS, code_text
 
@@ -65,7 +65,7 @@ def _row(reader: PageReader, one: Trajectory, add: Callable[[Sequence[object]], 
     def said() -> None:
         codes(reader, [*one.send_codes, *one.message_codes, *(code for group in one.groups for code in group.codes)])
 
-    add([moment(one.send_start_ms), one.topic, msg_id, said])
+    add([reader.at(one.send_start_ms), one.topic, msg_id, said])
 
 
 def _trajectory(desk: Desk, reader: PageReader, one: Trajectory, bodies: list[tuple[PagePart, str]]) -> None:
@@ -96,7 +96,9 @@ def _trajectory(desk: Desk, reader: PageReader, one: Trajectory, bodies: list[tu
 
 
 def _picture(reader: PageReader, picture: Picture) -> None:
-    label = f"{reader.say('timeline')}: {moment(picture.first_ms)} + {duration(picture.end_ms - picture.first_ms)}"
+    label = (
+        f"{reader.say('timeline')}: {reader.moment(picture.first_ms)} + {duration(picture.end_ms - picture.first_ms)}"
+    )
     with tag("div", classes="picture", role="group", **{"aria-label": label}):
         for lane in picture.lanes:
             with tag("div", classes="lane"):
@@ -105,7 +107,8 @@ def _picture(reader: PageReader, picture: Picture) -> None:
                     for bar in lane.bars:
                         _bar(reader, picture, bar)
         with tag("div", classes="lane"):
-            tag("span", moment(picture.first_ms), "name")
+            with tag("span", classes="name"):
+                reader.at(picture.first_ms)()
             with tag("div", classes="axis", **{"aria-hidden": "true"}):
                 for at_ms in picture.ticks():
                     tick = tag("span", f"+{duration(at_ms - picture.first_ms)}")
@@ -169,7 +172,7 @@ def _events(reader: PageReader, one: Trajectory) -> None:
 
             add(
                 [
-                    moment(event.at_ms or None),
+                    reader.at(event.at_ms or None),
                     f"+{duration(event.at_ms - first_ms)}" if event.at_ms else UNKNOWN,
                     _event_name(reader, event.kind),
                     event.group_name,

@@ -12,7 +12,7 @@ from mqtrail.answers import Diagnosis, Report, TraceTopicHealth
 from mqtrail.client.core import now_ms
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, frame, section, start_with, table, tag
-from .looks import UNKNOWN, count, duration, moment
+from .looks import UNKNOWN, count, duration
 
 ROWS_MAX: Final = 500
 JUDGED_MARKS: Final = {"yes": MARKS["good"], "no": MARKS["error"], "not yet": MARKS["info"]}
@@ -91,7 +91,7 @@ def _trace_topic(reader: PageReader, trace: TraceTopicHealth) -> None:
             add(
                 [
                     reader.say("sampled"),
-                    f"{count(trace.sampled_count)}: {moment(trace.first_ms)} – {moment(trace.last_ms)}",
+                    f"{count(trace.sampled_count)}: {reader.moment(trace.first_ms)} – {reader.moment(trace.last_ms)}",
                 ]
             )
             records = ", ".join(f"{name} × {count(number)}" for name, number in trace.records.items())

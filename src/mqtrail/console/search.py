@@ -24,7 +24,7 @@ from mqtrail.client.core import now_ms
 from mqtrail.wire import visible_json
 
 from .frame import Desk, PagePart, PageReader, bounds, codes, commands, frame, link, start_with, table, tag
-from .looks import count, csv_text, moment
+from .looks import count, csv_text
 
 PAGE_SIZE: Final = 50
 
@@ -133,4 +133,4 @@ def _rows(reader: PageReader, shown: tuple[Trajectory, ...]) -> None:
                 codes(reader, [one.knowledge])
 
             sent = one.send_start_ms if one.send_start_ms is not None else one.stored_ms
-            add([moment(sent), one.topic, one.tags, " ".join(one.keys), msg_id, said, knows])
+            add([reader.at(sent), one.topic, one.tags, " ".join(one.keys), msg_id, said, knows])

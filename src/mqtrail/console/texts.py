@@ -109,7 +109,9 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "skip_to_content": ("Skip to content", "跳到内容"),
     "cannot_show": ("This part could not be loaded", "这一部分无法加载"),
     "older_below": ("Below is the last answer, as of {at}.", "下面是上一次的结果，时间 {at}。"),
-    "as_of": ("as of {at}", "截至 {at}"),
+    "as_of": ("as of", "截至"),
+    "ago": ("{time} ago", "{time}前"),
+    "ahead": ("in {time}", "{time}后"),
     "range": ("messages sent from {first} to {end}", "发送时间 {first} 至 {end}"),
     "left_out": ("What was not searched, or is missing", "未搜索或缺失的部分"),
     "sources": ("Sources", "数据来源"),
@@ -250,8 +252,11 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
         "Tab 和 Enter 随处可用。",
     ),
     "times_help": (
-        "Times are UTC. Unknown is shown as “?”, a lower bound as “≥”; neither is ever shown as 0.",
-        "时间为 UTC。未知显示为“?”，下限显示为“≥”，绝不显示为 0。",
+        "Times are in the zone {zone}; hover one for UTC and how long ago it was. "
+        "Times in conditions and commands are UTC. "
+        "Unknown is shown as “?”, a lower bound as “≥”; neither is ever shown as 0.",
+        "时间按时区 {zone} 显示，悬停可见 UTC 及相对时间；条件和命令中的时间为 UTC。"
+        "未知显示为“?”，下限显示为“≥”，绝不显示为 0。",
     ),
     "HANDLED": ("handled", "处理"),
     "SEND": ("sent", "发送"),
