@@ -1,4 +1,4 @@
-"""Incidents of a lake: searched anew in a range of time, or read from the table in which they are kept."""
+"""Incidents of a lake: searched for in a range of time, or read from the table in which they are kept."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def keep_incidents(
 ) -> None:
     """Replace the incidents of these clusters that begin in [from_ms, to_ms) by those found. LakeBusy, LakeDamaged.
 
-    The table is one small file, which is written anew.
+    The table is one small file, which is rewritten whole.
     """
     table = lake[INCIDENTS.name]
     with lake.writing(), lake_errors(table.path):

@@ -6,7 +6,7 @@ The object with the largest number is the holder's. To take the lock is to creat
 put; to renew it, every RENEW_MS, is the same. So of a holder and a process that takes its lock exactly one succeeds,
 whatever their clocks are. At the end the holder empties its object. After a crash the object gets older than LEASE_MS
 by the clock of the store; then anyone may create the next number. Only objects below the largest number are deleted, so
-a process that was suspended and creates a number anew finds a larger one.
+a process that was suspended and tries to create a number again finds a larger one.
 
 A holder counts its lock as its own for HELD_MS after it began to renew it, by its own clock, and commits nothing later.
 A commit that it sent before can still arrive. It is harmless: each batch names its app and number (Delta's app

@@ -1,4 +1,4 @@
-"""Makes silver and indexes anew from bronze, and empties gold, so that the next judgement judges every message again.
+"""Rebuilds silver and indexes from bronze, and empties gold, so that the next judgement judges every message again.
 
 For lakes whose silver is wrong or damaged while bronze is whole. Everything changes in one batch: a crash before it
 leaves the lake as it was.
@@ -45,7 +45,7 @@ class _Piece(NamedTuple):
 
 
 def rebuild(path: str | LakePath) -> Iterator[str]:
-    """Make the attempts of a lake anew and remove its judgements; yield a line for each step.
+    """Rebuild the attempts of a lake and remove its judgements; yield a line for each step.
 
     Once retention has removed rows of bronze, attempts of the oldest hour, and of ids without a time, are completed
     instead of replaced: some of their rows are gone. LakeMissing, LakeBusy, LakeDamaged: bronze, or the log of a table.

@@ -122,7 +122,7 @@ def _task(
     work: PullWork, pieces: Sequence[Sequence[QueueRange]]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for mapInArrow. Its input rows are not used: each partition is a task."""
-    # Spark counts attempts anew after a restart, while a worker of a driver that was killed can still be writing.
+    # Spark counts attempts from 0 after a restart, while a worker of a driver that was killed can still be writing.
     run_id = uuid4().hex[:8]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

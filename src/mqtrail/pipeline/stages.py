@@ -117,7 +117,7 @@ def _attempts(batches: Batches) -> Batches:
 
 
 def whole_messages(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows of trace_events divided anew, so that all rows of a trace message are in one table."""
+    """Yield the rows of trace_events divided again, so that all rows of a trace message are in one table."""
     held: pa.Table | None = None
     for table in tables:
         rows = table if held is None else pa.concat_tables([held, table])
