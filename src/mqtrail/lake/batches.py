@@ -46,7 +46,9 @@ _BATCHES: Final = Table(
             Column("committed_ms", "bigint", "when it was recorded"),
             Column("notes", "string", "JSON object: what the writer noted"),
             Column(
-                "changes", "string", "JSON object: table -> {added, removed}: files, relative to the table's folder"
+                "changes",
+                "string",
+                "JSON object: table -> {added, removed}: files, relative to its folder; version: its last one before",
             ),
         ),
     ),
@@ -142,7 +144,8 @@ class Batches:
     def recover(self) -> list[str]:
         """Finish batches that a crash left in some of their tables; return the tables that were completed.
 
-        LakeDamaged: a table has a later batch than the record: one of them was replaced by an older copy.
+        LakeDamaged: a table has a later batch than the record, or lacks commits from before the last batch: one of them
+        was replaced by an older copy.
         """
         with self._lock.held():
             self.refresh()
@@ -152,21 +155,31 @@ class Batches:
 
     def _finish(self, batch: LakeBatch) -> Iterator[str]:
         """Commit the batch to those of its tables that lack it."""
+        for table in self._tables.values():  # also of those that it does not change
+            self._check_not_later(table, batch)
         for name, change in batch.changes.items():
             table = self._tables[name]
             table.refresh()
-            reached = table.last_batch(batch.app)
-            if reached is not None and reached > batch.number:
+            self._check_not_later(table, batch)
+            if table.version < change.get("version", 0):
                 raise LakeDamaged(
-                    f"{table.path}: found batch {reached} of {batch.app!r}, expected at most {batch.number}, the last "
-                    f"one in {self._record.path}: {RESTORE}"
+                    f"{table.path}: found a log that ends at version {table.version}, expected at least "
+                    f"{change['version']}, as batch {batch.number} of {batch.app!r} was recorded then: {RESTORE}"
                 )
-            if reached != batch.number:
+            if table.last_batch(batch.app) != batch.number:
                 gone = set(change["removed"])
                 removed = [file for file in table.files() if file.path in gone]
                 actions = table.actions(change["added"], removed, data_change=change["data_change"])
                 table.commit_actions(actions, Transaction(batch.app, batch.number))
                 yield name
+
+    def _check_not_later(self, table: LakeTable, batch: LakeBatch) -> None:
+        reached = table.last_batch(batch.app)
+        if reached is not None and reached > batch.number:
+            raise LakeDamaged(
+                f"{table.path}: found batch {reached} of {batch.app!r}, expected at most {batch.number}, the last "
+                f"one in {self._record.path}: {RESTORE}"
+            )
 
     # -- the record ------------------------------------------------------------------------------------------------
 
@@ -177,6 +190,7 @@ class Batches:
             "added": [table.relative(file) for file in change.added],
             "removed": [file.path for file in change.removed],
             "data_change": change.data_change,
+            "version": table.version,
         }
 
     def _write(self, batch: LakeBatch, at_ms: int) -> None:

@@ -9,6 +9,9 @@ It is written after the commit. So a crash can leave a mark behind its log, whic
 one ahead of it. For the same reason a reader reads the mark before the log. A lake without marks (written by an earlier
 version) is read unchecked.
 
+A log that goes on behind its mark may also have commits of another lake, if a lake was copied over a longer one. So
+each commit has the checksum of the one before it in its commitInfo. It is compared for commits that no mark covers.
+
 An object store keeps checksums itself, and reading every commit again would take a request each: there a mark has the
 last version alone, with null for its checksum.
 """
@@ -25,6 +28,10 @@ from .places import LakePath, is_remote, write_whole
 MARKS = "_marks"
 COMMITS_MAX = 200
 """Commits that a mark keeps: those since the last checkpoint of the log, of which delta-rs makes one every 100."""
+
+
+PREVIOUS_KEY = "mqtrail.previous"
+"""CRC-32 of the commit before, in a commit's commitInfo."""
 
 
 class CommitMark:
@@ -78,6 +85,15 @@ class CommitMark:
         kept = {one: crc for one, crc in marked.items() if one == version or one > checkpoint}
         self.commits = dict(sorted(kept.items())[-COMMITS_MAX:])
 
+    def previous(self, version: int) -> dict[str, str]:
+        """What the commit after `version` has in its commitInfo. OSError."""
+        if is_remote(self._file):
+            return {}
+        with suppress(FileNotFoundError):
+            crc = self.commits.get(version)
+            return {PREVIOUS_KEY: str(self._crc(version) if crc is None else crc)}
+        return {}
+
     def problems(self, version: int, after: int = -1) -> dict[str, str]:
         """Compare a log that was read up to `version` with the mark: commit file -> found and expected. OSError.
 
@@ -94,7 +110,22 @@ class CommitMark:
                         found[self._name(one)] = (
                             f"found a file that was changed after its commit, expected CRC-32 {crc}"
                         )
+        for one in range(max(self.version, after) + 1, version + 1):
+            if self.commits and not is_remote(self._file) and not self._follows(one):
+                found[self._name(one)] = (
+                    "found a commit that was made after another one than the commit before it: it is of another lake, "
+                    "expected the commits of one"
+                )
         return found
+
+    def _follows(self, version: int) -> bool:
+        """Whether a commit was made after the one before it; True: unknown."""
+        with suppress(FileNotFoundError):
+            for line in (self._log / self._name(version)).read_bytes().splitlines():
+                noted = json.loads(line).get("commitInfo", {}).get(PREVIOUS_KEY)
+                if noted is not None:
+                    return bool(noted == str(self._crc(version - 1)))
+        return True
 
     def _checkpoint(self) -> int:
         """The version up to which a checkpoint replaces the commits; -1: none."""

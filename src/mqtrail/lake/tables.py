@@ -271,7 +271,11 @@ class LakeTable:
         with self._lock.held(), lake_errors(self.path):
             self.refresh()
             self._read_under = None
-            self._delta.alter.set_table_properties({key: text}, raise_if_not_exists=False)
+            self._delta.alter.set_table_properties(
+                {key: text},
+                raise_if_not_exists=False,
+                commit_properties=CommitProperties(custom_metadata=self._previous()),
+            )
             self.refresh()
             self._mark.write(self._delta.version())
 
@@ -316,7 +320,7 @@ class LakeTable:
                     self._delta.schema(),
                     partition_by=[self.table.partition_by] if self.table.partition_by else None,
                     commit_properties=CommitProperties(
-                        custom_metadata={COMMIT_KEY: own} if is_remote(self.path) else None,
+                        custom_metadata={COMMIT_KEY: own} if is_remote(self.path) else self._previous(),
                         app_transactions=[app_transaction] if app_transaction else None,
                     ),
                 )
@@ -327,6 +331,9 @@ class LakeTable:
             self._files = None
             self._mark.write(self._delta.version())
         self._read_under = read_under
+
+    def _previous(self) -> dict[str, str]:
+        return self._mark.previous(self._delta.version())
 
     def _has_arrived(self, own: str) -> bool:
         """Whether a commit is in the log, though it failed: an object store did it, and its answer was lost."""
