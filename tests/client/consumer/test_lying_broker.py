@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from mqtrail.client import Consumer, LitePullConsumer
 from mqtrail.client.consumer import PullStatus
@@ -121,6 +122,40 @@ async def test_assignments_of_other_queues_are_ignored() -> None:
             assert consumer.assignment == [QUEUE]
         topics = {(command.ext["topic"], command.ext["queueId"]) for command in broker.of(RequestCode.PULL_MESSAGE)}
         assert topics == {("orders", "0")}
+
+
+@pytest.mark.parametrize("mode", ["PULL", "POP", "client"])
+async def test_a_member_takes_a_bounded_number_of_queues(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an assignment or a route of many queues it takes the first ones, keeps them, and reports the others."""
+    monkeypatch.setattr("mqtrail.net.log.bursts", {})
+    async with fake_cluster({"orders": 4}) as cluster:
+        (broker,) = cluster.brokers
+        pop = FakePop(broker, mode)
+        count = 2
+
+        def script(command: RemotingCommand) -> RemotingCommand | None:
+            if command.code != RequestCode.QUERY_ASSIGNMENT:
+                return pop.script(command)
+            topic = QueryAssignmentBody.decode(command.body).topic
+            if topic != "orders":
+                return RemotingCommand.reply_to(command, 0, body=QueueAssignments(()).encode())
+            ids = range(count)[:: -1 if count > 2 else 1]
+            found = tuple(QueueAssignment(MessageQueue(topic, "broker-a", number), mode) for number in ids)
+            return RemotingCommand.reply_to(command, 0, body=QueueAssignments(found).encode())
+
+        broker.script = script if mode != "client" else lambda command: None
+        config = replace(QUICK, client_rebalance=mode == "client", assigned_count_max=3)
+        with capture_logs() as logs:
+            async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer:
+                if mode != "client":
+                    await until(lambda: len(consumer.assignment) == 2)
+                    count = 9
+                await until(lambda: [one for one in logs if one["event"] == "consumer.too_many_queues"] != [])
+                await until(lambda: len(consumer.assignment) == 3)
+                before = broker.codes().count(RequestCode.QUERY_ASSIGNMENT)
+                await until(lambda: mode == "client" or broker.codes().count(RequestCode.QUERY_ASSIGNMENT) > before + 2)
+                assert consumer.assignment == [replace(QUEUE, queue_id=number) for number in range(3)]
+        assert next(one for one in logs if one["event"] == "consumer.too_many_queues")["expected_at_most"] == 3
 
 
 @pytest.mark.parametrize(("count", "is_loop"), [(2_000, True), (60_000, False)])

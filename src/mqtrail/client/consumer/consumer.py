@@ -94,12 +94,11 @@ class Consumer(ConsumerBase):
         self._rebalancer = Rebalancer(
             self._client,
             self.group,
-            config.model,
             self._subscriptions.topics,
             StartOffsets(self._client, self._offsets, config.consume_from, config.consume_from_timestamp_ms),
             queues,
             self._allocation,
-            config.rebalance_ms,
+            config,
             lock=queues.locks.lock if queues.locks is not None else None,
             popping=self._popped if by_broker else None,
             on_share=self._shared_out,

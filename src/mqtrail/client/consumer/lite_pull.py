@@ -89,12 +89,11 @@ class LitePullConsumer(ConsumerBase):
         self._rebalancer = Rebalancer(
             self._client,
             self.group,
-            config.model,
             self._subscriptions.topics,
             starts,
             self._queues,
             allocation or Averagely(),
-            config.rebalance_ms,
+            config,
             on_share=self._shared_out,
         )
         self._watched: dict[str, tuple[QueuesListener, list[MessageQueue]]] = {}

@@ -22,7 +22,7 @@ from mqtrail.wire import (
     RequestCodeNotSupported,
 )
 
-from ..core import ClientInstance, RouteNotFound, keep_going, off_loop, queue_name, report
+from ..core import BaseConsumerConfig, ClientInstance, RouteNotFound, keep_going, off_loop, queue_name, report
 from .allocate import Allocation
 from .start_offset import StartOffsets
 
@@ -85,12 +85,11 @@ class Rebalancer:
         self,
         client: ClientInstance,
         group: str,
-        model: MessageModel,
         topics: Callable[[], Sequence[str]],
         starts: StartOffsets,
         taker: QueueTaker,
         allocation: Allocation,
-        interval_ms: int,
+        config: BaseConsumerConfig,
         *,
         lock: Lock | None = None,
         popping: PopTaker | None = None,
@@ -98,12 +97,13 @@ class Rebalancer:
     ) -> None:
         self._client = client
         self._group = group
-        self._model = model
+        self._model = config.model
         self._topics = topics
         self._starts = starts
         self._taker = taker
         self._allocation = allocation
-        self._interval_ms = interval_ms
+        self._interval_ms = config.rebalance_ms
+        self._count_max = config.assigned_count_max
         self._lock = lock
         self._popping = popping
         self._on_share = on_share
@@ -234,6 +234,7 @@ class Rebalancer:
     async def _apply(self, topic: str, share: Share) -> bool:
         taker = self._taker
         settled, changed = True, False
+        share = await self._bounded(topic, share)
         had = taker.queues
         dropped, kept, gained = await off_loop(len(had) + len(share.pulled), _changes, topic, had, share.pulled)
         for queue in dropped:
@@ -267,6 +268,26 @@ class Rebalancer:
             await self._on_share(topic, share)
         return settled
 
+    async def _bounded(self, topic: str, share: Share) -> Share:
+        """Return the part of a share that this member takes: each queue costs a task and requests.
+
+        Java has no limit; one thread sends its requests. Kept queues are preferred.
+        """
+        count = len(share.pulled) + len(share.popped)
+        taken = self._taken()
+        room = max(0, self._count_max - sum(queue.topic != topic for queue in taken))
+        if count <= room:
+            return share
+        log.sparse.error(
+            "consumer.too_many_queues",
+            group=self._group,
+            topic=topic,
+            found=count,
+            expected_at_most=room,
+            remedy="start more members of the group, or raise assigned_count_max",
+        )
+        return await off_loop(count, _cut, share, set(taken), room)
+
     def _apply_pop(self, topic: str, wanted: set[MessageQueue]) -> bool:
         if self._popping is None:
             return False
@@ -278,6 +299,12 @@ class Rebalancer:
             self._popping.take_queue(queue)
             log.sparse.info("consumer.pop_begun", group=self._group, queue=queue_name(queue))
         return had != wanted
+
+
+def _cut(share: Share, taken: set[MessageQueue], room: int) -> Share:
+    """Return a share with at most `room` queues to consume."""
+    mine = set(sorted(share.pulled | share.popped, key=lambda queue: (queue not in taken, queue))[:room])
+    return Share(share.all, share.pulled & mine, share.popped & mine)
 
 
 def _changes(

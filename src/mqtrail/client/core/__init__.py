@@ -7,7 +7,7 @@ picks its queue, `Outgoing` and the hooks describe it. This folder imports no ot
 from .background import keep_going, off_loop, report
 from .composer import Composer
 from .config import NEVER, InstanceConfig, ProducerConfig, TraceConfig
-from .consumer_config import ConsumerConfig, LitePullConfig, OnUndecodable
+from .consumer_config import BaseConsumerConfig, ConsumerConfig, LitePullConfig, OnUndecodable
 from .empty_answers import EmptyAnswers
 from .endpoint import ask_addresses, endpoint_url
 from .errors import (
@@ -43,6 +43,7 @@ __all__ = [
     "NEVER",
     "REGION_DEFAULT",
     "AttemptFailure",
+    "BaseConsumerConfig",
     "BrokerUnknown",
     "ClientClosed",
     "ClientError",

@@ -9,6 +9,7 @@ from mqtrail.wire import BODY_SIZE_MAX, ConsumeFromWhere, MessageModel, check_se
 
 from .config import KIB, MIB, MINUTE_MS, InstanceConfig, TraceConfig
 
+QUEUES_MOST: Final = 1_000_000  # about 20 KB of memory for each
 COUNT_MAX: Final = 65_535  # DefaultMQPushConsumerImpl.checkConfig has the same bounds
 
 
@@ -65,6 +66,12 @@ class BaseConsumerConfig:
         OnUndecodable.REJECT,
         "REJECT: send to the dead letters with the reason (broadcast, lite pull: skip); DELIVER: deliver with"
         " the body as stored",
+    )
+    assigned_count_max: int = setting(
+        8_192,
+        "maximum number of queues that this member consumes, of all topics; the log reports the others",
+        least=1,
+        most=QUEUES_MOST,
     )
     pull_error_ms: int = setting(1_000, "pause after a failed pull", like="pullTimeDelayMillsWhenException")
     rebalance_ms: int = setting(20_000, "interval of rebalances", like="rocketmq.client.rebalance.waitInterval")
