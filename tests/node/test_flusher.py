@@ -227,6 +227,7 @@ class Slaves:
 
     replicated_offset = 0
     is_missing = False
+    hides_unconfirmed = False
 
 
 @pytest.mark.parametrize("flushes", [True, False])
@@ -270,6 +271,29 @@ async def test_codes_of_replies_that_slaves_do_not_confirm() -> None:
     await until(lambda: len(rest) == 3)
     assert codes[2] == ResponseCode.SLAVE_NOT_AVAILABLE
     assert (flusher.waiting_count, flusher.waiting_size) == (0, 0)
+    store.permits.release(9)
+    await flusher.stop()
+
+
+async def test_reads_of_controller_mode_wait_until_the_replicas_have_their_records() -> None:
+    """A send is answered with 12 after the time-out; the rest of its reply stays until the records are replicated."""
+    store, slaves, codes, rest = SlowStore(), Slaves(), list[int](), list[str]()
+    slaves.hides_unconfirmed = True
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)), late_ms=20, replication=slaves, flushes=False)
+
+    def late(code: ResponseCode) -> Callable[[], None]:
+        codes.append(code)
+        return lambda: rest.append("read")
+
+    flusher.after(5, lambda: pytest.fail("acknowledged"), late)
+    await until(lambda: codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT])
+    slaves.replicated_offset = 4
+    flusher.replicated()
+    await asyncio.sleep(0)
+    assert (rest, flusher.waiting_count) == ([], 1)
+    slaves.replicated_offset = 5
+    flusher.replicated()
+    await until(lambda: rest == ["read"])
     store.permits.release(9)
     await flusher.stop()
 

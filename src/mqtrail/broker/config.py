@@ -52,7 +52,7 @@ class BrokerConfig:
     controller_mode: bool = setting(
         False,
         "let a controller give this broker its id, and say which broker is master; `broker_id` and `broker_role` are "
-        "ignored. Only with `async_learner`, so far",
+        "ignored",
         conf="enableControllerMode",
     )
     controller_addresses: str = setting("", "addresses of the controllers, separated by `;`", conf="controllerAddr")
@@ -134,6 +134,23 @@ class BrokerConfig:
         False,
         "lower in_sync_replicas to the number of replicas that are in sync",
         conf="enableAutoInSyncReplicas",
+    )
+    all_in_sync: bool = setting(
+        False,
+        "with controller_mode: acknowledge a send, and let its message be read, when all in-sync replicas have it",
+        conf="allAckInSyncStateSet",
+    )
+    min_in_sync_replicas: int = setting(
+        1,
+        "with controller_mode: number of in-sync replicas, the master included, below which sends are refused",
+        conf="minInSyncReplicas",
+        least=1,
+    )
+    ha_late_max_ms: int = setting(
+        15_000,
+        "with controller_mode: time that an in-sync replica may be behind the log before it is removed from them",
+        conf="haMaxTimeSlaveNotCatchup",
+        least=1,
     )
     slave_timeout_ms: int = setting(
         3_000,
@@ -470,11 +487,10 @@ class BrokerConfig:
             raise InvalidParameter(f"found default_request_mode {self.default_request_mode!r}, expected PULL or POP")
         if self.broker_role not in ROLES:
             raise InvalidParameter(f"found broker_role {self.broker_role!r}, expected {', '.join(ROLES[1:])} or none")
-        if self.controller_mode and not (self.async_learner and self.controller_addresses.strip(" ;")):
+        if self.controller_mode and not self.controller_addresses.strip(" ;"):
             raise InvalidParameter(
-                f"found controller_mode (enableControllerMode) with async_learner {self.async_learner} (asyncLearner) "
-                f"and controller_addresses {self.controller_addresses!r} (controllerAddr), expected true and the "
-                "controllers: a broker of mqtrail follows the master of a group, and cannot be its master yet"
+                f"found controller_mode (enableControllerMode) with controller_addresses {self.controller_addresses!r} "
+                "(controllerAddr), expected host:port of each controller, separated by ';'"
             )
         if self.is_slave != (self.broker_id > 0):
             raise InvalidParameter(

@@ -74,6 +74,7 @@ def load_state(
     clients, held = ClientTable(), HeldPulls(config.held_pulls_max)
     stats = Statistics(config.cluster_name, now_ms) if config.statistics else None
     properties = PropertyRules(config, unique_id)
+    replicas = Replicas(config, store)
     traces = config.broker_trace and not config.is_slave
     trace = BrokerTrace(config, topics, clients, properties, unique_id()) if traces else None
     return BrokerState(
@@ -94,6 +95,6 @@ def load_state(
         properties=properties,
         stats=stats,
         trace=trace,
-        writer=MessageWriter(store, held, stats, trace, is_slave=config.is_slave),
-        replicas=Replicas(config, store),
+        writer=MessageWriter(store, held, stats, trace, replicas),
+        replicas=replicas,
     )

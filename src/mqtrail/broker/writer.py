@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mqtrail.store import Appended, BatchPlaces, MessageStore, PendingRecord, RecordBatch
-from mqtrail.wire import SCHEDULE_TOPIC, ServiceNotAvailable, StoredKind
+from mqtrail.wire import SCHEDULE_TOPIC, ServiceNotAvailable, StoredKind, SystemError_
 
+from .ha import Replicas
 from .tables import Arrived, HeldPopCounts, HeldPulls, QueueKey
 from .telemetry import BrokerTrace, Statistics
 
@@ -33,10 +34,9 @@ class MessageWriter:
         held: HeldPulls,
         stats: Statistics | None,
         trace: BrokerTrace | None,
-        *,
-        is_slave: bool = False,
+        replicas: Replicas,
     ) -> None:
-        self._is_slave = is_slave
+        self._replicas = replicas
         self._store = store
         self._held = held
         self._stats = stats
@@ -93,11 +93,17 @@ class MessageWriter:
         return places
 
     def _check_role(self) -> None:
-        """ServiceNotAvailable: a slave's log has only what its master sent."""
-        if self._is_slave:
+        """ServiceNotAvailable: a slave's log has only what its master sent. SystemError_: too few in-sync replicas."""
+        replicas = self._replicas
+        if replicas.config.is_slave:
             raise ServiceNotAvailable(
                 "message store is slave mode, so putMessage is forbidden: found a slave, expected the master "
                 "(brokerRole)"
+            )
+        if replicas.in_sync is not None and not replicas.has_enough:
+            raise SystemError_(
+                f"in-sync replicas not enough: found {len(replicas.in_sync.ids)}, expected "
+                f"{replicas.config.min_in_sync_replicas} (minInSyncReplicas): wait until more slaves are in sync"
             )
 
     def arrived(self, topic: str, queue_id: int, next_offset: int, arrived: Arrived | None) -> None:

@@ -5,7 +5,8 @@ covers (group commit), in slices; later ones wait for the next one. The thread o
 changes the lists and decides what a flush covers. fdatasync releases the GIL, so the loop continues to serve.
 
 With a SYNC_MASTER the same replies also wait until slaves have their records (SYNC_FLUSH: in addition): what releases
-them is the lower one of both positions. A read waits like the send of its newest record, but not longer than that.
+them is the lower one of both positions. A read waits like the send of its newest record, but not longer than that; in
+controller mode it waits until its records are replicated, because another master may not have them.
 Source: GroupCommitService and FlushRealTimeService, apache/rocketmq store/CommitLog.
 """
 
@@ -58,6 +59,11 @@ class Replication(Protocol):
     @property
     def is_missing(self) -> bool:
         """Whether there is no slave to wait for."""
+        ...
+
+    @property
+    def hides_unconfirmed(self) -> bool:
+        """Whether no one may read what is not replicated, however long that takes."""
         ...
 
 
@@ -157,6 +163,11 @@ class Flusher:
         flushed_offset = self._flushed_offset()
         return flushed_offset if self._replication is None else min(flushed_offset, self._replication.replicated_offset)
 
+    def _read_offset(self) -> int:
+        """Return the position up to which no read waits whose sends were answered without waiting longer."""
+        is_hidden = self._replication is not None and self._replication.hides_unconfirmed
+        return self._done_offset() if is_hidden else self._flushed_offset()
+
     def replicated(self) -> None:
         """Release what slaves have now, or what has no slave to wait for."""
         if not self._is_releasing and (self._waiting or self._overdue):
@@ -218,6 +229,7 @@ class Flusher:
         """Release a slice of the replies that have what they wait for; a later turn of the loop continues."""
         self._is_releasing = False
         flushed_offset, done_offset = self._flushed_offset(), self._done_offset()
+        read_offset = self._read_offset()
         is_missing = self._replication is not None and self._replication.is_missing
         for _ in range(RELEASED_A_SLICE):
             line = self._overdue or self._waiting
@@ -225,6 +237,8 @@ class Flusher:
             if not line or line[0].physical_offset > flushed_offset:
                 if line:
                     self.ask()
+                return
+            if line is self._overdue and line[0].physical_offset > read_offset:
                 return
             if line is self._waiting and line[0].physical_offset > done_offset:
                 if not is_missing:
@@ -256,14 +270,14 @@ class Flusher:
             self._late_timer = self._loop.call_later(wait_s, self._check_late)
 
     def _call_late(self, one: _FlushWaiter, code: ResponseCode) -> None:
-        """Answer the sends of a reply that waits no longer. The rest of it waits for the flush alone."""
+        """Answer the sends of a reply that waits no longer. The rest of it waits as a read."""
         if one.late is not None:
             rest = one.late(code)
             if rest is None:
                 self._size -= one.size
                 return
             one.release = rest
-        if one.physical_offset <= self._flushed_offset():
+        if one.physical_offset <= self._read_offset():
             self._size -= one.size
             one.release()
         else:

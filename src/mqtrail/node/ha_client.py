@@ -152,6 +152,9 @@ class HaClient:
                     if self._store.end_offset > end_offset:
                         self._parts.appended()
                 self._parts.following.read_ms = now_ms
+                if follower.confirm_offset > self._parts.following.confirm_offset:
+                    self._parts.following.confirm_offset = follower.confirm_offset
+                    self._flusher.replicated()
                 if not self._parts.following.is_connected:
                     self._parts.following.is_connected, self._logged = True, ""
                     log.info("ha.following", broker=self._name, master=address, physical_offset=end_offset)

@@ -100,7 +100,7 @@ class HaServer:
                 "ha.too_many_slaves", broker=self._name, found=len(self._links) + 1, expected=SLAVES_MAX, peer=link.peer
             )
             return None
-        sender = LogSender(self.store, self.replicas.config, self._clock())
+        sender = self.replicas.sender(self.store, self._clock())
         self._links.add(link)
         self.replicas.add(link.peer, sender)
         return sender

@@ -67,7 +67,6 @@ class EpochFollower(Follower):
         self._is_greeted = False
         self._master = Epochs()
         self._confirmed = -1  # as the master said
-        self.confirm_offset = -1
 
     def hello(self) -> bytes:
         """Return the first bytes to send."""

@@ -36,6 +36,7 @@ class Follower:
         self._received_ms = now_ms
         self._reported_ms = now_ms
         self._reported = -1
+        self.confirm_offset = -1  # in controller mode
 
     def hello(self) -> bytes:
         """Return what to send before anything is received: nothing in this form of the protocol."""

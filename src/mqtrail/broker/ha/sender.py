@@ -56,11 +56,14 @@ class LogSender:
             return
         if self.next_offset < 0:
             self._begin(REPORT.unpack_from(data)[0], data)
-        (reported,) = REPORT.unpack_from(data, whole - REPORT.size)
+        self._take(REPORT.unpack_from(data, whole - REPORT.size)[0], data[whole - REPORT.size :])
+
+    def _take(self, reported: int, data: bytes) -> None:
+        """Take a report; data: its bytes. HaError: nothing was sent up to there."""
         if not self.acked_offset <= reported <= self.next_offset:
             raise HaError(
                 f"found a report of physical offset {reported}, expected {self.acked_offset} to {self.next_offset}, "
-                f"what was sent ({shown(data[whole - REPORT.size :])})"
+                f"what was sent ({shown(data)})"
             )
         self.acked_offset = reported
 
@@ -69,8 +72,7 @@ class LogSender:
         store = self._store
         if reported == 0:
             self.acked_offset = 0
-            end = store.end_offset
-            self.next_offset = max(end - end % store.segment_size, store.min_physical_offset)
+            self.next_offset = self._place_of_empty()
             return
         first, end = store.min_physical_offset, store.end_offset
         if not 0 < reported <= end:
@@ -86,20 +88,32 @@ class LogSender:
             )
         self.acked_offset = self.next_offset = reported
 
+    def _place_of_empty(self) -> int:
+        """Return where a slave without a log begins: with the last file."""
+        end = self._store.end_offset
+        return max(end - end % self._store.segment_size, self._store.min_physical_offset)
+
     def next_bytes(self, now_ms: int) -> bytes | None:
         """Return the next frame to send; None: there is nothing to send now. LogDiffers: the bytes have expired."""
         if self.next_offset < 0:
             return None
         size = self._allowed_size(now_ms)
         data = self._store.log_bytes(self.next_offset, size) if size else b""
-        if not data and now_ms - self._sent_ms < self._config.ha_heartbeat_ms:
+        if not data and not self._is_heartbeat_due(now_ms):
             return None
         self._sent_ms = now_ms
         self._begin_second(now_ms)
         self._sent_in_second += len(data)
-        frame = HEADER.pack(self.next_offset, len(data)) + data
+        frame = self._frame(data)
         self.next_offset += len(data)
         return frame
+
+    def _frame(self, data: bytes) -> bytes:
+        """Return the next bytes of the log as they are sent; without data a heartbeat."""
+        return HEADER.pack(self.next_offset, len(data)) + data
+
+    def _is_heartbeat_due(self, now_ms: int) -> bool:
+        return now_ms - self._sent_ms >= self._config.ha_heartbeat_ms
 
     def _allowed_size(self, now_ms: int) -> int:
         """Return how many bytes of the log the flow control allows now."""

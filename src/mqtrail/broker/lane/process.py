@@ -104,6 +104,7 @@ class Lane:
         self._reads_binary = self._signatures is None and not config.reply_in_kind
         self._times: dict[str | bytes | int, int] = {}
         self._topics = broker.topics
+        self._replicas = broker.replicas
         # State of the last peer and of the current call.
         self._peer: Peer | None = None
         self._born_host = b""
@@ -137,7 +138,8 @@ class Lane:
         signatures = self._signatures
         find_route, topics, properties = self._routes.find, self._routes.topics, self._properties.read
         half_messages, half_properties = self._half_messages, self._half_properties.read
-        times, takes_body, is_open = self._times, self._takes_body, now_ms >= self._open_ms
+        times, takes_body, has_enough = self._times, self._takes_body, self._replicas.has_enough
+        is_open = has_enough and now_ms >= self._open_ms
         if peer is not self._peer:
             self._peer, self._born_host = peer, peer.address.packed()
         born_host = self._born_host
@@ -145,7 +147,7 @@ class Lane:
             self._refresh_topics()
         if self._broker.settings_version != self._settings_version:
             self._refresh_settings()
-            is_open = now_ms >= self._open_ms
+            is_open = has_enough and now_ms >= self._open_ms
         position, pulled_size = start, 0
         route: Route | None
         while end - position >= FRAME_HEAD_SIZE:
@@ -279,7 +281,7 @@ class Lane:
             self._refresh_topics()
             if self._broker.settings_version != self._settings_version:
                 self._refresh_settings()
-                is_open = now_ms >= self._open_ms
+                is_open = has_enough and now_ms >= self._open_ms
             position = stop
             if turn_is_over():
                 break
