@@ -288,16 +288,9 @@ async def test_the_folder_of_another_broker(identity: str, found: str, tmp_path:
                 pass
 
 
-@pytest.mark.parametrize(
-    ("settings", "found"),
-    [
-        ({"async_learner": False, "controller_addresses": "127.0.0.1:1"}, "asyncLearner"),
-        ({"async_learner": True}, "controllerAddr"),
-    ],
-)
-def test_settings_that_do_not_work_yet(settings: dict[str, Any], found: str) -> None:
-    with pytest.raises(InvalidParameter, match=f"{found}.*cannot be its master yet"):
-        BrokerConfig(controller_mode=True, **settings)
+def test_it_needs_controllers() -> None:
+    with pytest.raises(InvalidParameter, match=r"controllerAddr.*expected host:port of each controller"):
+        BrokerConfig(controller_mode=True)
 
 
 def test_it_needs_a_folder() -> None:

@@ -23,7 +23,7 @@ from mqtrail.wire import Peer, PeerId, Send
 
 from .access import USERS_FILE, AclFiles, Key, PlainRules, User, inner_credentials, keys_of, read_rules, read_users
 from .broker import Broker
-from .config import BrokerConfig, properties_text
+from .config import SLAVE, SYNC_MASTER, BrokerConfig, properties_text
 from .ha import (
     APPLYING_FILE,
     EPOCH_FILE,
@@ -61,6 +61,8 @@ __all__ = [
     "OPTIONAL_CODES",
     "OWN_PORT_CODES",
     "PROGRESS_CODES",
+    "SLAVE",
+    "SYNC_MASTER",
     "USERS_FILE",
     "AclFiles",
     "Broker",

@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from mqtrail.broker import USERS_FILE, Broker, BrokerConfig, EpochFollower, Epochs, Follower
+from mqtrail.broker import (
+    USERS_FILE,
+    Broker,
+    BrokerConfig,
+    Epoch,
+    EpochFollower,
+    Epochs,
+    Follower,
+    InSyncSet,
+    MasterTerm,
+)
 from mqtrail.net import BindError, ConnectionPool, Log, Server, TlsClientConfig, TlsMode, join_address
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, Disk, MemoryDisk, MessageStore, RealDisk
 from mqtrail.wire import BodyError, Host, RegisterBrokerResponseHeader, RemotingCommand, UniqueIdFactory, sign
@@ -47,19 +57,25 @@ log = Log()
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
-    """cut_at: the physical offset from which on the log is cut off at the start; None: all of it stays. differs: called
-    with that offset when the master has something else from there on; the broker must then be started again."""
+class GroupPart:
+    """The part of a broker in a group of controller mode. term: as master; None: it is a slave.
 
+    cut_at: the physical offset from which on the log is cut off at the start; None: all of it stays. differs: called
+    with that offset when the master has something else from there on; the broker must then be started again.
+    in_sync_due: called on a master when other replicas are in sync than the controller knows.
+    """
+
+    term: MasterTerm | None = None
     cut_at: int | None = None
     differs: Callable[[int], None] = lambda physical_offset: None
+    in_sync_due: Callable[[], None] = lambda: None
 
 
 class BrokerNode:
     """`bind`, `start`, `stop`, in this order, once each. The address is known after `bind`.
 
     folder: Apache's storePathRootDir; None: in memory. on_failure: called when the log can no longer be made durable.
-    tail: in controller mode, what becomes of bytes that the master does not have.
+    part: in controller mode.
     """
 
     def __init__(
@@ -68,9 +84,9 @@ class BrokerNode:
         folder: Path | None,
         config: NodeConfig,
         on_failure: Callable[[BaseException], None],
-        tail: Tail | None = None,
+        part: GroupPart | None = None,
     ) -> None:
-        self._tail = tail or Tail()
+        self._part = part or GroupPart()
         self.name = name
         self._folder = folder
         self._config = config
@@ -185,7 +201,7 @@ class BrokerNode:
             self.core = Broker(
                 config, self.store, files, unique_id=unique_ids.next, now_ms=self._clock(), acl_files=acl_files
             )
-            self.core.replicas.epochs = self.epochs
+            self._join_group(self.core, self.store)
             if acl_files is not None and self.core.access.reads_acl_files:
                 self._acl = AclWatch(self.name, acl_files, self.core.access.load_acl)
                 self._acl.load()
@@ -200,16 +216,27 @@ class BrokerNode:
         for found in self.core.access.warnings():
             log.warning("access.open_question", broker=self.name, found=found)
 
+    def _join_group(self, core: Broker, store: MessageStore) -> None:
+        """Let the core know its part in the group."""
+        core.replicas.epochs = self.epochs
+        term, last = self._part.term, self.epochs.last
+        if term is not None:
+            start_offset = store.end_offset if last is None else last.start_offset
+            core.replicas.in_sync = InSyncSet(term, start_offset, core.config.ha_late_max_ms)
+
     def _open_epochs(self, disk: Disk, store: MessageStore) -> None:
-        """Read the epochs of the log, and cut off what its master does not have."""
+        """Read the epochs of the log, and cut off what its master does not have. A master begins its epoch."""
         try:
             self.epochs = read_epochs(disk)
-            cut_at = self._tail.cut_at
+            cut_at, term = self._part.cut_at, self._part.term
             if cut_at is not None and cut_at < store.end_offset:
                 size = store.end_offset - cut_at
                 path = store.truncate(cut_at)
                 log.warning("store.truncated", broker=self.name, physical_offset=cut_at, size=size, saved_as=path)
-            if self.epochs.cut(store.end_offset):
+            has_changed = self.epochs.cut(store.end_offset)
+            if term is not None:
+                has_changed |= self.epochs.begin(Epoch(term.epoch, store.end_offset))
+            if has_changed:
                 write_epochs(disk, self.epochs)
         except BaseException:
             store.abandon()
@@ -265,7 +292,8 @@ class BrokerNode:
             when_registered=self._registrar.when_registered,
         )
         self._server.application = self._shell
-        await self._registrar.check_name(self.address, self.core.config.broker_id)
+        if not self.core.config.controller_mode:  # there the controller gives each broker its id
+            await self._registrar.check_name(self.address, self.core.config.broker_id)
         await self._start_ha(self.core, self.store, self._flusher)
         await self._server.start()
         await self._start_fast(self._shell)
@@ -304,15 +332,16 @@ class BrokerNode:
                 self._compare_logs,
                 core.replicas.following,
                 partial(self._follower, core.config, store),
-                self._tail.differs,
+                self._part.differs,
             )
             self._ha_client = HaClient(store, flusher, core.config, self._clock, parts, self._config.ha_master)
             self._ha_client.start()
             self._copier.start()
         elif self._ha_server is not None:
             assert self._registrar is not None
-            await take_back_offsets(core, store, self._pool(core), self._registrar.ask)
-            self._ha_server.on_acked = flusher.replicated
+            if not core.config.controller_mode:
+                await take_back_offsets(core, store, self._pool(core), self._registrar.ask)
+            self._ha_server.on_acked = self.slaves_moved
             await self._ha_server.start(store, core.replicas)
 
     def _follower(self, config: BrokerConfig, store: MessageStore, now_ms: int) -> Follower:
@@ -342,6 +371,17 @@ class BrokerNode:
         assert self._ha_client is not None
         self._copier.follow(master)
         self._ha_client.follow(ha_address)
+
+    def slaves_moved(self) -> None:
+        """Slaves have reported, connected or gone, or other replicas are in sync."""
+        assert self._flusher is not None
+        self._flusher.replicated()
+        if self.wanted_in_sync() is not None:
+            self._part.in_sync_due()
+
+    def wanted_in_sync(self) -> frozenset[int] | None:
+        """Return the replicas that are in sync; None: the controller knows them."""
+        return None if self.core is None else self.core.replicas.review(self._clock())
 
     def _stored(self) -> None:
         """Messages may have been stored."""
@@ -448,8 +488,11 @@ class BrokerNode:
             self._routes.fetch_new()
         self._stored()
 
-    async def stop(self) -> None:
-        """Unregister, answer held requests, flush and close everything. Also cleans up after a failed start."""
+    async def stop(self, *, leaves: bool = True) -> None:
+        """Unregister, answer held requests, flush and close everything. Also cleans up after a failed start.
+
+        leaves False: the same broker is started again at once, so it does not unregister.
+        """
         if self._acl is not None:
             self._acl.stop()
         if self._routes is not None:
@@ -458,7 +501,7 @@ class BrokerNode:
             if part is not None:
                 await part.stop()
         if self._registrar is not None:
-            await self._registrar.stop()
+            await self._registrar.stop(leaves=leaves)
         if self._upkeep is not None:
             self._upkeep.stop()
         if self._shell is not None:

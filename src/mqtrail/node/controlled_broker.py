@@ -1,11 +1,15 @@
-"""A broker of controller mode: the controller says which broker of the group is master, and this one follows it.
+"""A broker of controller mode: the controller says which broker of the group is master.
 
-    no id      -> apply for one (1012, 1013), note it in brokerIdentity
-    id         -> register (1003), then heartbeats (904), and ask for the master (1004) at an interval
-    a master   -> ask it for its HA port (906), start the broker as its slave, or let it follow the new one
+    no id          -> apply for one (1012, 1013), note it in brokerIdentity
+    id             -> register (1003), then heartbeats (904), and ask for the master (1004) at an interval
+    no master      -> ask for an election (1002); a learner does not
+    another master -> ask it for its HA port (906), start the broker as its slave, or let it follow the new one
+    this broker    -> start the broker as master of this epoch, and keep its SyncStateSet (1001)
     a tail that the master does not have -> stop the broker, start it again without the tail
 
-Before the first master is known the broker does not listen and is in no route. Afterwards it serves without one too.
+A change of the role, and a tail to cut off, end one BrokerNode and begin the next one in this process: so all that
+belongs to a role ends with it. Their clients connect again. Before the first master is known the broker does not listen
+and is in no route. Afterwards it serves without one too.
 Source: ReplicasManager, apache/rocketmq broker/.
 """
 
@@ -17,13 +21,21 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from mqtrail.broker import APPLYING_FILE, IDENTITY_FILE, Broker, Identity, decode_identity
+from mqtrail.broker import (
+    APPLYING_FILE,
+    IDENTITY_FILE,
+    SLAVE,
+    SYNC_MASTER,
+    Broker,
+    Identity,
+    MasterTerm,
+    decode_identity,
+)
 from mqtrail.net import ConnectionPool, Log, NetError, bound_socket, join_address
 from mqtrail.store import MessageStore, RealDisk, StoreError
 from mqtrail.wire import (
     ExchangeHaInfoHeader,
     InvalidParameter,
-    MasterReply,
     MQError,
     RemotingCommand,
     RequestCode,
@@ -31,13 +43,15 @@ from mqtrail.wire import (
     sign,
 )
 
-from .broker_node import BrokerNode, Tail
+from .broker_node import BrokerNode, GroupPart
 from .clock import wall_clock_ms
 from .config import NodeConfig
-from .controllers import ControllerError, Controllers
+from .controllers import ControllerError, Controllers, GroupState
+from .in_sync_keeper import InSyncKeeper
 
 START_WAIT_S = 15.0  # after which a start goes on without a master; the broker serves once there is one
 TIMEOUT_MS = 3_000
+RETRY_S = 0.2  # pause after a failure, for example because the new master does not serve yet
 
 log = Log()
 
@@ -66,8 +80,13 @@ class ControlledBroker:
         self._pool: ConnectionPool | None = None
         self._controllers: Controllers | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._master = MasterReply()
+        self._keeper: InSyncKeeper | None = None
+        self._epoch = 0  # the highest one that was heard of
+        self._term: MasterTerm | None = None  # of this broker as master
+        self._master: tuple[int | None, str, int] = (None, "", 0)  # that this broker follows: id, address, epoch
         self._is_following = False
+        self._ha_port = config.ha_port
+        self._progress = (-1, 0, 0)  # of the last heartbeat: epoch, end of the log, confirm offset
         self._cut_at: int | None = None
         self._serves: asyncio.Future[None] | None = None  # what `start` waits for
         self._changing = asyncio.Lock()  # while the broker is being started or stopped
@@ -116,7 +135,8 @@ class ControlledBroker:
         self._controllers = Controllers(self._broker_config, self.address, self._pool)
         self._identity()  # so that a wrong folder is an error now
         self._serves = serves = asyncio.get_running_loop().create_future()
-        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._beat())]
+        self._keeper = InSyncKeeper(self.name, self._controllers)
+        self._tasks = [asyncio.create_task(one) for one in (self._run(), self._beat(), self._keeper.run())]
         try:
             async with asyncio.timeout(START_WAIT_S):
                 await asyncio.shield(serves)
@@ -180,11 +200,13 @@ class ControlledBroker:
             disk.close()
         await self._controllers.register(found.broker_id)
         self.broker_id = found.broker_id
+        await self._send_heartbeat()  # an election needs it
 
     async def _run(self) -> None:
         serves = self._serves
         assert serves is not None
         while True:
+            wait_s = self._broker_config.controller_poll_ms / 1000
             try:
                 await self._step()
             except (NetError, MQError, StoreError, OSError) as error:
@@ -192,6 +214,7 @@ class ControlledBroker:
                     serves.set_exception(error)  # `start` raises it; later errors are logged, and tried again
                     return
                 self._report(error)
+                wait_s = min(wait_s, RETRY_S)
             except Exception:  # a fault must not end the broker's part in the group
                 log.sparse.exception("broker.group_failed", broker=self.name)
             else:
@@ -199,7 +222,7 @@ class ControlledBroker:
             if self._node is not None and not serves.done():
                 serves.set_result(None)
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._broker_config.controller_poll_ms / 1000):
+                async with asyncio.timeout(wait_s):
                     await self._wake.wait()
             self._wake.clear()
 
@@ -209,27 +232,49 @@ class ControlledBroker:
         if not self.broker_id:
             await self._join()
         if self._cut_at is not None:
-            await self._serve()
+            await self._serve(None)
         try:
-            master = await self._controllers.master()
+            group = await self._controllers.group()
         except ControllerError as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
                 self.broker_id = 0  # register again
             raise
-        if master.master_broker_id is None or not master.master_address:
-            return  # the group has no master now
-        if master.master_broker_id == self.broker_id:
+        if group.master_id is None and not self._broker_config.async_learner:
+            with suppress(ControllerError):  # another broker is to be elected, or none can be now
+                group = await self._controllers.elect(self.broker_id)
+        if group.epoch < self._epoch:
+            return  # an answer that was on its way for long
+        self._epoch = group.epoch
+        if group.master_id == self.broker_id:
+            await self._lead(group)
+        elif group.master_id is not None:
+            await self._be_slave(group)
+        elif self._term is not None and self._term.epoch < group.epoch:
+            await self._serve(None)  # this broker is deposed, and there is no other master yet
+
+    async def _lead(self, group: GroupState) -> None:
+        """Be the master of this epoch."""
+        assert self._keeper is not None
+        if self._broker_config.async_learner:
             raise ControllerError(
                 f"found this broker, {self.broker_id}, to be the master of {self.name} at the controller, expected "
                 "another one, since it is a learner (asyncLearner): elect another one (mqadmin electMaster), and set "
                 "enableElectUncleanMaster=false at the controllers"
             )
+        if self._node is None or self._term is None or self._term.epoch < group.epoch:
+            await self._serve(MasterTerm(self.broker_id, group.epoch, group.ids, group.number))
+        elif self._node is not None:
+            self._keeper.settle(self._node, group)
+
+    async def _be_slave(self, group: GroupState) -> None:
+        """Follow the master."""
+        master = group.master_id, group.master_address, group.epoch
         if master != self._master:
             self._master, self._is_following = master, False
-        if self._node is None:
-            await self._serve()
+        if self._node is None or self._term is not None:
+            await self._serve(None)
         if not self._is_following:
-            await self._follow(master.master_address)
+            await self._follow(group.master_address)
 
     def _report(self, error: Exception) -> None:
         if str(error) != self._logged:
@@ -243,29 +288,40 @@ class ControlledBroker:
         assert self._controllers is not None
         while True:
             if self.broker_id:
-                node = self._node
-                end = 0 if node is None or node.store is None else node.store.end_offset
-                epoch = -1 if node is None else node.epochs.last_number
-                await self._controllers.heartbeat(self.broker_id, epoch, end, end)
+                await self._send_heartbeat()
             await asyncio.sleep(self._broker_config.controller_heartbeat_ms / 1000)
+
+    async def _send_heartbeat(self) -> None:
+        assert self._controllers is not None
+        node = self._node
+        if node is not None and node.core is not None:
+            end, replicas = node.core.store.end_offset, node.core.replicas
+            confirmed = replicas.following.confirm_offset if self._term is None else replicas.confirm_offset
+            self._progress = node.epochs.last_number, end, min(end, confirmed)
+        await self._controllers.heartbeat(self.broker_id, *self._progress)
 
     # The broker.
 
-    async def _serve(self) -> None:
-        """Start the broker as a slave, or start it again without the tail that its master does not have."""
+    async def _serve(self, term: MasterTerm | None) -> None:
+        """Start the broker as master of a term or as slave, or again without the tail that its master does not have."""
         async with self._changing:
-            await self._start_slave()
+            await self._start(term)
 
-    async def _start_slave(self) -> None:
-        node, self._node = self._node, None
+    async def _start(self, term: MasterTerm | None) -> None:
+        assert self._keeper is not None
+        began_s = asyncio.get_running_loop().time()
+        node, self._node, self._keeper.node = self._node, None, None
         if node is not None:
-            await node.stop()
-        broker = replace(self._broker_config, broker_role="SLAVE", broker_id=self.broker_id)
-        config = replace(self._config, broker=broker, ha_master="")  # the controller knows the master
-        node = BrokerNode(self.name, self._folder, config, self._on_failure, Tail(self._cut_at, self._tail_differs))
+            await node.stop(leaves=False)
+        role, broker_id = (SLAVE, self.broker_id) if term is None else (SYNC_MASTER, 0)
+        broker = replace(self._broker_config, broker_role=role, broker_id=broker_id)
+        # the controller knows the master, and the other brokers this one's HA port
+        config = replace(self._config, broker=broker, ha_master="", ha_port=self._ha_port)
+        part = GroupPart(term, self._cut_at, self._tail_differs, self._keeper.wake)
+        node = BrokerNode(self.name, self._folder, config, self._on_failure, part)
         self._release()
         node.bind(self._host, self.port, self._advertised)
-        self._cut_at, self._is_following = None, False
+        self._cut_at, self._is_following, self._term, self._ha_port = None, False, term, node.ha_port
         assert node.core is not None
         node.core.replicas.on_role_changed = self._wake.set
         try:
@@ -274,6 +330,16 @@ class ControlledBroker:
             await node.stop()
             raise
         self._node = node
+        if term is not None:
+            self._keeper.node = node
+        log.info(
+            "broker.role_changed",
+            broker=self.name,
+            broker_id=self.broker_id,
+            role="slave" if term is None else "master",
+            epoch=self._epoch if term is None else term.epoch,
+            duration_ms=round((asyncio.get_running_loop().time() - began_s) * 1000),
+        )
 
     def _tail_differs(self, physical_offset: int) -> None:
         self._cut_at = physical_offset

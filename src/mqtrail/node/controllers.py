@@ -6,22 +6,26 @@ Source: BrokerOuterAPI, ReplicasManager, apache/rocketmq broker/.
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from mqtrail.broker import BrokerConfig
+from mqtrail.broker import BrokerConfig, MasterTerm
 from mqtrail.net import ConnectionPool, NetError
 from mqtrail.wire import (
     ELECTION_PRIORITY_LAST,
+    AlterSyncStateSetHeader,
     ApplyBrokerIdHeader,
     BrokerHeartbeatHeader,
     BrokerIdReply,
     BrokerNameHeader,
     ControllerMetadataReply,
+    ElectMasterHeader,
     MasterReply,
     MQError,
     RegisterAtControllerHeader,
     RemotingCommand,
     RequestCode,
     ResponseCode,
+    SyncStateSet,
 )
 
 TIMEOUT_MS = 3_000
@@ -33,6 +37,29 @@ class ControllerError(MQError):
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
         self.code = code
+
+
+class GroupState(NamedTuple):
+    """What the controllers know of a group. master_id None: it has no master now. ids, number: its SyncStateSet."""
+
+    master_id: int | None
+    master_address: str
+    epoch: int
+    ids: frozenset[int]
+    number: int
+
+
+def _state_of(reply: RemotingCommand) -> GroupState:
+    header = MasterReply.from_ext(reply.ext)
+    found = SyncStateSet.decode(reply.body) if reply.body else SyncStateSet()
+    number = header.sync_state_set_epoch
+    return GroupState(
+        header.master_broker_id if header.master_address else None,
+        header.master_address or "",
+        header.master_epoch or 0,
+        frozenset(found.sync_state_set),
+        found.sync_state_set_epoch if number is None else number,
+    )
 
 
 class Controllers:
@@ -65,11 +92,11 @@ class Controllers:
                 found.append(f"{address}: it knows no leader")
         raise ControllerError(f"found no leading controller ({'; '.join(found)}), expected one at controllerAddr")
 
-    async def _ask(self, code: RequestCode, ext: dict[str, str]) -> RemotingCommand:
+    async def _ask(self, code: RequestCode, ext: dict[str, str], body: bytes = b"") -> RemotingCommand:
         """Send a request to the leader; return its answer of success."""
         leader = self._leader or await self._find_leader()
         self._leader = ""
-        reply = await self._pool.request(leader, RemotingCommand(code, ext), TIMEOUT_MS)
+        reply = await self._pool.request(leader, RemotingCommand(code, ext, body=body), TIMEOUT_MS)
         if reply.code != ResponseCode.CONTROLLER_NOT_LEADER:
             self._leader = leader
         if reply.code != ResponseCode.SUCCESS:
@@ -103,10 +130,27 @@ class Controllers:
         header = RegisterAtControllerHeader(*self._me, broker_id, self._address)
         await self._ask(RequestCode.CONTROLLER_REGISTER_BROKER, header.to_ext())
 
-    async def master(self) -> MasterReply:
-        """Return the master of the group."""
+    async def group(self) -> GroupState:
+        """Return the master of the group and its SyncStateSet."""
         header = BrokerNameHeader(self._config.broker_name)
-        return MasterReply.from_ext((await self._ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, header.to_ext())).ext)
+        return _state_of(await self._ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, header.to_ext()))
+
+    async def elect(self, broker_id: int) -> GroupState:
+        """Ask for a master, because there is none; the first broker of a new group becomes it. ControllerError: no."""
+        header = ElectMasterHeader(*self._me, broker_id)
+        return _state_of(await self._ask(RequestCode.CONTROLLER_ELECT_MASTER, header.to_ext()))
+
+    async def alter(self, term: MasterTerm, ids: frozenset[int], number: int) -> tuple[frozenset[int], int]:
+        """Replace the SyncStateSet, of which number is known; return the new set and its number.
+
+        ControllerError: it was refused; with code 0 or CONTROLLER_NOT_LEADER, and after a NetError, it may have been
+        replaced.
+        """
+        header = AlterSyncStateSetHeader(self._config.broker_name, term.broker_id, term.epoch)
+        body = SyncStateSet(tuple(sorted(ids)), number).encode()
+        reply = await self._ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, header.to_ext(), body)
+        found = SyncStateSet.decode(reply.body)
+        return frozenset(found.sync_state_set), found.sync_state_set_epoch
 
     async def heartbeat(self, broker_id: int, epoch: int, end_offset: int, confirm_offset: int) -> None:
         """Tell every controller that this broker is alive. One that cannot be reached is left out."""

@@ -106,6 +106,7 @@ class Flusher:
         self._late_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_FlushWaiter] = deque()
+        self._unflushed: deque[tuple[int, Callable[[], None]]] = deque()  # of `when_flushed`
         self._overdue: deque[_FlushWaiter] = deque()  # `late` was called; the rest of them still waits
         self._size = 0  # bytes of both
         self._is_releasing = False
@@ -153,6 +154,14 @@ class Flusher:
             self.ask()
         elif self._replication is not None and self._replication.is_missing:
             self.replicated()
+
+    def when_flushed(self, physical_offset: int, done: Callable[[], None]) -> None:
+        """Call done once the log is durable up to physical_offset, whatever slaves have."""
+        if physical_offset <= self._store.flushed_offset:
+            done()
+            return
+        self._unflushed.append((physical_offset, done))
+        self.ask()
 
     def _flushed_offset(self) -> int:
         """Return the position up to which no reply waits for a flush."""
@@ -220,6 +229,10 @@ class Flusher:
 
     def _flushed(self) -> None:
         self._running = False
+        while self._unflushed and self._unflushed[0][0] <= self._store.flushed_offset:
+            self._unflushed.popleft()[1]()
+        if self._unflushed:
+            self.ask()
         if self._waiting and self._waiting[-1].physical_offset > self._flushed_offset():
             self.ask()
         if not self._is_releasing:
@@ -288,6 +301,7 @@ class Flusher:
             return
         self._failed = True
         self._running = False
+        self._unflushed.clear()
         self._waiting.clear()
         self._overdue.clear()
         self._size = 0

@@ -160,7 +160,7 @@ class HaClient:
                     log.info("ha.following", broker=self._name, master=address, physical_offset=end_offset)
             follower.check(now_ms)
             if self._config.sync_flush and follower.position < self._store.end_offset:
-                self._flusher.after(self._store.end_offset, lambda: self._send(follower, writer))
+                self._flusher.when_flushed(self._store.end_offset, lambda: self._send(follower, writer))
             self._send(follower, writer)
             await writer.drain()
             await asyncio.sleep(0)  # serve requests also while bytes keep coming
@@ -172,5 +172,5 @@ class HaClient:
 
     async def _flushed(self) -> None:
         done = asyncio.Event()
-        self._flusher.after(self._store.end_offset, done.set)
+        self._flusher.when_flushed(self._store.end_offset, done.set)
         await done.wait()

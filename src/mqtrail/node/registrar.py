@@ -152,8 +152,8 @@ class Registrar:
                 return await pool.request(address, replace(command), self._timeout_ms)
         return None
 
-    async def stop(self) -> None:
-        """Unregister and close the connections. Releases everything that waits in `when_registered`."""
+    async def stop(self, *, leaves: bool = True) -> None:
+        """Unregister if leaves, and close the connections. Releases everything that waits in `when_registered`."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -164,7 +164,7 @@ class Registrar:
             *(
                 pool.request(address, self._unregistration(), UNREGISTER_TIMEOUT_MS)
                 for address, pool in self._pools.items()
-                if self._is_known and pool.connected(address)
+                if leaves and self._is_known and pool.connected(address)
             ),
             return_exceptions=True,
         )

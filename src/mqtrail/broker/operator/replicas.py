@@ -88,10 +88,10 @@ class ReplicaRequests:
         config, epochs = self._config, self._replicas.epochs
         if not config.controller_mode:
             raise SystemError_("this request only for controllerMode ")
-        found = epochs.all()
+        found, in_sync = epochs.all(), self._replicas.in_sync
         ends = [epoch.start_offset for epoch in found[1:]] + [NO_END]
         body = EpochCache(
-            broker_id=config.broker_id,
+            broker_id=config.broker_id if in_sync is None else in_sync.term.broker_id,
             broker_name=config.broker_name,
             cluster_name=config.cluster_name,
             epoch_list=tuple(
