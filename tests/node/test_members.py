@@ -20,6 +20,8 @@ from mqtrail.wire import RemotingCommand, RequestCode, ResponseCode
 from .helpers import read_all, send_command
 from .test_controller_node import free_ports
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_S = 60.0
 NAME = "broker-a"
 TOPIC = "orders"
