@@ -123,6 +123,13 @@ def test_incidents_and_proofs(of_lake: httpx.Client, lake_path: Path) -> None:
     assert proof["claims"]
 
 
+def test_dead_letters(of_lake: httpx.Client) -> None:
+    """They are those of `mqtrail dead-letters`; an empty error means an unknown one."""
+    found = get(of_lake, "/dead-letters", group="CG", error="")
+    assert [one["msg_id"] for one in found["letters"]] == [id_of("dead, attempts exhausted")]
+    assert get(of_lake, "/dead-letters", error="gone")["matched_count"] == 0
+
+
 def test_export_is_one_object_a_line(of_lake: httpx.Client, lake_path: Path) -> None:
     """The lines are those of `mqtrail export`."""
     response = of_lake.get(f"{API_PREFIX}/export")

@@ -20,6 +20,7 @@ PATHS = {
     "search": "/search?q=verdict:HUNG",
     "message": f"/message?id={id_of('hung')}",
     "incidents": "/incidents",
+    "dead-letters": "/dead-letters",
     "pipeline": "/pipeline",
     "latency": "/latency",
 }
@@ -170,6 +171,22 @@ def test_the_slowest_messages(of_lake: str, visit: Begin) -> None:
         tab.wait_for(words)
     tab.page.get_by_role("link", name="handler from 9 ms").first.click()
     tab.wait_for("7 messages match")
+
+
+def test_dead_letters(of_lake: str, visit: Begin) -> None:
+    """An error leads to its letters, a letter to its message; the command that resends it is there to copy."""
+    tab = visit(of_lake)
+    tab.open("/")
+    tab.page.keyboard.press("d")
+    tab.page.wait_for_url("**/dead-letters")
+    tab.loaded()
+    tab.page.get_by_role("link", name="unknown").click()
+    tab.page.wait_for_url("**/dead-letters?group=CG&topic=orders&error=")
+    tab.loaded()
+    tab.page.get_by_text("Command", exact=True).click()
+    tab.wait_for(f"mqtrail message resend CG --id {id_of('dead, attempts exhausted')}")
+    tab.page.get_by_role("link", name=id_of("dead, attempts exhausted")).click()
+    tab.wait_for("DEAD_LETTERED")
 
 
 def test_a_cluster_and_what_can_be_traced(live: Live, visit: Begin) -> None:

@@ -27,6 +27,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         "/search",
         "/message?id=x",
         "/incidents",
+        "/dead-letters?group=x&error=",
         "/groups",
         "/group?name=x",
         "/latency",
@@ -49,7 +50,7 @@ def test_every_page_opens(pages: httpx.Client, path: str) -> None:
 )
 def test_words_of_the_address_are_no_markup(pages: httpx.Client, words: str) -> None:
     """A link from another person cannot contain a script."""
-    for path, name in (("/search", "q"), ("/message", "id"), ("/group", "name")):
+    for path, name in (("/search", "q"), ("/message", "id"), ("/group", "name"), ("/dead-letters", "error")):
         page = pages.get(path, params={name: words}).text
         assert words not in re.sub("<title>[^<]*</title>", "", page)
 

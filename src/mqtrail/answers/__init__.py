@@ -47,6 +47,10 @@ from .query_text import FIELDS, QueryTextError, SearchField, parse_query, query_
 from .sources import NoSource, Sources
 from .summaries import (
     ClaimProof,
+    DeadLetter,
+    DeadLetterConditions,
+    DeadLetterError,
+    DeadLettersAnswer,
     IncidentsAnswer,
     ProofAnswer,
     ProofResult,
@@ -85,6 +89,10 @@ __all__ = [
     "ClusterAnswers",
     "CodeCount",
     "CodeHealth",
+    "DeadLetter",
+    "DeadLetterConditions",
+    "DeadLetterError",
+    "DeadLettersAnswer",
     "Diagnosis",
     "Event",
     "EvidencePlace",

@@ -16,6 +16,7 @@ from mqtrail.lake import Lake, LakeError, LakePath, connect, judge_messages
 from mqtrail.trail.incidents import IncidentSettings
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
+from . import dead_letters as dying
 from . import incidents, proving, queries
 from . import search as searching
 from .history import verdict_history
@@ -32,7 +33,14 @@ from .model import (
     VerdictThresholds,
     trajectory_of,
 )
-from .summaries import IncidentsAnswer, ProofAnswer, ShownIncident, VerdictHistory
+from .summaries import (
+    DeadLetterConditions,
+    DeadLettersAnswer,
+    IncidentsAnswer,
+    ProofAnswer,
+    ShownIncident,
+    VerdictHistory,
+)
 
 KEY_IDS_MAX = 20  # most messages shown for one key
 PORT_MAX = 65_535
@@ -114,6 +122,10 @@ class Answers:
     def history(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> VerdictHistory:
         """Return how many messages published in [first_ms, end_ms) have each code, by time. LakeError."""
         return self._view().read(lambda view: verdict_history(view, now_ms, first_ms, end_ms))
+
+    def dead_letters(self, wanted: DeadLetterConditions, now_ms: int) -> DeadLettersAnswer:
+        """Return the dead letters that match, with the error of each attempt. LakeError."""
+        return self._view().read(lambda view: dying.dead_letters(view, wanted, now_ms))
 
     def export(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield one JSON object per message of the lake (docs/reference/cli.md). LakeError.

@@ -1,4 +1,4 @@
-"""Values of the answers about a whole lake: verdicts over time, incidents, proofs.
+"""Values of the answers about a whole lake: verdicts over time, incidents, proofs, dead letters.
 
 The code that queries DuckDB is in other modules, so that the console starts without it.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .model import Scope
+from .model import Event, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +142,74 @@ class ProofAnswer:
     claims: tuple[ClaimProof, ...]
     limits: tuple[str, ...]
     outcome: ProofResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterConditions:
+    """The conditions of dead letters, combined by AND. [first_ms, end_ms): time of publication.
+
+    error: as in `DeadLetterError`; '': letters whose error is unknown; None: any. skip: number of the latest matches to
+    omit.
+    """
+
+    group_name: str = ""
+    topic: str = ""
+    error: str | None = None
+    first_ms: int | None = None
+    end_ms: int | None = None
+    limit: int = 50
+    skip: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterError:
+    """Dead letters of a group and topic whose last attempts failed alike.
+
+    error: the text of the failure without quoted parts and numbers; '': unknown. first_dead_ms, last_dead_ms: when they
+    were stored as dead letters; None: unknown.
+    """
+
+    cluster: str
+    group_name: str
+    topic: str
+    error: str
+    message_count: int
+    first_dead_ms: int | None
+    last_dead_ms: int | None
+    example: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message that a group gave up. cause: as in trail.VERDICTS, '': unknown. attempts: those that are traced.
+
+    delivery_count: deliveries to the group.
+    """
+
+    cluster: str
+    msg_id: str
+    topic: str
+    keys: tuple[str, ...]
+    tags: str
+    group_name: str
+    published_ms: int | None
+    dead_ms: int | None
+    cause: str
+    error: str
+    delivery_count: int | None
+    attempts: tuple[Event, ...]
+
+    @property
+    def resend_command(self) -> tuple[str, ...]:
+        """The words of the command that sends it to its group again."""
+        return ("mqtrail", "message", "resend", self.group_name, "--id", self.msg_id)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettersAnswer:
+    """matched_count: all dead letters that match. errors: of those that match the conditions other than `error`."""
+
+    scope: Scope
+    matched_count: int
+    errors: tuple[DeadLetterError, ...]
+    letters: tuple[DeadLetter, ...]

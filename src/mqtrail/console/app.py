@@ -11,10 +11,11 @@ from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse
 from nicegui import ui
 
-from mqtrail.answers import Sources
+from mqtrail.answers import DeadLetterConditions, Sources
 from mqtrail.answers.http import Workers, make_api
 
 from .cluster import cluster
+from .dead_letters import dead_letters
 from .frame import THEMES, Desk, PageReader
 from .groups import group, groups
 from .home import home
@@ -27,6 +28,7 @@ from .stored import stored
 from .texts import Language
 
 CHOICE_S: Final = 365 * 24 * 3600
+SKIP_MAX: Final = 1_000_000_000
 PAGE_S: Final = 30.0  # to build a page, without its parts
 
 
@@ -42,7 +44,7 @@ def make_console(sources: Sources) -> FastAPI:
 
     @ui.page("/search", response_timeout=PAGE_S)
     async def search_page(request: Request, q: str = "", skip: int = 0) -> None:
-        await search(desk, PageReader.of(request), q, max(0, min(skip, 1_000_000_000)))
+        await search(desk, PageReader.of(request), q, max(0, min(skip, SKIP_MAX)))
 
     @ui.page("/message", response_timeout=PAGE_S)
     async def message_page(request: Request, id: str = "") -> None:
@@ -51,6 +53,15 @@ def make_console(sources: Sources) -> FastAPI:
     @ui.page("/incidents", response_timeout=PAGE_S)
     async def incidents_page(request: Request) -> None:
         await incidents(desk, PageReader.of(request))
+
+    @ui.page("/dead-letters", response_timeout=PAGE_S)
+    async def dead_letters_page(
+        request: Request, group: str = "", topic: str = "", error: str | None = None, skip: int = 0
+    ) -> None:
+        cut = None if error is None else error[:255]
+        first = max(0, min(skip, SKIP_MAX))
+        wanted = DeadLetterConditions(group_name=group[:255], topic=topic[:255], error=cut, skip=first)
+        await dead_letters(desk, PageReader.of(request), wanted)
 
     @ui.page("/groups", response_timeout=PAGE_S)
     async def groups_page(request: Request) -> None:

@@ -32,6 +32,7 @@ PAGES: Final = (
     ("/", "home"),
     ("/search", "search"),
     ("/incidents", "incidents"),
+    ("/dead-letters", "dead_letters"),
     ("/groups", "groups"),
     ("/latency", "latency"),
     ("/cluster", "cluster"),

@@ -31,6 +31,22 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "common": ("What they share", "共同特征"),
     "bad_share": ("Bad of all", "异常占比"),
     "inside_outside": ("{inside} with these, {outside} of the others", "有此特征 {inside}，其他 {outside}"),
+    "dead_letters": ("Dead letters", "死信"),
+    "dead_letters_text": (
+        "Messages that a group gave up. They stay in its dead-letter queue, also after they are sent again.",
+        "被消费组放弃的消息。重新发送之后，它们仍保留在死信队列中。",
+    ),
+    "no_dead_letters": ("No dead letter of the lake matches.", "没有匹配的死信。"),
+    "errors": ("Errors", "错误"),
+    "error_text": ("Error, without quoted parts and numbers", "错误（略去引号内容与数字）"),
+    "first_dead": ("First", "最早"),
+    "last_dead": ("Last", "最近"),
+    "since_dead": ("Dead since", "成为死信"),
+    "attempts": ("Attempts", "各次尝试"),
+    "no_attempts": ("no attempt is traced", "没有尝试的轨迹"),
+    "no_error_text": ("no error text", "没有错误文本"),
+    "send_again": ("Send again", "重新发送"),
+    "command": ("Command", "命令"),
     "groups": ("Groups and lag", "消费组与堆积"),
     "latency": ("Latency", "耗时"),
     "latency_text": (
@@ -246,9 +262,9 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "info": ("info", "信息"),
     "good": ("good", "正常"),
     "keys_help": (
-        "/ goes to the search field, h home, s search, i incidents, g groups, l latency, c cluster, p pipeline, "
-        "? this help. Tab and Enter work, too.",
-        "/ 跳到搜索框，h 首页，s 搜索，i 故障归因，g 消费组，l 耗时，c 集群，p 流水线，? 本帮助。"
+        "/ goes to the search field, h home, s search, i incidents, d dead letters, g groups, l latency, "
+        "c cluster, p pipeline, ? this help. Tab and Enter work, too.",
+        "/ 跳到搜索框，h 首页，s 搜索，i 故障归因，d 死信，g 消费组，l 耗时，c 集群，p 流水线，? 本帮助。"
         "Tab 和 Enter 随处可用。",
     ),
     "times_help": (

@@ -23,7 +23,7 @@ from ..doctor import Diagnosis
 from ..model import Report, SearchAnswer, TraceAnswer
 from ..query_text import TEXT_SIZE_MAX, QueryTextError, parse_query
 from ..sources import Sources
-from ..summaries import IncidentsAnswer, ProofAnswer, VerdictHistory
+from ..summaries import DeadLetterConditions, DeadLettersAnswer, IncidentsAnswer, ProofAnswer, VerdictHistory
 from .guard import LocalGuard
 from .problems import RESPONSES, Problem, ProblemDetails, add_problems
 from .workers import Workers
@@ -41,6 +41,9 @@ Since = Annotated[
 ]
 Until = Annotated[str, Query(alias="to", max_length=64, description="Latest send time (exclusive).")]
 Group = Annotated[str, Query(min_length=1, max_length=NAME_SIZE_MAX, description="Name of a consumer group.")]
+
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Most messages of this answer.")]
+Skip = Annotated[int, Query(ge=0, le=SKIP_MAX, description="Matches to leave out, the latest first.")]
 
 
 class AnswersApi(FastAPI):
@@ -94,8 +97,8 @@ def _add_look_ups(router: APIRouter, sources: Sources, workers: Workers) -> None
             str,
             Query(max_length=TEXT_SIZE_MAX, description="Conditions, such as `topic:orders verdict:HUNG handler>2s`."),
         ] = "",
-        limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Most messages of this answer.")] = 50,
-        skip: Annotated[int, Query(ge=0, le=SKIP_MAX, description="Matches to leave out, the latest first.")] = 0,
+        limit: Limit = 50,
+        skip: Skip = 0,
         cluster: Cluster = "",
     ) -> SearchAnswer:
         wanted = replace(_parsed(lambda: parse_query(q, now_ms())), limit=limit, skip=skip)
@@ -134,6 +137,33 @@ def _add_summaries(router: APIRouter, sources: Sources, workers: Workers) -> Non
     async def incidents(since: Since = "", until: Until = "", cluster: Cluster = "") -> IncidentsAnswer:
         first_ms, end_ms = _range(since, until)
         return await workers.run(lambda: sources.of_lake(cluster).incidents(now_ms(), first_ms, end_ms, is_kept=False))
+
+    @router.get(
+        "/dead-letters", summary="Dead letters of the lake, the error of each attempt, and equal errors counted"
+    )
+    async def dead_letters(
+        group: Annotated[str, Query(max_length=NAME_SIZE_MAX, description="Only this group. Default: all.")] = "",
+        topic: Annotated[str, Query(max_length=NAME_SIZE_MAX, description="Only this topic. Default: all.")] = "",
+        error: Annotated[
+            str | None, Query(max_length=NAME_SIZE_MAX, description="Only this error, as `errors` names it.")
+        ] = None,
+        since: Since = "",
+        until: Until = "",
+        limit: Limit = 50,
+        skip: Skip = 0,
+        cluster: Cluster = "",
+    ) -> DeadLettersAnswer:
+        first_ms, end_ms = _range(since, until)
+        wanted = DeadLetterConditions(
+            group_name=group,
+            topic=topic,
+            error=error,
+            first_ms=first_ms,
+            end_ms=end_ms,
+            limit=limit,
+            skip=skip,
+        )
+        return await workers.run(lambda: sources.of_lake(cluster).dead_letters(wanted, now_ms()))
 
     @router.get("/prove", summary="What the lake proves about loss, duplicates and order")
     async def prove(

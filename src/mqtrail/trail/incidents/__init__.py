@@ -10,6 +10,7 @@
 The SQL is run by a function that the caller passes, so this room has no engine in it either.
 """
 
+from .cases import error_text
 from .causes import BY_NAME as INCIDENT_CAUSES
 from .causes import NO_SINGLE_CAUSE, IncidentCause
 from .find import find_incidents
@@ -27,5 +28,6 @@ __all__ = [
     "IncidentCause",
     "IncidentSettings",
     "Symptom",
+    "error_text",
     "find_incidents",
 ]
