@@ -361,7 +361,8 @@ class Story:
                 topic, queue = chance.choice((*self.ends, (f"%RETRY%{group}", 0)))
                 first = chance.randrange(max(self.ends.get((topic, queue), 4), 1))
                 end = chance.choice((None, first + 1, first + 5))
-                kind = chance.choice(("EXPIRED", "OFFSET_MOVED", "TOPIC_DELETED")) if group else "TOPIC_DELETED"
+                of_any = ("TRUNCATED", "RECREATED", "TOPIC_DELETED")
+                kind = chance.choice(("EXPIRED", "OFFSET_MOVED", *of_any) if group else of_any)
                 row = {"kind": kind, "group_name": group, "topic": topic, "broker_name": BROKER, "queue_id": queue}
                 row |= {"first_offset": first, "end_offset": end, "live_count": chance.choice((0, 0, 1, None))}
                 self.add("unread_ranges", sampled_ms=BASE_MS + chance.randrange(LENGTH_MS), **row)

@@ -278,6 +278,30 @@ HISTORIES = (
     .group(CLIENT, "10.0.0.3@1#1", offset=7)
     .before(100, trace_client_id=CLIENT).numbered(90, 1, "10.0.0.3@1#1").numbered(200, 2, "10.0.0.3@1#1", dropped=1)
     .expect(CG="HUNG"),
+    # --- other messages have its offset now
+    traced("lost, no client since").group(offset=7).unread("TRUNCATED", 7, 9)
+    .expect(CG="LOST", group_reasons=("TRUNCATED",)).expect(msg=2, CG="CONSUMED"),
+    traced("lost, and trace with it, no client since").group(offset=7).unread("TRUNCATED", 7, 9).gap(-1, 90)
+    .expect(CG="LOST", group_reasons=("TRUNCATED",)).expect(msg=2, CG="CONSUMED"),
+    traced("lost, a client may have had it, passed").group(CLIENT, offset=9).unread("TRUNCATED", 7, 9, live=1)
+    .expect(CG="LOST", group_reasons=("TRUNCATED",)).expect(msg=2, CG="CONSUMED"),
+    traced("lost, a client may have had it, and trace is lost").group(CLIENT, offset=9)
+    .unread("TRUNCATED", 7, 9, live=1).gap(-1, 90)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRUNCATED", "RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC"))
+    .expect(msg=2, CG="CONSUMED"),
+    traced("lost, a client may still have it").group(CLIENT, offset=7).unread("TRUNCATED", 7, 9, live=1)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRUNCATED",)).expect(msg=2, CG="CONSUMED"),
+    traced("gone, the queue may have been created again").group(offset=7).unread("RECREATED", 7, 9)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("RECREATED",)).expect(msg=2, CG="CONSUMED"),
+    traced("stored later than the messages that are gone").group(offset=7).unread("TRUNCATED", 7, 9, time=0)
+    .expect(CG="NO_CONSUMER").expect(msg=2, CG="CONSUMED"),
+    traced("handled before it was gone").handled().group(offset=7).unread("TRUNCATED", 7, 9).expect(CG="CONSUMED")
+    .expect(msg=2, CG="CONSUMED"),
+    History("gone, the group never traced").pub().stored().scanned().group(offset=7).unread("TRUNCATED", 7, 9)
+    .expect(knowledge="INCOMPLETE", CG="LOST", group_reasons=("TRUNCATED", "GROUP_NOT_TRACED")),
+    History("gone, never acknowledged").tried(0, 1, "TIMEOUT", final=True).stored().scanned().group(offset=7)
+    .unread("TRUNCATED", 7, 9)
+    .expect("SEND_UNCERTAIN", knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRUNCATED",)),
     # --- trace that was not read yet: the record that is missing may be there
     *(hung(f"{state}, the trace of a broker is not read", AS_OF - age).trace_not_read(AS_OF - 30)
       .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_MAY_BE_LOST", "TRACE_NOT_READ_broker-a"))

@@ -306,7 +306,7 @@ CODE_TEXTS: Final[dict[str, str]] = {
     "FILTERED": "被消费组的订阅过滤。",
     "SKIPPED": "运维人员将消费组的位点移过了它。",
     "EXPIRED": "消费组消费之前已被过期删除。",
-    "LOST": "已确认，但不再存储，原因不明。",
+    "LOST": "已确认，但在消费组读取之前，代理丢失了它。",
     "UNKNOWN": "证据不足，见原因。",
     "CONSUMED_SLOW": "处理耗时一秒或更久。",
     "CONSUMED_AFTER_RETRY": "先前失败，重试后成功。",

@@ -36,6 +36,7 @@ from .sampler import traced_groups
 from .sampling import ClusterSample, Topology, is_trace_topic, sample, survey
 from .source import RocketMQDataSource
 from .spool import SampleSpool
+from .truncated import Truncated, rows_of_truncated
 
 Progress = Callable[[str], None]
 BACKFILL_PAUSE_S = 60.0  # after a piece that had a problem, as a broker that does not answer takes time
@@ -77,6 +78,7 @@ class ClusterJob:
         self.limit = Limit()  # of the cycles of `run`
         self._work = work
         self._ingest = Ingest(work.pulls, work.lake, config, work.source, say)
+        self._ingest.note_truncated = self._note_truncated
         self._backfiller = Backfiller(self._ingest, work.lake, config)
         self._sample_problems: list[str] = []  # of the latest sample
         self._is_judged = False  # whether there was a judgement since something was read
@@ -168,6 +170,10 @@ class ClusterJob:
             reached = self._ingest.offsets()
             self._sample_problems = [*found.problems, *found.behind(reached)]
             recorder.read_up_to(found.sampled_ms, found.read_topics(reached))
+
+    def _note_truncated(self, gone: list[Truncated]) -> None:
+        """Note which groups had not read messages that are gone."""
+        self._work.recorders.of(self.name).add_unread(rows_of_truncated(self._work.lake, self.name, gone))
 
     def _trace_not_read(self, asked: Asked) -> dict[str, bool]:
         """The brokers whose trace topics were not read to their ends, and whether they are still there."""

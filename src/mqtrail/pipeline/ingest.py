@@ -29,7 +29,7 @@ from .begin import begin_latest
 from .bounds import Bounds, bounds_of, check_bounds
 from .checkpoint import spark_offsets
 from .clock import now_ms
-from .cluster import Cluster
+from .cluster import Cluster, Retrying
 from .config import JobConfig, JobFailed, StartingOffsets
 from .executors import check_seen
 from .late_workers import started
@@ -42,6 +42,7 @@ from .pulling import TABLES, TRACE_MESSAGES, PulledFile, PullTasks, PullWork, fi
 from .reading import DataLoss
 from .rewinds import CHECKED_MAX, Rewinds, replaced_text, rewound
 from .source import RocketMQDataSource
+from .truncated import Truncated, truncated_of
 
 RECREATED = "RECREATED"
 Removed = dict[str, list[DataFile]]
@@ -111,6 +112,7 @@ class Ingest:
         self._reached: QueueOffsets = {}  # by the last run
         self._bounds: Bounds = {}  # that the last run read to
         self._parsed: tuple[LakeBatch, dict[str, Position]] | None = None  # of the notes of this batch
+        self.note_truncated: Callable[[list[Truncated]], None] = lambda gone: None  # called before it is committed
         self._rewinds = Rewinds(lake, config.retry_timeout_ms)
         self._names = ClusterNames(lake)
         self._is_sure = True  # the last batch is certainly in all of its tables
@@ -235,6 +237,7 @@ class Ingest:
             if not fail_on_data_loss and (
                 found := self._rewinds.find(connection, cluster.name, position, bounds, replaced)
             ):
+                self._note_truncated(connection, cluster, position, found, bounds)
                 position, lost = rewound(position, found)
                 self.batch(
                     work, [], position, counts, gaps=partial(added_gaps, work=work, ranges=lost, reason=RECREATED)
@@ -283,6 +286,16 @@ class Ingest:
         ]
         self.batch(work, [], position, counts, gaps=partial(added_gaps, work=work, ranges=skipped))
         return position
+
+    def _note_truncated(
+        self, connection: Cluster, cluster: ReadCluster, position: Position, found: QueueOffsets, bounds: Bounds
+    ) -> None:
+        """Note the messages that the lake has and the queues no longer have. After a crash the next run finds them."""
+        firsts = {queue: bounds[queue][0] for queue in found if queue.topic in cluster.message_topics}
+        of_messages = {queue: found[queue] for queue in firsts}
+        retrying = Retrying(self._config.retry_timeout_ms)
+        if gone := truncated_of(connection, position, of_messages, firsts, retrying):
+            self.note_truncated(gone)
 
     def _options(self, topics: Sequence[str], *, fail_on_data_loss: bool) -> dict[str, str]:
         return {

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
+from mqtrail import trail
 from mqtrail.lake import Change, Lake, arrow_rows, lake_errors, own_folder, write_parquet
 
-from .changes import Changes, Rows
+from .changes import Changes, Row, Rows
 from .sampling import ClusterSample
 from .spool import SampleSpool, Waiting
 
@@ -54,6 +55,11 @@ class Recorder:
                     rows.setdefault(name, []).extend(some)
         self._commit(rows)
         self._changes = changes
+
+    def add_unread(self, rows: list[Row]) -> None:
+        """Add rows of trail.UNREAD_RANGES that no sample shows."""
+        self._known()  # or the commit would hide batches of another process from it
+        self._commit({trail.UNREAD_RANGES.name: rows} if rows else {})
 
     def trace_read(self, at_ms: int, left: Mapping[str, bool]) -> None:
         """Record which brokers have trace that was not read by now, if that changed. See Changes.trace_read."""

@@ -178,10 +178,9 @@ CODES: dict[str, Code] = {
             "LOST",
             "group",
             "error",
-            "Acknowledged, but no longer stored, for no known reason.",
-            "",
-            ("messages", "offsets"),
-            False,
+            "Acknowledged, but the broker lost it before the group read it.",
+            "Send it again. Check crashes and fail-overs of the broker, its flush mode and its replicas.",
+            ("trace", "messages", "offsets", "clients"),
         ),
         Code(
             "UNKNOWN",
@@ -263,9 +262,10 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     "CONSUMED": frozenset({"DEAD_LETTERED", "RETRYING", "UNKNOWN"}),
     "DEAD_LETTERED": frozenset({"CONSUMED"}),
     "EXPIRED": _NOT_HANDED,
+    "LOST": _NOT_HANDED,
     "SKIPPED": _NOT_HANDED | {"WAITING", "NO_CONSUMER"},
     "FILTERED": _NOT_HANDED | {"WAITING", "NO_CONSUMER"},
 }
 """Final state → states that later evidence can change it to: a retry copy of a recorded success is read later, a dead
-letter is sent again, a later sample has another subscription, a client had a removed message in its memory, an offset
-is reset back. Open states and UNKNOWN can change to any state."""
+letter is sent again, a later sample has another subscription, a client had a removed or lost message in its memory, an
+offset is reset back. Open states and UNKNOWN can change to any state."""

@@ -309,7 +309,8 @@ def _of_sources() -> list[Cause]:
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_tracing c ON v.cluster = c.cluster
               AND v.group_name = c.group_name
               WHERE v.reasons LIKE '%GROUP_NOT_TRACED%' OR v.reasons LIKE '%PASSED_UNTRACED%'
-                OR v.reasons LIKE '%FILTER_SAMPLED_AT%' OR v.state IN ('WAITING', 'NO_CONSUMER', 'EXPIRED', 'SKIPPED')
+                OR v.reasons LIKE '%FILTER_SAMPLED_AT%' OR v.reasons LIKE '%TRUNCATED%'
+                OR v.state IN ('WAITING', 'NO_CONSUMER', 'EXPIRED', 'SKIPPED', 'LOST')
                 OR v.reasons LIKE '%TOPIC_DELETED%' OR v.reasons LIKE '%REMOVED_UNREAD%'""",
             VERDICTS,
         ),
@@ -364,7 +365,7 @@ def _of_offsets() -> list[Cause]:
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_reset_retries c ON v.cluster = c.cluster
               AND v.group_name = c.group_name
               WHERE v.reasons LIKE '%RETRY_PASSED_UNTRACED%' OR v.reasons LIKE '%END_NOT_TRACED%'
-                OR v.state IN ('EXPIRED', 'SKIPPED')""",
+                OR v.state IN ('EXPIRED', 'SKIPPED', 'LOST')""",
             VERDICTS,
         ),
     ]
@@ -380,7 +381,8 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
 
     margin = max(settings.loss_window_ms, settings.trace_delay_ms) + _HANDLER_MARGIN_MS
     finds = f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN {{}} c ON t.cluster = c.cluster
-      WHERE (t.group_codes LIKE '%HUNG%' OR t.group_codes LIKE '%EXPIRED%' OR t.group_codes LIKE '%SKIPPED%')
+      WHERE (t.group_codes LIKE '%HUNG%' OR t.group_codes LIKE '%EXPIRED%' OR t.group_codes LIKE '%SKIPPED%'
+        OR t.group_codes LIKE '%LOST%')
       OR t.is_open = 1 AND c.reason LIKE '{TRACE_NOT_READ}%'
       OR t.knowledge = 'INCOMPLETE' AND c.from_ms <= t.last_event_ms + {margin}"""
     columns = "cluster, client_id, from_ms, to_ms, lost_count, reason"
@@ -443,7 +445,8 @@ def _of_unread() -> list[Cause]:
             "first_commits",
             _both("offsets_at", ("group_name", *_QUEUE), ("first_offset",), begun),
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_first_commits c ON v.cluster = c.cluster
-              AND v.topic = c.topic AND v.group_name = c.group_name WHERE v.reasons LIKE '%TOPIC_DELETED%'""",
+              AND v.topic = c.topic AND v.group_name = c.group_name
+              WHERE v.reasons LIKE '%TOPIC_DELETED%' OR v.reasons LIKE '%TRUNCATED%' OR v.reasons LIKE '%RECREATED%'""",
             VERDICTS,
         ),
         Cause(
@@ -458,7 +461,7 @@ def _of_unread() -> list[Cause]:
             f"SELECT * FROM ({changes}) AS ranges WHERE topic = '%RETRY%' || group_name",
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_unread_retries c ON v.cluster = c.cluster
               AND v.group_name = c.group_name
-              WHERE v.state IN ('RETRYING', 'UNKNOWN', 'EXPIRED', 'SKIPPED')""",
+              WHERE v.state IN ('RETRYING', 'UNKNOWN', 'EXPIRED', 'SKIPPED', 'LOST')""",
             VERDICTS,
         ),
     ]

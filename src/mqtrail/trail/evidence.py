@@ -292,24 +292,34 @@ GAPS = Relation(
 
 UNREAD_RANGES = Relation(
     "unread_ranges",
-    "One row per range [first_offset, end_offset) of a queue that a group had not read when it was removed, or that "
-    "the offset of a group passed while the group had no client. Key: cluster, sampled_ms, kind, group_name, "
-    "broker_name, topic, queue_id.",
+    "One row per range [first_offset, end_offset) of a queue that a group had not read when it was removed or "
+    "replaced, or that the offset of a group passed while the group had no client. Key: cluster, sampled_ms, kind, "
+    "group_name, broker_name, topic, queue_id.",
     (
         text("cluster", "as in trace_events"),
-        number("sampled_ms", "time of the sample that shows it; the sample before does not"),
+        number(
+            "sampled_ms",
+            "time of the sample that shows it; the sample before does not. TRUNCATED, RECREATED: before the first of "
+            "the messages that replaced them was stored",
+        ),
         text(
             "kind",
             "EXPIRED: the queue's minimum rose above the group's offset. TOPIC_DELETED: no broker has the topic. "
-            "OFFSET_MOVED: the group's offset rose, and the group had no client in this sample and in the one before",
+            "OFFSET_MOVED: the group's offset rose, and the group had no client in this sample and in the one before. "
+            "TRUNCATED: the queue kept the messages before the range, and has others in it. RECREATED: it has other "
+            "messages only",
         ),
-        text("group_name", "consumer group; '' (TOPIC_DELETED): any group without an offset in the queue"),
+        text("group_name", "consumer group; '' (not EXPIRED, OFFSET_MOVED): any group without an offset in the queue"),
         text("topic", "business or %RETRY% topic"),
         text("broker_name", "broker of the queue"),
         number("queue_id", "queue"),
         number("first_offset", "first queue_offset"),
         number("end_offset", "queue_offset after the last one; NULL: no end"),
-        number("live_count", "clients of the group in this sample and in the one before; NULL: unknown"),
+        number(
+            "live_count",
+            "clients of the group in this sample and in the one before (TRUNCATED, RECREATED: since the first of the "
+            "messages was stored); NULL: unknown",
+        ),
     ),
 )
 

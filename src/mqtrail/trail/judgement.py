@@ -71,7 +71,8 @@ FROM (
       m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, m.visible_ms AS visible_ms, m.born_ms AS born_ms,
       m.broker_name AS broker_name, m.queue_id AS queue_id, m.queue_offset AS queue_offset,
       m.waits AS waits, CASE WHEN {UNDECIDED} THEN 1 ELSE 0 END AS undecided, m.item_count AS sent_items,
-      m.copy_count AS copy_count, m.trace_off AS trace_off, m.sent_count AS sent_count,
+      m.copy_count AS copy_count, greatest(m.acked, m.degraded) AS acked,
+      m.trace_off AS trace_off, m.sent_count AS sent_count,
       m.put_back_count + g.put_back_retries AS put_back_count, m.offered_count + g.put_back_retries AS offered_count,
       CASE WHEN m.stored_ms IS NOT NULL OR (m.has_send = 1 AND m.item_count = 1) THEN 1 ELSE 0 END AS is_single,
       CASE WHEN coalesce(t.message_model, '') <> '' THEN t.message_model WHEN g.copy_times > 0 OR g.times_max > 0
@@ -237,12 +238,15 @@ SELECT e.cluster AS cluster, e.msg_id AS msg_id, e.group_name AS group_name, max
 FROM group_states e JOIN group_losses l ON e.cluster = l.cluster AND e.group_name = l.group_name
   AND l.to_ms >= {begin} AND l.from_ms <= {end}
   AND (l.client_id = '' OR e.state <> 'HUNG' OR e.open_client = '' OR l.client_id = e.open_client)
-WHERE e.state IN ('HUNG', 'EXPIRED', 'SKIPPED') OR l.reason LIKE '{TRACE_NOT_READ}%' AND e.state IN {_NOT_ENDED}
+WHERE e.state IN ('HUNG', 'EXPIRED', 'SKIPPED') OR e.state = 'LOST' AND NOT {_HAD_NO_CLIENT}
+  OR l.reason LIKE '{TRACE_NOT_READ}%' AND e.state IN {_NOT_ENDED}
   OR e.rounds_missing > 0 OR e.ends_missing > 0 OR e.beginless_count > 0
   OR e.state = 'UNKNOWN' AND e.why IN ('PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'END_NOT_TRACED', 'RETRY_PASSED_UNTRACED')
 GROUP BY e.cluster, e.msg_id, e.group_name"""
 
 
+_HAD_NO_CLIENT = "coalesce(coalesce(e.retry_unread_live, e.unread_live) = 0, false)"
+"""SQL: whether no client of the group could get the message. Then lost trace records have nothing to say about it."""
 _RUNNING = "('IN_FLIGHT', 'HUNG')"
 _NOT_ENDED = "('WAITING', 'NO_CONSUMER', 'IN_FLIGHT', 'HUNG', 'RETRYING')"
 LOSS_NAME = "replace(loss_name, ':', '_')"
@@ -282,7 +286,7 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
 FROM (
   SELECT e.*, h.loss AS loss, {number_at("h.loss", 1)} AS loss_from_ms, {number_at("h.loss", 2)} AS loss_to_ms,
     {number_at("h.loss", 3)} AS loss_count, coalesce({part("h.loss", 4)}, '') AS loss_name,
-    CASE WHEN e.state IN ('IN_FLIGHT', 'HUNG', 'EXPIRED', 'SKIPPED') AND h.loss IS NOT NULL THEN 'UNKNOWN'
+    CASE WHEN e.state IN ('IN_FLIGHT', 'HUNG', 'EXPIRED', 'SKIPPED', 'LOST') AND h.loss IS NOT NULL THEN 'UNKNOWN'
       ELSE e.state END AS final_state,
     CASE WHEN e.state IN {_RUNNING} AND h.loss IS NOT NULL THEN 'END_MAY_BE_LOST' ELSE e.why END AS final_why,
     CASE WHEN s.msg_id IS NULL THEN 0 ELSE 1 END AS is_split, s.split_begun_ms AS split_begun_ms,
@@ -294,7 +298,7 @@ FROM (
 
 
 _DONE = "final_state = 'CONSUMED'"
-_UNTRACED = "final_state = 'EXPIRED' AND is_traced = 0"
+_UNTRACED = "final_state IN ('EXPIRED', 'LOST') AND is_traced = 0"
 _OVERTAKEN = f"{_DONE} AND later_id <> ''"
 _CAN_DUPLICATE = "message_model = 'CLUSTERING' AND is_single = 1"
 _DEAD_CAUSE = """CASE WHEN dead_ms IS NULL THEN '' WHEN recorded_cause <> '' THEN recorded_cause
@@ -312,6 +316,8 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "REMOVED_UNREAD": _UNREAD,
     "TOPIC_DELETED": _UNREAD,
     "OFFSET_MOVED": _UNREAD,
+    "TRUNCATED": _UNREAD,
+    "RECREATED": _UNREAD,
     "BATCH_ITEM_NOT_TOLD": {"handed": "batch_handed", "succeeded": "batch_succeeded", "items": "batch_items"},
 }
 """Reason of a state → its parameters. Other reasons of states have no parameters."""

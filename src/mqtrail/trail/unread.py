@@ -1,4 +1,4 @@
-"""Messages that a group did not read before they were removed, or that its offset passed without a client.
+"""Messages that a group did not read before they were removed or lost, or that its offset passed without a client.
 
     unread_ranges → unread, the ranges as of the judgement
     unread × messages × group_facts → unread_hits: of each message and group the first range that has the message
@@ -65,6 +65,11 @@ IS_REMOVED = "(unread_kind <> 'OFFSET_MOVED' AND (unread_any = 0 OR now_offset I
 """SQL of group_evidence: whether the message was removed before the group's offset passed it."""
 
 
+REPLACED = ("TRUNCATED", "RECREATED")
+"""Kinds of ranges that have other messages now. A queue that kept the messages before the range lost the others; one
+without any of them may have been deleted and created again."""
+
+
 def unread_states(horizon: int, *, retry: bool) -> str:
     """SQL: the branches of a state that apply to a message that was not handed over, or (retry) to its last copy.
 
@@ -83,6 +88,9 @@ def unread_states(horizon: int, *, retry: bool) -> str:
     WHEN {moved} THEN CASE WHEN {name}_ms <= {horizon} AND {passed}_then = 1 THEN 'SKIPPED:OFFSET_MOVED'
       ELSE 'UNKNOWN:TRACE_PENDING' END
     WHEN {removed} AND {name}_ms > {horizon} THEN 'UNKNOWN:TRACE_PENDING'
+    WHEN {removed} AND {name}_kind = 'TRUNCATED' AND acked = 1 AND ({alone} OR {passed}_then = 1 AND {traced})
+      THEN 'LOST:TRUNCATED'
+    WHEN {removed} AND {name}_kind IN {REPLACED} THEN 'UNKNOWN:' || {name}_kind
     WHEN {removed} AND {name}_kind = 'TOPIC_DELETED' THEN CASE WHEN {alone} OR {traced} THEN 'EXPIRED:TOPIC_DELETED'
       ELSE 'UNKNOWN:TOPIC_DELETED' END
     WHEN {removed} AND ({alone} OR {passed}_then = 1 AND {traced}) THEN 'EXPIRED:REMOVED_UNREAD'

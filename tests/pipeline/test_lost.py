@@ -1,0 +1,112 @@
+"""Messages that a broker has lost: which groups had not read them, and their verdicts. Without Spark."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.loops import run
+from tests.pipeline.test_ingest import ORDERS, Reader, fill, reader
+from tests.pipeline.test_rewinds import LATER_MS, read_on
+from tests.pipeline.test_unread import RETENTION_MS
+
+from mqtrail import trail
+from mqtrail.client import Producer, SyncAdmin
+from mqtrail.lake import Lake, connect, relation_of
+from mqtrail.pipeline import JobConfig, PipelineJob
+from mqtrail.pipeline.recording import Recorder
+from mqtrail.pipeline.sampling import ClusterSample
+from mqtrail.pipeline.truncated import Truncated, rows_of_truncated
+from mqtrail.testing import embedded
+from mqtrail.wire import Message, MessageQueue, SubscriptionGroupConfig, TopicConfig
+
+__all__ = ["reader"]
+
+NO_SPARK = cast(SparkSession, SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1)))
+SETTINGS = trail.Settings(trace_delay_ms=0)  # nothing is waited for
+STORED_MS = 1_700_000_000_005
+PLACE = {"topic": "orders", "broker_name": "broker-a", "queue_id": 0}
+
+
+def sampled(at_ms: int, offsets: dict[str, int], clients: dict[str, str]) -> ClusterSample:
+    """A sample of groups' offsets, and of their clients: ids, '' without any."""
+    found = ClusterSample(at_ms, answers={("OFFSETS", "broker-a", ""): ""})
+    for group, offset in offsets.items():
+        found.add(trail.GROUP_OFFSETS, {**PLACE, "group_name": group, "consumer_offset": offset})
+    for group, client in clients.items():
+        about: dict[str, Any] = {"group_name": group, "client_host": "", "language": "", "version": 1, "ordered": ""}
+        found.add(trail.CLIENTS, about | {"status": "OK" if client else "OFFLINE", "client_id": client})
+    return found
+
+
+@pytest.mark.parametrize(("left", "kind"), [(3, "TRUNCATED"), (0, "RECREATED")])
+def test_what_groups_had_not_read(reader: Reader, cluster: Any, left: int, kind: str) -> None:
+    """The greatest offset of each group counts, up to when the first new message was stored, and its clients since the
+    first lost message was stored."""
+    fill(cluster)
+    reader.run()
+    recorder = Recorder(reader.lake, "c", RETENTION_MS)
+    clients = {"ahead": "", "behind": "", "here": "x", "left": "y", "before": "z"}
+    offsets = {"ahead": 6, "behind": 4, "here": 2, "left": 5, "before": 5}
+    recorder.record([sampled(STORED_MS - 2, offsets, clients)])
+    recorder.record([sampled(STORED_MS - 1, offsets, clients | {"before": ""})])
+    recorder.record([sampled(STORED_MS + 8, offsets | {"behind": 1}, clients | {"before": ""})])
+    recorder.record([sampled(STORED_MS + 9, {}, clients | {"before": "", "left": ""})])
+    recorder.record([sampled(LATER_MS, {"here": 9}, clients | {"before": "", "left": ""})])
+    noted: list[Truncated] = []
+    reader.ingest.note_truncated = noted.extend
+    first, records = cluster._load(ORDERS)
+    cluster._save(ORDERS, first, records[:left])
+    assert (read_on(reader), noted) == (0, [])
+    cluster.append(ORDERS, b"new", store_timestamp_ms=LATER_MS)
+    read_on(reader)
+    rows = rows_of_truncated(reader.lake, "c", noted)
+    assert {(row["kind"], row["sampled_ms"], row["end_offset"]) for row in rows} == {(kind, LATER_MS - 1, 6)}
+    assert {row["group_name"]: (row["first_offset"], row["live_count"]) for row in rows} == {
+        "": (left, None),
+        "behind": (4, 0),
+        "here": (max(left, 2), 1),
+        "left": (5, 1),
+        "before": (5, 0),
+    }
+
+
+@pytest.mark.slow
+def test_a_broker_that_goes_back_to_an_older_store(tmp_path: Path) -> None:
+    """The messages after that are LOST for a group that had not read them, those before still wait for it."""
+    config = JobConfig(namesrv="", lake=tmp_path / "lake", cluster="C", fail_on_data_loss=False, settings=SETTINGS)
+    queue = MessageQueue("orders", "broker-a", 0)
+
+    def sent(count: int, old: str = "", offset: int | None = None) -> list[str]:
+        """Send on a broker on the store, run the pipeline, and keep a copy of the store before that."""
+        with embedded(tmp_path / "store") as running, SyncAdmin(running.namesrv_address) as admin:
+            assert admin.create_topic(TopicConfig("orders", 1, 1)).complete
+            assert admin.create_group(SubscriptionGroupConfig("g")).complete
+            if offset is not None:
+                admin.set_offset("g", queue, offset)
+            ids: list[str] = run(_sent(running.namesrv_address, count))
+            if not old:
+                PipelineJob(replace(config, namesrv=running.namesrv_address)).use(NO_SPARK).once()
+        if old:
+            shutil.copytree(tmp_path / "store", tmp_path / old)
+        return ids
+
+    before = sent(2, "old", 0)
+    lost = sent(3)
+    shutil.rmtree(tmp_path / "store")
+    (tmp_path / "old").rename(tmp_path / "store")
+    after = sent(1)
+    lake = Lake.open(tmp_path / "lake")
+    rows = trail.latest_sql(trail.VERDICTS, f"({relation_of(lake[trail.VERDICTS.name])})")
+    found = connect().sql(f"SELECT msg_id, state, reasons FROM ({rows}) AS rows WHERE group_name = 'g'").fetchall()
+    states = {msg_id: state for msg_id, state, _ in found}
+    assert [states[each] for each in lost] == ["LOST"] * 3, found
+    assert [states[each] for each in (*before, *after)] == ["NO_CONSUMER"] * 3
+
+
+async def _sent(namesrv: str, count: int) -> list[str]:
+    async with Producer("PG", namesrv, trace=True) as producer:
+        return [(await producer.send(Message("orders", b"body"))).msg_id for _ in range(count)]
