@@ -39,6 +39,7 @@ MODULES = (
     "demo_time",
     "pipeline_bench",
     "cycle",
+    "growth",
     "freshness",
 )
 

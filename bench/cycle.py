@@ -226,6 +226,11 @@ def send_new(broker: OurPeer, raw: Path, hour: int, network: int) -> None:
 
 def tree_seconds(but_pid: int) -> float:
     """Return the CPU time of this process and of all its children, also ended ones, except one."""
+    return sum(tree_of(but_pid).values())
+
+
+def tree_of(but_pid: int) -> dict[int, float]:
+    """Return the CPU time of this process and of each of its children, except one, by pid."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     ticks = os.sysconf("SC_CLK_TCK")
@@ -239,4 +244,4 @@ def tree_seconds(but_pid: int) -> float:
     own = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in own} - own - {but_pid}:
         own |= more
-    return sum(spent[pid] for pid in own)
+    return {pid: spent[pid] for pid in own}

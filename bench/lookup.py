@@ -27,12 +27,15 @@ from mqtrail.trail import Column, publish_hours
 
 HOURS, PER_HOUR = 20, 500_000
 HOURS_QUICK, PER_HOUR_QUICK = 3, 20_000
+HOURS_ENV = "BENCH_LOOKUP_HOURS"  # hours of PER_HOUR messages, instead of HOURS and STORE_HOURS; 200: 100 M messages
+OPEN_FILES = 16  # of each table in the hour that cycles still write to
 PRODUCERS = 8
 IP, PROCESS = 0x0A000000, 0x12675BE20A66
 FIRST_HOUR = 490_896  # 2026-01-01 00:00 UTC: the start of a month, so that the milliseconds in ids are easy to compute
 HOUR_MS = 3_600_000
 LOOK_UPS = 40  # per round
-BAR_MS = 50.0
+BAR_MS = 30.0
+OPEN_BAR_MS = 60.0
 STORE_HOURS, STORE_HOURS_QUICK = 4, 1  # of the lake in an object store
 STORE_DELAY_S = 0.02  # added to each request: about what S3 takes to a host of its region
 STORE_LOOK_UPS = 10  # per round
@@ -80,27 +83,31 @@ _EVENT = (
 _EVENTS = "[" + ", ".join(_EVENT % (kind, kind) for kind in ("Pub", "SubBefore", "SubAfter")) + "]"
 
 
-@figure("look-up", "look-up of one id among 10 M messages, its files opened", seconds=90)
+@figure("look-up", "look-up of one id among 10 M messages, its files opened", seconds=100)
 def look_up(session: Session) -> Iterator[Row]:
     session.alone()
-    hours, per_hour = (HOURS_QUICK, PER_HOUR_QUICK) if session.quick else (HOURS, PER_HOUR)
+    hours, per_hour = size_of(session, HOURS, HOURS_QUICK)
     folder = session.fresh_folder("lake")
     began_s = time.monotonic()
     lake = make_lake(folder, hours, per_hour)
     made_s = time.monotonic() - began_s
-    times_ms, anew, absent, commands, opened = [], [], [], [], set[int]()
+    times_ms, in_open = list[float](), list[float]()
+    anew, absent, commands, opened = [], [], [], set[int]()
+    add_open_hour(lake, hours, per_hour)
     lookup = LookUp(lake)
     chance = random.Random(7)
     for _ in range(session.rounds):
-        spans_ms = []
-        for _ in range(LOOK_UPS):
-            msg_id = id_of(chance.randrange(hours), chance.randrange(per_hour), per_hour)
-            took_ms, files, rows = timed_look_up(lookup, msg_id)
-            if rows != 2:
-                raise RuntimeError(f"the look-up of {msg_id} gave {rows} rows, expected a trajectory and a verdict")
-            opened.add(files)
-            spans_ms.append(took_ms)
-        times_ms.append(sorted(spans_ms)[len(spans_ms) // 2])
+        for found, hour in ((times_ms, None), (in_open, hours)):
+            spans_ms = []
+            for _ in range(LOOK_UPS):
+                at = chance.randrange(hours) if hour is None else hour
+                msg_id = id_of(at, chance.randrange(per_hour), per_hour)
+                took_ms, files, rows = timed_look_up(lookup, msg_id)
+                if rows != 2:
+                    raise RuntimeError(f"the look-up of {msg_id} gave {rows} rows, expected a trajectory and a verdict")
+                opened.add(files)
+                spans_ms.append(took_ms)
+            found.append(sorted(spans_ms)[len(spans_ms) // 2])
         absent.append(timed_look_up(lookup, id_of(chance.randrange(hours), 0, per_hour)[:28] + "FFFF")[0])
         anew.append(open_ms(folder, id_of(chance.randrange(hours), 1, per_hour)))
         commands.append(command_ms(folder, id_of(chance.randrange(hours), 5, per_hour)))
@@ -113,6 +120,8 @@ def look_up(session: Session) -> Iterator[Row]:
     }
     what = f"one id among {hours * per_hour / 1e6:g} M messages: trajectory and verdicts, lake open"
     yield Row("look-up/id", what, "ms", times_ms, bar=Bar("<=", BAR_MS, of="ours"), more=more)
+    what = f"an id in the hour that cycles still write to: {per_hour:,} messages, {OPEN_FILES} files a table"
+    yield Row("look-up/open", what, "ms", in_open, bar=Bar("<=", OPEN_BAR_MS, of="ours"), more=more)
     yield Row("look-up/anew", "the same, the lake opened for it", "ms", anew)
     yield Row("look-up/absent", "an id that is not there, in an hour that is", "ms", absent)
     yield Row("look-up/command", "`mqtrail trace ID --lake` from fork to exit, all answered", "ms", commands)
@@ -121,7 +130,7 @@ def look_up(session: Session) -> Iterator[Row]:
 @figure("look-up-s3", "look-up of one id in an object store", seconds=60)
 def look_up_in_store(session: Session) -> Iterator[Row]:
     session.alone()
-    hours, per_hour = (STORE_HOURS_QUICK, PER_HOUR_QUICK) if session.quick else (STORE_HOURS, PER_HOUR)
+    hours, per_hour = size_of(session, STORE_HOURS, STORE_HOURS_QUICK)
     folder = session.fresh_folder("lake-of-store")
     make_lake(folder, hours, per_hour)
     times_ms, anew, requests = [], [], set[int]()
@@ -154,7 +163,7 @@ def delayed_store(lake: Path, folder: Path) -> Iterator[tuple[LakePath, Door]]:
     before = dict(os.environ)
     try:
         with ObjectServer(folder) as server, Door(delayed(forward(server.port))) as door:
-            shutil.copytree(lake, folder / "data" / BUCKET / "lake")
+            shutil.copytree(lake, folder / "data" / BUCKET / "lake", copy_function=os.link)
             os.environ.update(environment(door.port))
             yield place_of(f"s3://{BUCKET}/lake"), door
     except InteropError as error:
@@ -213,6 +222,29 @@ def make_lake(folder: Path, hours: int, per_hour: int) -> Lake:
     sample_id = id_of(0, per_hour // 2, per_hour)
     assert publish_hours(sample_id, FIRST_HOUR, FIRST_HOUR + hours) == [FIRST_HOUR], sample_id
     return lake
+
+
+def size_of(session: Session, hours: int, hours_quick: int) -> tuple[int, int]:
+    """Return the hours of a lake, and the messages of an hour."""
+    if session.quick:
+        return hours_quick, PER_HOUR_QUICK
+    return int(os.environ.get(HOURS_ENV, hours)), PER_HOUR
+
+
+def add_open_hour(lake: Lake, number: int, per_hour: int) -> None:
+    """Commit one more hour, in files as cycles leave them: each has a part of its time, sorted by id."""
+    duck = connect()
+    for name in ("trajectories", "verdicts"):
+        table = lake[name]
+        rows = rows_of(list(table.table.relation), FIRST_HOUR + number, per_hour)
+        files = []
+        for part in range(OPEN_FILES):
+            files.append(table.path / f"batch={APP}-{part + 1}" / "part.parquet")
+            files[-1].parent.mkdir()
+            within = f"n >= {per_hour * part // OPEN_FILES} AND n < {per_hour * (part + 1) // OPEN_FILES}"
+            copy(duck, f"{rows} WHERE {within}", files[-1], table.table, per_hour // OPEN_FILES + 1)
+        table.commit(files, app=APP, batch=1)
+    duck.close()
 
 
 def rows_of(columns: list[Column], hour: int, count: int) -> str:
