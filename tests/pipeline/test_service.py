@@ -1,10 +1,11 @@
 """The loop of `pipeline run`: good cycles, failed ones, faults of Spark, and a stop."""
 
 import dataclasses
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -53,6 +54,7 @@ class Cycles:
         self.turns = list(turns)
         self.freshness = Freshness()
         self.step: Callable[[str], None] = lambda text: None
+        self.is_shared = False
 
     def begin(self) -> Callable[[], JobReport]:
         return self.cycle
@@ -167,6 +169,27 @@ def test_a_silent_cluster_holds_up_no_other(tmp_path: Path) -> None:
     assert lines.index("east: this cycle failed: no route; the next one is in 0 s") < lines.index(
         "west: problem: no answer"
     )
+
+
+@pytest.mark.parametrize(
+    ("other", "is_shared"), [("ready", True), ("due", True), ("later", False), ("asked, no answer", False)]
+)
+def test_a_cycle_reads_less_while_another_cluster_waits(tmp_path: Path, other: str, is_shared: bool) -> None:
+    """Not because of one that does not answer, or that is not due for longer than an interval."""
+    one = Cycles("east", report())
+    service = Service(tmp_path, [one, Cycles("west")], NoUpkeep(), print)
+    turns, west = service._turns
+    turns.ask()
+    turns.end(60)
+    if other == "ready":
+        west.ask()
+        west.end(60)
+    elif other == "asked, no answer":
+        west._asking = Thread()
+    else:
+        west.due_s = time.monotonic() + {"due": 0, "later": 3600}[other]
+    service._turn(turns, 2_000, Event())
+    assert one.is_shared is is_shared
 
 
 def test_the_longest_waiting_cluster_is_next(tmp_path: Path) -> None:

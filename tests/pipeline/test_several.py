@@ -17,7 +17,7 @@ from mqtrail import trail
 from mqtrail.client import SyncAdmin
 from mqtrail.lake import Lake, LakePath, connect, rebuild, relation_of
 from mqtrail.lake.tables import cluster_of
-from mqtrail.pipeline import ClusterStatus, JobConfig, JobFailed, PipelineJob, StatusFile
+from mqtrail.pipeline import ClusterStatus, JobConfig, JobFailed, PipelineJob, StatusFile, clusterjob
 from mqtrail.testing import embedded
 from mqtrail.wire import TopicConfig
 
@@ -103,6 +103,26 @@ def test_two_clusters_of_equal_names(tmp_path: Path, stack: ExitStack) -> None:
     assert None not in {cluster_of(file) for file in Lake.open(lake)[trail.ATTEMPTS.name].files()}
     PipelineJob(replace(alone, lake=lake)).use(NO_SPARK).once()
     assert (found_in(lake, "east"), found_in(lake, "west")) == (east, west)
+
+
+@pytest.mark.slow
+def test_a_backlog_is_read_in_small_parts_while_another_cluster_waits(
+    tmp_path: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each cycle ends after so many messages and is judged; alone, the cluster reads on to its end."""
+    monkeypatch.setattr(clusterjob, "SHARED_MESSAGES_MAX", 2)
+    broker = stack.enter_context(embedded())
+    trade(broker.namesrv_address, 5)
+    job = PipelineJob(JobConfig(namesrv=broker.namesrv_address, lake=tmp_path / "lake")).use(NO_SPARK)
+    job.sample()
+    [one] = job.jobs
+    one.is_shared = True
+    with job.lake.writing():
+        reports = [one.begin()() for _ in range(2)]
+        one.is_shared = False
+        reports.append(one.begin()())
+    assert [found.trace_messages + found.messages for found in reports[:2]] == [2, 2]
+    assert [found.behind > 0 for found in reports] == [True, True, False]
 
 
 @pytest.mark.parametrize("clusters", [("east",), ("=127.0.0.1:1",), ("east=",), ("a=h:1", "b=h:2", "a=h:3")])

@@ -40,6 +40,7 @@ from .truncated import Truncated, rows_of_truncated
 
 Progress = Callable[[str], None]
 BACKFILL_PAUSE_S = 60.0  # after a piece that had a problem, as a broker that does not answer takes time
+SHARED_MESSAGES_MAX = 10_000  # of a cycle while another cluster waits: at 40 records each, some 10 s of one core
 FIRST_SAMPLE_MS_MAX = 10_000  # how long the first cycle of a new cluster waits for its sample
 FIRST_SAMPLE_POLL_MS = 100
 
@@ -76,6 +77,7 @@ class ClusterJob:
         self.freshness = Freshness()
         self.step = say  # called with each step of a cycle; `run` prints it only if the cycle takes long
         self.limit = Limit()  # of the cycles of `run`
+        self.is_shared = False  # whether another cluster waits for its turn
         self._work = work
         self._ingest = Ingest(work.pulls, work.lake, config, work.source, say)
         self._ingest.note_truncated = self._note_truncated
@@ -134,7 +136,7 @@ class ClusterJob:
 
         At limit.messages_max it stops reading and judges what was read; once limit.is_over(), it starts no step.
         """
-        limit = self.limit
+        limit = self.limit.shared(SHARED_MESSAGES_MAX) if self.is_shared else self.limit
         self._ingest.progress = self.step
         self._work.lake.check()
         self._ingest.check_name(asked.cluster)

@@ -91,6 +91,11 @@ class Limit:
     messages_max: int | None = None
     is_over: Callable[[], bool] = lambda: False
 
+    def shared(self, messages_max: int) -> Limit:
+        """This limit, or a lower one."""
+        lower = messages_max if self.messages_max is None else min(self.messages_max, messages_max)
+        return replace(self, messages_max=lower)
+
 
 class Ingest:
     """Reads a cluster into bronze and silver."""

@@ -1,7 +1,8 @@
 """The loop of `mqtrail pipeline run`: cycles of clusters, upkeep of the lake between them, and reports of both.
 
 The clusters take turns, because a lake has one writer: of those that are due, the one that waited longest. Each is
-asked in a thread of its own, so that one that does not answer holds up no other. A failed cycle is reported and retried
+asked in a thread of its own, so that one that does not answer holds up no other. While another one waits, a cycle reads
+less, so that a cluster with much to read holds up no other for long. A failed cycle is reported and retried
 after a pause that doubles up to PAUSE_MS_MAX. Failures of Spark itself, as on a busy machine, are retried up to
 FAULTS_MAX times in a row; after that the run ends with the error, so that the process's supervisor restarts it. A stop
 ends the run after the commit in progress.
@@ -56,6 +57,8 @@ class ClusterCycles(Protocol):
     freshness: Freshness
     step: Say
     """Called with each step of a cycle."""
+    is_shared: bool
+    """Whether another cluster waits for its turn, or is due within an interval: then a cycle reads less."""
 
     @property
     def name(self) -> str:
@@ -195,6 +198,7 @@ class Service:
     def _turn(self, turns: _Turns, interval_ms: int, stop: Event) -> float:
         """Run one cycle and a slice of upkeep; return the milliseconds to wait before the cluster's next one."""
         self._begun_s = turns.begun_s
+        turns.cycles.is_shared = self._waits_other(turns, interval_ms)
         try:
             report = turns.run()
         except LakeLost:
@@ -231,6 +235,12 @@ class Service:
             self._say(f"the upkeep of the lake failed and will be retried: {error}")
         self._write()
         return 0 if report.behind else max(0, interval_ms - (time.monotonic() - turns.begun_s) * 1000)
+
+    def _waits_other(self, turns: _Turns, interval_ms: int) -> bool:
+        """Whether another cluster has answered, or is due within an interval. A silent one does not wait."""
+        until_s = time.monotonic() + interval_ms / 1000
+        others = [one for one in self._turns if one is not turns]
+        return any(one.is_ready or (not one.is_asked and one.due_s <= until_s) for one in others)
 
     def _failed(self, turns: _Turns, error: str, interval_ms: int) -> float:
         turns.status.note_failure(error)
