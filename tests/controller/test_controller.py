@@ -1,13 +1,24 @@
 """Controllers: ids, elections, SyncStateSets, fencing, notifications; over restarts and changes of the leader."""
 
 import json
+from typing import Any
 
 import pytest
 
-from mqtrail.controller import ControllerConfig, parse_peers
-from mqtrail.raft import RaftIdentityError
+from mqtrail.controller import ControllerConfig, ReplicaGroups, parse_peers
+from mqtrail.controller.requests import encode_entry
+from mqtrail.raft import LogEntry, MessageKind, RaftIdentityError, RaftMessage, encode_message
 from mqtrail.store import MemoryDisk
-from mqtrail.wire import InvalidParameter, PeerId, RequestCode, ResponseCode, SyncStateSet
+from mqtrail.wire import (
+    Host,
+    InvalidParameter,
+    Peer,
+    PeerId,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    SyncStateSet,
+)
 
 from .trio import CLUSTER, GROUP, Trio, address_of
 
@@ -319,3 +330,71 @@ def test_a_controller_whose_disk_fails_serves_no_more() -> None:
     assert trio.elect(1).code == ResponseCode.CONTROLLER_NOT_LEADER
     assert isinstance(controller.failure, OSError)
     assert controller.tick(trio.now_ms + 10_000) == []
+
+
+def test_names_cannot_outgrow_a_snapshot() -> None:
+    """A state above its maximum could not be compacted: what would exceed it is refused, and the rest is served."""
+    trio = Trio(1)
+    name = "é" * 8_000
+    codes = [
+        trio.ask(
+            Code.CONTROLLER_APPLY_BROKER_ID,
+            {"clusterName": "c", "brokerName": f"{number}{name}", "appliedBrokerId": "1", "registerCheckCode": name},
+        ).code
+        for number in range(60)
+    ]
+    assert codes[0] == 0
+    assert codes[-1] == ResponseCode.CONTROLLER_BROKER_ID_INVALID
+    before = codes.count(0)
+    assert trio.ask(Code.CLEAN_BROKER_DATA, {"brokerName": f"0{name}", "isCleanLivingBroker": "true"}).code == 0
+    ext = {"clusterName": "c", "brokerName": f"0{name}", "appliedBrokerId": "1", "registerCheckCode": name}
+    assert trio.ask(Code.CONTROLLER_APPLY_BROKER_ID, ext).code == 0
+    assert len(trio.controllers["n0"].groups.groups) == before
+    again = ReplicaGroups()
+    again.restore(trio.controllers["n0"].groups.snapshot())
+    assert again.apply(
+        encode_entry({"do": "apply_id", "name": "x" + name, "id": 1, "check_code": name} | OF_LEADER)
+    ).code
+
+
+OF_LEADER = {"cluster": "c", "alive": {}, "unclean": False}
+JUNK: dict[str, Any] = {
+    "an entry that is no JSON": {"kind": MessageKind.APPEND, "entries": (LogEntry(2, 1, b"x"),)},
+    "an entry without its members": {"kind": MessageKind.APPEND, "entries": (LogEntry(2, 1, b'{"do":"alter"}'),)},
+    "an entry of other types": {
+        "kind": MessageKind.APPEND,
+        "entries": (LogEntry(2, 1, encode_entry({"do": "clean", "name": "b", "ids": 1, "living": True} | OF_LEADER)),),
+    },
+    "a snapshot that is no JSON": {"kind": MessageKind.SNAPSHOT, "index": 9, "log_term": 1, "data": b"x"},
+    "a snapshot with an odd id": {
+        "kind": MessageKind.SNAPSHOT,
+        "index": 9,
+        "log_term": 1,
+        "data": b'{"groups":{"b":{"cluster":"c","next_id":1,"members":{"x":["",""]},"master":null,"master_epoch":0,'
+        b'"in_sync":[],"in_sync_epoch":0}}}',
+    },
+}
+
+
+@pytest.mark.parametrize("name", JUNK)
+def test_what_no_controller_writes_is_not_taken(name: str) -> None:
+    """Each member would fail at it, and again at each start."""
+    trio = Trio()
+    follower = next(one for one in trio.controllers if one != trio.leader)
+    core = trio.controllers[follower]
+    config = core.raft.config
+    message = RaftMessage(
+        sender=trio.leader, target=follower, term=core.raft.term, group_key=config.group_key, commit=9, **JUNK[name]
+    )
+    before = core.raft.journal.last_index
+    command = RemotingCommand(Code.CONTROLLER_CONSENSUS, {}, encode_message(message, config.members), flag=2)
+    core.handle(Peer(PeerId(1), Host("10.0.0.9", 1)), command, trio.now_ms)
+    assert core.failure is None
+    assert core.raft.journal.last_index == before
+
+
+@pytest.mark.parametrize("ids", ["9" * 5_000, "9" * 19, "x"])
+def test_an_id_that_is_no_number_of_a_broker_is_refused(ids: str) -> None:
+    trio = Trio(1)
+    reply = trio.ask(Code.CLEAN_BROKER_DATA, {"brokerName": "b", "brokerControllerIdsToClean": ids})
+    assert reply.code == ResponseCode.INVALID_PARAMETER

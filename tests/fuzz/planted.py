@@ -19,6 +19,7 @@ from mqtrail.broker.messages.pull import PullMessages
 from mqtrail.broker.operator.store import StoreAdmin
 from mqtrail.broker.requests import PERMISSIONS
 from mqtrail.broker.timing import timers
+from mqtrail.controller import Controller
 from mqtrail.namesrv.access import NameServerAccess
 from mqtrail.wire import (
     CompressionError,
@@ -37,6 +38,7 @@ from .targets import (
     BrokerCore,
     BrokerUsers,
     BrokerUsersBehindNet,
+    ControllerCore,
     LyingServer,
     NameServerAcl,
     Target,
@@ -172,6 +174,21 @@ def _unchecked_name_server(patch: Patch) -> None:
     patch.setattr(NameServerAccess, "check", lambda *args: None)
 
 
+def _unchecked_consensus(patch: Patch) -> None:
+    """A controller takes any entry and any snapshot from other controllers."""
+    for name in ("check_entry", "check_snapshot"):
+        patch.setattr(f"mqtrail.controller.controller.{name}", lambda data: None)
+
+
+def _slow_controller(patch: Patch) -> None:
+    """A controller compares each byte of a request with all others."""
+
+    def compare(core: Controller, peer: Peer, request: RemotingCommand, now_ms: int) -> None:
+        sum(one == other for one in request.body[:4_000] for other in request.body[:4_000])
+
+    _before(patch, Controller, "handle", compare)
+
+
 def _waits_for_ever(patch: Patch) -> None:
     """A waiting record may lead to the topic in which it waits."""
     patch.setattr("mqtrail.broker.properties.WAITING_TOPICS", frozenset())
@@ -204,6 +221,8 @@ PLANTED = (
     Planted("an error of a tick", BrokerCore, _error_of_a_tick, "ValueError: planted"),
     Planted("an error of a tick behind the net", BrokerBehindNet, _error_of_a_tick, "ValueError: planted"),
     Planted("a record that waits for ever", BrokerCore, _waits_for_ever, "work without end"),
+    Planted("no check of consensus", ControllerCore, _unchecked_consensus, "ControllerCore: "),
+    Planted("a quadratic request at a controller", ControllerCore, _slow_controller, "ms of CPU in|it hangs"),
     Planted("no check in the lane", BrokerUsersBehindNet, _unchecked_lane, "without permission"),
     Planted("no check at the name server", NameServerAcl, _unchecked_name_server, "without an account"),
     Planted("no check of ACL files for a pull", BrokerAclFiles, _unchecked(11), "without permission"),

@@ -4,6 +4,7 @@ return any answer and must not raise; the net layer may close the connection. Ev
 
 import asyncio
 import contextlib
+import json
 import random
 import time
 from collections.abc import Callable
@@ -15,12 +16,14 @@ from mqtrail.client import ClientInstance, Consumer, Delivery, TransactionProduc
 from mqtrail.client.core.background import AT_ONCE_MAX
 from mqtrail.client.core.outgoing import Outgoing, send_result
 from mqtrail.client.core.routes import TopicRoute, queue_count, read_route
+from mqtrail.controller import Controller, ControllerConfig
 from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.namesrv.access import Level
 from mqtrail.namesrv.requests import REQUESTS
 from mqtrail.net import Connection, Server
 from mqtrail.net.server_connection import PieceConnection
 from mqtrail.node.broker_shell import BrokerShell
+from mqtrail.raft import LogEntry, MessageKind, RaftMessage, RaftOldDisk, encode_message
 from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore
 from mqtrail.trail import TRACE_REJECTS, TracePlace, trace_rows
 from mqtrail.wire import (
@@ -34,6 +37,7 @@ from mqtrail.wire import (
     PopHandle,
     RemotingCommand,
     RemotingError,
+    RequestCode,
     Send,
     TopicRouteData,
     compile_sql,
@@ -277,6 +281,95 @@ class NameServerAcl(NameServerCore):
             for send in sends:
                 if send.command.code == 0:
                     raise Bug(f"request {self._asked} is served without an account")
+
+
+class ControllerCore(CoreTarget):
+    """A controller that leads alone, or one of three that gets messages of consensus from anyone."""
+
+    codes = (904, *range(1001, 1014), RequestCode.CONTROLLER_CONSENSUS)
+    edges = (7, 1_000, (1 << 32) - 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
+    commands = ("alter", "elect", "register", "apply_id", "clean", "x", 5, None)
+
+    def make(self) -> Any:
+        self._grammar = Grammar(self._chance)
+        self._members = ["n0", "n1", "n2"][: self._chance.choice((1, 3))]
+        peers = ";".join(f"{name}-127.0.0.1:{27010 + number}" for number, name in enumerate(self._members))
+        config = ControllerConfig(peers=peers, self_id="n0")
+        core = Controller(config, MemoryDisk(), self._chance.random, self._now_ms)
+        for _ in range(100):  # until it leads, if it is alone
+            self._now_ms += 50
+            core.tick(self._now_ms)
+        return core
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        return self._core.raft.term, self._core.raft.applied_index, self._core.raft.journal.last_index
+
+    def next(self) -> bytes:
+        chance = self._chance
+        code = chance.choice(self.codes)
+        if code == RequestCode.CONTROLLER_CONSENSUS:
+            body = self._consensus()
+            return encode_command(RemotingCommand(code, {}, self._cut(body) if chance.random() < 0.3 else body))
+        if chance.random() < 0.3:
+            return self._frames.made(code)
+        text = "x" * 20_000 if chance.random() < 0.02 else chance.choice(("b", "b", "c", "é"))
+        ext = {"clusterName": "c", "brokerName": text, "registerCheckCode": text, "brokerAddress": text}
+        ids = ("appliedBrokerId", "brokerId", "masterBrokerId", "masterEpoch", "syncStateSetEpoch", "epoch")
+        ext |= {name: chance.choice(("1", "1", "2", "0", "-1", "9223372036854775807")) for name in ids}
+        if chance.random() < 0.2:
+            ext[chance.choice(list(ext))] = self._grammar.value()[:20_000]
+        body = chance.choice((b"", b'{"syncStateSet":[1,2],"syncStateSetEpoch":1}', b'["b"]', self._grammar.any_body()))
+        return frame_of(RemotingCommand(code, ext, body))
+
+    def _consensus(self) -> bytes:
+        chance = self._chance
+        fields = ("term", "index", "log_term", "commit", "round", "previous", "sequence")
+        entries = tuple(LogEntry(self._number(), self._number(), self._entry()) for _ in range(chance.randrange(3)))
+        message = RaftMessage(
+            kind=chance.choice(list(MessageKind)),
+            sender=chance.choice(self._members),
+            target="n0",
+            group_key=self._core.raft.config.group_key,
+            accepted=chance.random() < 0.5,
+            entries=entries,
+            data=chance.choice((b"", b"", self._entry())),
+            **{name: self._number() for name in fields},
+        )
+        return encode_message(message, self._members)
+
+    def _number(self) -> int:
+        """Return a number near the core's own, so that it matters, or an edge."""
+        raft, chance = self._core.raft, self._chance
+        if chance.random() < 0.01:
+            return chance.choice(self.edges)
+        near = chance.choice((0, raft.term, raft.term, raft.journal.last_index, raft.applied_index))
+        return max(0, near + chance.choice((0, 0, 0, 1, 1, -1))) & (1 << 64) - 1
+
+    def _entry(self) -> bytes:
+        chance = self._chance
+        if chance.random() < 0.3:
+            return self._grammar.any_body()[:50_000]
+        command = {"do": chance.choice(self.commands), "name": "b", "id": 1, "cluster": "c"}
+        return json.dumps(command).encode()
+
+    def _cut(self, data: bytes) -> bytes:
+        at = self._chance.randrange(len(data))
+        return data[:at] if self._chance.random() < 0.3 else data[:at] + self._chance.randbytes(1) + data[at + 1 :]
+
+    def check(self, sends: list[Send]) -> None:
+        super().check(sends)
+        for call in self._core.take_calls():
+            encode_command(call.command)
+        failure = self._core.failure
+        if failure is not None and not isinstance(failure, RaftOldDisk):
+            raise failure
+        if failure is not None:
+            self._core = self.make()
+
+    def take(self, frame: bytes) -> None:
+        super().take(frame)
+        self._refused = False  # messages of consensus have no answer
 
 
 class FakeTransport(asyncio.Transport):
@@ -665,6 +758,7 @@ TARGETS: tuple[type[Target], ...] = (
     BrokerUsersBehindNet,
     NameServerCore,
     NameServerAcl,
+    ControllerCore,
     LyingServer,
     ServingClient,
     TableFiles,

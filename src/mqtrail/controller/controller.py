@@ -15,6 +15,7 @@ from typing import Any, Final
 from mqtrail.raft import (
     Journal,
     LogEntry,
+    MessageKind,
     NotLeader,
     Raft,
     RaftBusy,
@@ -26,10 +27,12 @@ from mqtrail.raft import (
 from mqtrail.wire import (
     BrokerHeartbeatHeader,
     ControllerMetadataReply,
+    InvalidParameter,
     MQError,
     Peer,
     PeerId,
     RemotingCommand,
+    RemotingError,
     RequestCode,
     RequestCodeNotSupported,
     ResponseCode,
@@ -41,6 +44,7 @@ from mqtrail.wire import (
 )
 
 from .config import ControllerConfig
+from .entries import check_entry, check_snapshot
 from .groups import Decision, ReplicaGroup, ReplicaGroups
 from .live import HeardBrokers
 from .requests import READ, WRITTEN, ReplyParts, elect_command, encode_entry, in_sync_body
@@ -174,6 +178,11 @@ class Controller:
 
     def _receive(self, command: RemotingCommand, now_ms: int) -> None:
         message = decode_message(command.body, self.raft.config.members)
+        for entry in message.entries:
+            if entry.data:
+                check_entry(entry.data)
+        if message.kind is MessageKind.SNAPSHOT:
+            check_snapshot(message.data)
         with suppress(NotLeader), self._step():
             self.raft.receive(message, now_ms)
 
@@ -199,13 +208,18 @@ class Controller:
     def _propose(
         self, command: dict[str, Any], now_ms: int, peer: Peer | None = None, request: RemotingCommand | None = None
     ) -> None:
-        """Append a command with what its decision needs. NotLeader, RaftBusy."""
+        """Append a command with what its decision needs. NotLeader, RaftBusy. InvalidParameter: no member takes it."""
         if len(self._pending) >= PENDING_MAX:
             raise RaftBusy(f"found {len(self._pending)} requests that wait for other controllers: try again later")
         name = command["name"]
         whole = command | {"alive": self._alive(name, now_ms), "unclean": self.config.elect_unclean_master}
+        entry = encode_entry(whole)
+        try:
+            check_entry(entry)
+        except RemotingError as error:
+            raise InvalidParameter(str(error)) from error
         with self._step():
-            index, term = self.raft.propose(encode_entry(whole), now_ms)
+            index, term = self.raft.propose(entry, now_ms)
         self._pending[index] = _Pending(term, name, peer, request)
 
     def _read(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
@@ -301,7 +315,7 @@ class Controller:
             self._led_since_ms = None
             sends += self._give_up()
         if self.raft.wants_snapshot:
-            with suppress(NotLeader), self._step():
+            with suppress(NotLeader, RaftBusy), self._step():  # RaftBusy: too large, so the log takes no more entries
                 self.raft.compact(self.groups.snapshot())
         return sends
 

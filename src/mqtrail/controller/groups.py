@@ -18,6 +18,8 @@ Code = ResponseCode
 FIRST_ID: Final = 1
 GROUPS_MAX: Final = 10_000
 GROUP_BROKERS_MAX: Final = 64
+STATE_SIZE_MAX: Final = 6 * 1024 * 1024  # bytes of names and addresses; consensus takes a snapshot of 8 MiB
+FULL: Final = f"found no room for more names and addresses of brokers, expected at most {STATE_SIZE_MAX} bytes"
 NO_GROUP: Final = "Broker metadata is not existed"
 
 
@@ -76,6 +78,7 @@ class ReplicaGroups:
 
     def __init__(self) -> None:
         self.groups: dict[str, ReplicaGroup] = {}
+        self._size = 0  # of all groups
         self._acts = {
             "alter": self._alter,
             "elect": self._elect,
@@ -102,10 +105,11 @@ class ReplicaGroups:
 
     def restore(self, data: bytes) -> None:
         """Replace the state by a snapshot."""
-        self.groups = {}
+        self.groups, self._size = {}, 0
         for name, values in json.loads(data)["groups"].items():
             members = {int(key): ReplicaMember(*one) for key, one in values.pop("members").items()}
             self.groups[name] = ReplicaGroup(members=members, **values)
+            self._size += self._size_of(name)
 
     def apply(self, data: bytes) -> Decision:
         """Carry out one command of the log."""
@@ -115,7 +119,21 @@ class ReplicaGroups:
             return Decision(
                 Code.REQUEST_CODE_NOT_SUPPORTED, f"found the command {command['do']}, which is unknown here"
             )
-        return act(command)
+        before = self._size_of(command["name"])
+        decision = act(command)
+        self._size += self._size_of(command["name"]) - before
+        return decision
+
+    def _size_of(self, name: str) -> int:
+        """Return about how many bytes of a snapshot a group takes; 0: there is none."""
+        group = self.groups.get(name)
+        if group is None:
+            return 0
+        texts = (text for one in group.members.values() for text in (one.address, one.check_code))
+        return _size(name, group.cluster, *texts)
+
+    def _has_room(self, *texts: str) -> bool:
+        return self._size + _size(*texts) <= STATE_SIZE_MAX
 
     def _alter(self, command: Command) -> Decision:
         """Replace the SyncStateSet, as its master asks."""
@@ -186,6 +204,8 @@ class ReplicaGroups:
             return Decision(
                 Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, f"{what} hasn't been registered in controller"
             )
+        if not self._has_room(command["address"]):
+            return Decision(Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, FULL)
         group.members[broker_id].address = command["address"]
         return DONE
 
@@ -194,6 +214,8 @@ class ReplicaGroups:
         name, broker_id, check_code = command["name"], command["id"], command["check_code"]
         invalid = Code.CONTROLLER_BROKER_ID_INVALID
         group = self.groups.get(name)
+        if not self._has_room(name, command["cluster"], check_code, check_code):
+            return Decision(invalid, FULL)
         if group is None:
             if broker_id != FIRST_ID:
                 remark = f"Broker-set: {name} hasn't been registered in controller, but broker try to apply brokerId: "
@@ -234,6 +256,11 @@ class ReplicaGroups:
         if not ids or not group.members:
             del self.groups[name]
         return DONE
+
+
+def _size(*texts: str) -> int:
+    """Return how many bytes texts take in a snapshot, with their numbers."""
+    return sum(len(json.dumps(text)) + 60 for text in texts)
 
 
 def choose(group: ReplicaGroup, alive: Mapping[str, list[int]], wanted: int | None, unclean: bool) -> int | None:

@@ -137,7 +137,7 @@ def _clean(request: RemotingCommand) -> dict[str, Any]:
     header = CleanBrokerDataHeader.from_ext(request.ext)
     text = header.broker_controller_ids_to_clean or ""
     parts = [part.strip() for part in text.split(";") if part.strip()]
-    if not all(part.isdecimal() for part in parts):
+    if not all(part.isdecimal() and len(part) < 19 for part in parts):
         raise InvalidParameter(f"found the ids {text[:60]!r}, expected numbers joined by ';'")
     return {
         "do": "clean",

@@ -9,7 +9,7 @@ from mqtrail.wire import BODY_SIZE_MAX, ConsumeFromWhere, MessageModel, check_se
 
 from .config import KIB, MIB, MINUTE_MS, InstanceConfig, TraceConfig
 
-QUEUES_MOST: Final = 1_000_000  # about 20 KB of memory for each
+QUEUES_MOST: Final = 1_000_000  # each takes about 11 KB of memory
 COUNT_MAX: Final = 65_535  # DefaultMQPushConsumerImpl.checkConfig has the same bounds
 
 

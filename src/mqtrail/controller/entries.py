@@ -1,0 +1,96 @@
+"""What entries of the log and snapshots may contain: checked when they arrive, since each member applies them.
+
+Data that no controller writes would fail at every member, and again at each start.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from mqtrail.wire import RemotingError
+
+Alive = dict[str, tuple[int, int, int]]
+
+
+class _Command(msgspec.Struct):
+    """A command, with what its leader knew of brokers that are alive."""
+
+    name: str
+    alive: Alive
+    unclean: bool
+
+
+class _Alter(_Command):
+    master: int | None
+    master_epoch: int | None
+    in_sync: list[int]
+    in_sync_epoch: int | None
+
+
+class _Elect(_Command):
+    cluster: str
+    id: int
+    designate: bool
+
+
+class _Register(_Command):
+    id: int
+    address: str
+
+
+class _ApplyId(_Command):
+    cluster: str
+    id: int
+    check_code: str
+
+
+class _Clean(_Command):
+    ids: list[int]
+    living: bool
+
+
+class _Group(msgspec.Struct):
+    cluster: str
+    next_id: int
+    members: dict[str, tuple[str, str]]
+    master: int | None
+    master_epoch: int
+    in_sync: list[int]
+    in_sync_epoch: int
+
+
+class _Snapshot(msgspec.Struct):
+    groups: dict[str, _Group]
+
+
+_KINDS: Final[dict[str, type[_Command]]] = {
+    "alter": _Alter,
+    "elect": _Elect,
+    "register": _Register,
+    "apply_id": _ApplyId,
+    "clean": _Clean,
+}
+
+
+class _Any(msgspec.Struct):
+    do: str
+
+
+def check_entry(data: bytes) -> None:
+    """RemotingError: an entry is not a command. One that only a newer version knows is."""
+    try:
+        kind: type[Any] | None = _KINDS.get(msgspec.json.decode(data, type=_Any).do)
+        if kind is not None:
+            msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RemotingError(f"found {len(data)} bytes that are no entry of a controller: {error}") from error
+
+
+def check_snapshot(data: bytes) -> None:
+    """RemotingError: the data is not a snapshot."""
+    try:
+        found = msgspec.json.decode(data, type=_Snapshot)
+        for group in found.groups.values():
+            [int(key) for key in group.members]
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        raise RemotingError(f"found {len(data)} bytes that are no snapshot of a controller: {error}") from error
