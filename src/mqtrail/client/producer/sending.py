@@ -32,6 +32,7 @@ from mqtrail.wire import (
 
 from ..core import (
     AttemptFailure,
+    BrokerUnknown,
     ClientInstance,
     Composer,
     FaultTable,
@@ -63,6 +64,12 @@ RETRY_CODES = frozenset(
         ResponseCode.GO_AWAY,
     )
 )
+# Codes after which the route may be an old one: the broker is no longer the master, or does not know the topic.
+STALE_CODES = frozenset(
+    int(code)
+    for code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
+)
+REFRESH_PAUSE_S = 0.1  # between two requests for the route of a topic whose sends fail
 CHOOSERS_MAX = 65_536  # topics whose round robin is kept; beyond that all are started again
 BACK_PRESSURE_COUNT_MIN = 10
 BACK_PRESSURE_SIZE_MIN = 1024 * 1024
@@ -88,6 +95,7 @@ class Sender:
         self._hooks = tuple(hooks)
         self._start_hooks = tuple(start_hooks)  # the hooks that are notified at the start of an attempt
         self._choosers: dict[str, QueueChooser] = {}
+        self._refreshed_s: dict[str, float] = {}  # topic -> when its route was requested after a failed send
         self._retry_codes = RETRY_CODES | set(config.retry_codes)
         self._template = (config.default_topic, config.default_topic_queue_nums)
         self.faults = FaultTable() if config.latency_fault else None
@@ -216,8 +224,8 @@ class Sender:
         final = self._is_final(cause) or out.attempt >= out.attempt_max or is_late
         self._failed(out, failure, final=final)
         self._note_failure(failure.broker_name, failure.cost_ms, cause)
-        if not final and failure.code == ResponseCode.TOPIC_NOT_EXIST:
-            self._client.spawn(self._refresh(out.wire_topic))
+        if isinstance(cause, (NetError, BrokerUnknown)) or failure.code in STALE_CODES:
+            self._refresh_soon(out.wire_topic)
         return final
 
     def _is_final(self, cause: MQError) -> bool:
@@ -288,6 +296,7 @@ class Sender:
     def _choose(self, route: TopicRoute, last_broker: str | None) -> MessageQueue:
         queues = route.publish_queues
         if not queues:
+            self._refresh_soon(route.topic)
             raise RouteNotFound(
                 f"found no writable queue of topic {route.topic!r}: check that its brokers have a master and that the "
                 "topic has write permission"
@@ -298,6 +307,16 @@ class Sender:
                 self._choosers.clear()
             chooser = self._choosers[route.topic] = QueueChooser(random.randrange(1 << 20))
         return chooser.next(queues, last_broker, self.faults, now_ms() if self.faults else 0)
+
+    def _refresh_soon(self, topic: str) -> None:
+        """Request the route in the background, unless that was done a moment ago: another broker may be master now."""
+        now = asyncio.get_running_loop().time()
+        if now - self._refreshed_s.get(topic, -math.inf) < REFRESH_PAUSE_S:
+            return
+        if len(self._refreshed_s) >= CHOOSERS_MAX:
+            self._refreshed_s.clear()
+        self._refreshed_s[topic] = now
+        self._client.spawn(self._refresh(topic))
 
     async def _refresh(self, topic: str) -> None:
         with contextlib.suppress(MQError):  # the next send reports the failure
