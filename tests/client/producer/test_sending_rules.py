@@ -7,9 +7,10 @@ import threading
 import pytest
 
 from mqtrail.client import Producer, ProducerConfig, SendFailed
+from mqtrail.client.core import RouteNotFound
 from mqtrail.client.core.faults import FaultTable, QueueChooser
 from mqtrail.client.producer.detector import Detector
-from mqtrail.wire import Message, MessageQueue, RemotingCommand, RequestCode, ResponseCode
+from mqtrail.wire import Message, MessageQueue, MQError, RemotingCommand, RequestCode, ResponseCode
 
 from ..fake_cluster import HANG_UP, SILENT, FakeBroker, Script, fake_cluster, on_code, refuse
 from ..helpers import until
@@ -154,6 +155,39 @@ async def test_a_route_that_changes_in_flight_is_followed() -> None:
         for _ in range(4):
             await producer.send(Message("orders", b"x"))
         assert not gone.of(SEND)
+
+
+@pytest.mark.parametrize(
+    "answer", [HANG_UP, refuse(ResponseCode.SYSTEM_BUSY), refuse(ResponseCode.SERVICE_NOT_AVAILABLE)]
+)
+async def test_a_failed_send_asks_for_the_route(answer: Script) -> None:
+    """Another broker may be master now. Nothing else asks in the time of this test."""
+    config = ProducerConfig(retry_count=0)
+    async with (
+        fake_cluster({"orders": 1}, 2) as cluster,
+        Producer("PG", cluster.namesrv, config=config) as producer,
+    ):
+        first, second = cluster.brokers
+        cluster.name_server.brokers = [first]
+        await producer.send(Message("orders", b"before"))
+        first.script, cluster.name_server.brokers = on_code(SEND, answer), [second]
+        with pytest.raises(MQError):
+            await producer.send(Message("orders", b"failed"))
+        await until(lambda: "broker-b" in producer._client.brokers())
+        await producer.send(Message("orders", b"after"))
+        assert second.stored("orders") == [b"after"]
+
+
+async def test_a_send_without_a_master_asks_for_the_route() -> None:
+    """Between the death of a master and the next one the route has no queue to send to."""
+    async with fake_cluster({"orders": 1}, 1) as cluster, Producer("PG", cluster.namesrv) as producer:
+        brokers, cluster.name_server.brokers = cluster.name_server.brokers, []
+        with pytest.raises(RouteNotFound, match="no writable queue"):
+            await producer.send(Message("orders", b"failed"))
+        cluster.name_server.brokers = brokers
+        await until(lambda: bool(producer._client.brokers()))
+        await producer.send(Message("orders", b"after"))
+        assert cluster.bodies("orders") == [b"after"]
 
 
 @pytest.mark.parametrize("turns", range(12))

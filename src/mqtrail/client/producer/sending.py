@@ -66,8 +66,7 @@ RETRY_CODES = frozenset(
 )
 # Codes after which the route may be an old one: the broker is no longer the master, or does not know the topic.
 STALE_CODES = frozenset(
-    int(code)
-    for code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
+    int(code) for code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
 )
 REFRESH_PAUSE_S = 0.1  # between two requests for the route of a topic whose sends fail
 CHOOSERS_MAX = 65_536  # topics whose round robin is kept; beyond that all are started again
