@@ -39,7 +39,7 @@ def test_a_message_is_found_by_its_id(answers: Answers) -> None:
     assert answer.scope.first_ms < AS_OF_MS < answer.scope.end_ms + 3_600_000
 
 
-def test_what_a_lake_lacks_is_said(answers: Answers) -> None:
+def test_what_a_lake_lacks_is_listed(answers: Answers) -> None:
     """Every answer lists gaps and rejects, and that the cluster was not queried."""
     reported = " ".join(answers.trace(id_of("send ok"), NOW_MS).scope.omissions)
     assert "broker-a/0 [5, 9)" in reported

@@ -246,7 +246,7 @@ async def test_silent_connections_are_closed() -> None:
         await until(lambda: application.gone == [1])
 
 
-async def test_a_port_in_use_is_said_so() -> None:
+async def test_a_port_in_use_is_reported() -> None:
     """The error for a port in use has the address and the remedy."""
     async with serving() as (server, application):
         with pytest.raises(BindError, match=rf"127.0.0.1:{server.port}: the port is in use"):

@@ -60,10 +60,10 @@ class HastyAcknowledger(Journal):
 
 @dataclass(frozen=True, slots=True)
 class PlantedRaft:
-    """name: of the bug. raft, journal: the part that has it. said: in the report. first_seed: to begin with."""
+    """name: of the bug. raft, journal: the part that has it. problem: part of the report. first_seed: the first one."""
 
     name: str
-    said: str
+    problem: str
     raft: type[Raft] = Raft
     journal: type[Journal] = Journal
     first_seed: int = 0

@@ -28,10 +28,10 @@ def test_lives_have_what_they_are_for() -> None:
 @pytest.mark.parametrize("planted", PLANTED_RAFTS, ids=lambda planted: planted.name)
 def test_planted_bugs_of_consensus_are_caught(planted: PlantedRaft) -> None:
     """Each planted bug is found within some lives, and reported by its name."""
-    said: list[str] = []
+    problems_seen: list[str] = []
     for seed in range(planted.first_seed, planted.first_seed + SEEDS_MAX):
         problems = check_group(planted.group(seed).live())
-        if any(planted.said in problem for problem in problems):
+        if any(planted.problem in problem for problem in problems):
             return
-        said += problems
-    pytest.fail(f"{SEEDS_MAX} lives did not show the bug; reported: {said[:3]}")
+        problems_seen += problems
+    pytest.fail(f"{SEEDS_MAX} lives did not show the bug; reported: {problems_seen[:3]}")

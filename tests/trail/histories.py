@@ -360,7 +360,7 @@ HISTORIES = (
     stored_and_sent("consumed, end record of an old client").before().after(event_ms=None, group="")
     .expect(CG="CONSUMED"),
     stored_and_sent("an end without beginning or group").after(group="", event_ms=None)
-    .expect(knowledge="INCOMPLETE", reasons=("GROUP_NOT_TOLD",), CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
+    .expect(knowledge="INCOMPLETE", reasons=("GROUP_NOT_NAMED",), CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
     stored_and_sent("end stored before its beginning").after(stored=0.04).before(stored=5).expect(CG="CONSUMED"),
     plain("two groups, one down").group(group="CG2", offset=7)
     .expect(knowledge="INCOMPLETE", CG="CONSUMED", CG2="NO_CONSUMER", group_reasons=("GROUP_NOT_TRACED",)),
@@ -595,7 +595,7 @@ HISTORIES = (
     .expect(msg=1, CG="CONSUMED", group_reasons=("BATCH_COUNTED",)).expect(msg=2, CG="CONSUMED")
     .expect(msg=3, CG="CONSUMED"),
     batch("batch, one of three missing", ("", "", "")).handled(msg=99).handled(msg=99, request="R2")
-    .expect(msg=1, knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BATCH_ITEM_NOT_TOLD",))
+    .expect(msg=1, knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BATCH_ITEM_UNKNOWN",))
     .expect(msg=2, knowledge="INCOMPLETE", CG="UNKNOWN").expect(msg=3, knowledge="INCOMPLETE", CG="UNKNOWN"),
     batch("batch, a listener gets all of it at once", ("", "", ""))
     .handled_at_once(3).expect(msg=1, CG="CONSUMED", group_reasons=("BATCH_COUNTED",)).expect(msg=2, CG="CONSUMED")
@@ -604,7 +604,7 @@ HISTORIES = (
     .handled(msg=99, request="R2", keys="k3")
     .expect(msg=1, CG="CONSUMED").expect(msg=2, CG="CONSUMED").expect(msg=3, CG="CONSUMED"),
     batch("batch, a listener gets two at once and the third is not traced", ("", "", "")).handled_at_once(2)
-    .expect(msg=1, knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BATCH_ITEM_NOT_TOLD",))
+    .expect(msg=1, knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BATCH_ITEM_UNKNOWN",))
     .expect(msg=2, knowledge="INCOMPLETE", CG="UNKNOWN").expect(msg=3, knowledge="INCOMPLETE", CG="UNKNOWN"),
     batch("batch, a listener gets all at once and our client records each result", ("", "", "")).handled_at_once(3)
     .result(0.03, "SUCCESS", "R1", msg=99, offset=7).result(0.03, "SUCCESS", "R1", msg=99, offset=8)

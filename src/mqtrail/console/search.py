@@ -109,11 +109,11 @@ def _cells(one: Trajectory) -> list[object]:
         one.send_start_ms if one.send_start_ms is not None else one.stored_ms,
         one.cluster,
         one.knowledge,
-        " ".join(_said(one)),
+        " ".join(_codes_of(one)),
     ]
 
 
-def _said(one: Trajectory) -> Iterator[str]:
+def _codes_of(one: Trajectory) -> Iterator[str]:
     """Yield the codes of a message, each once."""
     yield from dict.fromkeys((*one.send_codes, *one.message_codes, *(code for g in one.groups for code in g.codes)))
 
@@ -127,7 +127,7 @@ def _rows(reader: PageReader, shown: tuple[Trajectory, ...]) -> None:
                 link(one.msg_id, "/message", id=one.msg_id)
 
             def said(one: Trajectory = one) -> None:
-                codes(reader, list(_said(one)))
+                codes(reader, list(_codes_of(one)))
 
             def knows(one: Any = one) -> None:
                 codes(reader, [one.knowledge])

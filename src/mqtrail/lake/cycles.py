@@ -20,7 +20,7 @@ from mqtrail import trail
 from mqtrail.trail import Settings, Stage
 
 from .duck import define, define_overtaken, run_stages
-from .parquet import nothing_of, parquet_of
+from .parquet import empty_rows, parquet_of
 
 BULK_RESULTS = (trail.TRAJECTORIES, trail.VERDICTS, trail.OPEN_IDS, trail.KEY_INDEX)
 """Results that a bulk writes to files of their tables."""
@@ -129,8 +129,8 @@ class Cycle:
             self._count_before()
             self._count()
         else:
-            self._table("folded", nothing_of(trail.GROUP_FOLDS))
-        self._see_state()
+            self._table("folded", empty_rows(trail.GROUP_FOLDS))
+        self._compute_state()
         if self._find_changed():
             self._pick()
             self._facts("attempts_due", self._until)
@@ -157,7 +157,7 @@ class Cycle:
         else:
             for relation in (*BULK_RESULTS, trail.LATENCY_MINUTE):
                 name = "latency_counts" if relation == trail.LATENCY_MINUTE else relation.name
-                self._table(name, nothing_of(relation))
+                self._table(name, empty_rows(relation))
         self._duck.execute("INSERT INTO due_ids SELECT * FROM judged_ids")
 
     def _judge_facts(self) -> None:
@@ -249,12 +249,12 @@ class Cycle:
             self._define_overtaken()
             self._table(trail.OVERTAKEN.name, trail.overtaken_sql("overtaken_found"))
         else:
-            self._table(trail.OVERTAKEN.name, nothing_of(trail.OVERTAKEN))
+            self._table(trail.OVERTAKEN.name, empty_rows(trail.OVERTAKEN))
         return {relation.name: f"SELECT * FROM {relation.name}" for relation in trail.COMPARED}
 
     def _find_sent_before(self) -> None:
         """Make sent_before of the due messages: what was found now, and by their last judgements."""
-        known = nothing_of(trail.SENT_BEFORE)
+        known = empty_rows(trail.SENT_BEFORE)
         if self._has_before:
             rows = self._known.results(trail.TRAJECTORIES.name, self._hours())
             due = f"(SELECT r.* FROM ({rows}) r SEMI JOIN due_ids d ON r.cluster = d.cluster AND r.msg_id = d.msg_id)"
@@ -314,7 +314,7 @@ class Cycle:
             self._facts("attempts_before", self._last.as_of_ms if self._last.only_until else None)
             self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM fold_counts")
         else:
-            self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM ({nothing_of(trail.GROUP_FOLDS)})")
+            self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM ({empty_rows(trail.GROUP_FOLDS)})")
 
     def _count(self) -> None:
         """Make folded: the counts of the messages with new records now, less their counts before."""
@@ -326,12 +326,12 @@ class Cycle:
         return _sum_of(f"({self._known.results(trail.GROUP_FOLDS.name)})", "fold_counts_before")
 
     def _read_state_of_bulk(self) -> None:
-        """Make folded and trail.STATE as `_count` and `_see_state` do, from the files of a bulk."""
+        """Make folded and trail.STATE as `_count` and `_compute_state` do, from the files of a bulk."""
         for name in ("folds", *trail.STATE):
             self._table(name, f"SELECT * FROM {parquet_of(self.bulk_files[name])}")
         self._table("folded", _sum_of("folds", f"({self._known.results(trail.GROUP_FOLDS.name)})"))
 
-    def _see_state(self) -> None:
+    def _compute_state(self) -> None:
         folds = trail.GROUP_FOLDS.name
         columns = ", ".join(trail.GROUP_FOLDS.names)
         for name in trail.READ_WHOLE:
@@ -410,7 +410,7 @@ class Cycle:
     def _append_nothing(self) -> None:
         """Make the relations `append_…` if no message is due."""
         for relation in trail.APPENDED:
-            rows = "SELECT * FROM folded" if relation == trail.GROUP_FOLDS else nothing_of(relation)
+            rows = "SELECT * FROM folded" if relation == trail.GROUP_FOLDS else empty_rows(relation)
             self._view(f"append_{relation.name}", rows)
 
     def _judged(self, relation: trail.Relation) -> str:
@@ -419,7 +419,7 @@ class Cycle:
 
     def _of_bulk(self, relation: trail.Relation) -> str:
         files = self.bulk_files.get(relation.name)
-        return f"SELECT {', '.join(relation.names)} FROM {parquet_of(files)}" if files else nothing_of(relation)
+        return f"SELECT {', '.join(relation.names)} FROM {parquet_of(files)}" if files else empty_rows(relation)
 
     def _known_results(self) -> None:
         """Make trajectories_known and verdicts_known: the last judgements of the due messages."""

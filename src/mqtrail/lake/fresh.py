@@ -19,7 +19,7 @@ from .duck import Row, arrow_rows, define, run_stages
 from .judged import last_judgement
 from .lake import Lake
 from .lookup import relation_of
-from .parquet import nothing_of, of_cluster, rows_of
+from .parquet import empty_rows, of_cluster, rows_of
 from .samples import sample_files
 from .tables import DataFile
 
@@ -80,7 +80,7 @@ def _hours(lake: Lake, name: str, msg_ids: Sequence[str]) -> set[int]:
 def _attempts(lake: Lake | None, cluster: str, msg_ids: Sequence[str]) -> str:
     """Return SQL for attempts of the lake, each with `is_counted`: whether the last judgement has seen it."""
     if lake is None:
-        return f"SELECT *, false AS is_counted FROM ({nothing_of(trail.ATTEMPTS)}) AS nothing"
+        return f"SELECT *, false AS is_counted FROM ({empty_rows(trail.ATTEMPTS)}) AS nothing"
     table = lake["attempts"]
     files = table.readable(of_cluster(table.files(_hours(lake, "attempts", msg_ids)), cluster))
     last = last_judgement(lake, cluster)
@@ -95,7 +95,7 @@ def _attempts(lake: Lake | None, cluster: str, msg_ids: Sequence[str]) -> str:
 def _sent_before(lake: Lake | None, cluster: str, msg_ids: Sequence[str]) -> str:
     """Return SQL for what the last judgement found of the ids: rows newer than the lake are of these ids alone."""
     if lake is None:
-        return nothing_of(trail.SENT_BEFORE)
+        return empty_rows(trail.SENT_BEFORE)
     asked = _judged_of(lake, trail.TRAJECTORIES, cluster, msg_ids)
     return trail.sent_before_sql(f"({trail.alike_known_sql(asked)}) AS known")
 
@@ -103,7 +103,7 @@ def _sent_before(lake: Lake | None, cluster: str, msg_ids: Sequence[str]) -> str
 def _overtaken(lake: Lake | None, cluster: str, msg_ids: Sequence[str]) -> str:
     """Return SQL for the same of messages that were overtaken."""
     if lake is None:
-        return nothing_of(trail.OVERTAKEN)
+        return empty_rows(trail.OVERTAKEN)
     asked = _judged_of(lake, trail.VERDICTS, cluster, msg_ids)
     return trail.overtaken_sql(f"({trail.overtaken_known_sql(asked)}) AS known")
 
@@ -117,7 +117,7 @@ def _judged_of(lake: Lake, relation: trail.Relation, cluster: str, msg_ids: Sequ
 
 def _define_client_records(lake: Lake | None, cluster: str, connection: duckdb.DuckDBPyConnection) -> None:
     name = trail.CLIENT_RECORDS.name
-    committed = nothing_of(trail.CLIENT_RECORDS) if lake is None else _committed(lake, cluster, name)
+    committed = empty_rows(trail.CLIENT_RECORDS) if lake is None else _committed(lake, cluster, name)
     extra = trail.client_records_sql("extra_trace_events")
     define(connection, Stage(name, f"{committed} UNION ALL {extra}", ("extra_trace_events",)))
 
@@ -127,7 +127,7 @@ def _define_group_folds(lake: Lake | None, cluster: str, connection: duckdb.Duck
     name = trail.GROUP_FOLDS.name
     last = None if lake is None else last_judgement(lake, cluster)
     if lake is None or last is None:
-        rows = nothing_of(trail.GROUP_FOLDS) if lake is None else _committed(lake, cluster, name)
+        rows = empty_rows(trail.GROUP_FOLDS) if lake is None else _committed(lake, cluster, name)
         define(connection, Stage(name, rows, ()))
         return
     columns = ", ".join(trail.ATTEMPTS.names)

@@ -27,7 +27,7 @@ def rows_of(table: LakeTable, files: Sequence[DataFile], cluster: str | None = N
     parts = [f"SELECT {names} FROM {source_of(table, whole)}"] if whole else []
     if cluster is not None and (mixed := [file for file in chosen if file not in whole]):
         parts.append(f"SELECT {names} FROM {source_of(table, mixed)} WHERE cluster = {text_of(cluster)}")
-    return " UNION ALL ".join(parts) or nothing_of(table.table.relation)
+    return " UNION ALL ".join(parts) or empty_rows(table.table.relation)
 
 
 def source_of(table: LakeTable, files: Sequence[DataFile]) -> str:
@@ -56,7 +56,7 @@ def text_of(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def nothing_of(relation: Relation) -> str:
+def empty_rows(relation: Relation) -> str:
     """Return SQL for no rows of a relation without nested columns, with its columns typed."""
     return f"SELECT {relation.typed(dict.fromkeys(relation.names, 'NULL'))} WHERE false"
 

@@ -22,7 +22,7 @@ class ConsumeOrders:
     """Whether consumers consume in order, as they said last: 'true', 'false', or '' if unknown."""
 
     def __init__(self) -> None:
-        self._said: dict[tuple[str, str], tuple[str, int]] = {}  # group and client -> answer, and when to ask again
+        self._answers: dict[tuple[str, str], tuple[str, int]] = {}  # group and client -> answer, and when to ask again
         self._silent_ms: int | None = None  # the sample in which a consumer did not answer
 
     def of_clients(
@@ -37,11 +37,11 @@ class ConsumeOrders:
 
     def _of(self, admin: SyncAdmin, group: str, client_id: str, address: str, sampled_ms: int) -> str:
         """What a consumer of a broker at this address says; it is asked if that is not known."""
-        known, until_ms = self._said.get((group, client_id), ("", 0))
+        known, until_ms = self._answers.get((group, client_id), ("", 0))
         if sampled_ms < until_ms or self._silent_ms == sampled_ms:
             return known
-        if len(self._said) >= CLIENTS_MAX:
-            self._said.clear()
+        if len(self._answers) >= CLIENTS_MAX:
+            self._answers.clear()
         try:
             info = admin.running_info(group, client_id, address, timeout_ms=TIMEOUT_MS)
             known, until_ms = info.properties.get(PROP_CONSUME_ORDERLY, ""), sampled_ms + ASK_AGAIN_MS
@@ -49,5 +49,5 @@ class ConsumeOrders:
             until_ms = sampled_ms + RETRY_MS
             if not isinstance(error, Refusal):
                 self._silent_ms = sampled_ms
-        self._said[group, client_id] = known, until_ms
+        self._answers[group, client_id] = known, until_ms
         return known

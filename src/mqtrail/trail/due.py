@@ -27,7 +27,7 @@ STATE = (
     "whole_samples", "sample_gaps",
     "topic_groups", "offsets_at", "offset_samples", "group_clients", "live_clients", "group_orders", "filter_runs",
     "scanned_topics", "end_scans", "losses", "group_losses", "hung_limits", "group_limits", "traced_groups",
-    "traced_hosts", "unread",
+    "traced_hosts", "unread_at",
 )  # fmt: skip
 """Relations of the state of the cluster and its groups: all inputs of a verdict except the message's own records."""
 
@@ -188,7 +188,7 @@ _OFFERED = offered_ms("t.")
 
 
 def _of_whole_samples() -> list[Cause]:
-    """A broker told all its groups again: messages that wait for that. The others: rows that came in another order."""
+    """A broker reported all its groups again: messages that wait for that. The others: rows that came in disorder."""
     here = "w.cluster = c.cluster AND w.broker_name = c.broker_name"
     there = here.replace("w.", "t.")
     new, old = "SELECT * FROM sample_gaps", f"SELECT * FROM {LAST}sample_gaps"
@@ -436,10 +436,12 @@ def _subscriptions(settings: Settings) -> Cause:
 
 def _of_unread() -> list[Cause]:
     """Ranges that a group did not read: messages in them, and messages whose retry copies can be in them."""
-    new, old = "SELECT * FROM unread", f"SELECT * FROM {LAST}unread"
+    new, old = "SELECT * FROM unread_at", f"SELECT * FROM {LAST}unread_at"
     changes = f"({new} EXCEPT {old}) UNION ALL ({old} EXCEPT {new})"
     at_place = " AND ".join(f"t.{name} = c.{name}" for name in _QUEUE)
-    begun = "(n_first_offset IS NULL OR o_first_offset IS NULL) AND EXISTS (SELECT 1 FROM unread WHERE group_name = '')"
+    begun = (
+        "(n_first_offset IS NULL OR o_first_offset IS NULL) AND EXISTS (SELECT 1 FROM unread_at WHERE group_name = '')"
+    )
     return [
         Cause(
             "first_commits",

@@ -38,8 +38,8 @@ def group_stages() -> list[Stage]:
     ]
 
 
-# Outcome of a hand-over. SURE: the handler succeeded. SAID: only SubAfter reports success, which it also reports for
-# the unacknowledged tail of a listener batch and for every lite pull. FAILED. OPEN: no end was read.
+# Outcome of a hand-over. SURE: the handler succeeded. REPORTED: only SubAfter reports success, which it also reports
+# for the unacknowledged tail of a listener batch and for every lite pull. FAILED. OPEN: no end was read.
 _TWIN = "CASE WHEN kind = 'HANDLED' THEN split_part(attempt_key, request_id || '#', 2) ELSE '' END"
 """SQL: the number of a delivery among those of its request with the same id; '' for the first."""
 
@@ -51,8 +51,8 @@ SELECT *, CASE
     WHEN result = 'SUCCESS' THEN 'SURE'
     WHEN result IN ('FAILED', 'EXCEPTION', 'RETURNNULL') THEN 'FAILED'
     WHEN has_after = 0 AND result = '' THEN 'OPEN'
-    WHEN said_success = 1 AND (context_code = 1 OR result = 'TIME_OUT') THEN 'SURE'
-    WHEN said_success = 1 THEN 'SAID'
+    WHEN reported_success = 1 AND (context_code = 1 OR result = 'TIME_OUT') THEN 'SURE'
+    WHEN reported_success = 1 THEN 'REPORTED'
     ELSE 'FAILED' END AS outcome
 FROM (
   SELECT cluster, msg_id, request_id, max(publish_hour) AS publish_hour, max(group_name) AS group_name, max(topic) AS
@@ -62,7 +62,7 @@ FROM (
       min(start_ms) + max(cost_ms) FILTER (has_after = 1)) AS end_ms,
     coalesce(max(cost_ms) FILTER (kind = 'RESULT'), max(cost_ms)) AS cost_ms,
     max(CASE WHEN kind = 'RESULT' THEN 1 ELSE 0 END) AS cost_is_own,
-    max(succeeded) FILTER (kind = 'HANDLED') AS said_success,
+    max(succeeded) FILTER (kind = 'HANDLED') AS reported_success,
     max(CASE WHEN kind = 'RESULT' THEN outcome ELSE '' END) AS result,
     max(context_code) AS context_code, coalesce(max(retry_times), -1) AS retry_times,
     coalesce(max(has_before), 0) AS has_before, coalesce(max(has_after), 0) AS has_after,
@@ -104,28 +104,28 @@ _ROUNDS = f"""
 SELECT cluster, msg_id, group_name, retry_times, max(publish_hour) AS publish_hour, max(topic) AS topic,
     count(*) AS hand_count,
     count(*) FILTER (outcome = 'SURE') AS sure_count,
-    count(*) FILTER (outcome = 'SAID') AS said_count,
+    count(*) FILTER (outcome = 'REPORTED') AS reported_count,
     count(*) FILTER (outcome = 'FAILED') AS failed_count,
     count(*) FILTER (outcome = 'OPEN') AS open_count,
     count(*) FILTER (has_before = 0) AS beginless_count,
-    max(CASE WHEN outcome = 'SAID' AND coalesce(cost_ms, 0) > 0 THEN 1 ELSE 0 END) AS said_cost,
+    max(CASE WHEN outcome = 'REPORTED' AND coalesce(cost_ms, 0) > 0 THEN 1 ELSE 0 END) AS reported_cost,
     min(start_ms) AS first_ms, max(start_ms) AS last_ms, max(end_ms) AS last_end_ms,
     max({packed(padded("start_ms"), "outcome", _CLIENT, "client_id", "client_host")}) AS last_hand_over,
     max({packed(padded("start_ms"), "client_id", "client_host")}) FILTER (outcome = 'OPEN') AS last_open,
     min({packed(padded("start_ms"), padded("end_ms"))}) FILTER (outcome = 'SURE') AS first_sure,
-    min({packed(padded("start_ms"), padded("end_ms"))}) FILTER (outcome = 'SAID') AS first_said,
-    max(cost_ms) FILTER (outcome IN ('SURE', 'SAID')) AS cost_ms,
-    max(CASE WHEN outcome IN ('SURE', 'SAID') AND cost_is_own = 0 AND end_ms - start_ms > 2 * cost_ms + 1
+    min({packed(padded("start_ms"), padded("end_ms"))}) FILTER (outcome = 'REPORTED') AS first_reported,
+    max(cost_ms) FILTER (outcome IN ('SURE', 'REPORTED')) AS cost_ms,
+    max(CASE WHEN outcome IN ('SURE', 'REPORTED') AND cost_is_own = 0 AND end_ms - start_ms > 2 * cost_ms + 1
       THEN 1 ELSE 0 END) AS cost_is_average,
     max({packed(padded("start_ms"), "detail")}) FILTER (outcome = 'FAILED') AS last_failure
 FROM hand_overs GROUP BY cluster, msg_id, group_name, retry_times"""
 
-# SAID counts as a success, unless there is a copy with more attempts and no failed hand-over of the same round that
+# REPORTED counts as a success, unless there is a copy with more attempts and no failed hand-over of the same round that
 # explains it. Then the listener acknowledged only the head of its batch (ackIndex), and this message was in the tail.
 # A popped message whose time was up is copied while its handler runs: then the success is the handler's own.
-_SAID_HOLDS = """(r.retry_times < 0 OR r.failed_count > 0 OR coalesce(c.copy_times, 0) <= r.retry_times
+_REPORT_HOLDS = """(r.retry_times < 0 OR r.failed_count > 0 OR coalesce(c.copy_times, 0) <= r.retry_times
   OR r.retry_times = 0 AND r.last_end_ms > c.pop_copy_ms)"""
-_SUCCEEDED = f"r.sure_count > 0 OR (r.said_count > 0 AND {_SAID_HOLDS})"
+_SUCCEEDED = f"r.sure_count > 0 OR (r.reported_count > 0 AND {_REPORT_HOLDS})"
 
 _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     # name, fold, from rounds r with copies c, from copies, from expected groups, from carriers
@@ -134,8 +134,9 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("known_ms", "max", "NULL", "NULL", "known_ms", "NULL"),
     ("delivery_count", "sum", "r.hand_count", "0", "0", "0"),
     ("sure_count", "sum", "r.sure_count", "0", "0", "0"),
-    ("said_count", "sum", f"CASE WHEN {_SAID_HOLDS} THEN r.said_count ELSE 0 END", "0", "0", "0"),
-    ("failure_count", "sum", f"r.failed_count + CASE WHEN {_SAID_HOLDS} THEN 0 ELSE r.said_count END", "0", "0", "0"),
+    ("reported_count", "sum", f"CASE WHEN {_REPORT_HOLDS} THEN r.reported_count ELSE 0 END", "0", "0", "0"),
+    ("failure_count", "sum", f"r.failed_count + CASE WHEN {_REPORT_HOLDS} THEN 0 ELSE r.reported_count END",
+     "0", "0", "0"),
     ("open_count", "sum", "r.open_count", "0", "0", "0"),
     ("beginless_count", "sum", "r.beginless_count", "0", "0", "0"),
     ("round_count", "sum", "CASE WHEN r.retry_times >= 0 THEN 1 ELSE 0 END", "0", "0", "0"),
@@ -143,15 +144,15 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("times_max", "max", "r.retry_times", "NULL", "NULL", "NULL"),
     ("success_times", "min", f"CASE WHEN {_SUCCEEDED} THEN r.retry_times END",
      "NULL", "NULL", "NULL"),
-    ("said_cost", "max", "r.said_cost", "NULL", "NULL", "NULL"),
+    ("reported_cost", "max", "r.reported_cost", "NULL", "NULL", "NULL"),
     ("first_ms", "min", "r.first_ms", "NULL", "NULL", "NULL"),
     ("last_ms", "max", "r.last_ms", "NULL", "NULL", "NULL"),
     ("last_end_ms", "max", "r.last_end_ms", "NULL", "NULL", "NULL"),
     ("last_hand_over", "max", "r.last_hand_over", "NULL", "NULL", "NULL"),
     ("last_open", "max", "r.last_open", "NULL", "NULL", "NULL"),
     ("first_sure", "min", "r.first_sure", "NULL", "NULL", "NULL"),
-    ("first_said", "min", f"CASE WHEN {_SAID_HOLDS} THEN r.first_said END", "NULL", "NULL", "NULL"),
-    ("cost_ms", "max", f"CASE WHEN r.sure_count > 0 OR {_SAID_HOLDS} THEN r.cost_ms END", "NULL", "NULL", "NULL"),
+    ("first_reported", "min", f"CASE WHEN {_REPORT_HOLDS} THEN r.first_reported END", "NULL", "NULL", "NULL"),
+    ("cost_ms", "max", f"CASE WHEN r.sure_count > 0 OR {_REPORT_HOLDS} THEN r.cost_ms END", "NULL", "NULL", "NULL"),
     ("cost_is_average", "max", "r.cost_is_average", "NULL", "NULL", "NULL"),
     ("last_failure", "max", "r.last_failure", "NULL", "NULL", "NULL"),
     ("copy_times", "max", "NULL", "copy_times", "NULL", "NULL"),
@@ -175,7 +176,7 @@ _TEXTS = (
     "last_hand_over",
     "last_open",
     "first_sure",
-    "first_said",
+    "first_reported",
     "last_failure",
     "retry_place",
     "recorded_cause",

@@ -55,16 +55,16 @@ LITE_AFTER_MS = 60_000
 _UNPLACED = "queue_offset IS NULL AND retry_offset IS NULL"
 """SQL: whether no copy was read that the group's offset could have passed: no open state is claimed then."""
 
-_FIRST_SAID = "CASE WHEN said_counts = 1 THEN first_said END"
-_FIRST_SUCCESS = f"least(coalesce(first_sure, {_FIRST_SAID}), coalesce({_FIRST_SAID}, first_sure))"
+_FIRST_REPORTED = "CASE WHEN reported_counts = 1 THEN first_reported END"
+_FIRST_SUCCESS = f"least(coalesce(first_sure, {_FIRST_REPORTED}), coalesce({_FIRST_REPORTED}, first_sure))"
 
 _EVIDENCE = f"""
 SELECT *, {_FIRST_SUCCESS} AS first_success,
-    sure_count + CASE WHEN said_counts = 1 THEN said_count ELSE 0 END AS success_count
+    sure_count + CASE WHEN reported_counts = 1 THEN reported_count ELSE 0 END AS success_count
 FROM (
-  SELECT *, CASE WHEN said_count = 0 OR passed_now = 1 THEN 1 WHEN consume_type = 'CONSUME_ACTIVELY' THEN 0 ELSE 1 END
-      AS said_counts,
-    CASE WHEN consume_type = '' AND said_count > 0 AND sure_count = 0 AND said_cost = 0 AND passed_now = 0
+  SELECT *, CASE WHEN reported_count = 0 OR passed_now = 1 THEN 1 WHEN consume_type = 'CONSUME_ACTIVELY' THEN 0
+      ELSE 1 END AS reported_counts,
+    CASE WHEN consume_type = '' AND reported_count > 0 AND sure_count = 0 AND reported_cost = 0 AND passed_now = 0
       AND now_ms >= last_end_ms + {LITE_AFTER_MS} THEN 1 ELSE 0 END AS maybe_lite
   FROM (
     SELECT g.*, m.publish_hour AS publish_hour, m.topic AS message_topic, m.send_start_ms AS send_start_ms,
@@ -168,9 +168,9 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN last_outcome = 'FAILED' AND message_model = '' THEN 'UNKNOWN:MESSAGE_MODEL_UNKNOWN'
     WHEN last_outcome = 'FAILED' AND {_UNPLACED} THEN 'UNKNOWN:POSITION_UNKNOWN'
     WHEN last_outcome = 'FAILED' THEN 'RETRYING'
-    WHEN last_outcome IN ('OPEN', 'SAID') THEN {open_state}
+    WHEN last_outcome IN ('OPEN', 'REPORTED') THEN {open_state}
     WHEN batch_handed IS NOT NULL AND batch_succeeded >= batch_items AND batch_handed = batch_succeeded THEN 'CONSUMED'
-    WHEN batch_handed IS NOT NULL THEN 'UNKNOWN:BATCH_ITEM_NOT_TOLD'
+    WHEN batch_handed IS NOT NULL THEN 'UNKNOWN:BATCH_ITEM_UNKNOWN'
     WHEN undecided = 1 THEN 'UNKNOWN:TRANSACTION_NOT_KNOWN'
     WHEN maybe = 1 THEN 'UNKNOWN:GROUP_SEEN_LATER'
     WHEN excluded = 1 THEN 'FILTERED'
@@ -318,7 +318,7 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "OFFSET_MOVED": _UNREAD,
     "TRUNCATED": _UNREAD,
     "RECREATED": _UNREAD,
-    "BATCH_ITEM_NOT_TOLD": {"handed": "batch_handed", "succeeded": "batch_succeeded", "items": "batch_items"},
+    "BATCH_ITEM_UNKNOWN": {"handed": "batch_handed", "succeeded": "batch_succeeded", "items": "batch_items"},
 }
 """Reason of a state → its parameters. Other reasons of states have no parameters."""
 

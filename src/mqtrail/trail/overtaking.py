@@ -57,7 +57,7 @@ ended AS (SELECT h.cluster, h.msg_id, h.group_name, s.seen_ms, {ip("h.client_hos
   SEMI JOIN ordered g ON h.cluster = g.cluster AND h.group_name = g.group_name),
 first AS (SELECT cluster, msg_id, group_name,
     min(struct_pack(end_ms := end_ms, seen_ms := seen_ms, host := host)) AS finish
-  FROM ended WHERE outcome IN ('SURE', 'SAID') AND end_ms IS NOT NULL GROUP BY cluster, msg_id, group_name),
+  FROM ended WHERE outcome IN ('SURE', 'REPORTED') AND end_ms IS NOT NULL GROUP BY cluster, msg_id, group_name),
 places AS (SELECT cluster, msg_id, max(publish_hour) AS publish_hour, max(topic) AS topic,
     max(broker_name) AS broker_name, max(physical_offset) AS physical_offset,
     CASE WHEN max(sharding_key) <> '' THEN 'key ' || max(sharding_key) ELSE 'queue ' || max(queue_id) END AS line

@@ -125,9 +125,9 @@ _STILL_OPEN = tuple(state for state in OPEN_STATES if state != "UNKNOWN")
 
 _ANY_GROUP = Part(
     MESSAGES,
-    "regexp_matches(reasons, 'GROUPS_NOT_KNOWN|GROUP_NOT_TOLD')",
+    "regexp_matches(reasons, 'GROUPS_NOT_KNOWN|GROUP_NOT_NAMED')",
     "false",
-    "regexp_extract(reasons, 'GROUPS_NOT_KNOWN|GROUP_NOT_TOLD')",
+    "regexp_extract(reasons, 'GROUPS_NOT_KNOWN|GROUP_NOT_NAMED')",
 )
 """Messages of which other groups may exist: nothing is known about those."""
 

@@ -91,7 +91,7 @@ def _lacks(horizon: int, pending: str) -> tuple[tuple[str, str], ...]:
         ("has_send = 1 AND send_closed = 0 AND unfinished_ms <= " + str(horizon), "'SEND_END_NOT_TRACED'"),
         ("has_send = 1 AND send_closed = 0 AND unfinished_ms > " + str(horizon), "'TRACE_PENDING'"),
         ("tries_missing = 1", "'SEND_TRIES_NOT_TRACED'"),
-        ("ungrouped = 1", "'GROUP_NOT_TOLD'"),
+        ("ungrouped = 1", "'GROUP_NOT_NAMED'"),
         (f"{_NO_COPY} AND {pending}", "'COPY_PENDING'"),
         (f"{_NO_COPY} AND NOT {pending}", "'COPY_NOT_FOUND'"),
         (f"{_UNPROVEN} AND stored_ms IS NULL AND scanned = 0", "'TOPIC_NOT_SCANNED'"),

@@ -1,7 +1,7 @@
 """Messages that a group did not read before they were removed or lost, or that its offset passed without a client.
 
-    unread_ranges → unread, the ranges as of the judgement
-    unread × messages × group_facts → unread_hits: of each message and group the first range that has the message
+    unread_ranges → unread_at, the ranges as of the judgement
+    unread_at × messages × group_facts → unread_hits: of each message and group the first range that has the message
 
 The pipeline records these ranges when a sample shows them, because a later sample no longer does: the offset of a group
 jumps to the minimum of its queue, and a deleted topic has no queues (`mqtrail.pipeline.unread`).
@@ -19,7 +19,7 @@ NO_END = 1 << 62
 def unread_stage(as_of_ms: int) -> Stage:
     """The unread ranges of samples until as_of_ms."""
     return Stage(
-        "unread",
+        "unread_at",
         f"""
 SELECT DISTINCT cluster, sampled_ms, kind, group_name, topic, broker_name, queue_id, first_offset,
     coalesce(end_offset, {NO_END}) AS end_offset, live_count
@@ -34,7 +34,7 @@ def unread_hits_stage() -> Stage:
     unread_any 1: it is a range of any group without an offset. A range of a time before the copy was stored is not of
     this copy: the queue was recreated.
     """
-    return Stage("unread_hits", _HITS, ("unread", "messages", "group_facts"))
+    return Stage("unread_hits", _HITS, ("unread_at", "messages", "group_facts"))
 
 
 _NAMES = ("unread", "retry_unread")
@@ -47,12 +47,12 @@ SELECT cluster, msg_id, group_name, {
 }, unread.of_any AS unread_any
 FROM (SELECT cluster, msg_id, group_name, {", ".join(f"min(hit) FILTER (name = '{n}') AS {n}" for n in _NAMES)} FROM (
   SELECT g.cluster AS cluster, g.msg_id AS msg_id, g.group_name AS group_name, 'unread' AS name, {_HIT} AS hit
-  FROM messages m JOIN unread u ON m.cluster = u.cluster AND m.topic = u.topic AND m.broker_name = u.broker_name
+  FROM messages m JOIN unread_at u ON m.cluster = u.cluster AND m.topic = u.topic AND m.broker_name = u.broker_name
     AND m.queue_id = u.queue_id AND {_IN_RANGE.format("m.queue_offset")} AND m.visible_ms <= u.sampled_ms
   JOIN group_facts g ON m.cluster = g.cluster AND m.msg_id = g.msg_id AND u.group_name IN (g.group_name, '')
   UNION ALL
   SELECT g.cluster, g.msg_id, g.group_name, 'retry_unread', {_HIT}
-  FROM group_facts g JOIN unread u ON g.cluster = u.cluster AND g.group_name = u.group_name
+  FROM group_facts g JOIN unread_at u ON g.cluster = u.cluster AND g.group_name = u.group_name
     AND u.topic = '%RETRY%' || g.group_name AND {part("g.retry_place", 3)} = u.broker_name
     AND {number_at("g.retry_place", 4)} = u.queue_id AND {_IN_RANGE.format(number_at("g.retry_place", 5))}
     AND {number_at("g.retry_place", 2)} <= u.sampled_ms) AS hits

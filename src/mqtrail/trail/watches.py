@@ -52,8 +52,8 @@ def _next(as_of_ms: int, *instants: str) -> str:
     return f"least({', '.join(f'CASE WHEN {at} > {as_of_ms} THEN {at} END' for at in instants)})"
 
 
-_BY_OFFSET = """(said_count > 0 AND passed_now = 0 AND (consume_type = 'CONSUME_ACTIVELY'
-  OR consume_type = '' AND sure_count = 0 AND said_cost = 0))"""
+_BY_OFFSET = """(reported_count > 0 AND passed_now = 0 AND (consume_type = 'CONSUME_ACTIVELY'
+  OR consume_type = '' AND sure_count = 0 AND reported_cost = 0))"""
 """The offset decides whether a success that only SubAfter reports counts: it must have passed the message."""
 
 
