@@ -20,10 +20,11 @@ from typing import Final, Protocol
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from mqtrail.lake import LakeLost, LakePath
+from mqtrail.lake import Lake, LakeLost, LakePath
 from mqtrail.net import MetricsPort
 from mqtrail.wire import MQError
 
+from .answered import NOTHING, answered
 from .clock import now_ms
 from .config import JobFailed, JobReport
 from .freshness import Freshness
@@ -33,6 +34,7 @@ from .status import ClusterStatus, PipelineStatus, StatusFile, exposition
 PAUSE_MS_MAX: Final = 60_000  # between two cycles that fail
 FAULTS_MAX: Final = 3  # faults of Spark in a row before the run ends
 REPORT_MS: Final = 10_000  # interval at which a long cycle prints its current step
+COUNT_MS: Final = 60_000  # interval of counting what the lake says, if there is a port for metrics
 IDLE_REPORT_MS: Final = 60_000  # interval of lines about cycles that found nothing
 PORT_TIMEOUT_S: Final = 10.0  # for the port of the metrics to open, and to close
 STOP_POLL_S: Final = 0.2  # interval of looking for a stop while clusters are asked
@@ -147,6 +149,7 @@ class Service:
             turns.cycles.freshness = Freshness({source: at for source, at in newest.items() if at is not None})
             turns.cycles.step = self._doing(turns)
             self.status.clusters.append(turns.status)
+        self._answers = NOTHING
         self._faults = 0
         self._begun_s = 0.0  # of the cycle that runs
 
@@ -166,7 +169,8 @@ class Service:
         self.status.interval_ms = interval_ms
         with ExitStack() as stack:
             if metrics is not None:
-                address = stack.enter_context(served(lambda: exposition(self.status, str(self._lake)), *metrics))
+                stack.enter_context(self._counting())
+                address = stack.enter_context(served(self._exposition, *metrics))
                 self._say(f"metrics at http://{address}/metrics")
             stack.callback(self._ended)
             stack.callback(self._upkeep.end)
@@ -281,6 +285,35 @@ class Service:
 
         self._write()
         thread = Thread(target=report, name="mqtrail-status", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(PORT_TIMEOUT_S)
+
+    # -- what Prometheus reads -------------------------------------------------------------------------------------
+
+    def _exposition(self) -> bytes:
+        return exposition(self.status, str(self._lake), self._answers)
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Count what the lake says every COUNT_MS while the block runs; after a failure it is not known."""
+        ended = Event()
+
+        def count() -> None:
+            lake = None
+            while True:
+                try:
+                    lake = lake or Lake.open(self._lake)
+                    self._answers = answered(lake, now_ms())
+                except MQError:  # a cycle that fails for the same reason reports it
+                    self._answers = NOTHING
+                if ended.wait(COUNT_MS / 1000):
+                    return
+
+        thread = Thread(target=count, name="mqtrail-counting", daemon=True)
         thread.start()
         try:
             yield

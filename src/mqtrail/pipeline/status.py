@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from mqtrail.lake import LakePath, LakeUnreadable, ObjectStoreError, write_whole
 from mqtrail.wire import visible
 
+from .answered import NOTHING, Answered, Sample, samples_of
 from .clock import now_ms
 from .config import JobReport
 from .freshness import SourceFreshness
@@ -194,13 +195,20 @@ METRICS: Final[Mapping[str, PipelineMetric]] = {
     "mqtrail_pipeline_upkeep_files_total": PipelineMetric(
         "counter", ("work",), "files of the lake since the start; work: compacted, expired, swept"
     ),
+    "mqtrail_answered_messages": PipelineMetric(
+        "gauge", ("cluster", "code"), "messages of the last hour with the code, counted once a minute"
+    ),
+    "mqtrail_group_lag_messages": PipelineMetric(
+        "gauge", ("cluster", "group", "topic"), "messages that the group has not read, as of the latest sample"
+    ),
+    "mqtrail_group_lag_seconds": PipelineMetric(
+        "gauge", ("cluster", "group", "topic"), "age of the first message that the group has not read, s"
+    ),
 }  # fmt: skip
 
-_Sample = tuple[str, tuple[str, ...], float]
 
-
-def _samples(status: PipelineStatus) -> Iterator[_Sample]:
-    """Yield all samples. An unknown value has none."""
+def _samples(status: PipelineStatus) -> Iterator[Sample]:
+    """Yield the samples of the status. An unknown value has none."""
     for one in status.clusters:
         for name, labels, value in _samples_of(one):
             yield "mqtrail_pipeline_" + name, (one.cluster, *labels), value
@@ -208,7 +216,7 @@ def _samples(status: PipelineStatus) -> Iterator[_Sample]:
         yield "mqtrail_pipeline_upkeep_files_total", (work,), count
 
 
-def _samples_of(status: ClusterStatus) -> Iterator[_Sample]:
+def _samples_of(status: ClusterStatus) -> Iterator[Sample]:
     yield "cycles_total", ("ok",), status.cycles
     yield "cycles_total", ("failed",), status.failures
     yield "failed_cycles_in_row", (), status.failed_in_row
@@ -229,20 +237,20 @@ def _samples_of(status: ClusterStatus) -> Iterator[_Sample]:
                 yield "freshness_seconds", (source, quantile), value / 1000
 
 
-def exposition(status: PipelineStatus, lake: str) -> bytes:
-    """Return the status in Prometheus' text exposition format. Any thread may call this."""
+def exposition(status: PipelineStatus, lake: str, answers: Answered = NOTHING) -> bytes:
+    """Return the status and what the lake says in Prometheus' text exposition format. Any thread may call this."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
     # Its base class is not inherited from, because prometheus_client is imported only where there is a port.
-    registry.register(_PipelineCollector(list(_samples(status)), visible(lake)))  # type: ignore[arg-type]
+    registry.register(_PipelineCollector([*_samples(status), *samples_of(answers)], visible(lake)))  # type: ignore[arg-type]
     return generate_latest(registry)
 
 
 class _PipelineCollector:
     """Gives prometheus_client the metric families of one answer."""
 
-    def __init__(self, samples: Iterable[_Sample], lake: str) -> None:
+    def __init__(self, samples: Iterable[Sample], lake: str) -> None:
         self._samples = samples
         self._lake = lake
 
