@@ -1,10 +1,12 @@
 """What Prometheus reads of a lake's answers: counts of codes, and lag. Unknown values are absent."""
 
+import json
+import re
 from pathlib import Path
 from threading import Event
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.pipeline.test_service import Cycles, NoUpkeep, report
+from tests.pipeline.test_service import PAGE, Cycles, NoUpkeep, report
 
 from mqtrail import trail
 from mqtrail.lake import Change, Lake, arrow_rows, write_parquet
@@ -80,6 +82,15 @@ def test_the_lag_of_groups(tmp_path: Path) -> None:
         ("mqtrail_group_lag_seconds", "g"): 1.5,
     }
     assert {name for name, _ in found} < set(METRICS)
+
+
+def test_the_dashboard_has_metrics_that_are_served() -> None:
+    """Each query of the dashboard names metrics and codes of this version."""
+    text = (PAGE.parent / "grafana-pipeline.json").read_text("utf-8")
+    queries = [target["expr"] for panel in json.loads(text)["panels"] for target in panel["targets"]]
+    assert all(set(re.findall(r"mqtrail_\w+", query)) <= set(METRICS) for query in queries)
+    codes = {code for query in queries for found in re.findall(r'code=~"([^"]*)"', query) for code in found.split("|")}
+    assert {"LOST"} <= codes <= set(trail.CODES)
 
 
 def test_a_service_counts_them(tmp_path: Path) -> None:
