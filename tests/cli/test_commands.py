@@ -131,11 +131,12 @@ def test_a_backfill_that_is_waited_for(mqtrail: Command, tmp_path: Path, monkeyp
 
 
 def test_report(mqtrail: Command, lake_path: Path) -> None:
-    """Both reported codes and codes that are not judged are listed."""
+    """Codes are listed with gaps and latencies; every code is judged."""
     result = mqtrail("report", "--lake", str(lake_path))
     assert result.code == 0
     for text in ("DEAD_LETTERED", "HUNG", "gap:", "behind", "p99", f"{len(BY_NAME)} messages"):
         assert text in result.out
+    assert "not judged" not in result.out
     assert "thresholds: not known" in result.out
     found = mqtrail("report", "--lake", str(lake_path), "--json").json
     assert found["message_count"] == len(BY_NAME)
