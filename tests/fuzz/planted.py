@@ -3,6 +3,7 @@
 Each is a target with one part of a server replaced, and a text that the fuzzer must report.
 """
 
+import json
 import re
 import zlib
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from mqtrail.broker.messages.pull import PullMessages
 from mqtrail.broker.operator.store import StoreAdmin
 from mqtrail.broker.requests import PERMISSIONS
 from mqtrail.broker.timing import timers
+from mqtrail.client.core import read_body
 from mqtrail.controller import Controller
 from mqtrail.namesrv.access import NameServerAccess
 from mqtrail.wire import (
@@ -39,12 +41,14 @@ from .targets import (
     BrokerUsers,
     BrokerUsersBehindNet,
     ControllerCore,
+    LyingCluster,
     LyingServer,
     NameServerAcl,
     Target,
 )
 
 Patch = pytest.MonkeyPatch
+ADMIN_READS = "mqtrail.client.admin.base.read_body"
 
 
 @dataclass(frozen=True)
@@ -189,6 +193,21 @@ def _slow_controller(patch: Patch) -> None:
     _before(patch, Controller, "handle", compare)
 
 
+def _quadratic_answer(patch: Patch) -> None:
+    """An admin compares each byte of an answer with all others."""
+
+    def read(reply: RemotingCommand, decode: Callable[[bytes], Any]) -> Any:
+        sum(one == other for one in reply.body[:9_000] for other in reply.body[:9_000])
+        return read_body(reply, decode)
+
+    patch.setattr(ADMIN_READS, read)
+
+
+def _unread_answer(patch: Patch) -> None:
+    """An admin reads an answer's JSON without the checks of its kind."""
+    patch.setattr(ADMIN_READS, lambda reply, decode: json.loads(reply.body)["x"])
+
+
 def _waits_for_ever(patch: Patch) -> None:
     """A waiting record may lead to the topic in which it waits."""
     patch.setattr("mqtrail.broker.properties.WAITING_TOPICS", frozenset())
@@ -223,6 +242,8 @@ PLANTED = (
     Planted("a record that waits for ever", BrokerCore, _waits_for_ever, "work without end"),
     Planted("no check of consensus", ControllerCore, _unchecked_consensus, "ControllerCore: "),
     Planted("a quadratic request at a controller", ControllerCore, _slow_controller, "ms of CPU in|it hangs"),
+    Planted("a quadratic answer of an admin", LyingCluster, _quadratic_answer, "ms of CPU in|it hangs"),
+    Planted("an answer that is not checked", LyingCluster, _unread_answer, "KeyError|JSONDecodeError|TypeError"),
     Planted("no check in the lane", BrokerUsersBehindNet, _unchecked_lane, "without permission"),
     Planted("no check at the name server", NameServerAcl, _unchecked_name_server, "without an account"),
     Planted("no check of ACL files for a pull", BrokerAclFiles, _unchecked(11), "without permission"),

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, cast
 
 from mqtrail.broker import Broker, BrokerConfig
-from mqtrail.client import ClientInstance, Consumer, Delivery, TransactionProducer
+from mqtrail.client import Admin, ClientInstance, Consumer, Delivery, TransactionProducer
 from mqtrail.client.core.background import AT_ONCE_MAX
 from mqtrail.client.core.outgoing import Outgoing, send_result
 from mqtrail.client.core.routes import TopicRoute, queue_count, read_route
@@ -57,6 +57,7 @@ from mqtrail.wire import (
 
 from .frames import FrameMaker
 from .grammar import BODIES, BOMBS, HEADERS, TABLES, Grammar
+from .lies import Liar, questions
 from .limits import (
     GARBAGE_SIZE,
     HANG_S,
@@ -80,6 +81,16 @@ ROUTES = 0.1  # share of the answers of a lying server with a route of many queu
 LONG = 16_000  # bytes of a long SQL92 expression, just below the most that there may be
 REPEATED = (b"-", b"(", b"NOT ", b"''", b" AND a=1", b"'a',", b"(--", b"/*", b"--\n", b"a IN ('b', ", b"9", b" ")
 PLAUSIBLE = 0.5  # share of frames that name what exists
+
+
+CLUSTER_INFO = (
+    b'{"brokerAddrTable":{"broker-a":{"brokerAddrs":{"0":"127.0.0.1:10911"},"brokerName":"broker-a","cluster":"c"}},'
+    b'"clusterAddrTable":{"c":["broker-a"]}}'
+)
+ROUTE = (
+    b'{"brokerDatas":[{"brokerAddrs":{"0":"127.0.0.1:10911"},"brokerName":"broker-a","cluster":"c"}],'
+    b'"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":2,"writeQueueNums":2,"topicSysFlag":0}]}'
+)
 
 
 class Target:
@@ -413,11 +424,12 @@ class MeteredLoop(asyncio.SelectorEventLoop):
     def __init__(self, meter: Meter) -> None:
         super().__init__()
         self.now_s = 0.0
+        self.size = 0  # bytes that a turn may read
         self.failure: BaseException | None = None
         # As attributes: the signatures of these methods are too general to be overridden with types.
         soon, at = self.call_soon, self.call_at
-        vars(self)["call_soon"] = lambda *args, **context: soon(meter.turn, 0, *args, **context)
-        vars(self)["call_at"] = lambda when, *args, **context: at(when, meter.turn, 0, *args, **context)
+        vars(self)["call_soon"] = lambda *args, **context: soon(meter.turn, self.size, *args, **context)
+        vars(self)["call_at"] = lambda when, *args, **context: at(when, meter.turn, self.size, *args, **context)
         self.set_exception_handler(self._failed)
 
     def time(self) -> float:
@@ -730,6 +742,58 @@ def _run(coroutine: Any) -> Any:
     return None
 
 
+class LyingCluster(Target):
+    """An admin whose questions are answered by a broker; a share of the answers is changed on the way."""
+
+    turn_s_per_byte = READ_S_PER_BYTE
+    peak_size = EXPANDED_SIZE_MAX + 2 * BODY_SIZE_MAX
+    bombs = 0.0
+    address = "127.0.0.1:10911"
+
+    def renew(self) -> None:
+        self._world = World(self._chance)
+        self._liar = Liar(self._chance.randrange(1 << 32))
+        self._loop = MeteredLoop(self.meter)
+
+    def run(self, count: int) -> None:
+        super().run(count // 4)  # each asks several servers
+
+    def next(self) -> bytes:
+        return self._chance.randrange(1 << 16).to_bytes(2, "big")  # chooses the question
+
+    def take(self, frame: bytes) -> None:
+        self._loop.size = 0
+        self._loop.run_until_complete(self._ask(int.from_bytes(frame, "big")))
+        if (failure := self._loop.failure) is not None:
+            self._loop.failure = None
+            raise failure
+
+    async def _ask(self, number: int) -> None:
+        async with Admin("127.0.0.1:9876") as admin:
+            vars(admin._client.pool)["request"] = self._answer
+            asked = questions(admin, self.address)
+            with contextlib.suppress(MQError, ConnectionError):
+                await asked[number % len(asked)]()
+
+    async def _answer(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        encode_command(command)
+        reply = self._liar.told(self._true_answer(command))
+        self._loop.size += len(reply.body) + EXPANDED_AS
+        data = frame_of(reply)
+        return decode_command(cut_frame(data, 0, len(data)))
+
+    def _true_answer(self, command: RemotingCommand) -> RemotingCommand:
+        if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            return RemotingCommand(0, body=CLUSTER_INFO)
+        if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            return RemotingCommand(0, body=ROUTE)
+        sends = self._world.broker.handle(PEER, command, START_MS)
+        return next((send.command for send in sends if send.command.is_response), RemotingCommand(1))
+
+    def end(self) -> None:
+        self._loop.close()
+
+
 class Expressions(Target):
     """SQL92 expressions, compiled and applied to properties."""
 
@@ -760,6 +824,7 @@ TARGETS: tuple[type[Target], ...] = (
     NameServerAcl,
     ControllerCore,
     LyingServer,
+    LyingCluster,
     ServingClient,
     TableFiles,
     Expressions,
