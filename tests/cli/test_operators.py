@@ -166,6 +166,13 @@ def test_the_cluster(mqtrail: Command) -> None:
     assert mqtrail("cluster", "show", "broker-a", "--json").json["runtime"]["brokerVersionDesc"] == "V5_3_3"
     unknown = mqtrail("cluster", "show", "broker-x")
     assert (unknown.code, "broker-a, broker-b" in unknown.err) == (1, True)
+    replicas = mqtrail("cluster", "ha", "--json").json["brokers"]
+    assert [(row["broker"], row["role"], row["lag_bytes"], row["in_sync"]) for row in replicas] == [
+        ("broker-a", "master", 0, 1),
+        ("broker-b", "master", 0, 1),
+    ]
+    assert {row["epoch"] for row in replicas} == {None}
+    assert "log end" in mqtrail("cluster", "ha", "--cluster", "DefaultCluster").out
     settings = mqtrail("cluster", "config", "brokerName", "--json").json["brokers"]
     assert settings == {"broker-a": {"brokerName": "broker-a"}, "broker-b": {"brokerName": "broker-b"}}
     assert mqtrail("cluster", "config", "brokerName", "a=b").code == 2

@@ -80,6 +80,7 @@ COMMANDS = {
     "offset clone": "offsets:offset_clone",
     "cluster list": "clusters:cluster_list",
     "cluster show": "clusters:cluster_show",
+    "cluster ha": "clusters:cluster_ha",
     "cluster config": "clusters:cluster_config",
     "cluster stats": "clusters:cluster_stats",
     "cluster ping": "clusters:cluster_ping",

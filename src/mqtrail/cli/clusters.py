@@ -65,6 +65,34 @@ def _rate(runtime: dict[str, str] | object, key: str) -> float | None:
         return None
 
 
+def cluster_ha(cluster: Cluster = None, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
+    """Show the replication of each broker: its role, the end of its log, its lag, epoch and in-sync replicas."""
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
+        found = admin.replicas(cluster)
+    ends = {one.name: one.end_offset for one in found if one.is_master and one.end_offset is not None}
+    rows = [
+        {
+            "broker": one.name,
+            "id": one.broker_id,
+            "role": None if one.is_master is None else "master" if one.is_master else "slave",
+            "address": one.address,
+            "end_offset": one.end_offset,
+            "lag_bytes": max(0, ends[one.name] - one.end_offset)
+            if one.name in ends and one.end_offset is not None
+            else None,
+            "epoch": one.epoch,
+            "in_sync": one.in_sync_count,
+        }
+        for one in found
+    ]
+    failures = {one.address: str(one.error) for one in found if one.error is not None}
+    if not json:
+        headings = ("broker", "id", "role", "address", "log end", "lag", "epoch", "in sync")
+        table(headings, [list(row.values()) for row in rows])
+    code = report_answer({"brokers": rows}, failures, json)
+    return code if code != Exit.OK or rows else Exit.FAILED
+
+
 def cluster_show(
     broker: Annotated[str, typer.Argument(help="Broker name, or host:port.")],
     namesrv: Namesrv = None,

@@ -96,11 +96,14 @@ class Replicas:
         ]
 
     def _is_near(self, sender: LogSender) -> bool:
+        """Whether a slave counts as in sync: near the log's end; in controller mode one of the SyncStateSet."""
+        if self.in_sync is not None:
+            return isinstance(sender, EpochSender) and sender.broker_id in self.in_sync.ids
         return sender.acked_offset >= 0 and self._store.end_offset - sender.acked_offset < self.config.ha_gap_max
 
     @property
     def in_sync_count(self) -> int:
-        """How many replicas are near the log's end, this broker included."""
+        """How many replicas are in sync and connected, this broker included."""
         return 1 + sum(map(self._is_near, self._senders.values()))
 
     # SYNC_MASTER.

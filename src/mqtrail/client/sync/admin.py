@@ -95,6 +95,7 @@ class SyncAdmin(Facade[Admin]):
     broker_config = waiting(Admin.broker_config)
     set_broker_config = waiting(Admin.set_broker_config)
     runtime_info = waiting(Admin.runtime_info)
+    replicas = waiting(Admin.replicas)
     broker_stats = waiting(Admin.broker_stats)
     ha_status = waiting(Admin.ha_status)
     topic_rates = waiting(Admin.topic_rates)
