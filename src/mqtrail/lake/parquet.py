@@ -75,10 +75,10 @@ def copy(
 ) -> None:
     """Write the rows of a query to a file of `table`, in the layout for look-ups.
 
-    DuckDB writes bloom filters only for dictionary-encoded columns, and uses a dictionary only below a limit. The limit
-    is raised to the size of a row group so that unique ids get a filter too (random ids take a third more bytes).
-    DuckDB allocates dictionaries of that size for every column and file, which takes longer than writing few rows.
-    row_count_max: a bound on the rows, if one is known; then the limit is no higher.
+    row_count_max: a bound on the rows, if one is known. A file of one row group gets bloom filters for ids: an hour can
+    have many such files, with overlapping ids. DuckDB writes filters only for dictionary-encoded columns, and uses a
+    dictionary only below a limit, which is raised for this. In larger files the least and greatest ids of sorted row
+    groups exclude the others, and dictionaries of ids would nearly double the bytes.
     """
     order = f" ORDER BY {', '.join(table.sort_by)}" if table.sort_by else ""
     duck.execute(f"COPY ({rows}{order}) TO '{quoted(target)}' ({_layout(table, row_count_max)})")
@@ -102,8 +102,9 @@ def copy_hours(
 
 
 def _layout(table: Table, row_count_max: int) -> str:
-    bloom = f", DICTIONARY_SIZE_LIMIT {max(1, min(row_count_max, ROW_GROUP_ROWS))}" if table.bloom else ""
-    return f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP_ROWS}{bloom}"
+    has_filters = table.bloom and row_count_max < ROW_GROUP_ROWS
+    bloom = f", DICTIONARY_SIZE_LIMIT {max(1, row_count_max)}" if has_filters else ""
+    return f"FORMAT parquet, PARQUET_VERSION v2, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP_ROWS}{bloom}"
 
 
 def quoted(path: LakePath) -> str:

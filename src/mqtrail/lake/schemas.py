@@ -32,7 +32,7 @@ class Table:
 
     partition_by: column with one value per file ('' for none).
     time_column: compared by retention, ms (hours for publish_hour). sort_by: row order in compacted files. bloom:
-    columns with bloom filters in compacted files. counted: further columns whose least and greatest
+    columns with bloom filters in files of one row group. counted: further columns whose least and greatest
     values the log has, as it has those of the cluster.
     """
 
