@@ -6,10 +6,11 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,7 @@ def test_wrong_settings_are_refused(
         (("--set", "disk.full=1"), "expected one of broker, store"),
         (("--flush", "never"), "expected async or sync"),
         (("--tls", "please"), "expected self-signed"),
+        (("--store", "sqlite:///m.db", "--flush", "async"), "expected sync"),
         (("--segment-size", "huge"), "expected a whole number"),
         (("--join", "nowhere"), "expected host:port"),
         (("--conf", "none.conf"), "cannot be read"),
@@ -242,6 +244,26 @@ def test_wrong_settings_are_refused(
         assert (code, reported.count("\n")) == (2, 1), reported
         assert expected in reported
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_up_on_tables(tmp_path: Path) -> None:
+    """--store keeps messages in tables, commits before it acknowledges, and finds them again after a restart."""
+    url = f"sqlite:///{tmp_path / 'messages.db'}"
+    flags = ("--data", str(tmp_path / "data"), "--store", url, *FREE)
+    with up(*flags) as ready:
+        assert (ready["store"], ready["flush"]) == (url, "SYNC_FLUSH")
+        with SyncProducer("g", ready["namesrv"]) as producer:
+            producer.send(Message("orders", b"x", keys="k"))
+    with closing(sqlite3.connect(tmp_path / "messages.db")) as sql:
+        ((table,),) = sql.execute("SELECT table_name FROM mqtrail_queue WHERE topic = 'orders'")
+        assert sql.execute(f"SELECT id, msg_keys, CAST(body AS TEXT) FROM {table}").fetchall() == [(0, "k", "x")]
+    with up(*flags) as ready, SyncAdmin(ready["namesrv"]) as admin:
+        assert [message.body for message in admin.query("orders", "k").messages] == [b"x"]
+    code, reported = refused("--data", str(tmp_path / "data"), *FREE)
+    assert (code, "pass --store" in reported) == (1, True), reported
+    code, reported = refused("--data", str(tmp_path / "b"), "--store", url, "--brokers", "2", *FREE)
+    assert (code, "found 2 brokers on one database" in reported) == (1, True), reported
 
 
 def test_an_unreachable_name_server_does_not_keep_a_broker_down(tmp_path: Path) -> None:

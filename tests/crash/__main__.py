@@ -1,4 +1,4 @@
-"""`python -m tests.crash [--rounds N]`: kill -9 under load in each flush mode, and of slaves, then a full disk."""
+"""`python -m tests.crash [--rounds N]`: kill -9 under load in each mode, on tables, and of slaves, then a full disk."""
 
 import argparse
 import asyncio
@@ -16,18 +16,18 @@ from .rounds import kill_rounds
 from .slaves import slave_rounds
 
 ROUNDS = 4
-MODES = ("async", "sync", "slave")
+MODES = ("async", "sync", "tables", "slave")
 
 
 def _rounds(mode: str, folder: Path, rounds: int, seed: int) -> Coroutine[Any, Any, tuple[History, list[str]]]:
     if mode == "slave":
         return slave_rounds(folder, rounds=rounds, seed=seed)
-    return kill_rounds(folder, sync_flush=mode == "sync", rounds=rounds, seed=seed)
+    return kill_rounds(folder, sync_flush=mode != "async", rounds=rounds, seed=seed, on_tables=mode == "tables")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"kills in each flush mode [{ROUNDS}]")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"kills in each mode [{ROUNDS}]")
     parser.add_argument("--mode", choices=MODES, help="only this mode [all, and a full disk]")
     parser.add_argument(
         "--seed", type=int, default=int(time.time()), help="seed of the clients' choices [from the time]"

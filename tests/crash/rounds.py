@@ -61,6 +61,7 @@ config = NodeConfig(
     ha_port=given["ha_port"],
     broker=BrokerConfig(**given["broker"]),
     store=CommitLogConfig(**given["store"]),
+    store_url=given["store_url"],
     expire_interval_ms=500,
 )
 
@@ -92,6 +93,7 @@ class KilledNode:
         broker: dict[str, Any] | None = None,
         join: str = "",
         namesrv_port: int = 0,
+        store_url: str = "",
     ) -> None:
         """log: file for its output. join: address of the name server to use instead of an own one. broker: further
         settings; with a role it also gets a port for slaves."""
@@ -104,6 +106,7 @@ class KilledNode:
             "join": [join] if join else [],
             "broker_port": self.broker_port,
             "ha_port": free_port() if broker else None,
+            "store_url": store_url,
             "store": {"segment_size": SEGMENT_SIZE, **(store or {})},
             "broker": {
                 "sync_flush": sync_flush,
@@ -150,7 +153,9 @@ class FastProducer(Producer):
     PACE_MS = (0.0, 2.0)
 
 
-async def kill_rounds(folder: Path, *, sync_flush: bool, rounds: int, seed: int) -> tuple[History, list[str]]:
+async def kill_rounds(
+    folder: Path, *, sync_flush: bool, rounds: int, seed: int, on_tables: bool = False
+) -> tuple[History, list[str]]:
     """Kill a broker under load this many times; return the clients' history, and the broken promises.
 
     Afterwards the folder is as after a clean stop.
@@ -158,7 +163,8 @@ async def kill_rounds(folder: Path, *, sync_flush: bool, rounds: int, seed: int)
     folder.mkdir(parents=True, exist_ok=True)
     engine, network = RealEngine(seed), cast(Network, RealNetwork())
     history = History(sync_flush=sync_flush, groups={TOPIC: CONCURRENT})
-    async with KilledNode(folder / "data", folder / "node.log", sync_flush=sync_flush) as node:
+    url = f"sqlite:///{folder / 'messages.db'}" if on_tables else ""
+    async with KilledNode(folder / "data", folder / "node.log", sync_flush=sync_flush, store_url=url) as node:
         await node.start()
         await create_topic(node.broker, TOPIC)
         producers = [

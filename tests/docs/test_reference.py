@@ -97,6 +97,7 @@ PARTS = {
     *(
         "address",
         "ha_address",
+        "loses_unflushed",
         "memory_size",
         "use_tls",
         "store_host",

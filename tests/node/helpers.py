@@ -39,6 +39,7 @@ config = NodeConfig(
     broker_names=tuple(given.get("broker_names", ["broker-a"])),
     broker=BrokerConfig(sync_flush=given.get("sync_flush", False)),
     store=CommitLogConfig(segment_size=1 << 24),
+    store_url=given.get("store_url", ""),
 )
 
 def ready(node):

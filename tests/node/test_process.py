@@ -27,10 +27,17 @@ def test_signals_stop_it_cleanly(tmp_path: Path, number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sync_flush", "uvloop"), [(False, True), (True, True), (False, False)])
-async def test_kill_9_loses_no_acknowledged_message(tmp_path: Path, sync_flush: bool, uvloop: bool) -> None:
+@pytest.mark.parametrize(
+    ("sync_flush", "uvloop", "on_tables"),
+    [(False, True, False), (True, True, False), (False, False, False), (True, True, True)],
+)
+async def test_kill_9_loses_no_acknowledged_message(
+    tmp_path: Path, sync_flush: bool, uvloop: bool, on_tables: bool
+) -> None:
     """Every send acknowledged before kill -9 exists completely and once after the next start."""
     acknowledged: list[bytes] = []
+    url = f"sqlite:///{tmp_path / 'messages.db'}" if on_tables else ""
+    settings = {"sync_flush": sync_flush, "uvloop": uvloop, "store_url": url}
 
     async def sender(number: int, pool: ConnectionPool, broker: str) -> None:
         for count in range(100_000):
@@ -44,7 +51,7 @@ async def test_kill_9_loses_no_acknowledged_message(tmp_path: Path, sync_flush: 
             assert reply.code == 0
             acknowledged.append(body)
 
-    with NodeProcess(tmp_path / "data", sync_flush=sync_flush, uvloop=uvloop) as node:
+    with NodeProcess(tmp_path / "data", **settings) as node:
         pool = ConnectionPool()
         senders = [asyncio.create_task(sender(number, pool, node.brokers[0])) for number in range(16)]
         while len(acknowledged) < 1_500:
@@ -53,7 +60,7 @@ async def test_kill_9_loses_no_acknowledged_message(tmp_path: Path, sync_flush: 
         await asyncio.gather(*senders)
         await pool.close()
         node.end()
-    with NodeProcess(tmp_path / "data", sync_flush=sync_flush, uvloop=uvloop) as node:
+    with NodeProcess(tmp_path / "data", **settings) as node:
         pool = ConnectionPool()
         found = [message.body for message in await read_all(pool, node.brokers[0], "orders", range(4))]
         assert len(found) == len(set(found))

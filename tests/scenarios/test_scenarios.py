@@ -1,8 +1,13 @@
 """Runs the scripts of this folder. `pytest tests/scenarios --rewrite -m ""` updates their outputs: read the diff."""
 
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
+
+from mqtrail.store import MemoryDisk, MemoryStore, MessageStore
+from mqtrail.store.sql import SqlStore
 
 from .world import World
 
@@ -23,12 +28,25 @@ def test_scenario(path: Path, pytestconfig: pytest.Config) -> None:
         assert found == text
 
 
-def run(text: str) -> str:
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SCRIPTS, ids=[path.stem for path in SCRIPTS])
+def test_scenario_on_tables(path: Path, tmp_path: Path) -> None:
+    """A broker on tables gives the same outputs as one on a CommitLog."""
+    numbers = count()
+
+    def tables() -> MessageStore:
+        return SqlStore(MemoryDisk(), f"sqlite:///{tmp_path}/{next(numbers)}.db")
+
+    text = path.read_text()
+    assert run(text, tables) == text
+
+
+def run(text: str, make_store: Callable[[], MessageStore] = MemoryStore) -> str:
     """Return the script with the present output of its commands.
 
     Blocks are separated by blank lines: commands, "----", output. A block that has only comments is kept.
     """
-    world = World()
+    world = World(make_store)
     blocks = []
     for block in text.strip().split("\n\n"):
         commands = block.split("\n----")[0]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mqtrail.broker import Broker, BrokerConfig
-from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore
+from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore, MessageStore
 from mqtrail.wire import (
     HALF_TOPIC,
     AckHeader,
@@ -61,10 +61,11 @@ Args = dict[str, str]
 class World:
     """One broker; requests, to match its replies; replies that wait for a flush."""
 
-    def __init__(self) -> None:
+    def __init__(self, make_store: Callable[[], MessageStore] = MemoryStore) -> None:
+        self._make_store = make_store
         self._now_ms = START_MS
         self._disk = MemoryDisk()
-        self._store = MemoryStore()
+        self._store = make_store()
         self._config = BrokerConfig()
         self._broker = self._new_broker()
         self._asked: dict[tuple[int, int], int] = {}
@@ -94,7 +95,7 @@ class World:
         for name, text in args.items():
             settings[name] = text == "true" if text in ("true", "false") else int(text) if text.isdigit() else text
         self._config = BrokerConfig(**settings)
-        self._disk, self._store, self._waiting = MemoryDisk(), MemoryStore(), []
+        self._disk, self._store, self._waiting = MemoryDisk(), self._make_store(), []
         self._broker = self._new_broker()
         return []
 

@@ -35,8 +35,8 @@ ROLES: Final = ("", "ASYNC_MASTER", SYNC_MASTER, SLAVE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Settings of one broker. Times are ms, sizes bytes. The node sets address, ha_address, use_tls and
-    memory_size.
+    """Settings of one broker. Times are ms, sizes bytes. The node sets address, ha_address, use_tls,
+    loses_unflushed and memory_size.
     """
 
     cluster_name: str = setting("DefaultCluster", "name of the cluster", conf="brokerClusterName", least=1)
@@ -83,6 +83,7 @@ class BrokerConfig:
     )
     region_id: str = setting("DefaultRegion", "region written to trace records", conf="regionId", least=1)
     use_tls: bool = False  # useTLS: reported only
+    loses_unflushed: bool = False  # what is not flushed is gone after kill -9, so sends with WAIT=false wait too
     memory_size: int = 0  # bytes of the machine's memory; 0: unknown, so no reader is far
 
     auto_create_topic: bool = setting(

@@ -63,7 +63,7 @@ class StoredProperties(NamedTuple):
     tags_code: int
     delay_level: int
     waits: bool
-    """False: the sender does not want to wait for the flush (WAIT=false)."""
+    """False: the sender does not want to wait for the flush (WAIT=false), and a crash does not lose the message."""
     timed: bool
     """The message has a timer property (TIMER_DELAY_SEC, …) and no delay level."""
 
@@ -73,6 +73,7 @@ class PropertyRules:
 
     def __init__(self, config: BrokerConfig, unique_id: Callable[[], str]) -> None:
         self._unique_id = unique_id
+        self._all_wait = config.loses_unflushed
         self._added = {
             PROPERTY_CLUSTER: config.cluster_name,
             PROPERTY_MSG_REGION: config.region_id,
@@ -94,7 +95,8 @@ class PropertyRules:
             text += b"UNIQ_KEY\x01" + unique_id + b"\x02"
         check_size(text)
         timed = level <= 0 and is_timed(text)
-        return StoredProperties(text, unique_id.decode("utf-8", "replace"), tag_hash(text), level, waits(text), timed)
+        wait = self._all_wait or waits(text)
+        return StoredProperties(text, unique_id.decode("utf-8", "replace"), tag_hash(text), level, wait, timed)
 
     def of_batch_item(self, sent: bytes, batch_wait: bool) -> StoredProperties:
         """Return the same for a message of a batch. It keeps its own UNIQ_KEY, unlike in 5.3.3 (compatibility.md)."""

@@ -72,6 +72,13 @@ FlushMode = Annotated[
 SegmentSize = Annotated[
     str | None, typer.Option(metavar="BYTES", help="Size of one CommitLog file, for example 64MiB. [default: 1GiB]")
 ]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Keep messages in tables of a database, for example sqlite:///path/to/file.db. [default: a CommitLog]",
+    ),
+]
 SkipDamaged = Annotated[
     bool | None,
     typer.Option(
@@ -141,6 +148,7 @@ def up(
     join: JoinedNamesrvs = None,
     flush: FlushMode = None,
     segment_size: SegmentSize = None,
+    store: StoreUrl = None,
     skip_damaged: SkipDamaged = None,
     broker_trace: BrokerTrace = None,
     trace_topic: TraceTopic = None,
@@ -160,7 +168,7 @@ def up(
     settings = load(config)
     flags: dict[str, dict[str, object]] = {
         "broker": {
-            "sync_flush": _sync_flush(flush),
+            "sync_flush": _sync_flush(flush, store),
             "broker_trace": broker_trace,
             "trace_topic_enable": trace_topic,
         },
@@ -171,15 +179,11 @@ def up(
             "namesrv_port": namesrv_port,
             "broker_port": broker_port,
             "metrics_port": metrics_port,
+            "store_url": store,
         },
         "tls_server": {"self_signed": _self_signed(tls)},
     }
-    layers = [
-        *_conf_layers(conf),
-        *_set_layers(assign or []),
-        *_set_file_layers(assign_files or []),
-        {table: _given("flag", values) for table, values in flags.items()},
-    ]
+    layers = _all_layers(conf, assign or [], assign_files or [], flags)
     names = broker_names(_name_of(broker_name, brokers, layers), brokers)
     node_config = _node_config(settings, layers, data, names, join, tls_config)
 
@@ -192,9 +196,11 @@ def up(
     return run_up(node_config, on_ready=ready)
 
 
-def _sync_flush(flush: str | None) -> bool | None:
+def _sync_flush(flush: str | None, store: str | None) -> bool | None:
     if flush not in (None, "async", "sync"):
         raise UsageError(f"--flush: found {flush!r}, expected async or sync")
+    if store and flush == "async":
+        raise UsageError("--flush: found async with --store, expected sync: a send is acknowledged after its commit")
     return None if flush is None else flush == "sync"
 
 
@@ -224,6 +230,18 @@ def broker_names(name: str | None, count: int) -> tuple[str, ...] | None:
 
 def _given(where: str, values: Mapping[str, object]) -> Layer:
     return Layer(where, {name: value for name, value in values.items() if value is not None})
+
+
+def _all_layers(
+    conf: Path | None, assign: Sequence[str], assign_files: Sequence[str], flags: Mapping[str, Mapping[str, object]]
+) -> list[dict[str, Layer]]:
+    """Return what the command line names, the strongest last."""
+    return [
+        *_conf_layers(conf),
+        *_set_layers(assign),
+        *_set_file_layers(assign_files),
+        {table: _given("flag", values) for table, values in flags.items()},
+    ]
 
 
 def _conf_layers(conf: Path | None) -> list[dict[str, Layer]]:
@@ -339,6 +357,7 @@ def _ready_json(node: AnyNode) -> dict[str, object]:
         "namesrv": node.namesrv_address,
         "brokers": {name: report.address for name, report in node.reports.items()},
         "data": None if config.data is None else str(config.data.absolute()),
+        "store": config.store_url or "CommitLog",
         "flush": "SYNC_FLUSH" if config.broker.sync_flush else "ASYNC_FLUSH",
         "recovery": {name: report.figures for name, report in node.reports.items() if report.figures},
         "open_to_others": node.is_open_to_others,
@@ -358,6 +377,8 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
         if report.metrics:
             lines.append(f"               metrics at {report.metrics}")
     lines.append(f"  data         {config.data}")
+    if config.store_url:
+        lines.append(f"  messages     {config.store_url}")
     lines.append(f"  flush        {DURABILITY[config.broker.sync_flush]}")
     trace = f"topic {config.broker.trace_topic}" if config.broker.trace_topic_enable else "no topic is created"
     lines.append(

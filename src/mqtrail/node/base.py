@@ -10,7 +10,7 @@ from mqtrail.net import join_address
 from mqtrail.wire import InvalidParameter
 
 from .addresses import advertised_ip
-from .config import BROKER_PORT_STEP, NodeConfig
+from .config import BROKER_PORT_STEP, NodeConfig, with_store
 from .data_folder import DataFolder
 from .exposure import open_servers
 from .namesrv_access import SigningKeys, accounts_of, with_namesrv_access
@@ -25,8 +25,8 @@ class BaseNode(ABC):
     """A name server and its brokers over one data folder. Subclasses decide where the brokers run."""
 
     def __init__(self, config: NodeConfig) -> None:
-        """InvalidParameter: the brokers' credentials."""
-        self.config = with_namesrv_access(config)
+        """InvalidParameter: the brokers' credentials, or settings that do not go with the store."""
+        self.config = with_namesrv_access(with_store(config))
         self.failure: BaseException | None = None
         self.failed = asyncio.Event()
         self._folder: DataFolder | None = None

@@ -25,7 +25,15 @@ from mqtrail.broker import (
 )
 from mqtrail.net import BindError, ConnectionPool, Log, Server, TlsClientConfig, TlsMode, join_address
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, Disk, MemoryDisk, MessageStore, RealDisk
-from mqtrail.wire import BodyError, Host, RegisterBrokerResponseHeader, RemotingCommand, UniqueIdFactory, sign
+from mqtrail.wire import (
+    BodyError,
+    Host,
+    InvalidParameter,
+    RegisterBrokerResponseHeader,
+    RemotingCommand,
+    UniqueIdFactory,
+    sign,
+)
 
 from .acl_files import AclFolder, AclWatch
 from .broker_shell import BrokerShell
@@ -185,7 +193,7 @@ class BrokerNode:
         config = self._broker_config()
         disk = MemoryDisk() if self._folder is None else RealDisk(self._folder, apart=in_a_thread)
         self._disk = disk
-        self.store = CommitLogStore(disk, self._store_config(config))
+        self.store = self._open_store(disk, self._store_config(config))
         if config.controller_mode:
             self._open_epochs(disk, self.store)
         recovery = self.store.recovery
@@ -223,6 +231,17 @@ class BrokerNode:
         if term is not None:
             start_offset = store.end_offset if last is None else last.start_offset
             core.replicas.in_sync = InSyncSet(term, start_offset, core.config.ha_late_max_ms)
+
+    def _open_store(self, disk: Disk, config: CommitLogConfig) -> MessageStore:
+        if not self._config.store_url:
+            return CommitLogStore(disk, config)
+        try:
+            from mqtrail.store.sql import SqlStore  # it takes long to import, and is an extra
+        except ImportError as error:
+            raise InvalidParameter(
+                f"found no module {error.name}, expected SQLAlchemy for store_url: pip install 'mqtrail[pmq]'"
+            ) from error
+        return SqlStore(disk, self._config.store_url, config)
 
     def _open_epochs(self, disk: Disk, store: MessageStore) -> None:
         """Read the epochs of the log, and cut off what its master does not have. A master begins its epoch."""

@@ -7,7 +7,7 @@ from mqtrail.broker import BrokerConfig
 from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ServerConfig, TlsClientConfig, parse_namesrv
 from mqtrail.store import CommitLogConfig
-from mqtrail.wire import Credentials, SettingUnit, setting
+from mqtrail.wire import Credentials, InvalidParameter, SettingUnit, setting
 
 BROKER_PORT_STEP = 10  # between two brokers of one node; Apache takes port - 2 and port + 1 as well
 
@@ -25,6 +25,11 @@ class NodeConfig:
     """
 
     data: Path | None = None
+    store_url: str = setting(
+        "",
+        "URL of a database that keeps the messages in tables, `sqlite:///path`; needs `pip install 'mqtrail[pmq]'`; "
+        "sets `sync_flush`; one broker, without slaves; none: a CommitLog in `data`",
+    )
     host: str = setting("127.0.0.1", "IP address to listen on", conf="bindAddress")
     advertise: str | None = setting(None, "IP address advertised to clients; none: `host`", conf="brokerIP1")
     namesrv_port: int | None = setting(9876, "port of the name server; none: run no name server")
@@ -77,3 +82,18 @@ class NodeConfig:
             metrics_port=self.metrics_port + index if self.metrics_port else self.metrics_port,
             ha_port=self.ha_port + index * BROKER_PORT_STEP if self.ha_port else self.ha_port,
         )
+
+
+def with_store(config: NodeConfig) -> NodeConfig:
+    """Return the settings as a store on tables needs them. InvalidParameter: it cannot work with some of them.
+
+    A flush of such a store is a commit, and the process has in memory what is not committed: every reply must wait.
+    """
+    if not config.store_url:
+        return config
+    remedy = "set none of these with store_url: replicate the database, and start one node per database"
+    if len(config.broker_names) > 1:
+        raise InvalidParameter(f"found {len(config.broker_names)} brokers on one database, expected one: {remedy}")
+    if config.broker.controller_mode or config.broker.broker_role or config.ha_port is not None:
+        raise InvalidParameter(f"found a broker with slaves, a master or a controller, expected none: {remedy}")
+    return replace(config, broker=replace(config.broker, sync_flush=True, loses_unflushed=True))

@@ -70,10 +70,11 @@ def embedded_config(
     brokers: int = 1,
     broker: BrokerConfig | None = None,
     store: CommitLogConfig | None = None,
+    store_url: str = "",
 ) -> NodeConfig:
     """Return the settings of an embedded node: free ports on 127.0.0.1, small files, brokers broker-a, broker-b, ...
 
-    broker None: the default settings with SQL92 filters enabled.
+    broker None: the default settings with SQL92 filters enabled. store_url: database that keeps the messages.
     """
     return NodeConfig(
         data=data,
@@ -82,6 +83,7 @@ def embedded_config(
         broker_names=tuple(f"broker-{chr(ord('a') + index)}" for index in range(brokers)),
         broker=broker or BrokerConfig(property_filter=True),
         store=store or CommitLogConfig(segment_size=SEGMENT_SIZE),
+        store_url=store_url,
     )
 
 
@@ -92,9 +94,13 @@ async def embedded_async(
     brokers: int = 1,
     broker: BrokerConfig | None = None,
     store: CommitLogConfig | None = None,
+    store_url: str = "",
 ) -> AsyncIterator[Embedded]:
-    """Run a node in the caller's event loop. data None: in memory. broker, store: settings of every broker."""
-    node = Node(embedded_config(data, brokers=brokers, broker=broker, store=store))
+    """Run a node in the caller's event loop. data None: in memory. broker, store: settings of every broker.
+
+    store_url: URL of a database that keeps the messages in tables, for one broker (docs/how-to/tables.md).
+    """
+    node = Node(embedded_config(data, brokers=brokers, broker=broker, store=store, store_url=store_url))
     await node.start()
     try:
         yield Embedded(node, asyncio.get_running_loop())
@@ -109,9 +115,10 @@ def embedded(
     brokers: int = 1,
     broker: BrokerConfig | None = None,
     store: CommitLogConfig | None = None,
+    store_url: str = "",
 ) -> Iterator[Embedded]:
     """Run a node in a thread with its own event loop, for plain tests. Parameters: see embedded_async."""
-    config = embedded_config(data, brokers=brokers, broker=broker, store=store)
+    config = embedded_config(data, brokers=brokers, broker=broker, store=store, store_url=store_url)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="mqtrail-embedded", daemon=True)
     thread.start()

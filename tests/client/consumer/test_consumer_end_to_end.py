@@ -38,10 +38,10 @@ async def set_mode(namesrv: str, topic: str, group: str, mode: str) -> None:
     await client.close()
 
 
-async def test_ordered_members_come_and_go(tmp_path: Path) -> None:
+async def test_ordered_members_come_and_go(tmp_path: Path, store_url: str) -> None:
     """Each key's messages are handled in order and once, while members join and leave; a poison message goes to the
     DLQ."""
-    async with embedded_async(broker=BrokerConfig(message_delay_level="1s 1s 1s 1s")) as cluster:
+    async with embedded_async(broker=BrokerConfig(message_delay_level="1s 1s 1s 1s"), store_url=store_url) as cluster:
         namesrv = cluster.namesrv_address
         seen: dict[str, list[int]] = defaultdict(list)
         poison = 0
@@ -84,10 +84,10 @@ async def test_ordered_members_come_and_go(tmp_path: Path) -> None:
             assert dead.body == b"poison"
 
 
-async def test_a_group_that_pops(tmp_path: Path) -> None:
+async def test_a_group_that_pops(tmp_path: Path, store_url: str) -> None:
     """An operator switches the group to POP: two members share every queue and each message goes to one; then back to
     PULL."""
-    async with embedded_async() as cluster:
+    async with embedded_async(store_url=store_url) as cluster:
         namesrv = cluster.namesrv_address
         seen: Counter[bytes] = Counter()
 
@@ -115,9 +115,9 @@ async def test_a_group_that_pops(tmp_path: Path) -> None:
             await asyncio.gather(*tasks)
 
 
-async def test_an_sql_filter(tmp_path: Path) -> None:
+async def test_an_sql_filter(tmp_path: Path, store_url: str) -> None:
     """The broker evaluates the filter if filters are enabled; otherwise the start fails with the reason."""
-    async with embedded_async(broker=BrokerConfig(property_filter=True)) as cluster:
+    async with embedded_async(broker=BrokerConfig(property_filter=True), store_url=store_url) as cluster:
         namesrv = cluster.namesrv_address
         async with Producer("PG", namesrv) as producer:
             for amount in (1, 7, 9):
@@ -138,9 +138,9 @@ async def test_an_sql_filter(tmp_path: Path) -> None:
         assert sorted(polled) == [b"7", b"9"]
 
 
-async def test_lite_pull_members_share(tmp_path: Path) -> None:
+async def test_lite_pull_members_share(tmp_path: Path, store_url: str) -> None:
     """Two members read everything once; after a restart no committed message is redelivered."""
-    async with embedded_async() as cluster:
+    async with embedded_async(store_url=store_url) as cluster:
         namesrv = cluster.namesrv_address
         async with Producer("PG", namesrv) as producer:
             for number in range(40):
@@ -164,9 +164,11 @@ async def test_lite_pull_members_share(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["ordered", "broadcasting", "batches", "pop"])
-async def test_the_trace_of_each_mode(mode: str, tmp_path: Path) -> None:
+async def test_the_trace_of_each_mode(mode: str, tmp_path: Path, store_url: str) -> None:
     """A pair of Sub records for each attempt and message; a batch shares its request id; a failure is recorded."""
-    async with embedded_async(broker=BrokerConfig(trace_topic_enable=True, message_delay_level="1s 1s 1s")) as cluster:
+    async with embedded_async(
+        broker=BrokerConfig(trace_topic_enable=True, message_delay_level="1s 1s 1s"), store_url=store_url
+    ) as cluster:
         namesrv = cluster.namesrv_address
         modes: dict[str, dict[str, Any]] = {
             "ordered": {"ordered": True, "suspend_ms": 10},

@@ -37,7 +37,7 @@ async def receive(consumer: Consumer, count: int) -> list[Delivery]:
     return found
 
 
-async def test_only_committed_messages_are_seen() -> None:
+async def test_only_committed_messages_are_seen(store_url: str) -> None:
     """Transactions are committed or rolled back by the local transaction or by a check; each message is seen exactly
     once."""
     asked: list[str] = []
@@ -46,7 +46,7 @@ async def test_only_committed_messages_are_seen() -> None:
         asked.append(message.body.decode())
         return TransactionState.COMMIT if message.body.startswith(b"late") else TransactionState.ROLLBACK
 
-    async with embedded_async(broker=EAGER) as broker:
+    async with embedded_async(broker=EAGER, store_url=store_url) as broker:
         namesrv = broker.namesrv_address
         async with TransactionProducer("TG", namesrv, check=look_up) as producer:
             async with producer.transaction(Message("orders", b"at once", keys="k")):
@@ -69,9 +69,9 @@ async def test_only_committed_messages_are_seen() -> None:
             assert not {"at once", "never ROLLBACK", "late ROLLBACK"} & set(asked)
 
 
-async def test_a_request_is_answered_by_a_consumer() -> None:
+async def test_a_request_is_answered_by_a_consumer(store_url: str) -> None:
     """Request and reply go through the broker over connections that both sides already have."""
-    async with embedded_async() as broker:
+    async with embedded_async(store_url=store_url) as broker:
         namesrv = broker.namesrv_address
         async with (
             Producer("ASK", namesrv) as asking,
@@ -94,9 +94,9 @@ async def test_a_request_is_answered_by_a_consumer() -> None:
             await running
 
 
-async def test_delays_by_time_and_recall() -> None:
+async def test_delays_by_time_and_recall(store_url: str) -> None:
     """Messages are delivered when due, never early; a recalled one is not delivered."""
-    async with embedded_async() as broker:
+    async with embedded_async(store_url=store_url) as broker:
         namesrv = broker.namesrv_address
         async with (
             Producer("PG", namesrv, config=ProducerConfig(send_timeout_ms=10_000)) as producer,

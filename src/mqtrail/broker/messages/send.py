@@ -55,7 +55,6 @@ from ..properties import (
     check_size,
     delay_level,
     is_transactional,
-    waits,
     with_properties,
 )
 from ..state import BrokerState
@@ -380,7 +379,6 @@ class SendMessages:
         batch = self.properties.of_message(of_batch)
         if batch.timed:
             raise MessageIllegal("found a timer property on a batch, expected none: send timer messages one by one")
-        wait = waits(of_batch)
         records: list[PendingRecord] = []
         for item in batch_items(request.body):
             if len(records) >= BATCH_COUNT_MAX:
@@ -390,7 +388,7 @@ class SendMessages:
             if records and len(records) % BATCH_SLICE == 0:
                 yield
             _refuse_half(item.properties)
-            stored = self.properties.of_batch_item(item.properties, wait)
+            stored = self.properties.of_batch_item(item.properties, batch.waits)
             records.append(
                 PendingRecord(
                     topic=destination.topic,
@@ -406,7 +404,7 @@ class SendMessages:
                 )
             )
         places = yield from self._store_batch(records, now_ms)
-        return self._answer(peer, request, batch._replace(waits=wait), places, destination.queue_id)
+        return self._answer(peer, request, batch, places, destination.queue_id)
 
     def _store_batch(self, records: list[PendingRecord], now_ms: int) -> Generator[None, None, list[Appended]]:
         """Append all records at once; return their places, of many only the first ones and the last one.

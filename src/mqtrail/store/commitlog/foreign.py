@@ -18,6 +18,7 @@ FOREIGN_FOLDERS = {
     "consumequeue_rocksdb": "ConsumeQueues in RocksDB (storeType=defaultRocksDB)",
     "consumequeue_r": "ConsumeQueues in RocksDB (rocksdbCQDoubleWriteEnable)",
 }
+TABLES_FILE = "mqtrail-tables"  # of a store on tables
 STATIC_TOPICS_FILE = "config/topicQueueMapping.json"
 
 
@@ -30,6 +31,11 @@ def refuse_foreign(disk: Disk) -> None:
     for name in disk.list(""):
         if name.startswith("dledger-"):
             raise StoreError(f"found {name}/, a DLedger CommitLog, expected commitlog/ only: {remedy}")
+    if disk.size(TABLES_FILE) is not None:
+        raise StoreError(
+            "found a folder whose messages are in tables of a database, expected a CommitLog: pass --store with the "
+            "database's URL, or name another --data"
+        )
     data = disk.read(STATIC_TOPICS_FILE)
     if data:
         try:

@@ -178,10 +178,7 @@ class Reader:
         return bytes(record)
 
     def _not_found(self, physical_offset: int) -> QueryNotFound:
-        return QueryNotFound(
-            f"found no record at physical offset {physical_offset}, expected one in [{self._log.first_offset}, "
-            f"{self._log.end_offset}): it expired, or the id is another broker's"
-        )
+        return no_record_at(physical_offset, self._log.first_offset, self._log.end_offset)
 
     def _is_named(self, record: memoryview, physical_offset: int) -> bool:
         """Return whether the queue of a record has an entry for it."""
@@ -227,6 +224,14 @@ class Reader:
             else:
                 high = middle
         return max(low - 1, queue.first_offset) if upper else low
+
+
+def no_record_at(physical_offset: int, first: int, end: int) -> QueryNotFound:
+    """Return the error for a place without a record. The log has [first, end)."""
+    return QueryNotFound(
+        f"found no record at physical offset {physical_offset}, expected one in [{first}, {end}): it expired, or the "
+        "id is another broker's"
+    )
 
 
 def _is_accepted(segment: memoryview, start: int, end: int, accepts: Callable[[bytes], bool]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 
 from sqlalchemy import select
 
-from mqtrail.wire import QueryNotFound, check_record, decode_head, index_key_hash, properties_text
+from mqtrail.wire import check_record, decode_head, index_key_hash, properties_text
 
 from ..base import GetStatus, IndexQueryResult, ReadResult
 from ..commitlog.indexer import keys_of
@@ -126,8 +126,8 @@ class TableReader:
         waiting = queue.waiting[max(queue_offset - stored_end, 0) : max(stop - stored_end, 0)]
         return found + [(one.physical_offset, len(one.record), one.tags_code) for one in waiting]
 
-    def read_at(self, physical_offset: int) -> bytes:
-        """Return the record that starts there. QueryNotFound: there is none."""
+    def read_at(self, physical_offset: int) -> bytes | None:
+        """Return the record that starts there; None: there is none."""
         for written in self._appended():
             if written.physical_offset == physical_offset:
                 return written.record
@@ -140,17 +140,12 @@ class TableReader:
         for row in self._database.rows(select(UNQUEUED).where(UNQUEUED.c.physical_offset == physical_offset)):
             record: bytes = row.record
             return record
-        raise QueryNotFound(
-            f"found no record at physical offset {physical_offset}: it expired, its topic was deleted, or the id is "
-            "another broker's"
-        )
+        return None
 
     def queue_offset_at(self, physical_offset: int) -> int | None:
         """Return the queue offset of the record that starts there; None: there is none."""
-        try:
-            return queue_offset_of(self.read_at(physical_offset))
-        except QueryNotFound:
-            return None
+        record = self.read_at(physical_offset)
+        return None if record is None else queue_offset_of(record)
 
     def store_time(self, queue: TableQueue | None, queue_offset: int) -> int:
         """Return the store time of a queue's record, -1 when it is not there."""
@@ -192,9 +187,8 @@ class TableReader:
             seen += 1
             if seen % RECORDS_A_SLICE == 0:
                 yield
-            try:
-                record = self.read_at(physical_offset)
-            except QueryNotFound:
+            record = self.read_at(physical_offset)
+            if record is None:
                 continue  # expired meanwhile
             head = decode_head(record)
             if (

@@ -38,8 +38,10 @@ class Remover:
             while queue.first_offset < end and self._queues.by_number.get(queue.number) is queue:
                 yield
                 freed += self._remove_slice(queue, end)
-        with self._database.transaction() as connection:
-            connection.execute(delete(UNQUEUED).where(UNQUEUED.c.store_ms < before_ms))
+        expired = UNQUEUED.c.store_ms < before_ms
+        if self._database.rows(select(UNQUEUED.c.physical_offset).where(expired).limit(1)):
+            with self._database.transaction() as connection:
+                connection.execute(delete(UNQUEUED).where(expired))
         return freed
 
     def empty_released(self) -> Generator[None, None, None]:

@@ -24,9 +24,11 @@ from ..base import (
     Retention,
 )
 from ..commitlog import CommitLogConfig
+from ..commitlog.foreign import TABLES_FILE
+from ..commitlog.reading import no_record_at
 from ..commitlog.store import at_once
 from ..disk import Disk
-from ..errors import LogDiffers, StoreFull
+from ..errors import LogDiffers, StoreError, StoreFull
 from ..timers import TimerFiles
 from .database import Database, in_turns
 from .queues import TableQueues
@@ -81,6 +83,11 @@ class SqlStore:
         self._disk = disk
         disk.lock("lock")
         try:
+            if disk.list("commitlog"):
+                raise StoreError(
+                    "found a CommitLog in the folder, expected none beside a store on tables: name another --data, or "
+                    "start without --store"
+                )
             unclean = disk.size(UNCLEAN) is not None
             self._database = Database(url)
         except BaseException:
@@ -112,7 +119,8 @@ class SqlStore:
         )
         self.timers = TimerFiles(self._disk, config.timer_log_file_size)
         self.timers.recover(self.end_offset, self._reader.queue_offset_at)
-        self._disk.replace(UNCLEAN, b"")
+        for name in (UNCLEAN, TABLES_FILE):
+            self._disk.replace(name, b"")
 
     # -- state -----------------------------------------------------------------------------------------------------
 
@@ -269,7 +277,10 @@ class SqlStore:
 
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound: there is none."""
-        return self._reader.read_at(physical_offset)
+        record = self._reader.read_at(physical_offset)
+        if record is None:
+            raise no_record_at(physical_offset, self.min_physical_offset, self.end_offset)
+        return record
 
     def query_in_slices(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
