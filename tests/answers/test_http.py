@@ -20,7 +20,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from mqtrail.answers import Answers, Sources, as_json
+from mqtrail.answers import Answers, LatencySegment, Sources, as_json
 from mqtrail.answers.http import API_PREFIX, Problem, Workers, make_api
 from mqtrail.trail import CODES
 from tests.answers.conftest import Shop
@@ -121,6 +121,14 @@ def test_incidents_and_proofs(of_lake: httpx.Client, lake_path: Path) -> None:
     proof = get(of_lake, "/prove", topic="orders")
     assert proof["topic"] == "orders"
     assert proof["claims"]
+
+
+def test_latency(of_lake: httpx.Client, lake_path: Path) -> None:
+    """It is that of `mqtrail latency`, of handlers by default; another part must exist."""
+    found = get(of_lake, "/latency")
+    assert found["segment"] == "handler"
+    assert found["spans"] == [as_json(one) for one in Answers(lake_path).latency(LatencySegment.HANDLER, 0).spans]
+    assert of_lake.get(f"{API_PREFIX}/latency", params={"part": "gone"}).status_code == 422
 
 
 def test_dead_letters(of_lake: httpx.Client) -> None:

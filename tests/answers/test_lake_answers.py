@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail import trail
-from mqtrail.answers import Answers, SearchConditions, Status, VerdictThresholds, parse_query
+from mqtrail.answers import Answers, LatencySegment, SearchConditions, Status, VerdictThresholds, parse_query
 from mqtrail.lake import Lake, LakeError, note_settings
 from mqtrail.lake.judged import KEY
 from tests.answers.lakes import AS_OF_MS, BY_NAME, OTEL_TRACE_ID, TRACEPARENT, Row, id_of, key_of, make_lake, rows_of
@@ -211,3 +211,22 @@ def test_search_by_what_happened_in_a_group(lake_path: Path, text: str, names: s
     """With a group, handler time and deliveries are those of that group. A handler that still runs has a time too."""
     found = Answers(lake_path).search(replace(parse_query(text, 0), limit=100), 0)
     assert {one.msg_id for one in found.trajectories} == {id_of(name) for name in names}
+
+
+@pytest.mark.parametrize("segment", LatencySegment)
+def test_latency_over_time(answers: Answers, segment: LatencySegment) -> None:
+    """The histories are of one minute, so each row has the percentiles of the report; other times have none."""
+    found = answers.latency(segment, NOW_MS)
+    assert found.step_ms == 60_000
+    expected = [one for one in answers.report(NOW_MS).latency if one.segment == segment]
+    assert expected
+    assert [(one.cluster, one.topic, one.group_name, one.message_count) for one in found.spans] == [
+        (one.cluster, one.topic, one.group_name, one.message_count) for one in expected
+    ]
+    assert [(one.p50_ms, one.p99_ms, one.max_ms) for one in found.spans] == [
+        (one.p50_ms, one.p99_ms, one.max_ms) for one in expected
+    ]
+    [at_ms] = {one.at_ms for one in found.spans}
+    assert answers.latency(segment, NOW_MS, at_ms, at_ms + 1).spans == found.spans
+    assert answers.latency(segment, NOW_MS, at_ms + 60_000).spans == ()
+    assert answers.latency(segment, NOW_MS, None, at_ms).spans == ()

@@ -173,6 +173,21 @@ def test_the_slowest_messages(of_lake: str, visit: Begin) -> None:
     tab.wait_for("7 messages match")
 
 
+def test_the_heat_map(of_lake: str, visit: Begin) -> None:
+    """A cell leads to the slowest messages of its time; another part of the way has a map of its own."""
+    tab = visit(of_lake)
+    tab.open("/latency")
+    tab.page.locator(".chart").click(position={"x": 500, "y": 80})
+    tab.page.wait_for_url("**/search?q=**handler%3E9ms%20to%3A**")
+    tab.wait_for("messages match")
+    tab.open("/latency")
+    tab.page.get_by_role("link", name="total", exact=True).click()
+    tab.page.wait_for_url("**/latency?part=total")
+    tab.loaded()
+    tab.page.get_by_text("As a table, the slowest first").click()
+    tab.page.get_by_role("region", name="As a table, the slowest first").get_by_text("orders").first.wait_for()
+
+
 def test_dead_letters(of_lake: str, visit: Begin) -> None:
     """An error leads to its letters, a letter to its message; the command that resends it is there to copy."""
     tab = visit(of_lake)

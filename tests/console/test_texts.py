@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail import console
-from mqtrail.answers.search import SEGMENTS
+from mqtrail.answers import LatencySegment
 from mqtrail.console.looks import count, csv_text, duration, moment, zone_of
 from mqtrail.console.message import hex_dump
 from mqtrail.console.texts import CODE_TEXTS, TEXTS, Language, code_text, language_of, text
@@ -51,7 +51,7 @@ def test_pages_use_texts_that_exist() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 used.add(node.value)
     of_values = {"DRAINS", "GROWS", "STEADY", "EMPTY", "UNKNOWN", "HANDLED", "SEND", "STORED"}
-    of_values |= {f"part_{name}" for name in SEGMENTS}
+    of_values |= {f"part_{name}" for name in LatencySegment}
     assert set(TEXTS) - used - of_values - {code.severity for code in CODES.values()} == set()
 
 

@@ -1,4 +1,4 @@
-"""Verdicts over time: how many messages of each span of time have each code."""
+"""Verdicts and latency over time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import Final
 from mqtrail import trail
 
 from .lakeview import LakeView, fetch
-from .search import between
-from .summaries import SpanCount, VerdictHistory
+from .model import LatencySegment
+from .search import between, percentiles_sql
+from .summaries import LatencyHistory, LatencySpan, SpanCount, VerdictHistory
 from .views import PUBLISHED_MS
 
 STEPS_MS: Final = tuple(
     seconds * 1_000 for seconds in (1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 24 * 3_600, 7 * 24 * 3_600)
 )
+MINUTE_MS: Final = 60_000  # of latency_minute
+LATENCY_SPANS_MAX: Final = 48  # columns of a heat map
 SPANS_MAX: Final = 120  # most spans of one answer: the shortest step that needs no more is chosen
 
 
@@ -42,6 +45,35 @@ def verdict_history(view: LakeView, now_ms: int, first_ms: int | None, end_ms: i
     return VerdictHistory(view.scope(now_ms), step_ms, count, count - dated_count, counts)
 
 
-def step_of(range_ms: int) -> int:
-    """Return the shortest of STEPS_MS that divides a range into SPANS_MAX spans or fewer, otherwise the longest."""
-    return next((step for step in STEPS_MS if range_ms // step + 2 <= SPANS_MAX), STEPS_MS[-1])
+def latency_history(
+    view: LakeView, segment: LatencySegment, now_ms: int, first_ms: int | None, end_ms: int | None
+) -> LatencyHistory:
+    """Return the latency of a segment that began in [first_ms, end_ms), by time, topic and group."""
+    view.define_views()
+    duck = view.connection
+    where = "segment = ? AND minute_ms >= ? AND minute_ms < ?"
+    values = [segment.value, (first_ms or 0) // MINUTE_MS * MINUTE_MS, end_ms or 1 << 62]
+    bounds = f"SELECT min(minute_ms), max(minute_ms) FROM latency_minute WHERE {where}"
+    earliest_ms, latest_ms = duck.execute(bounds, values).fetchall()[0]
+    step_ms = max(MINUTE_MS, step_of((latest_ms or 0) - (earliest_ms or 0), LATENCY_SPANS_MAX))
+    text = percentiles_sql("cluster, topic, group_name", where, f"minute_ms // {step_ms} * {step_ms}")
+    rows = fetch(duck, f"{text} ORDER BY at_ms, cluster, topic, group_name", values)
+    spans = tuple(
+        LatencySpan(
+            at_ms=row["at_ms"],
+            cluster=row["cluster"],
+            topic=row["topic"],
+            group_name=row["group_name"],
+            message_count=int(row["n"]),
+            p50_ms=float(row["p50"]),
+            p99_ms=float(row["p99"]),
+            max_ms=float(row["highest"]),
+        )
+        for row in rows
+    )
+    return LatencyHistory(view.scope(now_ms), segment, step_ms, spans)
+
+
+def step_of(range_ms: int, spans_max: int = SPANS_MAX) -> int:
+    """Return the shortest of STEPS_MS that divides a range into spans_max spans or fewer, otherwise the longest."""
+    return next((step for step in STEPS_MS if range_ms // step + 2 <= spans_max), STEPS_MS[-1])

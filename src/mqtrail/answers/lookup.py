@@ -19,10 +19,11 @@ from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 from . import dead_letters as dying
 from . import incidents, proving, queries
 from . import search as searching
-from .history import verdict_history
+from .history import latency_history, verdict_history
 from .lakeview import LakeView, UnknownCluster, fetch, read_trajectories
 from .live import LiveEvidence, Row, gather
 from .model import (
+    LatencySegment,
     Report,
     Scope,
     SearchAnswer,
@@ -37,6 +38,7 @@ from .summaries import (
     DeadLetterConditions,
     DeadLettersAnswer,
     IncidentsAnswer,
+    LatencyHistory,
     ProofAnswer,
     ShownIncident,
     VerdictHistory,
@@ -122,6 +124,12 @@ class Answers:
     def history(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> VerdictHistory:
         """Return how many messages published in [first_ms, end_ms) have each code, by time. LakeError."""
         return self._view().read(lambda view: verdict_history(view, now_ms, first_ms, end_ms))
+
+    def latency(
+        self, segment: LatencySegment, now_ms: int, first_ms: int | None = None, end_ms: int | None = None
+    ) -> LatencyHistory:
+        """Return the latency of a segment (trail.LATENCY_MINUTE) by time, topic and group. LakeError."""
+        return self._view().read(lambda view: latency_history(view, segment, now_ms, first_ms, end_ms))
 
     def dead_letters(self, wanted: DeadLetterConditions, now_ms: int) -> DeadLettersAnswer:
         """Return the dead letters that match, with the error of each attempt. LakeError."""

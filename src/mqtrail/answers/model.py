@@ -23,6 +23,18 @@ class Status(StrEnum):
     NOT_TRACED = "NOT_TRACED"  # the message is stored, but no trace of it was found
 
 
+class LatencySegment(StrEnum):
+    """A part of a message's way (trail.LATENCY_MINUTE), in time order."""
+
+    SEND = "send"
+    TO_STORED = "to_stored"
+    DELAY = "delay"
+    TO_DELIVERED = "to_delivered"
+    RETRY = "retry"
+    HANDLER = "handler"
+    TOTAL = "total"
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The range and completeness of an answer.

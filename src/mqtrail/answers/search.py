@@ -15,6 +15,7 @@ from .model import (
     CodeCount,
     LagRow,
     LatencyRow,
+    LatencySegment,
     Report,
     SearchAnswer,
     SearchConditions,
@@ -223,22 +224,30 @@ def _codes(duck: duckdb.DuckDBPyConnection) -> tuple[CodeCount, ...]:
     )
 
 
-def _latency(duck: duckdb.DuckDBPyConnection, first_ms: int | None, end_ms: int | None) -> tuple[LatencyRow, ...]:
-    """Return percentiles from summed log histograms: the upper bound of the bucket that contains the percentile."""
+def percentiles_sql(by: str, where: str, at: str = "0") -> str:
+    """SQL: percentiles of latency_minute for each of the columns `by`, and of at_ms, for which `at` is the expression.
+
+    They come from summed log histograms: the upper bound of the bucket that contains the percentile.
+    """
     top = f"greatest(pow(2, (bucket + 1) / {trail.BUCKETS_A_DOUBLING}.0) - 1, 0)"
-    text = f"""
-SELECT cluster, topic, group_name, segment, max(total) AS n,
+    return f"""
+SELECT {by}, at_ms, max(total) AS n,
   min(CASE WHEN so_far >= 0.5 * total THEN upper END) AS p50,
   min(CASE WHEN so_far >= 0.99 * total THEN upper END) AS p99,
   max(upper) AS highest
-FROM (SELECT cluster, topic, group_name, segment, {top} AS upper,
-    sum(n) OVER (PARTITION BY cluster, topic, group_name, segment ORDER BY bucket) AS so_far,
-    sum(n) OVER (PARTITION BY cluster, topic, group_name, segment) AS total
-  FROM (SELECT cluster, topic, group_name, segment, bucket, sum(message_count) AS n FROM latency_minute
-    WHERE minute_ms >= ? AND minute_ms < ? GROUP BY cluster, topic, group_name, segment, bucket) AS summed) AS ranked
-GROUP BY cluster, topic, group_name, segment"""
+FROM (SELECT {by}, at_ms, {top} AS upper,
+    sum(n) OVER (PARTITION BY {by}, at_ms ORDER BY bucket) AS so_far,
+    sum(n) OVER (PARTITION BY {by}, at_ms) AS total
+  FROM (SELECT {by}, {at} AS at_ms, bucket, sum(message_count) AS n FROM latency_minute
+    WHERE {where} GROUP BY {by}, at_ms, bucket HAVING n > 0) AS summed) AS ranked
+GROUP BY {by}, at_ms"""
+
+
+def _latency(duck: duckdb.DuckDBPyConnection, first_ms: int | None, end_ms: int | None) -> tuple[LatencyRow, ...]:
+    """Return percentiles of every segment, topic and group."""
+    text = percentiles_sql("cluster, topic, group_name, segment", "minute_ms >= ? AND minute_ms < ?")
     rows = fetch(duck, text, [(first_ms or 0) // 60_000 * 60_000, end_ms or 1 << 62])
-    places = {name: number for number, name in enumerate(SEGMENTS)}
+    places = {name: number for number, name in enumerate(LatencySegment)}
     rows.sort(key=lambda row: (row["cluster"], row["topic"], row["group_name"], places.get(row["segment"], 99)))
     return tuple(
         LatencyRow(
@@ -253,10 +262,6 @@ GROUP BY cluster, topic, group_name, segment"""
         )
         for row in rows
     )
-
-
-SEGMENTS = ("send", "to_stored", "delay", "to_delivered", "retry", "handler", "total")
-"""Segments of latency_minute, in time order."""
 
 
 def _lag(duck: duckdb.DuckDBPyConnection) -> tuple[LagRow, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .model import Event, Scope
+from .model import Event, LatencySegment, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,33 @@ class VerdictHistory:
     message_count: int
     undated_count: int
     counts: tuple[SpanCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySpan:
+    """Percentiles of one segment of one topic and group that began in [at_ms, at_ms + step_ms), in ms.
+
+    They are upper bounds of log-histogram buckets (9 % wide).
+    """
+
+    at_ms: int
+    cluster: str
+    topic: str
+    group_name: str
+    message_count: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyHistory:
+    """Latency of one segment by time, topic and group. A span without a known duration has no row."""
+
+    scope: Scope
+    segment: LatencySegment
+    step_ms: int
+    spans: tuple[LatencySpan, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mqtrail.answers import CodeCount, LagRow, LatencyRow, Report
+from mqtrail.answers import CodeCount, LagRow, LatencyHistory, LatencyRow, Report
 
-from .draw import scope_line, span, style_of, thresholds, timeline
+from .draw import day_clock, scope_line, span, style_of, thresholds, timeline
 
 T = TypeVar("T")
 GAPS_SHOWN_MAX = 5
@@ -84,6 +84,18 @@ def _codes(codes: Sequence[CodeCount], rows_max: int, *, is_mixed: bool) -> Iter
     meanings = {row.code: row.explanation for row in shown if row.severity == "error"}
     for code, meaning in meanings.items():
         yield Text(f"{code}: {meaning}", style="dim")
+
+
+def latency_history(found: LatencyHistory) -> RenderableType:
+    """Render percentiles of one part of the way, a row for each time, topic and group."""
+    is_mixed = found.scope.is_mixed
+    names = ("messages", "p50 ≤", "p99 ≤")
+    table = _table(f"Latency of {found.segment}", ("time", "topic", "group"), names, "max ≤", is_mixed=is_mixed)
+    for one in found.spans:
+        about = (*_named(one.cluster, is_mixed), day_clock(one.at_ms), one.topic, one.group_name or "(send)")
+        table.add_row(*about, str(one.message_count), *map(span, (one.p50_ms, one.p99_ms, one.max_ms)))
+    nothing = [] if found.spans else [Text("no duration of this part is known in this time")]
+    return Group(table, *nothing, Text(), scope_line(found.scope))
 
 
 def _latency(rows: Iterable[LatencyRow], rows_max: int, *, is_mixed: bool) -> Iterator[RenderableType]:

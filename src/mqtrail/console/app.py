@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse
 from nicegui import ui
 
-from mqtrail.answers import DeadLetterConditions, Sources
+from mqtrail.answers import DeadLetterConditions, LatencySegment, Sources
 from mqtrail.answers.http import Workers, make_api
 
 from .cluster import cluster
@@ -76,8 +76,8 @@ def make_console(sources: Sources) -> FastAPI:
         await stored(desk, PageReader.of(request), evidence.strip()[:1_000])
 
     @ui.page("/latency", response_timeout=PAGE_S)
-    async def latency_page(request: Request) -> None:
-        await latency(desk, PageReader.of(request))
+    async def latency_page(request: Request, part: LatencySegment = LatencySegment.HANDLER) -> None:
+        await latency(desk, PageReader.of(request), part)
 
     @ui.page("/cluster", response_timeout=PAGE_S)
     async def cluster_page(request: Request) -> None:

@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any, Final
 
 from nicegui import ui
 
-from mqtrail import trail
-from mqtrail.answers import LatencyRow, Report
+from mqtrail.answers import LatencyRow, LatencySegment, Report
 from mqtrail.client.core import now_ms
 
-from .frame import Desk, PagePart, PageReader, bounds, commands, frame, link, start_with, table, tag
+from .frame import Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
+from .heat import draw_heat, slowest_ms
 from .looks import count, duration
 
 ROWS_MAX: Final = 1_000
 
 
-async def latency(desk: Desk, reader: PageReader) -> None:
-    """Draw the percentiles of all messages of the lake."""
+async def latency(desk: Desk, reader: PageReader, part: LatencySegment) -> None:
+    """Draw a part of the way over time, and the percentiles of all messages of the lake."""
     with frame(reader, reader.say("latency")):
         if desk.sources.lake is None:
             start_with(reader, "no_lake", "mqtrail console --lake DIR")
             return
-        tag("p", reader.say("latency_text"), "quiet")
-        part = PagePart(desk, reader)
-        commands(reader, ["mqtrail", "report", "--lake", str(desk.sources.lake)], "/report")
+        folder = str(desk.sources.lake)
+        with section(reader.say("heat")):
+            _choice(reader, part)
+            over_time = PagePart(desk, reader)
+            commands(reader, ["mqtrail", "latency", "--part", part, "--lake", folder], "/latency", part=part)
+        with section(reader.say("all_parts")):
+            tag("p", reader.say("latency_text"), "quiet")
+            whole = PagePart(desk, reader)
+            commands(reader, ["mqtrail", "report", "--lake", folder], "/report")
     lake = desk.sources.of_lake
     await ui.context.client.connected()
-    await part.show(lambda: lake().report(now_ms(), worst=0), partial(_draw, reader))
+    await asyncio.gather(
+        over_time.show(lambda: lake().latency(part, now_ms()), partial(draw_heat, reader)),
+        whole.show(lambda: lake().report(now_ms(), worst=0), partial(_draw, reader)),
+    )
+
+
+def _choice(reader: PageReader, part: LatencySegment) -> None:
+    with tag("nav", classes="tools", **{"aria-label": reader.say("part")}):
+        for one in LatencySegment:
+            is_here = one is part
+            made = link(reader.say(f"part_{one}"), "/latency", "here" if is_here else "", part=one)
+            made.props.update({"aria-current": "true"} if is_here else {})
 
 
 def _draw(reader: PageReader, report: Report) -> None:
@@ -49,7 +67,7 @@ def _draw(reader: PageReader, report: Report) -> None:
 
 def _slowest(reader: PageReader, one: LatencyRow) -> Any:
     """Return what draws a link to the slowest hundredth; '' for a part that no search condition names."""
-    least_ms = int((one.p99_ms + 1) / 2 ** (1 / trail.BUCKETS_A_DOUBLING)) - 1  # where the bucket of p99 begins
+    least_ms = slowest_ms(one.p99_ms)
     if one.segment != "handler" or least_ms < 1:
         return ""
     query = f'topic:"{one.topic}" group:"{one.group_name}" handler>{least_ms}ms'

@@ -53,6 +53,14 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
         "In each group the parts of a message's way add up to its total. Percentiles do not add up.",
         "对每个消费组，一条消息各段耗时之和等于总耗时；百分位数不能相加。",
     ),
+    "heat": ("Over time", "随时间的变化"),
+    "heat_text": (
+        "What 99 % took up to, by time. An empty cell: no duration is known. "
+        "A click on a cell of the handler leads to its slowest messages. The table has the same numbers.",
+        "各时间段 99% 不超过的耗时。空白表示没有已知的耗时。点击处理器的单元格可查看其最慢的消息，表格中有同样的数字。",
+    ),
+    "heat_table": ("As a table, the slowest first", "表格，最慢的在前"),
+    "all_parts": ("All parts of the way", "全部阶段"),
     "no_latency": ("No duration is known in this lake.", "数据湖中没有已知的耗时。"),
     "part": ("Part of the way", "阶段"),
     "part_send": ("send", "发送"),

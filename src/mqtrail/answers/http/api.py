@@ -20,10 +20,17 @@ from mqtrail.wire import MQError, parse_duration, parse_moment, visible_json
 
 from ..cluster import BrokersAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
 from ..doctor import Diagnosis
-from ..model import Report, SearchAnswer, TraceAnswer
+from ..model import LatencySegment, Report, SearchAnswer, TraceAnswer
 from ..query_text import TEXT_SIZE_MAX, QueryTextError, parse_query
 from ..sources import Sources
-from ..summaries import DeadLetterConditions, DeadLettersAnswer, IncidentsAnswer, ProofAnswer, VerdictHistory
+from ..summaries import (
+    DeadLetterConditions,
+    DeadLettersAnswer,
+    IncidentsAnswer,
+    LatencyHistory,
+    ProofAnswer,
+    VerdictHistory,
+)
 from .guard import LocalGuard
 from .problems import RESPONSES, Problem, ProblemDetails, add_problems
 from .workers import Workers
@@ -132,6 +139,16 @@ def _add_summaries(router: APIRouter, sources: Sources, workers: Workers) -> Non
     async def verdicts(since: Since = "", until: Until = "", cluster: Cluster = "") -> VerdictHistory:
         first_ms, end_ms = _range(since, until)
         return await workers.run(lambda: sources.of_lake(cluster).history(now_ms(), first_ms, end_ms))
+
+    @router.get("/latency", summary="How long a part of the way takes, by time, topic and group")
+    async def latency(
+        part: Annotated[LatencySegment, Query(description="Part of a message's way.")] = LatencySegment.HANDLER,
+        since: Since = "",
+        until: Until = "",
+        cluster: Cluster = "",
+    ) -> LatencyHistory:
+        first_ms, end_ms = _range(since, until)
+        return await workers.run(lambda: sources.of_lake(cluster).latency(part, now_ms(), first_ms, end_ms))
 
     @router.get("/incidents", summary="Bad messages grouped by cause; by default of the last day of the lake")
     async def incidents(since: Since = "", until: Until = "", cluster: Cluster = "") -> IncidentsAnswer:

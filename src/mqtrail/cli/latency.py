@@ -1,0 +1,41 @@
+"""`latency`: how long a part of the way takes, by time, topic and group."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mqtrail.answers import LatencySegment
+
+from .answers import exit_of, lake_answers, now_ms, reading
+from .config import load
+from .exits import Exit
+from .options import ConfigFile, Json, LakeCluster, LakeFolder, moment_ms
+from .output import show_answer, show_json
+
+
+def latency(
+    part: Annotated[LatencySegment, typer.Option(help="Part of a message's way.")] = LatencySegment.HANDLER,
+    since: Annotated[str, typer.Option("--from", help="Earliest begin: a time (UTC), or an age such as 2h.")] = "",
+    until: Annotated[str, typer.Option("--to", help="Latest begin (exclusive).")] = "",
+    lake: LakeFolder = None,
+    cluster: LakeCluster = "",
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show percentiles of a part of a message's way over time, for each topic and group."""
+    from mqtrail.answers import as_json
+
+    now = now_ms()
+    first_ms = moment_ms(since, now, "--from") if since else None
+    end_ms = moment_ms(until, now, "--to") if until else None
+    with reading("reading the lake", json):
+        found = lake_answers(load(config), lake, cluster).latency(part, now, first_ms, end_ms)
+    if json:
+        show_json(as_json(found))
+    else:
+        from .draw_report import latency_history
+
+        show_answer(latency_history, found)
+    return exit_of(found.scope, Exit.OK if found.spans else Exit.FAILED)
