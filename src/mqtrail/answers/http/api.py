@@ -81,6 +81,7 @@ def make_api(sources: Sources, workers: Workers | None = None) -> FastAPI:
     router = APIRouter(prefix=API_PREFIX, responses=RESPONSES)
     _add_look_ups(router, sources, workers)
     _add_summaries(router, sources, workers)
+    _add_findings(router, sources, workers)
     _add_cluster_operations(router, sources, workers)
     app.include_router(router)
     add_problems(app)
@@ -150,6 +151,8 @@ def _add_summaries(router: APIRouter, sources: Sources, workers: Workers) -> Non
         first_ms, end_ms = _range(since, until)
         return await workers.run(lambda: sources.of_lake(cluster).latency(part, now_ms(), first_ms, end_ms))
 
+
+def _add_findings(router: APIRouter, sources: Sources, workers: Workers) -> None:
     @router.get("/incidents", summary="Bad messages grouped by cause; by default of the last day of the lake")
     async def incidents(since: Since = "", until: Until = "", cluster: Cluster = "") -> IncidentsAnswer:
         first_ms, end_ms = _range(since, until)
