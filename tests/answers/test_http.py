@@ -20,8 +20,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from mqtrail.answers import Answers, LatencySegment, Sources, as_json
+from mqtrail.answers import Answers, LatencySegment, Scope, SearchAnswer, Sources, as_json
 from mqtrail.answers.http import API_PREFIX, Problem, Workers, make_api
+from mqtrail.answers.http.problems import VisibleJson
 from mqtrail.trail import CODES
 from tests.answers.conftest import Shop
 from tests.answers.lakes import NAMES, id_of, key_of
@@ -282,3 +283,28 @@ def test_every_answer_is_as_described(api: httpx.Client, path: str) -> None:
         case.call_and_validate(base_url=str(api.base_url).rstrip("/"), excluded_checks=[positive_data_acceptance])
 
     ask()
+
+
+EVIL = "\u202e\x9b\x7f\u2066"
+
+
+def test_problems_are_harmless_in_a_terminal(of_lake: httpx.Client) -> None:
+    """Characters that control a terminal or are invisible are escaped."""
+    text = of_lake.get(f"{API_PREFIX}/search", params={"q": f"verdict:{EVIL}"}).text
+    assert "\\u202e" in text
+    assert not set(EVIL) & set(text)
+
+
+def test_answers_are_harmless_in_a_terminal(monkeypatch: pytest.MonkeyPatch, of_lake: httpx.Client) -> None:
+    """The same for an answer with texts of messages."""
+    answer = SearchAnswer(Scope(0, sources=(EVIL,)), 0, ())
+    monkeypatch.setattr(Answers, "search", lambda *_: answer)
+    text = of_lake.get(f"{API_PREFIX}/search").text
+    assert "\\u202e" in text
+    assert not set(EVIL) & set(text)
+
+
+def test_escaped_json_means_the_same() -> None:
+    body = bytes(VisibleJson({EVIL: [EVIL, "订单"]}).body).decode()
+    assert json.loads(body) == {EVIL: [EVIL, "订单"]}
+    assert not set(EVIL) & set(body)

@@ -32,7 +32,7 @@ from ..summaries import (
     VerdictHistory,
 )
 from .guard import LocalGuard
-from .problems import RESPONSES, Problem, ProblemDetails, add_problems
+from .problems import RESPONSES, Problem, ProblemDetails, VisibleJson, add_problems
 from .workers import Workers
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def make_api(sources: Sources, workers: Workers | None = None) -> FastAPI:
         sources.close()
 
     app = AnswersApi(title="mqtrail", version=__version__, docs_url=None, redoc_url=None, lifespan=life)
-    router = APIRouter(prefix=API_PREFIX, responses=RESPONSES)
+    router = APIRouter(prefix=API_PREFIX, responses=RESPONSES, default_response_class=VisibleJson)
     _add_look_ups(router, sources, workers)
     _add_summaries(router, sources, workers)
     _add_findings(router, sources, workers)

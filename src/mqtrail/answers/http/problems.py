@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from mqtrail.wire import MQError
+from mqtrail.wire import MQError, visible_json
 
 from ..sources import NoSource
 
@@ -56,11 +56,18 @@ RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 """What every operation may answer instead, for the OpenAPI description."""
 
 
+class VisibleJson(JSONResponse):
+    """JSON with control and invisible characters escaped, as `--json` of commands: curl prints it in a terminal."""
+
+    def render(self, content: Any) -> bytes:
+        return visible_json(super().render(content).decode()).encode()
+
+
 def problem_response(status: HTTPStatus, detail: str) -> JSONResponse:
     """Return a problem as a response."""
     content = ProblemDetails(title=status.phrase, status=int(status), detail=detail).model_dump()
     headers = {"Retry-After": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
-    return JSONResponse(content, int(status), headers, MEDIA_TYPE)
+    return VisibleJson(content, int(status), headers, MEDIA_TYPE)
 
 
 def problem_of(error: MQError) -> Problem:
