@@ -34,7 +34,6 @@ FOUND = Report(
     message_count=750_000,
     judged_with=(),
     codes=codes(),
-    not_judged=("LOST",),
     latency=tuple(
         LatencyRow("c", "orders", group, segment, 10_000, 5.0, 100.0 + number, 20_000.0)
         for number, group in enumerate(GROUPS)

@@ -88,7 +88,7 @@ class GroupTrace:
 
 @dataclass(frozen=True, slots=True)
 class CodeHealth:
-    """Whether a code can be judged here: 'yes', 'no', or 'not yet' by this version. why: the reason unless 'yes'."""
+    """Whether a code can be judged here: 'yes' or 'no'. why: the reason of 'no'."""
 
     code: str
     about: str
@@ -316,8 +316,6 @@ def _available(brokers: tuple[BrokerHealth, ...], trace: TraceTopicHealth, topic
 
 
 def _code(code: trail.Code, available: Mapping[str, str]) -> CodeHealth:
-    if not code.judged:
-        return CodeHealth(code.name, code.about, "not yet", "not judged by this version")
     why = dict.fromkeys(available[need] for need in code.needs if available[need])
     return CodeHealth(code.name, code.about, "no" if why else "yes", "; ".join(why))
 

@@ -306,7 +306,6 @@ class Report:
     message_count: int
     judged_with: tuple[VerdictThresholds, ...]  # thresholds used by the pipeline
     codes: tuple[CodeCount, ...]
-    not_judged: tuple[str, ...]  # codes that this version does not judge
     latency: tuple[LatencyRow, ...]
     lag: tuple[LagRow, ...]
     worst: tuple[Trajectory, ...]

@@ -15,7 +15,6 @@ from .summaries import ClaimProof, ProofAnswer, ProofResult, Shown
 from .views import PUBLISHED_MS
 
 _COUNTED: Final = {proofs.MESSAGES: "message_profiles", proofs.PAIRS: "pair_profiles"}
-NOT_JUDGED: Final = "NOT_JUDGED_BY_THIS_VERSION"
 
 
 def prove(
@@ -104,11 +103,11 @@ def _claim(view: LakeView, claim: proofs.Claim, examples_max: int, *, is_whole: 
         count = row[proofs.COUNT]
         if row["is_found"]:
             found += count
-        elif claim.is_judged and not row["why"]:
+        elif not row["why"]:
             covered += count
         else:
-            uncovered[row["why"] if claim.is_judged else NOT_JUDGED] += count
-    is_excluded = claim.is_judged and is_whole and not uncovered
+            uncovered[row["why"]] += count
+    is_excluded = is_whole and not uncovered
     return ClaimProof(
         name=claim.name,
         meaning=claim.meaning,

@@ -163,7 +163,6 @@ def report(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None
         message_count=sum(instants.values()),
         judged_with=view.judged_with(instants),
         codes=_codes(duck),
-        not_judged=trail.NOT_YET_JUDGED,
         latency=_latency(duck, first_ms, end_ms),
         lag=_lag(duck),
         worst=tuple(worst),

@@ -179,15 +179,11 @@ def exit_of(scope: Scope, exit_code: Exit) -> Exit:
 
 
 def _code(text: str) -> str:
-    from mqtrail.trail import CODES, NOT_YET_JUDGED
+    from mqtrail.trail import CODES
 
     name = text.strip().upper()
     if name not in CODES:
         raise UsageError(f"--status: found {text!r}, expected one of {', '.join(CODES)}")
-    if name in NOT_YET_JUDGED:
-        raise UsageError(
-            f"--status: {name} is not judged by this version, so no message has it; see `mqtrail report` for the codes"
-        )
     return name
 
 

@@ -12,7 +12,7 @@ from mqtrail.answers import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, Tra
 
 from .draw import day_clock, scope_line
 
-_STYLES = {"yes": "green", "no": "bold red", "not yet": "dim"}
+_STYLES = {"yes": "green", "no": "bold red"}
 
 
 def diagnosis(found: Diagnosis) -> RenderableType:

@@ -38,8 +38,6 @@ def report(found: Report, rows_max: int) -> RenderableType:
     if len(found.gaps) > GAPS_SHOWN_MAX:
         parts.append(Text(f"{len(found.gaps) - GAPS_SHOWN_MAX} further gaps: see --json", style="yellow"))
     parts.extend(thresholds(found.judged_with))
-    if found.not_judged:
-        parts.append(Text(f"not judged by this version: {', '.join(found.not_judged)}", style="dim"))
     parts.append(Text(f"{found.message_count} messages"))
     parts.append(scope_line(found.scope))
     return Group(*parts)

@@ -15,7 +15,7 @@ from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, f
 from .looks import UNKNOWN, count, duration
 
 ROWS_MAX: Final = 500
-JUDGED_MARKS: Final = {"yes": MARKS["good"], "no": MARKS["error"], "not yet": MARKS["info"]}
+JUDGED_MARKS: Final = {"yes": MARKS["good"], "no": MARKS["error"]}
 
 
 async def pipeline(desk: Desk, reader: PageReader) -> None:

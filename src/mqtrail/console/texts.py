@@ -122,7 +122,6 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "delay_levels": ("Delay levels", "延迟级别"),
     "yes": ("yes", "是"),
     "no": ("no", "否"),
-    "not yet": ("not by this version", "此版本尚不支持"),
     "help": ("Help", "帮助"),
     "close": ("Close", "关闭"),
     "language": ("中文", "English"),

@@ -15,7 +15,7 @@ from .client_records import (
     client_records_stage,
     folded_client_records_sql,
 )
-from .codes import CODES, GROUP_CODES, NOT_YET_JUDGED, STATES, TRANSITIONS, Code
+from .codes import CODES, GROUP_CODES, STATES, TRANSITIONS, Code
 from .columns import Column, Relation
 from .companions import BUCKETS_A_DOUBLING, key_tokens, latency_counts
 from .context import IN_ORDER, NOT_IN_ORDER, group_orders_sql
@@ -110,7 +110,6 @@ __all__ = [
     "LATENCY_MINUTE",
     "MESSAGE_META",
     "NOT_IN_ORDER",
-    "NOT_YET_JUDGED",
     "OPEN_IDS",
     "OPEN_STATES",
     "OVERTAKEN",

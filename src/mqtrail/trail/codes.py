@@ -1,7 +1,6 @@
 """The table of verdict codes: subject, severity, explanation, advice, and the evidence that each code needs.
 
 docs/design/verdicts.md says when each code is given; `messages`, `groups`, `judgement` and `trajectories` compute it.
-A code with judged=False is not computed yet; reports list it as such.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ class Code:
     explanation: str
     advice: str
     needs: tuple[Needs, ...]
-    judged: bool = True
 
 
 CODES: dict[str, Code] = {
@@ -253,8 +251,7 @@ CODES: dict[str, Code] = {
 """Every code, in the order of reports. UNKNOWN is also a value of knowledge: a look-up found no evidence at all."""
 
 STATES = tuple(code.name for code in CODES.values() if code.about == "group")
-GROUP_CODES = tuple(code.name for code in CODES.values() if code.about in ("group", "beside") and code.judged)
-NOT_YET_JUDGED = tuple(code.name for code in CODES.values() if not code.judged)
+GROUP_CODES = tuple(code.name for code in CODES.values() if code.about in ("group", "beside"))
 
 _NOT_HANDED = frozenset({"CONSUMED", "IN_FLIGHT", "HUNG", "RETRYING", "DEAD_LETTERED", "UNKNOWN"})
 

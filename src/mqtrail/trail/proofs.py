@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from .codes import NOT_YET_JUDGED
 from .context import IN_ORDER, NOT_IN_ORDER, group_orders_sql, ip
 from .judgement import OPEN_STATES
 
@@ -106,11 +105,6 @@ class Claim:
     meaning: str
     codes: tuple[str, ...]
     parts: tuple[Part, ...]
-
-    @property
-    def is_judged(self) -> bool:
-        """Whether this version gives the codes that show it."""
-        return not set(self.codes) & set(NOT_YET_JUDGED)
 
 
 def _has(*codes: str) -> str:
