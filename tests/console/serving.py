@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +13,15 @@ from pathlib import Path
 
 @contextmanager
 def running(lake: Path | None = None, namesrv: str = "", *options: str) -> Iterator[tuple[str, int]]:
-    """Run `mqtrail console` on a free port; yield its http://host:port and its process id."""
+    """Run `mqtrail console` on a free port; yield its http://host:port and its process id. At the end it must have
+    logged no fault."""
     command = [sys.executable, "-m", "mqtrail", "console", "--port", "0", *options]
     command += ["--lake", str(lake)] if lake else []
     command += ["--namesrv", namesrv] if namesrv else []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
         try:
             assert process.stdout is not None
             found = re.search(r"http://[0-9.]+:[0-9]+", process.stdout.readline())
@@ -24,6 +29,9 @@ def running(lake: Path | None = None, namesrv: str = "", *options: str) -> Itera
             yield found[0], process.pid
         finally:
             process.kill()
+        log.seek(0)
+        logged = log.read()
+        assert "Traceback" not in logged, logged
 
 
 @contextmanager

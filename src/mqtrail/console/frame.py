@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import tzinfo
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
 from fastapi import Request
-from nicegui import ui
+from nicegui import app, ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from mqtrail import trail
@@ -38,6 +39,7 @@ PAGES: Final = (
     ("/cluster", "cluster"),
     ("/pipeline", "pipeline"),
 )
+FAULT: Final = "a fault of mqtrail, not of the lake or the cluster: report it with the console's log"
 MARKS: Final = {"error": "✖", "warning": "▲", "open": "◌", "info": "ℹ", "good": "✔"}
 """A mark beside each color: color is never the only sign."""
 
@@ -189,8 +191,14 @@ class PagePart:
             return None
         self._problem.set_visibility(False)
         self._answer.clear()
-        with self._answer:
-            draw(answer)
+        try:
+            with self._answer:
+                draw(answer)
+        except Exception as error:  # half a part must not look like a whole answer
+            app.handle_exception(error)  # logs it
+            self._as_of = ""
+            self._fail(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, f"{FAULT} ({type(error).__name__})"))
+            return None
         at_ms = _as_of(answer)
         self._as_of = "" if at_ms is None else self._reader.moment(at_ms)
         return answer
