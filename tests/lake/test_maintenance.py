@@ -182,3 +182,10 @@ def test_a_full_disk_is_no_damage(tmp_path: Path, error: Exception) -> None:
     remedy = r"no space left.*free space.*what was committed is kept"
     with pytest.raises(LakeUnreadable, match=remedy), lake_errors(tmp_path):
         raise error
+
+
+def test_too_little_memory_is_no_damage(tmp_path: Path) -> None:
+    """The remedy is more memory, not another lake."""
+    duck = duckdb.connect(config={"memory_limit": "20MB", "temp_directory": ""})
+    with pytest.raises(LakeUnreadable, match=r"too little memory .*: raise task_memory"), lake_errors(tmp_path):
+        duck.execute("CREATE TABLE t AS SELECT range AS n, hash(range) AS h FROM range(10_000_000) ORDER BY h")

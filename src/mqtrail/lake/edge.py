@@ -46,6 +46,11 @@ def lake_errors(path: LakePath) -> Iterator[None]:
 def _of_library(path: LakePath, error: Exception) -> LakeError:
     if any(text in str(error) for text in _NO_ROOM_TEXTS):
         return _no_room(path)
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return LakeUnreadable(
+            f"{path}: found too little memory ({first_line(error)}), expected enough for what is read at once: raise "
+            "task_memory of [pipeline], or query a shorter time"
+        )
     if isinstance(error, CommitFailedError):
         return LakeBusy(
             f"{path}: found a commit of another writer ({first_line(error)}), expected one writer a lake: stop one "
