@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from mqtrail.wire import DELAY_LEVELS_DEFAULT, Host, InvalidParameter, SettingUnit, check_settings, setting, settings_of
 
@@ -53,6 +54,10 @@ class CommitLogConfig(Retention):
     def retention(self) -> Retention:
         """The settings that may change while the store is open."""
         return Retention(**{name: getattr(self, name) for name in settings_of(Retention)})
+
+    def with_retention(self, retention: Retention) -> Self:
+        """Return the settings with these of retention."""
+        return replace(self, **{name: getattr(retention, name) for name in settings_of(Retention)})
 
     @property
     def record_size_max(self) -> int:

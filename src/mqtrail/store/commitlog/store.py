@@ -225,14 +225,7 @@ class CommitLogStore:
 
     @retention.setter
     def retention(self, retention: Retention) -> None:
-        self.config = replace(
-            self.config,
-            retention_ms=retention.retention_ms,
-            delete_hours=retention.delete_hours,
-            expire_ratio=retention.expire_ratio,
-            force_ratio=retention.force_ratio,
-            full_ratio=retention.full_ratio,
-        )
+        self.config = self.config.with_retention(retention)
 
     @property
     def disk_ratio(self) -> float:

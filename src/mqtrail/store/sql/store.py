@@ -8,7 +8,6 @@ docs/design/table-store.md has the tables, the order of commits and what a table
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Final, NoReturn
 
@@ -166,14 +165,7 @@ class SqlStore:
 
     @retention.setter
     def retention(self, retention: Retention) -> None:
-        self.config = replace(
-            self.config,
-            retention_ms=retention.retention_ms,
-            delete_hours=retention.delete_hours,
-            expire_ratio=retention.expire_ratio,
-            force_ratio=retention.force_ratio,
-            full_ratio=retention.full_ratio,
-        )
+        self.config = self.config.with_retention(retention)
 
     @property
     def retention_ms(self) -> int:
@@ -341,7 +333,7 @@ class SqlStore:
         return iter(())
 
     def delete_topic(self, topic: str) -> None:
-        """Forget the topic's queues; the next flush says so in the database, `write_queues` removes their rows."""
+        """Forget the topic's queues. The next flush records that in the database; `write_queues` removes their rows."""
         self._writer.release(topic)
 
     def expire(self, now_ms: int, *, at_any_hour: bool = False) -> int:
