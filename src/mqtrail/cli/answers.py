@@ -24,7 +24,7 @@ from .options import (
     RowFile,
     check_row_file,
     duration_ms,
-    moment_ms,
+    time_range,
 )
 from .output import progress, show_answer, show_json, warn
 
@@ -145,6 +145,7 @@ def search(
     from mqtrail.answers import SearchConditions, as_json
 
     now = now_ms()
+    first_ms, end_ms = time_range(since, until, now)
     wanted = SearchConditions(
         key=key,
         topic=topic,
@@ -154,8 +155,8 @@ def search(
         host=host,
         handler_ms_min=duration_ms(handler_over, "--handler-over") if handler_over else None,
         deliveries_over=deliveries_over,
-        first_ms=moment_ms(since, now, "--from") if since else None,
-        end_ms=moment_ms(until, now, "--to") if until else None,
+        first_ms=first_ms,
+        end_ms=end_ms,
         limit=limit,
         skip=skip,
     )
@@ -201,8 +202,7 @@ def report(
     from mqtrail.answers import as_json
 
     now = now_ms()
-    first_ms = moment_ms(since, now, "--from") if since else None
-    end_ms = moment_ms(until, now, "--to") if until else None
+    first_ms, end_ms = time_range(since, until, now)
     with reading("reading the lake", json):
         found = lake_answers(load(config), lake, cluster).report(now, first_ms, end_ms, worst=worst)
     if json:
@@ -227,8 +227,7 @@ def export(
     if output is not None:
         check_row_file(output)
     now = now_ms()
-    first_ms = moment_ms(since, now, "--from") if since else None
-    end_ms = moment_ms(until, now, "--to") if until else None
+    first_ms, end_ms = time_range(since, until, now)
     with reading("reading the lake", json=True):
         lines = lake_answers(load(config), lake, cluster).export(now, first_ms, end_ms)
         if output is not None:

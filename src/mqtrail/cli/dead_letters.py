@@ -9,7 +9,7 @@ import typer
 from .answers import exit_of, lake_answers, now_ms, reading
 from .config import load
 from .exits import Exit
-from .options import ConfigFile, Json, LakeCluster, LakeFolder, moment_ms
+from .options import ConfigFile, Json, LakeCluster, LakeFolder, time_range
 from .output import show_answer, show_json
 
 
@@ -32,12 +32,13 @@ def dead_letters(
     from mqtrail.answers import DeadLetterConditions, as_json
 
     now = now_ms()
+    first_ms, end_ms = time_range(since, until, now)
     wanted = DeadLetterConditions(
         group_name=group,
         topic=topic,
         error=error,
-        first_ms=moment_ms(since, now, "--from") if since else None,
-        end_ms=moment_ms(until, now, "--to") if until else None,
+        first_ms=first_ms,
+        end_ms=end_ms,
         limit=limit,
         skip=skip,
     )

@@ -11,7 +11,7 @@ import typer
 from .answers import exit_of, lake_answers, now_ms, reading
 from .config import load
 from .exits import Exit, UsageError
-from .options import ConfigFile, Json, LakeCluster, LakeFolder, moment_ms
+from .options import ConfigFile, Json, LakeCluster, LakeFolder, time_range
 from .output import show_answer, show_json, warn
 
 if TYPE_CHECKING:
@@ -108,8 +108,7 @@ def _found(
     from mqtrail.trail.incidents import IncidentSettings
 
     now = now_ms()
-    first_ms = moment_ms(since, now, "--from") if since else None
-    end_ms = moment_ms(until, now, "--to") if until else None
+    first_ms, end_ms = time_range(since, until, now)
     settings = IncidentSettings()
     if status:
         codes = tuple(one.upper() for one in status)

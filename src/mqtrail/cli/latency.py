@@ -11,7 +11,7 @@ from mqtrail.answers import LatencySegment
 from .answers import exit_of, lake_answers, now_ms, reading
 from .config import load
 from .exits import Exit
-from .options import ConfigFile, Json, LakeCluster, LakeFolder, moment_ms
+from .options import ConfigFile, Json, LakeCluster, LakeFolder, time_range
 from .output import show_answer, show_json
 
 
@@ -28,8 +28,7 @@ def latency(
     from mqtrail.answers import as_json
 
     now = now_ms()
-    first_ms = moment_ms(since, now, "--from") if since else None
-    end_ms = moment_ms(until, now, "--to") if until else None
+    first_ms, end_ms = time_range(since, until, now)
     with reading("reading the lake", json):
         found = lake_answers(load(config), lake, cluster).latency(part, now, first_ms, end_ms)
     if json:

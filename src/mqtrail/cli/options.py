@@ -65,6 +65,14 @@ def duration_ms(text: str, flag: str) -> int:
         raise UsageError(f"{flag}: {error}") from None
 
 
+def time_range(since: str, until: str, now_ms: int) -> tuple[int | None, int | None]:
+    """Return the epoch ms of --from and --to; None: not given. UsageError."""
+    return (
+        moment_ms(since, now_ms, "--from") if since else None,
+        moment_ms(until, now_ms, "--to") if until else None,
+    )
+
+
 def moment_ms(text: str, now_ms: int, flag: str) -> int:
     """Return the epoch ms of a time or an age (wire/moments.py). UsageError."""
     try:

@@ -9,7 +9,7 @@ import typer
 from .answers import exit_of, lake_answers, now_ms, reading
 from .config import load
 from .exits import Exit
-from .options import REPORT_ROWS, ConfigFile, Json, LakeCluster, LakeFolder, moment_ms
+from .options import REPORT_ROWS, ConfigFile, Json, LakeCluster, LakeFolder, time_range
 from .output import show_answer, show_json
 
 
@@ -32,8 +32,7 @@ def prove(
     from mqtrail.answers import ProofResult, as_json
 
     now = now_ms()
-    first_ms = moment_ms(since, now, "--from") if since else None
-    end_ms = moment_ms(until, now, "--to") if until else None
+    first_ms, end_ms = time_range(since, until, now)
     with reading("examining the lake", json):
         found = lake_answers(load(config), lake, cluster).prove(topic, now, first_ms, end_ms, examples_max=rows)
     if json:
