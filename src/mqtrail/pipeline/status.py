@@ -243,7 +243,8 @@ def exposition(status: PipelineStatus, lake: str, answers: Answered = NOTHING) -
 
     registry = CollectorRegistry(auto_describe=False)
     # Its base class is not inherited from, because prometheus_client is imported only where there is a port.
-    registry.register(_PipelineCollector([*_samples(status), *samples_of(answers)], visible(lake)))  # type: ignore[arg-type]
+    collector: Any = _PipelineCollector([*_samples(status), *samples_of(answers)], visible(lake))
+    registry.register(collector)
     return generate_latest(registry)
 
 

@@ -48,7 +48,7 @@ def truncated_of(
         try:
             stored_ms = decode_head(pulled.records[0]).store_timestamp_ms
         except (IndexError, RecordError):
-            continue  # without its time the new message cannot be told from an old one
+            continue  # without its time a new message looks like an old one
         if first < position.offsets[queue]:
             gone.append(Truncated(QueueRange(queue, first, position.offsets[queue]), stored_ms, first > firsts[queue]))
     return gone

@@ -130,7 +130,7 @@ class RowWriter:
                     raise
 
     def release(self, topic: str) -> None:
-        """Forget the topic's queues; the next commit says so in the database."""
+        """Forget the topic's queues; the next commit records that in the database."""
         self.forget_committed()
         released = self._queues.release(topic)
         self._to_release += released
