@@ -13,7 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from mqtrail.answers import Answers, Sources, as_json
-from mqtrail.answers.mcp import ROWS_MAX, TEXT_MAX, bounded, make_mcp
+from mqtrail.answers.mcp import ROWS_MAX, TEXT_MAX, TEXTS_MAX, bounded, make_mcp
 from tests.answers.conftest import Shop
 from tests.answers.lakes import id_of, key_of
 from tests.answers.serving import serving
@@ -73,6 +73,8 @@ async def test_a_tool_says_why_it_has_no_answer(lake_path: Path) -> None:
         assert "found 'soon', expected" in await refused(client, "report", since="soon")
         assert "less than or equal to 100" in await refused(client, "search", limit=ROWS_MAX + 1)
         assert "found no cluster 'gone'" in await refused(client, "prove", cluster="gone")
+        assert "\\x1b\\ufe0f" in await refused(client, "search", query="verdict:\x1b\ufe0f")
+        assert len(await refused(client, "search", query="verdict:" + "\u3164" * 990)) < 7 * TEXT_MAX
 
 
 def test_answers_are_bounded_and_say_so() -> None:
@@ -94,6 +96,19 @@ def test_answers_are_bounded_and_say_so() -> None:
     assert len(found["rows"]) == len(found["by_name"]) == ROWS_MAX
     assert len(found["text"]) == TEXT_MAX
     assert found["key"] == "\\u202egnp.exe"
+
+
+def test_all_texts_of_an_answer_are_bounded_together() -> None:
+    """Messages of one key, each with large properties and long names of them: escapes count as they are shown."""
+    properties = {f"{number}\u202e" * 400: "\x1b" * TEXT_MAX for number in range(8)}
+    found = bounded({"scope": {"omissions": ()}, "messages": [{"properties": properties}] * ROWS_MAX})
+    shown = json.dumps(found["messages"], ensure_ascii=False)
+    assert TEXTS_MAX / 2 < len(shown) < TEXTS_MAX * 1.5
+    assert all(list(one) == ["properties"] for one in found["messages"])
+    last = found["scope"]["omissions"][-1]
+    assert last == f"messages: the first {len(found['messages'])} of {ROWS_MAX} are in this answer"
+    assert max(map(len, found["scope"]["omissions"])) < TEXT_MAX
+    assert not {"\x1b", "\u202e"} & set(json.dumps(found, ensure_ascii=False))
 
 
 async def test_over_http_for_this_machine_alone(lake_path: Path) -> None:

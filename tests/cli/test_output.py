@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -154,6 +155,41 @@ def test_log_lines_are_harmless() -> None:
     assert_harmless(text)
     assert "ValueError" in text
     assert text.count("[red]fake[/nope]") == 6
+
+
+def test_what_python_writes_is_harmless() -> None:
+    """Tracebacks of the program, of a thread and of a task that nobody awaits, and records of a library's logger."""
+    program = f"""
+import asyncio, gc, logging, threading
+from mqtrail.cli.output import guard_stderr
+
+def fail(kind):
+    raise kind({LINES!r})
+
+async def fail_later():
+    fail(OSError)
+
+async def forget():
+    task = asyncio.create_task(fail_later())
+    await asyncio.wait([task])
+    del task
+    gc.collect()
+
+guard_stderr()
+thread = threading.Thread(target=fail, args=(KeyError,))
+thread.start()
+thread.join()
+asyncio.run(forget())
+logging.getLogger("a.library").warning("found %s", {EVIL!r})
+fail(ValueError)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    text = ended.stderr.decode()
+    assert_harmless(text)
+    assert ended.returncode == 1
+    for kind in ("ValueError: ", "KeyError: ", "OSError: ", "found "):
+        assert kind in text
+    assert text.count("[red]fake[/nope]") >= 4
 
 
 def test_messages_of_others_are_shown_harmless(

@@ -29,7 +29,7 @@ def serve(app: Any, listening: socket.socket, words: str) -> None:
     listening.listen()
     say(words.format(address=_address(listening)))
     sys.stdout.flush()
-    settings = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    settings = uvicorn.Config(app, log_config=None, log_level="warning", access_log=False, server_header=False)
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn ends by them, then calls what was set before
         signal.signal(number, lambda *_: None)
     uvicorn.Server(settings).run(sockets=[listening])

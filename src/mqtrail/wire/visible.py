@@ -1,10 +1,12 @@
 """Text from outside, made safe to show in a terminal and in a log.
 
 The sender of a message or the owner of a name may use characters that control a terminal (cursor, title, clipboard,
-links), that reorder text (bidi controls), or that are invisible. They are written as Python escapes: \\x1b, \\u202e,
-\\U000e0001. Characters that are only unusual (other scripts, emoji, a backslash) stay as they are.
+links), that reorder text (bidi controls), or that are invisible, so that two names look alike or a text hides another.
+They are written as Python escapes: \\x1b, \\u202e, \\U000e0001. These are all characters of the general categories Cc,
+Cf, Cs, Zl and Zp, and all with the property Default_Ignorable_Code_Point, among them variation selectors: an emoji that
+has one is followed by \\ufe0f. All others stay as they are: other scripts, emoji, spaces of any width, a backslash.
 
-Source: Unicode's general categories Cc, Cf, Cs, Zl and Zp (a test compares them); UTR 36, Unicode Security
+Source: UnicodeData.txt and DerivedCoreProperties.txt of Unicode 16 (a test compares them); UTR 36, Unicode Security
 Considerations.
 """
 
@@ -20,9 +22,11 @@ __all__ = [
 _UNSAFE: Final = re.compile(
     "["
     "\x00-\x1f\x7f-\x9f"  # C0, DEL, C1
-    "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e"  # soft hyphen, marks that format, a bidi control
-    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # zero width, separators, bidi controls, isolates
+    "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2"  # soft hyphen, marks that format, a bidi control
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"  # zero width, separators, bidi controls, isolates
     "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"  # fillers and joiners, which are invisible
+    "\u180b-\u180f\ufe00-\ufe0f"  # variation selectors, and a separator of vowels
+    "\ufff0-\ufffb"  # not assigned, but invisible where they are; annotations
     "\ud800-\udfff"  # surrogates, which UTF-8 cannot encode
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # marks that format
     "\U000e0000-\U000e0fff"  # tags and selectors, which can hide text

@@ -4,6 +4,6 @@
 invisible characters are escaped, and the instructions to the agent say that it is data.
 """
 
-from .tools import ROWS_MAX, TEXT_MAX, bounded, make_mcp
+from .tools import ROWS_MAX, TEXT_MAX, TEXTS_MAX, bounded, make_mcp
 
-__all__ = ["ROWS_MAX", "TEXT_MAX", "bounded", "make_mcp"]
+__all__ = ["ROWS_MAX", "TEXTS_MAX", "TEXT_MAX", "bounded", "make_mcp"]

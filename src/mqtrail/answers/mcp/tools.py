@@ -22,6 +22,7 @@ from ..sources import Sources
 
 ROWS_MAX: Final = 100  # of each list in an answer; `omissions` counts those that are left out
 TEXT_MAX: Final = 2_000  # characters of a text in an answer
+TEXTS_MAX: Final = 200_000  # characters of all texts in an answer, names of fields included: it fits into a context
 NAME_SIZE_MAX: Final = 255
 INSTRUCTIONS: Final = """\
 Shows where the messages of a RocketMQ cluster went. Start with `report` or `incidents` for what is wrong, `trace` for
@@ -126,34 +127,53 @@ async def _answered(ask: Callable[[], object]) -> dict[str, Any]:
     try:
         found = as_json(await anyio.to_thread.run_sync(ask))
     except (MQError, ValueError) as error:
-        raise ToolError(visible(str(error))) from error
+        raise ToolError(visible(str(error)[:TEXT_MAX])) from error
     return bounded(found)
 
 
 def bounded(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer with at most ROWS_MAX entries of each list, and with texts that are short and visible.
+    """Return an answer with at most ROWS_MAX entries of each list, and with texts that are short, few and visible.
 
     The answer's scope says what was cut.
     """
-    cut: list[str] = []
-    made: dict[str, Any] = {name: _cut(value, name, cut) for name, value in answer.items()}
-    made["scope"]["omissions"] = [*made["scope"]["omissions"], *cut[:ROWS_MAX]]
+    bounds = _Bounds()
+    made: dict[str, Any] = {name: bounds.keep(value, name) for name, value in answer.items()}
+    made["scope"]["omissions"] = [*made["scope"]["omissions"], *map(visible, bounds.cut[:ROWS_MAX])]
     return made
 
 
-def _cut(value: Any, name: str, cut: list[str]) -> Any:
-    if isinstance(value, str):
-        shown = visible(value[:TEXT_MAX])
-        if len(value) > TEXT_MAX:
-            cut.append(f"{name}: the first {TEXT_MAX} of {len(value)} characters are in this answer")
+class _Bounds:
+    """Cuts one answer. cut: a sentence for each part that is not whole."""
+
+    def __init__(self) -> None:
+        self.cut: list[str] = []
+        self._left = TEXTS_MAX
+
+    def keep(self, value: Any, name: str) -> Any:
+        """Return what is kept of a value of the answer; name: its path."""
+        if isinstance(value, str):
+            return self._keep_text(value, name)
+        if isinstance(value, dict):
+            if len(value) > ROWS_MAX:
+                self.cut.append(f"{name}: {ROWS_MAX} of {len(value)} entries are in this answer")
+            some = [(self._shown(str(key)[:NAME_SIZE_MAX]), one) for key, one in list(value.items())[:ROWS_MAX]]
+            return {key: self.keep(one, f"{name}.{key}"[:NAME_SIZE_MAX]) for key, one in some}
+        if isinstance(value, list | tuple):
+            rows: list[Any] = []
+            while len(rows) < min(len(value), ROWS_MAX) and self._left:
+                rows.append(self.keep(value[len(rows)], name))
+            if len(rows) < len(value):
+                self.cut.append(f"{name}: the first {len(rows)} of {len(value)} are in this answer")
+            return rows
+        return value
+
+    def _keep_text(self, text: str, name: str) -> str:
+        kept = text[: min(TEXT_MAX, self._left)]
+        if len(kept) < len(text):
+            self.cut.append(f"{name}: the first {len(kept)} of {len(text)} characters are in this answer")
+        return self._shown(kept)
+
+    def _shown(self, text: str) -> str:
+        shown = visible(text)
+        self._left = max(0, self._left - len(shown))
         return shown
-    if isinstance(value, dict):
-        if len(value) > ROWS_MAX:
-            cut.append(f"{name}: {ROWS_MAX} of {len(value)} entries are in this answer")
-        some = list(value.items())[:ROWS_MAX]
-        return {visible(str(key)): _cut(one, f"{name}.{key}", cut) for key, one in some}
-    if isinstance(value, list | tuple):
-        if len(value) > ROWS_MAX:
-            cut.append(f"{name}: the first {ROWS_MAX} of {len(value)} are in this answer")
-        return [_cut(one, name, cut) for one in value[:ROWS_MAX]]
-    return value
