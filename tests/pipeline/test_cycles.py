@@ -17,6 +17,7 @@ from tests.lake.stories import CLUSTER, story
 from tests.lake.test_cycles import shown, split, split_batches
 from tests.pipeline.test_shares import TasksHere
 from tests.trail.histories import AS_OF_MS, HISTORIES, Row, evidence
+from tests.trail.story import AS_OF, CLIENT, History
 
 from mqtrail import trail
 from mqtrail.lake import (
@@ -40,7 +41,7 @@ from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.judging import RESULTS, Judge
 
 HOUR_MS = 3_600_000
-ALWAYS, NEVER = 1, 1 << 40  # attempts from which on shares judge
+ALWAYS, SOME, NEVER = 1, 60, 1 << 40  # attempts from which on shares judge
 
 
 class Crash(Exception):
@@ -57,7 +58,7 @@ class Life:
         self.duck = connect(threads=1)
         self.number = 0
         self.rows: dict[str, list[Row]] = {}
-        self.shared = 0
+        self.said: list[str] = []
         self.open()
 
     def open(self) -> None:
@@ -92,10 +93,11 @@ class Life:
         write_parquet(arrow_rows(trail_relation(name), rows), path)
         return [path]
 
-    def judge(self, as_of_ms: int, rows_min: int, *, only_until: bool = False, cluster: str = CLUSTER) -> None:
-        tasks = TasksHere(self.folder)
-        judge = Judge(tasks, self.lake, Committer(self.lake), self.settings, "300MB", bulk_rows_min=rows_min)
-        judge.run(cluster, as_of_ms, only_until=only_until)
+    def judge(self, as_of_ms: int, rows_min: int, *, only_until: bool = False, cluster: str = CLUSTER) -> int:
+        self.said.clear()
+        committer, say = Committer(self.lake), self.said.append
+        judge = Judge(TasksHere(self.folder), self.lake, committer, self.settings, "300MB", say, rows_min)
+        return judge.run(cluster, as_of_ms, only_until=only_until)
 
     def fold_client_records(self) -> None:
         """Join some of their files, as compaction does, with all settled rows folded."""
@@ -156,7 +158,7 @@ def test_a_lake_in_cycles(
         only_until = chance.random() < 0.2 and not is_last
         monkeypatch.setattr(LakeTable, "commit_actions", dying)
         try:
-            life.judge(instant, chance.choice((ALWAYS, NEVER)), only_until=only_until)
+            life.judge(instant, chance.choice((ALWAYS, SOME, NEVER)), only_until=only_until)
         except Crash:
             monkeypatch.undo()
             life.open()
@@ -168,6 +170,35 @@ def test_a_lake_in_cycles(
             shutil.rmtree(tmp_path / "lake" / STATES, ignore_errors=True)
     life.assert_as_at_once(last_ms)
     assert not (tmp_path / "lake" / "_judging").exists()
+
+
+@pytest.mark.cycles
+@pytest.mark.parametrize("new", [0, 1, 30])
+def test_many_messages_that_the_state_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: int) -> None:
+    """An offset passes many messages. Shares judge them, whether there are no, few or many new messages beside them."""
+    first, later = waiting(1, 30), waiting(31, 30 + new)
+    life = Life(tmp_path, trail.Settings(), random.Random(0))
+    life.arrive(first.scanned().group(CLIENT, offset=0, time=AS_OF - 2).rows, [])
+    assert life.judge(AS_OF_MS - 1_500, NEVER) == 30
+    assert life.said == []
+    life.arrive(later.offset(99).rows, [])
+    monkeypatch.setattr(trail, "verdict_stages", None)  # of the driver
+    assert life.judge(AS_OF_MS, 50) == 30 + new
+    begun = [line for line in life.said if line.endswith("shares")]
+    assert begun == [
+        f"judging {attempts} attempts in 3 shares" for attempts in ([60, 60] if new == 30 else [60 + 2 * new])
+    ]
+    assert life.said[-1] == "judging in shares: step 2 of 2"
+    monkeypatch.undo()
+    life.assert_as_at_once(AS_OF_MS)
+
+
+def waiting(first: int, last: int) -> History:
+    """Messages that are sent and stored and have keys, by number."""
+    history = History(CLUSTER)
+    for number in range(first, last + 1):
+        history.pub(msg=number, keys=f"k{number}").stored(offset=number, msg=number, keys=f"k{number}")
+    return history
 
 
 @pytest.mark.cycles

@@ -24,7 +24,18 @@ from .parquet import empty_rows, parquet_of
 
 BULK_RESULTS = (trail.TRAJECTORIES, trail.VERDICTS, trail.OPEN_IDS, trail.KEY_INDEX)
 """Results that a bulk writes to files of their tables."""
-_LONG_TEXTS = ("events", "reasons", "detail")  # columns of results that differences leave out
+_ATTEMPTS_GUESSED = 20  # of a message: if due messages may have too many for memory, they are counted first
+_KNOWN_COLUMNS = {  # of the last judgements: what the difference to the new ones needs
+    trail.TRAJECTORIES: (
+        "cluster", "publish_hour", "msg_id", "batch_id", "as_of_ms", "topic", "keys", "traceparent", "broker_name",
+        "send_start_ms", "send_ms", "knowledge", "is_open",
+    ),
+    trail.VERDICTS: (
+        "cluster", "publish_hour", "msg_id", "group_name", "topic", "as_of_ms", "state", "first_delivered_ms",
+        "success_start_ms", "done_ms", "visible_ms", "to_stored_ms", "delay_ms", "to_delivered_ms", "retry_ms",
+        "handler_ms", "total_ms",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +83,17 @@ class Bulk(Protocol):
         """Number of attempts from which on the bulk is used."""
 
     def judge(
-        self, attempts_before: str, group_folds: str, compared: Mapping[str, str], *, batches: bool
+        self, attempts: str, group_folds: str, compared: Mapping[str, str], *, batches: bool, counted: bool
     ) -> Mapping[str, Sequence[str]]:
-        """Judge the messages of the new attempts and of attempts_before, with the folds of all other messages.
+        """Judge messages; return the Parquet files of each of BULK_RESULTS and of latency_minute.
 
+        counted: judge those of attempts; group_folds counts all messages. Otherwise judge those of the new attempts
+        too, with the folds of all other messages; return also the files of folds and of trail.STATE.
         compared: name of each relation of trail.COMPARED -> SQL of its rows.
-
-        Return the Parquet files of each of BULK_RESULTS, of latency_minute and folds, and of trail.STATE.
         """
+
+    def count(self, attempts: str, until_ms: int | None, *, batches: bool) -> Sequence[str]:
+        """Return the Parquet files of fold_counts (`trail.fact_stages`) of these attempts."""
 
 
 class Cycle:
@@ -107,14 +121,15 @@ class Cycle:
         self._bulk = bulk
         self._batches = False
         self._has_before = known.is_state_lost
-        self.bulk_files: Mapping[str, Sequence[str]] = {}
+        self._before_count = 0  # rows of attempts_before
+        self.bulk_files: dict[str, list[str]] = {}
         """What a bulk made: the files of BULK_RESULTS are to be appended too."""
 
     def run(self) -> int:
         """Judge; return the number of messages. The rows to append are relations named by `append_…`."""
         self._find_new()
-        if self._bulk is not None and self._attempt_count() >= self._bulk.rows_min:
-            self._judge_in_bulk(self._bulk)
+        if (bulk := self._bulk_for(self._known.new_count() + self._before_count)) is not None:
+            self._judge_in_bulk(bulk)
         else:
             self._judge_here()
         if not self._number("SELECT count(*) FROM due_ids"):
@@ -133,32 +148,59 @@ class Cycle:
         self._compute_state()
         if self._find_changed():
             self._pick()
-            self._facts("attempts_due", self._until)
-        elif not has_new:
-            return
-        self._judge_facts()
+            self._judge_counted(self._known.new_count() + self._before_count)
+        elif has_new:
+            self._judge_facts()
 
     def _judge_in_bulk(self, bulk: Bulk) -> None:
-        """Let the bulk judge the messages with new records; judge the others here that the state concerns.
+        """Let the bulk judge the messages with new records; then judge the others that the state concerns.
 
         No batch has messages of both kinds, so each kind can be judged separately.
         """
         self._count_before()
         compared = self._compare()
-        self.bulk_files = bulk.judge("attempts_before", self._folds_of_others(), compared, batches=self._batches)
+        self._add_files(
+            bulk.judge("attempts_before", self._folds_of_others(), compared, batches=self._batches, counted=False)
+        )
         self._read_state_of_bulk()
         self._table("judged_ids", "SELECT * FROM due_ids")
         is_changed = self._find_changed()
         self._duck.execute("DELETE FROM due_ids WHERE (cluster, msg_id) IN (SELECT (cluster, msg_id) FROM judged_ids)")
         if is_changed:
             self._pick()
+            self._judge_counted(self._before_count)
+        else:
+            self._judge_none()
+        self._duck.execute("INSERT INTO due_ids SELECT * FROM judged_ids")
+
+    def _judge_counted(self, attempt_count: int) -> None:
+        """Judge the due messages, which the folds and the state contain. attempt_count: the most that they can have."""
+        bulk = self._bulk_for(attempt_count)
+        if bulk is None:
             self._facts("attempts_due", self._until)
             self._judge_facts()
-        else:
-            for relation in (*BULK_RESULTS, trail.LATENCY_MINUTE):
-                name = "latency_counts" if relation == trail.LATENCY_MINUTE else relation.name
-                self._table(name, empty_rows(relation))
-        self._duck.execute("INSERT INTO due_ids SELECT * FROM judged_ids")
+            return
+        every = f"{self._known.results(trail.GROUP_FOLDS.name)} UNION ALL SELECT {_FOLD}, row_count FROM folded"
+        folds = f"SELECT {_FOLD}, sum(row_count)::bigint AS row_count FROM ({every}) AS counts GROUP BY {_FOLD}"
+        made = dict(bulk.judge("attempts_due", folds, self._compare(), batches=self._batches, counted=True))
+        self._judge_none()
+        # Tokens of keys rarely change: those that the messages had before are not appended again.
+        self._view(trail.KEY_INDEX.name, self._rows_in(made.pop(trail.KEY_INDEX.name), trail.KEY_INDEX))
+        self._add_files(made)
+
+    def _judge_none(self) -> None:
+        """Make the relations of results without rows: a bulk makes the results."""
+        for relation in (*BULK_RESULTS, trail.LATENCY_MINUTE):
+            name = "latency_counts" if relation == trail.LATENCY_MINUTE else relation.name
+            self._table(name, empty_rows(relation))
+
+    def _bulk_for(self, attempt_count: int) -> Bulk | None:
+        """The bulk, if it is to judge so many attempts."""
+        return self._bulk if self._bulk is not None and attempt_count >= self._bulk.rows_min else None
+
+    def _add_files(self, made: Mapping[str, Sequence[str]]) -> None:
+        for name, files in made.items():
+            self.bulk_files.setdefault(name, []).extend(files)
 
     def _judge_facts(self) -> None:
         self._compare()
@@ -179,8 +221,11 @@ class Cycle:
     # -- messages with new records ---------------------------------------------------------------------------------
 
     def _find_new(self) -> None:
-        is_large = self._bulk is not None and self._known.new_count() >= self._bulk.rows_min
-        (self._view if is_large else self._table)("new_attempts", f"SELECT * FROM ({self._known.new_attempts()})")
+        new = f"SELECT * FROM ({self._known.new_attempts()})"
+        if self._bulk_for(self._known.new_count()) is not None:
+            self._view("new_attempts", new)
+        else:
+            self._table("new_attempts", new)
         left = "SELECT cluster, publish_hour, msg_id FROM new_attempts"
         if self._last is not None and self._last.only_until:
             left += f" UNION ALL {self._left_out(self._last.as_of_ms)}"
@@ -261,17 +306,24 @@ class Cycle:
             known = trail.alike_known_sql(f"{due} AS due")
         self._table("sent_before", trail.sent_before_sql("alike_found", f"({known}) AS known"))
 
-    def _attempt_count(self) -> int:
-        return self._known.new_count() + self._number("SELECT count(*) FROM attempts_before")
-
     def _pick(self) -> None:
         """Make attempts_due: all attempts of due messages and of messages in the same batches."""
         self._close_over_batches()
         hours = self._hours()
         due = "SEMI JOIN due_ids d ON a.cluster = d.cluster AND a.msg_id = d.msg_id"
-        before = self._table("attempts_before", f"SELECT a.* FROM ({self._known.judged_attempts(hours)}) a {due}")
-        self._has_before = self._has_before or before > 0
+        self._before_count = self._define_before(f"SELECT a.* FROM ({self._known.judged_attempts(hours)}) a {due}")
+        self._has_before = self._has_before or self._before_count > 0
         self._view("attempts_due", f"SELECT * FROM attempts_before UNION ALL SELECT a.* FROM new_attempts a {due}")
+
+    def _define_before(self, rows: str) -> int:
+        """Make attempts_before: a table of few rows, a view of those that a bulk judges. Return the number of rows."""
+        ids = self._number("SELECT count(*) FROM due_ids")
+        if self._bulk_for(ids * _ATTEMPTS_GUESSED) is not None:
+            self._view("attempts_before", rows)
+            count = self._number("SELECT count(*) FROM attempts_before")
+            if self._bulk_for(count) is not None:
+                return count
+        return self._table("attempts_before", rows)
 
     def _close_over_batches(self) -> None:
         """Add the batch of each due item and the items of each due batch, until there are no more."""
@@ -310,9 +362,14 @@ class Cycle:
         if self._known.is_state_lost:
             kept = self._known.results(trail.GROUP_FOLDS.name)
             self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM ({kept})")
-        elif self._last is not None and self._number("SELECT count(*) FROM attempts_before"):
-            self._facts("attempts_before", self._last.as_of_ms if self._last.only_until else None)
-            self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM fold_counts")
+        elif self._last is not None and self._before_count:
+            until_ms = self._last.as_of_ms if self._last.only_until else None
+            counts = "fold_counts"
+            if (bulk := self._bulk_for(self._before_count)) is not None:
+                counts = parquet_of(bulk.count("attempts_before", until_ms, batches=self._batches))
+            else:
+                self._facts("attempts_before", until_ms)
+            self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM {counts}")
         else:
             self._table("fold_counts_before", f"SELECT {_FOLD}, row_count FROM ({empty_rows(trail.GROUP_FOLDS)})")
 
@@ -418,15 +475,17 @@ class Cycle:
         return f"SELECT {', '.join(relation.names)} FROM {relation.name} UNION ALL {self._of_bulk(relation)}"
 
     def _of_bulk(self, relation: trail.Relation) -> str:
-        files = self.bulk_files.get(relation.name)
+        return self._rows_in(self.bulk_files.get(relation.name, ()), relation)
+
+    @staticmethod
+    def _rows_in(files: Sequence[str], relation: trail.Relation) -> str:
         return f"SELECT {', '.join(relation.names)} FROM {parquet_of(files)}" if files else empty_rows(relation)
 
     def _known_results(self) -> None:
         """Make trajectories_known and verdicts_known: the last judgements of the due messages."""
         hours = self._hours() if self._has_before else ()
         due = "SEMI JOIN due_ids d ON r.cluster = d.cluster AND r.msg_id = d.msg_id"
-        for relation in (trail.TRAJECTORIES, trail.VERDICTS):
-            columns = [name for name in relation.names if name not in _LONG_TEXTS]
+        for relation, columns in _KNOWN_COLUMNS.items():
             picked = ", ".join(f"r.{name} AS {name}" for name in columns)
             rows = f"(SELECT {picked} FROM ({self._known.results(relation.name, hours)}) r {due})"
             self._table(f"{relation.name}_known", trail.latest_sql(relation, rows, columns=columns))

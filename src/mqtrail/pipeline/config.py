@@ -69,7 +69,7 @@ class JobConfig:
     )
     driver_attempts_max: int = setting(
         1_000_000,
-        "number of new attempts from which on Spark's tasks judge them, about five a message; fewer the driver judges",
+        "number of attempts from which on Spark's tasks judge them, about five a message; fewer the driver judges",
     )
     offsets_per_batch_max: int = setting(200_000, "maximum number of messages per batch")
     messages_per_cycle_max: int = setting(

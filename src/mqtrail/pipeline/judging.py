@@ -63,7 +63,7 @@ class Judge:
         self._tasks = tasks
         self._memory = task_memory
         self._bulk_rows_min = bulk_rows_min
-        self._shares = Shares(tasks, lake.path / WORK, task_memory)
+        self._shares = Shares(tasks, lake.path / WORK, task_memory, say)
 
     def run(self, cluster: str, as_of_ms: int, *, only_until: bool = False) -> int:
         """Judge the messages of a cluster that are due as of as_of_ms; return their number.
@@ -117,16 +117,17 @@ class Judge:
             as_of_ms=as_of_ms,
             settings=self._settings,
             folder=self._lake.path / EXCHANGE,
-            target=lambda relation: self._empty_folder(relation, APP, known.number(as_of_ms)) / "shares",
+            target=lambda relation, part: self._empty_folder(relation, APP, known.number(as_of_ms), part),
             only_until=only_until,
             rows_min=self._bulk_rows_min,
+            say=self._say,
         )
 
     def lag(self, cluster: str, sampled_ms: int) -> None:
         """Add the lag of one sample of a cluster, which has no lag yet."""
         last = self._committer.last_batch(trail.LAG, LAG_APP)
         number = sampled_ms if last is None else max(sampled_ms, last + 1)
-        target = self._empty_folder(trail.LAG, LAG_APP, number) / "part-0.parquet"
+        target = emptied(self._committer.folder(trail.LAG, LAG_APP, number)) / "part-0.parquet"
         target.parent.mkdir(parents=True)
         with self._duck() as duck:
             define_lag(duck, self._lake, cluster, sampled_ms)
@@ -145,14 +146,14 @@ class Judge:
             finally:
                 duck.close()
 
-    def _empty_folder(self, relation: trail.Relation, app: str, batch: int) -> LakePath:
-        """The folder of a batch, without the files that a crash left there before their commit."""
-        return emptied(self._committer.folder(relation, app, batch))
+    def _empty_folder(self, relation: trail.Relation, app: str, batch: int, part: str) -> LakePath:
+        """The folder of a part of a batch, without the files that a crash left there before their commit."""
+        return emptied(self._committer.folder(relation, app, batch) / part)
 
     def _write(self, duck: DuckDBPyConnection, relation: trail.Relation, number: int) -> list[LakePath]:
         """Write the rows that a judgement appends to a table; return the files."""
         table = self._lake[relation.name].table
-        folder = emptied(self._committer.folder(relation, APP, number) / "driver")
+        folder = self._empty_folder(relation, APP, number, "driver")
         rows = f"SELECT {', '.join(relation.names)} FROM append_{relation.name}"
         [(count,)] = duck.execute(f"SELECT count(*) FROM append_{relation.name}").fetchall()
         if not count:

@@ -9,7 +9,7 @@ one folder, which is deleted at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mqtrail import trail
 from mqtrail.lake import LakePath, place_of, remove_tree
@@ -26,10 +26,13 @@ OwnFiles = dict[str, tuple[tuple[str, ...], ...]]  # of each relation, by task
 class Shares:
     """Runs stages in shares. `folder` is for files between rounds."""
 
-    def __init__(self, tasks: Tasks, folder: LakePath, memory_limit: str) -> None:
+    def __init__(
+        self, tasks: Tasks, folder: LakePath, memory_limit: str, say: Callable[[str], None] = lambda text: None
+    ) -> None:
         self._tasks = tasks
         self._folder = folder
         self._memory_limit = memory_limit
+        self._say = say
 
     def run(
         self,
@@ -67,7 +70,8 @@ class Shares:
         files: Files = {name: tuple(paths) for name, paths in whole.items()}
         own_files: OwnFiles = {}
         found: dict[str, list[LakePath]] = {name: [] for name in results}
-        for each, count in zip(plan, task_counts, strict=False):
+        for number, (each, count) in enumerate(zip(plan, task_counts, strict=False), start=1):
+            self._say(f"judging in shares: step {number} of {len(plan)}")
             gathered = [stage.name for stage in each.shares if stage.gathered]
             divided = [stage.name for stage in each.shares if stage.partition_by]
             own_files |= {name: _dealt(paths, count) for name, paths in pieces.items()}

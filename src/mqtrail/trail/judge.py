@@ -37,18 +37,23 @@ INPUTS = ("attempts", *READ_WHOLE, "group_folds", *(relation.name for relation i
 
 
 def judge(
-    as_of_ms: int, settings: Settings | None = None, *, batches: bool = True, only_until: bool = False
+    as_of_ms: int,
+    settings: Settings | None = None,
+    *,
+    batches: bool = True,
+    only_until: bool = False,
+    counted: bool = False,
 ) -> list[Stage]:
     """Return the stages of one judgement as of as_of_ms, in order. Samples later than that are not read.
 
     batches=False: do not join batch ids, since no row of attempts has a batch_id. only_until: exclude attempts that
-    begin later than as_of_ms.
+    begin later than as_of_ms. counted: group_folds counts the messages to judge, too.
     """
     limits = settings or Settings()
     return [
         *context_stages(as_of_ms, limits),
         *_own_stages(as_of_ms if only_until else None, batches),
-        *fold_stages(limits),
+        *(given_fold_stages(limits) if counted else fold_stages(limits)),
         topic_groups_stage(limits),
         group_losses_stage(),
         *verdict_stages(as_of_ms, limits, only_until=only_until),
