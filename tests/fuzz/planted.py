@@ -5,6 +5,7 @@ Each is a target with one part of a server replaced, and a text that the fuzzer 
 
 import json
 import re
+import ssl
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from mqtrail.broker.timing import timers
 from mqtrail.client.core import read_body
 from mqtrail.controller import Controller
 from mqtrail.namesrv.access import NameServerAccess
+from mqtrail.net import TlsServerConfig, server_connection
+from mqtrail.net.tls_session import TlsSession
 from mqtrail.wire import (
     CompressionError,
     Peer,
@@ -37,6 +40,7 @@ from mqtrail.wire import (
 from .targets import (
     BrokerAclFiles,
     BrokerBehindNet,
+    BrokerBehindTls,
     BrokerCore,
     BrokerUsers,
     BrokerUsersBehindNet,
@@ -48,6 +52,7 @@ from .targets import (
 )
 
 Patch = pytest.MonkeyPatch
+ALLOW_CLIENT_RENEGOTIATION = 1 << 8  # SSL_OP_ALLOW_CLIENT_RENEGOTIATION of OpenSSL 3, which `ssl` does not name
 ADMIN_READS = "mqtrail.client.admin.base.read_body"
 
 
@@ -208,6 +213,42 @@ def _unread_answer(patch: Patch) -> None:
     patch.setattr(ADMIN_READS, lambda reply, decode: json.loads(reply.body)["x"])
 
 
+def _decryption_without_turns(patch: Patch) -> None:
+    """All that was read at once is decrypted in one turn."""
+    patch.setattr(server_connection, "READ_SIZE", 1 << 30)
+
+
+def _renegotiation(patch: Patch) -> None:
+    """A client of TLS 1.2 may ask for new keys at any time."""
+    whole = TlsServerConfig.context
+
+    def context(config: TlsServerConfig) -> ssl.SSLContext | None:
+        if (made := whole(config)) is not None:
+            made.options &= ~ssl.OP_NO_RENEGOTIATION
+            made.options |= ALLOW_CLIENT_RENEGOTIATION
+        return made
+
+    patch.setattr(TlsServerConfig, "context", context)
+
+
+def _ignored_end(patch: Patch) -> None:
+    """A connection stays open after the peer has closed its TLS session."""
+    receive = TlsSession.receive
+
+    def ignoring(session: TlsSession, data: bytes) -> bytes:
+        text = receive(session, data)
+        session.ended = False
+        return text
+
+    patch.setattr(TlsSession, "receive", ignoring)
+
+
+def _lost_text(patch: Patch) -> None:
+    """Of what is decrypted at once, the beginning alone is served."""
+    receive = TlsSession.receive
+    patch.setattr(TlsSession, "receive", lambda session, data: receive(session, data)[:10_000])
+
+
 def _waits_for_ever(patch: Patch) -> None:
     """A waiting record may lead to the topic in which it waits."""
     patch.setattr("mqtrail.broker.properties.WAITING_TOPICS", frozenset())
@@ -244,6 +285,10 @@ PLANTED = (
     Planted("a quadratic request at a controller", ControllerCore, _slow_controller, "ms of CPU in|it hangs"),
     Planted("a quadratic answer of an admin", LyingCluster, _quadratic_answer, "ms of CPU in|it hangs"),
     Planted("an answer that is not checked", LyingCluster, _unread_answer, "KeyError|JSONDecodeError|TypeError"),
+    Planted("decryption without turns", BrokerBehindTls, _decryption_without_turns, "ms of CPU in|it hangs"),
+    Planted("renegotiation", BrokerBehindTls, _renegotiation, "keys are negotiated again"),
+    Planted("an ignored end of TLS", BrokerBehindTls, _ignored_end, "stays open after the end"),
+    Planted("lost text of TLS records", BrokerBehindTls, _lost_text, "bytes were decrypted, and are not"),
     Planted("no check in the lane", BrokerUsersBehindNet, _unchecked_lane, "without permission"),
     Planted("no check at the name server", NameServerAcl, _unchecked_name_server, "without an account"),
     Planted("no check of ACL files for a pull", BrokerAclFiles, _unchecked(11), "without permission"),

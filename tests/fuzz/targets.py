@@ -7,7 +7,7 @@ import contextlib
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -20,8 +20,10 @@ from mqtrail.controller import Controller, ControllerConfig
 from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.namesrv.access import Level
 from mqtrail.namesrv.requests import REQUESTS
-from mqtrail.net import Connection, Server
+from mqtrail.net import Connection, Server, ServerConfig
 from mqtrail.net.server_connection import PieceConnection
+from mqtrail.net.tls import TlsFiles
+from mqtrail.net.tls_session import TlsSession
 from mqtrail.node.broker_shell import BrokerShell
 from mqtrail.raft import LogEntry, MessageKind, RaftMessage, RaftOldDisk, encode_message
 from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore
@@ -70,6 +72,7 @@ from .limits import (
     interrupted,
 )
 from .plausible import Requests
+from .tls_peer import Sent, TlsPeer, server_config
 from .world import PEER, START_MS, STORE, World
 
 SHOWN_SIZE_MAX = 2_000  # bytes of a frame that are printed
@@ -80,6 +83,8 @@ EXPANDED_AS = 100_000  # bytes read that take as long as to expand the bodies of
 ROUTES = 0.1  # share of the answers of a lying server with a route of many queues, which takes long
 LONG = 16_000  # bytes of a long SQL92 expression, just below the most that there may be
 REPEATED = (b"-", b"(", b"NOT ", b"''", b" AND a=1", b"'a',", b"(--", b"/*", b"--\n", b"a IN ('b', ", b"9", b" ")
+READ_AT_ONCE = 256 * 1024  # bytes that a server reads at once
+SETTLE_TURNS_MAX = 1_000  # of the loop, after a piece of TLS records
 PLAUSIBLE = 0.5  # share of frames that name what exists
 
 
@@ -460,10 +465,13 @@ class BrokerBehindNet(Target):
         vars(self._shell)["process"] = lambda *args: self._watched(process, *args)
         tick = core.tick
         vars(core)["tick"] = lambda *args: self._watched(tick, *args)
-        self._server = Server(self._shell)
+        self._server = self._make_server()
         self._server.clock = time.thread_time  # the lives of a seed are equal on a busy machine too
         self._shell.start()
         self._connect()
+
+    def _make_server(self) -> Server:
+        return Server(self._shell)
 
     def next(self) -> bytes:
         if self._chance.random() > PLAUSIBLE:
@@ -527,6 +535,107 @@ class BrokerUsersBehindNet(BrokerBehindNet):
     """The same with users and policies: the lane's own checks of permissions."""
 
     access = "users"
+
+
+class WatchedConnection(PieceConnection):
+    """A connection that keeps what it has decrypted, and notes whether TLS failed."""
+
+    def __init__(self, server: Server, application: BrokerShell) -> None:
+        super().__init__(server, application)
+        self.decrypted = bytearray()
+        self.tls_failed = False
+
+    def _decrypt(self, session: TlsSession, data: bytes) -> bytes:
+        text = super()._decrypt(session, data)
+        self.decrypted += text
+        self.tls_failed = self._transport is not None and self._transport.is_closing()
+        return text
+
+    @property
+    def waits(self) -> bool:
+        """Whether received bytes wait to be decrypted."""
+        return bool(self._encrypted)
+
+
+class BrokerBehindTls(BrokerBehindNet):
+    """The same behind TLS: frames in records of any sizes, key updates, renegotiations, and every way to end.
+
+    What a refused frame leaves is not measured: meanwhile the shell may do the work of an earlier one.
+    """
+
+    _connection: WatchedConnection
+
+    def run(self, count: int) -> None:
+        super().run(count // 2)  # a fifth of the frames end their connection: handshakes take most of the time
+
+    def _make_server(self) -> Server:
+        server = Server(self._shell, ServerConfig(tls=server_config()))
+        server.tls = TlsFiles(server_config())
+        return server
+
+    def _connect(self) -> None:
+        self._connection = WatchedConnection(self._server, self._shell)
+        self._transport = FakeTransport(lambda: None)
+        self._connection.connection_made(self._transport)
+        self._peer = TlsPeer(self._chance)
+        received = b""
+        while True:
+            sent = self._peer.shake_hands(received)
+            for piece in self._cut(sent):
+                self.meter.turn(len(piece), self._connection.data_received, piece)
+            if self._peer.established:
+                break
+            received = self._written()
+        self._written()
+
+    def _written(self) -> bytes:
+        written = b"".join(self._transport.written)
+        self._transport.written.clear()
+        return written
+
+    def _cut(self, data: bytes) -> Iterator[bytes]:
+        at = 0
+        while at < len(data):
+            end = at + (READ_AT_ONCE if self._chance.random() < 0.7 else self._chance.randrange(1, 200))
+            yield data[at:end]
+            at = end
+
+    def _receive(self, frame: bytes) -> Coroutine[Any, Any, None]:
+        return self._take(self._peer.encrypted(frame))  # outside of the loop, whose turns are measured
+
+    async def _take(self, sent: Sent) -> None:
+        connection = self._connection
+        for piece in self._cut(sent.records):
+            if self._transport.closing:
+                break
+            self.meter.turn(len(piece), connection.data_received, piece)
+            await self._settle()
+        await self._settle()
+        self._check(sent)
+        if self._transport.closing or self._chance.random() < 0.05:
+            connection.connection_lost(None)
+            self._connect()
+
+    async def _settle(self) -> None:
+        """Let the loop do what the shell and the connection have put off."""
+        for count in range(SETTLE_TURNS_MAX):
+            await asyncio.sleep(0)
+            if count >= 2 and (self._transport.closing or not self._connection.waits):
+                return
+        raise Bug(f"received bytes are not decrypted after {SETTLE_TURNS_MAX} turns")
+
+    def _check(self, sent: Sent) -> None:
+        """Bug: the text is not what was sent, or the connection does not end where it must."""
+        text = bytes(self._connection.decrypted)
+        self._connection.decrypted = bytearray()
+        if not sent.text.startswith(text) or (text != sent.text and not self._transport.closing):
+            raise Bug(f"{len(text)} bytes were decrypted, and are not the {len(sent.text)} bytes of the frame")
+        if sent.ends and not self._transport.closing:
+            raise Bug("a connection stays open after the end of its TLS session")
+        if self._peer.is_negotiating_again(self._written()):
+            raise Bug("keys are negotiated again")
+        if self._connection.tls_failed and not sent.ends:
+            raise Bug("TLS failed on records that it allows")
 
 
 class LyingServer(Target):
@@ -820,6 +929,7 @@ TARGETS: tuple[type[Target], ...] = (
     BrokerAclFiles,
     BrokerBehindNet,
     BrokerUsersBehindNet,
+    BrokerBehindTls,
     NameServerCore,
     NameServerAcl,
     ControllerCore,

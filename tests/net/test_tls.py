@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ssl
+import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import trustme
+from structlog.testing import capture_logs
 
 from mqtrail.net import (
     ClientAuth,
@@ -193,7 +195,9 @@ async def test_changed_files_are_taken_for_new_connections(certificates: Certifi
         authority = trustme.CA()
         made = authority.issue_cert("127.0.0.1")
         cert.write_bytes(made.cert_chain_pems[0].bytes())
-        server.reload_tls()  # the key does not match yet: nothing changes
+        with capture_logs() as logs:
+            server.reload_tls()  # the key does not match yet: nothing changes
+        assert [(line["event"], str(cert) in line["error"]) for line in logs] == [("server.tls_not_reloaded", True)]
         assert await echo(server.address, certificates.client()) == bytes(5)
         key.write_bytes(made.private_key_pem.bytes())
         server.reload_tls()
@@ -361,6 +365,25 @@ async def test_a_handshake_has_a_deadline(
             assert await echo(server.address, certificates.client()) == bytes(5)
             assert 1 not in application.gone
         silent.close()
+
+
+async def test_a_closed_connection_leaves_nothing(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The TLS session is freed when the connection closes, not at the deadline of its handshake: peers that connect
+    again and again would fill the memory."""
+    sessions: weakref.WeakSet[TlsSession] = weakref.WeakSet()
+
+    class Watched(TlsSession):
+        def __init__(self, context: ssl.SSLContext, *, server_side: bool) -> None:
+            super().__init__(context, server_side=server_side)
+            sessions.add(self)
+
+    monkeypatch.setattr(server_connection, "TlsSession", Watched)
+    monkeypatch.setattr(server_connection, "HANDSHAKE_S", 10_000.0)
+    async with serving(config=certificates.server()) as (server, application):
+        assert await echo(server.address, certificates.client()) == bytes(5)
+        assert len(sessions) == 1
+        application.connections.clear()
+        await until(lambda: bool(application.gone) and not sessions)
 
 
 def test_keys_are_not_negotiated_again(certificates: Certificates) -> None:

@@ -84,6 +84,7 @@ class ServerConnection(asyncio.BaseProtocol):
     __slots__ = (
         "_application",
         "_encrypted",
+        "_handshake_timer",
         "_needed",
         "_outgoing",
         "_partial",
@@ -116,6 +117,7 @@ class ServerConnection(asyncio.BaseProtocol):
         self._write_paused = False
         self._tls: TlsSession | None = None
         self._encrypted = b""  # received bytes that wait for the next turn to be decrypted
+        self._handshake_timer: asyncio.TimerHandle | None = None
         self._undecided = server.takes_tls
         self._turn_end_s = 0.0
         self._waits_turn = False
@@ -175,7 +177,8 @@ class ServerConnection(asyncio.BaseProtocol):
         if self._server.admit(self):
             self._application.connected(self)
             if self._undecided:
-                asyncio.get_running_loop().call_later(HANDSHAKE_S, self._end_handshake)
+                loop = asyncio.get_running_loop()
+                self._handshake_timer = loop.call_later(HANDSHAKE_S, self._end_handshake)
         else:
             self._transport.abort()
 
@@ -183,6 +186,10 @@ class ServerConnection(asyncio.BaseProtocol):
         self._transport = None
         self._drop_partial()
         self._outgoing.clear()
+        self._encrypted = b""
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()  # it would keep this connection and its TLS session
+            self._handshake_timer = None
         if self._server.forget(self):
             self._application.disconnected(self)
 
@@ -299,14 +306,18 @@ class ServerConnection(asyncio.BaseProtocol):
 
     def _go_on(self) -> None:
         """Continue to read and serve, unless the peer must read its replies first or others have their turn."""
-        if self._write_paused or self._waits_turn or self._transport is None or self._transport.is_closing():
+        if self._transport is None or not self._may_go_on():
             return
         self._transport.resume_reading()
         if self._partial and self._partial_size >= self._needed:
             self._serve(self._take_partial())
-        if self._encrypted and not self._write_paused and not self._waits_turn:
+        if self._encrypted and self._may_go_on():
             data, self._encrypted = self._encrypted, b""
             self.received(data)
+
+    def _may_go_on(self) -> bool:
+        is_open = self._transport is not None and not self._transport.is_closing()
+        return is_open and not self._write_paused and not self._waits_turn
 
     def _end_turn(self) -> None:
         """Stop reading until the loop has served the other connections."""

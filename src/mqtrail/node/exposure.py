@@ -38,12 +38,13 @@ def warn_if_open(config: NodeConfig) -> None:
             remedy='set mode = "ENFORCING" in [tls_server]',
         )
     broker = config.broker
-    takes_slaves = (broker.broker_role or config.ha_port is not None) and not broker.is_slave
+    takes_slaves = (broker.broker_role or broker.controller_mode or config.ha_port is not None) and not broker.is_slave
     if takes_slaves and not is_loopback(config.host) and (broker.acl or broker.authentication or config.server.tls.on):
         log.warning(
             "node.ha_port_open",
             found="the port for slaves has neither TLS nor access control: whoever reaches it can read every message",
-            remedy="let only the slaves' machines reach it, or run without brokerRole and haListenPort",
+            remedy="let only the slaves' machines reach it, or run without brokerRole, haListenPort and "
+            "enableControllerMode",
         )
     servers = open_servers(config)
     if "brokers" in servers:

@@ -1,0 +1,40 @@
+"""The warnings about ports that nothing protects, before any of them is opened."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from mqtrail.broker import BrokerConfig
+from mqtrail.net import ServerConfig, TlsServerConfig
+from mqtrail.node import NodeConfig
+from mqtrail.node.exposure import warn_if_open
+
+CHECKED = {"acl": True}
+TLS = ServerConfig(tls=TlsServerConfig(self_signed=True))
+
+
+@pytest.mark.parametrize(
+    ("broker", "fields", "is_warned_of"),
+    [
+        ({"broker_role": "ASYNC_MASTER", **CHECKED}, {}, True),
+        ({"broker_role": "SYNC_MASTER"}, {"server": TLS}, True),
+        (CHECKED, {"ha_port": 10_912}, True),
+        ({"controller_mode": True, **CHECKED}, {}, True),
+        ({"broker_role": "SLAVE", "broker_id": 1, **CHECKED}, {}, False),  # it takes the port and does not listen
+        (CHECKED, {}, False),
+        ({"broker_role": "ASYNC_MASTER"}, {}, False),  # `node.open_to_others` says more
+        ({"broker_role": "ASYNC_MASTER", **CHECKED}, {"host": "127.0.0.1"}, False),
+    ],
+)
+def test_the_port_for_slaves(
+    tmp_path: Path, broker: dict[str, Any], fields: dict[str, Any], is_warned_of: bool
+) -> None:
+    """It has neither TLS nor access control, so a node that has either for its other ports warns of it."""
+    settings: dict[str, Any] = {"data": tmp_path, "host": "0.0.0.0", **fields}
+    with capture_logs() as logs:
+        warn_if_open(NodeConfig(broker=BrokerConfig(**broker), **settings))
+    found = [line for line in logs if line["event"] == "node.ha_port_open"]
+    assert bool(found) is is_warned_of
+    assert all("enableControllerMode" in line["remedy"] for line in found)
