@@ -286,3 +286,34 @@ def test_the_start_is_short_and_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--ha", "3", "--mode", "dledger"], "mqtrail has no DLedger yet"),
+        (["--ha", "3", "--mode", "other"], "expected controller or classic"),
+        (["--ha", "3", "--brokers", "2"], "expected one of them"),
+        (["--mode", "classic"], "found --mode without --ha"),
+        (["--controller-port", "0"], "found --controller-port without --ha"),
+        (["--ha", "1"], "--ha"),
+    ],
+)
+def test_wrong_groups_are_refused(words: list[str], found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """--ha names what it cannot do; its options mean nothing without it."""
+    assert run(["up", *words]) == 2
+    assert found in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_up_runs_a_group(tmp_path: Path) -> None:
+    """Name server, controllers and brokers, each with its address and process, in one folder."""
+    with up("--ha", "2", "--data", str(tmp_path), "--segment-size", "16MiB", "--controller-port", "0", *FREE) as ready:
+        assert list(ready["brokers"]) == ["broker-a-1", "broker-a-2"]
+        assert len(ready["controllers"]) == 3
+        assert len(set(ready["processes"].values())) == 6
+        with SyncProducer("g", ready["namesrv"]) as producer:
+            producer.send(Message("orders", b"x", keys="k"))
+        with SyncAdmin(ready["namesrv"]) as admin:
+            assert admin.broker_config(ready["brokers"]["broker-a-1"])["allAckInSyncStateSet"] == "true"

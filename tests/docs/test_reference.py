@@ -105,7 +105,7 @@ PARTS = {
         "message_delay_level",
     ),  # of the broker
     *("data", "broker", "store", "server", "tls", "namesrv", "namesrv_credentials", "credentials"),
-    *("instance", "trace", "lake", "settings", "session", "spark_conf"),
+    *("group", "instance", "trace", "lake", "settings", "session", "spark_conf"),
 }
 """Fields of config classes that come from flags, from other tables or from the broker."""
 

@@ -82,3 +82,20 @@ async def test_a_restart_keeps_the_state(tmp_path: Path) -> None:
         reply = await ask(pool, [node], RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, NAMES)
         assert reply.ext["nextBrokerId"] == "2"
     await pool.close()
+
+
+async def test_a_stop_with_open_connections_raises_nothing(tmp_path: Path) -> None:
+    """The master's connection closes in the stop, which would begin an election at a controller that serves."""
+    pool, errors = ConnectionPool(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    async with group(tmp_path, 1) as (node,):
+        for code, more in (
+            (RequestCode.CONTROLLER_APPLY_BROKER_ID, {"appliedBrokerId": "1", "registerCheckCode": "127.0.0.1:1;1"}),
+            (RequestCode.CONTROLLER_REGISTER_BROKER, {"brokerId": "1", "brokerAddress": "127.0.0.1:1"}),
+            (RequestCode.BROKER_HEARTBEAT, {"brokerId": "1", "brokerAddr": "127.0.0.1:1", "brokerName": "b"}),
+            (RequestCode.CONTROLLER_ELECT_MASTER, {"brokerId": "1"}),
+        ):
+            assert (await ask(pool, [node], code, NAMES | more)).code == 0, code
+        await node.stop()
+    await pool.close()
+    assert not errors

@@ -4,7 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,6 +24,30 @@ DEADLINE_S = 120.0
 NAME = "broker-a"
 TOPIC = "Orders"
 QUEUES = range(4)
+
+
+async def state(pool: ConnectionPool, controllers: Sequence[str]) -> tuple[str, list[int]]:
+    """Return the address of the master, and the ids of the in-sync replicas; "" without a master."""
+    for address in controllers:
+        command = RemotingCommand(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=json.dumps([NAME]).encode())
+        try:
+            reply = await pool.request(address, command, 1_000)
+        except NetError:
+            continue
+        found = json.loads(reply.body)["replicasInfoTable"].get(NAME) if reply.code == 0 else None
+        if found is not None:
+            return found.get("masterAddress", ""), [one["brokerId"] for one in found["inSyncReplicas"]]
+    return "", []
+
+
+async def whole(pool: ConnectionPool, controllers: Sequence[str]) -> str:
+    """Wait until all three brokers are in sync; return the master's address."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            master, ids = await state(pool, controllers)
+            if master and ids == [1, 2, 3]:
+                return master
+            await asyncio.sleep(0.05)
 
 
 class Group:
@@ -71,30 +95,12 @@ class Group:
         process.kill()
         process.wait()
 
-    async def state(self) -> tuple[str, list[int]]:
-        """Return the address of the master, and the ids of the in-sync replicas; "" without a master."""
-        for address in self.controllers:
-            command = RemotingCommand(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=json.dumps([NAME]).encode())
-            try:
-                reply = await self.pool.request(address, command, 1_000)
-            except NetError:
-                continue
-            found = json.loads(reply.body)["replicasInfoTable"].get(NAME) if reply.code == 0 else None
-            if found is not None:
-                return found.get("masterAddress", ""), [one["brokerId"] for one in found["inSyncReplicas"]]
-        return "", []
-
     def place_of(self, address: str) -> int:
         return [port for port, _ in self._ports].index(int(address.rpartition(":")[2]))
 
     async def whole(self) -> str:
         """Wait until all brokers are in sync; return the master's address."""
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                master, ids = await self.state()
-                if master and ids == [1, 2, 3]:
-                    return master
-                await asyncio.sleep(0.05)
+        return await whole(self.pool, self.controllers)
 
 
 @asynccontextmanager

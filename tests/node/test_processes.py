@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from mqtrail.broker import BrokerConfig
 from mqtrail.net import ConnectionPool
-from mqtrail.node import BrokerEnded, DataFolderError, Node, NodeConfig, ProcessNode
+from mqtrail.node import DataFolderError, Node, NodeConfig, ProcessNode, WorkerEnded
 from mqtrail.store import CommitLogConfig
 from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode
 from tests.loops import run
@@ -62,7 +62,7 @@ def test_crash_of_one_leaves_the_others(tmp_path: Path) -> None:
             (reported,) = [entry for entry in logs if entry["event"] == "broker.ended"]
             assert (reported["broker"], reported["found"]) == ("broker-a", "was killed by signal 9")
             assert (await pool.request(second, send_command("orders", b"x"), 30_000)).code == 0
-            assert isinstance(node.failure, BrokerEnded)
+            assert isinstance(node.failure, WorkerEnded)
             assert not node.failed.is_set()
         finally:
             await pool.close()
@@ -118,7 +118,7 @@ async def test_a_broker_that_cannot_start_stops_the_start(tmp_path: Path) -> Non
     (tmp_path / "conf" / "plain_acl.yml").write_text("accounts: 3")
     data = tmp_path / "data"
     broken = NodeConfig(data=data, acl_home=tmp_path, broker=BrokerConfig(acl=True), store=SMALL, **TWO)
-    with pytest.raises(BrokerEnded, match=r"broker broker-[ab]: .*plain_acl.yml"):
+    with pytest.raises(WorkerEnded, match=r"broker broker-[ab]: .*plain_acl.yml"):
         await ProcessNode(broken).start()
 
     node = ProcessNode(NodeConfig(data=data, store=SMALL, **TWO))

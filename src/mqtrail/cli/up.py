@@ -6,6 +6,7 @@ import dataclasses
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,7 +30,7 @@ from .options import ConfigFile, Json
 from .output import say, show_json, warn
 
 if TYPE_CHECKING:
-    from mqtrail.node import AnyNode, NodeConfig
+    from mqtrail.node import AnyNode, GroupConfig, NodeConfig
 
 TABLES = ("broker", "store", "node", "server", "tls_server", "namesrv_server")
 DURABILITY = {
@@ -131,6 +132,28 @@ TlsKind = Annotated[
         help="Accept TLS with a self-signed certificate that the node creates. [default: no TLS]",
     ),
 ]
+GroupSize = Annotated[
+    int | None,
+    typer.Option(
+        "--ha",
+        metavar="N",
+        min=2,
+        max=9,
+        help="Run a group of N brokers that copy one log: another takes over when the master dies.",
+    ),
+]
+GroupModeName = Annotated[
+    str | None,
+    typer.Option("--mode", metavar="controller|classic", help="Replication mode of --ha. [default: controller]"),
+]
+ControllerPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65_535,
+        help="Port of the first controller of --ha, +1 for each next one; 0: any free. [default: 9878]",
+    ),
+]
 MetricsPort = Annotated[
     int | None,
     typer.Option(min=0, max=65_535, help="Port of the Prometheus metrics, +1 for each next broker; 0: any free."),
@@ -144,6 +167,9 @@ def up(
     namesrv_port: NamesrvPort = None,
     broker_port: BrokerPort = None,
     brokers: BrokerCount = 1,
+    ha: GroupSize = None,
+    mode: GroupModeName = None,
+    controller_port: ControllerPort = None,
     broker_name: BrokerName = None,
     join: JoinedNamesrvs = None,
     flush: FlushMode = None,
@@ -185,15 +211,45 @@ def up(
     }
     layers = _all_layers(conf, assign or [], assign_files or [], flags)
     names = broker_names(_name_of(broker_name, brokers, layers), brokers)
-    node_config = _node_config(settings, layers, data, names, join, tls_config)
+    group = _group(ha, mode, controller_port, brokers, settings)
+    node_config = _node_config(settings, layers, data, names, join, tls_config, group)
+    return run_up(node_config, on_ready=partial(_show_ready, json=json, began_s=began_s))
 
-    def ready(node: AnyNode) -> None:
-        if json:
-            show_json(_ready_json(node))
-        else:
-            _ready_text(node, time.monotonic() - began_s)
 
-    return run_up(node_config, on_ready=ready)
+def _show_ready(node: AnyNode, *, json: bool, began_s: float) -> None:
+    if json:
+        show_json(_ready_json(node))
+    else:
+        _ready_text(node, time.monotonic() - began_s)
+
+
+def _group(
+    size: int | None, mode: str | None, controller_port: int | None, brokers: int, settings: Config
+) -> GroupConfig | None:
+    """Return the group of --ha; None without it. UsageError."""
+    from mqtrail.node import GroupConfig, GroupMode
+
+    if size is None:
+        for flag, value in (("--mode", mode), ("--controller-port", controller_port)):
+            if value is not None:
+                raise UsageError(f"found {flag} without --ha, expected both: pass --ha N, the number of brokers")
+        return None
+    if brokers > 1:
+        raise UsageError(
+            f"found --ha with --brokers {brokers}, expected one of them: --ha N runs N brokers of one group"
+        )
+    if mode == "dledger":
+        raise UsageError(
+            "--mode: found dledger, expected controller or classic: mqtrail has no DLedger yet; controller mode also "
+            "elects a master when one dies, and loses nothing that was acknowledged"
+        )
+    names = [one.value for one in GroupMode]
+    if mode is not None and mode not in names:
+        raise UsageError(f"--mode: found {mode!r}, expected {' or '.join(names)}")
+    found = GroupConfig(size=size, controller=settings.room("controller"))
+    if mode is not None:
+        found = dataclasses.replace(found, mode=GroupMode(mode))
+    return found if controller_port is None else dataclasses.replace(found, controller_port=controller_port)
 
 
 def _sync_flush(flush: str | None, store: str | None) -> bool | None:
@@ -315,9 +371,10 @@ def _node_config(
     names: tuple[str, ...] | None,
     join: str | None,
     tls_config: Path | None,
+    group: GroupConfig | None,
 ) -> NodeConfig:
     """Return the node's settings, combined from the file, the environment and the flags. UsageError."""
-    ours = Layer("default", {"trace_topic_enable": True, "property_filter": True})
+    ours = Layer("default", {"trace_topic_enable": True, "property_filter": True, "all_in_sync": group is not None})
     layers_of = {table: [layer[table] for layer in layers if table in layer] for table in TABLES}
     rooms = {
         table: settings.room(table, *layers_of[table], below=ours if table == "broker" else None)
@@ -332,6 +389,7 @@ def _node_config(
         node,
         data=settings.data(data),
         broker_names=names,
+        group=group,
         broker=rooms["broker"],
         store=rooms["store"],
         server=dataclasses.replace(
@@ -363,6 +421,8 @@ def _ready_json(node: AnyNode) -> dict[str, object]:
         "open_to_others": node.is_open_to_others,
         "certificate": None if node.certificate is None else str(node.certificate),
         "metrics": {name: report.metrics for name, report in node.reports.items() if report.metrics},
+        "controllers": list(node.controller_addresses),
+        "processes": node.process_ids,
     }
 
 
@@ -370,8 +430,11 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
     config = node.config
     lines = [f"mqtrail is ready after {took_s:.2f} s; press Ctrl-C to stop"]
     lines.append(f"  name server  {node.namesrv_address}{' (joined)' if config.namesrv_port is None else ''}")
+    lines += [f"  controller   {address}" for address in node.controller_addresses]
+    processes = node.process_ids
     for name, report in node.reports.items():
-        lines.append(f"  broker       {report.address}  {name}")
+        process = f", process {processes[name]}" if name in processes else ""
+        lines.append(f"  broker       {report.address}  {name}{process}")
         if report.recovery:
             lines.append(f"               {report.recovery}")
         if report.metrics:

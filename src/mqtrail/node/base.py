@@ -15,7 +15,7 @@ from .data_folder import DataFolder
 from .exposure import open_servers
 from .namesrv_access import SigningKeys, accounts_of, with_namesrv_access
 from .namesrv_node import NameServerNode
-from .report import BrokerReport
+from .report import ServerReport
 from .self_signed import SelfSigned, self_signed_hosts
 
 NAMESRV_ROOM = "namesrv"
@@ -36,13 +36,23 @@ class BaseNode(ABC):
 
     @property
     @abstractmethod
-    def reports(self) -> Mapping[str, BrokerReport]:
+    def reports(self) -> Mapping[str, ServerReport]:
         """Broker name -> its report, of each running broker."""
 
     @property
     def broker_addresses(self) -> tuple[str, ...]:
         """host:port of each running broker."""
         return tuple(report.address for report in self.reports.values())
+
+    @property
+    def process_ids(self) -> dict[str, int]:
+        """Name -> process id of each server with a process of its own."""
+        return {}
+
+    @property
+    def controller_addresses(self) -> tuple[str, ...]:
+        """host:port of each controller."""
+        return ()
 
     @property
     def namesrv_address(self) -> str:
@@ -74,6 +84,15 @@ class BaseNode(ABC):
 
         DataFolderError, TlsError, BindError: the caller then calls `_close`.
         """
+        self._open_folder()
+        config = self.config
+        if config.namesrv_port is not None:
+            accounts = accounts_of(config, self._signing_keys())
+            self._namesrv = NameServerNode(self._room(NAMESRV_ROOM), config.namesrv, config.server, accounts)
+            self._namesrv.bind(config.host, config.namesrv_port)
+
+    def _open_folder(self) -> None:
+        """Lock the data folder, make the certificate."""
         config = self.config
         self._advertised = advertised_ip(config.host, config.advertise)
         if config.data is not None:
@@ -81,11 +100,7 @@ class BaseNode(ABC):
         if config.server.tls.self_signed:
             self._self_signed = SelfSigned(config.data, self_signed_hosts(config.host, self._advertised))
             tls = self._self_signed.open(config.server.tls)
-            self.config = config = replace(config, server=replace(config.server, tls=tls))
-        if config.namesrv_port is not None:
-            accounts = accounts_of(config, self._signing_keys())
-            self._namesrv = NameServerNode(self._room(NAMESRV_ROOM), config.namesrv, config.server, accounts)
-            self._namesrv.bind(config.host, config.namesrv_port)
+            self.config = replace(config, server=replace(config.server, tls=tls))
 
     async def _close(self) -> None:
         """Stop the name server, delete a temporary certificate, unlock the data folder."""
@@ -101,7 +116,7 @@ class BaseNode(ABC):
 
     @abstractmethod
     def _signing_keys(self) -> SigningKeys:
-        """Return the name server's look-up of the keys of users and accounts."""
+        """Return the look-up of the keys of users and accounts for the name server."""
 
     def _room(self, name: str) -> Path | None:
         """Return the folder of a broker or of the name server; None in memory."""

@@ -1,9 +1,11 @@
 """The configuration of a node: one frozen value, made by `cli` or `testing` and passed down."""
 
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 
 from mqtrail.broker import BrokerConfig
+from mqtrail.controller import ControllerConfig
 from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ServerConfig, TlsClientConfig, parse_namesrv
 from mqtrail.store import CommitLogConfig
@@ -14,6 +16,24 @@ BROKER_PORT_STEP = 10  # between two brokers of one node; Apache takes port - 2 
 NAMESRV = SettingUnit(lambda text: parse_namesrv(text) if text.strip(" ;") else (), ";".join)
 
 
+class GroupMode(Enum):
+    """How a group of brokers replicates. CONTROLLER: controllers elect the master. CLASSIC: it is always the first."""
+
+    CONTROLLER = "controller"
+    CLASSIC = "classic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """The brokers of one group on one machine: see GroupNode. controller_port: of the first controller, +1 for each
+    next one; 0: any free ports. controller: its settings; the group sets `peers` and `self_id`."""
+
+    size: int
+    mode: GroupMode = GroupMode.CONTROLLER
+    controller_port: int = 9878
+    controller: ControllerConfig = field(default_factory=ControllerConfig)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """A name server and its brokers. Times are ms.
@@ -21,7 +41,8 @@ class NodeConfig:
     data: the data folder; None: keep everything in memory. host: IP address to listen on. advertise: IP address
     advertised to clients (brokerIP1); None: host. Port 0: any free port. namesrv_port None: run no name server.
     namesrv_addresses: further name servers to register with. broker: settings of every broker; the node adds name and
-    address. acl_home: folder with conf/plain_acl.yml and conf/acl/ (ROCKETMQ_HOME); None: each broker's own folder.
+    address. group: run one group of brokers of the first name. acl_home: folder with conf/plain_acl.yml and
+    conf/acl/ (ROCKETMQ_HOME); None: each broker's own folder.
     """
 
     data: Path | None = None
@@ -56,6 +77,7 @@ class NodeConfig:
     acl_home: Path | None = setting(
         None, "folder of `conf/plain_acl.yml` and `conf/acl/`; none: the folder of each broker", conf="rocketmqHome"
     )
+    group: GroupConfig | None = None
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     store: CommitLogConfig = field(default_factory=CommitLogConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
@@ -94,6 +116,7 @@ def with_store(config: NodeConfig) -> NodeConfig:
     remedy = "set none of these with store_url: replicate the database, and start one node per database"
     if len(config.broker_names) > 1:
         raise InvalidParameter(f"found {len(config.broker_names)} brokers on one database, expected one: {remedy}")
-    if config.broker.controller_mode or config.broker.broker_role or config.ha_port is not None:
+    has_copies = config.group is not None or config.broker.controller_mode or config.broker.broker_role
+    if has_copies or config.ha_port is not None:
         raise InvalidParameter(f"found a broker with slaves, a master or a controller, expected none: {remedy}")
     return replace(config, broker=replace(config.broker, sync_flush=True, loses_unflushed=True))

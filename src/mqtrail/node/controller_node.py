@@ -125,6 +125,8 @@ class ControllerNode:
         """After each step of the core: send its calls, report its role, stop if it failed."""
         core = self.core
         assert core is not None
+        if self._shell is None:
+            return  # it stops: its connections close
         for call in core.take_calls():
             self._line(call.address).put(call)
         role = f"{core.raft.role.value} {core.raft.term}" if core.is_leader else f"of {core.raft.leader}"

@@ -11,7 +11,7 @@ from .controlled_broker import AnyBroker, make_broker
 from .exposure import warn_if_open
 from .metrics_exporter import MetricsExporter
 from .namesrv_access import SigningKeys
-from .report import BrokerReport
+from .report import ServerReport
 
 log = Log()
 
@@ -30,10 +30,10 @@ class Node(BaseNode):
         self._ports: dict[str, int] = {}
 
     @property
-    def reports(self) -> dict[str, BrokerReport]:
+    def reports(self) -> dict[str, ServerReport]:
         """Broker name -> its report, of each running broker."""
         metrics = "" if self._metrics is None else f"http://{self._metrics.address}/metrics"
-        return {name: BrokerReport.of(broker.address, broker.store, metrics) for name, broker in self.brokers.items()}
+        return {name: ServerReport.of(broker.address, broker.store, metrics) for name, broker in self.brokers.items()}
 
     async def start(self) -> None:
         """Open the data folder and the ports, then serve. When it returns, the brokers are registered."""

@@ -6,13 +6,8 @@ ends by itself, the node logs it, and the other brokers continue.
 """
 
 import asyncio
-import json
-import sys
-from asyncio.subprocess import Process
-from typing import Any
 
 from mqtrail.net import Log
-from mqtrail.wire import MQError
 
 from .base import BaseNode
 from .config import NodeConfig
@@ -20,41 +15,36 @@ from .exposure import warn_if_open
 from .metrics_exporter import MetricsExporter
 from .namesrv_access import SavedKeys, SigningKeys
 from .namesrv_node import NameServerNode
-from .report import BrokerReport
-from .worker import Task, pack
-
-PROGRAM = "import sys; from mqtrail.node.worker import main; sys.exit(main())"
-STOP_TIMEOUT_S = 60.0  # for a broker to write its files; then it is killed
+from .report import ServerReport
+from .tasks import BrokerTask
+from .worker_process import WorkerEnded, WorkerProcess, how_ended
 
 log = Log()
 
 
-class BrokerEnded(MQError):
-    """A broker's process did not start, or ended by itself."""
-
-
 class ProcessNode(BaseNode):
-    """`start`, then `stop`. Errors of start: as Node's, and BrokerEnded with the broker's own error text."""
+    """`start`, then `stop`. Errors of start: as Node's, and WorkerEnded with the broker's own error text."""
 
     def __init__(self, config: NodeConfig, *, use_uvloop: bool = True) -> None:
         """InvalidParameter: the brokers' credentials."""
         super().__init__(config)
-        self._reports: dict[str, BrokerReport] = {}
+        self._reports: dict[str, ServerReport] = {}
         self._use_uvloop = use_uvloop
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, WorkerProcess] = {}
         self._watches: list[asyncio.Task[None]] = []
         self._stopping = False
         self._metrics: MetricsExporter | None = None
 
     @property
-    def reports(self) -> dict[str, BrokerReport]:
+    def reports(self) -> dict[str, ServerReport]:
         """Broker name -> its report, of each broker that was started."""
         return self._reports
 
     @property
     def process_ids(self) -> dict[str, int]:
         """Broker name -> process id."""
-        return {name: process.pid for name, process in self._processes.items()}
+        found = {name: process.process_id for name, process in self._processes.items()}
+        return {name: process_id for name, process_id in found.items() if process_id is not None}
 
     async def start(self) -> None:
         """Open the data folder, start the name server, then every broker. When it returns, brokers are registered."""
@@ -89,8 +79,8 @@ class ProcessNode(BaseNode):
         rooms = [room for name in self.config.broker_names if (room := self._room(name)) is not None]
         return SavedKeys(self.config, rooms)
 
-    async def _start_broker(self, index: int, name: str) -> BrokerReport:
-        task = Task(
+    async def _start_broker(self, index: int, name: str) -> ServerReport:
+        task = BrokerTask(
             name=name,
             port=self._port_of(index),
             advertised=self._advertised,
@@ -100,37 +90,16 @@ class ProcessNode(BaseNode):
             config=self.config.of_broker(index),
             use_uvloop=self._use_uvloop,
         )
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            PROGRAM,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C reaches only this process, which then stops the workers
-        )
-        self._processes[name] = process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(pack(task))
-            await process.stdin.drain()
-            line = await process.stdout.readline()
-        except ConnectionError:
-            line = b""
-        event: dict[str, Any] = (
-            json.loads(line) if line else {"error": f"its process exited with code {await process.wait()}"}
-        )
-        if event.get("event") != "ready":
-            raise BrokerEnded(f"broker {name}: {event['error']}")
-        return BrokerReport(event["address"], event["recovery"], event["figures"], event["metrics"])
+        self._processes[name] = process = WorkerProcess(f"broker {name}")
+        return await process.start(task)
 
-    async def _watch(self, name: str, process: Process) -> None:
+    async def _watch(self, name: str, process: WorkerProcess) -> None:
         """Log when a broker ends by itself."""
         code = await process.wait()
         if self._stopping:
             return
-        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-        self.failure = BrokerEnded(f"broker {name} {how}")
+        how = how_ended(code)
+        self.failure = WorkerEnded(f"broker {name} {how}")
         log.error(
             "broker.ended",
             broker=name,
@@ -153,17 +122,7 @@ class ProcessNode(BaseNode):
             self._metrics = None
         await self._close()
 
-    async def _end(self, name: str, process: Process) -> None:
-        if process.returncode is None:
-            process.terminate()
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                code = await process.wait()
-        except TimeoutError:
-            log.error("broker.killed", broker=name, found=f"did not stop within {STOP_TIMEOUT_S:g} s")
-            process.kill()
-            code = await process.wait()
+    async def _end(self, name: str, process: WorkerProcess) -> None:
+        code = await process.stop()
         if code != 0 and self.failure is None and name in self.reports:
-            self.failure = BrokerEnded(f"broker {name} exited with code {code}")
+            self.failure = WorkerEnded(f"broker {name} exited with code {code}")

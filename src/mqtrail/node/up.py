@@ -1,4 +1,4 @@
-"""Runs a node as a server process: `mqtrail up`. If there are several brokers, each gets its own process."""
+"""Runs a node as a server process: `mqtrail up`. Several brokers, or a group, get a process each."""
 
 import asyncio
 import gc
@@ -9,14 +9,15 @@ from typing import TypeVar
 
 from .config import NodeConfig
 from .controller_node import ControllerNode
+from .group_node import GroupNode
 from .loop import GC_THRESHOLD, loop_factory
 from .node import Node
 from .processes import ProcessNode
 
 OPEN_FILES_WANTED = 65_536
 
-AnyNode = Node | ProcessNode
-Running = TypeVar("Running", Node | ProcessNode, ControllerNode)
+AnyNode = Node | ProcessNode | GroupNode
+Running = TypeVar("Running", Node | ProcessNode | GroupNode, ControllerNode)
 
 
 def run_up(config: NodeConfig, *, on_ready: Callable[[AnyNode], None], use_uvloop: bool = True) -> int:
@@ -44,9 +45,15 @@ async def _run_controller(make: Callable[[], ControllerNode], on_ready: Callable
 
 
 async def _run(config: NodeConfig, on_ready: Callable[[AnyNode], None], use_uvloop: bool) -> int:
-    several = len(config.broker_names) > 1
-    node: AnyNode = ProcessNode(config, use_uvloop=use_uvloop) if several else Node(config)
-    return await _until_stopped(node, on_ready)
+    return await _until_stopped(_node(config, use_uvloop), on_ready)
+
+
+def _node(config: NodeConfig, use_uvloop: bool) -> AnyNode:
+    if config.group is not None:
+        return GroupNode(config, use_uvloop=use_uvloop)
+    if len(config.broker_names) > 1:
+        return ProcessNode(config, use_uvloop=use_uvloop)
+    return Node(config)
 
 
 async def _until_stopped(node: Running, on_ready: Callable[[Running], None]) -> int:

@@ -1,8 +1,8 @@
-"""One broker in a separate process, for a `ProcessNode`, which runs `main` of this module in a new interpreter.
+"""One server in a separate process: `main` of this module, run by a `WorkerProcess` in a new interpreter.
 
-    stdin    8 bytes size, then a pickled Task; end of file means that the parent ended: the broker stops cleanly
+    stdin    8 bytes size, then a pickled Task; end of file means that the parent ended: the server stops cleanly
     stdout   one line of JSON: {"event": "ready", …} or {"event": "failed", "error": …}
-    SIGTERM  stops the broker cleanly; exit code 0, or 1 if the disk failed
+    SIGTERM  stops the server cleanly; exit code 0, or 1 if it failed, for example its disk
 
 The task contains passwords. It comes through a pipe because other users of the machine can read arguments.
 """
@@ -14,32 +14,39 @@ import os
 import pickle
 import signal
 import sys
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Protocol
 
 from mqtrail.wire import MQError
 
-from .config import NodeConfig
-from .controlled_broker import make_broker
 from .loop import GC_THRESHOLD, loop_factory
-from .metrics_exporter import MetricsExporter
-from .report import BrokerReport
+from .report import ServerReport
 
 SIZE_BYTES = 8
 
+OnFailure = Callable[[BaseException], None]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """The broker that a worker runs. room: its folder; None: in memory. own_namesrv: see BrokerNode.start."""
 
-    name: str
-    port: int
-    advertised: str
-    room: Path | None
-    namesrvs: tuple[str, ...]
-    own_namesrv: str | None
-    config: NodeConfig
-    use_uvloop: bool = True
+class WorkerServer(Protocol):
+    """A server of a task. `start`, then `stop`, also if the start failed."""
+
+    async def start(self) -> ServerReport:
+        """Serve."""
+
+    async def stop(self) -> None:
+        """Stop cleanly."""
+
+
+class Task(Protocol):
+    """What a worker runs; it can be pickled."""
+
+    @property
+    def use_uvloop(self) -> bool:
+        """Return whether to use uvloop, if it is installed."""
+
+    def server(self, on_failure: OnFailure) -> WorkerServer:
+        """Make the server. on_failure: called if it must stop."""
 
 
 def pack(task: Task) -> bytes:
@@ -54,8 +61,7 @@ def main() -> int:
     data = sys.stdin.buffer.read(size)
     if not size or len(data) < size:
         return 1  # the parent has ended
-    task = pickle.loads(data)
-    assert isinstance(task, Task)
+    task: Task = pickle.loads(data)
     try:
         with asyncio.Runner(loop_factory=loop_factory() if task.use_uvloop else None) as runner:
             return runner.run(_run(task))
@@ -75,25 +81,19 @@ async def _run(task: Task) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
-    broker = make_broker(task.name, task.room, task.config, fail)
-    metrics = MetricsExporter(lambda: [] if broker.core is None else [broker.core])
-    broker.bind(task.config.host, task.port, task.advertised)
+    server = task.server(fail)
     try:
-        await broker.start(task.namesrvs, task.own_namesrv)
-        if task.config.metrics_port is not None:
-            await metrics.start(task.config.host, task.config.metrics_port)
-        metrics_url = f"http://{metrics.address}/metrics" if metrics.address else ""
+        report = await server.start()
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 20)
-        _report({"event": "ready", **asdict(BrokerReport.of(broker.address, broker.store, metrics_url))})
+        _report({"event": "ready", **asdict(report)})
         os.set_blocking(0, False)
         loop.add_reader(0, _stop_without_parent, ending)
         await ending.wait()
     finally:
         loop.remove_reader(0)
-        await metrics.stop()
-        await broker.stop()
+        await server.stop()
     return 1 if failures else 0
 
 
