@@ -21,7 +21,7 @@ TLS = ServerConfig(tls=TlsServerConfig(self_signed=True))
         ({"broker_role": "ASYNC_MASTER", **CHECKED}, {}, True),
         ({"broker_role": "SYNC_MASTER"}, {"server": TLS}, True),
         (CHECKED, {"ha_port": 10_912}, True),
-        ({"controller_mode": True, **CHECKED}, {}, True),
+        ({"controller_mode": True, "controller_addresses": "127.0.0.1:9878", **CHECKED}, {}, True),
         ({"broker_role": "SLAVE", "broker_id": 1, **CHECKED}, {}, False),  # it takes the port and does not listen
         (CHECKED, {}, False),
         ({"broker_role": "ASYNC_MASTER"}, {}, False),  # `node.open_to_others` says more

@@ -123,7 +123,8 @@ async def test_changed_files_count_and_broken_ones_do_not(tmp_path: Path) -> Non
         rules(tmp_path, "accounts: [{accessKey: lateone, secretKey: lateone1, colour: red}]", "acl/more/late.yaml")
         with capture_logs() as logs:
             watch.reload_if_changed()
-        assert [(entry["event"], "colour" in entry["found"]) for entry in logs] == [("acl.ignored", True)]
+        (ignored,) = [entry for entry in logs if entry["event"] == "acl.ignored"]
+        assert "colour" in ignored["found"]
         file.write_text("accounts: [oops")
         with capture_logs() as logs:
             watch.reload_if_changed()
