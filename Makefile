@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 CODE := src tests bench interop examples scripts
 
-.PHONY: help demo test slow check format coverage spark cycles browser interop sim crash kills fuzz bench docs release lock clean bootstrap
+.PHONY: help demo test slow check format coverage spark cycles browser databases interop sim crash kills fuzz bench docs release lock clean bootstrap
 .DEFAULT_GOAL := help
 # Tests and tools start hundreds of Python processes: let them keep what they compile.
 unexport PYTHONDONTWRITEBYTECODE
@@ -54,6 +54,10 @@ browser: bootstrap  ## The console in the system's Chromium (as root the Debian 
 	@sh scripts/chromium.sh
 	@$(PYTEST) tests/browser -m browser -n 2
 
+databases: bootstrap  ## The store on tables over real PostgreSQL and MariaDB servers (as root their Debian packages are installed)
+	@sh scripts/databases.sh
+	@$(PYTEST) tests/databases tests/store tests/scenarios -m databases -n 2
+
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
 	@$(PYTEST) tests/interop -m interop -n 4 --no-loadscope-reorder
 
@@ -81,7 +85,7 @@ release: bootstrap  ## Build wheel and sdist in dist/, install the wheel in an e
 lock: bootstrap  ## Renew the locked versions and hashes from pyproject.toml
 	@$(VENV)/python -m pip --disable-pip-version-check --quiet install uv
 	@$(COMPILE) --group build -o requirements/build.lock
-	@$(COMPILE) pyproject.toml --extra tls --extra pipeline --extra s3 --extra otel --extra console --extra mcp --extra pmq --group dev -o requirements/all.lock
+	@$(COMPILE) pyproject.toml --extra tls --extra pipeline --extra s3 --extra otel --extra console --extra mcp --extra postgresql --extra mysql --group dev -o requirements/all.lock
 	@$(COMPILE) --group docs -o requirements/docs.lock
 
 clean:  ## Remove what the targets made

@@ -5,6 +5,7 @@ import gc
 import inspect
 import os
 import re
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import cast
@@ -68,6 +69,15 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del os.environ["HOME"]
     else:
         os.environ["HOME"] = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_servers_left() -> Iterator[None]:
+    """End the database servers that tests of this process started."""
+    yield
+    servers = sys.modules.get("tests.databases.servers")
+    if servers is not None:
+        servers.end_servers()
 
 
 @pytest.fixture(autouse=True)

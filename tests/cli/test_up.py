@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 
 from mqtrail.cli import run
+from mqtrail.cli.config import has_password
 from mqtrail.client import Credentials, InstanceConfig, SyncAdmin, SyncProducer, TlsClientConfig
+from mqtrail.node import shown_url
 from mqtrail.store import CommitLogConfig, CommitLogStore, PendingRecord, RealDisk
 from mqtrail.wire import Message, TopicConfig
 
@@ -264,6 +266,20 @@ def test_up_on_tables(tmp_path: Path) -> None:
     assert (code, "pass --store" in reported) == (1, True), reported
     code, reported = refused("--data", str(tmp_path / "b"), "--store", url, "--brokers", "2", *FREE)
     assert (code, "found 2 brokers on one database" in reported) == (1, True), reported
+
+
+def test_the_password_of_a_database_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only its place is; a warning says how to keep it from the command line."""
+    for url, shown in (
+        ("postgresql://me:se%2Fcret@db:5432/orders", "postgresql://me:***@db:5432/orders"),
+        ("postgresql://me@db/orders", "postgresql://me@db/orders"),
+        ("sqlite:////var/a:b@c/m.db", "sqlite:////var/a:b@c/m.db"),
+        ("", ""),
+    ):
+        assert (shown_url(url), has_password(url)) == (shown, shown != url)
+    code = run(("up", "--store", "postgresql://me:cret@db/x", "--flush", "async"))
+    reported = capsys.readouterr().err
+    assert (code, "MQTRAIL_STORE_URL" in reported, "cret" in reported) == (2, True, False), reported
 
 
 def test_an_unreachable_name_server_does_not_keep_a_broker_down(tmp_path: Path) -> None:

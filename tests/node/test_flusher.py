@@ -10,6 +10,7 @@ import pytest
 
 from mqtrail.node import flusher as flushing
 from mqtrail.node.flusher import RELEASED_A_SLICE, Flusher
+from mqtrail.store import StoreAway
 from mqtrail.wire import ResponseCode
 
 
@@ -61,6 +62,32 @@ async def test_one_flush_releases_all_it_covers() -> None:
     flusher.after(7, lambda: released.append(0))
     assert released[-1] == 0, "durable already: at once"
     store.permits.release()
+    await flusher.stop()
+
+
+async def test_a_database_that_is_away_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replies wait until it is back; nothing fails."""
+    monkeypatch.setattr(flushing, "AWAY_PAUSE_S", 0.001)
+    released, tries = list[int](), 0
+
+    class Away(SlowStore):
+        def begin_flush(self) -> Callable[[], int]:
+            def commit() -> int:
+                nonlocal tries
+                tries += 1
+                if tries < 5:
+                    raise StoreAway("connection refused")
+                self.flushed_offset = self.end_offset
+                return self.flushed_offset
+
+            return commit
+
+    store = Away()
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)))
+    store.end_offset = 5
+    flusher.after(5, partial(released.append, 5))
+    await until(lambda: released == [5])
+    assert tries == 5
     await flusher.stop()
 
 

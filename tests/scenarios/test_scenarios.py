@@ -8,6 +8,7 @@ import pytest
 
 from mqtrail.store import MemoryDisk, MemoryStore, MessageStore
 from mqtrail.store.sql import SqlStore
+from tests.databases.servers import SERVERS, server
 
 from .world import World
 
@@ -39,6 +40,25 @@ def test_scenario_on_tables(path: Path, tmp_path: Path) -> None:
 
     text = path.read_text()
     assert run(text, tables) == text
+
+
+@pytest.mark.databases
+@pytest.mark.parametrize("name", sorted(SERVERS))
+@pytest.mark.parametrize("path", SCRIPTS, ids=[path.stem for path in SCRIPTS])
+def test_scenario_on_a_server(path: Path, name: str) -> None:
+    """So does one on tables of a database server."""
+    stores: list[SqlStore] = []
+
+    def tables() -> MessageStore:
+        stores.append(SqlStore(MemoryDisk(), server(name).new_database()))
+        return stores[-1]
+
+    text = path.read_text()
+    try:
+        assert run(text, tables) == text
+    finally:
+        for store in stores:
+            store.abandon()
 
 
 def run(text: str, make_store: Callable[[], MessageStore] = MemoryStore) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from mqtrail.store import (
     RealDisk,
 )
 from mqtrail.store.sql import SqlStore
+from tests.databases.servers import SERVERS, server
 
 CONFIG = CommitLogConfig(
     segment_size=128 * 1024, queue_entries=60, index_slots=32, index_entries=500, message_size_max=32 * 1024
@@ -71,6 +73,18 @@ def _sqlite(folder: Path) -> MessageStore:
     return SqlStore(RealDisk(folder), sqlite_url(folder), CONFIG)
 
 
+def _on_server(name: str, folder: Path) -> MessageStore:
+    """Open the database of a folder; the first call makes it."""
+    note = folder / "url"
+    if not note.exists():
+        note.write_text(server(name).new_database())
+    return SqlStore(RealDisk(folder), note.read_text(), CONFIG)
+
+
+def _killed_on_server(name: str, folder: Path) -> MessageStore:
+    return cast(MessageStore, ReopenedStore(folder, _crash, partial(_on_server, name)))
+
+
 def _crash(store: MessageStore) -> None:
     """End as a killed process does: the kernel keeps what was written, and the queue entries in memory are gone."""
     store.flush()
@@ -87,3 +101,9 @@ KINDS: dict[str, Callable[[Path], MessageStore]] = {
     "sqlite, killed": lambda folder: cast(MessageStore, ReopenedStore(folder, _crash, _sqlite)),
     "killed": lambda folder: cast(MessageStore, ReopenedStore(folder, _crash, _commit_log)),
 }
+ON_SERVERS: dict[str, Callable[[Path], MessageStore]] = {
+    name + end: partial(make, name)
+    for name in SERVERS
+    for end, make in (("", _on_server), (", killed", _killed_on_server))
+}
+"""The same on database servers, for `make databases`."""

@@ -20,15 +20,17 @@ from mqtrail.store import (
 from mqtrail.wire import Host, MessageIllegal, QueryNotFound, decode_head, decode_record, encode_record, tags_code
 from mqtrail.wire.record import RECORD_V4
 
-from .kinds import CONFIG, KINDS
+from .kinds import CONFIG, KINDS, ON_SERVERS
 
 NOW_MS = 1_700_000_000_000
 BORN_HOST = Host("192.168.0.9", 50000).packed()
 
 
-@pytest.fixture(params=sorted(KINDS))
+@pytest.fixture(
+    params=[*sorted(KINDS), *(pytest.param(kind, marks=pytest.mark.databases) for kind in sorted(ON_SERVERS))]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessageStore]:
-    opened = KINDS[request.param](tmp_path)
+    opened = (KINDS | ON_SERVERS)[request.param](tmp_path)
     yield opened
     opened.close()
 

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from mqtrail.store import LogDiffers, MemoryDisk, PendingRecord, RealDisk, Retention, StoreBroken, StoreError
+from mqtrail.store import LogDiffers, MemoryDisk, PendingRecord, RealDisk, Retention, StoreBroken, StoreError, StoreFull
 from mqtrail.store.sql import SqlStore
 from mqtrail.wire import InvalidParameter, QueryNotFound, decode_record
 
@@ -192,6 +192,46 @@ def test_tables_of_a_deleted_topic_are_emptied_and_used_again(
             store.append([record(topic=f"t{number}")], NOW_MS)
         store.flush()
         assert count(sql, "mqtrail_queue") == 16, "the emptied table was used before new ones were made"
+
+
+def test_a_table_that_was_emptied_before_the_deletion_was_committed_is_its_next_queues(tmp_path: Path) -> None:
+    """The commit that records a deletion does not release the table again that another queue has by then."""
+    with closing(opened(tmp_path)) as store:
+        store.append([record(b"old")], NOW_MS)
+        store.flush()
+        store.delete_topic("orders")
+        store.write_queues()
+        for number in range(16):  # the tables that were made at first, and at last the emptied one
+            store.append([record(b"new", topic=f"t{number}")], NOW_MS)
+        store.flush()
+    with closing(opened(tmp_path)) as store:
+        found = [bodies(store.read(f"t{number}", 0, 0, 9, EVERYTHING).records) for number in range(16)]
+        assert found == [[b"new"]] * 16
+
+
+def test_records_of_a_deleted_topic_that_wait_for_their_first_table(tmp_path: Path) -> None:
+    """They are committed, and their table is emptied: the topic does not come back."""
+    with closing(opened(tmp_path)) as store:
+        (ticket,) = store.append([record(b"gone")], NOW_MS)
+        store.delete_topic("orders")
+        (after,) = store.append([record(b"kept")], NOW_MS)
+        store.flush()
+        store.write_queues()
+        assert (ticket.queue_offset, after.queue_offset) == (0, 0)
+    with closing(opened(tmp_path)) as store:
+        assert bodies(store.read("orders", 0, 0, 9, EVERYTHING).records) == [b"kept"]
+        with pytest.raises(QueryNotFound):
+            store.read_at(ticket.physical_offset)
+
+
+def test_what_waits_for_a_commit_is_bounded(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that is away does not fill the memory."""
+    monkeypatch.setattr("mqtrail.store.sql.writing.WAITING_SIZE_MAX", 1_000)
+    store.append([record(bytes(2_000))], NOW_MS)
+    with pytest.raises(StoreFull, match="wait for a commit"):
+        store.append([record()], NOW_MS)
+    store.flush()
+    store.append([record()], NOW_MS)
 
 
 def test_expired_messages_leave_their_tables(tmp_path: Path, sql: sqlite3.Connection) -> None:

@@ -10,10 +10,11 @@ Source: BrokerController, NettyRemotingAbstract.processRequestCommand, apache/ro
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from mqtrail.store import ConfigFileStore, MemoryDisk, MessageStore, StoreError
+from mqtrail.store import ConfigFileStore, MemoryDisk, MessageStore, StoreAway, StoreError
 from mqtrail.wire import (
     Handler,
     InvalidParameter,
@@ -42,6 +43,7 @@ from .requests import BODY_SIZES, MASTER_CODES, PERMISSIONS, PULL_CODES, REQUEST
 from .state import load_state
 from .tables import HeldPull, register_command, register_topic_command, unregister_command
 
+AWAY_MS: Final = 500  # until delayed work is looked at again while the store is away
 COPIED_SWEEP_MS: Final = 20  # on a slave, from an append to the answer of held pulls
 HELD_SWEEP_MS: Final = 5_000  # interval at which held pulls are served even if no arrived message matched their tags
 
@@ -268,6 +270,8 @@ class Broker:
 
     def _next_deliveries_ms(self) -> tuple[int | None, ...]:
         """Return when the work is due that writes messages; a slave does none of it."""
+        if self.store.away is not None:
+            return (self._seen_ms + AWAY_MS,)
         return (
             self.delays.next_due_ms(),
             self.timers.next_due_ms(),
@@ -276,10 +280,12 @@ class Broker:
         )
 
     def _deliver(self, now_ms: int) -> None:
-        """Write the messages that are due: delays, timers, revived pops."""
-        self.delays.deliver(now_ms)
-        self.timers.deliver(now_ms)
-        self.pop.revive.tick(now_ms)
+        """Write the messages that are due: delays, timers, revived pops. All wait while the store is away."""
+        if self.store.away is None:
+            with suppress(StoreAway):
+                self.delays.deliver(now_ms)
+                self.timers.deliver(now_ms)
+                self.pop.revive.tick(now_ms)
 
     def tick(self, now_ms: int) -> list[Send]:
         """Do the work that is due; return the commands to write."""
@@ -296,7 +302,7 @@ class Broker:
             self.offsets.forget_some()
         if now_ms >= self._next_save_ms and self.offsets.copy_some():
             self.save(now_ms)
-        sends = self.transactions.tick(now_ms) if is_master else []
+        sends = self.transactions.tick(now_ms) if is_master and self.store.away is None else []
         if (job := self._concerns.jobs.take()) is not None:
             sends += self._serve(job.peer, job.request, partial(self._concerns.jobs.step, job))
         self._concerns.slow_groups.tick(now_ms)

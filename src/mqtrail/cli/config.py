@@ -50,9 +50,11 @@ SECRETS: Mapping[tuple[str, str], str] = {
     ("broker", "inner_credentials"): "MQTRAIL_INNER_CREDENTIALS",
     ("tls_server", "key_password"): "MQTRAIL_TLS_SERVER_KEY_PASSWORD",
     ("tls", "key_password"): "MQTRAIL_TLS_KEY_PASSWORD",
+    ("node", "store_url"): "MQTRAIL_STORE_URL",  # it may have a password
 }
 """(table, key) -> environment variable that overrides the file. No flag takes a secret itself, because other users of a
 machine can read command lines."""
+PASSWORD_IN_URL = re.compile(r"://[^/@:]*:[^/@]+@")
 TOP_KEYS = ("namesrv", "data", "lake", "tls_config")
 ROOMS: Mapping[str, tuple[str, str]] = {
     "broker": ("mqtrail.broker", "BrokerConfig"),
@@ -220,9 +222,19 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
         known = ", ".join((*TOP_KEYS, *(f"[{name}]" for name in ROOMS)))
         raise UsageError(f"settings file {chosen}: found {unknown[0]!r}, expected {known}")
     found = Config(values, chosen, environ)
-    if any(key in found._table(name) for name, key in SECRETS if key != "access_key"):
+    if any(_is_secret(key, found._table(name).get(key, "")) for name, key in SECRETS):
         warn_if_open_to_others(chosen)
     return found
+
+
+def _is_secret(key: str, value: object) -> bool:
+    """Return whether a setting of SECRETS needs protection: a name does not, nor does a URL without a password."""
+    return bool(value) and key != "access_key" and (key != "store_url" or has_password(str(value)))
+
+
+def has_password(url: str) -> bool:
+    """Return whether the URL of a database has a password."""
+    return PASSWORD_IN_URL.search(url) is not None
 
 
 def warn_if_open_to_others(path: Path) -> None:

@@ -20,6 +20,7 @@ from .config import (
     Layer,
     assignments,
     config_class,
+    has_password,
     load,
     namesrv_addresses,
     warn_if_open_to_others,
@@ -77,7 +78,8 @@ StoreUrl = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="Keep messages in tables of a database, for example sqlite:///path/to/file.db. [default: a CommitLog]",
+        help="Keep messages in tables of a database, for example sqlite:///path/to/file.db or "
+        "postgresql://user@host/database. [env: MQTRAIL_STORE_URL, default: a CommitLog]",
     ),
 ]
 SkipDamaged = Annotated[
@@ -255,6 +257,8 @@ def _group(
 def _sync_flush(flush: str | None, store: str | None) -> bool | None:
     if flush not in (None, "async", "sync"):
         raise UsageError(f"--flush: found {flush!r}, expected async or sync")
+    if store and has_password(store):
+        warn("--store: found a password, which other users can read there; set it by the variable MQTRAIL_STORE_URL")
     if store and flush == "async":
         raise UsageError("--flush: found async with --store, expected sync: a send is acknowledged after its commit")
     return None if flush is None else flush == "sync"
@@ -408,6 +412,12 @@ def _one_name(node: NodeConfig, broker_name: str) -> str:
     return broker_name if node.broker_names == (default,) else node.broker_names[0]
 
 
+def _shown_store(config: NodeConfig) -> str:
+    from mqtrail.node import shown_url
+
+    return shown_url(config.store_url)
+
+
 def _ready_json(node: AnyNode) -> dict[str, object]:
     config = node.config
     return {
@@ -415,7 +425,7 @@ def _ready_json(node: AnyNode) -> dict[str, object]:
         "namesrv": node.namesrv_address,
         "brokers": {name: report.address for name, report in node.reports.items()},
         "data": None if config.data is None else str(config.data.absolute()),
-        "store": config.store_url or "CommitLog",
+        "store": _shown_store(config) or "CommitLog",
         "flush": "SYNC_FLUSH" if config.broker.sync_flush else "ASYNC_FLUSH",
         "recovery": {name: report.figures for name, report in node.reports.items() if report.figures},
         "open_to_others": node.is_open_to_others,
@@ -441,7 +451,7 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
             lines.append(f"               metrics at {report.metrics}")
     lines.append(f"  data         {config.data}")
     if config.store_url:
-        lines.append(f"  messages     {config.store_url}")
+        lines.append(f"  messages     {_shown_store(config)}")
     lines.append(f"  flush        {DURABILITY[config.broker.sync_flush]}")
     trace = f"topic {config.broker.trace_topic}" if config.broker.trace_topic_enable else "no topic is created"
     lines.append(

@@ -6,7 +6,7 @@ here write replies, wait for the disk, call `tick` and register brokers.
 """
 
 from .broker_node import BrokerNode
-from .config import GroupConfig, GroupMode, NodeConfig
+from .config import GroupConfig, GroupMode, NodeConfig, shown_url
 from .controller_node import ControllerNode
 from .data_folder import DataFolder, DataFolderError
 from .group_node import GroupNode
@@ -34,4 +34,5 @@ __all__ = [
     "WorkerEnded",
     "run_controller",
     "run_up",
+    "shown_url",
 ]

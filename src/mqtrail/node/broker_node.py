@@ -46,6 +46,7 @@ from .flusher import Flusher
 from .ha_client import HaClient, SlaveParts
 from .ha_server import HaServer
 from .handing_back import take_back_offsets
+from .in_time import InTime
 from .registrar import Commands, Registrar
 from .route_keeper import RouteKeeper
 from .table_copier import TableCopier
@@ -241,7 +242,7 @@ class BrokerNode:
             raise InvalidParameter(
                 f"found no module {error.name}, expected SQLAlchemy for store_url: pip install 'mqtrail[pmq]'"
             ) from error
-        return SqlStore(disk, self._config.store_url, config)
+        return SqlStore(disk, self._config.store_url, config, InTime())
 
     def _open_epochs(self, disk: Disk, store: MessageStore) -> None:
         """Read the epochs of the log, and cut off what its master does not have. A master begins its epoch."""

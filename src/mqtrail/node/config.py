@@ -1,5 +1,6 @@
 """The configuration of a node: one frozen value, made by `cli` or `testing` and passed down."""
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -48,8 +49,10 @@ class NodeConfig:
     data: Path | None = None
     store_url: str = setting(
         "",
-        "URL of a database that keeps the messages in tables, `sqlite:///path`; needs `pip install 'mqtrail[pmq]'`; "
+        "URL of a database that keeps the messages in tables, `sqlite:///path` or "
+        "`postgresql://user:password@host/database`; needs `pip install 'mqtrail[pmq]'` or `'mqtrail[postgresql]'`; "
         "sets `sync_flush`; one broker, without slaves; none: a CommitLog in `data`",
+        secret=True,
     )
     host: str = setting("127.0.0.1", "IP address to listen on", conf="bindAddress")
     advertise: str | None = setting(None, "IP address advertised to clients; none: `host`", conf="brokerIP1")
@@ -104,6 +107,11 @@ class NodeConfig:
             metrics_port=self.metrics_port + index if self.metrics_port else self.metrics_port,
             ha_port=self.ha_port + index * BROKER_PORT_STEP if self.ha_port else self.ha_port,
         )
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without its password, for people and logs."""
+    return re.sub(r"(://[^/@:]*:)[^/@]*@", r"\1***@", url)
 
 
 def with_store(config: NodeConfig) -> NodeConfig:

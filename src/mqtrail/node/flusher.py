@@ -19,10 +19,11 @@ from queue import SimpleQueue
 from typing import Final, Protocol
 
 from mqtrail.net import Log
-from mqtrail.store import StoreBroken
+from mqtrail.store import StoreAway, StoreBroken
 from mqtrail.wire import ResponseCode
 
 LATE_MS = 5_000  # syncFlushTimeout
+AWAY_PAUSE_S: Final = 0.5  # between two attempts to reach a database that is away
 WAITING_MAX: Final = 100_000  # replies
 WAITING_SIZE_MAX: Final = 256 * 1024 * 1024  # bytes of these
 RELEASED_A_SLICE: Final = 500  # of them, before other requests are served
@@ -85,6 +86,8 @@ class Flusher:
     never become durable then: waiting replies are not released, and no later flush is tried, because the kernel may
     have dropped the dirty pages.
 
+    A database that is away (StoreAway) is tried again and again; replies wait until it is back.
+
     late_ms: how long a reply may wait before `late` of `after` is called. replication: of a SYNC_MASTER. flushes: with
     replication, whether replies wait for the flush too.
     """
@@ -112,6 +115,7 @@ class Flusher:
         self._is_releasing = False
         self._running = False
         self._failed = False
+        self._is_away = False
         self._jobs: SimpleQueue[tuple[Callable[[], object], Callable[[], None]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
         self._thread.start()
@@ -215,6 +219,9 @@ class Flusher:
             job, done = entry
             try:
                 job()
+            except StoreAway as error:
+                self._loop.call_soon_threadsafe(self._away, error)
+                continue
             except BaseException as error:
                 if done is _nothing and self._store.fault is None:
                     log.error(
@@ -227,8 +234,22 @@ class Flusher:
                 return
             self._loop.call_soon_threadsafe(done)
 
+    def _away(self, error: StoreAway) -> None:
+        """Flush again after a pause."""
+        if not self._is_away:
+            self._is_away = True
+            log.error("store.away", error=str(error), remedy="start the database; replies wait until it answers")
+        self._loop.call_later(AWAY_PAUSE_S, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._running = False
+        self.ask()
+
     def _flushed(self) -> None:
         self._running = False
+        if self._is_away:
+            self._is_away = False
+            log.info("store.back")
         while self._unflushed and self._unflushed[0][0] <= self._store.flushed_offset:
             self._unflushed.popleft()[1]()
         if self._unflushed:

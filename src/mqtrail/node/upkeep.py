@@ -152,7 +152,8 @@ class Upkeep:
         return True
 
     def _flush(self) -> None:
-        if self._store.end_offset > self._store.flushed_offset or self._store.fault is not None:
+        store = self._store
+        if store.end_offset > store.flushed_offset or store.fault is not None or store.away is not None:
             self._flusher.ask()  # if the store has a fault, this reports it and the node stops
         if self._store.end_offset - self._checkpointed > CHECKPOINT_SIZE:
             self._checkpoint(index=False)

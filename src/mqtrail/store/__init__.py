@@ -20,7 +20,7 @@ from .base import (
 from .commitlog import CommitLogConfig, CommitLogStore
 from .config_file import ConfigFileStore
 from .disk import Disk, File, RealDisk
-from .errors import LogDiffers, StoreBroken, StoreError, StoreFull
+from .errors import LogDiffers, StoreAway, StoreBroken, StoreError, StoreFull
 from .memory import MemoryDisk, MemoryFile, MemoryStore
 from .timers import PRECISION_MS, Slot, TimerCheckpoint, TimerFiles, Unit, UnitMagic, floor_ms
 
@@ -48,6 +48,7 @@ __all__ = [
     "Recovery",
     "Retention",
     "Slot",
+    "StoreAway",
     "StoreBroken",
     "StoreError",
     "StoreFull",

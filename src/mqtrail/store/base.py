@@ -282,6 +282,11 @@ class MessageStore(Protocol):
         """Why the store rejects appends until it is opened again; None: it accepts them."""
 
     @property
+    def away(self) -> str | None:
+        """Why what keeps the records does not answer at present: reads raise StoreAway, and a flush tries it again.
+        None: it answers."""
+
+    @property
     def is_full(self) -> bool:
         """Whether `append` raises StoreFull because the disk is above the limit that retention sets."""
 

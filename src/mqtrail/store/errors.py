@@ -23,5 +23,15 @@ class StoreError(MQError):
     """The files on disk cannot be opened or continued. The text names what was found and the remedy."""
 
 
+class StoreAway(StoreError):
+    """The database of a table store does not answer. Nothing is lost: what waits is committed when it does."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"found that the database does not answer ({what}), expected a reply: start it or check the network; the "
+            "broker tries again by itself"
+        )
+
+
 class LogDiffers(StoreError):
     """Bytes copied from another store do not continue this log: they were not stored."""

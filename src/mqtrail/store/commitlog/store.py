@@ -219,6 +219,11 @@ class CommitLogStore:
         return self._log.fault
 
     @property
+    def away(self) -> str | None:
+        """None: the disk is there, or the store has a fault."""
+        return None
+
+    @property
     def retention(self) -> Retention:
         """The settings of `expire`."""
         return self.config.retention

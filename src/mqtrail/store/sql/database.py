@@ -3,105 +3,185 @@
 Only the caller's thread reads, in transactions of one statement. The writing connection is a pool of one: whoever
 has it, the flush thread or the caller's, has the turn. A transaction begins by checking that this process is still the
 writer, which also locks the row of the store: of two processes the one that started earlier cannot commit any more.
+
+A server may be away for a while. Then nothing in the caller's thread asks it again: the flush thread does, until it
+answers (`revive`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    QueuePool,
-    Row,
-    Select,
-    create_engine,
-    event,
-    insert,
-    make_url,
-    select,
-    update,
-)
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy import Connection, Row, Select, insert, select, update
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoTurn
 
-from mqtrail.wire import InvalidParameter
-
-from ..errors import StoreBroken, StoreError
+from ..errors import StoreAway, StoreBroken, StoreError
+from .engines import is_server, make_engine, open_problem, parse
 from .schema import METADATA, STORE, STORE_ROW, VERSION, check_shape
 
 Result = TypeVar("Result")
-BUSY_S = 30  # how long a statement waits while another program has the database locked
+Apart = Callable[[Callable[[], Any]], Any]
+"""Runs a function and returns its result, or raises TimeoutError when that takes too long."""
+
+REMEDIES: Final = {
+    True: "start it; check host, port, user and password in its URL, and that the user may create tables there",
+    False: "check its URL, its folder and its permissions",
+}
 
 
 class Database:
-    """One database. end_offset, store_ms: of the log, as found at the start. is_new: it had no tables of ours."""
+    """One database. end_offset, store_ms: of the log, as found at the start. is_new: it had no tables of ours.
 
-    def __init__(self, url: str) -> None:
-        """Open it and become its writer. InvalidParameter: the URL is unusable. StoreError: the database is."""
-        self._engine = _engine(url)
+    away: why a server does not answer at present; None: it does, as far as known.
+    """
+
+    def __init__(self, url: str, apart: Apart | None = None) -> None:
+        """Open it and become its writer. InvalidParameter: the URL is unusable. StoreError: the database is.
+
+        apart: runs what the caller's thread asks a server.
+        """
+        parsed = parse(url)
+        self._is_server = is_server(parsed)
+        self._apart = apart if apart is not None and self._is_server else _here
+        self.away: str | None = None
+        self._engine = make_engine(parsed)
+        self._reads_engine = make_engine(parsed, reads=True)
+        self._reads: Connection | None = None
         try:
             with self._engine.begin() as connection:
-                self.is_new = not check_shape(connection)
-                if self.is_new:
-                    METADATA.create_all(connection)
-                    row = {"id": STORE_ROW, "version": VERSION, "writer": 0, "end_offset": 0, "store_ms": 0}
-                    connection.execute(insert(STORE), row)
-                found = connection.execute(select(STORE)).one()
-                if found.version != VERSION:
-                    raise StoreError(
-                        f"found tables of version {found.version}, expected {VERSION}: another version of mqtrail "
-                        "wrote them; start that one"
-                    )
-                self._writer: int = found.writer + 1
-                connection.execute(update(STORE).values(writer=self._writer))
-            self.end_offset: int = found.end_offset
-            self.store_ms: int = found.store_ms
-            self._reads = _engine(url).connect().execution_options(isolation_level="AUTOCOMMIT")
+                self._take_over(connection)
+            self._connect_reads()
         except SQLAlchemyError as error:
-            self._engine.dispose()
+            self.close()
             raise StoreError(
                 f"found that the database cannot be opened ({cause(error)}), expected one that mqtrail may change: "
-                "check its URL, its folder and its permissions"
+                f"{REMEDIES[self._is_server]}"
             ) from error
         except BaseException:
-            self._engine.dispose()
+            self.close()
             raise
 
+    def _take_over(self, connection: Connection) -> None:
+        """Make the tables if there are none, and become the writer. StoreError: it is not a database for this."""
+        if (problem := open_problem(connection)) is not None:
+            raise StoreError(problem)
+        self.is_new = not check_shape(connection)
+        if self.is_new:
+            METADATA.create_all(connection, tables=[table for table in METADATA.sorted_tables if table is not STORE])
+            STORE.create(connection)  # last: without it the start is repeated
+            row = {"id": STORE_ROW, "version": VERSION, "writer": 0, "end_offset": 0, "store_ms": 0}
+            connection.execute(insert(STORE), row)
+        found = connection.execute(select(STORE).with_for_update()).one()
+        if found.version != VERSION:
+            raise StoreError(
+                f"found tables of version {found.version}, expected {VERSION}: another version of mqtrail "
+                "wrote them; start that one"
+            )
+        self._writer: int = found.writer + 1
+        connection.execute(update(STORE).values(writer=self._writer))
+        self.end_offset: int = found.end_offset
+        self.store_ms: int = found.store_ms
+
+    def _connect_reads(self) -> None:
+        if self._reads is not None:
+            self._reads.invalidate()
+            self._reads.close()
+        self._reads = self._reads_engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+
     def rows(self, query: Select[Any]) -> list[Row[Any]]:
-        """Return all rows of a query, as committed now. StoreError: the database failed."""
+        """Return all rows of a query, as committed now. StoreError: the database failed; StoreAway: it is away."""
+        if self.away is not None:
+            raise StoreAway(self.away)
         try:
-            with self._reads.execute(query) as result:
-                return list(result)
-        except DBAPIError as error:
+            found: list[Row[Any]] = self._apart(partial(self._rows, query))
+        except (DBAPIError, TimeoutError) as error:
+            if self._may_be_away(error):
+                self.away = cause(error)
+                raise StoreAway(self.away) from error
             raise StoreError(
                 f"found that the database failed ({cause(error)}), expected rows: check the database, then try again"
             ) from error
+        return found
+
+    def _rows(self, query: Select[Any]) -> list[Row[Any]]:
+        assert self._reads is not None
+        with self._reads.execute(query) as result:
+            return list(result)
+
+    def change(self, act: Callable[[Connection], None]) -> None:
+        """In the caller's thread: run act in a transaction. StoreBroken, StoreAway: see `transaction`."""
+        if self.away is not None:
+            raise StoreAway(self.away)
+
+        def run() -> None:
+            with self.transaction() as connection:
+                act(connection)
+
+        try:
+            self._apart(run)
+        except TimeoutError as error:
+            self.away = cause(error)
+            raise StoreAway(self.away) from error
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """Wait for the turn to write; commit at the end. StoreBroken: nothing was committed, or that is unknown."""
+    def transaction(self, committed: Callable[[], None] | None = None) -> Iterator[Connection]:
+        """Wait for the turn to write; commit at the end, and call committed before the turn ends.
+
+        StoreBroken: nothing was committed, or that is unknown. StoreAway: the same, and it may be tried again.
+        """
         try:
-            with self._engine.begin() as connection:
-                mine = update(STORE).where(STORE.c.writer == self._writer).values(writer=self._writer)
-                if connection.execute(mine).rowcount != 1:
-                    raise StoreBroken("another process opened the database as its writer")
-                yield connection
-        except DBAPIError as error:
+            with self._engine.connect() as connection:
+                with connection.begin():
+                    self.check_writer(connection)
+                    yield connection
+                if committed is not None:
+                    committed()
+        except (DBAPIError, NoTurn) as error:
+            if self._may_be_away(error):
+                self.away = cause(error)
+                raise StoreAway(self.away) from error
             raise StoreBroken(f"the database failed: {cause(error)}") from error
+
+    def check_writer(self, connection: Connection) -> None:
+        """Lock the row of the store. StoreBroken: this process is not the writer any more."""
+        mine = update(STORE).where(STORE.c.writer == self._writer).values(writer=self._writer)
+        if connection.execute(mine).rowcount != 1:
+            raise StoreBroken("another process opened the database as its writer")
+
+    def revive(self) -> None:
+        """In the flush thread: connect to a server that was away. StoreAway: it still is."""
+        if self.away is None:
+            return
+        with self.transaction():
+            pass
+        try:
+            self._connect_reads()
+        except DBAPIError as error:
+            self.away = cause(error)
+            raise StoreAway(self.away) from error
+        self.away = None
+
+    def _may_be_away(self, error: Exception) -> bool:
+        """Return whether it may go well later: connections that broke, locks, deadlocks, a server without space."""
+        return self._is_server and isinstance(error, OperationalError | InterfaceError | TimeoutError | NoTurn)
 
     def close(self) -> None:
         """Close all connections. What is not committed is rolled back."""
-        engine = self._reads.engine
-        self._reads.close()
-        engine.dispose()
-        self._engine.dispose()
+        if self._reads is not None:
+            self._reads.close()
+        for engine in (self._reads_engine, self._engine):
+            engine.dispose()
 
 
-def cause(error: SQLAlchemyError) -> str:
+def cause(error: Exception) -> str:
     """Return what the database said, without the statement and its parameters, which may hold messages."""
-    return str(error.orig) if isinstance(error, DBAPIError) else str(error)
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    return " ".join(str(error.orig if isinstance(error, DBAPIError) else error).split())
 
 
 def in_turns(steps: Generator[None, None, Result]) -> Generator[None, None, Result]:
@@ -112,40 +192,5 @@ def in_turns(steps: Generator[None, None, Result]) -> Generator[None, None, Resu
         raise StoreError(str(error)) from error
 
 
-def _engine(url: str) -> Engine:
-    """Return an engine with at most one connection."""
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        raise InvalidParameter(f"found the store {url!r}, expected a URL such as sqlite:///path/to/file.db") from error
-    backend = parsed.get_backend_name()
-    if backend != "sqlite":
-        raise InvalidParameter(f"found the store {backend}://…, expected sqlite:///path/to/file.db")
-    if not parsed.database or parsed.database == ":memory:" or parsed.query:
-        raise InvalidParameter("found a store in memory or with options, expected sqlite:///path/to/file.db")
-    try:
-        engine = create_engine(
-            parsed,
-            poolclass=QueuePool,
-            pool_size=1,
-            max_overflow=0,
-            pool_timeout=None,
-            connect_args={"timeout": BUSY_S, "check_same_thread": False},
-        )
-    except NoSuchModuleError as error:
-        raise InvalidParameter(f"found the store {url!r}: {error}") from error
-    event.listen(engine, "connect", _configure)
-    event.listen(engine, "begin", _begin)
-    return engine
-
-
-def _configure(connection: Any, record: object) -> None:
-    """A commit is durable when it returns; readers, also other programs, see the last commit and block nothing."""
-    connection.isolation_level = None  # the driver begins no transactions by itself
-    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
-        connection.execute(f"PRAGMA {pragma}").close()
-
-
-def _begin(connection: Connection) -> None:
-    if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+def _here(act: Callable[[], Any]) -> Any:
+    return act()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -34,13 +35,18 @@ class WaitingRecord(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class TableQueue(QueueState):
-    """A queue. number: of its message table; 0 until its first record. waiting: its last records, which no committed
+    """A queue. number: of its message table; 0 until its first commit. waiting: its last records, which no committed
     row holds yet."""
 
     number: int = 0
+    use: QueueUse = QueueUse.USED
     table: Table | None = None
     first_offset: int = 0
     waiting: list[WaitingRecord] = field(default_factory=list)
+
+    def table_of(self, number: int) -> Table:
+        """Return the queue's table, or the table with this number, if the queue has none yet."""
+        return message_table(message_table_name(number)) if self.table is None else self.table
 
     @property
     def stored_end(self) -> int:
@@ -48,16 +54,26 @@ class TableQueue(QueueState):
         return self.next_offset - len(self.waiting)
 
 
+class Allotment(NamedTuple):
+    """Tables for queues that had none. made: those among the tables, and further ones, that are new."""
+
+    numbers: dict[TableQueue, int]
+    made: list[int]
+
+
 class TableQueues:
-    """by_key, by_number: the queues that exist. free: numbers of tables for new ones. released: queues of deleted
-    topics, whose rows are to be removed."""
+    """by_key: the queues that exist. by_number: those of them that have a table. free: numbers of tables for new ones.
+    released: queues of deleted topics, whose rows are to be removed.
+
+    Who has the turn to write allots tables (`allot`, `allotted`); everything else is the caller's thread's.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._table_count = 0
         self.by_key: dict[tuple[str, int], TableQueue] = {}
         self.by_number: dict[int, TableQueue] = {}
-        self.free: list[int] = []
+        self.free: deque[int] = deque()
         self.released: list[TableQueue] = []
         for row in database.rows(select(QUEUE).order_by(QUEUE.c.id)):
             self._table_count = row.id
@@ -65,9 +81,9 @@ class TableQueues:
                 self.free.append(row.id)
                 continue
             queue = self._make(row.topic, row.queue_id)
-            queue.number, queue.table = row.id, message_table(row.table_name)
+            queue.number, queue.table, queue.use = row.id, message_table(row.table_name), QueueUse(row.state)
             queue.first_offset, queue.next_offset = row.first_offset, row.next_offset
-            if row.state == QueueUse.USED:
+            if queue.use is QueueUse.USED:
                 self.by_key[row.topic, row.queue_id] = self.by_number[row.id] = queue
             else:
                 self.released.append(queue)
@@ -85,41 +101,32 @@ class TableQueues:
             queue = self.by_key[topic, queue_id] = self._make(topic, queue_id)
         return queue
 
-    def allot(self, queue: TableQueue) -> None:
-        """Give a queue a free table, making more when there is none. StoreBroken: the database failed."""
-        if not self.free:
-            self._make_tables()
-        queue.number = self.free.pop(0)
-        queue.table = message_table(message_table_name(queue.number))
-        self.by_number[queue.number] = queue
+    def allot(self, connection: Connection, queues: Sequence[TableQueue]) -> Allotment:
+        """Choose a free table for each queue, making more when there are too few."""
+        numbers, made = list(self.free)[: len(queues)], 0
+        while len(numbers) + made < len(queues):
+            made += TABLES_A_STEP
+        numbers += range(self._table_count + 1, self._table_count + made + 1)
+        if made:
+            _make_tables(connection, numbers[-made:])
+            self._database.check_writer(connection)  # MySQL commits with each CREATE TABLE
+        return Allotment(dict(zip(queues, numbers, strict=False)), numbers[-made:] if made else [])
 
-    def _make_tables(self) -> None:
-        numbers = range(self._table_count + 1, self._table_count + TABLES_A_STEP + 1)
-        with self._database.transaction() as connection:
-            for number in numbers:
-                message_table(message_table_name(number)).create(connection)
-            connection.execute(
-                insert(QUEUE),
-                [
-                    {
-                        "id": number,
-                        "table_name": message_table_name(number),
-                        "state": QueueUse.FREE,
-                        "first_offset": 0,
-                        "next_offset": 0,
-                    }
-                    for number in numbers
-                ],
-            )
-        self._table_count = numbers[-1]
-        self.free += numbers
+    def allotted(self, allotment: Allotment) -> None:
+        """The tables of an allotment are committed."""
+        self._table_count += len(allotment.made)
+        self.free += allotment.made
+        for queue, number in allotment.numbers.items():
+            assert self.free.popleft() == number
+            queue.number, queue.table = number, message_table(message_table_name(number))
 
     def release(self, topic: str) -> list[TableQueue]:
-        """Forget the topic's queues; return those that have a table."""
+        """Forget the topic's queues; return those that have a table or wait for one."""
         found = [key for key in self.by_key if key[0] == topic]
-        queues = [queue for key in found if (queue := self.by_key.pop(key)).number]
+        queues = [queue for key in found if (queue := self.by_key.pop(key)).number or queue.waiting]
         for queue in queues:
-            del self.by_number[queue.number]
+            queue.use = QueueUse.RELEASED
+            self.by_number.pop(queue.number, None)
         return queues
 
     def ids(self, topic: str) -> list[int]:
@@ -127,20 +134,29 @@ class TableQueues:
         return sorted(queue_id for name, queue_id in self.by_key if name == topic)
 
 
-def save(connection: Connection, queue: TableQueue, next_offset: int) -> None:
+def _make_tables(connection: Connection, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        message_table(message_table_name(number)).create(connection, checkfirst=True)
+    values = {"state": QueueUse.FREE, "first_offset": 0, "next_offset": 0}
+    rows = [{"id": number, "table_name": message_table_name(number), **values} for number in numbers]
+    connection.execute(insert(QUEUE), rows)
+
+
+def save(connection: Connection, queue: TableQueue, number: int, next_offset: int) -> None:
     """Note whose table it is, and where the queue ends."""
     connection.execute(
         update(QUEUE)
-        .where(QUEUE.c.id == queue.number)
-        .values(state=QueueUse.USED, topic=queue.topic, queue_id=queue.queue_id, next_offset=next_offset)
+        .where(QUEUE.c.id == number)
+        .values(state=queue.use, topic=queue.topic, queue_id=queue.queue_id, next_offset=next_offset)
     )
 
 
 def save_released(connection: Connection, queues: Sequence[TableQueue]) -> None:
-    """Note that the topics of these queues were deleted."""
+    """Note that the topics of these queues were deleted. A table that is free again may be another queue's."""
     for queue in queues:
-        connection.execute(
-            update(QUEUE)
-            .where(QUEUE.c.id == queue.number)
-            .values(state=QueueUse.RELEASED, topic=queue.topic, queue_id=queue.queue_id)
-        )
+        if queue.number and queue.use is QueueUse.RELEASED:
+            connection.execute(
+                update(QUEUE)
+                .where(QUEUE.c.id == queue.number)
+                .values(state=queue.use, topic=queue.topic, queue_id=queue.queue_id)
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Delete, Row, Update, bindparam, delete, func, select, update
 
 from .database import Database
 from .queues import TableQueue, TableQueues
@@ -40,8 +40,7 @@ class Remover:
                 freed += self._remove_slice(queue, end)
         expired = UNQUEUED.c.store_ms < before_ms
         if self._database.rows(select(UNQUEUED.c.physical_offset).where(expired).limit(1)):
-            with self._database.transaction() as connection:
-                connection.execute(delete(UNQUEUED).where(expired))
+            self._database.change(lambda connection: _run(connection, delete(UNQUEUED).where(expired)))
         return freed
 
     def empty_released(self) -> Generator[None, None, None]:
@@ -52,14 +51,16 @@ class Remover:
             while queue.first_offset < queue.next_offset:
                 self._remove_slice(queue, queue.next_offset)
                 yield
-            with self._database.transaction() as connection:
-                connection.execute(
-                    update(QUEUE)
-                    .where(QUEUE.c.id == queue.number)
-                    .values(state=QueueUse.FREE, topic=None, queue_id=None, first_offset=0, next_offset=0)
-                )
+            if queue.number:
+                self._free(queue)
             self._queues.released.remove(queue)
-            self._queues.free.append(queue.number)
+
+    def _free(self, queue: TableQueue) -> None:
+        values = {"state": QueueUse.FREE, "topic": None, "queue_id": None, "first_offset": 0, "next_offset": 0}
+        freed = update(QUEUE).where(QUEUE.c.id == queue.number).values(values)
+        self._database.change(lambda connection: _run(connection, freed))
+        queue.use = QueueUse.FREE
+        self._queues.free.append(queue.number)
 
     def _remove_slice(self, queue: TableQueue, end: int) -> int:
         """Remove the first rows of a queue, below queue offset end; return the bytes of their records."""
@@ -69,10 +70,13 @@ class Remover:
         rows = self._database.rows(
             select(table.c.physical_offset, table.c.size, table.c.properties).where(table.c.id < stop)
         )
-        with self._database.transaction() as connection:
-            _remove(connection, queue, stop, rows)
+        self._database.change(lambda connection: _remove(connection, queue, stop, rows))
         queue.first_offset = stop
         return sum(row.size for row in rows)
+
+
+def _run(connection: Connection, statement: Update | Delete) -> None:
+    connection.execute(statement)
 
 
 def _remove(connection: Connection, queue: TableQueue, stop: int, rows: list[Row[Any]]) -> None:

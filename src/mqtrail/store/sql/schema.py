@@ -16,7 +16,19 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Connection, Integer, LargeBinary, MetaData, String, Table, Text, inspect
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    inspect,
+    select,
+)
 from sqlalchemy.dialects import sqlite
 
 from ..errors import StoreError
@@ -114,8 +126,11 @@ def check_shape(connection: Connection) -> bool:
     """Return whether the store's tables exist. StoreError: some are missing or have other columns."""
     inspector = inspect(connection)
     names = set(inspector.get_table_names())
+    found_names = [name for name in METADATA.tables if name in names]
     missing = [name for name in METADATA.tables if name not in names]
-    if len(missing) == len(METADATA.tables):
+    if missing == [STORE.name] and connection.execute(select(QUEUE.c.id).limit(1)).first() is None:
+        return False  # a first start that ended while it made the tables
+    if not found_names:
         return False
     if missing:
         raise StoreError(

@@ -29,7 +29,7 @@ from ..commitlog.store import at_once
 from ..disk import Disk
 from ..errors import LogDiffers, StoreError, StoreFull
 from ..timers import TimerFiles
-from .database import Database, in_turns
+from .database import Apart, Database, in_turns
 from .queues import TableQueues
 from .reading import TableReader
 from .retention import Remover
@@ -74,10 +74,11 @@ class TableBatch:
 class SqlStore:
     """See the module. disk: the broker's folder, which has its lock and the files of timers.
 
-    config: its settings of segments, queue files and index have no effect here.
+    config: its settings of segments, queue files and index have no effect here. apart: runs what the caller's thread
+    asks a server, and limits the time; None: nothing limits it.
     """
 
-    def __init__(self, disk: Disk, url: str, config: CommitLogConfig | None = None) -> None:
+    def __init__(self, disk: Disk, url: str, config: CommitLogConfig | None = None, apart: Apart | None = None) -> None:
         self.config = config or CommitLogConfig()
         self._disk = disk
         disk.lock("lock")
@@ -88,7 +89,7 @@ class SqlStore:
                     "start without --store"
                 )
             unclean = disk.size(UNCLEAN) is not None
-            self._database = Database(url)
+            self._database = Database(url, apart)
         except BaseException:
             disk.close()
             raise
@@ -152,6 +153,11 @@ class SqlStore:
     def fault(self) -> str | None:
         """Why the store rejects appends until it is opened again; None: it accepts them."""
         return self._writer.fault
+
+    @property
+    def away(self) -> str | None:
+        """Why the database does not answer at present; the next flush asks it again. None: it does."""
+        return self._database.away
 
     @property
     def is_full(self) -> bool:

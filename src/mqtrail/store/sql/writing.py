@@ -2,29 +2,34 @@
 
 A ticket is given before the commit, and the reply waits for it as it waits for a flush of the CommitLog. Places are
 given in the order of the appends, and committed in that order and without gaps: a row is never visible before an
-earlier one of its queue. If a commit fails, everything after it is refused until the store is opened again.
+earlier one of its queue.
+
+If the connection to a server is lost in the middle of a commit, it is unknown whether it took place. The next attempt
+finds out: a transaction also moves the end of the log in `mqtrail_store`, so that row tells. If a commit fails in any
+other way, everything after it is refused until the store is opened again.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, insert, select, update
 
 from mqtrail.wire import MessageIllegal, MessageSysFlag, RecordError, decode_head, encode_record
 
 from ..base import Appended, PendingRecord
 from ..commitlog.append import too_large
-from ..errors import StoreBroken
+from ..errors import StoreAway, StoreBroken, StoreFull
 from .database import Database
-from .queues import TableQueue, TableQueues, WaitingRecord, save, save_released
+from .queues import Allotment, TableQueue, TableQueues, WaitingRecord, save, save_released
 from .rows import key_hashes, row_of
-from .schema import KEY, PLACE, STORE, STORE_ROW, UNQUEUED
+from .schema import KEY, PLACE, STORE, STORE_ROW, UNQUEUED, QueueUse
 
 LONG_MAX = 1 << 63
 COMMIT_RECORDS_MAX = 5_000  # in one transaction
+WAITING_SIZE_MAX = 256 * 1024 * 1024  # bytes of records that are not committed
 
 
 class RowWriter:
@@ -40,7 +45,10 @@ class RowWriter:
         self.last_offset = -1
         self.fault: str | None = None
         self._appended: list[WaitingRecord] = []
-        self._to_commit: deque[WaitingRecord] = deque()  # who writes takes from its left end
+        self._to_commit: deque[WaitingRecord] = deque()  # who has the turn to write takes from its left end
+        self._batch: list[WaitingRecord] = []  # taken from there, and not known to be committed
+        self._allotment = Allotment({}, [])  # of the batch
+        self._in_doubt = False  # whether the batch may be committed
         self._to_release: deque[TableQueue] = deque()
         self._committed: deque[list[WaitingRecord]] = deque()  # batches that the caller's thread still has in memory
 
@@ -54,6 +62,11 @@ class RowWriter:
         if self.fault is not None:
             raise StoreBroken(self.fault)
         self.forget_committed()
+        if self.end_offset - self.flushed_offset > WAITING_SIZE_MAX:
+            raise StoreFull(
+                f"found more than {WAITING_SIZE_MAX} bytes that wait for a commit, expected fewer: check the database; "
+                "nothing of this request was stored"
+            )
         store_ms, position = max(self.store_ms, now_ms), self.end_offset
         offsets: dict[TableQueue, int] = {}  # their next ones, if all goes well
         written: list[WaitingRecord] = []
@@ -73,7 +86,6 @@ class RowWriter:
                     offsets[queue] = queue_offset + 1
                 written.append(WaitingRecord(target, data, record.tags_code, position))
                 tickets.append(Appended(position - len(data), len(data), queue_offset, position))
-            self._allot(written)
         except BaseException:
             for queue in opened:
                 self._queues.by_key.pop((queue.topic, queue.queue_id), None)
@@ -119,16 +131,6 @@ class RowWriter:
             raise too_large(len(data), self._record_size_max, len(record.body), len(record.properties))
         return data
 
-    def _allot(self, written: Sequence[WaitingRecord]) -> None:
-        """Give each queue that has none a table."""
-        for one in written:
-            if one.queue is not None and not one.queue.number:
-                try:
-                    self._queues.allot(one.queue)
-                except StoreBroken as error:
-                    self.fault = f"no table could be made for a new queue: {error}"
-                    raise
-
     def release(self, topic: str) -> None:
         """Forget the topic's queues; the next commit records that in the database."""
         self.forget_committed()
@@ -144,6 +146,8 @@ class RowWriter:
             for queue, count in Counter(one.queue for one in batch).items():
                 if queue is not None:
                     del queue.waiting[:count]
+                    if queue.use is QueueUse.USED:
+                        self._queues.by_number[queue.number] = queue
 
     def begin_commit(self) -> Callable[[], int]:
         """Return a function for any thread: it commits what is appended now and returns the flushed offset."""
@@ -155,6 +159,7 @@ class RowWriter:
 
         def commit() -> int:
             nonlocal released
+            self._database.revive()
             while self.flushed_offset < end_offset or released:
                 self._commit(end_offset, released)
                 released = 0
@@ -163,26 +168,60 @@ class RowWriter:
         return commit
 
     def _commit(self, end_offset: int, released: int) -> None:
-        """Commit one transaction. StoreBroken: nothing after it can be committed any more."""
-        batch: list[WaitingRecord] = []
+        """Commit one transaction. StoreAway: the next call goes on. StoreBroken: no later one can be committed."""
+        queues: list[TableQueue] = []
+
+        def committed() -> None:
+            for _ in queues:
+                self._to_release.popleft()
+            if self._batch:
+                self._queues.allotted(self._allotment)
+                self._committed.append(self._batch)
+                self.flushed_offset = self._batch[-1].end_offset
+                self._batch, self._allotment, self._in_doubt = [], Allotment({}, []), False
+
         try:
-            with self._database.transaction() as connection:
+            with self._database.transaction(committed) as connection:
                 if self.fault is not None:
                     raise StoreBroken(self.fault)
-                while (
-                    self._to_commit and self._to_commit[0].end_offset <= end_offset and len(batch) < COMMIT_RECORDS_MAX
-                ):
-                    batch.append(self._to_commit.popleft())
-                if batch:
-                    _write(connection, batch)
-                left = min(released, len(self._to_release))
-                save_released(connection, [self._to_release.popleft() for _ in range(left)])
-            if batch:
-                self._committed.append(batch)
-                self.flushed_offset = batch[-1].end_offset
+                queues = [self._to_release[number] for number in range(min(released, len(self._to_release)))]
+                save_released(connection, queues)
+                self._take(end_offset)
+                if self._batch and not self._is_committed(connection):
+                    self._allotment = self._queues.allot(connection, _without_table(self._batch))
+                    self._in_doubt = True
+                    _write(connection, self._batch, self._allotment.numbers, self.flushed_offset)
+        except StoreAway:
+            raise
         except BaseException as error:
             self.fault = self.fault or str(error)
             raise
+
+    def _take(self, end_offset: int) -> None:
+        """Take the records of the next transaction, unless those of an earlier attempt are left."""
+        if self._batch:
+            return
+        while self._to_commit and self._to_commit[0].end_offset <= end_offset and len(self._batch) < COMMIT_RECORDS_MAX:
+            self._batch.append(self._to_commit.popleft())
+
+    def _is_committed(self, connection: Connection) -> bool:
+        """Return whether the last attempt did commit. StoreBroken: the database has neither all nor nothing of it."""
+        if not self._in_doubt:
+            return False
+        found: int = connection.execute(select(STORE.c.end_offset).where(STORE.c.id == STORE_ROW)).scalar_one()
+        if found not in (self.flushed_offset, self._batch[-1].end_offset):
+            raise _other_end(self.flushed_offset, found)
+        return found != self.flushed_offset
+
+
+def _other_end(expected: int, found: int | None = None) -> StoreBroken:
+    place = "elsewhere" if found is None else f"at {found}"
+    return StoreBroken(f"the log in the database ends {place} and not at {expected}: commits are lost, or not its own")
+
+
+def _without_table(batch: Sequence[WaitingRecord]) -> list[TableQueue]:
+    """Return the queues of a batch that have no table yet."""
+    return list(dict.fromkeys(one.queue for one in batch if one.queue is not None and not one.queue.number))
 
 
 def _is_queued(sys_flag: int) -> bool:
@@ -191,8 +230,11 @@ def _is_queued(sys_flag: int) -> bool:
     return state in (0, MessageSysFlag.TRANSACTION_COMMIT)
 
 
-def _write(connection: Connection, batch: Sequence[WaitingRecord]) -> None:
-    """Insert the rows of a batch, their places and keys, and note the new ends."""
+def _write(
+    connection: Connection, batch: Sequence[WaitingRecord], numbers: Mapping[TableQueue, int], first_offset: int
+) -> None:
+    """Insert the rows of a batch, their places and keys, and note the new ends. numbers: of tables that are new to
+    their queues. first_offset: where the batch starts."""
     rows: dict[TableQueue, list[dict[str, Any]]] = defaultdict(list)
     places: list[dict[str, Any]] = []
     keys: list[dict[str, Any]] = []
@@ -205,17 +247,18 @@ def _write(connection: Connection, batch: Sequence[WaitingRecord]) -> None:
             topic = decode_head(one.record).topic
         else:
             rows[one.queue].append(row)
-            places.append(
-                {"physical_offset": row["physical_offset"], "queue": one.queue.number, "queue_offset": row["id"]}
-            )
+            number = one.queue.number or numbers[one.queue]
+            places.append({"physical_offset": row["physical_offset"], "queue": number, "queue_offset": row["id"]})
             topic = one.queue.topic
         keys += [{"key_hash": key_hash, **place} for key_hash in key_hashes(topic, row["properties"])]
     for queue, found in rows.items():
-        assert queue.table is not None
-        connection.execute(insert(queue.table), found)
-        save(connection, queue, found[-1]["id"] + 1)
+        number = queue.number or numbers[queue]
+        connection.execute(insert(queue.table_of(number)), found)
+        save(connection, queue, number, found[-1]["id"] + 1)
     for table, found in ((PLACE, places), (KEY, keys), (UNQUEUED, unqueued)):
         if found:
             connection.execute(insert(table), found)
     ends = {"end_offset": batch[-1].end_offset, "store_ms": place["store_ms"]}
-    connection.execute(update(STORE).where(STORE.c.id == STORE_ROW).values(ends))
+    here = (STORE.c.id == STORE_ROW) & (STORE.c.end_offset == first_offset)
+    if connection.execute(update(STORE).where(here).values(ends)).rowcount != 1:
+        raise _other_end(first_offset)

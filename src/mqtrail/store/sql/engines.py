@@ -1,0 +1,176 @@
+"""From a URL to connections: SQLite, PostgreSQL, MySQL and MariaDB, and what a store expects of each.
+
+The drivers are synchronous, psycopg and PyMySQL: commits run in the flush thread anyway, and the store's contract has
+no coroutines. A commit is durable when it returns: `open_problem` refuses a server that is set up otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError
+
+from mqtrail.wire import InvalidParameter
+
+BUSY_S: Final = 30  # how long a statement waits while another program has rows or the database locked
+TURN_S: Final = 1.0  # how long the loop's thread waits for a transaction of the flush thread, on a server
+CONNECT_S: Final = 5
+READ_S: Final = 2  # after that a server cancels a read
+EXPECTED: Final = "sqlite:///path/to/file.db, postgresql://user@host/database or mysql://user@host/database"
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A kind of server. driver: of SQLAlchemy; module: that it imports; options: of a URL, that are passed to it."""
+
+    driver: str
+    module: str
+    extra: str
+    options: frozenset[str]
+    connect_args: Mapping[str, Any]
+    engine_args: Mapping[str, Any] = field(default_factory=dict)
+
+
+POSTGRESQL: Final = Backend(
+    "postgresql+psycopg",
+    "psycopg",
+    "postgresql",
+    frozenset({"sslmode", "sslrootcert", "sslcert", "sslkey"}),
+    {
+        "connect_timeout": CONNECT_S,
+        "tcp_user_timeout": 10_000,  # ms until a server that no longer answers is given up
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "application_name": "mqtrail",
+        "client_encoding": "UTF8",
+    },
+)
+BACKENDS: Final = {"postgresql": POSTGRESQL}
+
+
+def parse(url: str) -> URL:
+    """Return the URL with its driver. InvalidParameter: it is none that a store can use."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise InvalidParameter(f"found a store that is no URL, expected {EXPECTED}") from error
+    shown = parsed.render_as_string(hide_password=True)
+    if parsed.drivername == "sqlite":
+        if not parsed.database or parsed.database == ":memory:" or parsed.query:
+            raise InvalidParameter("found a store in memory or with options, expected sqlite:///path/to/file.db")
+        return parsed
+    backend = BACKENDS.get(parsed.drivername)
+    if backend is None:
+        raise InvalidParameter(f"found the store {parsed.drivername}://…, expected {EXPECTED}")
+    if not parsed.database:
+        raise InvalidParameter(f"found the store {shown} without a database, expected {parsed.drivername}://…/database")
+    if unknown := sorted(set(parsed.query) - backend.options):
+        raise InvalidParameter(
+            f"found the option {unknown[0]} in the store {shown}, expected only {', '.join(sorted(backend.options))}"
+        )
+    return parsed
+
+
+def is_server(url: URL) -> bool:
+    """Return whether the database is another process, which can be away while this one runs."""
+    return url.drivername in BACKENDS
+
+
+def make_engine(url: URL, *, reads: bool = False) -> Engine:
+    """Return an engine with at most one connection. reads: for statements that are each a transaction.
+
+    InvalidParameter: its driver is not installed.
+    """
+    if not is_server(url):
+        engine = create_engine(
+            url,
+            poolclass=QueuePool,
+            pool_size=1,
+            max_overflow=0,
+            pool_timeout=None,
+            connect_args={"timeout": BUSY_S, "check_same_thread": False},
+        )
+        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    backend = BACKENDS[url.drivername]
+    try:
+        engine = create_engine(
+            url.set(drivername=backend.driver),
+            poolclass=QueuePool,
+            pool_size=1,
+            max_overflow=0,
+            pool_timeout=TURN_S,
+            connect_args=dict(backend.connect_args),
+            **backend.engine_args,
+        )
+    except ImportError as error:
+        raise InvalidParameter(
+            f"found no module {error.name}, expected {backend.module} for {url.drivername}://…: pip install "
+            f"'mqtrail[{backend.extra}]'"
+        ) from error
+    statements = _SESSIONS[url.drivername][reads]
+
+    def configure(connection: Any, record: object) -> None:
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+        connection.commit()
+
+    event.listen(engine, "connect", configure)
+    return engine
+
+
+_SESSIONS: Final = {
+    "postgresql": {
+        True: (f"SET statement_timeout = '{READ_S}s'",),
+        False: (
+            f"SET lock_timeout = '{BUSY_S}s'",
+            "SELECT set_config('synchronous_commit', 'on', false)"
+            " WHERE current_setting('synchronous_commit') IN ('off', 'local')",
+        ),
+    },
+}
+"""What each new connection runs, by backend and by whether it only reads."""
+
+
+def open_problem(connection: Connection) -> str | None:
+    """Return why a database cannot keep messages safely: found, expected, remedy; None: it can."""
+    if connection.dialect.name == "postgresql":
+        return _postgresql_problem(connection)
+    return None
+
+
+def _postgresql_problem(connection: Connection) -> str | None:
+    version = connection.dialect.server_version_info or (0,)
+    if version[0] < 15:
+        return f"found PostgreSQL {'.'.join(map(str, version))}, expected 15 or later: upgrade the server"
+    encoding, fsync = (_value(connection, f"SHOW {name}") for name in ("server_encoding", "fsync"))
+    if encoding != "UTF8":
+        return (
+            f"found a database with the encoding {encoding}, expected UTF8: create one with CREATE DATABASE … ENCODING "
+            "'UTF8' TEMPLATE template0"
+        )
+    if fsync != "on":
+        return f"found a server with fsync = {fsync}, expected on: a power failure would lose messages; set it to on"
+    return None
+
+
+def _value(connection: Connection, statement: str) -> str:
+    return str(connection.execute(text(statement)).scalar_one())
+
+
+def _configure_sqlite(connection: Any, record: object) -> None:
+    """A commit is durable when it returns; readers, also other programs, see the last commit and block nothing."""
+    connection.isolation_level = None  # the driver begins no transactions by itself
+    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")

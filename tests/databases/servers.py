@@ -1,0 +1,219 @@
+"""Real database servers in throw-away folders on free ports, from Debian's packages (scripts/databases.sh).
+
+Servers refuse to run as root, so root runs them as `nobody`. A server ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy.exc import OperationalError
+
+READY_S = 60.0
+END_S = 30.0
+USER, PASSWORD = "mqtrail", "secret/of@tests"
+QUOTED = "secret%2Fof%40tests"
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig=KILL")
+
+
+def free_port() -> int:
+    """Return a port without a listener."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class DatabaseServer:
+    """One server. `start` after `kill` or `stop` uses the same folder and port."""
+
+    scheme: ClassVar[str]
+    driver: ClassVar[str]
+    admin_database: ClassVar[str]
+    lock_waits: ClassVar[str]  # a query: how many statements wait for a lock
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"mqtrail-{self.scheme}-"))
+        if os.getuid() == 0:
+            os.chown(self.folder, 65534, 65534)
+        self.port = free_port()
+        self._numbers = count()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._as = NOBODY if os.getuid() == 0 else ("setpriv", "--pdeathsig=KILL")
+        self.make()
+        self.start()
+
+    def make(self) -> None:
+        """Make the files of an empty server."""
+        raise NotImplementedError
+
+    def command(self) -> list[str]:
+        """Return the command that serves."""
+        raise NotImplementedError
+
+    def create(self, name: str) -> str:
+        """Return the statement that makes a database."""
+        raise NotImplementedError
+
+    def weak_user(self, name: str, connection: Any) -> None:
+        """Make a user with the common password that may only connect."""
+        raise NotImplementedError
+
+    @contextmanager
+    def begin(self, connection: Any) -> Iterator[None]:
+        """Run statements of a connection of `sql` in one transaction."""
+        connection.execute(text("BEGIN"))
+        try:
+            yield
+        finally:
+            connection.execute(text("ROLLBACK"))
+
+    def run(self, *command: str, given: bytes = b"") -> None:
+        """Run a command as the server's user. AssertionError has its output."""
+        done = subprocess.run([*self._as, *command], input=given, capture_output=True, cwd=self.folder, check=False)
+        assert done.returncode == 0, (done.stdout + done.stderr).decode("utf-8", "replace")[-3000:]
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._as, *self.command()], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
+            )
+        deadline_s = time.monotonic() + READY_S
+        while True:
+            try:
+                self.sql(lambda connection: connection.execute(text("SELECT 1")))
+                return
+            except OperationalError as error:
+                ended = self._process.poll() is not None
+                if ended or time.monotonic() > deadline_s:
+                    found = (self.folder / "log").read_text("utf-8", "replace")[-3000:]
+                    raise AssertionError(
+                        f"{self.scheme} does not serve ({error.orig}); its log ends in\n{found}"
+                    ) from error
+                time.sleep(0.05)
+
+    def end(self, number: int) -> None:
+        """Send it a signal, and wait for its end."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        self._process.wait(END_S)
+
+    def kill(self) -> None:
+        """End it as a crash does, with all its processes."""
+        assert self._process is not None
+        for process in self._processes():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self._process.wait(END_S)
+
+    def stop(self) -> None:
+        """End it in order."""
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        """Let it answer nothing more, with its connections open."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """End a pause."""
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: int) -> None:
+        for process in self._processes():
+            os.kill(process, number)
+
+    def _processes(self) -> list[int]:
+        assert self._process is not None
+        found = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
+        return [self._process.pid, *map(int, found.split())]
+
+    def remove(self) -> None:
+        """End it and remove its folder."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def url(self, database: str, user: str = USER, password: str = QUOTED) -> str:
+        """Return the URL of a database, as users write it."""
+        return f"{self.scheme}://{user}:{password}@127.0.0.1:{self.port}/{database}"
+
+    def new_database(self, options: str = "") -> str:
+        """Make a database; return its URL."""
+        name = f"orders{next(self._numbers)}"
+        self.sql(lambda connection: connection.execute(text(f"{self.create(name)} {options}")))
+        return self.url(name)
+
+    def sql(self, act: Callable[[Any], Any], url: str | None = None) -> Any:
+        """Run act with another program's connection, of a server's administrator; statements commit by themselves."""
+        parsed = (url or self.url(self.admin_database)).replace(f"{self.scheme}://", f"{self.driver}://")
+        engine = create_engine(parsed, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            return act(connection)
+
+
+class PostgreSQL(DatabaseServer):
+    scheme, driver, admin_database = "postgresql", "postgresql+psycopg", "postgres"
+    lock_waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+
+    def _program(self, name: str) -> str:
+        folders = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[4]))
+        assert folders, (
+            f"found no {name} below /usr/lib/postgresql, expected Debian's package: run scripts/databases.sh"
+        )
+        return str(folders[-1])
+
+    def make(self) -> None:
+        """initdb, with a password."""
+        (self.folder / "password").write_text(PASSWORD)
+        (self.folder / "password").chmod(0o644)
+        files = (f"--pgdata={self.folder}/data", f"--pwfile={self.folder}/password", f"--username={USER}")
+        self.run(
+            self._program("initdb"), *files, "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"
+        )
+
+    def command(self) -> list[str]:
+        """Only local connections, and little memory."""
+        settings = ("listen_addresses=127.0.0.1", "shared_buffers=32MB", f"unix_socket_directories={self.folder}")
+        flags = [part for setting in settings for part in ("-c", setting)]
+        return [self._program("postgres"), "-D", f"{self.folder}/data", "-p", str(self.port), *flags]
+
+    def create(self, name: str) -> str:
+        """A database of the same name."""
+        return f"CREATE DATABASE {name}"
+
+    def weak_user(self, name: str, connection: Any) -> None:
+        """Since PostgreSQL 15 only the owner creates tables in the schema public."""
+        connection.execute(text(f"CREATE USER {name} PASSWORD '{PASSWORD}'"))
+
+    def stop(self) -> None:
+        """A fast shutdown: connections are closed."""
+        self.end(signal.SIGINT)
+
+
+SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL}
+_running: dict[str, DatabaseServer] = {}
+
+
+def end_servers() -> None:
+    """End all servers of this process."""
+    while _running:
+        _running.popitem()[1].remove()
+
+
+def server(name: str) -> DatabaseServer:
+    """Return this process's server of a kind; it is started once."""
+    if name not in _running:
+        _running[name] = SERVERS[name]()
+    return _running[name]
