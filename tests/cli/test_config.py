@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtrail.cli.broker_conf import read_broker_conf
+from mqtrail.cli.broker_conf import conf_settings, read_broker_conf
 from mqtrail.cli.config import ROOMS, Config, Layer, convert, load, namesrv_addresses
 from mqtrail.cli.exits import UsageError
 from mqtrail.cli.options import duration_ms, moment_ms
@@ -69,7 +69,7 @@ def test_flags_outweigh_environment_outweighs_file_outweighs_default(tmp_path: P
         ("[broker]\nlong_poling = true\n", "long_poling: no such setting, expected long_polling"),
         ("[broker]\nlong_polling = 1\n", "found 1, expected true or false"),
         ("[broker]\naddress = '1.2.3.4:1'\n", "no such setting"),
-        ("[broker]\nmessage_size_max = 0\n", "found message_size_max 0, expected 1 or more"),
+        ("[broker]\nmessage_size_max = 0\n", "found message_size_max 0 (maxMessageSize), expected 1 or more"),
         ("[store]\nsegment_size = 'big'\n", "found 'big', expected a whole number"),
         ("[consumer]\nmodel = 'X'\n", "expected one of BROADCASTING, CLUSTERING"),
         ("broker = 3\n", "found broker = 3, expected a table"),
@@ -141,6 +141,30 @@ def test_a_broker_conf_is_read(tmp_path: Path) -> None:
             read_broker_conf(path)
     with pytest.raises(UsageError, match="cannot be read"):
         read_broker_conf(tmp_path)
+
+
+NUMBERS = ("0", "-1", "-2147483648", "2147483647", "9223372036854775807", "-" + "9" * 400, "9" * 4_299)
+
+
+def test_every_number_of_a_broker_conf_is_taken_or_refused_by_its_key(tmp_path: Path) -> None:
+    """Also those that Apache takes; a topic never gets more queues than the next start accepts."""
+    path = tmp_path / "broker.conf"
+    path.touch(0o600)
+    taken, unnamed = set(), []
+    for key, (table, one) in conf_settings().items():
+        for text in NUMBERS:
+            path.write_text(f"{key}={text}\n")
+            try:
+                conf = read_broker_conf(path)
+                Config().room(table, Layer("broker.conf", conf.values[table]))
+                taken.add((key, text))
+            except UsageError as error:
+                if key not in str(error) and one.name not in str(error):
+                    unnamed.append((key, text, str(error)))
+    assert not unnamed
+    assert {("maxTransferCountOnMessageInMemory", "2147483647"), ("startAcceptSendRequestTimeStamp", "-1")} <= taken
+    assert not {("defaultTopicQueueNums", "2147483647"), ("serverChannelMaxIdleTimeSeconds", "0")} & taken
+    assert not {("registerNameServerPeriod", "0"), ("haListenPort", "-1"), ("listenPort", "2147483647")} & taken
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.pipeline.faults import SparkFailed
 from mqtrail.pipeline import JobConfig, JobFailed, PipelineJob, executors
 from mqtrail.pipeline.clusterjob import ClusterJob
 from mqtrail.pipeline.executors import Probed, _within, check_seen, look, probe
+from mqtrail.pipeline.late_workers import WORKER_STARTS_MAX
 from mqtrail.pipeline.masters import SparkNotStarted
 
 VERSION = importlib.metadata.version("mqtrail")
@@ -44,6 +45,30 @@ class Executors:
 def test_executors_that_share_the_lake(tmp_path: Path) -> None:
     """Nothing is reported, and nothing is left in the lake."""
     probe(Executors(tmp_path), tmp_path, 3, "python", "driver:1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_executors_whose_workers_start_late(tmp_path: Path) -> None:
+    """They are tried again, as those of later tasks; when they stay late, the words say so."""
+    whole = Executors(tmp_path)
+
+    class Late:
+        def __init__(self, late_count: int) -> None:
+            self.late_count = late_count
+            self.starts = 0
+
+        def __call__(self, count: int, task: Task) -> list[Probed]:
+            self.starts += 1
+            if self.starts <= self.late_count:
+                raise SparkFailed("Python worker failed to connect back.")
+            return whole(count, task)
+
+    once, always = Late(1), Late(WORKER_STARTS_MAX)
+    probe(once, tmp_path, 2, "python", "driver:1")
+    assert once.starts == 2
+    with pytest.raises(JobFailed, match="the machine is too busy"):
+        probe(always, tmp_path, 2, "python", "driver:1")
+    assert always.starts == WORKER_STARTS_MAX
     assert list(tmp_path.iterdir()) == []
 
 

@@ -22,7 +22,6 @@ EXPRESSION_LENGTH_MAX: Final = 64 * 1024  # of one subscription
 SUBSCRIPTIONS_SIZE_MAX: Final = 64 * 1024 * 1024  # characters of the subscriptions of all live consumer groups
 LOCK_QUEUES_MAX: Final = 5_000  # of one lock or unlock request (41, 42)
 BATCH_ACKS_MAX: Final = 1_000  # groups of acks in one batch (200151), each of up to 32 messages
-QUEUES_MAX: Final = 65_536  # of a topic, and of the retry topic of a group; Java has no limit
 HELD_SIZE_MAX: Final = 256 * 1024 * 1024  # characters of the headers of held pulls; of held pops, of held notices
 HELD_PEER_SHARE: Final = 10  # a connection may hold a tenth of the total, in number and size,
 HELD_PEER_MIN: Final = 1_000  # but at least this number

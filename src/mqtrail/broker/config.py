@@ -21,6 +21,7 @@ from mqtrail.wire import (
 )
 
 MINUTE_MS: Final = 60_000
+QUEUES_MAX: Final = 65_536  # of a topic, and of the retry topic of a group; Java has no limit
 _ADDRESS: Final = Host("127.0.0.1", 10911)
 _HA_ADDRESS: Final = Host("127.0.0.1", 10912)
 KIB: Final = 1024
@@ -93,7 +94,11 @@ class BrokerConfig:
         True, "create a group at its first pull or heartbeat", conf="autoCreateSubscriptionGroup", changeable=True
     )
     default_topic_queue_nums: int = setting(
-        8, "maximum number of queues of an automatically created topic", conf="defaultTopicQueueNums", least=1
+        8,
+        "maximum number of queues of an automatically created topic",
+        conf="defaultTopicQueueNums",
+        least=1,
+        most=QUEUES_MAX,
     )
     cluster_topic: bool = setting(
         True, "allow reads and writes of the topic named like the cluster", conf="clusterTopicEnable"
@@ -313,7 +318,7 @@ class BrokerConfig:
         1_024, "maximum number of held pops of one topic, group and queue", conf="popPollingSize", least=1
     )
     revive_queue_nums: int = setting(
-        8, "number of queues of rmq_sys_REVIVE_LOG_<cluster>", conf="reviveQueueNum", least=1
+        8, "number of queues of rmq_sys_REVIVE_LOG_<cluster>", conf="reviveQueueNum", least=1, most=1_000
     )
     revive_interval_ms: int = setting(
         1_000, "pause between two reads of a queue of the revive log", conf="reviveInterval", least=1, changeable=True
@@ -362,7 +367,7 @@ class BrokerConfig:
         least=1,
         changeable=True,
     )
-    client_scan_ms: int = setting(10_000, "interval of the check for expired clients")
+    client_scan_ms: int = setting(10_000, "interval of the check for expired clients", least=1)
     lock_ttl_ms: int = setting(
         MINUTE_MS, "lifetime of a queue lock without renewal", like="rocketmq.broker.rebalance.lockMaxLiveTime"
     )
@@ -374,7 +379,7 @@ class BrokerConfig:
         changeable=True,
     )
     register_ms: int = setting(
-        30_000, "interval at which the broker registers with name servers", conf="registerNameServerPeriod"
+        30_000, "interval at which the broker registers with name servers", conf="registerNameServerPeriod", least=1
     )
     statistics: bool = setting(True, "count sends and pulls per topic, queue and group")
     forward_timeout_ms: int = setting(10_000, "timeout of a request forwarded to a client (307, 309)")

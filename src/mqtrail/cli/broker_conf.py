@@ -24,7 +24,6 @@ AS_IT_IS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "fileReservedTimeUnit": (("hour",), "the unit is always hours"),
     "metricsExporterType": (("PROM", "DISABLE", "0", "3"), "metrics are exported to Prometheus only"),
     "storeType": (("default", "defaultRocksDB"), "messages are always stored in files"),
-    "timerWheelEnable": (("true",), "timer messages are always enabled"),
 }
 """Key -> values that equal mqtrail's fixed behaviour, and that behaviour; other values have no effect: report them."""
 
@@ -76,7 +75,8 @@ def read_broker_conf(path: Path, tables: Sequence[str] = TABLES) -> BrokerConf:
             else:
                 notes += _note(key, value, known)
         except ValueError:
-            raise UsageError(f"{path}:{number}: found {key}={value[:60]}, expected a number") from None
+            expected = known[key][1].unit.expected
+            raise UsageError(f"{path}:{number}: found {key}={value[:60]}, expected {expected}") from None
     tls_found = tls_settings(tls)
     if {"init_user", "inner_credentials"} & values.get("broker", {}).keys() or "key_password" in tls_found.server:
         warn_if_open_to_others(path)

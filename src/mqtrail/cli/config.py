@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from mqtrail.wire import Host, MQError, settings_of
+from mqtrail.wire import Host, InvalidParameter, MQError, settings_of
 
 from .exits import UsageError
 from .output import warn
@@ -285,6 +285,8 @@ def build(cls: type[T], sourced: Mapping[str, tuple[str, object]], fixed: Mappin
         values[name] = convert(value, hints[name], where, is_secret=known[name].secret)
     try:
         return cls(**values)
+    except InvalidParameter as error:  # without the code, which is for replies
+        raise UsageError(error.remark) from error
     except MQError as error:  # the config object rejects contradictory settings
         raise UsageError(str(error)) from error
 

@@ -10,11 +10,14 @@ from mqtrail.controller import ControllerConfig
 from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ServerConfig, TlsClientConfig, parse_namesrv
 from mqtrail.store import CommitLogConfig
-from mqtrail.wire import Credentials, InvalidParameter, SettingUnit, setting
+from mqtrail.wire import Credentials, InvalidParameter, SettingUnit, check_settings, setting
 
+PORT_MAX = 65_535
 BROKER_PORT_STEP = 10  # between two brokers of one node; Apache takes port - 2 and port + 1 as well
 
-NAMESRV = SettingUnit(lambda text: parse_namesrv(text) if text.strip(" ;") else (), ";".join)
+NAMESRV = SettingUnit(
+    lambda text: parse_namesrv(text) if text.strip(" ;") else (), ";".join, "addresses as host:port;host:port"
+)
 
 
 class GroupMode(Enum):
@@ -56,11 +59,15 @@ class NodeConfig:
     )
     host: str = setting("127.0.0.1", "IP address to listen on", conf="bindAddress")
     advertise: str | None = setting(None, "IP address advertised to clients; none: `host`", conf="brokerIP1")
-    namesrv_port: int | None = setting(9876, "port of the name server; none: run no name server")
+    namesrv_port: int | None = setting(
+        9876, "port of the name server; none: run no name server", least=0, most=PORT_MAX
+    )
     namesrv_addresses: tuple[str, ...] = setting(
         (), "further name servers to register with", conf="namesrvAddr", unit=NAMESRV
     )
-    broker_port: int = setting(10911, "port of the first broker; +10 for each next one", conf="listenPort")
+    broker_port: int = setting(
+        10911, "port of the first broker; +10 for each next one", conf="listenPort", least=0, most=PORT_MAX
+    )
     broker_names: tuple[str, ...] = setting(("broker-a",), "names of the brokers to run", like="brokerName")
     fast_port: bool = setting(
         True,
@@ -71,6 +78,8 @@ class NodeConfig:
         None,
         "port for slaves, +10 for each next broker; none: `broker_port` + 1 if `broker_role` is set; 0: any free port",
         conf="haListenPort",
+        least=0,
+        most=PORT_MAX,
     )
     ha_master: str = setting(
         "",
@@ -87,10 +96,14 @@ class NodeConfig:
     tls: TlsClientConfig = field(default_factory=TlsClientConfig)  # of brokers as clients of name servers
     namesrv: NameServerConfig = field(default_factory=NameServerConfig)
     namesrv_credentials: Credentials | None = None  # what brokers sign with at name servers: see namesrv_access
-    flush_interval_ms: int = setting(500, "pause between two flushes, ASYNC_FLUSH only", conf="flushIntervalCommitLog")
-    expire_interval_ms: int = setting(10_000, "interval of the check for expired files", conf="cleanResourceInterval")
-    index_interval_ms: int = setting(5, "pause between two steps of index building while records are waiting")
-    index_stroke_ms: int = setting(5, "maximum duration of one step, during which requests wait")
+    flush_interval_ms: int = setting(
+        500, "pause between two flushes, ASYNC_FLUSH only", conf="flushIntervalCommitLog", least=0
+    )
+    expire_interval_ms: int = setting(
+        10_000, "interval of the check for expired files", conf="cleanResourceInterval", least=1
+    )
+    index_interval_ms: int = setting(5, "pause between two steps of index building while records are waiting", least=0)
+    index_stroke_ms: int = setting(5, "maximum duration of one step, during which requests wait", least=1)
     register_timeout_ms: int = setting(
         6_000, "timeout of one registration (RocketMQ: 24 000)", like="registerBrokerTimeoutMills"
     )
@@ -98,7 +111,13 @@ class NodeConfig:
         None,
         "port of the [Prometheus metrics](metrics.md), +1 for each next broker; 0: any free port; none: off",
         conf="metricsPromExporterPort",
+        least=0,
+        most=PORT_MAX,
     )
+
+    def __post_init__(self) -> None:
+        """InvalidParameter: a setting is outside its bounds."""
+        check_settings(self)
 
     def of_broker(self, index: int) -> "NodeConfig":
         """Return the settings of a broker in a process of its own: each has its own metrics port and HA port."""

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from mqtrail.lake import LakePath, LakeUnsupported, lake_errors, place_of, remove_tree
 
 from .config import JobFailed
+from .late_workers import started
 from .masters import SparkNotStarted, spark_cause
 
 FOLDER: Final = "_probe"
@@ -74,7 +75,7 @@ def check_executors(spark: SparkSession, lake: LakePath, timeout_ms: int) -> Non
 
 
 def probe(run: Run, lake: LakePath, count: int, python: str, driver: str) -> None:
-    """Let `count` tasks try the lake's folder. SparkNotStarted."""
+    """Let `count` tasks try the lake's folder. SparkNotStarted. JobFailed: their Python workers were late."""
     token = uuid4().hex
     folder = lake / FOLDER / token
     with lake_errors(lake):
@@ -82,8 +83,8 @@ def probe(run: Run, lake: LakePath, count: int, python: str, driver: str) -> Non
         (folder / "driver").write_bytes(token.encode())
     try:
         try:
-            found = run(count, _task(str(folder), token))
-        except SparkNotStarted:
+            found = started(lambda: run(count, _task(str(folder), token)))
+        except (SparkNotStarted, JobFailed):
             raise
         except Exception as error:
             raise SparkNotStarted(_reason(str(error), python, driver)) from error

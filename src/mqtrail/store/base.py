@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from mqtrail.wire import HOURS, PERCENT, InvalidParameter, SettingUnit, setting
+from mqtrail.wire import HOURS, PERCENT, InvalidParameter, SettingUnit, setting, whole
 
 from .timers import TimerFiles
 
@@ -142,13 +142,15 @@ class QueueState:
 
 
 def _hours(text: str) -> tuple[int, ...]:
-    hours = tuple(int(part) for part in text.replace(";", ",").split(",") if part.strip())
+    hours = tuple(whole(part) for part in text.replace(";", ",").split(",") if part.strip())
     if not hours:
         raise ValueError(text)
     return hours
 
 
-HOURS_OF_DAY: Final = SettingUnit(_hours, lambda hours: ";".join(f"{hour:02}" for hour in hours))
+HOURS_OF_DAY: Final = SettingUnit(
+    _hours, lambda hours: ";".join(f"{hour:02}" for hour in hours), "hours of the day such as 04 or 04;16"
+)
 HOUR_MS: Final = 3_600_000
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "conf_lines",
     "setting",
     "settings_of",
+    "whole",
 ]
 
 T = TypeVar("T")
@@ -36,10 +37,22 @@ _KEY: Final = "setting"
 
 
 class SettingUnit(NamedTuple):
-    """How a value is written in RocketMQ's files. read raises ValueError."""
+    """How a value is written in RocketMQ's files. read raises ValueError; expected: what it reads."""
 
     read: Callable[[str], object]
     write: Callable[[Any], str]
+    expected: str = "a number"
+
+
+LONG_MAX: Final = (1 << 63) - 1
+
+
+def whole(text: str) -> int:
+    """Return a number as Java's long has it. ValueError: it is none, or has more than 64 bits."""
+    number = int(text) if len(text) <= 40 else LONG_MAX + 1
+    if not -LONG_MAX - 1 <= number <= LONG_MAX:
+        raise ValueError("found a number of more than 64 bits")
+    return number
 
 
 def _is_true(text: str) -> bool:
@@ -48,15 +61,15 @@ def _is_true(text: str) -> bool:
 
 def scaled(factor: int) -> SettingUnit:
     """Whole numbers in RocketMQ's files, multiplied by `factor` here."""
-    return SettingUnit(lambda text: int(text) * factor, lambda value: str(value // factor))
+    return SettingUnit(lambda text: whole(text) * factor, lambda value: str(value // factor))
 
 
-TEXT: Final = SettingUnit(str, str)
-BOOLEAN: Final = SettingUnit(_is_true, lambda value: "true" if value else "false")
-NUMBER: Final = SettingUnit(int, str)
+TEXT: Final = SettingUnit(str, str, "a text")
+BOOLEAN: Final = SettingUnit(_is_true, lambda value: "true" if value else "false", "true or false")
+NUMBER: Final = SettingUnit(whole, str)
 SECONDS: Final = scaled(1_000)
 HOURS: Final = scaled(3_600_000)
-PERCENT: Final = SettingUnit(lambda text: int(text) / 100, lambda ratio: str(round(ratio * 100)))
+PERCENT: Final = SettingUnit(lambda text: whole(text) / 100, lambda ratio: str(round(ratio * 100)))
 _UNITS: Final[Mapping[object, SettingUnit]] = {bool: BOOLEAN, int: NUMBER, int | None: NUMBER}
 
 
@@ -85,10 +98,15 @@ class Setting:
             return
         if isinstance(value, str):
             if len(value) < self.least:
-                raise InvalidParameter(f"found an empty {self.name}, expected a name")
+                raise InvalidParameter(f"found an empty {self.name}{self._as_conf(value)}, expected a name")
         elif value < self.least or (self.most is not None and value > self.most):
             expected = f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
-            raise InvalidParameter(f"found {self.name} {value}, expected {expected}")
+            raise InvalidParameter(f"found {self.name} {value}{self._as_conf(value)}, expected {expected}")
+
+    def _as_conf(self, value: Any) -> str:
+        """Return RocketMQ's key, if it has one, and the value as its file has it if that differs."""
+        written = self.unit.write(value)
+        return "" if not self.conf else f" ({self.conf})" if written == str(value) else f" ({self.conf}={written})"
 
 
 def setting(
@@ -166,7 +184,7 @@ def change_by_lines(config: Any, text: str, black_list: Collection[str]) -> None
         try:
             values[one.name] = one.unit.read(value)
         except ValueError:
-            raise InvalidParameter(f"found {key}={value!r:.40}, expected a number") from None
+            raise InvalidParameter(f"found {key}={value!r:.40}, expected {one.unit.expected}") from None
     change_settings(config, values)
 
 

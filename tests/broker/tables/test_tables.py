@@ -6,7 +6,7 @@ import pytest
 
 from mqtrail.broker import BrokerConfig
 from mqtrail.broker.access.auth import Auth
-from mqtrail.broker.bounds import QUEUES_MAX
+from mqtrail.broker.config import QUEUES_MAX
 from mqtrail.broker.files import next_version
 from mqtrail.broker.tables.groups import GroupTable
 from mqtrail.broker.tables.offsets import OffsetTable

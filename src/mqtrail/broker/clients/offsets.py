@@ -24,7 +24,7 @@ from mqtrail.wire import (
     encode_in_slices,
 )
 
-from ..bounds import QUEUES_MAX
+from ..config import QUEUES_MAX
 from ..jobs import ENTRIES_A_SLICE, sorted_in_slices
 from ..state import BrokerState
 from ..tables import is_young

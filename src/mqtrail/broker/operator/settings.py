@@ -104,4 +104,4 @@ def _value(key: str, one: Setting, text: str) -> object:
     try:
         return one.unit.read(text)
     except ValueError:
-        raise InvalidParameter(f"found {key}={text!r:.80}, expected a value as in broker.conf") from None
+        raise InvalidParameter(f"found {key}={text!r:.80}, expected {one.unit.expected}") from None

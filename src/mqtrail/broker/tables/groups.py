@@ -22,8 +22,7 @@ from mqtrail.wire import (
     validate_group,
 )
 
-from ..bounds import QUEUES_MAX
-from ..config import BrokerConfig
+from ..config import QUEUES_MAX, BrokerConfig
 from ..encoded import EncodedEntries, member
 from ..files import GROUPS_FILE, Unsaved, load_table, next_version
 

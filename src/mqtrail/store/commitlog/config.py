@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from mqtrail.wire import DELAY_LEVELS_DEFAULT, Host, InvalidParameter, SettingUnit, check_settings, setting, settings_of
+from mqtrail.wire import (
+    DELAY_LEVELS_DEFAULT,
+    Host,
+    InvalidParameter,
+    SettingUnit,
+    check_settings,
+    setting,
+    settings_of,
+    whole,
+)
 
 from ..base import Retention
 
@@ -14,7 +23,7 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 
 QUEUE_ENTRY_SIZE = 20
-QUEUE_BYTES = SettingUnit(lambda text: int(text) // QUEUE_ENTRY_SIZE, lambda entries: str(entries * QUEUE_ENTRY_SIZE))
+QUEUE_BYTES = SettingUnit(lambda text: whole(text) // QUEUE_ENTRY_SIZE, lambda entries: str(entries * QUEUE_ENTRY_SIZE))
 RECORD_EXTRA_MAX = 64 * KIB  # topic, properties and fixed fields beside the body
 
 
