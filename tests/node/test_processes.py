@@ -176,6 +176,21 @@ async def test_each_process_has_its_metrics() -> None:
         await node.stop()
 
 
+async def test_a_process_inherits_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of ours stay with the program that a user started; a broker gets its settings from it."""
+    monkeypatch.setenv("MQTRAIL_INIT_USER", "a secret")
+    monkeypatch.setenv("OF_ANOTHER_PROGRAM", "kept")
+    node = ProcessNode(NodeConfig(**TWO))
+    await node.start()
+    try:
+        for process in node._processes.values():
+            inherited = Path(f"/proc/{process.process_id}/environ").read_bytes()
+            assert b"OF_ANOTHER_PROGRAM=kept" in inherited
+            assert b"a secret" not in inherited
+    finally:
+        await node.stop()
+
+
 def fetch(url: str) -> str:
     with urllib.request.urlopen(url, timeout=60) as reply:
         return str(reply.read(), "utf-8")

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.pipeline.conftest import SECRET, SECRET_KEY
 
-from mqtrail.pipeline.session import _escaped, _submit_arguments
+from mqtrail.pipeline.session import _environment, _escaped, _submit_arguments
 from mqtrail.wire import properties_of
 
 
@@ -47,3 +47,14 @@ def test_the_environment_still_counts(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_values_are_read_back(text: str) -> None:
     """.properties text keeps any value of a setting."""
     assert properties_of(f"{_escaped('spark.a:b')}={_escaped(text)}\n") == {"spark.a:b": text}
+
+
+def test_spark_inherits_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of ours are hidden while its processes start, and are there again afterwards."""
+    monkeypatch.setenv("MQTRAIL_SECRET_KEY", SECRET)
+    monkeypatch.delenv("OF_SPARK", raising=False)
+    with _environment({"OF_SPARK": "x"}):
+        assert "MQTRAIL_SECRET_KEY" not in os.environ
+        assert os.environ["OF_SPARK"] == "x"
+    assert os.environ["MQTRAIL_SECRET_KEY"] == SECRET
+    assert "OF_SPARK" not in os.environ

@@ -5,6 +5,7 @@ and back; other rooms decide what a command means. Errors state whether the peer
 """
 
 from .address import NAMESRV_DEFAULT, join_address, parse_namesrv, split_address
+from .child_environment import child_environment, is_ours
 from .client import Connection
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
 from .log import Log, log_processors
@@ -49,6 +50,8 @@ __all__ = [
     "TlsProperties",
     "TlsServerConfig",
     "bound_socket",
+    "child_environment",
+    "is_ours",
     "join_address",
     "log_processors",
     "mode_open_to_others",

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+import os
 import sys
 from asyncio.subprocess import Process
 from typing import Any
 
-from mqtrail.net import Log
+from mqtrail.net import Log, child_environment
 from mqtrail.wire import MQError
 
 from .report import ServerReport
@@ -52,6 +53,7 @@ class WorkerProcess:
             PROGRAM,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            env=child_environment(os.environ),
             start_new_session=True,  # Ctrl-C reaches only this process, which then stops the workers
         )
         assert process.stdin is not None

@@ -27,6 +27,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from mqtrail.net import is_ours
 from mqtrail.wire import setting
 
 from .java import find_java, wrap_java
@@ -233,9 +234,12 @@ def _let_the_jvm_go(spark: SparkSession) -> None:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables while Spark's launcher, a child process, and its context read them."""
-    before = {name: os.environ.get(name) for name in values}
+    """Set variables, and hide our own ones, while Spark's launcher, a child process, and its context read them."""
+    hidden = [name for name in os.environ if is_ours(name)]
+    before = {name: os.environ.get(name) for name in (*values, *hidden)}
     os.environ.update(values)
+    for name in hidden:
+        del os.environ[name]
     try:
         yield
     finally:
