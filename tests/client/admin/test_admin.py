@@ -168,6 +168,19 @@ def test_offsets(admin: SyncAdmin) -> None:
     written, failed = admin.set_offsets("CLONE", dict.fromkeys(queues, 1))
     assert (written, failed) == (dict.fromkeys(queues, 1), {})
     assert admin.consumer_offset("CLONE", queues[0]) == 1
+    admin.create_group(SubscriptionGroupConfig("BACK"))
+    positions = {queue: (0 if number == 0 else ends[queue]) for number, queue in enumerate(queues)}
+    admin.set_offsets("BACK", positions)
+    middle = next(m for m in admin.messages("orders", queue=queues[1]) if m.queue_offset == 1).store_timestamp_ms
+    planned = admin.plan_reset("BACK", "orders", middle, force=False)
+    assert planned.complete
+    back = admin.reset_offset("BACK", "orders", middle, force=False)
+    assert back.complete
+    assert {move.queue: move.new_offset for move in planned.values()} == {
+        queue: admin.consumer_offset("BACK", queue) for queue in queues
+    }
+    assert admin.consumer_offset("BACK", queues[0]) == 0
+    assert (admin.consumer_offset("BACK", queues[1]) or 0) < ends[queues[1]]
     admin.create_group(SubscriptionGroupConfig("CLONE2"))
     written, failed = admin.clone_offsets("CLONE", "CLONE2", "orders")
     assert (written, failed) == (dict.fromkeys(queues, 1), {})

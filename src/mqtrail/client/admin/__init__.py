@@ -7,6 +7,7 @@ from .base import Gathered
 from .brokers import BrokerExport, BrokerInfo, TopicRates
 from .groups import Member
 from .messages import END_MS_MAX, QueryResult, Resent, Track, TrackStatus
+from .offsets import QueueMove
 from .topics import Deleted
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Member",
     "QueryResult",
     "QueueLag",
+    "QueueMove",
     "QueueReading",
     "Resent",
     "TopicRates",

@@ -16,6 +16,9 @@ from mqtrail.wire import (
     PROPERTY_REAL_QID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
     RETRY_PREFIX,
     TOOLS_CONSUMER_GROUP,
     BroadcastConsumption,
@@ -294,30 +297,49 @@ class AdminMessages(AdminOffsets):
 
         return await self._gather({one: consume(one) for one in client_ids})
 
+    async def dead_letters(
+        self, group: str, *, msg_ids: frozenset[str] | None = None, count_max: int | None = None
+    ) -> AsyncIterator[MessageExt]:
+        """Yield the dead letters of a group, queue by queue, each id once: one that died again has several copies.
+
+        msg_ids: only these letters. count_max: maximum number of letters.
+        """
+        found: set[str] = set()
+        most = len(msg_ids) if msg_ids is not None else count_max
+        try:
+            letters = self.messages(dlq_topic(group))
+            async for letter in letters:
+                if most is not None and len(found) >= most:
+                    break
+                if letter.msg_id not in found and (msg_ids is None or letter.msg_id in msg_ids):
+                    found.add(letter.msg_id)
+                    yield letter
+        except RouteNotFound:
+            return  # the group has no dead letters
+
     async def resend_dead_letters(
         self, group: str, *, msg_ids: frozenset[str] | None = None, to_topic: bool = False, count_max: int | None = None
     ) -> AsyncIterator[Resent]:
         """Resend dead letters of a group with their ids, and yield the outcome of each; the dead letters remain.
 
-        They are sent to the group's retry topic, so that other groups do not get them, or (to_topic) to the topic that
-        the message was first sent to. That topic is the property RETRY_TOPIC, which any sender can set: it must exist,
-        and must not be a system, retry or dead-letter topic. Otherwise the letter is not sent and has an `error`.
-        msg_ids: only these letters. count_max: maximum number of letters.
+        msg_ids, count_max: as of dead_letters. to_topic: as of resend_message.
         """
+        sender = self._resender()
+        async for letter in self.dead_letters(group, msg_ids=msg_ids, count_max=count_max):
+            yield await self._resend(sender, letter, group, to_topic=to_topic)
+
+    async def resend_message(self, message: MessageExt, group: str, *, to_topic: bool = False) -> Resent:
+        """Send a copy of a stored message with its id; the message remains.
+
+        It is sent to the group's retry topic, so that other groups do not get it, or (to_topic) to the topic that the
+        message was first sent to. That topic is the property RETRY_TOPIC, which any sender can set: it must exist,
+        and must not be a system, retry or dead-letter topic. Otherwise nothing is sent and the outcome has an `error`.
+        """
+        return await self._resend(self._resender(), message, group, to_topic=to_topic)
+
+    def _resender(self) -> Sender:
         config = ProducerConfig()
-        sender = Sender(self._client, Composer(INNER_PRODUCER_GROUP, config, unique_ids().next), config, (), ())
-        count = 0
-        try:
-            letters = self.messages(dlq_topic(group))
-            async for letter in letters:
-                if msg_ids is not None and letter.msg_id not in msg_ids:
-                    continue
-                if count_max is not None and count >= count_max:
-                    break
-                count += 1
-                yield await self._resend(sender, letter, group, to_topic=to_topic)
-        except RouteNotFound:
-            return  # the group has no dead letters
+        return Sender(self._client, Composer(INNER_PRODUCER_GROUP, config, unique_ids().next), config, (), ())
 
     async def _resend(self, sender: Sender, letter: MessageExt, group: str, *, to_topic: bool) -> Resent:
         properties = {name: value for name, value in letter.properties.items() if name not in _OF_THE_COPY}
@@ -373,6 +395,9 @@ _OF_THE_COPY = frozenset(
         PROPERTY_REAL_QID,
         PROPERTY_REAL_TOPIC,
         PROPERTY_RETRY_TOPIC,
+        PROPERTY_TIMER_DELAY_MS,
+        PROPERTY_TIMER_DELAY_SEC,
+        PROPERTY_TIMER_DELIVER_MS,
     }
 )
 

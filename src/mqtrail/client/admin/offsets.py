@@ -1,6 +1,7 @@
 """Offsets: the range of queues, the offsets of groups, and changing them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from mqtrail.wire import (
     ConsumerNotOnline,
@@ -14,9 +15,32 @@ from mqtrail.wire import (
 )
 
 from ..consumer import in_waves
-from ..core import reply_number
+from ..core import queue_name, reply_number
 from .base import Gathered
 from .groups import AdminGroups
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMove:
+    """What a reset does to a group on one queue. consumer_offset: the group's before; None: it has none."""
+
+    queue: MessageQueue
+    min_offset: int
+    consumer_offset: int | None
+    new_offset: int
+
+    @property
+    def skipped_count(self) -> int | None:
+        """Messages that the group will not consume, of all tags; None: unknown, because the group has no offset."""
+        return None if self.consumer_offset is None else self._between(self.consumer_offset, self.new_offset)
+
+    @property
+    def repeated_count(self) -> int | None:
+        """Messages that the group will consume again, of all tags; None as above."""
+        return None if self.consumer_offset is None else self._between(self.new_offset, self.consumer_offset)
+
+    def _between(self, first: int, end: int) -> int:
+        return max(0, end - max(first, self.min_offset))
 
 
 class AdminOffsets(AdminGroups):
@@ -63,6 +87,25 @@ class AdminOffsets(AdminGroups):
         """The number of messages in a broker's timer by topic (5.x). Raises SystemError_ if it has no timer."""
         return await self._ask(broker_address, RequestCode.GET_TIMER_METRICS, {}, TimerMetrics.decode)
 
+    async def plan_reset(
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True, queue_id: int | None = None
+    ) -> Gathered[QueueMove]:
+        """What reset_offset with these arguments would do now, by queue; nothing is changed.
+
+        Queues that would keep their offset are in it, too. Raises RouteNotFound.
+        """
+        queues = [one for one in await self.queues(topic) if queue_id in (None, one.queue_id)]
+        return await self._gather(
+            {queue_name(queue): self._plan_move(group, queue, timestamp_ms, force=force) for queue in queues}
+        )
+
+    async def _plan_move(self, group: str, queue: MessageQueue, timestamp_ms: int, *, force: bool) -> QueueMove:
+        consumed = await self.consumer_offset(group, queue)
+        target = await (self.max_offset(queue) if timestamp_ms < 0 else self.offset_by_time(queue, timestamp_ms))
+        if not force and consumed is not None:
+            target = min(target, consumed)
+        return QueueMove(queue, await self.min_offset(queue), consumed, target)
+
     # -- changing a group's offsets --------------------------------------------------------------------------------
 
     async def reset_offset(
@@ -71,13 +114,15 @@ class AdminOffsets(AdminGroups):
         """Move a group to the first message stored at or after timestamp_ms (-1: to the end), on a topic's brokers.
 
         force: also move it forward, past messages that it has not consumed. queue_id: only that queue of each broker
-        (5.x). If a 4.9 broker refuses because the group is not online, the offsets are written one by one.
+        (5.x). If a 4.9 broker refuses because the group is not online, the offsets are written one by one. Without
+        force, failures are by topic/broker/queue.
         """
-        ext = {"topic": topic, "group": group, "timestamp": str(timestamp_ms), "isForce": "true" if force else "false"}
-        if queue_id is not None:
-            ext |= {"queueId": str(queue_id)}
-        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-        answers = await self._on_topic(topic, code, ext, QueueOffsets.decode)
+        if not force:
+            return await self._reset_backward(group, topic, timestamp_ms, queue_id)
+        ext = _reset_header(group, topic, timestamp_ms, queue_id)
+        answers = await self._on_topic(
+            topic, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext | {"isForce": "true"}, QueueOffsets.decode
+        )
         offline = [name for name, error in answers.failures.items() if isinstance(error, ConsumerNotOnline)]
         if not offline:
             return answers
@@ -87,10 +132,44 @@ class AdminOffsets(AdminGroups):
             if queue_id is None or queue.queue_id == queue_id:
                 queues.setdefault(queue.broker_name, []).append(queue)
         written = await self._gather(
-            {name: self._write_offsets(group, queues.get(name, []), timestamp_ms, force=force) for name in offline}
+            {name: self._write_offsets(group, queues.get(name, []), timestamp_ms, force=True) for name in offline}
         )
         failures = {name: error for name, error in answers.failures.items() if name not in offline}
         return Gathered({**answers.found, **written.found}, {**failures, **written.failures})
+
+    async def _reset_backward(
+        self, group: str, topic: str, timestamp_ms: int, queue_id: int | None
+    ) -> Gathered[QueueOffsets]:
+        """Request only the queues that go backward, each by itself.
+
+        A broker that resets in the broker (5.x, useServerSideResetOffset) moves every requested queue, forward too: it
+        does not read isForce. A 4.9 broker reads isForce and no queueId.
+        """
+        planned = await self.plan_reset(group, topic, timestamp_ms, force=False, queue_id=queue_id)
+        moves = {
+            name: move
+            for name, move in planned.found.items()
+            if move.consumer_offset is None or move.new_offset < move.consumer_offset
+        }
+        done = await self._gather(
+            {name: self._reset_queue(group, move.queue, timestamp_ms) for name, move in moves.items()}
+        )
+        found: dict[str, dict[MessageQueue, int]] = {move.queue.broker_name: {} for move in planned.values()}
+        for name, moved in done.found.items():
+            found[moves[name].queue.broker_name] |= moved.offset_table
+        return Gathered(
+            {broker: QueueOffsets(moved) for broker, moved in found.items()}, {**planned.failures, **done.failures}
+        )
+
+    async def _reset_queue(self, group: str, queue: MessageQueue, timestamp_ms: int) -> QueueOffsets:
+        ext = _reset_header(group, queue.topic, timestamp_ms, queue.queue_id) | {"isForce": "false"}
+        address = await self._address_of(queue)
+        try:
+            return await self._ask(
+                address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext, lambda body: _only(queue, body)
+            )
+        except ConsumerNotOnline:
+            return await self._write_offsets(group, [queue], timestamp_ms, force=False)
 
     async def _write_offsets(
         self, group: str, queues: list[MessageQueue], timestamp_ms: int, *, force: bool
@@ -152,3 +231,13 @@ class AdminOffsets(AdminGroups):
             if offset is not None:
                 offsets[queue] = offset
         return await self.set_offsets(target, offsets)
+
+
+def _reset_header(group: str, topic: str, timestamp_ms: int, queue_id: int | None) -> dict[str, str]:
+    header = {"topic": topic, "group": group, "timestamp": str(timestamp_ms)}
+    return header if queue_id is None else header | {"queueId": str(queue_id)}
+
+
+def _only(queue: MessageQueue, body: bytes) -> QueueOffsets:
+    """Return what an answer says about one queue: a 4.9 broker answers for all."""
+    return QueueOffsets({one: offset for one, offset in QueueOffsets.decode(body).offset_table.items() if one == queue})

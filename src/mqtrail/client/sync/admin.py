@@ -73,6 +73,7 @@ class SyncAdmin(Facade[Admin]):
     delay_offsets = waiting(Admin.delay_offsets)
     timer_counts = waiting(Admin.timer_counts)
     lag = waiting(Admin.lag)
+    plan_reset = waiting(Admin.plan_reset)
     reset_offset = waiting(Admin.reset_offset)
     skip_backlog = waiting(Admin.skip_backlog)
     set_offset = waiting(Admin.set_offset)
@@ -88,6 +89,8 @@ class SyncAdmin(Facade[Admin]):
     consume_queue = waiting(Admin.consume_queue)
     message_tracks = waiting(Admin.message_tracks)
     consume_directly = waiting(Admin.consume_directly)
+    dead_letters = iterating(Admin.dead_letters)
+    resend_message = waiting(Admin.resend_message)
     resend_dead_letters = iterating(Admin.resend_dead_letters)
     resume_check = waiting(Admin.resume_check)
 
