@@ -13,6 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from mqtrail.answers.changes import AuditLog
 from mqtrail.cli.app import run
 from mqtrail.lake import Lake
 
@@ -27,6 +28,7 @@ LATE = {"duckdb", "pyarrow", "deltalake", "numpy", "pandas", "pyspark", "aiohttp
         (("--namesrv", "127.0.0.1:1", "--host", "0.0.0.0"), "--host: found '0.0.0.0', expected a loopback address"),
         (("--namesrv", "127.0.0.1:1", "--host", "example.com"), "expected a loopback address"),
         (("--namesrv", "nonsense"), "nonsense"),
+        (("--namesrv", "127.0.0.1:1", "--audit-log", "x"), "found --audit-log without --allow-changes"),
     ],
 )
 def test_wrong_options(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], expected: str) -> None:
@@ -68,3 +70,32 @@ def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
             assert process.wait(60) == 0
         finally:
             process.kill()
+
+
+def test_changes_need_a_cluster_and_a_log(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Both are errors at the start."""
+    Lake.create(tmp_path / "lake")
+    assert run(["console", "--port", "0", "--lake", str(tmp_path / "lake"), "--allow-changes"]) == 2
+    assert "found --allow-changes without --namesrv" in capsys.readouterr().err
+    options = ["--namesrv", "127.0.0.1:1", "--allow-changes", "--audit-log", str(tmp_path)]
+    assert run(["console", "--port", "0", *options]) == 1
+    assert "cannot write the audit log" in capsys.readouterr().err
+
+
+def test_an_audit_log_is_checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Exit code 0 for a whole log, 1 for one that was touched or is not there."""
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path)
+    log.append("a", "asked", {"who": "ann", "action": "reset-offsets", "parameters": {"group": "CG"}})
+    log.append("a", "outcome", {"target": "broker-a", "fate": "DONE"})
+    log.append("a", "ended", {})
+    assert run(["audit", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "1 DONE" in shown
+    assert "3 lines; SHA-256 of the last: " in shown
+    assert run(["audit", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["changes"][0]["who"] == "ann"
+    path.write_bytes(path.read_bytes().replace(b"ann", b"bob"))
+    assert run(["audit", str(path)]) == 1
+    assert "line 2: does not follow the line before" in capsys.readouterr().err
+    assert run(["audit", str(tmp_path / "none")]) == 1

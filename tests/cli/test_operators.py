@@ -146,6 +146,10 @@ def test_offsets(mqtrail: Command) -> None:
     assert (failed.code, list(failed.json["failures"])) == (1, ["nowhere/0"])
     cloned = mqtrail("offset", "clone", "walker", "runner", "orders", "--yes", "--json")
     assert [row["offset"] for row in cloned.json["queues"]] == [1, 0] or cloned.code == 1
+    planned = mqtrail("offset", "reset", "CG", "orders", "--to", "first", "--dry-run", "--json")
+    assert (planned.code, {row["after"] for row in planned.json["steps"]}) == (0, {"0"})
+    shown = mqtrail("offset", "reset", "CG", "orders", "--to", "first", "--dry-run")
+    assert (shown.code, "nothing was changed, skipped: " in shown.out) == (0, True)
     reset = mqtrail("offset", "reset", "CG", "orders", "--to", "first", "--yes", "--json")
     assert (reset.code, {row["offset"] for row in reset.json["queues"]}) == (0, {0})
     assert mqtrail("offset", "reset", "CG", "orders", "--to", "soon", "--yes").code == 2
@@ -260,6 +264,8 @@ def test_dead_letters_and_consuming_by_hand(mqtrail: Command, server: Embedded) 
         assert mqtrail("message", "resend", "CG-dead").code == 2
         with SyncAdmin(server.namesrv_address) as admin:
             until(lambda: "%DLQ%CG-dead" in admin.topics())
+        planned = mqtrail("message", "resend", "CG-dead", "--dry-run", "--json").json
+        assert [(one["target"], one["after"]) for one in planned["steps"]] == [(sent.msg_id, "%RETRY%CG-dead")]
         (row,) = mqtrail("message", "resend", "CG-dead", "--id", sent.msg_id, "--yes", "--json").rows
         assert (row["msg_id"], row["done"]) == (sent.msg_id, True)
         delivery = consumer.receive(20_000)

@@ -11,6 +11,7 @@ import pytest
 
 from mqtrail import console
 from mqtrail.answers import LatencySegment
+from mqtrail.answers.changes import Fate
 from mqtrail.console.looks import count, csv_text, duration, moment, zone_of
 from mqtrail.console.message import hex_dump
 from mqtrail.console.texts import CODE_TEXTS, TEXTS, Language, code_text, language_of, text
@@ -51,7 +52,7 @@ def test_pages_use_texts_that_exist() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 used.add(node.value)
     of_values = {"DRAINS", "GROWS", "STEADY", "EMPTY", "UNKNOWN", "HANDLED", "SEND", "STORED"}
-    of_values |= {f"part_{name}" for name in LatencySegment}
+    of_values |= {f"part_{name}" for name in LatencySegment} | {fate.value for fate in Fate}
     assert set(TEXTS) - used - of_values - {code.severity for code in CODES.values()} == set()
 
 

@@ -56,6 +56,7 @@ COMMANDS = {
     "lag show": "lag:lag_show",
     "doctor": "answers:doctor",
     "console": "console:console",
+    "audit": "audit:audit",
     "mcp": "mcp:mcp",
     "topic list": "topics:topic_list",
     "topic create": "topics:topic_create",

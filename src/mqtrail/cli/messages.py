@@ -10,7 +10,7 @@ import typer
 
 from .config import load
 from .exits import Exit, UsageError
-from .operate import Yes, admin_of, confirm_change, report_answer, table, warn_failures
+from .operate import DryRun, Yes, admin_of, confirm_change, report_answer, show_plan, table, warn_failures
 from .options import ConfigFile, Json, Namesrv, moment_ms, queue_of
 from .output import progress, say, say_lines, show_json, warn
 
@@ -243,12 +243,20 @@ def message_resend(
         ),
     ] = False,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Maximum number of messages; 0: all.")] = 0,
+    dry_run: DryRun = False,
     yes: Yes = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
     """Resend dead letters with their ids, by default to their group only. The dead letters are kept."""
+    if dry_run:
+        from mqtrail.answers.changes import LETTERS_MAX, ResendDeadLetters
+
+        change = ResendDeadLetters(
+            group=group, msg_ids=tuple(msg_id or ()), is_to_topic=to_topic, count_max=limit or LETTERS_MAX
+        )
+        return show_plan(change, load(config), namesrv, json)
     which = f"{len(msg_id)} dead letters" if msg_id else "the dead letters"
     confirm_change(f"resend {which} of group {group!r} {'to their topics' if to_topic else 'to the group'}", yes)
     wanted = frozenset(msg_id) if msg_id else None

@@ -9,7 +9,7 @@ import typer
 
 from .config import load
 from .exits import Exit, UsageError
-from .operate import Yes, admin_of, confirm_change, failures_of, report_answer, table, warn_failures
+from .operate import DryRun, Yes, admin_of, confirm_change, failures_of, report_answer, show_plan, table, warn_failures
 from .options import ConfigFile, Json, Namesrv, moment_ms
 from .output import progress, say, show_json
 
@@ -57,17 +57,22 @@ def offset_reset(
     queue: Annotated[
         int | None, typer.Option("--queue", min=0, help="Only this queue id on each broker (brokers 5.x).")
     ] = None,
+    dry_run: DryRun = False,
     yes: Yes = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
     """Move a group to the first message, to the end, or to the first message stored at or after a time."""
+    from mqtrail.answers.changes import ResetOffsets
     from mqtrail.client.core import now_ms
 
     at_ms = {"first": 0, "end": -1}.get(to)
     if at_ms is None:
         at_ms = moment_ms(to, now_ms(), "--to")
+    if dry_run:
+        change = ResetOffsets(group=group, topic=topic, at_ms=at_ms, is_backward_only=keep, queue_id=queue)
+        return show_plan(change, load(config), namesrv, json)
     confirm_change(f"move group {group!r} on topic {topic!r} to {to}, which skips messages or delivers them again", yes)
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         done = admin.reset_offset(group, topic, at_ms, force=not keep, queue_id=queue)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .exits import Exit, UsageError
-from .output import confirm, say, show, show_json, warn
+from .output import confirm, progress, say, show, show_json, warn
 
 if TYPE_CHECKING:
+    from mqtrail.answers.changes import Change
     from mqtrail.client import Gathered, SyncAdmin
 
     from .config import Config
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Only brokers of this cluster. [default: all]")]
 Broker = Annotated[str | None, typer.Option("--broker", help="Only this broker: name, or host:port. [default: all]")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and change nothing.")]
 
 
 def admin_of(settings: Config, namesrv: str | None) -> SyncAdmin:
@@ -35,6 +37,34 @@ def confirm_change(what: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise UsageError(f"this command will {what}: found no terminal to ask for confirmation, expected --yes")
     confirm(f"This will {what}. Continue?")
+
+
+def show_plan(change: Change, settings: Config, namesrv: str | None, json: bool) -> int:
+    """Print what a change would do: each part before and after; return exit code 3 if a part is unknown."""
+    from mqtrail.answers import as_json
+    from mqtrail.answers.changes import plan_of
+
+    with admin_of(settings, namesrv) as admin, progress("querying the brokers", enabled=not json):
+        plan = plan_of(change, admin, settings.namesrv(namesrv))
+    if json:
+        show_json(as_json(plan))
+    else:
+        counted = list(dict.fromkeys(name for step in plan.steps for name in step.counts))
+        rows = [
+            (
+                step.target,
+                step.before,
+                step.after,
+                *("?" if step.counts[name] is None else step.counts[name] for name in counted),
+            )
+            for step in plan.steps
+        ]
+        table(("part", "before", "after", *counted), rows)
+        totals = ((name, plan.total(name)) for name in counted)
+        say(", ".join(["nothing was changed", *(f"{name}: {'?' if sum_ is None else sum_}" for name, sum_ in totals)]))
+        for omission in plan.scope.omissions:
+            warn(omission)
+    return Exit.CANNOT_LOOK if plan.scope.omissions else Exit.OK
 
 
 def failures_of(*gathered: Gathered[Any]) -> dict[str, str]:

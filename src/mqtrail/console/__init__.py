@@ -1,5 +1,5 @@
-"""Web pages over `answers`: home, search, one message, incidents, groups, cluster, pipeline. They change
-nothing and hold no logic.
+"""Web pages over `answers`: home, search, one message, incidents, groups, cluster, pipeline. They hold no
+logic, and change nothing unless the console is given `ClusterChanges`.
 
 `make_console` returns the application, with the HTTP API beside the pages. What comes from messages is shown as text:
 never as HTML, never as a link, control and invisible characters escaped.

@@ -12,8 +12,11 @@ from fastapi.responses import RedirectResponse
 from nicegui import ui
 
 from mqtrail.answers import DeadLetterConditions, LatencySegment, Sources
-from mqtrail.answers.http import Workers, make_api
+from mqtrail.answers.changes import ClusterChanges
+from mqtrail.answers.http import Changing, Workers, actor_of, make_api
 
+from .audit import audit
+from .change import change
 from .cluster import cluster
 from .dead_letters import dead_letters
 from .frame import THEMES, Desk, PageReader
@@ -32,11 +35,15 @@ SKIP_MAX: Final = 1_000_000_000
 PAGE_S: Final = 30.0  # to build a page, without its parts
 
 
-def make_console(sources: Sources) -> FastAPI:
-    """Return the application. NiceGUI keeps its pages in the process, so there is one console in a process."""
+def make_console(sources: Sources, changes: ClusterChanges | None = None) -> FastAPI:
+    """Return the application. NiceGUI keeps its pages in the process, so there is one console in a process.
+
+    changes: readers may change the cluster.
+    """
     workers = Workers()
-    app = make_api(sources, workers)
-    desk = Desk(sources, workers)
+    changing = None if changes is None else Changing(changes)
+    app = make_api(sources, workers, changing)
+    desk = Desk(sources, workers, changing)
 
     @ui.page("/", response_timeout=PAGE_S)
     async def home_page(request: Request) -> None:
@@ -63,14 +70,6 @@ def make_console(sources: Sources) -> FastAPI:
         wanted = DeadLetterConditions(group_name=group[:255], topic=topic[:255], error=cut, skip=first)
         await dead_letters(desk, PageReader.of(request), wanted)
 
-    @ui.page("/groups", response_timeout=PAGE_S)
-    async def groups_page(request: Request) -> None:
-        await groups(desk, PageReader.of(request))
-
-    @ui.page("/group", response_timeout=PAGE_S)
-    async def group_page(request: Request, name: str = "") -> None:
-        await group(desk, PageReader.of(request), name[:255])
-
     @ui.page("/stored", response_timeout=PAGE_S)
     async def stored_page(request: Request, evidence: str = "") -> None:
         await stored(desk, PageReader.of(request), evidence.strip()[:1_000])
@@ -78,6 +77,23 @@ def make_console(sources: Sources) -> FastAPI:
     @ui.page("/latency", response_timeout=PAGE_S)
     async def latency_page(request: Request, part: LatencySegment = LatencySegment.HANDLER) -> None:
         await latency(desk, PageReader.of(request), part)
+
+    _add_cluster_pages(desk)
+    if changing is not None:
+        _add_changes(desk, changing)
+    app.add_api_route("/preferences", preferences, include_in_schema=False)
+    ui.run_with(app, title="mqtrail", dark=None, tailwind=False, show_welcome_message=False)
+    return app
+
+
+def _add_cluster_pages(desk: Desk) -> None:
+    @ui.page("/groups", response_timeout=PAGE_S)
+    async def groups_page(request: Request) -> None:
+        await groups(desk, PageReader.of(request))
+
+    @ui.page("/group", response_timeout=PAGE_S)
+    async def group_page(request: Request, name: str = "") -> None:
+        await group(desk, PageReader.of(request), name[:255])
 
     @ui.page("/cluster", response_timeout=PAGE_S)
     async def cluster_page(request: Request) -> None:
@@ -87,9 +103,15 @@ def make_console(sources: Sources) -> FastAPI:
     async def pipeline_page(request: Request) -> None:
         await pipeline(desk, PageReader.of(request))
 
-    app.add_api_route("/preferences", preferences, include_in_schema=False)
-    ui.run_with(app, title="mqtrail", dark=None, tailwind=False, show_welcome_message=False)
-    return app
+
+def _add_changes(desk: Desk, changing: Changing) -> None:
+    @ui.page("/change", response_timeout=PAGE_S)
+    async def change_page(request: Request) -> None:
+        await change(desk, changing, PageReader.of(request), request.query_params, actor_of(request, "page"))
+
+    @ui.page("/audit", response_timeout=PAGE_S)
+    async def audit_page(request: Request) -> None:
+        await audit(desk, changing, PageReader.of(request))
 
 
 async def preferences(to: str = "/", language: str = "", theme: str = "") -> RedirectResponse:

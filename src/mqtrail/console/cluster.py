@@ -23,6 +23,9 @@ async def cluster(desk: Desk, reader: PageReader) -> None:
         if desk.sources.live is None:
             start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
             return
+        if desk.changing is not None:
+            with tag("div", classes="tools"):
+                link(reader.say("audit_log"), "/audit", "button")
         parts: list[PagePart] = []
         for name, command, path in (
             ("brokers", "cluster list", "/brokers"),

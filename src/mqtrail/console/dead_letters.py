@@ -11,6 +11,7 @@ from typing import Final
 from nicegui import ui
 
 from mqtrail.answers import DeadLetter, DeadLetterConditions, DeadLetterError, DeadLettersAnswer
+from mqtrail.answers.changes import LETTERS_MAX
 from mqtrail.client.core import now_ms
 
 from .frame import Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
@@ -24,7 +25,8 @@ ATTEMPTS_MAX: Final = 20  # of a letter; its message page has all
 
 async def dead_letters(desk: Desk, reader: PageReader, wanted: DeadLetterConditions) -> None:
     """Draw the dead letters that match."""
-    view = _View(reader, replace(wanted, limit=PAGE_SIZE))
+    can_resend = desk.changing is not None and desk.sources.live is not None
+    view = _View(reader, replace(wanted, limit=PAGE_SIZE), can_resend)
     with frame(reader, reader.say("dead_letters")):
         if desk.sources.lake is None:
             start_with(reader, "no_lake", "mqtrail console --lake DIR")
@@ -44,6 +46,7 @@ class _View:
 
     reader: PageReader
     wanted: DeadLetterConditions
+    can_resend: bool
 
     def form(self) -> None:
         """Draw fields for group and topic."""
@@ -95,9 +98,12 @@ class _View:
             if answer.letters:
                 tag("span", f" · {reader.say('shown', first=count(skip + 1), last=count(last))}")
         names = ("since_dead", "id", "keys", "group", "cause", "attempts", "send_again")
-        with table([reader.say(name) for name in names], reader.say("dead_letters")) as add:
-            for one in answer.letters:
-                self._row(one, add)
+        with tag("form", action="/change", method="get"):
+            if self.can_resend and answer.letters:
+                self._resend(answer.matched_count)
+            with table([reader.say(name) for name in names], reader.say("dead_letters")) as add:
+                for one in answer.letters:
+                    self._row(one, add)
         with tag("nav", classes="tools", **{"aria-label": reader.say("older")}):
             asked = self._parameters()
             if skip:
@@ -105,11 +111,34 @@ class _View:
             if last < answer.matched_count:
                 link(f"{reader.say('older')} →", PATH, "button", **{**asked, "skip": str(last)})
 
+    def _resend(self, matched_count: int) -> None:
+        """Draw what sends several letters of a group again: the chosen ones, or all that match."""
+        reader = self.reader
+        if not self.wanted.group_name:
+            tag("p", reader.say("choose_group"), "quiet")
+            return
+        for name, value in (("action", "resend-dead-letters"), ("group", self.wanted.group_name)):
+            tag("input", type="hidden", name=name, value=value)
+        with tag("div", classes="tools"):
+            with tag("label"):
+                tag("input", type="checkbox", name="to_topic")
+                tag("span", f" {reader.say('to_topic')}")
+            tag("button", reader.say("send_chosen"), type="submit")
+            if matched_count <= LETTERS_MAX:
+                asked = {"action": "resend-dead-letters", **self._parameters()}
+                link(reader.say("send_all", count=count(matched_count)), "/change", "button", **asked)
+
     def _row(self, one: DeadLetter, add: Callable[[Sequence[object]], None]) -> None:
         def msg_id() -> None:
             link(one.msg_id, "/message", id=one.msg_id)
 
         def command() -> None:
+            if self.can_resend and self.wanted.group_name:
+                label = f"{self.reader.say('send_again')}: {one.msg_id}"
+                tag("input", type="checkbox", name="id", value=one.msg_id, **{"aria-label": label})
+            if self.can_resend:
+                asked = {"action": "resend-dead-letters", "group": one.group_name, "id": one.msg_id}
+                link(f"{self.reader.say('send_again')} …", "/change", **asked)
             with tag("details"):
                 tag("summary", self.reader.say("command"))
                 tag("pre", shlex.join(one.resend_command), tabindex="0")

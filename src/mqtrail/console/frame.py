@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import tzinfo
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote, urlencode
@@ -18,7 +17,7 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from mqtrail import trail
 from mqtrail.answers import Scope, Sources
-from mqtrail.answers.http import API_PREFIX, Problem, Workers
+from mqtrail.answers.http import API_PREFIX, Changing, Problem, Workers
 from mqtrail.client.core import now_ms
 from mqtrail.wire import visible
 
@@ -50,6 +49,8 @@ class Desk:
 
     sources: Sources
     workers: Workers
+    changing: Changing | None = None
+    """Changes the cluster; None: that is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,28 +188,35 @@ class PagePart:
         try:
             answer = await self._desk.workers.run(ask)
         except Problem as problem:
-            self._fail(problem)
+            self.fail(problem.detail)
             return None
-        self._problem.set_visibility(False)
-        self._answer.clear()
-        try:
-            with self._answer:
-                draw(answer)
-        except Exception as error:  # half a part must not look like a whole answer
-            app.handle_exception(error)  # logs it
-            self._as_of = ""
-            self._fail(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, f"{FAULT} ({type(error).__name__})"))
+        if not self.put(lambda: draw(answer)):
             return None
         at_ms = _as_of(answer)
         self._as_of = "" if at_ms is None else self._reader.moment(at_ms)
         return answer
 
-    def _fail(self, problem: Problem) -> None:
+    def put(self, draw: Callable[[], None]) -> bool:
+        """Draw the part anew; return whether that succeeded."""
+        self._problem.set_visibility(False)
+        self._answer.clear()
+        try:
+            with self._answer:
+                draw()
+        except Exception as error:  # half a part must not look like a whole answer
+            app.handle_exception(error)  # logs it
+            self._as_of = ""
+            self.fail(f"{FAULT} ({type(error).__name__})")
+            return False
+        return True
+
+    def fail(self, why: str) -> None:
+        """Say why there is no answer, above the last one."""
         self._problem.clear()
         self._problem.set_visibility(True)
         with self._problem:
             tag("strong", self._reader.say("cannot_show"))
-            tag("p", problem.detail)
+            tag("p", why)
             if self._as_of:
                 tag("p", self._reader.say("older_below", at=self._as_of))
         if not self._as_of:

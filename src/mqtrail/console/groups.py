@@ -77,6 +77,9 @@ async def group(desk: Desk, reader: PageReader, name: str) -> None:
             lag = PagePart(desk, reader)
         with section(reader.say("members")):
             members = PagePart(desk, reader)
+        if desk.changing is not None:
+            with section(reader.say("reset-offsets")):
+                _reset(reader, name)
     cluster = desk.sources.of_cluster()
 
     async def load(over_ms: int | None = None) -> None:
@@ -88,6 +91,20 @@ async def group(desk: Desk, reader: PageReader, name: str) -> None:
     measure.on("click", lambda: load(TREND_MS))
     await ui.context.client.connected()
     await load()
+
+
+def _reset(reader: PageReader, name: str) -> None:
+    """Draw a form that leads to the plan of a reset."""
+    with tag("form", classes="tools", action="/change", method="get"):
+        for field, value in (("action", "reset-offsets"), ("group", name)):
+            tag("input", type="hidden", name=field, value=value)
+        for field, words, size in (("topic", reader.say("topic"), "255"), ("to", reader.say("to_time"), "64")):
+            labels = {"aria-label": words, "required": ""}
+            tag("input", name=field, maxlength=size, placeholder=words, **labels)
+        with tag("label"):
+            tag("input", type="checkbox", name="no_skip")
+            tag("span", f" {reader.say('no_skip')}")
+        tag("button", reader.say("plan_it"), type="submit")
 
 
 def _lag_of_group(reader: PageReader, answer: LagAnswer) -> None:

@@ -86,6 +86,9 @@ def _trajectory(desk: Desk, reader: PageReader, one: Trajectory, bodies: list[tu
         _verdicts(reader, one)
     with section(reader.say("timeline_text")):
         _events(reader, one)
+    if desk.changing is not None and desk.sources.live is not None and one.place:
+        with section(reader.say("changes")):
+            _changes(reader, one)
     with section(reader.say("body")):
         if not one.place:
             tag("p", reader.say("body_unknown"))
@@ -93,6 +96,17 @@ def _trajectory(desk: Desk, reader: PageReader, one: Trajectory, bodies: list[tu
             tag("p", reader.say("body_needs_cluster"))
         else:
             bodies.append((PagePart(desk, reader), one.place))
+
+
+def _changes(reader: PageReader, one: Trajectory) -> None:
+    """Draw what can be done with the stored message, for each of its groups."""
+    with tag("div", classes="tools"):
+        for group in dict.fromkeys(known.group_name for known in one.groups):
+            asked = {"place": one.place, "group": group}
+            link(reader.say("put_back", group=group), "/change", "button", action="resend-message", **asked)
+            link(reader.say("have_consumed", group=group), "/change", "button", action="consume-directly", **asked)
+        if not one.groups:
+            tag("p", reader.say("no_groups"), "quiet")
 
 
 def _picture(reader: PageReader, picture: Picture) -> None:

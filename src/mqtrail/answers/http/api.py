@@ -31,6 +31,7 @@ from ..summaries import (
     ProofAnswer,
     VerdictHistory,
 )
+from .changes import Changing, add_changes
 from .guard import LocalGuard
 from .problems import RESPONSES, Problem, ProblemDetails, VisibleJson, add_problems
 from .workers import Workers
@@ -59,16 +60,17 @@ class AnswersApi(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI description; it is made once."""
         if self.openapi_schema is None:
-            made = get_openapi(
-                title=self.title, version=self.version, routes=self.routes, description="Answers of mqtrail, read-only."
-            )
+            made = get_openapi(title=self.title, version=self.version, routes=self.routes, description=self.description)
             made["components"]["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
             self.openapi_schema = made
         return self.openapi_schema
 
 
-def make_api(sources: Sources, workers: Workers | None = None) -> FastAPI:
-    """Return the application: the operations below API_PREFIX and /openapi.json, guarded."""
+def make_api(sources: Sources, workers: Workers | None = None, changing: Changing | None = None) -> FastAPI:
+    """Return the application: the operations below API_PREFIX and /openapi.json, guarded.
+
+    changing: adds the operations that change the cluster.
+    """
     workers = workers or Workers()
 
     @asynccontextmanager
@@ -76,13 +78,20 @@ def make_api(sources: Sources, workers: Workers | None = None) -> FastAPI:
         yield
         workers.close()
         sources.close()
+        if changing is not None:
+            changing.close()
 
-    app = AnswersApi(title="mqtrail", version=__version__, docs_url=None, redoc_url=None, lifespan=life)
+    about = "Answers of mqtrail, read-only." if changing is None else "Answers of mqtrail, and changes to its cluster."
+    app = AnswersApi(
+        title="mqtrail", version=__version__, description=about, docs_url=None, redoc_url=None, lifespan=life
+    )
     router = APIRouter(prefix=API_PREFIX, responses=RESPONSES, default_response_class=VisibleJson)
     _add_look_ups(router, sources, workers)
     _add_summaries(router, sources, workers)
     _add_findings(router, sources, workers)
     _add_cluster_operations(router, sources, workers)
+    if changing is not None:
+        add_changes(router, changing)
     app.include_router(router)
     add_problems(app)
     app.add_middleware(LocalGuard)

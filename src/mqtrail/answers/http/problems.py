@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from mqtrail.wire import MQError, visible_json
 
+from ..changes import AuditFailed, ChangedMeanwhile, InvalidChange, NothingToChange
 from ..sources import NoSource
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -40,6 +41,7 @@ STATUSES: Final = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.FORBIDDEN,
     HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
     HTTPStatus.BAD_GATEWAY,
@@ -72,8 +74,14 @@ def problem_response(status: HTTPStatus, detail: str) -> JSONResponse:
 
 def problem_of(error: MQError) -> Problem:
     """Return the problem of an error of lake or cluster: there is no such source, or it could not be queried."""
-    if isinstance(error, NoSource):
+    if isinstance(error, NoSource | NothingToChange):
         return Problem(HTTPStatus.NOT_FOUND, str(error))
+    if isinstance(error, InvalidChange):
+        return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+    if isinstance(error, ChangedMeanwhile):
+        return Problem(HTTPStatus.CONFLICT, str(error))
+    if isinstance(error, AuditFailed):
+        return Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
     from mqtrail.lake import LakeError  # late: it imports DuckDB
 
     from ..lakeview import UnknownCluster

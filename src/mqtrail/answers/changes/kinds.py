@@ -1,0 +1,291 @@
+"""The changes: each says what it would do (`plan`) and does it part by part (`perform`).
+
+Their fields are parameters of pages, of the HTTP API and of the audit log. A field `action` tells them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from mqtrail.client import END_MS_MAX, Gathered, QueueMove, Resent, SyncAdmin
+from mqtrail.wire import MessageExt, MessageQueue, MQError, QueueOffsets, RequestCode, retry_topic
+
+from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange
+
+LETTERS_MAX: Final = 1_000  # of one change
+FIRST_MS: Final = 0
+END_MS: Final = -1
+
+
+class Plannable(Protocol):
+    """A change. plan and perform raise MQError if the cluster cannot be asked, InvalidChange for a wrong field."""
+
+    @property
+    def action(self) -> str: ...
+
+    @property
+    def requests(self) -> tuple[RequestCode, ...]:
+        """What is sent to the cluster to do it."""
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether the values before and after move by themselves, so that a plan cannot bind to them."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command that does the same, without --namesrv; () where there is none."""
+
+    def plan(self, admin: SyncAdmin) -> tuple[list[ChangeStep], list[str]]:
+        """Return the parts, and a sentence for each part that cannot be planned. Nothing is changed."""
+
+    def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
+        """Do it; yield what came of each part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetOffsets:
+    """Move a group on a topic to the first message stored at or after a time (0: the first; -1: the end).
+
+    is_backward_only: move no queue forward. queue_id: only this queue of each broker (brokers 5.x).
+    """
+
+    group: str
+    topic: str
+    at_ms: int
+    is_backward_only: bool = False
+    queue_id: int | None = None
+    action: Literal["reset-offsets"] = "reset-offsets"
+
+    @property
+    def requests(self) -> tuple[RequestCode, ...]:
+        """222, and 25 at brokers before 5.0 if no member is online."""
+        return RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
+
+    @property
+    def is_moving(self) -> bool:
+        """Yes: members commit, and queues grow."""
+        return True
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """`mqtrail offset reset`."""
+        to = {FIRST_MS: "first", END_MS: "end"}.get(self.at_ms, f"{self.at_ms:012d}")
+        options = [*(["--no-skip"] if self.is_backward_only else [])]
+        options += ["--queue", str(self.queue_id)] if self.queue_id is not None else []
+        return "mqtrail", "offset", "reset", self.group, self.topic, "--to", to, *options
+
+    def plan(self, admin: SyncAdmin) -> tuple[list[ChangeStep], list[str]]:
+        """Return the offset of each queue before and after, and how many messages are skipped or repeated."""
+        if not END_MS <= self.at_ms <= END_MS_MAX:
+            raise InvalidChange(
+                f"at_ms: found {self.at_ms}, expected epoch ms, 0 for the first message or -1 for the end"
+            )
+        planned = admin.plan_reset(
+            self.group, self.topic, self.at_ms, force=not self.is_backward_only, queue_id=self.queue_id
+        )
+        moves = sorted(planned.values(), key=lambda move: (move.queue.broker_name, move.queue.queue_id))
+        return [_step_of(move) for move in moves], _failures(planned)
+
+    def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
+        """Move it; an outcome for each broker, with the new offsets that it answers."""
+        done = admin.reset_offset(
+            self.group, self.topic, self.at_ms, force=not self.is_backward_only, queue_id=self.queue_id
+        )
+        yield from _by_broker(done)
+
+
+def _step_of(move: QueueMove) -> ChangeStep:
+    before = None if move.consumer_offset is None else str(move.consumer_offset)
+    counts = {"skipped": move.skipped_count, "repeated": move.repeated_count}
+    return ChangeStep(f"{move.queue.broker_name}/{move.queue.queue_id}", before, str(move.new_offset), counts)
+
+
+def _by_broker(done: Gathered[QueueOffsets]) -> Iterator[ChangeOutcome]:
+    for name, found in done.found.items():
+        offsets = sorted((queue.queue_id, offset) for queue, offset in found.offset_table.items())
+        yield ChangeOutcome(name, Fate.DONE, ", ".join(f"{queue_id}: {offset}" for queue_id, offset in offsets))
+    for name, error in done.failures.items():
+        yield ChangeOutcome.of_error(name, error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResendDeadLetters:
+    """Send dead letters of a group again with their ids, each id once. Nothing is removed from the dead-letter queue.
+
+    msg_ids: only these; none: the first count_max. is_to_topic: to the topics that they were first sent to, so that
+    all groups get them; else to the group alone.
+    """
+
+    group: str
+    msg_ids: tuple[str, ...] = ()
+    is_to_topic: bool = False
+    count_max: int = LETTERS_MAX
+    action: Literal["resend-dead-letters"] = "resend-dead-letters"
+
+    @property
+    def requests(self) -> tuple[RequestCode, ...]:
+        """310, for each letter."""
+        return (RequestCode.SEND_MESSAGE_V2,)
+
+    @property
+    def is_moving(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """`mqtrail message resend`."""
+        options = [word for msg_id in self.msg_ids for word in ("--id", msg_id)]
+        options += [] if self.msg_ids else ["--limit", str(self.count_max)]
+        return "mqtrail", "message", "resend", self.group, *options, *(["--to-topic"] if self.is_to_topic else [])
+
+    def plan(self, admin: SyncAdmin) -> tuple[list[ChangeStep], list[str]]:
+        """Return each letter with its place and the topic that it is sent to. NothingToChange: there is none."""
+        wanted = self._wanted()
+        letters = list(admin.dead_letters(self.group, msg_ids=wanted, count_max=self.count_max))
+        missing = sorted((wanted or frozenset()) - {one.msg_id for one in letters})
+        if not letters:
+            raise NothingToChange(f"found no dead letter of group {self.group!r}{' with these ids' if wanted else ''}")
+        steps = [
+            ChangeStep(one.msg_id, place_of(one), _target_of(one, self.group, self.is_to_topic)) for one in letters
+        ]
+        return steps, [f"{msg_id}: group {self.group!r} has no such dead letter" for msg_id in missing]
+
+    def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
+        """Send one after the other."""
+        for one in admin.resend_dead_letters(
+            self.group, msg_ids=self._wanted(), to_topic=self.is_to_topic, count_max=self.count_max
+        ):
+            yield _outcome_of(one)
+
+    def _wanted(self) -> frozenset[str] | None:
+        if not 0 < self.count_max <= LETTERS_MAX or len(self.msg_ids) > LETTERS_MAX:
+            raise InvalidChange(f"found more than {LETTERS_MAX} dead letters, or none, expected 1 to {LETTERS_MAX}")
+        return frozenset(self.msg_ids) or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResendMessage:
+    """Send a copy of a stored message again with its id. place: broker/topic/queue@offset of the stored message.
+
+    is_to_topic: to the topic that it was first sent to, so that all groups get it; else to the group alone.
+    """
+
+    place: str
+    group: str
+    is_to_topic: bool = False
+    action: Literal["resend-message"] = "resend-message"
+
+    @property
+    def requests(self) -> tuple[RequestCode, ...]:
+        """310."""
+        return (RequestCode.SEND_MESSAGE_V2,)
+
+    @property
+    def is_moving(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """There is none."""
+        return ()
+
+    def plan(self, admin: SyncAdmin) -> tuple[list[ChangeStep], list[str]]:
+        """Return the message with its place and the topic that it is sent to."""
+        found = message_at(admin, self.place)
+        target = _target_of(found, self.group, self.is_to_topic)
+        admin.route(target)
+        return [ChangeStep(found.msg_id, self.place, target)], []
+
+    def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
+        """Send it."""
+        yield _outcome_of(admin.resend_message(message_at(admin, self.place), self.group, to_topic=self.is_to_topic))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeDirectly:
+    """Have one live member of a group consume a stored message now; no offset is committed.
+
+    place: broker/topic/queue@offset of the stored message.
+    """
+
+    place: str
+    group: str
+    client_id: str
+    action: Literal["consume-directly"] = "consume-directly"
+
+    @property
+    def requests(self) -> tuple[RequestCode, ...]:
+        """309."""
+        return (RequestCode.CONSUME_MESSAGE_DIRECTLY,)
+
+    @property
+    def is_moving(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """There is none: the command takes an id."""
+        return ()
+
+    def plan(self, admin: SyncAdmin) -> tuple[list[ChangeStep], list[str]]:
+        """Return the member and the message. NothingToChange: the member is not online."""
+        found = message_at(admin, self.place)
+        gathered = admin.group_connections(self.group)
+        online = {one.client_id for known in gathered.values() for one in known.connection_set}
+        if self.client_id not in online and not gathered.failures:
+            known = ", ".join(sorted(online)) or "none is online"
+            raise NothingToChange(
+                f"found no member {self.client_id!r} of group {self.group!r}, expected one of: {known}"
+            )
+        return [ChangeStep(self.client_id, None, f"{found.msg_id} {self.place}")], _failures(gathered)
+
+    def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
+        """Have it consume the message; its result is in the detail."""
+        done = admin.consume_directly(message_at(admin, self.place), self.group, client_id=self.client_id)
+        for name, found in done.found.items():
+            fate = Fate.DONE if found.consume_result == "CR_SUCCESS" else Fate.FAILED
+            remark = f": {found.remark}" if found.remark else ""
+            yield ChangeOutcome(name, fate, f"{found.consume_result} after {found.spent_time_mills} ms{remark}")
+        for name, error in done.failures.items():
+            yield ChangeOutcome.of_error(name, error)
+
+
+Change: TypeAlias = ResetOffsets | ResendDeadLetters | ResendMessage | ConsumeDirectly
+"""Every change. `action` tells them apart."""
+
+
+def message_at(admin: SyncAdmin, place: str) -> MessageExt:
+    """Return the message at broker/topic/queue@offset. NoMessage; InvalidChange: not such a place."""
+    try:
+        broker, topic, queue = place.split("/")
+        queue_id, offset = map(int, queue.split("@"))
+    except ValueError:
+        raise InvalidChange(f"place: found {place!r}, expected BROKER/TOPIC/QUEUE@OFFSET") from None
+    return admin.message_at_offset(MessageQueue(topic, broker, queue_id), offset)
+
+
+def place_of(message: MessageExt) -> str:
+    """Return broker/topic/queue@offset of a stored message."""
+    return f"{message.broker_name}/{message.topic}/{message.queue_id}@{message.queue_offset}"
+
+
+def _target_of(message: MessageExt, group: str, is_to_topic: bool) -> str:
+    return message.properties.get("RETRY_TOPIC") or message.topic if is_to_topic else retry_topic(group)
+
+
+def _outcome_of(one: Resent) -> ChangeOutcome:
+    msg_id = one.message.msg_id
+    if one.result is None:
+        return ChangeOutcome.of_error(msg_id, one.error or MQError("no answer"))
+    queue = one.result.queue
+    place = f"{queue.broker_name}/{queue.topic}/{queue.queue_id}@{one.result.queue_offset}"
+    return ChangeOutcome(msg_id, Fate.DONE, one.result.status.value, place)
+
+
+def _failures(gathered: Gathered[Any]) -> list[str]:
+    return [f"{name}: {error}" for name, error in gathered.failures.items()]

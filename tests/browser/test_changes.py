@@ -1,0 +1,170 @@
+"""People's ways through changes: look, do, see what came of it, find it in the audit log."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mqtrail.answers.changes import read_audit
+from mqtrail.broker import BrokerConfig
+from mqtrail.client import ConsumeFromWhere, ConsumerConfig, SyncAdmin, SyncConsumer, SyncProducer
+from mqtrail.testing import embedded
+from mqtrail.wire import Message, TopicConfig, dlq_topic, retry_topic
+from tests.answers.lakes import id_of, make_lake, rows_of
+from tests.browser.conftest import Visit
+from tests.console.serving import console
+
+pytestmark = pytest.mark.browser
+Begin = Callable[..., Visit]
+QUICK = ConsumerConfig(
+    consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=50, offset_persist_ms=20, close_wait_ms=200
+)
+DO_IT = "Change the cluster now"
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@dataclass(frozen=True)
+class Changing:
+    """A console that may change its cluster: one dead letter of `billing`, three messages that it consumed."""
+
+    url: str
+    namesrv: str
+    admin: SyncAdmin
+    dead: str
+    audit_log: Path
+
+
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
+    path = tmp_path_factory.mktemp("changing") / "audit.jsonl"
+    lake = tmp_path_factory.mktemp("changing") / "lake"
+    make_lake(lake, rows_of(["dead, attempts exhausted"]))
+    with embedded(broker=BrokerConfig(trace_topic_enable=True)) as broker:
+        namesrv = broker.namesrv_address
+        with SyncAdmin(namesrv) as admin:
+            assert admin.create_topic(TopicConfig("orders", 1, 1)).complete
+            until(lambda: "orders" in admin.topics())
+            with (
+                SyncProducer("shop", namesrv, trace=True) as producer,
+                SyncConsumer("billing", namesrv, {"orders": "*"}, trace=True, config=QUICK) as consumer,
+            ):
+                dead = producer.send(Message("orders", b"bad", keys=["<b>bad</b>"])).msg_id
+                for number in range(3):
+                    producer.send(Message("orders", b"%d" % number))
+                for _ in range(4):
+                    delivery = consumer.receive(60_000)
+                    assert delivery is not None
+                    if delivery.msg_id == dead:
+                        delivery.retry(-1, "card declined")
+                    else:
+                        delivery.ack()
+                until(lambda: dlq_topic("billing") in admin.topics() and retry_topic("billing") in admin.topics())
+                until(lambda: list(admin.messages(dlq_topic("billing"))))
+            options = ("--allow-changes", "--audit-log", str(path))
+            with console(lake, namesrv, *options) as url:
+                yield Changing(url, namesrv, admin, dead, path)
+
+
+def test_a_dead_letter_is_sent_again_and_followed(changing: Changing, visit: Begin) -> None:
+    """The plan changes nothing; after the button each letter has its result, then its new verdict."""
+    tab = visit(changing.url)
+    tab.open(f"/change?action=resend-dead-letters&group=billing&id={changing.dead}")
+    for words in (changing.dead, "%RETRY%billing", "SEND_MESSAGE_V2 (310)"):
+        tab.wait_for(words)
+    assert list(changing.admin.messages(retry_topic("billing"))) == []
+    assert tab.violations() == []
+    tab.shot("change-plan")
+    tab.page.get_by_role("button", name=DO_IT).click()
+    tab.wait_for("✔ done")
+    assert len(list(changing.admin.messages(retry_topic("billing")))) == 1
+    assert len(list(changing.admin.messages(dlq_topic("billing")))) == 1
+    with SyncConsumer("billing", changing.namesrv, {"orders": "*"}, trace=True, config=QUICK) as consumer:
+        delivery = consumer.receive(60_000)
+        assert delivery is not None
+        assert delivery.msg_id == changing.dead
+        with delivery.process():
+            pass
+    tab.page.wait_for_function("document.body.innerText.includes('CONSUMED')", timeout=60_000)
+    assert tab.violations() == []
+    tab.shot("change-followed")
+    tab.page.get_by_role("link", name="Audit log").click()
+    tab.page.wait_for_url("**/audit")
+    tab.wait_for("resend-dead-letters")
+    assert tab.violations() == []
+    tab.shot("audit")
+    assert read_audit(changing.audit_log).problems == ()
+
+
+def test_offsets_are_reset_from_the_page_of_a_group(changing: Changing, visit: Begin) -> None:
+    """It says how many messages are consumed again before it moves the group; in Chinese."""
+    tab = visit(changing.url, locale="zh-CN")
+    tab.open("/group?name=billing")
+    tab.page.fill("input[name=topic]", "orders")
+    tab.page.fill("input[name=to]", "first")
+    assert tab.violations() == []
+    tab.page.get_by_role("button", name="显示将要执行的操作").click()
+    tab.page.wait_for_url("**/change?action=reset-offsets&**")
+    tab.wait_for("再次消费的消息: 4")
+    assert tab.violations() == []
+    tab.shot("change-reset-zh")
+    (queue,) = changing.admin.queues("orders")
+    assert changing.admin.consumer_offset("billing", queue) == 4
+    tab.page.get_by_role("button", name="立即执行变更").click()
+    tab.wait_for("✔ 成功")
+    assert changing.admin.consumer_offset("billing", queue) == 0
+    assert read_audit(changing.audit_log).changes[0].door == "page"
+
+
+def test_a_consumer_processes_a_message(changing: Changing, visit: Begin) -> None:
+    """From the page of the message: the group's member is chosen, then it processes the message."""
+    handled: list[bytes] = []
+    with SyncConsumer("billing", changing.namesrv, {"letters": "*"}) as consumer:
+        threading.Thread(target=consumer.run, args=(lambda one: handled.append(one.body),), daemon=True).start()
+        until(lambda: any(one.connection_set for one in changing.admin.group_connections("billing").values()))
+        tab = visit(changing.url)
+        link = tab.page.get_by_role("link", name="Have a consumer of billing process it …")
+        deadline = time.monotonic() + 60
+        tab.open(f"/message?id={changing.dead}")
+        while link.count() == 0:
+            assert time.monotonic() < deadline, "the trace did not arrive"
+            tab.open(f"/message?id={changing.dead}")
+        assert tab.violations() == []
+        link.click()
+        tab.wait_for("Choose the member that processes the message:")
+        tab.page.locator("main li a").click()
+        tab.page.get_by_role("button", name=DO_IT).click()
+        tab.wait_for("CR_SUCCESS")
+    assert handled == [b"bad"]
+
+
+def test_chosen_letters_lead_to_their_plan(changing: Changing, visit: Begin) -> None:
+    """The lake's letters of one group can be chosen; what the cluster does not have is said before anything is done."""
+    tab = visit(changing.url)
+    tab.open("/dead-letters?group=CG")
+    tab.page.get_by_role("checkbox", name="Send again").first.check()
+    assert tab.violations() == []
+    tab.shot("dead-letters-chosen")
+    tab.page.get_by_role("button", name="Send the chosen letters again …").click()
+    tab.page.wait_for_url(f"**/change?action=resend-dead-letters&group=CG&id={id_of('dead, attempts exhausted')}")
+    tab.wait_for("found no dead letter of group 'CG' with these ids")
+    assert tab.page.get_by_role("button", name=DO_IT).count() == 0
+
+
+def test_a_console_without_changes_has_no_buttons(of_lake: str, visit: Begin) -> None:
+    """They are off by default."""
+    tab = visit(of_lake)
+    tab.open("/dead-letters?group=CG")
+    assert tab.page.locator("input[type=checkbox]").count() == 0
+    assert tab.page.request.get(f"{of_lake}/change?action=reset-offsets").status == 404
+    assert tab.page.request.get(f"{of_lake}/audit").status == 404
