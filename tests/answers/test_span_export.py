@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as OtlpSpan
 
 from mqtrail.answers.otel import FOLDER, Collector, CollectorError, SpanExport, SpanNames, export, otlp
-from mqtrail.lake import Lake, LakeDamaged, write_parquet
+from mqtrail.lake import Lake, LakeDamaged, LakeError, write_parquet
 from tests.answers.collectors import OK, Answer, FakeCollector
 from tests.answers.lakes import AS_OF_MS, id_of, make_lake, rows_of
 
@@ -133,6 +133,18 @@ def _moved(path: Path, later: Path) -> Path:
     rows = rows.set_column(rows.schema.get_field_index("msg_id"), rows.schema.field("msg_id"), ids)
     write_parquet(rows, later)
     return later
+
+
+def test_one_cluster(collector: FakeCollector, lake: Path) -> None:
+    """Its messages alone, with a position of its own. An unknown cluster is named with the known ones."""
+    for cluster in ("consumed after retry", "dead, attempts exhausted"):  # each story has a cluster of its own
+        assert SpanExport(lake, client(collector), cluster=cluster).once().message_count == 1
+        assert set(collector.messages()) == {id_of(cluster)}
+        assert SpanExport(lake, client(collector), cluster=cluster).once().message_count == 0
+        collector.received.clear()
+    assert SpanExport(lake, client(collector)).once().message_count > 2
+    with pytest.raises(LakeError, match="found no cluster 'north', expected one of consumed after retry, dead"):
+        SpanExport(lake, client(collector), cluster="north")
 
 
 def test_it_continues_at_the_hour_that_failed(collector: FakeCollector, lake: Path, tmp_path: Path) -> None:

@@ -36,6 +36,15 @@ def test_exported_once(mqtrail: Command, collector: FakeCollector, lake: Path) -
     assert result.json["is_whole"]
 
 
+def test_cluster(mqtrail: Command, collector: FakeCollector, lake: Path) -> None:
+    """Only the messages of the cluster; an unknown one is named with the known ones."""
+    of_one = mqtrail("spans", "--lake", str(lake), "--endpoint", collector.url, "--cluster", "send slow", "--json")
+    assert of_one.json["messages"] == len(collector.messages()) == 1
+    result = mqtrail("spans", "--lake", str(lake), "--endpoint", collector.url, "--cluster", "north")
+    assert result.code == 3
+    assert "found no cluster 'north', expected one of consumed after retry" in result.err
+
+
 @pytest.mark.parametrize(
     ("opted", "option", "expected"),
     [

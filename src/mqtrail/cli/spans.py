@@ -13,7 +13,7 @@ from .answers import now_ms
 from .config import load
 from .exits import Exit, SourceUnavailable, UsageError, lake_in_use
 from .ingest import stop_on_signals
-from .options import ConfigFile, Json, LakeFolder, duration_ms, moment_ms
+from .options import ConfigFile, Json, LakeCluster, LakeFolder, duration_ms, moment_ms
 from .output import say, show_json, warn
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def spans(
     follow: Annotated[bool, typer.Option("--follow", help="Continue until SIGINT or SIGTERM.")] = False,
     interval: Annotated[str, typer.Option(help="Time between two exports with --follow.")] = "5s",
     lake: LakeFolder = None,
+    cluster: LakeCluster = "",
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
@@ -53,7 +54,8 @@ def spans(
     stop = Event()
     stop_on_signals(stop)
     with lake_in_use():
-        export = SpanExport(load(config).lake_to_read(lake), collector, chosen, from_ms=from_ms)
+        path = load(config).lake_to_read(lake)
+        export = SpanExport(path, collector, chosen, from_ms=from_ms, cluster=cluster)
         while True:
             began = time.monotonic()
             try:

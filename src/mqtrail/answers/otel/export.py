@@ -1,6 +1,6 @@
 """Exports the messages of a lake as spans, each once its judgement is settled, and continues where it ended.
 
-    <lake>/_spans/<digest of the endpoint>.json     how far an endpoint has got
+    <lake>/_spans/<digest of the endpoint and the cluster, if it is one>.json     how far an endpoint has got
 
 A message is settled when no later judgement can differ without new records of it. It is exported again, with the same
 ids, if such records arrive. The position is written after the collector has accepted an hour of messages; a process
@@ -27,12 +27,14 @@ from mqtrail.lake import (
     LakePath,
     connect,
     lake_errors,
+    of_cluster,
     relation_of,
     unfinished_judgement,
     write_whole,
 )
 from mqtrail.trail import HOUR_MS
 
+from ..lakeview import LakeView
 from ..model import trajectory_of
 from .otlp import Collector
 from .spans import Span, SpanNames, spans_of
@@ -63,16 +65,27 @@ class ExportedSpans:
 
 
 class SpanExport:
-    """The export of one lake to one collector. from_ms: leaves out messages published before."""
+    """The export of one lake to one collector."""
 
     def __init__(
-        self, lake: LakePath, collector: Collector, names: SpanNames = SpanNames.OLD, *, from_ms: int | None = None
+        self,
+        lake: LakePath,
+        collector: Collector,
+        names: SpanNames = SpanNames.OLD,
+        *,
+        from_ms: int | None = None,
+        cluster: str = "",
     ) -> None:
+        """from_ms: leaves out messages published before. cluster: the only one to export; '': all. UnknownCluster."""
+        if cluster:
+            LakeView(lake, cluster).connection.close()
         self._path = lake
         self._collector = collector
         self._names = names
+        self._cluster = cluster
         self._from_hour = None if from_ms is None else from_ms // HOUR_MS
-        digest = blake2b(collector.url.encode(), digest_size=8).hexdigest()
+        of_one = f"\n{cluster}" if cluster else ""
+        digest = blake2b(f"{collector.url}{of_one}".encode(), digest_size=8).hexdigest()
         self._place = lake / FOLDER / f"{digest}.json"
 
     def once(self, stop: Flag | None = None) -> ExportedSpans:
@@ -107,7 +120,7 @@ class SpanExport:
         """Export judgements in (after_ms, until_ms], hour by hour of publication."""
         until_ms = position.until_ms
         assert until_ms is not None
-        for hour, files in _hours(lake, position).items():
+        for hour, files in _hours(lake, position, self._cluster).items():
             if stop is not None and stop.is_set():
                 return position, replace(done, is_whole=False)
             if self._from_hour is None or hour >= self._from_hour:
@@ -130,7 +143,7 @@ class SpanExport:
         spans: list[Span] = []
         count = 0
         with closing(connect(threads=1)) as duck, lake_errors(self._path):
-            for row in _rows(duck, lake, hour, files, position):
+            for row in _rows(duck, lake, hour, files, position, self._cluster):
                 made = spans_of(trajectory_of(row, row["groups"] or []), self._names)
                 if spans and len(spans) + len(made) > SPANS_MAX:
                     yield count, spans
@@ -161,10 +174,11 @@ def _last_judgement_ms(lake: Lake) -> int | None:
     return int(max(times)) if unfinished is None else min(int(max(times)), unfinished[0] - 1)
 
 
-def _hours(lake: Lake, position: SpanPosition) -> dict[int, list[DataFile]]:
+def _hours(lake: Lake, position: SpanPosition, cluster: str) -> dict[int, list[DataFile]]:
     """Return the hours that may have judgements after the position, in order, with all their files."""
     by_hour: dict[int, list[DataFile]] = defaultdict(list)
-    for file in lake["trajectories"].files():
+    files = lake["trajectories"].files()
+    for file in of_cluster(files, cluster) if cluster else files:
         if file.hour is not None:  # the table is partitioned by hour
             by_hour[file.hour].append(file)
     return {
@@ -176,11 +190,16 @@ def _hours(lake: Lake, position: SpanPosition) -> dict[int, list[DataFile]]:
 
 
 def _rows(
-    duck: duckdb.DuckDBPyConnection, lake: Lake, hour: int, files: list[DataFile], position: SpanPosition
+    duck: duckdb.DuckDBPyConnection,
+    lake: Lake,
+    hour: int,
+    files: list[DataFile],
+    position: SpanPosition,
+    cluster: str,
 ) -> Iterator[dict[str, Any]]:
     """Yield the settled trajectories of an hour, each with its verdicts in `groups`."""
-    trajectories = relation_of(lake["trajectories"], files)
-    verdicts = relation_of(lake["verdicts"], lake["verdicts"].files([hour]))
+    trajectories = relation_of(lake["trajectories"], files, cluster)
+    verdicts = relation_of(lake["verdicts"], lake["verdicts"].files([hour]), cluster)
     cursor = duck.execute(
         f"""SELECT t.*, g.groups FROM ({trajectories}) AS t LEFT JOIN
           (SELECT v.cluster, v.msg_id, list(v) AS groups FROM ({verdicts}) AS v GROUP BY v.cluster, v.msg_id) AS g
