@@ -276,6 +276,26 @@ def test_a_silent_broker_a_gap_and_no_change_differ() -> None:
     assert sample(90, gap="not running") == [taken, gap | {"seen_ms": 5, "reason": "not running"}]
 
 
+def test_topics_of_a_broker_that_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """How far its queues went is not known until it is back, or until what they had is older than the retention."""
+    monkeypatch.setattr(changes_module, "KEYFRAME_AGE_MS_MAX", 100)
+    lake = Lake.create(tmp_path / "lake")
+
+    def left_after(sampled_ms: int, *topics_of_b: str) -> frozenset[str]:
+        recorder = Recorder(lake, "C", 1_000)
+        places = [("a", "orders"), ("a", "stock"), *(("b", topic) for topic in topics_of_b)]
+        recorder.record([ClusterSample(sampled_ms, answers={("RANGES", *place): "" for place in places})])
+        assert Changes.load(lake, "C", 1_000).left_topics == recorder.left_topics
+        return recorder.left_topics
+
+    assert left_after(10, "orders", "stock") == frozenset()
+    assert left_after(20, "orders") == {"stock"}
+    assert left_after(30) == {"orders", "stock"}
+    assert left_after(40, "stock") == {"orders"}
+    assert left_after(500, "stock") == {"orders"}, "a keyframe keeps it"
+    assert left_after(1_300, "stock") == frozenset()
+
+
 def test_trace_that_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A broker has a row when its trace is not read, is read again, or is gone; keyframes and restarts keep it."""
     monkeypatch.setattr(changes_module, "KEYFRAME_AGE_MS_MAX", 100)

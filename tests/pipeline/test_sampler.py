@@ -235,18 +235,19 @@ def test_a_silent_broker_is_asked_once() -> None:
 def test_read_topics() -> None:
     """A topic counts as read if all its queues were read to their ends and no broker of it was silent."""
 
-    def read(*reached: int, why: str = "", offsets_why: str = "") -> set[str]:
+    def read(*reached: int, why: str = "", offsets_why: str = "", left: tuple[str, ...] = ()) -> set[str]:
         found = ClusterSample(1)
         for broker in ("a", "b")[: 1 if why or offsets_why else 2]:
             place = {"topic": "orders", "broker_name": broker, "queue_id": 0}
             found.add(trail.QUEUE_RANGES, {**place, "min_offset": 0, "max_offset": 5})
         found.answers |= {("OFFSETS", "b", ""): offsets_why, ("RANGES", "b", "orders"): why}
         queues = (MessageQueue("orders", "a", 0), MessageQueue("orders", "b", 0), MessageQueue("orders", "gone", 0))
-        return found.read_topics(dict(zip(queues, reached, strict=False)))
+        return found.read_topics(dict(zip(queues, reached, strict=False)), left)
 
     assert read(5, 5) == {"orders"}
     assert read(5, 4) == set()
-    assert read(5, 5, 9) == {"orders"}, "the route has no such broker any more"
+    assert read(5, 5, 9, left=("orders",)) == set(), "the broker left, and may have stored more before"
+    assert read(5, 5, 9) == {"orders"}, "it left before the messages that the lake keeps"
     assert read(5, 5, why="timed out") == set()
     assert read(5, 5, offsets_why="timed out") == set()
     assert read(5, why="timed out") == {"orders"}, "nothing of the topic was read there, as far as is known"

@@ -153,6 +153,14 @@ class Changes:
         """The topics to which a group subscribes, or did, by SQL92."""
         return frozenset(topic for _, topic, kind, *_ in self._subscriptions.kept if kind == EXPRESSION_SQL92)
 
+    @property
+    def left_topics(self) -> frozenset[str]:
+        """The topics of queues whose broker has left, or lost the topic, until the retention: how far they went is
+        not known."""
+        return frozenset(
+            topic for (what, _, topic), seen_ms in self._failed.items() if what == "RANGES" and seen_ms is not None
+        )
+
     # -- rows of a new sample --------------------------------------------------------------------------------------
 
     def add(self, found: ClusterSample) -> Rows:

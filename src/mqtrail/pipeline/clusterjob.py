@@ -171,7 +171,7 @@ class ClusterJob:
         if found is not None:
             reached = self._ingest.offsets()
             self._sample_problems = [*found.problems, *found.behind(reached)]
-            recorder.read_up_to(found.sampled_ms, found.read_topics(reached))
+            recorder.read_up_to(found.sampled_ms, found.read_topics(reached, recorder.left_topics))
 
     def _note_truncated(self, gone: list[Truncated]) -> None:
         """Note which groups had not read messages that are gone."""

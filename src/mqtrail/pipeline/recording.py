@@ -44,6 +44,11 @@ class Recorder:
         """The topics that groups of the lake's samples subscribe to by SQL92."""
         return self._known().sql_topics
 
+    @property
+    def left_topics(self) -> frozenset[str]:
+        """The topics of queues that were sampled and are no more. See Changes.left_topics."""
+        return self._known().left_topics
+
     def record(self, samples: Iterable[ClusterSample]) -> None:
         """Record samples, oldest first. Skip those that the lake already has."""
         changes = self._known()

@@ -9,7 +9,7 @@ row with status ERROR. A queue without a committed offset has no row.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -141,15 +141,16 @@ class ClusterSample:
         """The groups that were queried."""
         return {row["group_name"] for row in self.rows.get(trail.CLIENTS.name, ())}
 
-    def read_topics(self, reached: QueueOffsets) -> set[str]:
+    def read_topics(self, reached: QueueOffsets, left: Collection[str] = ()) -> set[str]:
         """Topics all of whose queues were read up to this sample. reached: the next offset to read of each queue.
 
-        Where the queues of a broker that did not answer end is not known, so their topics are not among them.
+        Where the queues of a broker that did not answer end is not known, so their topics are not among them. left:
+        topics of brokers that are no more, which may have stored messages after they were read for the last time.
         """
         ends = list(self._ends())
         topics = {queue.topic for queue, _ in ends if queue in reached}
-        left = {queue.topic for queue, max_offset in ends if reached.get(queue, 0) < max_offset}
-        return topics - left - {queue.topic for queue in reached if self._is_silent_of(queue)}
+        unread = {queue.topic for queue, max_offset in ends if reached.get(queue, 0) < max_offset}
+        return topics - unread - {queue.topic for queue in reached if self._is_silent_of(queue)} - set(left)
 
     def _is_silent_of(self, queue: MessageQueue) -> bool:
         """Whether the broker of a queue did not answer in this sample, or not about the queue's topic."""
