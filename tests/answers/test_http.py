@@ -21,8 +21,8 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from mqtrail.answers import Answers, LatencySegment, Scope, SearchAnswer, Sources, as_json
-from mqtrail.answers.http import API_PREFIX, Problem, Workers, make_api
-from mqtrail.answers.http.problems import VisibleJson
+from mqtrail.answers.http import API_PREFIX, Workers, make_api
+from mqtrail.gateway import Problem, VisibleJson
 from mqtrail.trail import CODES
 from tests.answers.conftest import Shop
 from tests.answers.lakes import NAMES, id_of, key_of

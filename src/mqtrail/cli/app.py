@@ -33,6 +33,7 @@ ROOMS = {
     "acl account": "Manage accounts in the ACL files of 4.9.",
     "incidents": "Find the causes of bad messages in a lake.",
     "lag": "Show what groups still have to read, in messages and in time.",
+    "pmq": "Run queues as tables of a database, with an HTTP door.",
     "pipeline": "Compute trajectories and verdicts from a cluster's trace (PySpark).",
 }
 COMMANDS = {
@@ -116,6 +117,7 @@ COMMANDS = {
     "pipeline status": "ingest:status",
     "pipeline migrate": "ingest:migrate",
     "pipeline rebuild": "ingest:rebuild",
+    "pmq up": "pmq:pmq_up",
     "sample": "ingest:sample",
     "demo": "demo:demo",
 }

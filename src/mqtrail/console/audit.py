@@ -8,7 +8,8 @@ from typing import Final
 from nicegui import ui
 
 from mqtrail.answers.changes import AuditAnswer, AuditedChange, Fate
-from mqtrail.answers.http import Changing, Problem
+from mqtrail.answers.http import Changing
+from mqtrail.gateway import Problem
 
 from .change import FATES
 from .frame import MARKS, Desk, PagePart, PageReader, commands, frame, table, tag

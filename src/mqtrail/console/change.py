@@ -24,8 +24,9 @@ from mqtrail.answers.changes import (
     ResendMessage,
     ResetOffsets,
 )
-from mqtrail.answers.http import Changing, Problem
+from mqtrail.answers.http import Changing
 from mqtrail.client.core import now_ms
+from mqtrail.gateway import Problem
 from mqtrail.wire import parse_moment
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, frame, link, section, table, tag

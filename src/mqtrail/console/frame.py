@@ -17,8 +17,9 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from mqtrail import trail
 from mqtrail.answers import Scope, Sources
-from mqtrail.answers.http import API_PREFIX, Changing, Problem, Workers
+from mqtrail.answers.http import API_PREFIX, Changing, Workers
 from mqtrail.client.core import now_ms
+from mqtrail.gateway import Problem
 from mqtrail.wire import visible
 
 from .looks import duration, moment, zone_of

@@ -40,6 +40,11 @@ class BaseNode(ABC):
         """Broker name -> its report, of each running broker."""
 
     @property
+    def http_address(self) -> str:
+        """host:port of the HTTP door; "" without one."""
+        return ""
+
+    @property
     def broker_addresses(self) -> tuple[str, ...]:
         """host:port of each running broker."""
         return tuple(report.address for report in self.reports.values())

@@ -47,6 +47,7 @@ from .ha_client import HaClient, SlaveParts
 from .ha_server import HaServer
 from .handing_back import take_back_offsets
 from .in_time import InTime
+from .inside import InsideCaller
 from .registrar import Commands, Registrar
 from .route_keeper import RouteKeeper
 from .table_copier import TableCopier
@@ -333,6 +334,13 @@ class BrokerNode:
             sign=None if credentials is None else partial(sign, credentials=credentials),
             tls=self._config.tls.context(),
         )
+
+    def caller(self) -> InsideCaller:
+        """Return a way to ask this broker from inside the process; `start` comes first."""
+        assert self._shell is not None, "start comes first"
+        assert self.core is not None
+        credentials = self.core.access.own_credentials()
+        return InsideCaller(self._shell, None if credentials is None else partial(sign, credentials=credentials))
 
     def _make_flusher(self, core: Broker, store: MessageStore) -> Flusher:
         config = core.config

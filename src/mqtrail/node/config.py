@@ -8,9 +8,11 @@ from pathlib import Path
 from mqtrail.broker import BrokerConfig
 from mqtrail.controller import ControllerConfig
 from mqtrail.namesrv import NameServerConfig
-from mqtrail.net import ServerConfig, TlsClientConfig, parse_namesrv
+from mqtrail.net import ServerConfig, TlsClientConfig, TlsMode, parse_namesrv
 from mqtrail.store import CommitLogConfig
 from mqtrail.wire import Credentials, InvalidParameter, SettingUnit, check_settings, setting
+
+from .addresses import is_loopback
 
 PORT_MAX = 65_535
 BROKER_PORT_STEP = 10  # between two brokers of one node; Apache takes port - 2 and port + 1 as well
@@ -115,6 +117,14 @@ class NodeConfig:
         most=PORT_MAX,
     )
 
+    http_port: int | None = setting(
+        None,
+        "port of the [HTTP door](http.md), on `host`; needs `pip install 'mqtrail[pmq]'`; one broker, without "
+        "controllers; 0: any free port; none: off",
+        least=0,
+        most=PORT_MAX,
+    )
+
     def __post_init__(self) -> None:
         """InvalidParameter: a setting is outside its bounds."""
         check_settings(self)
@@ -134,10 +144,12 @@ def shown_url(url: str) -> str:
 
 
 def with_store(config: NodeConfig) -> NodeConfig:
-    """Return the settings as a store on tables needs them. InvalidParameter: it cannot work with some of them.
+    """Return the settings as store and HTTP door need them. InvalidParameter: they cannot work with some of them.
 
-    A flush of such a store is a commit, and the process has in memory what is not committed: every reply must wait.
+    A flush of a store on tables is a commit. What is not committed is in the memory of the process: every reply waits.
     """
+    if config.http_port is not None:
+        _check_door(config)
     if not config.store_url:
         return config
     remedy = "set none of these with store_url: replicate the database, and start one node per database"
@@ -147,3 +159,20 @@ def with_store(config: NodeConfig) -> NodeConfig:
     if has_copies or config.ha_port is not None:
         raise InvalidParameter(f"found a broker with slaves, a master or a controller, expected none: {remedy}")
     return replace(config, broker=replace(config.broker, sync_flush=True, loses_unflushed=True))
+
+
+def _check_door(config: NodeConfig) -> None:
+    """InvalidParameter: the HTTP door cannot serve such a node, or would open what is guarded."""
+    if len(config.broker_names) > 1:
+        raise InvalidParameter(
+            f"found http_port with {len(config.broker_names)} brokers, expected one: start one node per HTTP door"
+        )
+    if config.group is not None or config.broker.controller_mode:
+        raise InvalidParameter("found http_port with controllers, expected none: run the HTTP door on a plain broker")
+    broker = config.broker
+    is_guarded = broker.acl or broker.authentication or config.server.tls.mode is TlsMode.ENFORCING
+    if is_guarded and not is_loopback(config.host):
+        raise InvalidParameter(
+            f"found http_port on {config.host} with access control or TLS, expected a loopback address: the HTTP door "
+            "has neither; listen on --host 127.0.0.1, behind a proxy that has accounts"
+        )

@@ -10,7 +10,7 @@ log = Log()
 
 
 def open_servers(config: NodeConfig) -> list[str]:
-    """Return which servers accept unauthenticated peers from other machines: "brokers", "name server".
+    """Return which servers accept unauthenticated peers from other machines: "brokers", "name server", "HTTP door".
 
     config: as `with_namesrv_access` returns it.
     """
@@ -24,6 +24,8 @@ def open_servers(config: NodeConfig) -> list[str]:
         found.append("brokers")
     if config.namesrv_port is not None and not config.namesrv.acl:
         found.append("name server")
+    if config.http_port is not None:
+        found.append("HTTP door")
     return found
 
 

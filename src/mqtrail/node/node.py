@@ -1,17 +1,25 @@
 """A name server and its brokers in one process, over one data folder."""
 
+from __future__ import annotations
+
 import asyncio
+from typing import TYPE_CHECKING
 
 from mqtrail.broker import Key
 from mqtrail.net import Log
+from mqtrail.wire import InvalidParameter
 
 from .base import BaseNode
+from .broker_node import BrokerNode
 from .config import NodeConfig
 from .controlled_broker import AnyBroker, make_broker
 from .exposure import warn_if_open
 from .metrics_exporter import MetricsExporter
 from .namesrv_access import SigningKeys
 from .report import ServerReport
+
+if TYPE_CHECKING:
+    from .door import HttpDoor
 
 log = Log()
 
@@ -27,6 +35,7 @@ class Node(BaseNode):
         super().__init__(config)
         self.brokers: dict[str, AnyBroker] = {}
         self._metrics: MetricsExporter | None = None
+        self._door: HttpDoor | None = None
         self._ports: dict[str, int] = {}
 
     @property
@@ -43,6 +52,8 @@ class Node(BaseNode):
             for index, name in enumerate(self.config.broker_names):
                 self._ports[name] = self._port_of(index)
                 self._bind_broker(name)
+            if self.config.http_port is not None:
+                self._door = _make_door(self.config.host, self.config.http_port)
             if self._namesrv is not None:
                 await self._namesrv.start()
             namesrvs, own = self._namesrvs(), self._own_namesrv()
@@ -52,6 +63,10 @@ class Node(BaseNode):
                     lambda: [one.core for one in self.brokers.values() if one.core is not None], self._namesrv
                 )
                 await self._metrics.start(self.config.host, self.config.metrics_port)
+            if self._door is not None:
+                (broker,) = self.brokers.values()
+                assert isinstance(broker, BrokerNode), "with_store lets no controlled broker pass"
+                await self._door.start(broker)
         except BaseException:
             await self.stop()
             raise
@@ -64,6 +79,11 @@ class Node(BaseNode):
         self._ports[name] = broker.port
         self.brokers[name] = broker
 
+    @property
+    def http_address(self) -> str:
+        """host:port of the HTTP door; "" without one."""
+        return "" if self._door is None else self._door.address
+
     async def stop_broker(self, name: str) -> None:
         """Stop one broker cleanly. A broker in memory loses its messages."""
         await self.brokers.pop(name).stop()
@@ -75,7 +95,10 @@ class Node(BaseNode):
         await self.brokers[name].start(self._namesrvs(), self._own_namesrv())
 
     async def stop(self) -> None:
-        """Stop everything that runs, brokers first, and unlock the data folder."""
+        """Stop everything that runs, the doors first, then brokers, and unlock the data folder."""
+        if self._door is not None:
+            await self._door.stop()
+            self._door = None
         if self._metrics is not None:
             await self._metrics.stop()
             self._metrics = None
@@ -107,3 +130,16 @@ class Node(BaseNode):
         )
         self.failure = error
         self.failed.set()
+
+
+def _make_door(host: str, port: int) -> HttpDoor:
+    """Return a door with its port taken. BindError; InvalidParameter: a package is missing."""
+    try:
+        from .door import HttpDoor
+    except ImportError as error:
+        raise InvalidParameter(
+            f"found no module {error.name}, expected FastAPI and uvicorn for http_port: pip install 'mqtrail[pmq]'"
+        ) from error
+    door = HttpDoor(host, port)
+    door.bind()
+    return door

@@ -11,6 +11,7 @@ from typing import Protocol, cast
 
 from mqtrail.net import Log, ServerConnection, next_command
 from mqtrail.wire import (
+    Host,
     Peer,
     PeerId,
     RemotingCommand,
@@ -41,6 +42,18 @@ class Core(Protocol):
     def next_tick_ms(self) -> int | None: ...
 
     def disconnected(self, peer: PeerId) -> list[Send]: ...
+
+
+class ReplyWriter(Protocol):
+    """Takes the replies for one peer: a ServerConnection, or a `Line` inside the process."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def host(self) -> Host: ...
+
+    def write(self, data: bytes) -> None: ...
 
 
 class Hold(Protocol):
@@ -86,7 +99,7 @@ class Shell:
         self._hold = hold
         self._hold_for_tables = hold_for_tables
         self._on_change = on_change
-        self._connections: dict[PeerId, ServerConnection] = {}
+        self._connections: dict[PeerId, ReplyWriter] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -106,15 +119,19 @@ class Shell:
     # net.Application
 
     def connected(self, connection: ServerConnection) -> None:
-        peer = Peer(PeerId(connection.id), connection.host)
-        connection.data = peer
-        self._connections[peer.id] = connection
+        connection.data = self.join(connection)
 
-    def disconnected(self, connection: ServerConnection) -> None:
-        peer = cast(Peer, connection.data)
-        self._connections.pop(peer.id, None)
+    def join(self, connection: ReplyWriter) -> Peer:
+        """Return the peer of a new connection; from now on it gets its replies."""
+        peer = Peer(PeerId(connection.id), connection.host)
+        self._connections[peer.id] = connection
+        return peer
+
+    def disconnected(self, connection: ReplyWriter) -> None:
+        peer_id = PeerId(connection.id)
+        self._connections.pop(peer_id, None)
         try:
-            self.write(self._core.disconnected(peer.id))
+            self.write(self._core.disconnected(peer_id))
         except Exception:
             log.sparse.exception("core.disconnect_failed", peer=str(connection.host))
         self.set_timer()
@@ -134,6 +151,13 @@ class Shell:
         finally:
             self.set_timer()
         return start
+
+    def serve(self, peer: Peer, command: RemotingCommand) -> None:
+        """Serve one request from inside the process."""
+        try:
+            self.write(self.decide(peer, command, self._clock()))
+        finally:
+            self.set_timer()
 
     # The core's decisions
 
@@ -174,7 +198,7 @@ class Shell:
             else:
                 self.write_bytes(connection, data, send.after_offset)
 
-    def write_bytes(self, connection: ServerConnection, data: bytes, after_offset: int) -> None:
+    def write_bytes(self, connection: ReplyWriter, data: bytes, after_offset: int) -> None:
         """Write an encoded reply, now or when the log is durable up to after_offset."""
         if after_offset and self._hold is not None:
             self._hold(
@@ -219,13 +243,13 @@ class Shell:
         self.set_timer(now_ms + TICK_PAUSE_MS)
 
 
-def _refuse(connection: ServerConnection, command: RemotingCommand, remark: str) -> None:
+def _refuse(connection: ReplyWriter, command: RemotingCommand, remark: str) -> None:
     """Answer SYSTEM_ERROR in place of a reply. A Send that is a request (a notification, a check) is dropped."""
     if command.is_response:
         connection.write(encode_command(RemotingCommand.reply_to(command, ResponseCode.SYSTEM_ERROR, remark)))
 
 
-def _write_late(connection: ServerConnection, data: bytes, code: ResponseCode) -> Callable[[], None] | None:
+def _write_late(connection: ReplyWriter, data: bytes, code: ResponseCode) -> Callable[[], None] | None:
     """Answer code to sends whose flush or replication is late; return what writes the other replies after the
     flush."""
     late, waiting = late_replies(data, code)
@@ -234,6 +258,6 @@ def _write_late(connection: ServerConnection, data: bytes, code: ResponseCode) -
     return (lambda: connection.write(waiting)) if waiting else None
 
 
-def _write_refused(connection: ServerConnection, data: bytes) -> None:
+def _write_refused(connection: ReplyWriter, data: bytes) -> None:
     """Answer at once replies that cannot wait for the flush, because too many wait."""
     connection.write(refused_replies(data))

@@ -43,6 +43,12 @@ class Embedded:
         return self._node.broker_addresses
 
     @property
+    def http_url(self) -> str:
+        """http://host:port of the HTTP door."""
+        assert self._node.http_address, "started without http"
+        return f"http://{self._node.http_address}"
+
+    @property
     def broker_names(self) -> tuple[str, ...]:
         """The names of the running brokers."""
         return tuple(self._node.brokers)
@@ -71,10 +77,12 @@ def embedded_config(
     broker: BrokerConfig | None = None,
     store: CommitLogConfig | None = None,
     store_url: str = "",
+    http: bool = False,
 ) -> NodeConfig:
     """Return the settings of an embedded node: free ports on 127.0.0.1, small files, brokers broker-a, broker-b, ...
 
-    broker None: the default settings with SQL92 filters enabled. store_url: database that keeps the messages.
+    broker None: the default settings with SQL92 filters enabled. store_url: database that keeps the messages. http:
+    with an HTTP door.
     """
     return NodeConfig(
         data=data,
@@ -84,6 +92,7 @@ def embedded_config(
         broker=broker or BrokerConfig(property_filter=True),
         store=store or CommitLogConfig(segment_size=SEGMENT_SIZE),
         store_url=store_url,
+        http_port=0 if http else None,
     )
 
 
@@ -95,12 +104,14 @@ async def embedded_async(
     broker: BrokerConfig | None = None,
     store: CommitLogConfig | None = None,
     store_url: str = "",
+    http: bool = False,
 ) -> AsyncIterator[Embedded]:
     """Run a node in the caller's event loop. data None: in memory. broker, store: settings of every broker.
 
     store_url: URL of a database that keeps the messages in tables, for one broker (docs/how-to/tables.md).
+    http: with an HTTP door, for one broker (docs/how-to/http.md).
     """
-    node = Node(embedded_config(data, brokers=brokers, broker=broker, store=store, store_url=store_url))
+    node = Node(embedded_config(data, brokers=brokers, broker=broker, store=store, store_url=store_url, http=http))
     await node.start()
     try:
         yield Embedded(node, asyncio.get_running_loop())
@@ -116,9 +127,10 @@ def embedded(
     broker: BrokerConfig | None = None,
     store: CommitLogConfig | None = None,
     store_url: str = "",
+    http: bool = False,
 ) -> Iterator[Embedded]:
     """Run a node in a thread with its own event loop, for plain tests. Parameters: see embedded_async."""
-    config = embedded_config(data, brokers=brokers, broker=broker, store=store, store_url=store_url)
+    config = embedded_config(data, brokers=brokers, broker=broker, store=store, store_url=store_url, http=http)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="mqtrail-embedded", daemon=True)
     thread.start()

@@ -45,6 +45,7 @@ from .route import *
 from .batch import *
 from .compression import *
 from .pop_info import *
+from .pop_reply import *
 from .properties import *
 from .recall import *
 from .record import *

@@ -25,6 +25,8 @@ __all__ = [
     "FilterDataNotExist",
     "FilterDataNotLatest",
     "FlowControl",
+    "FlushDiskTimeout",
+    "FlushSlaveTimeout",
     "HeaderError",
     "IdError",
     "IllegalOperation",

@@ -56,6 +56,7 @@ __all__ = [
     "PROPERTY_TTL",
     "PROPERTY_UNIQ_KEY",
     "PROPERTY_WAIT",
+    "RESERVED_PROPERTIES",
     "decode_properties",
     "encode_properties",
     "find_property",

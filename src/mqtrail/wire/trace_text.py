@@ -42,6 +42,7 @@ __all__ = [
     "encode_trace",
     "iter_trace",
     "terminated",
+    "trace_keys",
 ]
 
 _SEPARATORS: Final = {1: None, 2: None}

@@ -7,8 +7,6 @@ It changes nothing unless it gets a `Changing`.
 
 from .api import API_PREFIX, make_api
 from .changes import Changing, actor_of
-from .guard import LocalGuard
-from .problems import Problem, ProblemDetails
 from .workers import Workers
 
-__all__ = ["API_PREFIX", "Changing", "LocalGuard", "Problem", "ProblemDetails", "Workers", "actor_of", "make_api"]
+__all__ = ["API_PREFIX", "Changing", "Workers", "actor_of", "make_api"]

@@ -11,11 +11,11 @@ from itertools import islice
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, FastAPI, Query
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import StreamingResponse
 
 from mqtrail import __version__
 from mqtrail.client.core import now_ms
+from mqtrail.gateway import RESPONSES, DescribedApi, LocalGuard, Problem, VisibleJson, add_problems
 from mqtrail.wire import MQError, parse_duration, parse_moment, visible_json
 
 from ..cluster import BrokersAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
@@ -32,8 +32,6 @@ from ..summaries import (
     VerdictHistory,
 )
 from .changes import Changing, add_changes
-from .guard import LocalGuard
-from .problems import RESPONSES, Problem, ProblemDetails, VisibleJson, add_problems
 from .workers import Workers
 
 T = TypeVar("T")
@@ -54,18 +52,6 @@ Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Most messages of t
 Skip = Annotated[int, Query(ge=0, le=SKIP_MAX, description="Matches to leave out, the latest first.")]
 
 
-class AnswersApi(FastAPI):
-    """The application, with a description that has the schema of problems."""
-
-    def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI description; it is made once."""
-        if self.openapi_schema is None:
-            made = get_openapi(title=self.title, version=self.version, routes=self.routes, description=self.description)
-            made["components"]["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
-            self.openapi_schema = made
-        return self.openapi_schema
-
-
 def make_api(sources: Sources, workers: Workers | None = None, changing: Changing | None = None) -> FastAPI:
     """Return the application: the operations below API_PREFIX and /openapi.json, guarded.
 
@@ -82,9 +68,7 @@ def make_api(sources: Sources, workers: Workers | None = None, changing: Changin
             changing.close()
 
     about = "Answers of mqtrail, read-only." if changing is None else "Answers of mqtrail, and changes to its cluster."
-    app = AnswersApi(
-        title="mqtrail", version=__version__, description=about, docs_url=None, redoc_url=None, lifespan=life
-    )
+    app = DescribedApi(title="mqtrail", version=__version__, description=about, lifespan=life)
     router = APIRouter(prefix=API_PREFIX, responses=RESPONSES, default_response_class=VisibleJson)
     _add_look_ups(router, sources, workers)
     _add_summaries(router, sources, workers)

@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final, TypeVar
 
+from mqtrail.gateway import Problem
 from mqtrail.wire import MQError
 
-from .problems import Problem, problem_of
+from .problems import problem_of
 
 T = TypeVar("T")
 WORKERS_MAX: Final = 4

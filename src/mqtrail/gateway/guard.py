@@ -7,6 +7,7 @@ that opens a WebSocket or posts a form names itself in Origin, which must be thi
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .problems import problem_response
 
 HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-BODY_SIZE_MAX: Final = 1 << 20  # bytes of a request; the API reads none, pages send small events
+BODY_SIZE_MAX: Final = 1 << 20  # bytes of a request; the API of answers reads none, pages send small events
 
 
 HEADERS: Final = {
@@ -33,39 +34,44 @@ HEADERS: Final = {
 
 
 class LocalGuard:
-    """An ASGI middleware in front of all pages and the API."""
+    """An ASGI middleware in front of pages and APIs.
 
-    def __init__(self, app: ASGIApp) -> None:
+    hosts: the names that a request may address; None: any, for a server that others may reach. body_size_max: bytes
+    of a request.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str] | None = HOSTS, body_size_max: int = BODY_SIZE_MAX) -> None:
         self._app = app
+        self._hosts = hosts
+        self._body_size_max = body_size_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the request, or hand it on."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        refused = _refusal(Headers(scope=scope))
+        refused = self._refusal(Headers(scope=scope))
         if refused is None:
-            await self._app(scope, _bounded(receive), _with_headers(send))
+            await self._app(scope, _bounded(receive, self._body_size_max), _with_headers(send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": refused[1]})
         else:
             await problem_response(*refused)(scope, receive, send)
 
-
-def _refusal(headers: Headers) -> tuple[HTTPStatus, str] | None:
-    host = headers.get("host", "")
-    if host_name(host) not in HOSTS:
-        detail = f"found the host {host[:100]!r}, expected localhost, 127.0.0.1 or [::1]: use such an address"
-        return HTTPStatus.FORBIDDEN, detail
-    origin = headers.get("origin")
-    if origin is not None and origin_host(origin) != host.lower():
-        detail = f"found a request of {origin[:100]!r}, expected this server: pages of other sites are refused"
-        return HTTPStatus.FORBIDDEN, detail
-    size = headers.get("content-length", "0")
-    if not size.isdecimal() or int(size) > BODY_SIZE_MAX:
-        detail = f"found a body of {size[:20]} bytes, expected at most {BODY_SIZE_MAX}"
-        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail
-    return None
+    def _refusal(self, headers: Headers) -> tuple[HTTPStatus, str] | None:
+        host = headers.get("host", "")
+        if self._hosts is not None and host_name(host) not in self._hosts:
+            detail = f"found the host {host[:100]!r}, expected localhost, 127.0.0.1 or [::1]: use such an address"
+            return HTTPStatus.FORBIDDEN, detail
+        origin = headers.get("origin")
+        if origin is not None and origin_host(origin) != host.lower():
+            detail = f"found a request of {origin[:100]!r}, expected this server: pages of other sites are refused"
+            return HTTPStatus.FORBIDDEN, detail
+        size = headers.get("content-length", "0")
+        if not size.isdecimal() or int(size) > self._body_size_max:
+            detail = f"found a body of {size[:20]} bytes, expected at most {self._body_size_max}"
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail
+        return None
 
 
 def host_name(host: str) -> str | None:
@@ -93,8 +99,8 @@ def _with_headers(send: Send) -> Send:
     return with_headers
 
 
-def _bounded(receive: Receive) -> Receive:
-    """Return a receive that ends a body without a length at BODY_SIZE_MAX: the peer counts as gone."""
+def _bounded(receive: Receive, size_max: int) -> Receive:
+    """Return a receive that ends a body without a length at size_max bytes: the peer counts as gone."""
     size = 0
 
     async def bounded() -> Message:
@@ -102,7 +108,7 @@ def _bounded(receive: Receive) -> Receive:
         message = await receive()
         if message["type"] == "http.request":
             size += len(message.get("body", b""))
-            if size > BODY_SIZE_MAX:
+            if size > size_max:
                 return {"type": "http.disconnect"}
         return message
 

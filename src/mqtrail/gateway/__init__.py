@@ -1,0 +1,26 @@
+"""The HTTP door of a broker: JSON <-> the same requests as those of RocketMQ clients. It decides nothing itself.
+
+Groups, offsets, retries, dead letters and the trace topic are the broker's. The door reaches it by a `Caller`, which
+the node gives it. Also here: what every HTTP server of mqtrail needs (problem details, the guard).
+"""
+
+from .app import make_door
+from .caller import Caller
+from .config import DoorConfig
+from .guard import HOSTS, LocalGuard
+from .problems import RESPONSES, DescribedApi, Problem, ProblemDetails, VisibleJson, add_problems, problem_response
+
+__all__ = [
+    "HOSTS",
+    "RESPONSES",
+    "Caller",
+    "DescribedApi",
+    "DoorConfig",
+    "LocalGuard",
+    "Problem",
+    "ProblemDetails",
+    "VisibleJson",
+    "add_problems",
+    "make_door",
+    "problem_response",
+]

@@ -1,0 +1,288 @@
+"""The plain interface: its operations, and the application that serves them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi.responses import PlainTextResponse, Response
+
+from mqtrail import __version__
+from mqtrail.wire import Host, Message, visible_json
+
+from .caller import Caller
+from .config import KEY_LENGTH_MAX, DoorConfig
+from .crowd import Crowd
+from .guard import LocalGuard
+from .problems import RESPONSES, DescribedApi, Problem, add_problems
+from .publishing import Publisher, Repeatable
+from .receiving import Receiver
+from .shapes import (
+    BYTES_TYPES,
+    JSON_TYPE,
+    REF,
+    Ack,
+    Extend,
+    ListedTopics,
+    Nack,
+    NewTopic,
+    Publish,
+    PublishedMessages,
+    Receive,
+    ReceivedMessages,
+    Settled,
+    SettledMessages,
+    Topic,
+    message_of,
+    read_json,
+    schemas,
+)
+from .topics import Topics
+from .tracer import Tracer
+
+T = TypeVar("T")
+PREFIX: Final = "/v1"
+SLOW_DOWN_MS: Final = 100  # at busy_from publishes under way; it grows with their number
+_encode = msgspec.json.encode
+
+TopicName = Annotated[str, Path(max_length=255, description="Name of a topic.")]
+GroupName = Annotated[str, Path(max_length=255, description="Name of a consumer group.")]
+Key = Annotated[str, Query(max_length=KEY_LENGTH_MAX, description="With a body of bytes: its key.")]
+Tag = Annotated[str, Query(max_length=KEY_LENGTH_MAX, description="With a body of bytes: its tag.")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(description="Repeating a request with the same key, within a day, stores nothing twice."),
+]
+
+
+def make_door(
+    caller: Caller, next_id: Callable[[], str], broker_name: str, config: DoorConfig, stopping: asyncio.Event
+) -> DescribedApi:
+    """Return the application. caller: reaches the broker. next_id: makes ids of messages and requests.
+
+    stopping: once it is set, receives no longer wait.
+    """
+    tracer = Tracer(caller, config.trace_topic)
+
+    @asynccontextmanager
+    async def life(_: object) -> AsyncIterator[None]:
+        tracer.start()
+        yield
+        await tracer.stop()
+
+    app = DescribedApi(
+        schemas=schemas(),
+        title="mqtrail",
+        version=__version__,
+        description="Publish and receive messages over HTTP.",
+        lifespan=life,
+    )
+
+    @app.get("/healthz", summary="Whether the door serves", response_class=PlainTextResponse)
+    async def healthz() -> PlainTextResponse:
+        return PlainTextResponse("ok\n")
+
+    router = APIRouter(prefix=PREFIX, responses=RESPONSES)
+    _add_publishing(router, Publisher(caller, tracer, next_id), config)
+    _add_receiving(router, Receiver(caller, tracer, next_id, broker_name, config), stopping)
+    _add_topics(router, Topics(caller))
+    app.include_router(router)
+    add_problems(app)
+    app.add_middleware(Crowd, count_max=config.requests_max)
+    app.add_middleware(LocalGuard, hosts=config.hosts, body_size_max=config.request_size_max)
+    return app
+
+
+def _add_publishing(router: APIRouter, publisher: Publisher, config: DoorConfig) -> None:
+    under_way = 0
+
+    @router.post(
+        "/topics/{topic}/messages",
+        summary="Publish one message, a list of messages, or the bytes of a message",
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {
+                    JSON_TYPE: {
+                        "schema": {"oneOf": [_ref(Publish), {"type": "array", "items": _ref(Publish)}]},
+                    },
+                    BYTES_TYPES[0]: {"schema": {"type": "string", "format": "binary"}},
+                    BYTES_TYPES[1]: {"schema": {"type": "string"}},
+                },
+            }
+        },
+        responses=_answer_of(PublishedMessages),
+    )
+    async def publish(
+        topic: TopicName, request: Request, key: Key = "", tag: Tag = "", idempotency_key: IdempotencyKey = None
+    ) -> Response:
+        nonlocal under_way
+        messages = _messages(topic, await request.body(), _media_type(request), (key, tag), config)
+        repeatable = None if idempotency_key is None else Repeatable.of(idempotency_key, messages)
+        under_way += 1
+        try:
+            found = await publisher.publish(messages, repeatable, _host(request))
+            slow_down_ms = SLOW_DOWN_MS * under_way // config.busy_from if under_way >= config.busy_from else 0
+        finally:
+            under_way -= 1
+        return _json(PublishedMessages(found, slow_down_ms))
+
+
+def _messages(topic: str, body: bytes, media_type: str, words: tuple[str, str], config: DoorConfig) -> list[Message]:
+    """Return the messages of a request's body. Problem."""
+    if media_type in BYTES_TYPES:
+        if not body:
+            detail = "found an empty body, expected the bytes of a message: pass them as the body"
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+        messages = [Message(topic, body, keys=words[0], tags=words[1])]
+    elif media_type == JSON_TYPE:
+        read = read_json(body, _OneOrMany)
+        items = read if isinstance(read, list) else [read]
+        messages = [message_of(topic, item, place) for place, item in enumerate(items)]
+    else:
+        raise Problem(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"found Content-Type {media_type[:60]!r}, expected {JSON_TYPE}, or {' or '.join(BYTES_TYPES)} for the "
+            "bytes of one message: set Content-Type",
+        )
+    if not 0 < len(messages) <= config.batch_count_max:
+        detail = f"found {len(messages)} messages, expected 1 to {config.batch_count_max}: publish them in parts"
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+    size = max(len(message.body) for message in messages)
+    if size > config.body_size_max:
+        detail = f"found a message of {size} bytes, expected at most {config.body_size_max}: publish a smaller one"
+        raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    return messages
+
+
+def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Event) -> None:
+    @router.post(
+        "/groups/{group}/receive",
+        summary="Receive messages for a group; wait for the first one",
+        openapi_extra=_body_of(Receive),
+        responses=_answer_of(ReceivedMessages),
+    )
+    async def receive(group: GroupName, request: Request) -> Response:
+        wanted = read_json(await _json_body(request), Receive)
+        return _json(await _unless_gone(request, stopping, receiver.receive(group, wanted, _host(request))))
+
+    @router.post(
+        "/groups/{group}/ack",
+        summary="Acknowledge received messages",
+        openapi_extra=_body_of(Ack),
+        responses=_answer_of(SettledMessages),
+    )
+    async def ack(group: GroupName, request: Request) -> Response:
+        asked = read_json(await _json_body(request), Ack)
+        return _settled(await receiver.ack(group, asked.receipts, _host(request)))
+
+    @router.post(
+        "/groups/{group}/nack",
+        summary="Have received messages delivered again",
+        openapi_extra=_body_of(Nack),
+        responses=_answer_of(SettledMessages),
+    )
+    async def nack(group: GroupName, request: Request) -> Response:
+        asked = read_json(await _json_body(request), Nack)
+        return _settled(await receiver.nack(group, asked.receipts, asked.delay_s, asked.reason, _host(request)))
+
+    @router.post(
+        "/groups/{group}/extend",
+        summary="Take more time for received messages",
+        openapi_extra=_body_of(Extend),
+        responses=_answer_of(SettledMessages),
+    )
+    async def extend(group: GroupName, request: Request) -> Response:
+        asked = read_json(await _json_body(request), Extend)
+        return _settled(await receiver.extend(group, asked.receipts, asked.invisible_s, _host(request)))
+
+
+def _add_topics(router: APIRouter, topics: Topics) -> None:
+    @router.get("/topics", summary="List the topics of applications", responses=_answer_of(ListedTopics))
+    async def list_topics(request: Request) -> Response:
+        return _json(ListedTopics(await topics.list(_host(request))))
+
+    @router.get("/topics/{topic}", summary="Show a topic", responses=_answer_of(Topic))
+    async def show_topic(topic: TopicName, request: Request) -> Response:
+        return _json(await topics.one(topic, _host(request)))
+
+    @router.put(
+        "/topics/{topic}",
+        summary="Create a topic, or change its number of queues",
+        openapi_extra=_body_of(NewTopic),
+        responses=_answer_of(Topic),
+    )
+    async def create_topic(topic: TopicName, request: Request) -> Response:
+        wanted = read_json(await _json_body(request), NewTopic)
+        return _json(await topics.create(topic, wanted.queues, _host(request)))
+
+
+# Requests and answers.
+
+_OneOrMany: Any = Publish | list[Publish]
+
+
+def _ref(kind: type) -> dict[str, str]:
+    return {"$ref": REF.format(name=kind.__name__)}
+
+
+def _body_of(kind: type) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {JSON_TYPE: {"schema": _ref(kind)}}}}
+
+
+def _answer_of(kind: type) -> dict[int | str, dict[str, Any]]:
+    return {200: {"description": kind.__doc__ or "", "content": {JSON_TYPE: {"schema": _ref(kind)}}}}
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _json_body(request: Request) -> bytes:
+    """Return the body of a request that must be JSON. Problem: its type is another one."""
+    found = _media_type(request)
+    if found != JSON_TYPE:
+        detail = f"found Content-Type {found[:60]!r}, expected {JSON_TYPE}: set Content-Type"
+        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail)
+    return await request.body()
+
+
+def _json(value: msgspec.Struct) -> Response:
+    """Return a value as JSON with control and invisible characters escaped, as `VisibleJson`."""
+    return Response(visible_json(_encode(value).decode()).encode(), media_type=JSON_TYPE)
+
+
+def _settled(results: list[Settled]) -> Response:
+    """Return the outcomes. A request of which nothing was done is a problem."""
+    if all(one.error for one in results):
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"none of {len(results)} receipts was taken: {results[0].error}")
+    return _json(SettledMessages(results))
+
+
+def _host(request: Request) -> Host:
+    return Host("127.0.0.1", 0) if request.client is None else Host(*request.client)
+
+
+async def _unless_gone(request: Request, stopping: asyncio.Event, work: Awaitable[T]) -> T:
+    """Return the result of a wait. If the client leaves or the server stops, cancel it: it then takes no message."""
+    waiting = asyncio.ensure_future(work)
+    ends = [asyncio.create_task(_gone(request)), asyncio.create_task(stopping.wait())]
+    try:
+        await asyncio.wait([waiting, *ends], return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "the server stops, or the connection was closed: try again")
+        return waiting.result()
+    finally:
+        for task in (waiting, *ends):
+            task.cancel()
+        await asyncio.wait([waiting, *ends])
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

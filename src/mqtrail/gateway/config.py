@@ -1,0 +1,37 @@
+"""The bounds of the door."""
+
+from dataclasses import dataclass
+from typing import Final
+
+MIB: Final = 1024 * 1024
+PRODUCER_GROUP: Final = "HTTP_PRODUCER"  # of messages that come through the door
+CLIENT_ID: Final = "http-door"
+RECEIVE_COUNT_MAX: Final = 32  # messages of one answer; a broker pops no more
+WAIT_S_MAX: Final = 30
+INVISIBLE_S_DEFAULT: Final = 60
+INVISIBLE_S_MAX: Final = 12 * 3_600
+RECEIPTS_MAX: Final = 100  # of one ack, nack or extend
+KEY_LENGTH_MAX: Final = 1_000  # characters of a key, a tag, an idempotency key
+HEADERS_MAX: Final = 100
+RETRY_DELAYS_S: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
+"""After a nack without a delay: by the number of earlier deliveries, as RocketMQ's delay levels 3 to 18."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorConfig:
+    """Sizes are bytes. hosts: the names that a request may address; None: any.
+
+    body_size_max: of one message. request_size_max: of a request's body. batch_count_max: messages of one request.
+    requests_max: requests under way; further ones are refused. receives_max: of these, receives that wait for a
+    message; further ones do not wait. busy_from: publishes under way from which answers ask to slow down.
+    """
+
+    hosts: frozenset[str] | None
+    body_size_max: int = 4 * MIB
+    request_size_max: int = 8 * MIB
+    batch_count_max: int = 1_000
+    requests_max: int = 2_000
+    receives_max: int = 1_000
+    busy_from: int = 500
+    connections_max: int = 4_000
+    trace_topic: str = "RMQ_SYS_TRACE_TOPIC"

@@ -1,0 +1,313 @@
+"""Receiving: POP requests. The broker keeps who has which message, until when, and what is delivered again.
+
+A message whose deliveries exceed the retries of its group becomes a dead letter here, as in RocketMQ's proxy: the
+broker's POP itself delivers without end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from mqtrail.wire import (
+    INIT_FROM_MAX,
+    INIT_FROM_MIN,
+    PROPERTY_KEYS,
+    PROPERTY_MSG_REGION,
+    PROPERTY_POP_CK,
+    PROPERTY_TRACE_ON,
+    RESERVED_PROPERTIES,
+    AckHeader,
+    ChangeInvisibleHeader,
+    ChangeInvisibleResponseHeader,
+    ConsumeReturnType,
+    Host,
+    MessageExt,
+    MQError,
+    PopHandle,
+    PopHeader,
+    PopResponseHeader,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    SendBackHeader,
+    SubAfter,
+    SubBefore,
+    SubResult,
+    SubscriptionGroupConfig,
+    cut_records,
+    open_records,
+    refusal_for,
+    topic_of_marker,
+    with_handles,
+)
+
+from .caller import ASK_TIMEOUT_MS, Caller, problem_of_error, succeed
+from .config import CLIENT_ID, DoorConfig
+from .publishing import PROPERTY_IDEMPOTENCY, TOKEN_PREFIX
+from .receipts import Receipt
+from .shapes import Receive, Received, ReceivedMessages, Settled, body_of, retry_delay_s
+from .tracer import Tracer
+
+FULL_PAUSE_MS: Final = 1_000  # slow_down_ms of a receive that could not wait
+ALL_QUEUES: Final = -1
+
+
+class Receiver:
+    """Serves receive, ack, nack and extend. next_id: makes request ids. broker_name: of the broker behind the door."""
+
+    def __init__(
+        self, caller: Caller, tracer: Tracer, next_id: Callable[[], str], broker_name: str, config: DoorConfig
+    ) -> None:
+        self._caller = caller
+        self._tracer = tracer
+        self._next_id = next_id
+        self._broker_name = broker_name
+        self._config = config
+        self.waiting_count = 0
+
+    async def receive(self, group: str, wanted: Receive, host: Host) -> ReceivedMessages:
+        """Take messages for a group, or wait for the first. Problem. If the task is cancelled, nothing is taken."""
+        may_wait = self.waiting_count < self._config.receives_max
+        wait_ms = int(wanted.wait_s * 1000) if may_wait else 0
+        self.waiting_count += 1
+        try:
+            deadline_ms = _now_ms() + wait_ms
+            while True:
+                reply = await self._pop(group, wanted, max(0, deadline_ms - _now_ms()), host)
+                if reply.code in (ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND):
+                    is_full = reply.code == ResponseCode.POLLING_FULL or (wanted.wait_s > 0 and not may_wait)
+                    return ReceivedMessages([], FULL_PAUSE_MS if is_full else 0)
+                if reply.code != ResponseCode.SUCCESS:
+                    raise refusal_for(reply.code, reply.remark)
+                messages = await self._deliverable(group, self._popped(reply, wanted.topic), host)
+                if messages:
+                    return ReceivedMessages(self._received(group, messages, wanted.topic), 0)
+        except (MQError, TimeoutError) as error:
+            raise problem_of_error(error) from error
+        finally:
+            self.waiting_count -= 1
+
+    async def _pop(self, group: str, wanted: Receive, wait_ms: int, host: Host) -> RemotingCommand:
+        header = PopHeader(
+            consumer_group=group,
+            topic=wanted.topic,
+            queue_id=ALL_QUEUES,
+            max_msg_nums=wanted.max,
+            invisible_time=int(wanted.invisible_s * 1000),
+            poll_time=wait_ms,
+            born_time=_now_ms(),
+            init_mode=INIT_FROM_MIN if wanted.from_first else INIT_FROM_MAX,
+            exp_type="TAG",
+            exp=wanted.tag or "*",
+        )
+        command = RemotingCommand(RequestCode.POP_MESSAGE, header.to_ext())
+        return await self._caller.ask_held(command, host, wait_ms + ASK_TIMEOUT_MS)
+
+    def _popped(self, reply: RemotingCommand, topic: str) -> list[MessageExt]:
+        header = PopResponseHeader.from_ext(reply.ext)
+        opened = list(open_records(cut_records(reply.body), self._broker_name))
+        return [message for _, message in with_handles(opened, header, topic, self._broker_name)]
+
+    async def _deliverable(self, group: str, messages: Sequence[MessageExt], host: Host) -> list[MessageExt]:
+        """Return messages with deliveries left; make the others dead letters."""
+        if not any(message.reconsume_times for message in messages):
+            return list(messages)
+        reply = await succeed(
+            self._caller, RemotingCommand(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group}), host
+        )
+        retries_max = SubscriptionGroupConfig.decode(reply.body).retry_max_times
+        kept = []
+        for message in messages:
+            if message.reconsume_times <= retries_max:
+                kept.append(message)
+            else:
+                with suppress(MQError, TimeoutError):
+                    await self._dead_letter(group, message, host)
+        return kept
+
+    async def _dead_letter(self, group: str, message: MessageExt, host: Host) -> None:
+        """Move a message to the dead-letter topic. If that fails, it is delivered again after its invisible time."""
+        header = SendBackHeader(
+            offset=message.physical_offset,
+            group=group,
+            delay_level=-1,
+            origin_msg_id=message.msg_id,
+            origin_topic=message.topic,
+        )
+        await succeed(self._caller, RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, header.to_ext()), host)
+        await self._acknowledge(group, message.topic, PopHandle.decode(message.properties[PROPERTY_POP_CK]), host)
+
+    def _received(self, group: str, messages: Sequence[MessageExt], topic: str) -> list[Received]:
+        request_id, started_ms = self._next_id(), _now_ms()
+        found = []
+        for message in messages:
+            properties = message.properties
+            handle = PopHandle.decode(properties[PROPERTY_POP_CK])
+            is_traced = properties.get(PROPERTY_TRACE_ON) != "false"
+            keys = properties.get(PROPERTY_KEYS, "")
+            receipt = Receipt(
+                topic=topic,
+                handle_text=handle.encode(),
+                msg_id=message.msg_id,
+                keys=keys,
+                times=message.reconsume_times,
+                request_id=request_id,
+                started_ms=started_ms,
+                region=properties.get(PROPERTY_MSG_REGION, "DefaultRegion") if is_traced else "",
+            )
+            text, encoded = body_of(message)
+            found.append(
+                Received(
+                    receipt=receipt.encode(),
+                    id=message.msg_id,
+                    topic=topic,
+                    queue=message.queue_id,
+                    offset=message.queue_offset,
+                    attempt=message.reconsume_times + 1,
+                    born_ms=message.born_timestamp_ms,
+                    stored_ms=message.store_timestamp_ms,
+                    visible_again_ms=handle.pop_time_ms + handle.invisible_ms,
+                    key=" ".join(word for word in keys.split() if not word.startswith(TOKEN_PREFIX)),
+                    tag=message.tags,
+                    headers={name: value for name, value in properties.items() if _is_of_application(name)},
+                    body=text,
+                    body_base64=encoded,
+                )
+            )
+            if is_traced:
+                self._tracer.record(
+                    SubBefore(
+                        time_stamp=started_ms,
+                        region_id=receipt.region,
+                        group_name=group,
+                        request_id=request_id,
+                        msg_id=message.msg_id,
+                        retry_times=message.reconsume_times,
+                        keys=keys,
+                    )
+                )
+        return found
+
+    # Settling.
+
+    async def ack(self, group: str, receipts: Sequence[str], host: Host) -> list[Settled]:
+        """Acknowledge messages."""
+        found = []
+        for text in receipts:
+            try:
+                receipt = Receipt.decode(text)
+                await self._acknowledge(group, receipt.topic, receipt.handle, host)
+            except (MQError, TimeoutError) as error:
+                found.append(Settled(text, str(problem_of_error(error))))
+                continue
+            self._trace_end(group, receipt, ConsumeReturnType.SUCCESS, "")
+            found.append(Settled(text))
+        return found
+
+    async def nack(
+        self, group: str, receipts: Sequence[str], delay_s: float | None, reason: str, host: Host
+    ) -> list[Settled]:
+        """Have messages delivered again after delay_s; None: by the number of their deliveries."""
+        found = []
+        for text in receipts:
+            try:
+                receipt = Receipt.decode(text)
+                delay_ms = int(1000 * (retry_delay_s(receipt.times + 1) if delay_s is None else delay_s))
+                await self._hide(group, receipt, delay_ms, host)
+            except (MQError, TimeoutError) as error:
+                found.append(Settled(text, str(problem_of_error(error))))
+                continue
+            self._trace_end(group, receipt, ConsumeReturnType.FAILED, reason)
+            found.append(Settled(text))
+        return found
+
+    async def extend(self, group: str, receipts: Sequence[str], invisible_s: float, host: Host) -> list[Settled]:
+        """Give messages more time; the outcomes have the new receipts."""
+        found = []
+        for text in receipts:
+            try:
+                receipt = Receipt.decode(text)
+                handle = await self._hide(group, receipt, int(1000 * invisible_s), host)
+            except (MQError, TimeoutError) as error:
+                found.append(Settled(text, str(problem_of_error(error))))
+                continue
+            found.append(Settled(msgspec.structs.replace(receipt, handle_text=handle.encode()).encode()))
+        return found
+
+    async def _acknowledge(self, group: str, topic: str, handle: PopHandle, host: Host) -> None:
+        assert handle.queue_offset is not None
+        header = AckHeader(
+            consumer_group=group,
+            topic=topic_of_marker(handle.marker, topic, group),
+            queue_id=handle.queue_id,
+            extra_info=handle.encode(),
+            offset=handle.queue_offset,
+        )
+        await succeed(self._caller, RemotingCommand(RequestCode.ACK_MESSAGE, header.to_ext()), host)
+
+    async def _hide(self, group: str, receipt: Receipt, invisible_ms: int, host: Host) -> PopHandle:
+        """Have a message delivered again after invisible_ms; return its new handle."""
+        handle = receipt.handle
+        assert handle.queue_offset is not None
+        header = ChangeInvisibleHeader(
+            consumer_group=group,
+            topic=topic_of_marker(handle.marker, receipt.topic, group),
+            queue_id=handle.queue_id,
+            extra_info=handle.encode(),
+            offset=handle.queue_offset,
+            invisible_time=invisible_ms,
+        )
+        command = RemotingCommand(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header.to_ext())
+        changed = ChangeInvisibleResponseHeader.from_ext((await succeed(self._caller, command, host)).ext)
+        return handle._replace(
+            start_offset=handle.queue_offset,
+            pop_time_ms=changed.pop_time,
+            invisible_ms=changed.invisible_time,
+            revive_queue_id=changed.revive_qid,
+        )
+
+    def _trace_end(self, group: str, receipt: Receipt, result: ConsumeReturnType, reason: str) -> None:
+        if not receipt.region:
+            return
+        now_ms, handle = _now_ms(), receipt.handle
+        cost_ms = max(0, now_ms - receipt.started_ms)
+        self._tracer.record(
+            SubAfter(
+                request_id=receipt.request_id,
+                msg_id=receipt.msg_id,
+                cost_time=cost_ms,
+                is_success=result is ConsumeReturnType.SUCCESS,
+                keys=receipt.keys,
+                context_code=result,
+                time_stamp=now_ms,
+                group_name=group,
+            ),
+            SubResult(
+                request_id=receipt.request_id,
+                msg_id=receipt.msg_id,
+                group_name=group,
+                topic=receipt.topic,
+                broker_name=handle.broker_name,
+                queue_id=handle.queue_id,
+                queue_offset=handle.queue_offset,
+                retry_times=receipt.times,
+                result=result.name,
+                cost_time=cost_ms,
+                time_stamp=now_ms,
+                client_id=CLIENT_ID,
+                detail=reason[:200] or None,
+            ),
+        )
+
+
+def _is_of_application(name: str) -> bool:
+    return name not in RESERVED_PROPERTIES and name != PROPERTY_IDEMPOTENCY
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,74 @@
+"""Requests to a broker from inside its process, without a socket: how the HTTP door reaches it.
+
+They pass the same front as those of a connection: access control, limits, the wait for the flush.
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+from mqtrail.net import next_command
+from mqtrail.wire import Host, Peer, PeerId, RemotingCommand
+
+from .shell import Shell
+
+FIRST_ID: Final = 1 << 41  # first connection id: those of the ports are smaller
+OPAQUE_MAX: Final = 0x7FFF_FFFF
+_HERE: Final = Host("127.0.0.1", 0)
+
+
+class Line:
+    """Takes the place of a connection: it gets replies as bytes, and hands them to those who wait."""
+
+    def __init__(self, number: int, host: Host) -> None:
+        self.id = number
+        self.host = host
+        self.waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+
+    def write(self, data: bytes) -> None:
+        """Hand over whole replies. Requests of the broker are ignored: nothing here serves them."""
+        position = 0
+        while position < len(data):
+            command, position = next_command(data, position, len(data))
+            assert command is not None, "a core writes whole frames"
+            future = self.waiting.get(command.opaque) if command.is_response else None
+            if future is not None and not future.done():
+                future.set_result(command)
+
+
+class InsideCaller:
+    """A `gateway.Caller` over a broker's shell. sign: signs each request, if the broker requires that."""
+
+    def __init__(self, shell: Shell, sign: Callable[[RemotingCommand], None] | None = None) -> None:
+        self._shell = shell
+        self._sign = sign
+        self._ids = count(FIRST_ID)
+        self._opaques = count(1)
+        self._line = Line(next(self._ids), _HERE)
+        shell.join(self._line)
+
+    async def ask(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
+        """Return the reply. host: of the client for which it asks. TimeoutError."""
+        return await self._ask(self._line, command, host, timeout_ms)
+
+    async def ask_held(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
+        """As `ask`, for a request that the broker may hold. If the task is cancelled, the broker forgets it."""
+        line = Line(next(self._ids), host)
+        self._shell.join(line)
+        try:
+            return await self._ask(line, command, host, timeout_ms)
+        finally:
+            self._shell.disconnected(line)
+
+    async def _ask(self, line: Line, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
+        command.opaque = next(self._opaques) & OPAQUE_MAX
+        if self._sign is not None:
+            self._sign(command)
+        future = asyncio.get_running_loop().create_future()
+        line.waiting[command.opaque] = future
+        try:
+            self._shell.serve(Peer(PeerId(line.id), host), command)
+            return await asyncio.wait_for(future, timeout_ms / 1000)
+        finally:
+            del line.waiting[command.opaque]

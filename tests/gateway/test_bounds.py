@@ -1,0 +1,218 @@
+"""The door before a broker of the test: bounds, clients that leave, the trace, requests that are repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from mqtrail.gateway import DoorConfig, make_door
+from mqtrail.wire import (
+    Host,
+    Pub,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    SendMessageHeader,
+    SendResponseHeader,
+    TraceBatch,
+    TraceLoss,
+    decode_trace,
+    offset_msg_id,
+)
+
+MESSAGES = "/v1/topics/t/messages"
+RECEIVE = "/v1/groups/g/receive"
+TRACE = "RMQ_SYS_TRACE_TOPIC"
+
+
+class FakeBroker:
+    """A `Caller`: it stores nothing, answers sends, and holds pops that may wait until they are cancelled."""
+
+    def __init__(self) -> None:
+        self.asked: list[RemotingCommand] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.held = asyncio.Event()
+        self.cancelled_count = 0
+        self.refuses_trace = False
+        self.hangs = False
+
+    async def ask(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
+        self.asked.append(command)
+        if command.code == RequestCode.QUERY_MESSAGE:
+            return RemotingCommand.reply_to(command, ResponseCode.QUERY_NOT_FOUND)
+        header = SendMessageHeader.from_ext(command.ext)
+        if header.topic == TRACE:
+            code = ResponseCode.SYSTEM_BUSY if self.refuses_trace else ResponseCode.SUCCESS
+            return RemotingCommand.reply_to(command, code, "busy", _stored())
+        await self.gate.wait()
+        if self.hangs:
+            raise TimeoutError
+        return RemotingCommand.reply_to(command, ResponseCode.SUCCESS, None, _stored())
+
+    async def ask_held(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
+        self.asked.append(command)
+        if command.ext["pollTime"] == "0":
+            return RemotingCommand.reply_to(command, ResponseCode.POLLING_TIMEOUT)
+        self.held.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled_count += 1
+            raise
+        raise AssertionError
+
+    def traced(self) -> list[Any]:
+        """Return the records of all trace messages."""
+        found: list[Any] = []
+        for command in self.asked:
+            if command.code == RequestCode.SEND_MESSAGE_V2 and SendMessageHeader.from_ext(command.ext).topic == TRACE:
+                records, rejects = decode_trace(command.body)
+                assert rejects == []
+                found += records
+        return found
+
+
+def _stored() -> dict[str, str]:
+    msg_id = offset_msg_id(Host("10.0.0.1", 10911), 0)
+    return SendResponseHeader(msg_id, 0, 0, msg_region="R", trace_on=True).to_ext()
+
+
+@asynccontextmanager
+async def asking(broker: FakeBroker, **bounds: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a door before the broker. The door is stopped at the end, which sends the rest of the trace."""
+    app = make_door(broker, _ids(), "broker-a", DoorConfig(hosts=None, **bounds), asyncio.Event())
+    transport = httpx.ASGITransport(app=app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://door", timeout=60) as client,
+    ):
+        yield client
+
+
+def _ids() -> Callable[[], str]:
+    numbers = iter(range(1_000_000))
+    return lambda: f"ID{next(numbers)}"
+
+
+async def test_requests_are_bounded() -> None:
+    """One more request than allowed is refused, and served when another one has ended."""
+    broker = FakeBroker()
+    broker.gate.clear()
+    async with asking(broker, requests_max=1) as client:
+        first = asyncio.create_task(client.post(MESSAGES, json={"body": "x"}))
+        while not broker.asked:
+            await asyncio.sleep(0)
+        refused = await client.post(MESSAGES, json={"body": "y"})
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert "found 1 requests under way, expected at most 1" in refused.json()["detail"]
+        broker.gate.set()
+        assert (await first).status_code == 200
+        assert (await client.post(MESSAGES, json={"body": "y"})).status_code == 200
+
+
+async def test_a_busy_door_asks_to_slow_down() -> None:
+    """The messages are taken; the answer has the pause."""
+    async with asking(FakeBroker(), busy_from=1) as client:
+        assert (await client.post(MESSAGES, json={"body": "x"})).json()["slow_down_ms"] == 100
+    async with asking(FakeBroker(), busy_from=2) as client:
+        assert (await client.post(MESSAGES, json={"body": "x"})).json()["slow_down_ms"] == 0
+
+
+async def test_receives_that_wait_are_bounded() -> None:
+    """Above the bound a receive does not wait, and its answer has a pause."""
+    broker = FakeBroker()
+    async with asking(broker, receives_max=0) as client:
+        answer = await client.post(RECEIVE, json={"topic": "t", "wait_s": 30})
+        assert answer.json() == {"messages": [], "slow_down_ms": 1_000}
+        answer = await client.post(RECEIVE, json={"topic": "t"})
+        assert answer.json() == {"messages": [], "slow_down_ms": 0}
+    assert [command.ext["pollTime"] for command in broker.asked] == ["0", "0"]
+
+
+async def test_a_client_that_leaves_takes_no_message() -> None:
+    """When the connection closes, the pop is taken back."""
+    broker = FakeBroker()
+    app = make_door(broker, _ids(), "broker-a", DoorConfig(hosts=None), asyncio.Event())
+    parts = iter([{"type": "http.request", "body": json.dumps({"topic": "t", "wait_s": 30}).encode()}])
+
+    async def receive() -> dict[str, Any]:
+        part = next(parts, None)
+        if part is None:
+            await broker.held.wait()
+            return {"type": "http.disconnect"}
+        return part
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        """Nobody reads it."""
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": RECEIVE,
+        "raw_path": RECEIVE.encode(),
+        "query_string": b"",
+        "headers": [(b"host", b"door"), (b"content-type", b"application/json")],
+        "client": ("10.0.0.9", 1),
+    }
+    await app(scope, receive, send)
+    assert broker.cancelled_count == 1
+
+
+async def test_a_request_under_way_is_not_sent_again() -> None:
+    """A second request with its Idempotency-Key is a conflict until the first one has ended."""
+    broker = FakeBroker()
+    broker.gate.clear()
+    key = {"Idempotency-Key": "k"}
+    async with asking(broker) as client:
+        first = asyncio.create_task(client.post(MESSAGES, json={"body": "x"}, headers=key))
+        while len(broker.asked) < 2:
+            await asyncio.sleep(0)
+        second = await client.post(MESSAGES, json={"body": "x"}, headers=key)
+        assert (second.status_code, "under way" in second.json()["detail"]) == (409, True)
+        broker.gate.set()
+        assert (await first).status_code == 200
+
+
+async def test_an_unanswered_send_is_uncertain() -> None:
+    """The problem says that it may have been done."""
+    broker = FakeBroker()
+    broker.hangs = True
+    async with asking(broker) as client:
+        answer = await client.post(MESSAGES, json={"body": "x"})
+    assert (answer.status_code, "may have been done" in answer.json()["detail"]) == (504, True)
+    assert not any(isinstance(record, Pub) for record in broker.traced())
+
+
+async def test_sends_are_traced() -> None:
+    """The stop sends what is gathered; a batch is one record with all ids."""
+    broker = FakeBroker()
+    async with asking(broker) as client:
+        await client.post(MESSAGES, json=[{"body": "x", "key": "a"}, {"body": "y", "key": "a b", "tag": "t"}])
+    head, pub = broker.traced()
+    assert (type(head), head.sequence, head.dropped_total) == (TraceBatch, 1, 0)
+    assert (pub.topic, pub.msg_id, pub.keys, pub.store_host) == ("t", "ID0,ID1", "a b", "10.0.0.1:10911")
+    assert (pub.region_id, pub.is_success, pub.group_name) == ("R", True, "HTTP_PRODUCER")
+
+
+async def test_lost_trace_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that the broker refuses are reported by the next trace message."""
+    monkeypatch.setattr("mqtrail.gateway.tracer.LINGER_S", 0)
+    broker = FakeBroker()
+    broker.refuses_trace = True
+    async with asking(broker) as client:
+        await client.post(MESSAGES, json={"body": "x"})
+        while not broker.traced():
+            await asyncio.sleep(0)
+        broker.refuses_trace = False
+        broker.asked.clear()
+        await client.post(MESSAGES, json={"body": "y"})
+    head, loss, pub = broker.traced()
+    assert (head.sequence, head.dropped_total) == (2, 1)
+    assert (type(loss), loss.count, pub.msg_id) == (TraceLoss, 1, "ID1")
