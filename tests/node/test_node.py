@@ -17,7 +17,8 @@ from mqtrail.broker import BrokerConfig
 from mqtrail.net import BindError, ConnectionPool
 from mqtrail.node import DataFolderError, Node, NodeConfig
 from mqtrail.node.addresses import advertised_ip
-from mqtrail.store import CommitLogConfig, CommitLogStore
+from mqtrail.store import CommitLogConfig, CommitLogStore, RealDisk
+from mqtrail.store.commitlog.indexer import Indexer
 from mqtrail.wire import InvalidParameter, PullHeader, PullSysFlag, RemotingCommand, RequestCode, encode_command
 from tests.loops import run
 
@@ -49,6 +50,23 @@ async def test_topics_reach_the_name_server_at_once() -> None:
             while (found := await route(pool, node.namesrv_address, "orders")).code != 0:
                 await asyncio.sleep(0.01)
         assert node.broker_addresses[0].encode() in found.body
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_a_change_of_the_role_does_not_wait_for_the_index(leaves: bool, tmp_path: Path) -> None:
+    """A broker that is started again at once leaves it to that start; another one finishes it before it stops."""
+    store = CommitLogConfig(segment_size=1 << 24)
+    async with running(data=tmp_path, store=store, index_interval_ms=3_600_000) as (node, pool):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Indexer, "hand_over", lambda *_: None)  # so that the log is read for the index
+            for body in (b"1", b"2", b"3"):
+                await pool.request(node.broker_addresses[0], send_command("orders", body * 400), 30_000)
+        broker = broker_of(node)
+        del node.brokers[broker.name]
+        await broker.stop(leaves=leaves)
+        found = CommitLogStore(RealDisk(tmp_path / broker.name), store)
+        assert (found.behind_size == found.end_offset) is not leaves  # the last record is read again in any case
+        found.close()
 
 
 def test_a_stopped_broker_leaves_the_route(tmp_path: Path) -> None:

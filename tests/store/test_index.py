@@ -123,6 +123,26 @@ def test_every_key_is_found_across_files_and_restarts() -> None:
     store.close()
 
 
+@pytest.mark.parametrize("indexed", [0, 1, 30, 99])
+def test_a_close_may_leave_records_to_the_index_of_the_next_start(indexed: int) -> None:
+    """It does not read the rest of the log. The next start is clean, indexes the rest, and finds each key once."""
+    disk = MemoryDisk()
+    store = CommitLogStore(disk, CONFIG)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Indexer, "hand_over", _take_nothing)
+        store.append([record(number) for number in range(100)], NOW_MS)
+        store.dispatch_index(indexed)
+        behind_size = store.behind_size
+        store.close(finishes_index=False)
+    store = CommitLogStore(disk, CONFIG)
+    assert store.recovery.unclean is False
+    assert store.behind_size >= behind_size > 0
+    while store.dispatch_index(10):
+        pass
+    assert [found(store, f"clé{number}") for number in range(100)] == [[number] for number in range(100)]
+    store.close()
+
+
 def test_rolled_back_messages_are_not_indexed() -> None:
     """Prepared and committed messages are indexed, rolled-back ones are not. Source: store.md §6 of the references."""
     store = CommitLogStore(MemoryDisk(), CONFIG)

@@ -519,7 +519,8 @@ class BrokerNode:
     async def stop(self, *, leaves: bool = True) -> None:
         """Unregister, answer held requests, flush and close everything. Also cleans up after a failed start.
 
-        leaves False: the same broker is started again at once, so it does not unregister.
+        leaves False: the same broker is started again at once, and clients wait for that. So it does not unregister,
+        and records that are not indexed yet are left to that start.
         """
         if self._acl is not None:
             self._acl.stop()
@@ -547,5 +548,5 @@ class BrokerNode:
             try:
                 self.core.stop(self._clock())
             finally:
-                self.store.close()
+                self.store.close(finishes_index=leaves)
             self.core = self.store = None

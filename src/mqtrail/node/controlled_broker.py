@@ -313,6 +313,7 @@ class ControlledBroker:
         node, self._node, self._keeper.node = self._node, None, None
         if node is not None:
             await node.stop(leaves=False)
+        closed_s = asyncio.get_running_loop().time()
         role, broker_id = (SLAVE, self.broker_id) if term is None else (SYNC_MASTER, 0)
         broker = replace(self._broker_config, broker_role=role, broker_id=broker_id)
         # the controller knows the master, and the other brokers this one's HA port
@@ -321,6 +322,7 @@ class ControlledBroker:
         node = BrokerNode(self.name, self._folder, config, self._on_failure, part)
         self._release()
         node.bind(self._host, self.port, self._advertised)
+        opened_s = asyncio.get_running_loop().time()
         self._cut_at, self._is_following, self._term, self._ha_port = None, False, term, node.ha_port
         assert node.core is not None
         node.core.replicas.on_role_changed = self._wake.set
@@ -339,6 +341,8 @@ class ControlledBroker:
             role="slave" if term is None else "master",
             epoch=self._epoch if term is None else term.epoch,
             duration_ms=round((asyncio.get_running_loop().time() - began_s) * 1000),
+            close_ms=round((closed_s - began_s) * 1000),
+            open_ms=round((opened_s - closed_s) * 1000),
         )
 
     def _tail_differs(self, physical_offset: int) -> None:

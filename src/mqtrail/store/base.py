@@ -465,8 +465,11 @@ class MessageStore(Protocol):
     def expire_in_slices(self, now_ms: int, *, at_any_hour: bool = False) -> Generator[None, None, int]:
         """Do the work of `expire`; yield after each segment, and now and then while queue entries are cleaned."""
 
-    def close(self) -> None:
-        """Make everything durable, and close the files."""
+    def close(self, *, finishes_index: bool = True) -> None:
+        """Make everything durable, and close the files.
+
+        finishes_index False: records that are not indexed yet are left to the next start, which serves meanwhile.
+        """
 
     def abandon(self) -> None:
         """Close the files as they are, as a crash would leave them."""

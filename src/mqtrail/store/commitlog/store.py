@@ -485,10 +485,11 @@ class CommitLogStore:
             yield from self.clean_queues()
         return freed
 
-    def close(self) -> None:
-        """Make everything durable, mark the stop as clean, and close the files."""
+    def close(self, *, finishes_index: bool = True) -> None:
+        """Make everything durable, mark the stop as clean, and close the files; see the contract."""
         try:
-            self._finish_index()
+            if finishes_index:
+                self._finish_index()
             self._settle()
             if self._index.closing():
                 self._settle()  # writes the headers of full files

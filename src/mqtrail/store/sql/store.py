@@ -361,8 +361,8 @@ class SqlStore:
             self.timers.expire(self._min_physical_offset)
         return freed
 
-    def close(self) -> None:
-        """Commit everything, mark the stop as clean, close the connections."""
+    def close(self, *, finishes_index: bool = True) -> None:
+        """Commit everything, mark the stop as clean, close the connections. There is no index to finish."""
         try:
             if self.fault is None:
                 self.flush()
