@@ -24,6 +24,7 @@ from mqtrail.wire import (
     dlq_topic,
     retry_topic,
 )
+from tests.databases.servers import DatabaseServer
 from tests.sim.checker import check
 from tests.sim.clients import note_read, place_of
 from tests.sim.cluster import CONCURRENT, TOPIC
@@ -154,17 +155,24 @@ class FastProducer(Producer):
 
 
 async def kill_rounds(
-    folder: Path, *, sync_flush: bool, rounds: int, seed: int, on_tables: bool = False
+    folder: Path,
+    *,
+    sync_flush: bool,
+    rounds: int,
+    seed: int,
+    store_url: str = "",
+    database: DatabaseServer | None = None,
+    down_s: float = 0.0,
 ) -> tuple[History, list[str]]:
     """Kill a broker under load this many times; return the clients' history, and the broken promises.
 
+    store_url: keep messages in tables. database: their server; every second kill is its, and it stays down for down_s.
     Afterwards the folder is as after a clean stop.
     """
     folder.mkdir(parents=True, exist_ok=True)
     engine, network = RealEngine(seed), cast(Network, RealNetwork())
     history = History(sync_flush=sync_flush, groups={TOPIC: CONCURRENT})
-    url = f"sqlite:///{folder / 'messages.db'}" if on_tables else ""
-    async with KilledNode(folder / "data", folder / "node.log", sync_flush=sync_flush, store_url=url) as node:
+    async with KilledNode(folder / "data", folder / "node.log", sync_flush=sync_flush, store_url=store_url) as node:
         await node.start()
         await create_topic(node.broker, TOPIC)
         producers = [
@@ -176,9 +184,14 @@ async def kill_rounds(
             for group in CONCURRENT
             for number in range(2)
         ]
-        for _ in range(rounds):
+        for number in range(rounds):
             await sending(history)
             await asyncio.sleep(engine.between(*LOAD_S))
+            if database is not None and number % 2:
+                database.kill()
+                await asyncio.sleep(down_s)
+                await asyncio.to_thread(database.start)
+                continue
             await node.end(signal.SIGKILL)
             history.ends.append(Ended(engine.now_ms, BROKER))
             await node.start()

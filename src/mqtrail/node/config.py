@@ -54,8 +54,8 @@ class NodeConfig:
     data: Path | None = None
     store_url: str = setting(
         "",
-        "URL of a database that keeps the messages in tables, `sqlite:///path` or "
-        "`postgresql://user:password@host/database`; needs `pip install 'mqtrail[pmq]'` or `'mqtrail[postgresql]'`; "
+        "URL of a database that keeps the messages in tables, `sqlite:///path`, `postgresql://user:password@host/name` "
+        "or `mysql://…`; needs `pip install 'mqtrail[pmq]'`, `'mqtrail[postgresql]'` or `'mqtrail[mysql]'`; "
         "sets `sync_flush`; one broker, without slaves; none: a CommitLog in `data`",
         secret=True,
     )

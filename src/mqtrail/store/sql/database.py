@@ -39,10 +39,10 @@ class Database:
     away: why a server does not answer at present; None: it does, as far as known.
     """
 
-    def __init__(self, url: str, apart: Apart | None = None) -> None:
+    def __init__(self, url: str, record_size_max: int, apart: Apart | None = None) -> None:
         """Open it and become its writer. InvalidParameter: the URL is unusable. StoreError: the database is.
 
-        apart: runs what the caller's thread asks a server.
+        record_size_max: bytes of the largest record. apart: runs what the caller's thread asks a server.
         """
         parsed = parse(url)
         self._is_server = is_server(parsed)
@@ -53,7 +53,7 @@ class Database:
         self._reads: Connection | None = None
         try:
             with self._engine.begin() as connection:
-                self._take_over(connection)
+                self._take_over(connection, record_size_max)
             self._connect_reads()
         except SQLAlchemyError as error:
             self.close()
@@ -65,14 +65,15 @@ class Database:
             self.close()
             raise
 
-    def _take_over(self, connection: Connection) -> None:
+    def _take_over(self, connection: Connection, record_size_max: int) -> None:
         """Make the tables if there are none, and become the writer. StoreError: it is not a database for this."""
-        if (problem := open_problem(connection)) is not None:
+        if (problem := open_problem(connection, record_size_max)) is not None:
             raise StoreError(problem)
-        self.is_new = not check_shape(connection)
-        if self.is_new:
+        if not check_shape(connection):
             METADATA.create_all(connection, tables=[table for table in METADATA.sorted_tables if table is not STORE])
             STORE.create(connection)  # last: without it the start is repeated
+        self.is_new = connection.execute(select(STORE.c.id)).first() is None
+        if self.is_new:
             row = {"id": STORE_ROW, "version": VERSION, "writer": 0, "end_offset": 0, "store_ms": 0}
             connection.execute(insert(STORE), row)
         found = connection.execute(select(STORE).with_for_update()).one()
@@ -181,7 +182,12 @@ def cause(error: Exception) -> str:
     """Return what the database said, without the statement and its parameters, which may hold messages."""
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
-    return " ".join(str(error.orig if isinstance(error, DBAPIError) else error).split())
+    found: BaseException | None = error.orig if isinstance(error, DBAPIError) else error
+    match None if found is None else found.args:
+        case (int(), str(text)):  # PyMySQL: number and text
+            return text
+        case _:
+            return " ".join(str(found).split())
 
 
 def in_turns(steps: Generator[None, None, Result]) -> Generator[None, None, Result]:

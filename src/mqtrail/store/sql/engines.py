@@ -6,8 +6,9 @@ no coroutines. A commit is durable when it returns: `open_problem` refuses a ser
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url, text
@@ -18,19 +19,24 @@ from mqtrail.wire import InvalidParameter
 BUSY_S: Final = 30  # how long a statement waits while another program has rows or the database locked
 TURN_S: Final = 1.0  # how long the loop's thread waits for a transaction of the flush thread, on a server
 CONNECT_S: Final = 5
+STATEMENT_SIZE: Final = 64 * 1024  # of an INSERT without the body
 READ_S: Final = 2  # after that a server cancels a read
 EXPECTED: Final = "sqlite:///path/to/file.db, postgresql://user@host/database or mysql://user@host/database"
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A kind of server. driver: of SQLAlchemy; module: that it imports; options: of a URL, that are passed to it."""
+    """A kind of server. driver: of SQLAlchemy; module: that it imports; options: of a URL, that are passed to it.
+
+    read_args: further arguments of connections that only read.
+    """
 
     driver: str
     module: str
     extra: str
     options: frozenset[str]
     connect_args: Mapping[str, Any]
+    read_args: Mapping[str, Any] = field(default_factory=dict)
     engine_args: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -49,7 +55,17 @@ POSTGRESQL: Final = Backend(
         "client_encoding": "UTF8",
     },
 )
-BACKENDS: Final = {"postgresql": POSTGRESQL}
+MYSQL: Final = Backend(
+    "mysql+pymysql",
+    "pymysql",
+    "mysql",
+    frozenset({"ssl_ca", "ssl_cert", "ssl_key"}),
+    {"connect_timeout": CONNECT_S, "charset": "utf8mb4", "read_timeout": 2 * BUSY_S, "write_timeout": BUSY_S},
+    {"read_timeout": READ_S},
+    {"isolation_level": "READ COMMITTED"},
+)
+MARIADB: Final = replace(MYSQL, driver="mariadb+pymysql")
+BACKENDS: Final = {"postgresql": POSTGRESQL, "mysql": MYSQL, "mariadb": MARIADB}
 
 
 def parse(url: str) -> URL:
@@ -105,7 +121,7 @@ def make_engine(url: URL, *, reads: bool = False) -> Engine:
             pool_size=1,
             max_overflow=0,
             pool_timeout=TURN_S,
-            connect_args=dict(backend.connect_args),
+            connect_args={**backend.connect_args, **(backend.read_args if reads else {})},
             **backend.engine_args,
         )
     except ImportError as error:
@@ -125,7 +141,13 @@ def make_engine(url: URL, *, reads: bool = False) -> Engine:
     return engine
 
 
+_MYSQL_SESSIONS: Final = {
+    True: (),
+    False: (f"SET SESSION innodb_lock_wait_timeout = {BUSY_S}",),
+}
 _SESSIONS: Final = {
+    "mysql": _MYSQL_SESSIONS,
+    "mariadb": _MYSQL_SESSIONS,
     "postgresql": {
         True: (f"SET statement_timeout = '{READ_S}s'",),
         False: (
@@ -138,11 +160,15 @@ _SESSIONS: Final = {
 """What each new connection runs, by backend and by whether it only reads."""
 
 
-def open_problem(connection: Connection) -> str | None:
+def open_problem(connection: Connection, record_size_max: int) -> str | None:
     """Return why a database cannot keep messages safely: found, expected, remedy; None: it can."""
-    if connection.dialect.name == "postgresql":
-        return _postgresql_problem(connection)
-    return None
+    match connection.dialect.name:
+        case "postgresql":
+            return _postgresql_problem(connection)
+        case "mysql" | "mariadb":
+            return _mysql_problem(connection, record_size_max)
+        case _:
+            return None
 
 
 def _postgresql_problem(connection: Connection) -> str | None:
@@ -157,6 +183,25 @@ def _postgresql_problem(connection: Connection) -> str | None:
         )
     if fsync != "on":
         return f"found a server with fsync = {fsync}, expected on: a power failure would lose messages; set it to on"
+    return None
+
+
+def _mysql_problem(connection: Connection, record_size_max: int) -> str | None:
+    version = _value(connection, "SELECT VERSION()")
+    name, least = ("MariaDB", (10, 6)) if "MariaDB" in version else ("MySQL", (8, 0))
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < least:
+        return f"found {name} {version}, expected {'.'.join(map(str, least))} or later: upgrade the server"
+    if (level := _value(connection, "SELECT @@innodb_flush_log_at_trx_commit")) != "1":
+        return (
+            f"found a server with innodb_flush_log_at_trx_commit = {level}, expected 1: a power failure would lose "
+            "messages; set it to 1"
+        )
+    wanted = 2 * record_size_max + STATEMENT_SIZE  # bytes may be written as two
+    if (found := int(_value(connection, "SELECT @@max_allowed_packet"))) < wanted:
+        return (
+            f"found a server with max_allowed_packet = {found}, expected at least {wanted} for the largest message: "
+            "raise it, or lower message_size_max"
+        )
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from sqlalchemy import Connection, Delete, Row, Update, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Delete, Row, Update, delete, func, select, tuple_, update
 
 from .database import Database
 from .queues import TableQueue, TableQueues
@@ -14,7 +14,6 @@ from .rows import key_hashes
 from .schema import KEY, PLACE, QUEUE, UNQUEUED, QueueUse
 
 ROWS_A_SLICE = 500
-KEY_IS = (KEY.c.key_hash == bindparam("hash_of_it")) & (KEY.c.physical_offset == bindparam("place_of_it"))
 
 
 class Remover:
@@ -82,16 +81,11 @@ def _run(connection: Connection, statement: Update | Delete) -> None:
 def _remove(connection: Connection, queue: TableQueue, stop: int, rows: list[Row[Any]]) -> None:
     assert queue.table is not None
     if rows:
-        keys = [
-            {"hash_of_it": key_hash, "place_of_it": row.physical_offset}
-            for row in rows
-            for key_hash in key_hashes(queue.topic, row.properties)
-        ]
-        if keys:
-            connection.execute(delete(KEY).where(KEY_IS), keys)
-        connection.execute(
-            delete(PLACE).where(PLACE.c.physical_offset == bindparam("place_of_it")),
-            [{"place_of_it": row.physical_offset} for row in rows],
-        )
+        places = [row.physical_offset for row in rows]
+        keys = [(key_hash, row.physical_offset) for row in rows for key_hash in key_hashes(queue.topic, row.properties)]
+        for first in range(0, len(keys), ROWS_A_SLICE):
+            some = tuple_(KEY.c.key_hash, KEY.c.physical_offset).in_(keys[first : first + ROWS_A_SLICE])
+            connection.execute(delete(KEY).where(some))
+        connection.execute(delete(PLACE).where(PLACE.c.physical_offset.in_(places)))
         connection.execute(delete(queue.table).where(queue.table.c.id < stop))
     connection.execute(update(QUEUE).where(QUEUE.c.id == queue.number).values(first_offset=stop))

@@ -13,8 +13,9 @@ repeat properties for that purpose; the store itself does not read them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -37,6 +38,12 @@ VERSION: Final = 1
 STORE_ROW: Final = 1  # id of the only row of mqtrail_store
 LONG: Final = BigInteger().with_variant(sqlite.INTEGER(), "sqlite")  # SQLite: an INTEGER key is the row's own number
 BODY: Final = LargeBinary(1 << 30)
+OPTIONS: Final[Mapping[str, Any]] = {
+    f"{dialect}_{name}": value
+    for dialect in ("mysql", "mariadb")
+    for name, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", "utf8mb4_bin"))
+}
+"""Of each table, whatever the server's defaults are."""
 
 
 class QueueUse(StrEnum):
@@ -56,6 +63,7 @@ STORE: Final = Table(
     Column("writer", LONG, nullable=False),  # rises at each start: an earlier process cannot commit any more
     Column("end_offset", LONG, nullable=False),
     Column("store_ms", LONG, nullable=False),
+    **OPTIONS,
 )
 QUEUE: Final = Table(
     "mqtrail_queue",
@@ -67,6 +75,7 @@ QUEUE: Final = Table(
     Column("queue_id", Integer),
     Column("first_offset", LONG, nullable=False),
     Column("next_offset", LONG, nullable=False),
+    **OPTIONS,
 )
 PLACE: Final = Table(
     "mqtrail_place",
@@ -74,6 +83,7 @@ PLACE: Final = Table(
     Column("physical_offset", LONG, primary_key=True, autoincrement=False),
     Column("queue", Integer, nullable=False),
     Column("queue_offset", LONG, nullable=False),
+    **OPTIONS,
 )
 KEY: Final = Table(
     "mqtrail_key",
@@ -82,6 +92,7 @@ KEY: Final = Table(
     Column("physical_offset", LONG, primary_key=True, autoincrement=False),
     Column("store_ms", LONG, nullable=False),
     sqlite_with_rowid=False,
+    **OPTIONS,
 )
 UNQUEUED: Final = Table(
     "mqtrail_unqueued",
@@ -89,6 +100,7 @@ UNQUEUED: Final = Table(
     Column("physical_offset", LONG, primary_key=True, autoincrement=False),
     Column("store_ms", LONG, nullable=False),
     Column("record", BODY, nullable=False),
+    **OPTIONS,
 )
 
 
@@ -114,6 +126,7 @@ def message_table(name: str) -> Table:
         Column("msg_keys", Text),
         Column("properties", LargeBinary(1 << 16), nullable=False),
         Column("body", BODY, nullable=False),
+        **OPTIONS,
     )
 
 

@@ -89,7 +89,7 @@ class SqlStore:
                     "start without --store"
                 )
             unclean = disk.size(UNCLEAN) is not None
-            self._database = Database(url, apart)
+            self._database = Database(url, self.config.record_size_max, apart)
         except BaseException:
             disk.close()
             raise
