@@ -148,6 +148,38 @@ def test_a_consumer_processes_a_message(changing: Changing, visit: Begin) -> Non
     assert handled == [b"bad"]
 
 
+def test_a_topic_and_a_setting(changing: Changing, visit: Begin) -> None:
+    """A topic is created, deleted with its messages counted; a setting is changed and read back."""
+    tab = visit(changing.url)
+    tab.open("/cluster")
+    tab.page.fill("input[name=topic]", "parcels")
+    assert tab.violations() == []
+    tab.page.get_by_role("button", name="Show what it will do").click()
+    tab.wait_for("read 8, write 8, rw")
+    assert "parcels" not in changing.admin.topics()
+    tab.page.get_by_role("button", name=DO_IT).click()
+    tab.wait_for("✔ done")
+    until(lambda: "parcels" in changing.admin.topics())
+    tab.open("/topic?name=parcels")
+    assert tab.violations() == []
+    tab.shot("topic-form")
+    tab.page.get_by_role("link", name="Delete the topic …").click()
+    tab.wait_for("Messages deleted: 0")
+    tab.page.get_by_role("button", name=DO_IT).click()
+    tab.wait_for("✔ done")
+    tab.open("/broker?name=broker-a")
+    tab.page.fill("input[name=setting]", "fileReservedTime")
+    tab.page.fill("input[name=value]", "49")
+    assert tab.violations() == []
+    tab.page.get_by_role("button", name="Show what it will do").click()
+    tab.wait_for("broker-a fileReservedTime")
+    assert tab.violations() == []
+    tab.page.get_by_role("button", name=DO_IT).click()
+    tab.wait_for("reports 49")
+    (address,) = changing.admin.masters().values()
+    assert changing.admin.broker_config(address)["fileReservedTime"] == "49"
+
+
 def test_chosen_letters_lead_to_their_plan(changing: Changing, visit: Begin) -> None:
     """The lake's letters of one group can be chosen; what the cluster does not have is said before anything is done."""
     tab = visit(changing.url)

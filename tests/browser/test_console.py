@@ -215,12 +215,18 @@ def test_a_cluster_and_what_can_be_traced(live: Live, visit: Begin) -> None:
         tab.wait_for(words)
     tab.page.get_by_text("Counters: broker-a / 0").click()
     tab.wait_for("putTps")
-    assert (
-        tab.page.get_by_role("link", name="orders", exact=True).get_attribute("href")
-        == "/search?q=topic%3A%22orders%22"
-    )
+    assert tab.page.get_by_role("link", name="orders", exact=True).get_attribute("href") == "/topic?name=orders"
     assert tab.violations() == []
     tab.shot("cluster-live")
+    tab.page.get_by_role("link", name="DefaultCluster / broker-a / 0").click()
+    tab.wait_for("fileReservedTime")
+    assert tab.violations() == []
+    tab.open("/topic?name=orders")
+    tab.wait_for("4 to read, 4 to write")
+    assert tab.page.get_by_role("link", name="Search", exact=True).nth(1).get_attribute("href") == (
+        "/search?q=topic%3A%22orders%22"
+    )
+    assert tab.violations() == []
     tab.page.keyboard.press("p")
     tab.page.wait_for_url("**/pipeline")
     tab.loaded()

@@ -32,6 +32,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         "/group?name=x",
         "/latency",
         "/cluster",
+        "/topic?name=x",
+        "/broker?name=x",
         "/pipeline",
         "/stored",
     ],

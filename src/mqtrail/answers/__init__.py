@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .cluster import (
     BrokerRow,
     BrokersAnswer,
+    BrokerSettingsAnswer,
     ClusterAnswers,
     GroupOnBroker,
     GroupRow,
@@ -87,6 +88,7 @@ __all__ = [
     "Answers",
     "BrokerHealth",
     "BrokerRow",
+    "BrokerSettingsAnswer",
     "BrokersAnswer",
     "ClaimProof",
     "ClusterAnswers",

@@ -13,6 +13,7 @@ from mqtrail.client import ClusterLag, InstanceConfig, Member, SyncAdmin
 from mqtrail.client.core import now_ms
 from mqtrail.wire import RETRY_PREFIX, MessageQueue, MQError, business_topics, is_business_group, version_text
 
+from .changes.setting_kinds import is_secret_setting
 from .model import Scope
 
 T = TypeVar("T")
@@ -39,6 +40,15 @@ class BrokersAnswer:
 
     scope: Scope
     brokers: tuple[BrokerRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettingsAnswer:
+    """The settings of a master, as it reports them. None: a secret."""
+
+    scope: Scope
+    broker: str
+    settings: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +194,13 @@ class ClusterAnswers:
         )
         omissions = [f"broker {one.name} at {one.address}: {one.why}" for one in rows if one.why]
         return BrokersAnswer(self._scope(omissions), rows)
+
+    def settings(self, broker: str) -> BrokerSettingsAnswer:
+        """Return the settings of a master, by its name or address; secrets are left out."""
+        (address,) = self._admin.targets(None, broker).values()
+        found = self._admin.broker_config(address)
+        shown = {name: None if value and is_secret_setting(name) else value for name, value in found.items()}
+        return BrokerSettingsAnswer(self._scope(()), broker, shown)
 
     def topics(self) -> TopicsAnswer:
         """Return every topic with its configuration on each master."""

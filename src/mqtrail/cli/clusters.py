@@ -23,8 +23,6 @@ from .operate import (
 from .options import ConfigFile, Json, Namesrv
 from .output import progress, show_json
 
-SECRET_SETTINGS = ("initAuthenticationUser", "innerClientAuthenticationCredentials")
-SECRET_PARTS = ("password", "secret")
 HIDDEN = "(hidden)"
 
 BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="Broker name.")]
@@ -140,19 +138,19 @@ def cluster_config(
     return report_answer({"brokers": found}, failures, json)
 
 
-def _is_secret(name: str) -> bool:
-    return name in SECRET_SETTINGS or any(part in name.lower() for part in SECRET_PARTS)
-
-
 def _shown(name: str, value: str | None) -> str | None:
     """Return a setting for printing. Secrets are hidden: brokers of RocketMQ 5.3 return them in plain text."""
-    return HIDDEN if value and _is_secret(name) else value
+    from mqtrail.answers.changes import is_secret_setting
+
+    return HIDDEN if value and is_secret_setting(name) else value
 
 
 def _parted(texts: list[str]) -> tuple[list[str], dict[str, str]]:
+    from mqtrail.answers.changes import is_secret_setting
+
     values = {name: str(value) for name, value in assignments([one for one in texts if "=" in one], "setting").items()}
     names = [one for one in texts if "=" not in one]
-    for name in filter(_is_secret, values):
+    for name in filter(is_secret_setting, values):
         raise UsageError(
             f"{name}: found a secret on the command line, which other users of this machine can read; set it in the "
             "configuration file of the broker and restart the broker"

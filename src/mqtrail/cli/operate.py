@@ -62,8 +62,8 @@ def show_plan(change: Change, settings: Config, namesrv: str | None, json: bool)
         table(("part", "before", "after", *counted), rows)
         totals = ((name, plan.total(name)) for name in counted)
         say(", ".join(["nothing was changed", *(f"{name}: {'?' if sum_ is None else sum_}" for name, sum_ in totals)]))
-        for omission in plan.scope.omissions:
-            warn(omission)
+        for words in (*plan.warnings, *plan.scope.omissions):
+            warn(words)
     return Exit.CANNOT_LOOK if plan.scope.omissions else Exit.OK
 
 

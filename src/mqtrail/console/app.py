@@ -16,6 +16,7 @@ from mqtrail.answers.changes import ClusterChanges
 from mqtrail.answers.http import Changing, Workers, actor_of, make_api
 
 from .audit import audit
+from .broker import broker
 from .change import change
 from .cluster import cluster
 from .dead_letters import dead_letters
@@ -29,6 +30,7 @@ from .pipeline import pipeline
 from .search import search
 from .stored import stored
 from .texts import Language
+from .topic import topic
 
 CHOICE_S: Final = 365 * 24 * 3600
 SKIP_MAX: Final = 1_000_000_000
@@ -94,6 +96,14 @@ def _add_cluster_pages(desk: Desk) -> None:
     @ui.page("/group", response_timeout=PAGE_S)
     async def group_page(request: Request, name: str = "") -> None:
         await group(desk, PageReader.of(request), name[:255])
+
+    @ui.page("/topic", response_timeout=PAGE_S)
+    async def topic_page(request: Request, name: str = "") -> None:
+        await topic(desk, PageReader.of(request), name[:255])
+
+    @ui.page("/broker", response_timeout=PAGE_S)
+    async def broker_page(request: Request, name: str = "") -> None:
+        await broker(desk, PageReader.of(request), name[:255])
 
     @ui.page("/cluster", response_timeout=PAGE_S)
     async def cluster_page(request: Request) -> None:

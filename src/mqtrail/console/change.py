@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 from nicegui import ui
 from starlette.datastructures import QueryParams
@@ -18,11 +18,14 @@ from mqtrail.answers.changes import (
     ChangeOutcome,
     ChangePlan,
     ConsumeDirectly,
+    DeleteTopic,
     Fate,
     InvalidChange,
     ResendDeadLetters,
     ResendMessage,
     ResetOffsets,
+    SetBrokerSettings,
+    SetTopic,
 )
 from mqtrail.answers.http import Changing
 from mqtrail.client.core import now_ms
@@ -38,8 +41,11 @@ FOLLOWED_MAX: Final = 20
 FOLLOW_S: Final = 5.0
 PROGRESS_S: Final = 0.5
 FATES: Final = {Fate.DONE: "good", Fate.FAILED: "error", Fate.UNKNOWN: "warning"}
-ACTIONS: Final = ("reset-offsets", "resend-dead-letters", "resend-message", "consume-directly")
-COUNTS: Final = ("skipped", "repeated")
+ACTIONS: Final = (
+    *("reset-offsets", "resend-dead-letters", "resend-message", "consume-directly"),
+    *("set-topic", "delete-topic", "set-broker-settings"),
+)
+COUNTS: Final = ("skipped", "repeated", "unreadable", "deleted")
 
 
 async def change(desk: Desk, changing: Changing, reader: PageReader, asked: QueryParams, actor: Actor) -> None:
@@ -91,7 +97,30 @@ async def _change_of(desk: Desk, asked: QueryParams) -> Change:
             return ResendMessage(place=asked.get("place", ""), group=group, is_to_topic=is_to_topic)
         case "consume-directly":
             return ConsumeDirectly(place=asked.get("place", ""), group=group, client_id=asked.get("client", ""))
+        case "set-topic" | "delete-topic" | "set-broker-settings":
+            return _of_brokers(asked)
     raise InvalidChange(f"action: found {asked.get('action')!r}, expected one of {', '.join(ACTIONS)}")
+
+
+def _of_brokers(asked: QueryParams) -> Change:
+    """Return the change of a topic or of a broker's setting. InvalidChange."""
+    topic, broker = asked.get("topic", "").strip(), asked.get("broker", "").strip()
+    match asked.get("action"):
+        case "set-topic":
+            counts = [asked.get(name, "") for name in ("read_queues", "write_queues")]
+            letters = asked.get("permission", "rw")
+            if letters not in ("r", "w", "rw") or not all(one.isdecimal() for one in counts):
+                raise InvalidChange(
+                    f"found permission {letters!r} and queues {counts}, expected r, w or rw, and numbers"
+                )
+            read, write = (int(one[:9]) for one in counts)
+            permission: Literal["r", "w", "rw"] = "r" if letters == "r" else "w" if letters == "w" else "rw"
+            return SetTopic(
+                topic=topic, read_queue_count=read, write_queue_count=write, permission=permission, broker=broker
+            )
+        case "delete-topic":
+            return DeleteTopic(topic=topic)
+    return SetBrokerSettings(settings={asked.get("setting", "").strip(): asked.get("value", "")}, broker=broker)
 
 
 async def _matching(desk: Desk, asked: QueryParams) -> list[str]:
@@ -132,6 +161,8 @@ def _plan(reader: PageReader, plan: ChangePlan) -> None:
             add([step.target, "–" if step.before is None else step.before, step.after, *numbers])
     for name in counted:
         tag("p", f"{reader.say(name)}: {count(plan.total(name))}")
+    for warning in plan.warnings:
+        tag("p", f"{MARKS['warning']} {warning}")
     tag("p", f"{reader.say('requests')}: {', '.join(plan.requests)}", "quiet")
     if plan.command:
         commands(reader, plan.command)
@@ -171,8 +202,8 @@ async def _perform(doing: _Doing, plan: ChangePlan, place: ui.element) -> None:
         with tag("p"):
             link(reader.say("audit_log"), "/audit")
     resent = [one.target for one in outcomes if one.fate is Fate.DONE]
-    if result is not None and resent and not isinstance(doing.wanted, ResetOffsets | ConsumeDirectly):
-        await _follow(doing, resent[:FOLLOWED_MAX], place)
+    if result is not None and resent and isinstance(doing.wanted, ResendDeadLetters | ResendMessage):
+        await _follow(doing, doing.wanted.group, resent[:FOLLOWED_MAX], place)
 
 
 def _outcomes(reader: PageReader, outcomes: Sequence[ChangeOutcome]) -> None:
@@ -182,11 +213,9 @@ def _outcomes(reader: PageReader, outcomes: Sequence[ChangeOutcome]) -> None:
             add([one.target, f"{MARKS[FATES[one.fate]]} {reader.say(one.fate.value)}", one.detail, one.place])
 
 
-async def _follow(doing: _Doing, msg_ids: Sequence[str], place: ui.element) -> None:
+async def _follow(doing: _Doing, group: str, msg_ids: Sequence[str], place: ui.element) -> None:
     """Show the verdicts of what was sent again, and load them again while the page is live."""
     reader, desk = doing.reader, doing.desk
-    assert not isinstance(doing.wanted, ResetOffsets)
-    group = doing.wanted.group
     with place, section(reader.say("follow")):
         live = ui.switch(reader.say("live"), value=True)
         part = PagePart(desk, reader)

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from mqtrail.answers import BrokersAnswer, GroupsAnswer, TopicRow, TopicsAnswer
-from mqtrail.wire import Perm
+from mqtrail.answers import BrokerRow, BrokersAnswer, GroupsAnswer, TopicRow, TopicsAnswer
+from mqtrail.wire import MASTER_ID
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
 from .looks import count
+from .topic import permission, topic_form
 
 ROWS_MAX: Final = 500
 
@@ -26,6 +27,8 @@ async def cluster(desk: Desk, reader: PageReader) -> None:
         if desk.changing is not None:
             with tag("div", classes="tools"):
                 link(reader.say("audit_log"), "/audit", "button")
+            with section(reader.say("set-topic")):
+                topic_form(reader)
         parts: list[PagePart] = []
         for name, command, path in (
             ("brokers", "cluster list", "/brokers"),
@@ -52,7 +55,15 @@ def draw_brokers(reader: PageReader, answer: BrokersAnswer, *, has_counters: boo
         for one in answer.brokers:
             mark = MARKS["good"] if one.counters is not None else MARKS["error"]
             state = reader.say("answers") if one.counters is not None else reader.say("does_not_answer", why=one.why)
-            add([f"{one.cluster} / {one.name} / {one.broker_id}", one.address, one.version, f"{mark} {state}"])
+
+            def process(one: BrokerRow = one) -> None:
+                words = f"{one.cluster} / {one.name} / {one.broker_id}"
+                if one.broker_id == MASTER_ID:
+                    link(words, "/broker", name=one.name)
+                else:
+                    tag("span", words)
+
+            add([process, one.address, one.version, f"{mark} {state}"])
     for one in answer.brokers:
         if has_counters and one.counters is not None:
             with tag("details"):
@@ -71,21 +82,16 @@ def _topics(reader: PageReader, answer: TopicsAnswer) -> None:
         for one in business_first[:ROWS_MAX]:
 
             def name(one: TopicRow = one) -> None:
-                link(one.name, "/search", q=f'topic:"{one.name}"')
+                link(one.name, "/topic", name=one.name)
 
             kind = reader.say("of_application" if one.is_business else "of_system")
             queues = "; ".join(
                 f"{at.broker_name}: {reader.say('queue_counts', read=at.read_queue_count, write=at.write_queue_count)}"
                 for at in one.brokers
             )
-            permissions = dict.fromkeys(_permission(reader, at.perm) for at in one.brokers)
+            permissions = dict.fromkeys(permission(reader, at.perm) for at in one.brokers)
             add([name if one.is_business else one.name, kind, queues, "; ".join(permissions)])
     _rest(len(answer.topics))
-
-
-def _permission(reader: PageReader, perm: int) -> str:
-    known = [reader.say(name) for bit, name in ((Perm.READ, "read"), (Perm.WRITE, "write")) if perm & bit]
-    return " + ".join(known) or reader.say("neither")
 
 
 def _groups(reader: PageReader, answer: GroupsAnswer) -> None:

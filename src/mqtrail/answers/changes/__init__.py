@@ -18,6 +18,8 @@ from .model import (
     NothingToChange,
 )
 from .perform import ClusterChanges, plan_of
+from .setting_kinds import SetBrokerSettings, is_secret_setting
+from .topic_kinds import DeleteTopic, SetTopic
 
 __all__ = [
     "LETTERS_MAX",
@@ -34,12 +36,16 @@ __all__ = [
     "ChangedMeanwhile",
     "ClusterChanges",
     "ConsumeDirectly",
+    "DeleteTopic",
     "Fate",
     "InvalidChange",
     "NothingToChange",
     "ResendDeadLetters",
     "ResendMessage",
     "ResetOffsets",
+    "SetBrokerSettings",
+    "SetTopic",
+    "is_secret_setting",
     "plan_of",
     "read_audit",
 ]

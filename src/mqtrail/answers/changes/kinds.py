@@ -1,6 +1,7 @@
-"""The changes: each says what it would do (`plan`) and does it part by part (`perform`).
+"""The changes of messages and offsets, and the type of all changes.
 
-Their fields are parameters of pages, of the HTTP API and of the audit log. A field `action` tells them apart.
+Each says what it would do (`plan`) and does it part by part (`perform`). Its fields are parameters of pages, of the
+HTTP API and of the audit log. The field `action` tells changes apart.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from mqtrail.client import END_MS_MAX, Gathered, QueueMove, Resent, SyncAdmin
 from mqtrail.wire import MessageExt, MessageQueue, MQError, QueueOffsets, RequestCode, retry_topic
 
-from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange
+from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned
+from .setting_kinds import SetBrokerSettings
+from .topic_kinds import DeleteTopic, SetTopic
 
 LETTERS_MAX: Final = 1_000  # of one change
 FIRST_MS: Final = 0
@@ -37,8 +40,8 @@ class Plannable(Protocol):
     def command(self) -> tuple[str, ...]:
         """The command that does the same, without --namesrv; () where there is none."""
 
-    def plan(self, admin: SyncAdmin) -> tuple[list[ChangeStep], list[str]]:
-        """Return the parts, and a sentence for each part that cannot be planned. Nothing is changed."""
+    def plan(self, admin: SyncAdmin) -> Planned:
+        """Return the parts. Nothing is changed."""
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
         """Do it; yield what came of each part."""
@@ -60,7 +63,7 @@ class ResetOffsets:
 
     @property
     def requests(self) -> tuple[RequestCode, ...]:
-        """222, and 25 at brokers before 5.0 if no member is online."""
+        """222, and 15 at brokers before 5.0 if no member is online."""
         return RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
 
     @property
@@ -76,7 +79,7 @@ class ResetOffsets:
         options += ["--queue", str(self.queue_id)] if self.queue_id is not None else []
         return "mqtrail", "offset", "reset", self.group, self.topic, "--to", to, *options
 
-    def plan(self, admin: SyncAdmin) -> tuple[list[ChangeStep], list[str]]:
+    def plan(self, admin: SyncAdmin) -> Planned:
         """Return the offset of each queue before and after, and how many messages are skipped or repeated."""
         if not END_MS <= self.at_ms <= END_MS_MAX:
             raise InvalidChange(
@@ -86,7 +89,7 @@ class ResetOffsets:
             self.group, self.topic, self.at_ms, force=not self.is_backward_only, queue_id=self.queue_id
         )
         moves = sorted(planned.values(), key=lambda move: (move.queue.broker_name, move.queue.queue_id))
-        return [_step_of(move) for move in moves], _failures(planned)
+        return Planned([_step_of(move) for move in moves], _failures(planned))
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
         """Move it; an outcome for each broker, with the new offsets that it answers."""
@@ -141,7 +144,7 @@ class ResendDeadLetters:
         options += [] if self.msg_ids else ["--limit", str(self.count_max)]
         return "mqtrail", "message", "resend", self.group, *options, *(["--to-topic"] if self.is_to_topic else [])
 
-    def plan(self, admin: SyncAdmin) -> tuple[list[ChangeStep], list[str]]:
+    def plan(self, admin: SyncAdmin) -> Planned:
         """Return each letter with its place and the topic that it is sent to. NothingToChange: there is none."""
         wanted = self._wanted()
         letters = list(admin.dead_letters(self.group, msg_ids=wanted, count_max=self.count_max))
@@ -151,7 +154,7 @@ class ResendDeadLetters:
         steps = [
             ChangeStep(one.msg_id, place_of(one), _target_of(one, self.group, self.is_to_topic)) for one in letters
         ]
-        return steps, [f"{msg_id}: group {self.group!r} has no such dead letter" for msg_id in missing]
+        return Planned(steps, [f"{msg_id}: group {self.group!r} has no such dead letter" for msg_id in missing])
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
         """Send one after the other."""
@@ -193,12 +196,12 @@ class ResendMessage:
         """There is none."""
         return ()
 
-    def plan(self, admin: SyncAdmin) -> tuple[list[ChangeStep], list[str]]:
+    def plan(self, admin: SyncAdmin) -> Planned:
         """Return the message with its place and the topic that it is sent to."""
         found = message_at(admin, self.place)
         target = _target_of(found, self.group, self.is_to_topic)
         admin.route(target)
-        return [ChangeStep(found.msg_id, self.place, target)], []
+        return Planned([ChangeStep(found.msg_id, self.place, target)])
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
         """Send it."""
@@ -232,7 +235,7 @@ class ConsumeDirectly:
         """There is none: the command takes an id."""
         return ()
 
-    def plan(self, admin: SyncAdmin) -> tuple[list[ChangeStep], list[str]]:
+    def plan(self, admin: SyncAdmin) -> Planned:
         """Return the member and the message. NothingToChange: the member is not online."""
         found = message_at(admin, self.place)
         gathered = admin.group_connections(self.group)
@@ -242,7 +245,7 @@ class ConsumeDirectly:
             raise NothingToChange(
                 f"found no member {self.client_id!r} of group {self.group!r}, expected one of: {known}"
             )
-        return [ChangeStep(self.client_id, None, f"{found.msg_id} {self.place}")], _failures(gathered)
+        return Planned([ChangeStep(self.client_id, None, f"{found.msg_id} {self.place}")], _failures(gathered))
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
         """Have it consume the message; its result is in the detail."""
@@ -255,7 +258,9 @@ class ConsumeDirectly:
             yield ChangeOutcome.of_error(name, error)
 
 
-Change: TypeAlias = ResetOffsets | ResendDeadLetters | ResendMessage | ConsumeDirectly
+Change: TypeAlias = (
+    ResetOffsets | ResendDeadLetters | ResendMessage | ConsumeDirectly | SetTopic | DeleteTopic | SetBrokerSettings
+)
 """Every change. `action` tells them apart."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from mqtrail.client import ClientClosed, SendFailed
+from mqtrail.client import ClientClosed, Gathered, SendFailed
 from mqtrail.net import NetError
 from mqtrail.wire import MQError, RemotingError
 
@@ -59,11 +59,26 @@ class ChangeStep:
     counts: Mapping[str, int | None] = field(default_factory=dict)
 
 
+def raise_failure(gathered: Gathered[Any]) -> None:
+    """Raise the first error of a request to one broker, if there is one."""
+    for error in gathered.failures.values():
+        raise error
+
+
 def basis_of(action: str, parameters: Mapping[str, Any], steps: Sequence[ChangeStep], *, is_moving: bool) -> str:
     """Return a digest of the action, its parameters and its parts; unless is_moving, also of their values."""
     parts = [(one.target, None, None) if is_moving else (one.target, one.before, one.after) for one in steps]
     text = json.dumps([action, dict(parameters), parts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The parts of a change. omissions: what could not be asked. warnings: what else it does, as sentences."""
+
+    steps: Sequence[ChangeStep]
+    omissions: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +93,7 @@ class ChangePlan:
     parameters: Mapping[str, Any]
     requests: tuple[str, ...]
     steps: tuple[ChangeStep, ...]
+    warnings: tuple[str, ...]
     command: tuple[str, ...]
     basis: str
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from uuid import uuid4
 
@@ -96,18 +96,19 @@ class ClusterChanges:
 
 def plan_of(change: Change, admin: SyncAdmin, namesrv: str) -> ChangePlan:
     """Return what a change would do now. MQError, NothingToChange, InvalidChange."""
-    steps, omissions = change.plan(admin)
+    planned = change.plan(admin)
     parameters = {name: value for name, value in asdict(change).items() if name != "action"}
     return ChangePlan(
-        _scope(namesrv, omissions),
+        _scope(namesrv, planned.omissions),
         change.action,
         parameters,
         tuple(f"{code.name} ({code.value})" for code in change.requests),
-        tuple(steps),
+        tuple(planned.steps),
+        tuple(planned.warnings),
         (*change.command, "--namesrv", namesrv) if change.command else (),
-        basis_of(change.action, parameters, steps, is_moving=change.is_moving),
+        basis_of(change.action, parameters, planned.steps, is_moving=change.is_moving),
     )
 
 
-def _scope(namesrv: str, omissions: list[str] | tuple[str, ...]) -> Scope:
+def _scope(namesrv: str, omissions: Sequence[str]) -> Scope:
     return Scope(now_ms(), (f"cluster at {namesrv}",), omissions=tuple(omissions))

@@ -18,7 +18,7 @@ from mqtrail.client.core import now_ms
 from mqtrail.gateway import RESPONSES, DescribedApi, LocalGuard, Problem, VisibleJson, add_problems
 from mqtrail.wire import MQError, parse_duration, parse_moment, visible_json
 
-from ..cluster import BrokersAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
+from ..cluster import BrokersAnswer, BrokerSettingsAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
 from ..doctor import Diagnosis
 from ..model import LatencySegment, Report, SearchAnswer, TraceAnswer
 from ..query_text import TEXT_SIZE_MAX, QueryTextError, parse_query
@@ -205,6 +205,12 @@ def _add_cluster_operations(router: APIRouter, sources: Sources, workers: Worker
     @router.get("/brokers", summary="Brokers with versions and counters")
     async def brokers() -> BrokersAnswer:
         return await workers.run(lambda: sources.of_cluster().brokers())
+
+    @router.get("/settings", summary="The settings of a master, without secrets")
+    async def settings(
+        broker: Annotated[str, Query(min_length=1, max_length=NAME_SIZE_MAX, description="Its name, or host:port.")],
+    ) -> BrokerSettingsAnswer:
+        return await workers.run(lambda: sources.of_cluster().settings(broker))
 
     @router.get("/topics", summary="Topics with their queues on each master")
     async def topics() -> TopicsAnswer:

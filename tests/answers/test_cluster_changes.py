@@ -1,0 +1,142 @@
+"""Changes of topics and broker settings on two live brokers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mqtrail.answers import ClusterAnswers
+from mqtrail.answers.changes import (
+    Actor,
+    AuditLog,
+    ChangedMeanwhile,
+    ClusterChanges,
+    DeleteTopic,
+    Fate,
+    InvalidChange,
+    NothingToChange,
+    SetBrokerSettings,
+    SetTopic,
+)
+from mqtrail.client import SyncAdmin, SyncProducer
+from mqtrail.testing import Embedded, embedded
+from mqtrail.wire import InvalidParameter, Message, SubscriptionGroupConfig, TopicConfig
+
+ANN = Actor("ann", "127.0.0.1", "page")
+BROKERS = ["broker-a", "broker-b"]
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for what a broker registers later."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Embedded]:
+    with embedded(brokers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(cluster: Embedded) -> Iterator[SyncAdmin]:
+    with SyncAdmin(cluster.namesrv_address) as one:
+        yield one
+
+
+@pytest.fixture
+def changes(cluster: Embedded, tmp_path: Path) -> Iterator[ClusterChanges]:
+    one = ClusterChanges(cluster.namesrv_address, AuditLog(tmp_path / "audit.jsonl"))
+    yield one
+    one.close()
+
+
+def test_a_topic_is_created_changed_and_deleted(changes: ClusterChanges, cluster: Embedded, admin: SyncAdmin) -> None:
+    """Each broker's configuration before and after; what the change does not name stays as it is."""
+    create = SetTopic(topic="parcels", read_queue_count=2, write_queue_count=2)
+    assert [(one.target, one.before, one.after) for one in changes.plan(create).steps] == [
+        (name, None, "read 2, write 2, rw") for name in BROKERS
+    ]
+    done = changes.perform(create, ANN)
+    assert [(one.target, one.fate, one.detail) for one in done.outcomes] == [
+        (name, Fate.DONE, "read 2, write 2, rw") for name in BROKERS
+    ]
+    until(lambda: "parcels" in admin.topics())
+    admin.create_topic(TopicConfig("parcels", 2, 2, order=True), broker="broker-a")
+    with SyncProducer("PG", cluster.namesrv_address) as producer:
+        for queue in admin.queues("parcels"):
+            producer.send(Message("parcels", b"x"), queue=queue)
+    shrink = SetTopic(topic="parcels", read_queue_count=1, write_queue_count=2, permission="r", broker="broker-a")
+    (step,) = changes.plan(shrink).steps
+    assert (step.before, step.after) == ("read 2, write 2, rw", "read 1, write 2, r")
+    assert step.counts == {"unreadable": 1}
+    changes.perform(shrink, ANN)
+    known = admin.topic_configs(admin.masters()["broker-a"]).topic_config_table["parcels"]
+    assert (known.read_queue_nums, known.write_queue_nums, known.perm, known.order) == (1, 2, 4, True)
+    admin.create_group(SubscriptionGroupConfig("reader"))
+    admin.set_offset("reader", admin.queues("parcels")[0], 0)
+    delete = DeleteTopic(topic="parcels")
+    plan = changes.plan(delete)
+    assert [(one.target, one.counts) for one in plan.steps] == [(name, {"deleted": 2}) for name in BROKERS]
+    assert plan.warnings == ("group reader consumes it",)
+    assert {one.fate for one in changes.perform(delete, ANN, basis=plan.basis).outcomes} == {Fate.DONE}
+    with pytest.raises(NothingToChange, match="no master has the topic 'parcels'"):
+        changes.plan(delete)
+    assert [one.action for one in changes.audited().changes] == ["delete-topic", "set-topic", "set-topic"]
+
+
+def test_a_setting_is_what_the_broker_reports_then(
+    changes: ClusterChanges, cluster: Embedded, admin: SyncAdmin
+) -> None:
+    """The outcome is read back; a value that changed after it was shown is not overwritten."""
+    address = admin.masters()["broker-a"]
+    before = admin.broker_config(address)["fileReservedTime"]
+    change = SetBrokerSettings(settings={"fileReservedTime": "48"}, broker="broker-a")
+    plan = changes.plan(change)
+    assert [(one.target, one.before, one.after) for one in plan.steps] == [("broker-a fileReservedTime", before, "48")]
+    assert [(one.fate, one.detail) for one in changes.perform(change, ANN, basis=plan.basis).outcomes] == [
+        (Fate.DONE, "reports 48")
+    ]
+    assert admin.broker_config(address)["fileReservedTime"] == "48"
+    with pytest.raises(ChangedMeanwhile):
+        changes.perform(change, ANN, basis=plan.basis)
+    answers = ClusterAnswers(cluster.namesrv_address)
+    assert answers.settings("broker-a").settings["fileReservedTime"] == "48"
+    answers.close()
+
+
+def test_a_setting_that_a_broker_does_not_take(changes: ClusterChanges) -> None:
+    """It is warned about, and the outcome is no success."""
+    change = SetBrokerSettings(settings={"noSuchSetting": "1"})
+    plan = changes.plan(change)
+    assert [one.before for one in plan.steps] == [None, None]
+    assert plan.warnings == tuple(
+        f"broker {name} reports no setting noSuchSetting: it may ignore it" for name in BROKERS
+    )
+    assert {one.fate for one in changes.perform(change, ANN).outcomes} == {Fate.FAILED}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        SetTopic(topic="%RETRY%CG"),
+        SetTopic(topic="RMQ_SYS_TRACE_TOPIC"),
+        SetTopic(topic="no/name"),
+        SetTopic(topic="orders", read_queue_count=0),
+        DeleteTopic(topic="SCHEDULE_TOPIC_XXXX"),
+        SetBrokerSettings(settings={}),
+        SetBrokerSettings(settings={"initAuthenticationUser": "x"}),
+        SetBrokerSettings(settings={"tlsServerKeyPassword": "x"}),
+    ],
+    ids=lambda change: str(change)[:60],
+)
+def test_what_is_refused(changes: ClusterChanges, change: SetTopic | DeleteTopic | SetBrokerSettings) -> None:
+    """RocketMQ's own topics, wrong names, nothing, and secrets: the audit log would show them."""
+    with pytest.raises((InvalidChange, InvalidParameter)):
+        changes.perform(change, ANN)
+    assert changes.audited().changes == ()
