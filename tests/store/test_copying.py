@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -221,3 +222,42 @@ def test_log_bytes_outside_the_log(master: MemoryStore) -> None:
     for place in (-1, master.end_offset + 1):
         with pytest.raises(LogDiffers, match="what this log has"):
             master.log_bytes(place, 100)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("queue_id", -1),
+        ("queue_id", -(1 << 31)),
+        ("queue_offset", -1),
+        ("queue_offset", -(1 << 63)),
+        ("queue_offset", (1 << 63) - 1),
+        ("queue_offset", 1 << 59),
+        ("queue_offset", 3),
+        ("queue_offset", 10**12),
+    ],
+)
+def test_a_record_in_an_impossible_place(
+    master: MemoryStore, tmp_path: Path, number: int, field: str, value: int
+) -> None:
+    """No checksum covers the place. It is refused: the store opens again, and no gap of that size is made."""
+    for body in (b"first", b"second", b"third"):
+        master.append([record(body, topic="orders", queue_id=0)], NOW_MS)
+    data = bytearray(log_of(master))
+    size = int.from_bytes(data[:4])
+    at, length = {"queue_id": (12, 4), "queue_offset": (20, 8)}[field]
+    start = number * size + at
+    data[start : start + length] = value.to_bytes(length, signed=True)
+    can_begin = number == 0 and value in (3, 10**12)  # a queue may begin anywhere
+    with closing(CommitLogStore(RealDisk(tmp_path), CONFIG)) as slave:
+        if can_begin:
+            slave.append_copy(0, data[:size])
+        else:
+            with pytest.raises(LogDiffers, match=str(value)):
+                slave.append_copy(0, data)
+        assert slave.end_offset == (size if can_begin else number * size)
+    with closing(CommitLogStore(RealDisk(tmp_path), CONFIG)) as again:
+        assert again.end_offset == (size if can_begin else number * size)
+        if number:
+            assert bodies(again.read("orders", 0, 0, 32, 10_000).records) == [b"first"]

@@ -81,10 +81,20 @@ class ConsumeQueue(QueueState):
         """Queue offset with which the first file begins; 0 without files."""
         return self._segments.first // QUEUE_ENTRY_SIZE
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it has no entry and never had one: its first record may have any queue offset."""
+        return self.next_offset == 0 and not self._segments.starts and not self.buffer
+
+    @property
+    def last_physical_offset(self) -> int:
+        """Where its last record is in the log; 0: unknown."""
+        return self.entry(self.next_offset - 1)[0] if self.next_offset > self.first_offset else 0
+
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Add the entry of the next queue offset. The hot path of `append` does the same inline."""
         if queue_offset != self.next_offset:
-            if self.next_offset > 0 or self._segments.starts or self.buffer:
+            if not self.is_new:
                 if queue_offset < self.next_offset:
                     if queue_offset < self.first_offset or self.entry(queue_offset)[0] >= physical_offset:
                         return  # known already: recovery reads records again

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mqtrail.wire import (
     MAGIC_V1,
+    RECORD_SIZE_MIN,
     RECORD_V4,
     SCHEDULE_TOPIC,
     MessageSysFlag,
@@ -27,6 +28,7 @@ from mqtrail.wire import (
 )
 
 from ..errors import StoreError
+from .config import QUEUE_ENTRY_SIZE
 from .log import CommitLog
 from .queue import ENTRY, ConsumeQueue
 
@@ -38,6 +40,7 @@ UNUSUAL = int(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6 | Messa
 IN_QUEUE = (0, MessageSysFlag.TRANSACTION_COMMIT)  # prepared and rolled back messages are in no queue
 NO_TAGS_TOPICS = frozenset({SCHEDULE_TOPIC})  # whose entries do not have the hash of TAGS
 TAGS_KNOWN_MAX = 10_000
+QUEUE_OFFSET_MAX = ((1 << 63) - 1) // QUEUE_ENTRY_SIZE
 BUFFER_SIZE = 16 * 1024  # bytes of one queue's entries kept in memory
 
 
@@ -178,6 +181,7 @@ class LogScan:
             if position >= self._deleted.get(head.topic, position):
                 self._deleted.pop(head.topic, None)
             if head.sys_flag & MessageSysFlag.TRANSACTION_MASK in IN_QUEUE and head.topic not in self._deleted:
+                self._check_place(head)
                 code = queue_code(head, view[head.properties_start : head.properties_end], self._delays_ms)
                 if head.queue_offset >= self._ends.get((head.topic, head.queue_id), 0):
                     self.rebuilt += 1
@@ -185,3 +189,20 @@ class LogScan:
                 self._know([self._queues[head.topic, head.queue_id]])
             self.last_record, self.last_store_ms = position, max(self.last_store_ms, head.store_timestamp_ms)
         self.position = after
+
+    def _check_place(self, head: RecordHead) -> None:
+        """RecordError: no queue can have this place. No checksum covers it, and entries in between cost memory."""
+        if head.queue_id < 0 or not 0 <= head.queue_offset <= QUEUE_OFFSET_MAX:
+            raise RecordError(
+                f"found queue id {head.queue_id} and queue offset {head.queue_offset} at {self.position}, expected 0 "
+                f"or more, and at most {QUEUE_OFFSET_MAX}"
+            )
+        queue = self._queues.get((head.topic, head.queue_id))
+        if queue is None or head.queue_offset <= queue.next_offset or queue.is_new:
+            return
+        space = self.position - queue.last_physical_offset
+        if (head.queue_offset - queue.next_offset) * RECORD_SIZE_MIN > space:
+            raise RecordError(
+                f"found queue offset {head.queue_offset} of {head.topic}/{head.queue_id} at {self.position}, expected "
+                f"{queue.next_offset}, or as many more as records fit into {space} bytes"
+            )
