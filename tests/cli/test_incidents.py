@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail.cli import output
-from mqtrail.lake import Lake, SchemaVersionError, migrate
+from mqtrail.lake import Lake, SchemaVersionError, migrate, record_incidents
 from mqtrail.trail.incidents import INCIDENTS
 from tests.cli.conftest import Command
 from tests.trail.incident_faults import FAULTS
@@ -87,14 +87,18 @@ def test_wrong_questions(mqtrail: Command, lake: Path) -> None:
     assert "zzzz" in result.err
 
 
-def test_busy_lake_is_searched_and_not_changed(mqtrail: Command, lake: Path) -> None:
-    """While a pipeline writes the lake, incidents are printed, and the reason why they are not kept."""
+def test_a_pipeline_writes_the_lake(mqtrail: Command, lake: Path) -> None:
+    """The incidents are printed at once, shown by their id, and in the table when the writer has recorded them."""
     with Lake.create(lake).writing():
         result = mqtrail("incidents", "--lake", str(lake), "--json")
-    assert result.code == 0
-    assert len(result.json["incidents"]) == 1
-    assert "not kept" in result.err
+        [one] = result.json["incidents"]
+        assert "not kept" not in result.err
+        shown = mqtrail("incidents", "show", one["incident_id"], "--lake", str(lake), "--json")
+        assert (shown.json["cause"], shown.err) == (one["cause"], "")
     assert mqtrail("sql", "SELECT * FROM incidents", "--lake", str(lake), "--json").rows == []
+    assert record_incidents(Lake.create(lake), now_ms=one["found_ms"]) == 1
+    [kept] = mqtrail("sql", "SELECT incident_id FROM incidents", "--lake", str(lake), "--json").rows
+    assert kept["incident_id"] == one["incident_id"]
 
 
 def test_damaged_lake_keeps_what_it_knew(mqtrail: Command, lake: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqtrail.lake import Lake, LookUp, keep_incidents, relation_of
+from mqtrail.lake import Lake, LakeBusy, LookUp, keep_incidents, record_incidents, relation_of, with_waiting
 from mqtrail.trail.incidents import INCIDENTS, Incident
 
 DAY_MS = 86_400_000
@@ -49,3 +49,27 @@ def test_the_latest_ones_stay(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> No
     keep(lake, "b", 1, 2, 3)
     keep(lake, "a", 4, 5)
     assert kept(lake) == [("a", 4), ("a", 5), ("b", 3)]
+
+
+def test_a_search_waits_for_the_writer(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers see what waits; the writer, or the next search without one, records it in order, and once."""
+    keep(lake, "a", 10, 20)
+    searching = Lake.open(lake.path)
+    with lake.writing():
+        keep(searching, "a", 21, first_ms=20, end_ms=30)
+        keep(searching, "b", 5)
+        assert kept(lake) == [("a", 10), ("a", 20)]
+        rows = [one.row for one in (an_incident("a", 10), an_incident("a", 20))]
+        seen = [(row["cluster"], row["begin_ms"]) for row in with_waiting(lake.path, rows)]
+        assert sorted(seen) == [("a", 10), ("a", 21), ("b", 5)]
+        monkeypatch.setattr("mqtrail.lake.incidents.WAITING_MAX", 2)
+        with pytest.raises(LakeBusy, match="2 searches wait for it in"):
+            keep(searching, "b", 6)
+        (lake.path / "_incidents" / "0-damaged.json").write_bytes(b'{"rows": [{}]}')
+        assert record_incidents(lake, now_ms=DAY_MS) == 2
+        assert record_incidents(lake, now_ms=DAY_MS) == 0
+        assert list((lake.path / "_incidents").iterdir()) == []
+        keep(searching, "c", 1)
+    assert kept(lake) == [("a", 10), ("a", 21), ("b", 5)]
+    keep(lake, "d", 1)
+    assert kept(lake) == [("a", 10), ("a", 21), ("b", 5), ("c", 1), ("d", 1)]

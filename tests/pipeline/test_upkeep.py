@@ -3,14 +3,16 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.lake.test_maintenance import rows
 from tests.lake.test_tables import verdict, write
 
-from mqtrail.lake import Lake, LakeError
+from mqtrail.lake import Lake, LakeError, keep_incidents
 from mqtrail.pipeline import upkeep
 from mqtrail.pipeline.upkeep import COMPACT_INTERVAL_MS, TIDY_INTERVAL_MS, LakeUpkeep
+from mqtrail.trail.incidents import INCIDENTS, Incident
 
 HOUR_MS = 3_600_000
 END_S = 60.0
@@ -130,3 +132,14 @@ def test_the_end_gives_up_what_is_under_way(lake: Lake) -> None:
     turns.upkeep.end()
     assert turns.upkeep._writing is None
     assert len(rows(lake, "verdicts")) == 2
+
+
+def test_incidents_that_wait(lake: Lake) -> None:
+    """What a search found while the pipeline writes the lake is in its table after the next slice."""
+    turns = Turns(lake)
+    values: dict[str, Any] = {column.name: "" if column.type == "string" else 0 for column in INCIDENTS}
+    with lake.writing():
+        keep_incidents(Lake.open(lake.path), [Incident(**values)], [""], 0, 1, now_ms=1)
+        assert lake[INCIDENTS.name].files() == []
+        turns.turn()
+        assert [file.row_count for file in lake[INCIDENTS.name].files()] == [1]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mqtrail import trail
-from mqtrail.lake import Lake, keep_incidents, relation_of
+from mqtrail.lake import Lake, keep_incidents, relation_of, with_waiting
 from mqtrail.trail import HOUR_MS, UNKNOWN_HOUR
 from mqtrail.trail.incidents import (
     INCIDENT_CAUSES,
@@ -58,17 +58,16 @@ def searched_range(view: LakeView, first_ms: int | None, end_ms: int | None) -> 
 
 def kept_incidents(view: LakeView, incident_id: str = "") -> tuple[ShownIncident, ...]:
     """Return the incidents that the lake keeps, the latest first; incident_id: those whose id begins so."""
-    rows = fetch(
-        view.connection,
-        f"""SELECT * FROM ({relation_of(view.lookup.lake[INCIDENTS.name], cluster=view.cluster)}) AS kept
-        WHERE starts_with(incident_id, ?) ORDER BY begin_ms DESC, incident_id""",
-        [incident_id],
+    rows = with_waiting(
+        view.path, fetch(view.connection, f"SELECT * FROM ({relation_of(view.lookup.lake[INCIDENTS.name])}) AS kept")
     )
-    return tuple(shown(Incident(**row)) for row in rows)
+    found = [row for row in rows if row["incident_id"].startswith(incident_id) and view.cluster in ("", row["cluster"])]
+    found.sort(key=lambda row: (-row["begin_ms"], row["incident_id"]))
+    return tuple(shown(Incident(**row)) for row in found)
 
 
 def keep(view: LakeView, found: Sequence[Incident], first_ms: int, end_ms: int, now_ms: int) -> None:
-    """Keep what a search of a range has found. LakeBusy: a pipeline writes the lake."""
+    """Keep what a search of a range has found. LakeBusy: a pipeline writes the lake, and too many searches wait."""
     keep_incidents(Lake.open(view.path), found, view.scope_clusters, first_ms, end_ms, now_ms=now_ms)
 
 

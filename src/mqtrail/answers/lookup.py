@@ -101,8 +101,8 @@ class Answers:
     ) -> IncidentsAnswer:
         """Search the causes of bad messages in [first_ms, end_ms), by default in the last day of the lake. LakeError.
 
-        What the search finds with default settings is kept in the lake's table, unless a pipeline writes the lake;
-        is_kept=False: the search writes nothing.
+        What the search finds with default settings is kept in the lake's table; if a pipeline writes the lake, after
+        its next cycle. is_kept=False: the search writes nothing.
         """
         view = self._view()
         wanted = settings or IncidentSettings()

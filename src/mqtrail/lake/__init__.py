@@ -20,7 +20,7 @@ from .errors import (
     SchemaVersionError,
 )
 from .fresh import judge_messages
-from .incidents import keep_incidents
+from .incidents import keep_incidents, record_incidents, with_waiting
 from .judged import JUDGED, JUDGED_APP, note_settings, settings_at, unfinished_judgement
 from .known import LakeKnown, lost_judgements
 from .lags import define_lag
@@ -116,6 +116,7 @@ __all__ = [
     "part_file",
     "place_of",
     "rebuild",
+    "record_incidents",
     "relation_of",
     "remove_tree",
     "rows_of",
@@ -127,6 +128,7 @@ __all__ = [
     "sweeping",
     "text_of",
     "unfinished_judgement",
+    "with_waiting",
     "write_parquet",
     "write_whole",
 ]

@@ -1,4 +1,4 @@
-"""Upkeep of the lake between cycles: compaction, retention, and deletion of files without a commit.
+"""Upkeep of the lake between cycles: compaction, retention, deletion of files without a commit, incidents that wait.
 
 Each part is bounded, so that no cycle waits for it: compaction writes its files in a thread, and the writer of the lake
 commits them between two cycles; retention and deletion run for SLICE_MS at a time.
@@ -24,6 +24,7 @@ from mqtrail.lake import (
     expire,
     joins_due,
     lake_errors,
+    record_incidents,
     settled_ms,
     sweeping,
 )
@@ -53,13 +54,15 @@ class LakeUpkeep:
         self._looked_ms = self._tidied_ms = 0
 
     def slice(self, at_ms: int) -> dict[str, int]:
-        """Commit the file written, start the next one, delete for a slice. Return the number of files by kind of work.
+        """Record incidents, commit the file written, start the next one, delete for a slice.
 
+        Return the number of files by kind of work.
         LakeError: raised once per cause.
         """
         done: Counter[str] = Counter()
         with self._lake.writing(), lake_errors(self._lake.path):
             self._judge_again()
+            record_incidents(self._lake, now_ms=at_ms)
             self._compact(at_ms, done)
             self._tidy(at_ms, done)
         return dict(done)
