@@ -155,7 +155,9 @@ class SimBroker:
         )
         self.skew_ms = 0
         self.is_steady = engine.chance.random() < 0.5  # like a node's clock; the core must also work with a jumping one
-        self._steady = SteadyClock(name, wall=self.machine_ms, elapsed=lambda: int(engine.now_ms))
+        self._steady = SteadyClock(
+            name, wall=lambda: self.machine_ms() * 1_000_000, elapsed=lambda: int(engine.now_ms) * 1_000_000
+        )
         self.life: Life | None = None
         self.calm = False  # the end: no more faults
         self._ids = 0

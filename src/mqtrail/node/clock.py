@@ -2,18 +2,21 @@
 
 An administrator, NTP or a hypervisor can set a machine's clock, sometimes forward and back again. If a broker
 followed it, the effects would be permanent: messages stored in a future hour, timers that wait for that hour. So a jump
-is logged at once, but the broker adopts the new time only after it has lasted for SETTLE_MS. Small corrections are
-adopted at once.
+is logged within CHECK_MS, but the broker adopts the new time only after it has lasted for SETTLE_MS. Small corrections are
+adopted with it.
 """
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from mqtrail.net import Log
 
 JUMP_MS: Final = 1_000  # a larger difference means that the clock was set
 SETTLE_MS: Final = 60_000  # after this time the broker adopts the new time
+CHECK_MS: Final = 10  # how often the machine's clock is read: for each request it would be 1 % of a send
+_NS: Final = 1_000_000  # in a ms
 _ELAPSED: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # BOOTTIME includes time in suspend
 
 log = Log()
@@ -21,59 +24,62 @@ log = Log()
 
 def wall_clock_ms() -> int:
     """Return the machine's clock as epoch ms."""
-    return time.time_ns() // 1_000_000
-
-
-def elapsed_ms() -> int:
-    """Return ms since a fixed moment, independent of the machine's clock."""
-    return time.clock_gettime_ns(_ELAPSED) // 1_000_000
+    return time.time_ns() // _NS
 
 
 class SteadyClock:
-    """Returns epoch ms when called. on_jump: called once per jump of the machine's clock, with its size in ms."""
+    """Returns epoch ms when called.
+
+    wall: the machine's clock, in epoch ns. elapsed: ns since a fixed moment, independent of the machine's clock.
+    on_jump: called once per jump of the machine's clock, with its size in ms.
+    """
 
     def __init__(
         self,
         name: str,
         *,
-        wall: Callable[[], int] = wall_clock_ms,
-        elapsed: Callable[[], int] = elapsed_ms,
+        wall: Callable[[], int] = time.time_ns,
+        elapsed: Callable[[], int] = partial(time.clock_gettime_ns, _ELAPSED),
         on_jump: Callable[[int], None] | None = None,
     ) -> None:
         self._name = name
         self._wall = wall
         self._elapsed = elapsed
         self._on_jump = on_jump
-        self._offset_ms = wall() - elapsed()
-        self._ahead_ms = 0  # difference to the machine's clock at its last jump
-        self._since_ms = 0
+        self._offset_ns = wall() - elapsed()
+        self._ahead_ns = 0  # difference to the machine's clock at its last jump
+        self._since_ns = 0
+        self._check_due_ns = 0
 
     def __call__(self) -> int:
-        elapsed_ms = self._elapsed()
-        now_ms = elapsed_ms + self._offset_ms
-        ahead_ms = self._wall() - now_ms
-        if not ahead_ms and not self._ahead_ms:
-            return now_ms
-        if -JUMP_MS <= ahead_ms <= JUMP_MS:
-            if self._ahead_ms:
-                self._jumped(-self._ahead_ms, "none needed: the clock is back in step")
-            self._ahead_ms = 0
-        elif abs(ahead_ms - self._ahead_ms) > JUMP_MS:
+        elapsed_ns = self._elapsed()
+        if elapsed_ns >= self._check_due_ns:
+            self._check(elapsed_ns)
+        return (elapsed_ns + self._offset_ns) // _NS
+
+    def _check(self, elapsed_ns: int) -> None:
+        """Compare the machine's clock with the broker's: adopt a small difference, or a large one that has lasted."""
+        self._check_due_ns = elapsed_ns + CHECK_MS * _NS
+        ahead_ns = self._wall() - elapsed_ns - self._offset_ns
+        if abs(ahead_ns) <= JUMP_MS * _NS:
+            if self._ahead_ns:
+                self._jumped(-self._ahead_ns, "none needed: the clock is back in step")
+        elif abs(ahead_ns - self._ahead_ns) > JUMP_MS * _NS:
             self._jumped(
-                ahead_ms - self._ahead_ms,
+                ahead_ns - self._ahead_ns,
                 f"check what sets this machine's clock; the broker adopts the new time after {SETTLE_MS // 1000} s",
             )
-            self._ahead_ms, self._since_ms = ahead_ms, elapsed_ms
-            return now_ms
-        elif elapsed_ms - self._since_ms < SETTLE_MS:
-            return now_ms
+            self._ahead_ns, self._since_ns = ahead_ns, elapsed_ns
+            return
+        elif elapsed_ns - self._since_ns < SETTLE_MS * _NS:
+            return
         else:
-            log.warning("clock.adopted", broker=self._name, by_ms=ahead_ms)
-            self._ahead_ms = 0
-        self._offset_ms += ahead_ms
-        return now_ms + ahead_ms
+            log.warning("clock.adopted", broker=self._name, by_ms=round(ahead_ns / _NS))
+        self._ahead_ns = 0
+        self._offset_ns += ahead_ns
 
-    def _jumped(self, by_ms: int, remedy: str) -> None:
+    def _jumped(self, by_ns: int, remedy: str) -> None:
+        by_ms = round(by_ns / _NS)
         log.warning("clock.jumped", broker=self._name, by_ms=by_ms, remedy=remedy)
         if self._on_jump is not None:
             self._on_jump(by_ms)

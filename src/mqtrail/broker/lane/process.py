@@ -138,7 +138,8 @@ class Lane:
         signatures = self._signatures
         find_route, topics, properties = self._routes.find, self._routes.topics, self._properties.read
         half_messages, half_properties = self._half_messages, self._half_properties.read
-        times, takes_body, has_enough = self._times, self._takes_body, self._replicas.has_enough
+        times, takes_body = self._times, self._takes_body
+        has_enough = self._replicas.in_sync is None or self._replicas.has_enough
         is_open = has_enough and now_ms >= self._open_ms
         if peer is not self._peer:
             self._peer, self._born_host = peer, peer.address.packed()
@@ -290,8 +291,6 @@ class Lane:
         moved = self._handled or (trace is not None and trace.next_due_ms() != due_ms)
         if self._ended and half_messages.moved_timer():
             moved = True
-        if self._broker.held.is_waking:
-            moved = True
         replies = b"".join(out) if out else b""
         return _new_served(Served, (position, replies, self._after_offset, self._sends, moved, self._stored))
 
@@ -361,6 +360,8 @@ class Lane:
         self._after_offset = after_offset
         if are_held or (trace is not None and trace.is_due(now_ms)):
             self._sends += broker.settle(now_ms)
+            if broker.held.is_waking:  # `tick` continues
+                self._handled = True
 
     def _general(self, peer: Peer, buffer: bytes, start: int, end: int, now_ms: int) -> None:
         """Pass one frame to `handle`. RemotingError: the frame is invalid."""
