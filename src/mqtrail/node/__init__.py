@@ -5,17 +5,27 @@ process, `GroupNode` the members of a group. `run_up` runs any of them until a s
 here write replies, wait for the disk, call `tick` and register brokers.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from .broker_node import BrokerNode
 from .config import GroupConfig, GroupMode, NodeConfig, shown_url
-from .controller_node import ControllerNode
 from .data_folder import DataFolder, DataFolderError
-from .group_node import GroupNode
 from .namesrv_node import NameServerNode
 from .node import Node
-from .processes import ProcessNode
 from .report import ServerReport
 from .up import AnyNode, run_controller, run_up
 from .worker_process import WorkerEnded
+
+if TYPE_CHECKING:
+    from .controller_node import ControllerNode
+    from .group_node import GroupNode
+    from .processes import ProcessNode
+
+_LATE: Final = {"ControllerNode": ".controller_node", "GroupNode": ".group_node", "ProcessNode": ".processes"}
+"""Name -> its module. Imported at their first use: a broker alone needs none of them, and saves their memory."""
 
 __all__ = [
     "AnyNode",
@@ -36,3 +46,9 @@ __all__ = [
     "run_up",
     "shown_url",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATE[name], __name__), name)

@@ -2,8 +2,8 @@
 
 An administrator, NTP or a hypervisor can set a machine's clock, sometimes forward and back again. If a broker
 followed it, the effects would be permanent: messages stored in a future hour, timers that wait for that hour. So a jump
-is logged within CHECK_MS, but the broker adopts the new time only after it has lasted for SETTLE_MS. Small corrections are
-adopted with it.
+is logged within CHECK_MS, but the broker adopts the new time only after it has lasted for SETTLE_MS. Small corrections
+are adopted within CHECK_MS.
 """
 
 import time
@@ -17,7 +17,8 @@ JUMP_MS: Final = 1_000  # a larger difference means that the clock was set
 SETTLE_MS: Final = 60_000  # after this time the broker adopts the new time
 CHECK_MS: Final = 10  # how often the machine's clock is read: for each request it would be 1 % of a send
 _NS: Final = 1_000_000  # in a ms
-_ELAPSED: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # BOOTTIME includes time in suspend
+# ns since a fixed moment, independent of the machine's clock. BOOTTIME includes time in suspend.
+_elapsed_ns: Final = partial(time.clock_gettime_ns, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 log = Log()
 
@@ -30,8 +31,8 @@ def wall_clock_ms() -> int:
 class SteadyClock:
     """Returns epoch ms when called.
 
-    wall: the machine's clock, in epoch ns. elapsed: ns since a fixed moment, independent of the machine's clock.
-    on_jump: called once per jump of the machine's clock, with its size in ms.
+    wall: the machine's clock, in epoch ns. elapsed: ns since a fixed moment. on_jump: called once
+    per jump of the machine's clock, with its size in ms.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class SteadyClock:
         name: str,
         *,
         wall: Callable[[], int] = time.time_ns,
-        elapsed: Callable[[], int] = partial(time.clock_gettime_ns, _ELAPSED),
+        elapsed: Callable[[], int] = _elapsed_ns,
         on_jump: Callable[[int], None] | None = None,
     ) -> None:
         self._name = name

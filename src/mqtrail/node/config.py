@@ -4,15 +4,18 @@ import re
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mqtrail.broker import BrokerConfig
-from mqtrail.controller import ControllerConfig
 from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ServerConfig, TlsClientConfig, TlsMode, parse_namesrv
 from mqtrail.store import CommitLogConfig
 from mqtrail.wire import Credentials, InvalidParameter, SettingUnit, check_settings, setting
 
 from .addresses import is_loopback
+
+if TYPE_CHECKING:
+    from mqtrail.controller import ControllerConfig
 
 PORT_MAX = 65_535
 BROKER_PORT_STEP = 10  # between two brokers of one node; Apache takes port - 2 and port + 1 as well
@@ -32,12 +35,12 @@ class GroupMode(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
     """The brokers of one group on one machine: see GroupNode. controller_port: of the first controller, +1 for each
-    next one; 0: any free ports. controller: its settings; the group sets `peers` and `self_id`."""
+    next one; 0: any free ports. controller: its settings, None: defaults; the group sets `peers` and `self_id`."""
 
     size: int
     mode: GroupMode = GroupMode.CONTROLLER
     controller_port: int = 9878
-    controller: ControllerConfig = field(default_factory=ControllerConfig)
+    controller: "ControllerConfig | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -361,15 +361,3 @@ class ControlledBroker:
         self._node.follow(address, ha_address)
         self._is_following = True
         log.info("broker.follows", broker=self.name, broker_id=self.broker_id, master=address, ha_port=ha_address)
-
-
-AnyBroker = BrokerNode | ControlledBroker
-
-
-def make_broker(
-    name: str, folder: Path | None, config: NodeConfig, on_failure: Callable[[BaseException], None]
-) -> AnyBroker:
-    """Return the broker for the settings. InvalidParameter."""
-    if config.broker.controller_mode:
-        return ControlledBroker(name, folder, config, on_failure)
-    return BrokerNode(name, folder, config, on_failure)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mqtrail.broker import IDENTITY_FILE, SLAVE, SYNC_MASTER
+from mqtrail.controller import ControllerConfig
 from mqtrail.net import BindError, Log, bound_socket, join_address
 from mqtrail.wire import InvalidParameter
 
@@ -190,7 +191,7 @@ class GroupNode(BaseNode):
     def _controller_task(self, self_id: str, name: str) -> Task:
         peers = ";".join(f"{one}-{address}" for one, address in self._controllers.items())
         return ControllerTask(
-            controller=replace(self.group.controller, peers=peers, self_id=self_id),
+            controller=replace(self.group.controller or ControllerConfig(), peers=peers, self_id=self_id),
             data=self._folder_of(name),
             config=self.config,
             use_uvloop=self._use_uvloop,

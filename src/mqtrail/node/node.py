@@ -11,8 +11,8 @@ from mqtrail.wire import InvalidParameter
 
 from .base import BaseNode
 from .broker_node import BrokerNode
+from .brokers import AnyBroker, make_broker
 from .config import NodeConfig
-from .controlled_broker import AnyBroker, make_broker
 from .exposure import warn_if_open
 from .metrics_exporter import MetricsExporter
 from .namesrv_access import SigningKeys

@@ -7,8 +7,8 @@ from pathlib import Path
 from mqtrail.controller import ControllerConfig
 from mqtrail.net import join_address
 
+from .brokers import make_broker
 from .config import NodeConfig
-from .controlled_broker import make_broker
 from .controller_node import ControllerNode
 from .metrics_exporter import MetricsExporter
 from .namesrv_access import SavedKeys, accounts_of

@@ -1,23 +1,27 @@
 """Runs a node as a server process: `mqtrail up`. Several brokers, or a group, get a process each."""
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import resource
 import signal
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from .config import NodeConfig
-from .controller_node import ControllerNode
-from .group_node import GroupNode
 from .loop import GC_THRESHOLD, loop_factory
 from .node import Node
-from .processes import ProcessNode
+
+if TYPE_CHECKING:
+    from .controller_node import ControllerNode
+    from .group_node import GroupNode
+    from .processes import ProcessNode
 
 OPEN_FILES_WANTED = 65_536
 
-AnyNode = Node | ProcessNode | GroupNode
-Running = TypeVar("Running", Node | ProcessNode | GroupNode, ControllerNode)
+AnyNode: TypeAlias = "Node | ProcessNode | GroupNode"
+Running = TypeVar("Running", bound="Node | ProcessNode | GroupNode | ControllerNode")
 
 
 def run_up(config: NodeConfig, *, on_ready: Callable[[AnyNode], None], use_uvloop: bool = True) -> int:
@@ -49,9 +53,14 @@ async def _run(config: NodeConfig, on_ready: Callable[[AnyNode], None], use_uvlo
 
 
 def _node(config: NodeConfig, use_uvloop: bool) -> AnyNode:
+    """Return the node for the settings; import only what it needs, since each import costs memory."""
     if config.group is not None:
+        from .group_node import GroupNode
+
         return GroupNode(config, use_uvloop=use_uvloop)
     if len(config.broker_names) > 1:
+        from .processes import ProcessNode
+
         return ProcessNode(config, use_uvloop=use_uvloop)
     return Node(config)
 
