@@ -1,14 +1,16 @@
 """A broker whose database server ends, hangs and comes back."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mqtrail.net import ConnectionPool, RequestTimeout
+from mqtrail.store.sql import SqlStore
 from mqtrail.testing import embedded_async
-from mqtrail.wire import PullHeader, PullSysFlag, RemotingCommand, RequestCode, ResponseCode
+from mqtrail.wire import PullHeader, PullSysFlag, RemotingCommand, RequestCode, ResponseCode, decode_records
 from tests.node.helpers import NodeProcess, read_all, send_command
 
 from .servers import DatabaseServer
@@ -52,6 +54,30 @@ async def test_a_broker_outlives_an_end_of_its_database(database: DatabaseServer
         await until(lambda: store.away is None and store.flushed_offset == store.end_offset)
         assert [message.body for message in await read_all(pool, broker, "orders", [0])] == [b"first", b"second"]
         assert (await pool.request(broker, send_command("orders", b"third"), 60_000)).code == 0
+        await pool.close()
+
+
+async def test_a_pull_that_reads_for_long_holds_nobody(
+    database: DatabaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread reads its rows; the loop serves others meanwhile, also on the same connection."""
+    async with embedded_async(tmp_path / "data", store_url=database.new_database()) as cluster:
+        (broker,) = cluster.broker_addresses
+        store = cluster.node.brokers["broker-a"].store
+        assert isinstance(store, SqlStore)
+        pool = ConnectionPool()
+        for body in (b"first", b"second"):
+            await pool.request(broker, send_command("orders", body), 60_000)
+        await until(lambda: store.flushed_offset == store.end_offset)
+        gate, plain = threading.Event(), store._database._rows
+        monkeypatch.setattr(store._database, "_rows", lambda query: gate.wait(60) and plain(query))
+        pulling = [asyncio.create_task(pool.request(broker, pull(), 60_000)) for _ in range(3)]
+        unknown = send_command("orders", b"x", queue_id=99)
+        assert "queueId[99" in ((await pool.request(broker, unknown, 60_000)).remark or "")
+        assert not any(one.done() for one in pulling)
+        gate.set()
+        for reply in await asyncio.gather(*pulling):
+            assert [message.body for message in decode_records(reply.body)] == [b"first", b"second"]
         await pool.close()
 
 

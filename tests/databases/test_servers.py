@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from mqtrail.node.in_time import InTime
 from mqtrail.store import MemoryDisk, StoreAway, StoreBroken, StoreError
 from mqtrail.store.sql import SqlStore
-from mqtrail.wire import InvalidParameter
+from mqtrail.wire import InvalidParameter, tags_code
 from tests.store.kinds import CONFIG
 from tests.store.test_contract import NOW_MS, bodies, record
 
@@ -292,6 +292,31 @@ def test_a_database_that_cannot_keep_any_text_is_refused() -> None:
     url = server("postgresql").new_database("ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     with pytest.raises(StoreError, match=r"found a database with the encoding LATIN1, expected UTF8: .*ENCODING"):
         opened(url)
+
+
+@pytest.mark.parametrize("tags", [None, frozenset({tags_code("A")}), frozenset({tags_code("none")})])
+def test_what_is_fetched_ahead_is_what_is_read(url: str, tags: frozenset[int] | None) -> None:
+    """A reader whose rows another thread fetches walks through the same records, committed or not."""
+    with closing(SqlStore(MemoryDisk(), url, CONFIG, lambda act: act())) as store:
+        for number in range(40):
+            store.append([record(b"%d" % number, tag="A" if number % 3 else "B")], NOW_MS)
+            if number == 30:
+                store.flush()
+        plain = store.read("orders", 0, 0, 100, EVERYTHING, tags).records
+        walked, place, fetches = list[Any](), 0, 0
+        while place < 40:
+            fetch = store.begin_fetch("orders", 0, place, 7, tags)
+            if fetch is not None:
+                fetch()
+                fetches += 1
+            found = store.read("orders", 0, place, 7, EVERYTHING, tags)
+            assert found.next_queue_offset > place
+            walked += found.records
+            place = found.next_queue_offset
+        assert bodies(walked) == bodies(plain)
+        assert fetches > 0
+        assert store.begin_fetch("orders", 0, 31, 7, tags) is None, "it is in memory"
+        assert store.begin_fetch("orders", 0, 99, 7, tags) is None
 
 
 def test_bytes_and_names_of_any_kind(store: SqlStore) -> None:

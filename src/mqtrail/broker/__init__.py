@@ -48,6 +48,7 @@ from .lane import Lane
 from .metrics import ABSENT, METRICS, Metric, Sample, samples
 from .operator import CONFIG_CODES, END_CODE, OPTIONAL_CODES, PROGRESS_CODES, master_end
 from .requests import OWN_PORT_CODES
+from .tables import HeldPull
 from .telemetry import Histogram
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "Follower",
     "Following",
     "HaError",
+    "HeldPull",
     "Histogram",
     "Identity",
     "InSyncSet",

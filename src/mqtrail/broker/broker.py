@@ -189,6 +189,16 @@ class Broker:
             return None
         return self.access.check(peer, request, signed=False)
 
+    def take_fetches(self) -> list[tuple[Callable[[], None], HeldPull]]:
+        """Return functions that the shell runs in another thread, and for each the pull to give to `fetched` then."""
+        return self._concerns.pull.take_fetches()
+
+    def fetched(self, pull: HeldPull, now_ms: int) -> list[Send]:
+        """Answer a pull whose messages were fetched."""
+        self._concerns.pull.fetched()
+        self.files.dependency = 0
+        return self.files.after_tables(self._serve_held(pull, now_ms) + self._settle(now_ms))
+
     def _sweep_held(self, now_ms: int) -> list[Send]:
         """Serve pulls whose hold time is over, and at intervals pulls whose queue only got messages with other tags."""
         sends: list[Send] = []

@@ -118,6 +118,7 @@ class BrokerNode:
         self._clock = SteadyClock(name, on_jump=self._clock_jumped)
         self.epochs = Epochs()
         self._disk: Disk | None = None
+        self._in_time = InTime()
         self.store: MessageStore | None = None
         self.core: Broker | None = None
 
@@ -243,7 +244,7 @@ class BrokerNode:
             raise InvalidParameter(
                 f"found no module {error.name}, expected SQLAlchemy for store_url: pip install 'mqtrail[pmq]'"
             ) from error
-        return SqlStore(disk, self._config.store_url, config, InTime())
+        return SqlStore(disk, self._config.store_url, config, self._in_time)
 
     def _open_epochs(self, disk: Disk, store: MessageStore) -> None:
         """Read the epochs of the log, and cut off what its master does not have. A master begins its epoch."""
@@ -312,6 +313,7 @@ class BrokerNode:
             watchdog=watchdog,
             when_registered=self._registrar.when_registered,
         )
+        self._shell.fetch = self._in_time.later
         self._server.application = self._shell
         if not self.core.config.controller_mode:  # there the controller gives each broker its id
             await self._registrar.check_name(self.address, self.core.config.broker_id)

@@ -1,9 +1,10 @@
 """The shell of a broker: passes received bytes to the fast lane, and holds replies until the flush that they need."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
-from mqtrail.broker import Broker, Lane
+from mqtrail.broker import Broker, HeldPull, Lane
 from mqtrail.net import ServerConnection, next_command
 from mqtrail.wire import Peer, Send
 
@@ -14,9 +15,15 @@ from .watchdog import STALL_S, Watchdog, work_of
 BUSY_FROM_MS = 5  # a piece that takes this long delays other connections
 LARGE_PIECE_SIZE = 16 * 1024  # a smaller piece of sends and pulls never takes that long
 
+Fetch = Callable[[Callable[[], None], Callable[[], None]], None]
+"""Runs a function in another thread, then the second one in the loop's."""
+
 
 class BrokerShell(Shell):
-    """`process` uses the lane: one call, one append and one write for all frames of one read."""
+    """`process` uses the lane: one call, one append and one write for all frames of one read.
+
+    fetch: `InTime.later`, for a store whose reads another thread runs.
+    """
 
     def __init__(
         self,
@@ -40,6 +47,7 @@ class BrokerShell(Shell):
             watchdog=watchdog or Watchdog(core.stalls),
         )
         self._on_stored = on_stored
+        self.fetch: Fetch | None = None
         self._when_registered = when_registered
         self._broker = core
         self._fast_failure = core.fast_failure
@@ -89,6 +97,17 @@ class BrokerShell(Shell):
             self._when_registered(lambda: super(BrokerShell, self).write(sends))
         else:
             super().write(sends)
+
+    def set_timer(self, after_ms: int = 0) -> None:
+        """Also start the fetches that the core asks for."""
+        super().set_timer(after_ms)
+        if self.fetch is not None:
+            for fetch, pull in self._broker.take_fetches():
+                self.fetch(fetch, partial(self._fetched, pull))
+
+    def _fetched(self, pull: HeldPull) -> None:
+        self.write(self._broker.fetched(pull, self._clock()))
+        self.set_timer()
 
     # Fast failure. A piece that was readable at the loop's last poll and is read only now has waited since then. The
     # same is true of a piece kept back because the peer did not read its replies. Time in the

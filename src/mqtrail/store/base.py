@@ -361,6 +361,16 @@ class MessageStore(Protocol):
         exclude. scan_max: the most entries to scan; the store also has a limit of its own.
         """
 
+    @property
+    def fetches(self) -> bool:
+        """Whether `begin_fetch` may have something to do."""
+
+    def begin_fetch(
+        self, topic: str, queue_id: int, queue_offset: int, count_max: int, tags_codes: frozenset[int] | None = None
+    ) -> Callable[[], None] | None:
+        """Return a function for another thread that fetches what a `read` with the same arguments needs, so that it
+        waits for nothing; None: it waits for nothing anyway."""
+
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound: there is none.
 

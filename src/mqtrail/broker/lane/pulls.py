@@ -38,6 +38,7 @@ class LanePulls:
         self._broker = broker
         self._serves = not broker.config.is_slave  # `handle` checks what a slave serves
         self._far_size = broker.config.far_size
+        self._fetches = broker.store.fetches
         self._template = pull_template(broker.config, GetStatus.FOUND.value)
         self._filters: dict[tuple[str, str, str | None], MessageFilter | None] = {}
 
@@ -58,6 +59,8 @@ class LanePulls:
             return None
         if whole_number(ext.suspend_timeout_millis) < 0 or not config.permission & Perm.READ:
             return None
+        if self._fetches:
+            return None  # `handle` lets another thread read
         group, topic_config = broker.groups.get(name), broker.topics.get(topic)
         if group is None or not group.consume_enable or topic_config is None or not topic_config.perm & Perm.READ:
             return None

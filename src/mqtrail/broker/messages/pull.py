@@ -10,6 +10,7 @@ reader to another offset: what it does not have, its master may have. A slave ho
 Source: PullMessageProcessor, DefaultPullMessageResultHandler, PullRequestHoldService, apache/rocketmq broker/.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from mqtrail.store import GetStatus, ReadResult
@@ -47,6 +48,8 @@ from ..state import BrokerState
 from ..tables import HeldPull
 from .broadcasts import BroadcastOffsets
 
+FETCHES_MAX: Final = 200  # at once; further pulls read by themselves
+Fetch = tuple[Callable[[], None], HeldPull]
 OFFSET_RESET: Final = "OFFSET_RESET"  # remark of an answer that carries a reset by an administrator
 
 # All other statuses mean that the offset is invalid: PULL_OFFSET_MOVED.
@@ -83,6 +86,8 @@ class PullMessages:
         self._broadcasts = broadcasts
         self._limits = state.limits
         self._replicas = state.replicas
+        self.fetches: list[Fetch] = []  # that are to be started
+        self._fetching = 0  # that are under way
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """Answer a pull, or hold it. Refusal: the pull is not allowed."""
@@ -110,11 +115,16 @@ class PullMessages:
         if commits:
             self._offsets.check_room(name, header.topic, queue_id)
         left = self._limits.pulls_left(group, now_ms)
+        count_max = max(1, min(header.max_msg_nums, self._config.pull_count_max, left or self._config.pull_count_max))
+        if may_hold and self._begin_fetch(peer, request, header, count_max, wanted, now_ms):
+            if commits:
+                self._offsets.commit(name, header.topic, queue_id, header.commit_offset)
+            return []
         found = self._store.read(
             header.topic,
             queue_id,
             header.queue_offset,
-            max(1, min(header.max_msg_nums, self._config.pull_count_max, left or self._config.pull_count_max)),
+            count_max,
             max(1, min(self._config.pull_size_max, header.max_msg_bytes or self._config.pull_size_max)),
             None if wanted is None else wanted.tags_codes,
             accepts=None if wanted is None else wanted.accepts,
@@ -137,6 +147,36 @@ class PullMessages:
             moved = code == ResponseCode.PULL_OFFSET_MOVED
             self._broadcasts.note(client_id, header, found.next_queue_offset if moved else header.queue_offset, now_ms)
         return self._answer(peer, request, header, topic, group, found, code, now_ms)
+
+    def _begin_fetch(
+        self,
+        peer: Peer,
+        request: RemotingCommand,
+        header: PullHeader,
+        count_max: int,
+        wanted: MessageFilter | None,
+        now_ms: int,
+    ) -> bool:
+        """Return whether the pull waits for rows that another thread fetches; `Broker.fetched` answers it then."""
+        if not self._store.fetches or len(self.fetches) + self._fetching >= FETCHES_MAX:
+            return False
+        queue = (header.topic, header.queue_id)
+        codes = None if wanted is None else wanted.tags_codes
+        fetch = self._store.begin_fetch(*queue, header.queue_offset, count_max, codes)
+        if fetch is None:
+            return False
+        self.fetches.append((fetch, HeldPull(peer, request, queue, header.queue_offset, wanted, now_ms)))
+        return True
+
+    def take_fetches(self) -> list[Fetch]:
+        """Return the fetches to start now."""
+        taken, self.fetches = self.fetches, []
+        self._fetching += len(taken)
+        return taken
+
+    def fetched(self) -> None:
+        """A fetch ended."""
+        self._fetching -= 1
 
     def _as_slave(self, code: ResponseCode, found: ReadResult, queue_offset: int) -> tuple[ResponseCode, ReadResult]:
         """Return a slave's answer: it may lag, and may not have the log's beginning."""

@@ -219,6 +219,16 @@ class CommitLogStore:
         return self._log.fault
 
     @property
+    def fetches(self) -> bool:
+        """False: files are read at once."""
+        return False
+
+    def begin_fetch(
+        self, topic: str, queue_id: int, queue_offset: int, count_max: int, tags_codes: frozenset[int] | None = None
+    ) -> None:
+        """Return None: see `fetches`."""
+
+    @property
     def away(self) -> str | None:
         """None: the disk is there, or the store has a fault."""
         return None

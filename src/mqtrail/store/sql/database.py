@@ -36,7 +36,8 @@ REMEDIES: Final = {
 class Database:
     """One database. end_offset, store_ms: of the log, as found at the start. is_new: it had no tables of ours.
 
-    away: why a server does not answer at present; None: it does, as far as known.
+    away: why a server does not answer at present; None: it does, as far as known. runs_apart: whether reads run in
+    another thread.
     """
 
     def __init__(self, url: str, record_size_max: int, apart: Apart | None = None) -> None:
@@ -46,6 +47,7 @@ class Database:
         """
         parsed = parse(url)
         self._is_server = is_server(parsed)
+        self.runs_apart = apart is not None and self._is_server
         self._apart = apart if apart is not None and self._is_server else _here
         self.away: str | None = None
         self._engine = make_engine(parsed)
@@ -95,10 +97,17 @@ class Database:
 
     def rows(self, query: Select[Any]) -> list[Row[Any]]:
         """Return all rows of a query, as committed now. StoreError: the database failed; StoreAway: it is away."""
+        return self._asked(lambda: self._apart(partial(self._rows, query)))
+
+    def rows_apart(self, query: Select[Any]) -> list[Row[Any]]:
+        """Do as `rows`, in the thread of `apart`."""
+        return self._asked(partial(self._rows, query))
+
+    def _asked(self, ask: Callable[[], list[Row[Any]]]) -> list[Row[Any]]:
         if self.away is not None:
             raise StoreAway(self.away)
         try:
-            found: list[Row[Any]] = self._apart(partial(self._rows, query))
+            return ask()
         except (DBAPIError, TimeoutError) as error:
             if self._may_be_away(error):
                 self.away = cause(error)
@@ -106,7 +115,6 @@ class Database:
             raise StoreError(
                 f"found that the database failed ({cause(error)}), expected rows: check the database, then try again"
             ) from error
-        return found
 
     def _rows(self, query: Select[Any]) -> list[Row[Any]]:
         assert self._reads is not None

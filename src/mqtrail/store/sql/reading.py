@@ -5,9 +5,11 @@ A read does not look for rows at or behind `stored_end`, even if they are there:
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
+from typing import Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import Row, Select, Table, select
 
 from mqtrail.wire import check_record, decode_head, index_key_hash, properties_text
 
@@ -22,6 +24,23 @@ from .schema import KEY, PLACE, UNQUEUED
 SCAN_MAX = 800  # entries that one read goes through, as a CommitLog's
 ROWS_A_QUERY = 64
 RECORDS_A_SLICE = 64
+FETCHED_MAX = 64  # fetches whose rows wait for their reads
+
+
+class Fetched(NamedTuple):
+    """Rows that were read ahead. end: queue offset up to which they are all that were asked for."""
+
+    end: int
+    rows: list[Row[Any]]
+
+
+FetchKey = tuple[TableQueue, int, int, frozenset[int] | None]
+
+
+def _rows_of(table: Table, stop: int, tags_codes: frozenset[int] | None, count: int) -> Select[Any]:
+    """Return the query for rows below stop that have one of the codes."""
+    query = select(table).where(table.c.id < stop).order_by(table.c.id).limit(count)
+    return query if tags_codes is None else query.where(table.c.tags_code.in_(sorted(tags_codes)))
 
 
 class TableReader:
@@ -31,6 +50,26 @@ class TableReader:
         self._database = database
         self._queues = queues
         self._appended = appended
+        self._fetched: OrderedDict[FetchKey, Fetched] = OrderedDict()
+
+    def begin_fetch(
+        self, queue: TableQueue, queue_offset: int, count_max: int, tags_codes: frozenset[int] | None
+    ) -> Callable[[], None] | None:
+        """Return a function for another thread that fetches the first rows of such a read; None: it needs none."""
+        stop = min(queue_offset + max(SCAN_MAX, count_max), queue.stored_end)
+        if queue.table is None or not queue.first_offset <= queue_offset < stop:
+            return None
+        count = min(count_max, ROWS_A_QUERY)
+        query = _rows_of(queue.table, stop, tags_codes, count).where(queue.table.c.id >= queue_offset)
+
+        def fetch() -> None:
+            rows = self._database.rows_apart(query)
+            end = rows[-1].id + 1 if len(rows) == count else stop
+            self._fetched[queue, queue_offset, count, tags_codes] = Fetched(end, rows)
+            while len(self._fetched) > FETCHED_MAX:
+                self._fetched.popitem(last=False)
+
+        return fetch
 
     def read(
         self,
@@ -57,10 +96,17 @@ class TableReader:
             return ReadResult(status, (), end, first, end)
         scanned = max(SCAN_MAX, count_max)
         stop = min(queue_offset + (scanned if scan_max is None else min(scanned, scan_max)), end)
+        count = min(count_max, ROWS_A_QUERY)
+        fetched = self._fetched.pop((queue, queue_offset, count, tags_codes), None)
+        if fetched is None:
+            found = self._records(queue, queue_offset, stop, tags_codes, count)
+        else:  # what follows needs another fetch
+            stop = min(stop, fetched.end)
+            found = ((row.id, record_of(queue, row)) for row in fetched.rows if row.id < stop)
         records: list[bytes] = []
         total = 0
         position = stop
-        for place, record in self._records(queue, queue_offset, stop, tags_codes, min(count_max, ROWS_A_QUERY)):
+        for place, record in found:
             if records and total + len(record) > size_max:
                 position = place
                 break
@@ -81,9 +127,7 @@ class TableReader:
         stored_end = queue.stored_end
         if queue.table is not None:
             table = queue.table
-            query = select(table).where(table.c.id < min(stop, stored_end)).order_by(table.c.id).limit(count)
-            if tags_codes is not None:
-                query = query.where(table.c.tags_code.in_(sorted(tags_codes)))
+            query = _rows_of(table, min(stop, stored_end), tags_codes, count)
             while first < min(stop, stored_end):
                 rows = self._database.rows(query.where(table.c.id >= first))
                 for row in rows:

@@ -273,6 +273,21 @@ class SqlStore:
             end_offset = None
         return self._reader.read(queue, queue_offset, count_max, size_max, tags_codes, end_offset, accepts, scan_max)
 
+    @property
+    def fetches(self) -> bool:
+        """True on a server whose reads another thread can run."""
+        return self._database.runs_apart
+
+    def begin_fetch(
+        self, topic: str, queue_id: int, queue_offset: int, count_max: int, tags_codes: frozenset[int] | None = None
+    ) -> Callable[[], None] | None:
+        """Return what a read of rows needs, for the thread of `apart`; see the contract."""
+        self._writer.forget_committed()
+        queue = self._queues.by_key.get((topic, queue_id))
+        if queue is None or not self.fetches or self.away is not None:
+            return None
+        return self._reader.begin_fetch(queue, queue_offset, count_max, tags_codes)
+
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound: there is none."""
         record = self._reader.read_at(physical_offset)
