@@ -10,7 +10,17 @@ from mqtrail.client import Producer, ProducerConfig, SendFailed
 from mqtrail.client.core import RouteNotFound
 from mqtrail.client.core.faults import FaultTable, QueueChooser
 from mqtrail.client.producer.detector import Detector
-from mqtrail.wire import Message, MessageQueue, MQError, RemotingCommand, RequestCode, ResponseCode
+from mqtrail.wire import (
+    BrokerData,
+    Message,
+    MessageQueue,
+    MQError,
+    QueueData,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    TopicRouteData,
+)
 
 from ..fake_cluster import HANG_UP, SILENT, FakeBroker, Script, fake_cluster, on_code, refuse
 from ..helpers import until
@@ -188,6 +198,57 @@ async def test_a_send_without_a_master_asks_for_the_route() -> None:
         await until(lambda: bool(producer._client.brokers()))
         await producer.send(Message("orders", b"after"))
         assert cluster.bodies("orders") == [b"after"]
+
+
+def group_route(*stages: dict[int, str]) -> Script:
+    """Answer route requests by these brokers of broker-a, id -> address, one after another; the last one stays."""
+    left = list(stages)
+
+    def answer(command: RemotingCommand) -> RemotingCommand:
+        found = left.pop(0) if len(left) > 1 else left[0]
+        body = TopicRouteData((QueueData("broker-a", 1, 1, 6),), (BrokerData("broker-a", found, "C"),))
+        return RemotingCommand.reply_to(command, 0, body=body.encode(strict=True))
+
+    return on_code(RequestCode.GET_ROUTEINFO_BY_TOPIC, answer)
+
+
+@pytest.mark.parametrize("failure", [HANG_UP, refuse(ResponseCode.SYSTEM_BUSY)])
+async def test_a_send_waits_for_the_next_master(failure: Script) -> None:
+    """While a group has replicas and no master, no attempt is made: the next one goes to the broker that takes over."""
+    config = ProducerConfig(retry_count=1, send_timeout_ms=60_000)
+    async with (
+        fake_cluster({}, 2) as cluster,
+        Producer("PG", cluster.namesrv, config=config) as producer,
+    ):
+        first, second = cluster.brokers
+        before, between, after = {0: first.address, 2: second.address}, {2: second.address}, {0: second.address}
+        cluster.name_server.script = group_route(before, between, between, after)
+        first.script = on_code(SEND, failure)
+        await producer.send(Message("orders", b"x"))
+        assert (len(first.of(SEND)), second.stored("orders")) == (1, [b"x"])
+
+
+async def test_a_send_begins_when_there_is_a_master() -> None:
+    """A route without a master is no error at once, if it has replicas; at the timeout it is."""
+    async with fake_cluster({}, 1) as cluster, Producer("PG", cluster.namesrv) as producer:
+        (broker,) = cluster.brokers
+        cluster.name_server.script = group_route({2: "127.0.0.1:1"})
+        with pytest.raises(RouteNotFound, match="no writable queue"):
+            await producer.send(Message("orders", b"late"), timeout_ms=250)
+        cluster.name_server.script = group_route({2: "127.0.0.1:1"}, {2: "127.0.0.1:1"}, {0: broker.address})
+        await producer.send(Message("orders", b"x"), timeout_ms=60_000)
+        assert broker.stored("orders") == [b"x"]
+
+
+async def test_a_master_that_is_busy_is_tried_again() -> None:
+    """It has replicas, and stays master: the attempts follow each other as without replicas."""
+    async with fake_cluster({}, 1) as cluster, Producer("PG", cluster.namesrv) as producer:
+        (broker,) = cluster.brokers
+        cluster.name_server.script = group_route({0: broker.address, 2: "127.0.0.1:1"})
+        broker.script = on_code(SEND, refuse(ResponseCode.SYSTEM_BUSY))
+        with pytest.raises(SendFailed):
+            await producer.send(Message("orders", b"x"), timeout_ms=60_000)
+        assert len(broker.of(SEND)) == 3
 
 
 @pytest.mark.parametrize("turns", range(12))

@@ -7,7 +7,8 @@
     refused with a code of RETRY_CODES or retry_codes     another attempt
     refused with another code                             raised immediately
 
-The number of attempts (1 + retry_count; 1 if the caller chose the queue) and the timeout limit the retries.
+The number of attempts (1 + retry_count; 1 if the caller chose the queue) and the timeout limit the retries. If a broker
+with replicas fails, and no other broker has the topic, the next attempt waits for a master: another replica takes over.
 Source: DefaultMQProducerImpl.sendDefaultImpl, RocketMQ 5.x client.
 """
 
@@ -21,6 +22,7 @@ from functools import partial
 from mqtrail.net import ConnectError, NetError
 from mqtrail.wire import (
     FLAG_ONEWAY,
+    MASTER_ID,
     MessageQueue,
     MQError,
     Refusal,
@@ -140,6 +142,8 @@ class Sender:
             await self._wait_for_turn(out, deadline)
         try:
             while True:
+                if fixed is None and not route.publish_queues:
+                    route = await self._route_with_master(out, route, "", deadline)
                 begun = loop.time()
                 queue = fixed or self._choose(route, last_broker)
                 last_broker = queue.broker_name
@@ -168,6 +172,8 @@ class Sender:
                 if self._failed_for_good(out, failures[-1], cause, is_late=now >= deadline):
                     break
                 route = self._client.known_route(out.wire_topic) or route
+                if _may_be_stale(cause):
+                    route = await self._route_with_master(out, route, last_broker, deadline)
             if stored is not None:
                 return stored
             if len(failures) == 1 and self._is_final(cause):
@@ -223,7 +229,7 @@ class Sender:
         final = self._is_final(cause) or out.attempt >= out.attempt_max or is_late
         self._failed(out, failure, final=final)
         self._note_failure(failure.broker_name, failure.cost_ms, cause)
-        if isinstance(cause, (NetError, BrokerUnknown)) or failure.code in STALE_CODES:
+        if _may_be_stale(cause):
             self._refresh_soon(out.wire_topic)
         return final
 
@@ -317,9 +323,50 @@ class Sender:
         self._refreshed_s[topic] = now
         self._client.spawn(self._refresh(topic))
 
+    async def _route_with_master(self, out: Outgoing, route: TopicRoute, failed: str, deadline: float) -> TopicRoute:
+        """Wait until a broker of the topic has a master, if only `failed`, a broker name, has the topic and replicas.
+
+        Return the newest route with queues. At the deadline it may have no master.
+        """
+        loop = asyncio.get_running_loop()
+        address = out.address if failed else ""
+        while loop.time() < deadline and _waits_for_master(route, failed):
+            await self._refresh(out.wire_topic)
+            newest = self._client.known_route(out.wire_topic)
+            if newest is not None and newest.publish_queues:
+                route = newest
+                masters = {master for queue in route.publish_queues if (master := route.master(queue.broker_name))}
+                if masters - {address} or (masters and await self._is_reached(address, deadline)):
+                    break
+            await asyncio.sleep(REFRESH_PAUSE_S)
+        return route
+
+    async def _is_reached(self, address: str, deadline: float) -> bool:
+        """Whether a broker accepts connections again."""
+        pool = self._client.pool
+        try:
+            async with asyncio.timeout_at(deadline):
+                return pool.connection(address) is not None or await pool.connect(address) is not None
+        except (NetError, TimeoutError):
+            return False
+
     async def _refresh(self, topic: str) -> None:
         with contextlib.suppress(MQError):  # the next send reports the failure
             await self._client.fetch_route(topic, self._template)
+
+
+def _may_be_stale(cause: MQError) -> bool:
+    """Whether the route may be an old one after this failure."""
+    if isinstance(cause, Refusal):
+        return cause.response_code in STALE_CODES
+    return isinstance(cause, (NetError, BrokerUnknown))
+
+
+def _waits_for_master(route: TopicRoute, failed: str) -> bool:
+    """Whether no broker but `failed` has the topic, and replicas exist that may take over. '': none has a master."""
+    if any(queue.broker_name != failed for queue in route.publish_queues):
+        return False
+    return any(broker_id != MASTER_ID for ids in route.brokers.values() for broker_id in ids)
 
 
 def failure_of(out: Outgoing, error: Exception, cost_ms: int) -> AttemptFailure:
