@@ -19,6 +19,7 @@ from .caller import Caller
 from .config import KEY_LENGTH_MAX, DoorConfig
 from .crowd import Crowd
 from .guard import LocalGuard
+from .pmq import PmqInterface
 from .problems import RESPONSES, DescribedApi, Problem, add_problems
 from .publishing import Publisher, Repeatable
 from .receiving import Receiver
@@ -68,11 +69,15 @@ def make_door(
     stopping: once it is set, receives no longer wait.
     """
     tracer = Tracer(caller, config.trace_topic)
+    publisher = Publisher(caller, tracer, next_id)
+    pmq = PmqInterface(caller, publisher, tracer, broker_name, stopping)
 
     @asynccontextmanager
     async def life(_: object) -> AsyncIterator[None]:
         tracer.start()
+        pmq.start()
         yield
+        await pmq.stop()
         await tracer.stop()
 
     app = DescribedApi(
@@ -88,10 +93,11 @@ def make_door(
         return PlainTextResponse("ok\n")
 
     router = APIRouter(prefix=PREFIX, responses=RESPONSES)
-    _add_publishing(router, Publisher(caller, tracer, next_id), config)
+    _add_publishing(router, publisher, config)
     _add_receiving(router, Receiver(caller, tracer, next_id, broker_name, config), stopping)
     _add_topics(router, Topics(caller))
     app.include_router(router)
+    app.include_router(pmq.router())
     add_problems(app)
     app.add_middleware(Crowd, count_max=config.requests_max)
     app.add_middleware(LocalGuard, hosts=config.hosts, body_size_max=config.request_size_max)

@@ -50,6 +50,7 @@ PROPERTY_IDEMPOTENCY: Final = "MQTRAIL_IDEMPOTENCY"  # place of the message in i
 TOKEN_PREFIX: Final = "idempotency:"  # of the word among KEYS that the index finds
 IDEMPOTENT_MAX: Final = 32  # messages of a request with a key: one query of the index returns at least 64
 KEPT_MS: Final = 24 * 3_600_000  # a key is looked for among the messages of this time
+ANY_QUEUE: Final = -1  # the broker chooses
 _KEY: Final = re.compile(r"[!-~]{1,200}")
 
 
@@ -101,11 +102,13 @@ class Publisher:
         self._next_id = next_id
         self._under_way: set[tuple[str, str]] = set()
 
-    async def publish(self, messages: Sequence[Message], repeatable: Repeatable | None, host: Host) -> list[Published]:
-        """Send messages of one topic; return when they are durable. Problem."""
+    async def publish(
+        self, messages: Sequence[Message], repeatable: Repeatable | None, host: Host, queue_id: int = ANY_QUEUE
+    ) -> list[Published]:
+        """Send messages of one topic; return when they are durable. queue_id: only without repeatable. Problem."""
         try:
             if repeatable is None:
-                return await self._send(messages, host)
+                return await self._send(messages, host, queue_id)
             return await self._send_once(messages, repeatable, host)
         except (MQError, TimeoutError) as error:
             raise problem_of_error(error) from error
@@ -168,7 +171,7 @@ class Publisher:
         )
         await succeed(self._caller, RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext()), host)
 
-    async def _send(self, messages: Sequence[Message], host: Host) -> list[Published]:
+    async def _send(self, messages: Sequence[Message], host: Host, queue_id: int = ANY_QUEUE) -> list[Published]:
         started_ms = time.time_ns() // 1_000_000
         topic = messages[0].topic
         ids = [self._next_id() for _ in messages]
@@ -176,7 +179,7 @@ class Publisher:
             encode_properties({PROPERTY_UNIQ_KEY: msg_id} | message.wire_properties())
             for msg_id, message in zip(ids, messages, strict=True)
         ]
-        header = SendMessageHeader(PRODUCER_GROUP, topic, born_timestamp=started_ms)
+        header = SendMessageHeader(PRODUCER_GROUP, topic, queue_id=queue_id, born_timestamp=started_ms)
         if len(messages) == 1:
             header.properties = texts[0]
             command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), messages[0].body)

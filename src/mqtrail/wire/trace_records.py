@@ -19,6 +19,7 @@ __all__ = [
     "EndTransaction",
     "LocalTransactionState",
     "MessageType",
+    "OffsetCommit",
     "Pub",
     "PubAttempt",
     "Recall",

@@ -1,0 +1,12 @@
+"""pmq's own interface, for applications with its 5.5 client: its paths, fields and messages, onto our broker.
+
+`desk` keeps who consumes what; `interface` has the operations; `shapes` has their bodies. A pmq id is our queue offset
++ 1, and a pmq offset, the last id that is done, equals our consumer offset, the next one to read.
+
+Source: mq-rest and mq-client of github.com/FinVolution/pmq, commit 86e2d93, and exchanges recorded between them.
+"""
+
+from .desk import PmqDesk
+from .interface import PmqInterface
+
+__all__ = ["PmqDesk", "PmqInterface"]

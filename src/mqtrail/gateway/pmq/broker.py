@@ -1,0 +1,168 @@
+"""What pmq's interface asks of the broker, in RocketMQ's requests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from mqtrail.wire import (
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    TOOLS_CONSUMER_GROUP,
+    CreateTopicHeader,
+    Host,
+    Message,
+    MessageExt,
+    OffsetResponseHeader,
+    Perm,
+    PullHeader,
+    PullResponseHeader,
+    PullSysFlag,
+    QueryConsumerOffsetHeader,
+    QueueHeader,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    TopicConfig,
+    UpdateConsumerOffsetHeader,
+    read_records,
+    refusal_for,
+)
+
+from ..caller import ASK_TIMEOUT_MS, Caller, succeed
+from .desk import QueueName
+from .shapes import PmqMessage
+
+BIZ_ID: Final = "pmq_bizId"
+TRACE_ID: Final = "pmq_traceId"
+RETRY_COUNT: Final = "pmq_retryCount"
+HEAD: Final = "pmq_head"
+NO_TAG: Final = "null"  # what pmq stores for a message without a tag
+
+
+@dataclass(frozen=True, slots=True)
+class PmqBroker:
+    """The broker for one client, whose address is host."""
+
+    caller: Caller
+    host: Host
+
+    async def topic(self, name: str) -> TopicConfig | None:
+        """Return a topic; None: there is none."""
+        reply = await self.caller.ask(
+            RemotingCommand(RequestCode.GET_TOPIC_CONFIG, {"topic": name}), self.host, ASK_TIMEOUT_MS
+        )
+        return TopicConfig.decode(reply.body) if reply.code == ResponseCode.SUCCESS else None
+
+    async def create_topic(self, name: str, queues: int) -> None:
+        header = CreateTopicHeader(name, queues, queues, Perm.READ | Perm.WRITE)
+        await succeed(self.caller, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext()), self.host)
+
+    async def has_group(self, name: str) -> bool:
+        """Return whether a group exists."""
+        command = RemotingCommand(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
+        return (await self.caller.ask(command, self.host, ASK_TIMEOUT_MS)).code == ResponseCode.SUCCESS
+
+    async def end_of(self, queue: QueueName) -> int:
+        """Return the offset behind the last message, which is pmq's last id."""
+        command = RemotingCommand(RequestCode.GET_MAX_OFFSET, QueueHeader(*queue).to_ext())
+        return OffsetResponseHeader.from_ext((await succeed(self.caller, command, self.host)).ext).offset
+
+    async def offset_of(self, group: str, queue: QueueName) -> int | None:
+        """Return the consumer offset, which is pmq's offset; None: the group has none."""
+        header = QueryConsumerOffsetHeader(group, *queue, set_zero_if_not_found=False)
+        command = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, header.to_ext())
+        reply = await self.caller.ask(command, self.host, ASK_TIMEOUT_MS)
+        if reply.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if reply.code != ResponseCode.SUCCESS:
+            raise refusal_for(reply.code, reply.remark)
+        return OffsetResponseHeader.from_ext(reply.ext).offset
+
+    async def commit(self, group: str, queue: QueueName, offset: int) -> None:
+        header = UpdateConsumerOffsetHeader(group, *queue, commit_offset=offset)
+        await succeed(self.caller, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_ext()), self.host)
+
+    async def pull(self, queue: QueueName, start: int, count: int) -> list[MessageExt]:
+        """Return at most count messages from an offset on, or from the next one that still exists."""
+        for _ in range(2):
+            header = PullHeader(
+                TOOLS_CONSUMER_GROUP, *queue, start, count, PullSysFlag.SUBSCRIPTION, 0, 0, subscription="*"
+            )
+            command = RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext())
+            reply = await self.caller.ask(command, self.host, ASK_TIMEOUT_MS)
+            if reply.code == ResponseCode.SUCCESS:
+                return read_records(reply.body, count_max=count)
+            if reply.code not in (
+                ResponseCode.PULL_NOT_FOUND,
+                ResponseCode.PULL_RETRY_IMMEDIATELY,
+                ResponseCode.PULL_OFFSET_MOVED,
+            ):
+                raise refusal_for(reply.code, reply.remark)
+            next_offset = PullResponseHeader.from_ext(reply.ext).next_begin_offset
+            if next_offset <= start:
+                return []
+            start = next_offset
+        return []
+
+
+def message_of(topic: str, item: PmqMessage, trace_id: str) -> Message:
+    """Return the message to send. PropertiesError: a value cannot be stored."""
+    properties = {TRACE_ID: item.trace_id or trace_id}
+    if item.biz_id:
+        properties[BIZ_ID] = item.biz_id
+    if item.retry_count:
+        properties[RETRY_COUNT] = str(item.retry_count)
+    if item.head is not None:
+        head = {name: _text_of(value) for name, value in item.head.items()}
+        properties[HEAD] = msgspec.json.encode(head).decode()
+    words = [word for text in (item.biz_id, properties[TRACE_ID]) if text for word in text.split()]
+    tag = NO_TAG if item.tag is None else item.tag
+    return Message(topic, _text_of(item.body).encode(), tags=tag, keys=words, properties=properties)
+
+
+def _text_of(value: object) -> str:
+    """Return the text that Java's parser reads where a text is expected."""
+    return value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
+
+
+def pulled(message: MessageExt) -> dict[str, object]:
+    """Return a message as pmq's client reads it. Fields without a value are absent."""
+    properties = message.properties
+    found: dict[str, object] = {"id": message.queue_offset + 1, "tag": properties.get(PROPERTY_TAGS, "")}
+    biz_id = properties.get(BIZ_ID, properties.get(PROPERTY_KEYS))
+    if biz_id is not None:
+        found["bizId"] = biz_id
+    if HEAD in properties:
+        found["head"] = _head_of(properties[HEAD])
+    found["body"] = message.body.decode("utf-8", "replace")
+    found["traceId"] = properties.get(TRACE_ID, message.msg_id)
+    found["retryCount"] = _number_of(properties.get(RETRY_COUNT, "0"))
+    found["sendIp"] = message.born_host.ip
+    found["sendTime"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(message.store_timestamp_ms // 1000)) + ":000"
+    return found
+
+
+def _head_of(text: str) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.MsgspecError:
+        return {}
+
+
+def _number_of(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
+def parts_of(items: Sequence[PmqMessage]) -> dict[tuple[int, bool], list[PmqMessage]]:
+    """Return messages by (pmq's id of the queue that they name, strict); (0, False): any queue."""
+    found: dict[tuple[int, bool], list[PmqMessage]] = {}
+    for item in items:
+        partition = item.partition_info
+        key = (0, False) if partition is None else (partition.queue_id, partition.strict_mode == 1)
+        found.setdefault(key, []).append(item)
+    return found

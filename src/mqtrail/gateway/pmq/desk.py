@@ -1,0 +1,229 @@
+"""Who consumes what: consumers, members of groups, queues and their owners, versions. No I/O; time is an argument.
+
+Nothing of it is stored: after a restart all ids and versions begin above those of the last run, so that a request with
+an old id is refused and never reaches another queue, and clients register again. Consumer offsets are the broker's.
+
+A group changes in two steps, because a member must let go of its queues before another one gets them: a change of the
+members raises the versions, with the queues as before; when each old member has handed its queues over, or after
+HAND_OVER_MS, the queues are dealt anew and the versions are raised again.
+
+Source: ConsumerGroupRbService, ConsumerServiceImpl, QueueOffsetServiceImpl of pmq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final, NamedTuple
+
+HAND_OVER_MS: Final = 5_000
+EXPIRE_MS: Final = 60_000  # a consumer without a heartbeat for so long is removed
+CONSUMERS_MAX: Final = 10_000
+GROUPS_MAX: Final = 10_000
+IDS_OF_A_RUN: Final = 1_000_000  # per second since the last start
+
+
+class QueueName(NamedTuple):
+    """A queue of the broker."""
+
+    topic: str
+    queue_id: int
+
+
+@dataclass(slots=True)
+class GroupQueue:
+    """A queue as a group consumes it. owner: consumer id, 0: none. is_failure: of G_T_fail.
+
+    version: fences commits; it is raised when the owner changes or hands over, and when an operator moves the offset.
+    committed: the offset that the door last saw or committed; None: it saw none.
+    """
+
+    offset_id: int
+    queue: QueueName
+    origin_topic: str
+    is_failure: bool
+    owner: int = 0
+    version: int = 0
+    committed: int | None = None
+
+
+@dataclass(slots=True)
+class Group:
+    """A group. rebalance_version, meta_version: as clients see them. due_ms: when queues are dealt; 0: they are."""
+
+    name: str
+    rebalance_version: int
+    meta_version: int = 0
+    members: dict[int, None] = field(default_factory=dict)
+    topics: dict[str, None] = field(default_factory=dict)
+    queues: dict[QueueName, GroupQueue] = field(default_factory=dict)
+    handing_over: set[int] = field(default_factory=set)
+    due_ms: int = 0
+
+    @property
+    def version(self) -> int:
+        return self.rebalance_version + self.meta_version
+
+
+@dataclass(slots=True)
+class PmqConsumer:
+    """A consumer: one client process."""
+
+    name: str
+    seen_ms: int
+
+
+class Full(Exception):
+    """There are too many consumers or groups."""
+
+
+class PmqDesk:
+    """All consumers and groups. now_ms: the time of the start."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._base = now_ms // 1_000 * IDS_OF_A_RUN
+        self._numbers = count(self._base + 1)
+        self._consumers: dict[int, PmqConsumer] = {}
+        self._ids: dict[str, int] = {}
+        self._queue_numbers: dict[QueueName, int] = {}
+        self._queue_names: dict[int, QueueName] = {}
+        self._topic_numbers: dict[str, int] = {}
+        self._offsets: dict[int, tuple[Group, GroupQueue]] = {}
+        self.groups: dict[str, Group] = {}
+
+    # Names and numbers.
+
+    def number_of(self, queue: QueueName) -> int:
+        """Return pmq's id of a queue."""
+        number = self._queue_numbers.get(queue)
+        if number is None:
+            number = self._queue_numbers[queue] = next(self._numbers)
+            self._queue_names[number] = queue
+        return number
+
+    def queue_of(self, number: int) -> QueueName | None:
+        """Return the queue with this id of pmq; None: there is none."""
+        return self._queue_names.get(number)
+
+    def topic_number_of(self, topic: str) -> int:
+        """Return pmq's id of a topic."""
+        if topic not in self._topic_numbers:
+            self._topic_numbers[topic] = next(self._numbers)
+        return self._topic_numbers[topic]
+
+    # Consumers.
+
+    def register(self, name: str, now_ms: int) -> int:
+        """Return the id of a consumer, the same for the same name. Full."""
+        known = self._ids.get(name)
+        if known is None:
+            if len(self._consumers) >= CONSUMERS_MAX:
+                raise Full(f"found {CONSUMERS_MAX} consumers, expected fewer: deregister some")
+            known = self._ids[name] = next(self._numbers)
+            self._consumers[known] = PmqConsumer(name, now_ms)
+        self._consumers[known].seen_ms = now_ms
+        return known
+
+    def knows(self, consumer_id: int) -> bool:
+        return consumer_id in self._consumers
+
+    def beat(self, consumer_id: int, now_ms: int) -> bool:
+        """Note a heartbeat; return whether the consumer is known."""
+        consumer = self._consumers.get(consumer_id)
+        if consumer is not None:
+            consumer.seen_ms = max(consumer.seen_ms, now_ms)
+        return consumer is not None
+
+    def deregister(self, consumer_id: int, now_ms: int) -> None:
+        """Remove a consumer; its queues are free at once."""
+        consumer = self._consumers.pop(consumer_id, None)
+        if consumer is None:
+            return
+        del self._ids[consumer.name]
+        for group in self.groups.values():
+            if consumer_id in group.members:
+                del group.members[consumer_id]
+                group.handing_over.discard(consumer_id)
+                for queue in group.queues.values():
+                    if queue.owner == consumer_id:
+                        queue.owner = 0
+                        queue.version += 1
+                self._change(group, now_ms)
+
+    # Groups.
+
+    def join(
+        self, name: str, consumer_id: int, topics: Mapping[str, Iterable[tuple[QueueName, bool]]], now_ms: int
+    ) -> None:
+        """Add a member. topics: topic -> its queues and those of its failure topic (True). Full."""
+        group = self.groups.get(name)
+        if group is None:
+            if len(self.groups) >= GROUPS_MAX:
+                raise Full(f"found {GROUPS_MAX} groups, expected fewer")
+            group = self.groups[name] = Group(name, self._base + 1)
+        for topic, queues in topics.items():
+            group.topics[topic] = None
+            for queue, is_failure in queues:
+                if queue not in group.queues:
+                    made = GroupQueue(next(self._numbers), queue, topic, is_failure)
+                    group.queues[queue] = made
+                    self._offsets[made.offset_id] = (group, made)
+        group.members[consumer_id] = None
+        self._change(group, now_ms)
+
+    def _change(self, group: Group, now_ms: int) -> None:
+        """Have all owners hand over, then deal the queues."""
+        group.rebalance_version += 1
+        group.handing_over = {queue.owner for queue in group.queues.values() if queue.owner}
+        group.due_ms = now_ms + HAND_OVER_MS
+
+    def tick(self, now_ms: int) -> bool:
+        """Remove silent consumers, and deal queues that are due; return whether a group changed."""
+        silent = [number for number, one in self._consumers.items() if one.seen_ms + EXPIRE_MS <= now_ms]
+        for number in silent:
+            self.deregister(number, now_ms)
+        changed = bool(silent)
+        for group in self.groups.values():
+            if group.due_ms and (not group.handing_over or group.due_ms <= now_ms):
+                self._deal(group)
+                changed = True
+        return changed
+
+    def _deal(self, group: Group) -> None:
+        """Give each queue an owner, in turns: those of normal topics and of failure topics each evenly."""
+        members = list(group.members)
+        for is_failure in (False, True):
+            queues = sorted(name for name, one in group.queues.items() if one.is_failure is is_failure)
+            for place, name in enumerate(queues):
+                queue, owner = group.queues[name], members[place % len(members)] if members else 0
+                if queue.owner and queue.owner != owner:
+                    queue.version += 1  # late commits of the former owner are void
+                queue.owner = owner
+        group.rebalance_version += 1
+        group.handing_over.clear()
+        group.due_ms = 0
+
+    def queues_of(self, group: Group, consumer_id: int) -> list[GroupQueue]:
+        """Return the queues that a consumer owns."""
+        return [queue for queue in group.queues.values() if queue.owner == consumer_id]
+
+    # Commits.
+
+    def group_queue(self, offset_id: int) -> tuple[Group, GroupQueue] | None:
+        """Return the group and its queue with this id; None: there is none."""
+        return self._offsets.get(offset_id)
+
+    def hand_over(self, offset_id: int, *, has_moved: bool) -> None:
+        """Note that the owner of a queue has committed for the last time. has_moved: the offset has changed."""
+        group, queue = self._offsets[offset_id]
+        queue.version += has_moved
+        group.meta_version += 1
+        group.handing_over.discard(queue.owner)
+
+    def moved_by_operator(self, offset_id: int, offset: int) -> None:
+        """Note that the offset is another one than that of the last commit."""
+        group, queue = self._offsets[offset_id]
+        queue.committed = offset
+        queue.version += 1
+        group.meta_version += 1

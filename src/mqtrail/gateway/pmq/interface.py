@@ -1,0 +1,438 @@
+"""The operations of pmq's interface: paths, answers and messages as pmq's own broker gives them.
+
+A failure inside a known path is an answer with `suc` false and status 200. Where pmq loses messages or stops for ever,
+this differs: docs/reference/pmq.md has the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse, Response
+
+from mqtrail.wire import Host, MQError, OffsetCommit
+
+from ..caller import Caller, problem_of_error
+from ..config import CLIENT_ID
+from ..problems import Problem
+from ..publishing import ANY_QUEUE, Publisher
+from ..tracer import Tracer
+from .broker import PmqBroker, message_of, parts_of, pulled
+from .desk import Full, Group, GroupQueue, PmqDesk, QueueName
+from .shapes import (
+    CommitBody,
+    CommitItem,
+    CountBody,
+    DeregisterBody,
+    FailBody,
+    GroupTopicsBody,
+    HeartbeatBody,
+    PollBody,
+    PublishBody,
+    PullBody,
+    RegisterBody,
+    RegisterGroupBody,
+    TopicQueuesBody,
+)
+
+T = TypeVar("T")
+Answer = dict[str, Any]
+POLL_S: Final = 10.0  # how long a poll is held
+STIRRED_POLL_S: Final = 1.0  # after a change: a client starts after four polls with equal results
+STIRRED_S: Final = 10.0  # how long polls are held short after a change
+TICK_S: Final = 0.5
+FAILURE_QUEUES: Final = 2
+PULL_MAX: Final = 500  # messages of one answer
+POLLS_MAX: Final = 1_000  # polls that wait; further ones are answered after STIRRED_POLL_S
+NORMAL, FAILURE = 1, 2
+SETTINGS: Final = {
+    False: {"delayProcessTime": 0, "threadSize": 5},
+    True: {"delayProcessTime": 60, "threadSize": 1},
+}
+"""Settings of a subscription, as pmq's portal proposes them, for a normal and a failure topic."""
+
+
+class PmqInterface:
+    """`start`, then `stop`. stopping: polls no longer wait once it is set."""
+
+    def __init__(
+        self, caller: Caller, publisher: Publisher, tracer: Tracer, broker_name: str, stopping: asyncio.Event
+    ) -> None:
+        self._caller = caller
+        self._publisher = publisher
+        self._tracer = tracer
+        self._broker_name = broker_name
+        self._stopping = stopping
+        self._desk = PmqDesk(_now_ms())
+        self._changed = asyncio.Event()
+        self._stirred_s = time.monotonic()
+        self._commits = asyncio.Lock()
+        self._ticker: asyncio.Task[None] | None = None
+        self._poll_count = 0
+
+    def start(self) -> None:
+        self._ticker = asyncio.create_task(self._tick())
+
+    async def stop(self) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._ticker
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self._desk.tick(_now_ms()):
+                self._wake()
+
+    def _wake(self) -> None:
+        """Answer the polls that wait."""
+        self._stirred_s = time.monotonic()
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # Consumers and groups.
+
+    async def register(self, body: RegisterBody, broker: PmqBroker) -> Answer:
+        if not body.name:
+            return refused("ConsumerName不能为空！", id=0)
+        return done(id=self._desk.register(body.name, _now_ms()))
+
+    async def register_group(self, body: RegisterGroupBody, broker: PmqBroker) -> Answer:
+        if not self._desk.knows(body.consumer_id):
+            return refused(f"ConsumerId_{body.consumer_id}不存在！")
+        names = body.consumer_group_names or {}
+        empty: Answer = {"broadcastConsumerGroupName": {}, "consumerGroupNameNew": {}}
+        if not names:
+            return refused("不存在", **empty)
+        for name in names:
+            if not await broker.has_group(name):
+                return refused(f"{name}不存在", **empty)
+        for name, topics in names.items():
+            subscribed: dict[str, list[tuple[QueueName, bool]]] = {}
+            for topic in topics or ():
+                config = await broker.topic(topic)
+                if config is None:
+                    return refused(f"topic_{topic}_is_not_exist!", **empty)
+                subscribed[topic] = [(QueueName(topic, number), False) for number in range(config.read_queue_nums)]
+                failure = f"{name}_{topic}_fail"
+                if await broker.topic(failure) is None:
+                    await broker.create_topic(failure, FAILURE_QUEUES)
+                subscribed[topic] += [(QueueName(failure, number), True) for number in range(FAILURE_QUEUES)]
+            await self._begin(name, subscribed, broker)
+            self._desk.join(name, body.consumer_id, subscribed, _now_ms())
+        self._desk.tick(_now_ms())
+        self._wake()
+        return done(**empty)
+
+    async def _begin(self, group: str, subscribed: dict[str, list[tuple[QueueName, bool]]], broker: PmqBroker) -> None:
+        """Give a new group its offsets: the end of a normal queue, the start of a failure queue."""
+        for queues in subscribed.values():
+            for queue, is_failure in queues:
+                if await broker.offset_of(group, queue) is None:
+                    await broker.commit(group, queue, 0 if is_failure else await broker.end_of(queue))
+
+    async def deregister(self, body: DeregisterBody, broker: PmqBroker) -> Answer:
+        if not body.id:
+            return refused("ConsumerDeRegisterRequest id 不能为空！")
+        self._desk.deregister(body.id, _now_ms())
+        self._desk.tick(_now_ms())
+        self._wake()
+        return done()
+
+    async def heartbeat(self, body: HeartbeatBody, broker: PmqBroker) -> Answer:
+        known = self._desk.beat(body.consumer_id, _now_ms())
+        is_deleted = not known and body.asyn == 0 and body.consumer_id != 0
+        return done(heatbeatTime=5, deleted=int(is_deleted), bakUrl="")
+
+    async def poll(self, body: PollBody, broker: PmqBroker) -> Answer:
+        """Answer at once if a group has a newer version than the client, else when one has, or after a while."""
+        if body.consumer_group_version is None:
+            return failed("consumerGroupVersion: found none, expected the versions of the client's groups")
+        if not self._desk.knows(body.consumer_id):
+            await self._wait(STIRRED_POLL_S)  # the client would ask again at once, without end
+            return done(time=0, sleepTime=0, consumerDeleted=1, brokerMetaMode=0)
+        began_s = time.monotonic()
+        while not (newer := self._newer(body.consumer_group_version)):
+            is_stirred = time.monotonic() - self._stirred_s < STIRRED_S or self._poll_count >= POLLS_MAX
+            left_s = began_s + (STIRRED_POLL_S if is_stirred else POLL_S) - time.monotonic()
+            if left_s <= 0 or self._stopping.is_set():
+                return done(time=0, sleepTime=random.randint(50, 2_000), consumerDeleted=0, brokerMetaMode=0)
+            await self._wait(left_s)
+        groups = {group.name: await self._group_of(group, body.consumer_id, broker) for group in newer}
+        return done(time=0, sleepTime=0, consumerGroups=groups, consumerDeleted=0, brokerMetaMode=0)
+
+    def _newer(self, versions: dict[str, int]) -> list[Group]:
+        known = ((self._desk.groups.get(name), version) for name, version in versions.items())
+        return [group for group, version in known if group is not None and group.version > version]
+
+    async def _wait(self, at_most_s: float) -> None:
+        """Wait for a change or the stop."""
+        self._poll_count += 1
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._changed, self._stopping)]
+        try:
+            await asyncio.wait(waits, timeout=at_most_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._poll_count -= 1
+            for wait in waits:
+                wait.cancel()
+
+    async def _group_of(self, group: Group, consumer_id: int, broker: PmqBroker) -> Answer:
+        meta = {
+            "name": group.name,
+            "rbVersion": group.rebalance_version,
+            "metaVersion": group.meta_version,
+            "version": group.version,
+        }
+        owned = self._desk.queues_of(group, consumer_id)
+        queues = {str(self._desk.number_of(one.queue)): await self._queue_of(group, one, broker) for one in owned}
+        return {"meta": meta, "queues": queues}
+
+    async def _queue_of(self, group: Group, one: GroupQueue, broker: PmqBroker) -> Answer:
+        offset = await broker.offset_of(group.name, one.queue) or 0
+        if one.committed is None:
+            one.committed = offset
+        return {
+            "queueOffsetId": one.offset_id,
+            "offsetVersion": one.version,
+            "offset": offset,
+            "consumerGroupName": group.name,
+            "topicName": one.queue.topic,
+            "queueId": self._desk.number_of(one.queue),
+            "originTopicName": one.origin_topic,
+            "topicType": FAILURE if one.is_failure else NORMAL,
+            "topicId": self._desk.topic_number_of(one.queue.topic),
+            **SETTINGS[one.is_failure],
+            "pullBatchSize": 50,
+            "consumerBatchSize": 1,
+            "retryCount": 3,
+            "stopFlag": 0,
+            "traceFlag": 0,
+            "lastId": await broker.end_of(one.queue),
+            "maxPullTime": 5,
+            "timeout": 0,
+        }
+
+    # Messages.
+
+    async def publish(self, body: PublishBody, broker: PmqBroker) -> Answer:
+        topic = body.topic_name or ""
+        if not body.msgs:
+            return refused(f"topic_{topic}_msg_is_null!", sleepTime=0)
+        config = await broker.topic(topic) if topic else None
+        if config is None:
+            return refused(f"topic_{topic}_is_not_exist!", sleepTime=0)
+        for (number, is_strict), items in parts_of(body.msgs).items():
+            queue = self._desk.queue_of(number)
+            queue_id = ANY_QUEUE
+            if queue is not None and queue.topic == topic and queue.queue_id < config.write_queue_nums:
+                queue_id = queue.queue_id
+            elif is_strict:
+                return refused(f"found the queue {number}, expected a writable queue of {topic}", sleepTime=0)
+            messages = [message_of(topic, item, secrets.token_hex(16)) for item in items]
+            await self._publisher.publish(messages, None, broker.host, queue_id)
+        return done(sleepTime=0)
+
+    async def pull(self, body: PullBody, broker: PmqBroker) -> Answer:
+        """pmq's ids above offsetStart are our offsets from it on. Where ids are gone, the answer skips them."""
+        if body.offset_start < 0 or body.offset_start >= body.offset_end:
+            return refused("参数不对！")
+        queue = self._desk.queue_of(body.queue_id)
+        if queue is None:
+            return refused(f"queueId_{body.queue_id}_is_not_exist！")
+        count = min(body.offset_end - body.offset_start, PULL_MAX)
+        return done(msgs=[pulled(one) for one in await broker.pull(queue, body.offset_start, count)])
+
+    async def publish_failures(self, body: FailBody, broker: PmqBroker) -> Answer:
+        """Publish messages of a group that failed. Messages that succeeded need nothing: the offset moves past them."""
+        if body.fail_msg is not None and body.fail_msg.msgs:
+            answer = await self.publish(body.fail_msg, broker)
+            if not answer["suc"]:
+                return answer
+        return done()
+
+    async def commit(self, body: CommitBody, broker: PmqBroker) -> Answer:
+        async with self._commits:
+            for item in body.queue_offsets or ():
+                await self._commit_one(item, is_last=body.flag == 1, broker=broker)
+        if body.flag == 1:
+            self._desk.tick(_now_ms())
+            self._wake()
+        return done()
+
+    async def _commit_one(self, item: CommitItem, *, is_last: bool, broker: PmqBroker) -> None:
+        """Commit if the version is the current one and the offset is larger; an operator's change wins."""
+        found = self._desk.group_queue(item.queue_offset_id)
+        if found is None:
+            return
+        group, one = found
+        stored = await broker.offset_of(group.name, one.queue) or 0
+        if one.committed is not None and stored != one.committed:
+            self._desk.moved_by_operator(item.queue_offset_id, stored)
+            self._wake()
+            return
+        if item.offset_version != one.version:
+            return
+        has_moved = stored < item.offset <= await broker.end_of(one.queue)
+        if has_moved:
+            await broker.commit(group.name, one.queue, item.offset)
+            one.committed = item.offset
+            self._tracer.record(
+                OffsetCommit(
+                    time_stamp=_now_ms(),
+                    group_name=group.name,
+                    topic=one.queue.topic,
+                    broker_name=self._broker_name,
+                    queue_id=one.queue.queue_id,
+                    consumer_offset=item.offset,
+                    client_id=CLIENT_ID,
+                )
+            )
+        if is_last:
+            self._desk.hand_over(item.queue_offset_id, has_moved=has_moved)
+
+    async def count(self, body: CountBody, broker: PmqBroker) -> Answer:
+        """Count what a group has still to read."""
+        if not body.consumer_group_name:
+            return refused("ConsumerGroupName不能为空！", count=0)
+        group = self._desk.groups.get(body.consumer_group_name)
+        if group is None:
+            return refused("ConsumerGroupName不存在！", count=0)
+        waiting = 0
+        for one in group.queues.values():
+            if body.topics is None or one.queue.topic in body.topics:
+                waiting += await broker.end_of(one.queue) - (await broker.offset_of(group.name, one.queue) or 0)
+        return done(count=waiting)
+
+    # Lists.
+
+    async def group_topics(self, body: GroupTopicsBody, broker: PmqBroker) -> Answer:
+        known = [self._desk.groups.get(name) for name in body.consumer_group_names or ()]
+        rows = [{"consumerGroupName": one.name, "topics": list(one.topics)} for one in known if one is not None]
+        return done(groupTopics=rows)
+
+    async def topics(self, body: CountBody, broker: PmqBroker) -> Answer:
+        group = self._desk.groups.get(body.consumer_group_name or "")
+        return done() if group is None else done(topics=list(group.topics))
+
+    async def topic_queues(self, body: TopicQueuesBody, broker: PmqBroker) -> Answer:
+        if body.topic_names is None:
+            return done()
+        found = {}
+        for topic in body.topic_names:
+            config = await broker.topic(topic)
+            if config is not None:
+                names = (QueueName(topic, number) for number in range(config.write_queue_nums))
+                found[topic] = [self._desk.number_of(name) for name in names]
+        return done(topicQueues=found)
+
+    # The routes.
+
+    def router(self) -> APIRouter:
+        """Return the operations by path."""
+        router = APIRouter(include_in_schema=False)
+        consumer, meta, tool = "/api/client/consumer", "/api/server/meta", "/api/client/tool"
+        self._add(router, f"{consumer}/register", RegisterBody, self.register)
+        self._add(router, f"{consumer}/registerConsumerGroup", RegisterGroupBody, self.register_group)
+        self._add(router, f"{consumer}/deRegister", DeregisterBody, self.deregister)
+        self._add(router, f"{consumer}/heartbeat", HeartbeatBody, self.heartbeat)
+        self._add(router, f"{consumer}/getConsumerGroupPolling", PollBody, self.poll)
+        self._add(router, f"{consumer}/publish", PublishBody, self.publish)
+        self._add(router, f"{consumer}/pullData", PullBody, self.pull)
+        self._add(router, f"{consumer}/publishAndUpdateResultFailMsg", FailBody, self.publish_failures)
+        self._add(router, f"{consumer}/commitOffset", CommitBody, self.commit)
+        self._add(router, f"{consumer}/getMessageCount", CountBody, self.count)
+        self._add(router, f"{meta}/getTopic", CountBody, self.topics)
+        self._add(router, f"{meta}/getGroupTopic", GroupTopicsBody, self.group_topics)
+        self._add(router, f"{meta}/getTopicQueueIds", TopicQueuesBody, self.topic_queues)
+        for path in ("addCat", "addOpLog", "sendMail", "rb"):
+            self._add(router, f"{tool}/{path}", RegisterBody, _taken)
+
+        @router.post(f"{meta}/getMetaGroup")
+        async def meta_group(request: Request) -> Response:
+            url = f"http://{request.headers['host']}"
+            return _json(request, done(brokerIpG1=[url], brokerMetaMode=0, groupFlag=0, metricUrl=""))
+
+        @router.post(f"{meta}/getMeta")
+        async def meta_one(request: Request) -> Response:
+            return _json(request, done(brokerIp=[f"http://{request.headers['host']}"], brokerMetaMode=0))
+
+        @router.post(f"{tool}/addLog")
+        async def add_log() -> Response:
+            return Response()
+
+        @router.get(f"{tool}/getIp")
+        async def ip(request: Request) -> Response:
+            return PlainTextResponse(_server_ip(request))
+
+        return router
+
+    def _add(
+        self, router: APIRouter, path: str, kind: type[T], serve: Callable[[T, PmqBroker], Awaitable[Answer]]
+    ) -> None:
+        decoder = msgspec.json.Decoder(kind, strict=False)
+
+        @router.post(path)
+        async def operation(request: Request) -> Response:
+            began_ns = time.perf_counter_ns()
+            content_type = request.headers.get("content-type", "")
+            if content_type.partition(";")[0].strip().lower() != "application/json":
+                return _json(request, failed(f"Content type '{content_type[:60]}' not supported"))
+            try:
+                body = decoder.decode(await request.body())
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                return _json(request, failed(f"Could not read document: {error}"))
+            client = request.client or ("127.0.0.1", 0)
+            try:
+                answer = await serve(body, PmqBroker(self._caller, Host(*client)))
+            except Problem as problem:
+                answer = refused(problem.detail)
+            except (MQError, TimeoutError) as error:
+                answer = failed(problem_of_error(error).detail)
+            except Full as error:
+                answer = refused(str(error))
+            return _json(request, {"time": time.perf_counter_ns() - began_ns} | answer)
+
+
+async def _taken(body: RegisterBody, broker: PmqBroker) -> Answer:
+    """Accept what a client reports; nothing is done with it."""
+    return done()
+
+
+def done(**fields: Any) -> Answer:
+    return {**fields, "suc": True}
+
+
+def refused(text: str, **fields: Any) -> Answer:
+    """Return the answer to a request that is understood and not served: without a code."""
+    return {"msg": text, **fields, "suc": False}
+
+
+def failed(text: str) -> Answer:
+    """Return the answer to a request that cannot be read or that failed: code "0"."""
+    return {"code": "0", "msg": text, "time": 0, "suc": False}
+
+
+def _json(request: Request, answer: Answer) -> Response:
+    """Return an answer; the common fields come first."""
+    heads: Answer = {name: answer.pop(name) for name in ("code", "msg") if name in answer}
+    heads["time"] = answer.pop("time", 0)
+    body = {**heads, "serverIp": _server_ip(request), **answer}
+    return Response(msgspec.json.encode(body), media_type="application/json;charset=UTF-8")
+
+
+def _server_ip(request: Request) -> str:
+    server = request.scope.get("server")
+    return server[0] if server else "127.0.0.1"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

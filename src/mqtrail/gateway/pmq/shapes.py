@@ -1,0 +1,97 @@
+"""The bodies of pmq's interface, with its own names of fields. Unknown fields are ignored, null counts as absent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class PmqBody(msgspec.Struct, rename="camel"):
+    """What every request may have; lan, sdkVersion and clientIp are not needed."""
+
+    client_ip: str | None = None
+
+
+class RegisterBody(PmqBody):
+    name: str | None = None
+
+
+class RegisterGroupBody(PmqBody):
+    consumer_id: int = 0
+    consumer_name: str | None = None
+    consumer_group_names: dict[str, list[str] | None] | None = None
+
+
+class DeregisterBody(PmqBody):
+    id: int = 0
+
+
+class HeartbeatBody(PmqBody):
+    consumer_id: int = 0
+    asyn: int = 0
+
+
+class PollBody(PmqBody):
+    consumer_id: int = 0
+    consumer_group_version: dict[str, int] | None = None
+
+
+class Partition(msgspec.Struct, rename="camel"):
+    queue_id: int = 0
+    strict_mode: int = 1
+
+
+class PmqMessage(msgspec.Struct, rename="camel", gc=False):
+    """A message to publish. body, and values of head, may be numbers: they become texts."""
+
+    id: int = 0
+    tag: str | None = None
+    biz_id: str | None = None
+    head: dict[str, Any] | None = None
+    body: Any = None
+    trace_id: str | None = None
+    retry_count: int = 0
+    partition_info: Partition | None = None
+
+
+class PublishBody(PmqBody):
+    topic_name: str | None = None
+    token: str | None = None
+    msgs: list[PmqMessage] | None = None
+
+
+class PullBody(PmqBody):
+    queue_id: int = 0
+    offset_start: int = 0
+    offset_end: int = 0
+
+
+class CommitItem(msgspec.Struct, rename="camel"):
+    queue_offset_id: int = 0
+    offset_version: int = 0
+    offset: int = 0
+
+
+class CommitBody(PmqBody):
+    queue_offsets: list[CommitItem] | None = None
+    flag: int = 0
+
+
+class FailBody(PmqBody):
+    queue_id: int = 0
+    ids: list[int] | None = None
+    fail_msg: PublishBody | None = None
+
+
+class CountBody(PmqBody):
+    consumer_group_name: str | None = None
+    topics: list[str] | None = None
+
+
+class GroupTopicsBody(PmqBody):
+    consumer_group_names: list[str] | None = None
+
+
+class TopicQueuesBody(PmqBody):
+    topic_names: list[str] | None = None

@@ -1,0 +1,87 @@
+"""Who consumes what: queues are dealt evenly, handed over first, and taken from silent consumers."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqtrail.gateway.pmq import PmqDesk
+from mqtrail.gateway.pmq.desk import EXPIRE_MS, HAND_OVER_MS, QueueName
+
+START = 1_000_000_000_000
+QUEUES = {"t": [*((QueueName("t", number), False) for number in range(6)), (QueueName("g_t_fail", 0), True)]}
+
+
+def owned(desk: PmqDesk, consumer: int) -> set[QueueName]:
+    return {queue.queue for queue in desk.queues_of(desk.groups["g"], consumer)}
+
+
+def test_ids_begin_above_those_of_an_earlier_run() -> None:
+    """A request with an id of the last run finds nothing."""
+    before, after = PmqDesk(START), PmqDesk(START + 1_000)
+    old = max(before.register("c", START), before.number_of(QueueName("t", 0)))
+    assert min(after.register("c", START), after.number_of(QueueName("t", 0))) > old
+    assert not after.knows(old)
+    assert after.queue_of(old) is None
+
+
+def test_a_name_has_one_id() -> None:
+    """A client that registers again keeps its id."""
+    desk = PmqDesk(START)
+    assert desk.register("a", START) == desk.register("a", START) != desk.register("b", START)
+
+
+def test_queues_are_dealt_evenly() -> None:
+    """Three members of a group get two queues each, and the failure queue has one owner."""
+    desk = PmqDesk(START)
+    members = [desk.register(name, START) for name in "abc"]
+    for member in members:
+        desk.join("g", member, QUEUES, START)
+    assert desk.tick(START)
+    shares = [owned(desk, member) for member in members]
+    assert sorted(len(share - {QueueName("g_t_fail", 0)}) for share in shares) == [2, 2, 2]
+    assert sum(len(share) for share in shares) == 7
+    assert not desk.tick(START)
+
+
+def test_a_member_that_does_not_hand_over_is_waited_for_once() -> None:
+    """After HAND_OVER_MS the queues are dealt, and late commits of the former owner are void."""
+    desk = PmqDesk(START)
+    first, second = desk.register("a", START), desk.register("b", START)
+    desk.join("g", first, QUEUES, START)
+    desk.tick(START)
+    versions = {queue.queue: queue.version for queue in desk.queues_of(desk.groups["g"], first)}
+    desk.join("g", second, QUEUES, START)
+    assert not desk.tick(START + HAND_OVER_MS - 1)
+    assert desk.tick(START + HAND_OVER_MS)
+    moved = desk.queues_of(desk.groups["g"], second)
+    assert len(moved) == 3
+    assert all(queue.version == versions[queue.queue] + 1 for queue in moved)
+
+
+def test_a_silent_consumer_is_removed() -> None:
+    """Its queues go to the others; a heartbeat keeps a consumer."""
+    desk = PmqDesk(START)
+    first, second = desk.register("a", START), desk.register("b", START)
+    for member in (first, second):
+        desk.join("g", member, QUEUES, START)
+    desk.tick(START)
+    assert desk.beat(second, START + EXPIRE_MS - 1)
+    assert desk.tick(START + EXPIRE_MS)
+    assert not desk.knows(first)
+    assert not desk.beat(first, START + EXPIRE_MS)
+    assert desk.tick(START + EXPIRE_MS + HAND_OVER_MS)
+    assert len(owned(desk, second)) == 7
+
+
+@pytest.mark.parametrize("has_moved", [True, False])
+def test_a_hand_over_raises_the_version(has_moved: bool) -> None:
+    """The version of the queue only if its offset has moved, that of the group in any case."""
+    desk = PmqDesk(START)
+    consumer = desk.register("a", START)
+    desk.join("g", consumer, QUEUES, START)
+    desk.tick(START)
+    group = desk.groups["g"]
+    queue = desk.queues_of(group, consumer)[0]
+    before = queue.version, group.meta_version
+    desk.hand_over(queue.offset_id, has_moved=has_moved)
+    assert (queue.version, group.meta_version) == (before[0] + has_moved, before[1] + 1)
