@@ -11,6 +11,7 @@ from mqtrail.wire import (
     decode_properties,
     encode_properties,
     find_property,
+    number_of,
 )
 from mqtrail.wire.properties import PROPERTY_SEPARATOR, RESERVED_PROPERTIES
 
@@ -71,3 +72,23 @@ def test_reserved_names() -> None:
     """Names of RocketMQ's own are known as such; separators and the transient prefix are no names."""
     assert {PROPERTY_UNIQ_KEY, PROPERTY_TAGS, "__STARTDELIVERTIME", "1ST_POP_TIME"} <= RESERVED_PROPERTIES
     assert not {"\x01", "\x02", "__RMQ.TRANSIENT."} & RESERVED_PROPERTIES
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"0", 0),
+        (b"9" * 18, 10**18 - 1),
+        (None, None),
+        (b"", None),
+        (b"-1", None),
+        (b"1_0", None),
+        ("\u00b2".encode(), None),
+        ("\u0663".encode(), None),
+        (b"9" * 19, None),
+        (b"9" * 5_000, None),
+    ],
+)
+def test_numbers_of_senders(text: bytes | None, expected: int | None) -> None:
+    """What is no number of ours never raises: int() does at 4,300 digits."""
+    assert number_of(text) == expected

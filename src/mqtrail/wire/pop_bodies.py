@@ -11,7 +11,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -34,6 +34,9 @@ __all__ = [
 ]
 
 
+CHECK_POINT_COUNT_MAX: Final = 127  # messages of one pop of a queue: a byte of Java
+
+
 class PopCheckPoint(Body, frozen=True):
     """Messages that one pop took from one queue, in the revive log under the tag "ck".
 
@@ -54,6 +57,16 @@ class PopCheckPoint(Body, frozen=True):
     diffs: tuple[Long, ...] | None = msgspec.field(name="d", default=None)
     broker_name: str | None = msgspec.field(name="bn", default=None)
     re_puts: str | None = msgspec.field(name="rp", default=None)
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Self:
+        found = super().read(value)
+        if not 0 <= found.count <= CHECK_POINT_COUNT_MAX or len(found.diffs or ()) > CHECK_POINT_COUNT_MAX:
+            raise BodyError(
+                f"found a check point of {found.count} messages, with {len(found.diffs or ())} offsets, expected at "
+                f"most {CHECK_POINT_COUNT_MAX}"
+            )
+        return found
 
     @property
     def revive_ms(self) -> int:

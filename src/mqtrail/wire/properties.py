@@ -60,11 +60,13 @@ __all__ = [
     "decode_properties",
     "encode_properties",
     "find_property",
+    "number_of",
 ]
 
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
 PROPERTIES_SIZE_MAX: Final = 32767  # bytes; the length on the wire is a signed int16
+NUMBER_DIGITS_MAX: Final = 18
 
 PROPERTY_KEYS: Final = "KEYS"
 PROPERTY_TAGS: Final = "TAGS"
@@ -167,6 +169,14 @@ def decode_properties(text: bytes | bytearray | memoryview | str) -> dict[str, s
         if name and value:
             properties[name] = value
     return properties
+
+
+def number_of(text: bytes | None) -> int | None:
+    """Return the whole number of a property's value; None: it is none, or has more digits than any time or offset.
+
+    Senders write what they like: int() takes digits of other scripts, and fails at thousands of digits.
+    """
+    return int(text) if text is not None and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX else None
 
 
 def find_property(data: bytes, name: bytes) -> bytes | None:

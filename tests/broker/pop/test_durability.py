@@ -219,6 +219,34 @@ def test_records_that_come_again_after_later_ones(bench: Bench, monkeypatch: pyt
     assert bench.messages(RETRY) == []
 
 
+@pytest.mark.parametrize(
+    ("point", "deliver_ms"),
+    [
+        ({}, "9" * 5_000),
+        ({}, "\u00b2"),
+        ({"count": 1 << 40, "diffs": None}, "1"),
+        ({"count": -1, "diffs": None}, "1"),
+        ({"diffs": (0,) * 128}, "1"),
+        ({"start_offset": 1 << 60, "re_puts": "9" * 5_000}, "1"),
+        ({"start_offset": 1 << 60, "re_puts": "\u00b2"}, "1"),
+    ],
+)
+def test_a_hostile_record_of_the_log(bench: Bench, point: dict[str, Any], deliver_ms: str) -> None:
+    """Any producer can send one. A later message of the same queue of the log still comes again, also after a kill."""
+    send(bench, "again")
+    pop(bench)
+    fields = {"start_offset": 1, "pop_time_ms": 1, "invisible_ms": 1, "count": 1, "topic": "orders", "group": "g"}
+    body = PopCheckPoint(**{"diffs": (0,), **fields, **point}).encode()
+    properties = encode_properties({"TAGS": "ck", "TIMER_DELIVER_MS": deliver_ms}).encode()
+    for queue in bench.broker.pop.revive.queues:
+        record = PendingRecord(REVIVE_TOPIC, queue.queue_id, body, properties, 3176, bench.now_ms, b"\0" * 8)
+        bench.broker.writer.write([record], bench.now_ms)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert "again" in [message.body.decode() for message in bench.messages(RETRY)]
+    kill(bench)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+
+
 def test_first_save_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first pop of a broker is refused until the files that a start needs are saved."""
     bench = Bench(offsets_save_ms=3_600_000)

@@ -25,6 +25,7 @@ from mqtrail.wire import (
     PopCheckPoint,
     decode_head,
     find_property,
+    number_of,
     revive_topic,
     tags_code,
 )
@@ -165,7 +166,7 @@ class Positions:
                 continue
             key = (point.group, point.topic, point.queue_id)
             if store_ms >= found.get(key, (0, None))[0]:
-                found[key] = (store_ms, int(text) if text is not None and text.isdigit() else None)
+                found[key] = (store_ms, number_of(text))
 
     def _records(
         self, topic: str, queue_id: int, start: int, tags_codes: frozenset[int]

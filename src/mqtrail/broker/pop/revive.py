@@ -28,6 +28,7 @@ from mqtrail.wire import (
     StoredKind,
     decode_head,
     find_property,
+    number_of,
     pop_retry_topic,
     pop_topic_of,
 )
@@ -236,7 +237,7 @@ class Revive:
 
     def _put_again(self, point: PopCheckPoint, queue_offset: int, queue_id: int, now_ms: int) -> None:
         """Write a check point for one message, with a growing delay. Refusal: the store refuses all."""
-        times = int(point.re_puts) if point.re_puts and point.re_puts.isdigit() else 0
+        times = number_of(point.re_puts.encode("utf-8", "replace")) or 0 if point.re_puts else 0
         delay_ms = PUT_AGAIN_S[min(times, len(PUT_AGAIN_S) - 1)] * 1_000
         again = PopCheckPoint(
             start_offset=queue_offset,

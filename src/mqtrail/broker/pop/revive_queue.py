@@ -22,6 +22,7 @@ from mqtrail.wire import (
     RecordHead,
     decode_head,
     find_property,
+    number_of,
 )
 
 from .revive_log import ACK, ACK_INTERVAL_MS, ACK_TAG, BATCH_ACK_TAG, CHECK_POINT, CHECK_POINT_TAG, What
@@ -142,9 +143,9 @@ class ReviveQueue:
                 self.got_counts[ack.group, ack.topic, ACK] += 1
         except BodyError:
             return
-        due_text = find_property(properties, _DELIVER_MS)
-        if due_text is not None and due_text.isdigit():
-            self._end_ms = int(due_text)  # lower than before if the timer store repeats records
+        due_ms = number_of(find_property(properties, _DELIVER_MS))
+        if due_ms is not None:
+            self._end_ms = due_ms  # lower than before if the timer store repeats records
 
     def _note_check_point(self, point: PopCheckPoint, revive_offset: int) -> None:
         key = _key(point)

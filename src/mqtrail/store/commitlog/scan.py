@@ -24,6 +24,7 @@ from mqtrail.wire import (
     decode_properties,
     delay_of_level,
     find_property,
+    number_of,
     tags_code,
 )
 
@@ -47,8 +48,9 @@ BUFFER_SIZE = 16 * 1024  # bytes of one queue's entries kept in memory
 def queue_code(head: RecordHead, properties: memoryview, delays_ms: Sequence[int]) -> int:
     """Return the tags code that a record's queue entry holds."""
     values = decode_properties(bytes(properties))
-    if head.topic == SCHEDULE_TOPIC and values.get("DELAY", "").isdigit() and int(values["DELAY"]) > 0:
-        return head.store_timestamp_ms + delay_of_level(int(values["DELAY"]), delays_ms)
+    level = number_of(values.get("DELAY", "").encode("utf-8", "replace")) if head.topic == SCHEDULE_TOPIC else None
+    if level:
+        return head.store_timestamp_ms + delay_of_level(level, delays_ms)
     return tags_code(values.get("TAGS", ""))
 
 
