@@ -22,6 +22,7 @@ from mqtrail.client import Credentials, InstanceConfig, SyncAdmin, SyncProducer,
 from mqtrail.node import shown_url
 from mqtrail.store import CommitLogConfig, CommitLogStore, PendingRecord, RealDisk
 from mqtrail.wire import Message, TopicConfig
+from tests.node.helpers import wait_until
 
 FREE = ("--namesrv-port", "0", "--broker-port", "0")
 
@@ -323,8 +324,8 @@ def test_wrong_groups_are_refused(words: list[str], found: str, capsys: pytest.C
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_up_runs_a_group(tmp_path: Path) -> None:
-    """Name server, controllers and brokers, each with its address and process, in one folder."""
+def test_up_runs_a_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Name server, controllers and brokers, each with its address and process, in one folder; the master is changed."""
     with up("--ha", "2", "--data", str(tmp_path), "--segment-size", "16MiB", "--controller-port", "0", *FREE) as ready:
         assert list(ready["brokers"]) == ["broker-a-1", "broker-a-2"]
         assert len(ready["controllers"]) == 3
@@ -333,3 +334,8 @@ def test_up_runs_a_group(tmp_path: Path) -> None:
             producer.send(Message("orders", b"x", keys="k"))
         with SyncAdmin(ready["namesrv"]) as admin:
             assert admin.broker_config(ready["brokers"]["broker-a-1"])["allAckInSyncStateSet"] == "true"
+            wait_until(lambda: len(admin.replica_group("broker-a").in_sync_replicas) == 2)
+        assert run(["cluster", "transfer", "broker-a", "--yes", "--json", "--namesrv", ready["namesrv"]]) == 0
+        done = json.loads(capsys.readouterr().out)
+        assert (done["master_before"], done["master"], done["in_sync"]) == (1, 2, [1, 2])
+        assert done["address"] == ready["brokers"]["broker-a-2"]

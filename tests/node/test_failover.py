@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtrail.client import Producer
+from mqtrail.client import Producer, ProducerConfig
 from mqtrail.net import ConnectionPool, NetError
 from mqtrail.node.namesrv_node import NameServerNode
 from mqtrail.wire import Message, MQError, RemotingCommand, RequestCode
@@ -122,15 +122,18 @@ async def group(folder: Path, controllers: int) -> AsyncIterator[Group]:
 
 
 class Load:
-    """Producers that send one after another. acknowledged: the bodies. times: when each was sent and acknowledged, by
-    the loop's clock."""
+    """Producers that send one after another, with time for a fail-over on a busy machine.
+
+    acknowledged: the bodies. times: when each was sent and acknowledged, by the loop's clock. failures: of sends.
+    """
 
     def __init__(self, namesrv: str, count: int = 4) -> None:
-        self._producer = Producer("Shop", namesrv)
+        self._producer = Producer("Shop", namesrv, config=ProducerConfig(send_timeout_ms=60_000, retry_count=10))
         self._count = count
         self._tasks: list[asyncio.Task[None]] = []
         self.acknowledged: list[bytes] = []
         self.times: list[tuple[float, float]] = []
+        self.failures: list[Exception] = []
 
     async def __aenter__(self) -> "Load":
         await self._producer.__aenter__()
@@ -151,7 +154,8 @@ class Load:
             sent_s = asyncio.get_running_loop().time()
             try:
                 result = await self._producer.send(Message(TOPIC, body))
-            except (NetError, MQError, OSError, TimeoutError):
+            except (NetError, MQError, OSError, TimeoutError) as error:
+                self.failures.append(error)
                 await asyncio.sleep(0.01)
                 continue
             if result.status.name == "SEND_OK":

@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from mqtrail.broker import IDENTITY_FILE, BrokerConfig
+from mqtrail.client import Admin, ClientError
 from mqtrail.net import ConnectionPool, NetError
 from mqtrail.node import GroupConfig, GroupMode, GroupNode, NodeConfig, WorkerEnded
 from mqtrail.node.group_node import RESTART_MAX_S, RESTART_S, STEADY_S, LocalMember
@@ -86,16 +87,35 @@ async def stored_bodies(node: GroupNode, pool: ConnectionPool) -> set[bytes]:
             await asyncio.sleep(0.05)
 
 
+async def hand_over(node: GroupNode, pool: ConnectionPool, load: Load) -> None:
+    """Change the master twice, the second time to a chosen one: no send fails."""
+    async with Admin(node.namesrv_address) as admin:
+        master = await whole(pool, node.controller_addresses)
+        failures = list(load.failures)
+        found = await admin.set_master("broker-a")
+        assert found.master_address != master
+        await load.more()
+        assert found.master_broker_id is not None
+        other = found.master_broker_id % 3 + 1
+        assert (await admin.set_master("broker-a", other)).master_broker_id == other
+        await load.more()
+        assert load.failures == failures
+        with pytest.raises(ClientError, match=f"found broker {other} to take over"):
+            await admin.set_master("broker-a", other)
+
+
 @GROUP
 @pytest.mark.slow
 async def test_any_member_may_be_killed(tmp_path: Path) -> None:
     """Master, slave, leading controller, name server: sends go on, and no acknowledged message is missing, also after
-    a stop and a start of all."""
+    hand-overs, and a stop and a start of all."""
     async with running(config_of(tmp_path)) as (node, pool):
         members = node.process_ids
         assert len({*members.values(), os.getpid()}) == 1 + 3 + 3 + 1
         by_address = {report.address: name for name, report in node.reports.items()}
         async with Load(node.namesrv_address) as load:
+            await load.more()
+            await hand_over(node, pool, load)
             for choose in ("master", "slave", "controller", "namesrv"):
                 await load.more()
                 master = by_address[await whole(pool, node.controller_addresses)]

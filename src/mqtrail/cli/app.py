@@ -84,6 +84,7 @@ COMMANDS = {
     "cluster list": "clusters:cluster_list",
     "cluster show": "clusters:cluster_show",
     "cluster ha": "clusters:cluster_ha",
+    "cluster transfer": "clusters:cluster_transfer",
     "cluster config": "clusters:cluster_config",
     "cluster stats": "clusters:cluster_stats",
     "cluster ping": "clusters:cluster_ping",

@@ -21,7 +21,7 @@ from .operate import (
     warn_failures,
 )
 from .options import ConfigFile, Json, Namesrv
-from .output import progress, show_json
+from .output import progress, say, show_json
 
 HIDDEN = "(hidden)"
 
@@ -89,6 +89,40 @@ def cluster_ha(cluster: Cluster = None, namesrv: Namesrv = None, config: ConfigF
         table(headings, [list(row.values()) for row in rows])
     code = report_answer({"brokers": rows}, failures, json)
     return code if code != Exit.OK or rows else Exit.FAILED
+
+
+def cluster_transfer(
+    broker: BrokerName,
+    to: Annotated[
+        int | None, typer.Option("--to", metavar="ID", help="Id of the next master. [default: the lowest in sync]")
+    ] = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Hand over to another in-sync replica of a group in controller mode, and wait until the old master is in sync."""
+    confirm_change(f"make another broker the master of {broker!r}: sends wait a moment", yes)
+    with admin_of(load(config), namesrv) as admin, progress("waiting for the replicas", enabled=not json):
+        before = admin.replica_group(broker)
+        after = admin.set_master(broker, to)
+    if json:
+        show_json(
+            {
+                "broker": broker,
+                "master": after.master_broker_id,
+                "address": after.master_address,
+                "epoch": after.master_epoch,
+                "master_before": before.master_broker_id,
+                "in_sync": [one.broker_id for one in after.in_sync_replicas],
+            }
+        )
+    else:
+        say(
+            f"{broker}: {after.master_broker_id} ({after.master_address}) is master since epoch {after.master_epoch}; "
+            f"it was {before.master_broker_id} ({before.master_address})"
+        )
+    return Exit.OK
 
 
 def cluster_show(

@@ -6,6 +6,8 @@ Source: the classes of remoting/protocol/header/controller and remoting/protocol
 
 from dataclasses import dataclass
 
+import msgspec
+
 from .body import Body, Long
 from .header import Header, Int32
 
@@ -19,9 +21,12 @@ __all__ = [
     "ElectMasterHeader",
     "EpochCache",
     "EpochEntry",
+    "GroupReplicas",
     "MasterReply",
     "RegisterAtControllerHeader",
+    "ReplicaState",
     "RoleChangedHeader",
+    "SyncStateData",
     "SyncStateSet",
 ]
 
@@ -149,3 +154,29 @@ class EpochCache(Body, frozen=True):
     cluster_name: str = ""
     epoch_list: tuple[EpochEntry, ...] = ()
     max_offset: Long = 0
+
+
+class ReplicaState(Body, frozen=True):
+    """One broker of a group. alive: the controller hears its heartbeats."""
+
+    alive: bool = False
+    broker_address: str = ""
+    broker_id: Long = 0
+    broker_name: str = ""
+
+
+class GroupReplicas(Body, frozen=True):
+    """What a controller knows of a group. master_broker_id None: it has no master."""
+
+    in_sync_replicas: tuple[ReplicaState, ...] = ()
+    master_address: str = ""
+    master_broker_id: Long | None = None
+    master_epoch: Long = 0
+    not_in_sync_replicas: tuple[ReplicaState, ...] = ()
+    sync_state_set_epoch: Long = 0
+
+
+class SyncStateData(Body, frozen=True):
+    """Reply to 1006, by broker name."""
+
+    replicas_info_table: dict[str, GroupReplicas] = msgspec.field(default_factory=dict)

@@ -21,7 +21,7 @@ from mqtrail.wire import (
 )
 
 from .base import Gathered
-from .brokers import AdminBrokers
+from .handover import AdminHandover
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class AclVersion:
     versions: str
 
 
-class AdminAccess(AdminBrokers):
+class AdminAccess(AdminHandover):
     """Admin's methods for users, policies and accounts."""
 
     # -- users of 5.x ----------------------------------------------------------------------------------------------

@@ -99,6 +99,8 @@ class SyncAdmin(Facade[Admin]):
     set_broker_config = waiting(Admin.set_broker_config)
     runtime_info = waiting(Admin.runtime_info)
     replicas = waiting(Admin.replicas)
+    replica_group = waiting(Admin.replica_group)
+    set_master = waiting(Admin.set_master)
     broker_stats = waiting(Admin.broker_stats)
     ha_status = waiting(Admin.ha_status)
     topic_rates = waiting(Admin.topic_rates)
