@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from mqtrail.answers.changes import (
     SetBrokerSettings,
     SetTopic,
 )
+from mqtrail.answers.masters import UnknownBroker
 from mqtrail.client import SyncAdmin, SyncProducer
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import InvalidParameter, Message, SubscriptionGroupConfig, TopicConfig
@@ -107,6 +109,9 @@ def test_a_setting_is_what_the_broker_reports_then(
         changes.perform(change, ANN, basis=plan.basis)
     answers = ClusterAnswers(cluster.namesrv_address)
     assert answers.settings("broker-a").settings["fileReservedTime"] == "48"
+    for unknown in ("127.0.0.1:1", ""):
+        with pytest.raises(UnknownBroker, match="expected one of broker-a, broker-b"):
+            answers.settings(unknown)
     answers.close()
 
 
@@ -119,6 +124,22 @@ def test_a_setting_that_a_broker_does_not_take(changes: ClusterChanges) -> None:
         f"broker {name} reports no setting noSuchSetting: it may ignore it" for name in BROKERS
     )
     assert {one.fate for one in changes.perform(change, ANN).outcomes} == {Fate.FAILED}
+
+
+def test_only_registered_brokers_are_asked(changes: ClusterChanges, admin: SyncAdmin) -> None:
+    """An address that the name servers do not know gets no connection; one that they know is its broker."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        listening.settimeout(0)
+        elsewhere = f"127.0.0.1:{listening.getsockname()[1]}"
+        for change in (SetTopic(topic="t", broker=elsewhere), SetBrokerSettings(settings={"a": "b"}, broker=elsewhere)):
+            with pytest.raises(UnknownBroker):
+                changes.perform(change, ANN)
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+    by_address = SetTopic(topic="t", broker=admin.masters()["broker-b"])
+    assert [one.target for one in changes.plan(by_address).steps] == ["broker-b"]
 
 
 @pytest.mark.parametrize(

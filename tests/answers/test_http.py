@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import threading
 from collections.abc import Iterator
@@ -77,6 +78,26 @@ def test_trace_asks_the_cluster_too(api: httpx.Client, shop: Shop) -> None:
     found = get(api, "/trace", id=shop.traced, cluster="send ok")  # the lake has a cluster a history
     assert found["status"] == "FOUND"
     assert found["trajectories"][0]["topic"] == "orders"
+
+
+def test_a_stored_message_with_a_bound(api: httpx.Client, shop: Shop) -> None:
+    """Properties and the first bytes of the body; its size says what is missing."""
+    (known,) = get(api, "/trace", id=shop.traced, cluster="send ok")["trajectories"]
+    whole = get(api, "/message", place=known["place"])
+    assert base64.b64decode(whole["body_base64"]) == b"42 socks"
+    assert whole["properties"]["KEYS"] == "order-42"
+    part = get(api, "/message", place=known["place"], size=2)
+    assert (base64.b64decode(part["body_base64"]), part["body_size"]) == (b"42", 8)
+    assert problem(api, "/message", place="broker-a/orders")[0] == 422
+    assert problem(api, "/message", place=known["place"].split("@")[0] + "@999")[0] == 404
+    assert problem(api, "/message", place=known["place"], size=1 << 30)[0] == 422
+
+
+def test_neighbours_are_those_of_answers(of_lake: httpx.Client) -> None:
+    """Without any, the answer is empty and has its scope."""
+    found = get(of_lake, "/neighbours", id=id_of("hung"))
+    assert (found["neighbours"], found["msg_id"]) == ([], id_of("hung"))
+    assert found["scope"]["as_of_ms"] is not None
 
 
 def test_what_is_not_found_is_an_answer(of_lake: httpx.Client) -> None:

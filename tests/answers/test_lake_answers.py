@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from mqtrail import trail
-from mqtrail.answers import Answers, LatencySegment, SearchConditions, Status, VerdictThresholds, parse_query
+from mqtrail.answers import (
+    Answers,
+    LatencySegment,
+    NeighbourRelation,
+    SearchConditions,
+    Status,
+    VerdictThresholds,
+    parse_query,
+)
 from mqtrail.lake import Lake, LakeError, note_settings
 from mqtrail.lake.judged import KEY
 from tests.answers.lakes import AS_OF_MS, BY_NAME, OTEL_TRACE_ID, TRACEPARENT, Row, id_of, key_of, make_lake, rows_of
@@ -188,6 +196,10 @@ def test_a_message_of_a_batch_is_found_by_both_ids(tmp_path: Path) -> None:
     assert {one.msg_id for one in answers.search(SearchConditions(key=unique_id(99)), NOW_MS).trajectories} == own
     for one in own:
         assert [found.msg_id for found in answers.trace(one, NOW_MS).trajectories] == [one]
+        near = answers.neighbours(one, NOW_MS).neighbours
+        assert {(found.relation, found.token, found.msg_id) for found in near} == {
+            (NeighbourRelation.BATCH, unique_id(99), other) for other in own - {one}
+        }
         [found] = answers.search(SearchConditions(key=one), NOW_MS).trajectories
         assert found.msg_id == one
 
@@ -229,3 +241,24 @@ def test_latency_over_time(answers: Answers, segment: LatencySegment) -> None:
     assert answers.latency(segment, NOW_MS, at_ms, at_ms + 1).spans == found.spans
     assert answers.latency(segment, NOW_MS, at_ms + 60_000).spans == ()
     assert answers.latency(segment, NOW_MS, None, at_ms).spans == ()
+
+
+def test_neighbours_by_key(tmp_path: Path, lake_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each other message once, with its verdicts; none of another cluster; a cut is said."""
+    rows = rows_of(["hung", "send ok", "one-way and stored"])
+    for relation in rows.values():
+        for row in relation:
+            row["cluster"] = "one"
+    make_lake(tmp_path / "lake", rows)
+    answers = Answers(tmp_path / "lake")
+    found = {one.msg_id: one for one in answers.neighbours(id_of("send ok"), NOW_MS).neighbours}
+    assert found.keys() == {id_of("hung"), id_of("one-way and stored")}
+    assert (found[id_of("hung")].relation, found[id_of("hung")].token) == (NeighbourRelation.KEY, "shared")
+    assert "SEND_OK" in found[id_of("hung")].codes
+    monkeypatch.setattr("mqtrail.answers.neighbours.NEIGHBOURS_MAX", 1)
+    cut = answers.neighbours(id_of("send ok"), NOW_MS)
+    assert len(cut.neighbours) == 1
+    assert "'shared' is on more than 1 other messages, the newest are shown" in cut.scope.omissions
+    of_others = Answers(lake_path)  # each history has a cluster of its own
+    assert of_others.neighbours(id_of("hung"), NOW_MS).neighbours == ()
+    assert of_others.neighbours("unknown", NOW_MS).neighbours == ()

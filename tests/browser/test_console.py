@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from tests.answers.lakes import id_of
+from tests.answers.lakes import id_of, make_lake, rows_of
 from tests.browser.conftest import MARKUP, Live, Visit
+from tests.console.serving import console
 
 pytestmark = pytest.mark.browser
 Begin = Callable[..., Visit]
@@ -57,6 +59,29 @@ def test_from_an_order_to_its_message(of_lake: str, visit: Begin) -> None:
     lanes = tab.page.locator(".lane .name").all_inner_texts()
     assert lanes[:3] == ["Producer PG", "Broker broker-a", "Group CG"]
     assert tab.page.locator(".bar.open").count() == 1
+
+
+def test_messages_that_belong_together(visit: Begin, tmp_path: Path) -> None:
+    """A message shows those with the same key; what they share leads to all that have it."""
+    rows = rows_of(["hung", "send ok"])
+    for relation in rows.values():
+        for row in relation:
+            row["cluster"] = "one"
+    make_lake(tmp_path / "lake", rows)
+    with console(tmp_path / "lake") as url:
+        for locale, words in (("en-US", "Messages that belong to it"), ("zh-CN", "相关消息")):
+            tab = visit(url, locale=locale)
+            tab.open(f"/message?id={id_of('send ok')}")
+            part = tab.page.get_by_role("region", name=words)
+            part.get_by_role("link", name=id_of("hung")).wait_for()
+            assert "SEND_OK" in part.inner_text()
+            assert tab.violations() == []
+        tab.open("/message?id=shared")
+        assert not tab.page.get_by_role("heading", name=words).is_visible()  # several messages: none is the one
+        tab.open(f"/message?id={id_of('send ok')}")
+        part.get_by_role("link", name="Key shared").click()
+        tab.page.wait_for_url("**/search?q=key%3A%22shared%22")
+        tab.wait_for("2 条消息匹配")
 
 
 def test_search_by_keyboard(of_lake: str, visit: Begin) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail import console
-from mqtrail.answers import LatencySegment
+from mqtrail.answers import LatencySegment, NeighbourRelation
 from mqtrail.answers.changes import Fate
 from mqtrail.console.looks import count, csv_text, duration, moment, zone_of
 from mqtrail.console.message import hex_dump
@@ -52,7 +52,11 @@ def test_pages_use_texts_that_exist() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 used.add(node.value)
     of_values = {"DRAINS", "GROWS", "STEADY", "EMPTY", "UNKNOWN", "HANDLED", "SEND", "STORED"}
-    of_values |= {f"part_{name}" for name in LatencySegment} | {fate.value for fate in Fate}
+    of_values |= (
+        {f"same_{name}" for name in NeighbourRelation}
+        | {f"part_{name}" for name in LatencySegment}
+        | {fate.value for fate in Fate}
+    )
     assert set(TEXTS) - used - of_values - {code.severity for code in CODES.values()} == set()
 
 

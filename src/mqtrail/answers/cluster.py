@@ -14,6 +14,7 @@ from mqtrail.client.core import now_ms
 from mqtrail.wire import RETRY_PREFIX, MessageQueue, MQError, business_topics, is_business_group, version_text
 
 from .changes.setting_kinds import is_secret_setting
+from .masters import masters_of
 from .model import Scope
 
 T = TypeVar("T")
@@ -162,6 +163,10 @@ class StoredMessage:
     why: str = ""
 
 
+class InvalidPlace(MQError):
+    """A text does not name the place of a stored message."""
+
+
 class ClusterAnswers:
     """Questions to one cluster. Thread safe.
 
@@ -196,11 +201,11 @@ class ClusterAnswers:
         return BrokersAnswer(self._scope(omissions), rows)
 
     def settings(self, broker: str) -> BrokerSettingsAnswer:
-        """Return the settings of a master, by its name or address; secrets are left out."""
-        (address,) = self._admin.targets(None, broker).values()
+        """Return the settings of a master, by its name or address; secrets are left out. UnknownBroker."""
+        ((name, address),) = masters_of(self._admin, broker).items()
         found = self._admin.broker_config(address)
-        shown = {name: None if value and is_secret_setting(name) else value for name, value in found.items()}
-        return BrokerSettingsAnswer(self._scope(()), broker, shown)
+        shown = {one: None if value and is_secret_setting(one) else value for one, value in found.items()}
+        return BrokerSettingsAnswer(self._scope(()), name, shown)
 
     def topics(self) -> TopicsAnswer:
         """Return every topic with its configuration on each master."""
@@ -242,10 +247,13 @@ class ClusterAnswers:
         members = tuple(rows[client_id] for client_id in sorted(rows))
         return MembersAnswer(self._scope(omissions), group, members, _differing(members))
 
-    def message(self, place: str) -> StoredMessage:
-        """Return the copy at `broker/topic/queue@offset`. NoMessage; ValueError: not such a place."""
-        broker, topic, queue = place.split("/")
-        queue_id, offset = map(int, queue.split("@"))
+    def message(self, place: str, body_size_max: int = BODY_SHOWN_MAX) -> StoredMessage:
+        """Return the copy at `broker/topic/queue@offset` with the first bytes of its body. NoMessage, InvalidPlace."""
+        try:
+            broker, topic, queue = place.split("/")
+            queue_id, offset = map(int, queue.split("@"))
+        except ValueError:
+            raise InvalidPlace(f"found the place {place!r}, expected BROKER/TOPIC/QUEUE@OFFSET") from None
         found = self._admin.message_at_offset(MessageQueue(topic, broker, queue_id), offset)
         return StoredMessage(
             self._scope(()),
@@ -253,7 +261,7 @@ class ClusterAnswers:
             place,
             found.store_timestamp_ms,
             dict(found.properties),
-            found.body[:BODY_SHOWN_MAX],
+            found.body[:body_size_max],
             len(found.body),
             found.undecodable or "",
         )

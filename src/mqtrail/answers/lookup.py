@@ -18,6 +18,7 @@ from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
 from . import dead_letters as dying
 from . import incidents, proving, queries
+from . import neighbours as near
 from . import search as searching
 from .history import latency_history, verdict_history
 from .lakeview import LakeView, UnknownCluster, fetch, read_trajectories
@@ -39,6 +40,7 @@ from .summaries import (
     DeadLettersAnswer,
     IncidentsAnswer,
     LatencyHistory,
+    NeighboursAnswer,
     ProofAnswer,
     ShownIncident,
     VerdictHistory,
@@ -134,6 +136,10 @@ class Answers:
     def dead_letters(self, wanted: DeadLetterConditions, now_ms: int) -> DeadLettersAnswer:
         """Return the dead letters that match, with the error of each attempt. LakeError."""
         return self._view().read(lambda view: dying.dead_letters(view, wanted, now_ms))
+
+    def neighbours(self, msg_id: str, now_ms: int) -> NeighboursAnswer:
+        """Return the messages that share a batch, a trace or a key with a message. LakeError."""
+        return self._view().read(lambda view: near.neighbours(view, msg_id, now_ms))
 
     def export(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield one JSON object per message of the lake (docs/reference/cli.md). LakeError.

@@ -240,3 +240,34 @@ class DeadLettersAnswer:
     matched_count: int
     errors: tuple[DeadLetterError, ...]
     letters: tuple[DeadLetter, ...]
+
+
+class NeighbourRelation(StrEnum):
+    """What two messages share."""
+
+    BATCH = "batch"
+    TRACE = "trace"
+    KEY = "key"
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourMessage:
+    """A message that shares `token` with another one: a key, the id of a batch, or a trace id of OpenTelemetry."""
+
+    relation: NeighbourRelation
+    token: str
+    cluster: str
+    msg_id: str
+    topic: str
+    tags: str
+    send_start_ms: int | None
+    codes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeighboursAnswer:
+    """Messages of the lake that belong to a message: of its batch first, then of its trace, then with its keys."""
+
+    scope: Scope
+    msg_id: str
+    neighbours: tuple[NeighbourMessage, ...]

@@ -10,7 +10,15 @@ from typing import Final
 from nicegui import ui
 
 from mqtrail import trail
-from mqtrail.answers import GroupVerdict, Status, StoredMessage, TraceAnswer, Trajectory, evidence_place
+from mqtrail.answers import (
+    GroupVerdict,
+    NeighboursAnswer,
+    Status,
+    StoredMessage,
+    TraceAnswer,
+    Trajectory,
+    evidence_place,
+)
 from mqtrail.client.core import now_ms
 from mqtrail.wire import visible_lines
 
@@ -32,10 +40,19 @@ async def message(desk: Desk, reader: PageReader, asked: str) -> None:
         sources = [("--lake", str(desk.sources.lake or "")), ("--namesrv", desk.sources.namesrv)]
         options = [word for option in sources if option[1] for word in option]
         commands(reader, ["mqtrail", "trace", asked, *options], "/trace", id=asked)
+        with tag("div") as together, section(reader.say("neighbours")):
+            near = PagePart(desk, reader)
+        together.set_visibility(False)
     answers = desk.sources.answers
     await ui.context.client.connected()
     bodies: list[tuple[PagePart, str]] = []
-    await part.show(lambda: answers().trace(asked, now_ms()), lambda answer: _answer(desk, reader, answer, bodies))
+    found = await part.show(
+        lambda: answers().trace(asked, now_ms()), lambda answer: _answer(desk, reader, answer, bodies)
+    )
+    if found is not None and len(found.trajectories) == 1 and desk.sources.lake is not None:
+        msg_id = found.trajectories[0].msg_id
+        together.set_visibility(True)
+        await near.show(lambda: desk.sources.of_lake().neighbours(msg_id, now_ms()), partial(_neighbours, reader))
     for body, place in bodies:
         await body.show(partial(desk.sources.of_cluster().message, place), lambda one: draw_stored(reader, one))
 
@@ -107,6 +124,22 @@ def _changes(reader: PageReader, one: Trajectory) -> None:
             link(reader.say("have_consumed", group=group), "/change", "button", action="consume-directly", **asked)
         if not one.groups:
             tag("p", reader.say("no_groups"), "quiet")
+
+
+def _neighbours(reader: PageReader, answer: NeighboursAnswer) -> None:
+    """Draw the messages that share something with this one; what they share leads to all that have it."""
+    bounds(reader, answer.scope)
+    if not answer.neighbours:
+        tag("p", reader.say("no_neighbours"))
+        return
+    names = ("shares", "sent", "id", "topic", "verdicts")
+    with table([reader.say(name) for name in names], reader.say("neighbours")) as add:
+        for one in answer.neighbours:
+            shared = partial(
+                link, f"{reader.say(f'same_{one.relation}')} {one.token}", "/search", q=f'key:"{one.token}"'
+            )
+            msg_id = partial(link, one.msg_id, "/message", id=one.msg_id)
+            add([shared, reader.at(one.send_start_ms), msg_id, one.topic, partial(codes, reader, one.codes)])
 
 
 def _picture(reader: PageReader, picture: Picture) -> None:

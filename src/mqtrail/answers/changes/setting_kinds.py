@@ -9,6 +9,7 @@ from typing import Final, Literal
 from mqtrail.client import SyncAdmin
 from mqtrail.wire import MQError, RequestCode
 
+from ..masters import masters_of
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, Planned, raise_failure
 
 SECRET_SETTINGS: Final = ("initAuthenticationUser", "innerClientAuthenticationCredentials")
@@ -58,7 +59,7 @@ class SetBrokerSettings:
                 f"{name}: found a secret, expected none: set it in the configuration file of the broker"
             )
         steps, warnings = [], []
-        for broker, address in self._targets(admin).items():
+        for broker, address in masters_of(admin, self.broker or None).items():
             known = admin.broker_config(address)
             for name, value in self.settings.items():
                 steps.append(ChangeStep(f"{broker} {name}", known.get(name), value))
@@ -68,7 +69,7 @@ class SetBrokerSettings:
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
         """Change them on one broker after the other; the outcome of each setting is what the broker reports then."""
-        for broker, address in self._targets(admin).items():
+        for broker, address in masters_of(admin, self.broker or None).items():
             try:
                 raise_failure(admin.set_broker_config(self.settings, broker=address))
                 known = admin.broker_config(address)
@@ -80,6 +81,3 @@ class SetBrokerSettings:
                 found = known.get(name)
                 detail = "reports no such setting" if found is None else f"reports {found}"
                 yield ChangeOutcome(f"{broker} {name}", Fate.DONE if found == value else Fate.FAILED, detail)
-
-    def _targets(self, admin: SyncAdmin) -> dict[str, str]:
-        return admin.targets(None, self.broker or None)

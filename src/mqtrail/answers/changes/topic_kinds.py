@@ -20,6 +20,7 @@ from mqtrail.wire import (
     validate_topic,
 )
 
+from ..masters import masters_of
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned, raise_failure
 
 QUEUES_MAX: Final = 16_384
@@ -67,7 +68,7 @@ class SetTopic:
             if not 0 < getattr(self, name) <= QUEUES_MAX:
                 raise InvalidChange(f"{name}: found {getattr(self, name)}, expected 1 to {QUEUES_MAX}")
         steps = []
-        for name, address in self._targets(admin).items():
+        for name, address in masters_of(admin, self.broker or None).items():
             known = _config(admin, address, self.topic)
             counts: dict[str, int | None] = {}
             if known is not None and known.read_queue_nums > self.read_queue_count:
@@ -78,7 +79,7 @@ class SetTopic:
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
         """Change it on one broker after the other; the detail is what the broker answers then."""
-        for name, address in self._targets(admin).items():
+        for name, address in masters_of(admin, self.broker or None).items():
             try:
                 wanted = self._wanted(_config(admin, address, self.topic))
                 raise_failure(admin.create_topic(wanted, broker=address))
@@ -88,9 +89,6 @@ class SetTopic:
                 continue
             detail = "" if found is None else config_text(found)
             yield ChangeOutcome(name, Fate.DONE if detail == config_text(wanted) else Fate.FAILED, detail)
-
-    def _targets(self, admin: SyncAdmin) -> dict[str, str]:
-        return admin.targets(None, self.broker or None)
 
     def _wanted(self, known: TopicConfig | None) -> TopicConfig:
         return msgspec.structs.replace(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from itertools import islice
 from typing import Annotated, Any, Final, TypeVar
@@ -20,7 +21,7 @@ from mqtrail.wire import MQError, parse_duration, parse_moment, visible_json
 
 from ..cluster import BrokersAnswer, BrokerSettingsAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
 from ..doctor import Diagnosis
-from ..model import LatencySegment, Report, SearchAnswer, TraceAnswer
+from ..model import LatencySegment, Report, Scope, SearchAnswer, TraceAnswer
 from ..query_text import TEXT_SIZE_MAX, QueryTextError, parse_query
 from ..sources import Sources
 from ..summaries import (
@@ -28,6 +29,7 @@ from ..summaries import (
     DeadLettersAnswer,
     IncidentsAnswer,
     LatencyHistory,
+    NeighboursAnswer,
     ProofAnswer,
     VerdictHistory,
 )
@@ -39,6 +41,7 @@ API_PREFIX: Final = "/api/v1"
 LIMIT_MAX: Final = 1_000  # messages of one page
 SKIP_MAX: Final = 100_000
 NAME_SIZE_MAX: Final = 255
+BODY_SIZE_MAX: Final = 4 << 20  # bytes of a message's body
 EXPORT_LINES: Final = 1_000  # lines that are sent at once
 
 Cluster = Annotated[str, Query(max_length=NAME_SIZE_MAX, description="Only this cluster of the lake. Default: all.")]
@@ -50,6 +53,20 @@ Group = Annotated[str, Query(min_length=1, max_length=NAME_SIZE_MAX, description
 
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Most messages of this answer.")]
 Skip = Annotated[int, Query(ge=0, le=SKIP_MAX, description="Matches to leave out, the latest first.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageContent:
+    """A stored message. body_base64: the first bytes of the body; body_size: of all. why: it could not be decoded."""
+
+    scope: Scope
+    msg_id: str
+    place: str
+    stored_ms: int
+    properties: Mapping[str, str]
+    body_base64: str
+    body_size: int
+    why: str
 
 
 def make_api(sources: Sources, workers: Workers | None = None, changing: Changing | None = None) -> FastAPI:
@@ -91,6 +108,13 @@ def _add_look_ups(router: APIRouter, sources: Sources, workers: Workers) -> None
         if not asked.strip():
             raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "id: found blanks, expected a message's id or a key")
         return await workers.run(lambda: sources.answers(cluster).trace(asked.strip(), now_ms()))
+
+    @router.get("/neighbours", summary="Messages of the same batch, the same trace, or with the same keys")
+    async def neighbours(
+        msg_id: Annotated[str, Query(alias="id", min_length=1, max_length=1_000, description="Message id.")],
+        cluster: Cluster = "",
+    ) -> NeighboursAnswer:
+        return await workers.run(lambda: sources.of_lake(cluster).neighbours(msg_id, now_ms()))
 
     @router.get("/search", summary="Find messages of the lake, the latest first")
     async def search(
@@ -223,6 +247,25 @@ def _add_cluster_operations(router: APIRouter, sources: Sources, workers: Worker
     @router.get("/members", summary="The live consumers of a group and their subscriptions")
     async def members(group: Group) -> MembersAnswer:
         return await workers.run(lambda: sources.of_cluster().members(group))
+
+    @router.get("/message", summary="A stored message: its properties and the first bytes of its body")
+    async def message(
+        place: Annotated[
+            str, Query(min_length=1, max_length=1_000, description="BROKER/TOPIC/QUEUE@OFFSET, as in `/trace`.")
+        ],
+        size: Annotated[int, Query(ge=0, le=BODY_SIZE_MAX, description="Most bytes of the body.")] = 65_536,
+    ) -> MessageContent:
+        found = await workers.run(lambda: sources.of_cluster().message(place, size))
+        return MessageContent(
+            scope=found.scope,
+            msg_id=found.msg_id,
+            place=found.place,
+            stored_ms=found.stored_ms,
+            properties=found.properties,
+            body_base64=b64encode(found.body).decode(),
+            body_size=found.body_size,
+            why=found.why,
+        )
 
     @router.get("/doctor", summary="What can be traced on the cluster, and why not")
     async def doctor(

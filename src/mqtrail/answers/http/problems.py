@@ -5,17 +5,19 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from mqtrail.gateway import Problem
-from mqtrail.wire import MQError
+from mqtrail.wire import MQError, NoMessage
 
 from ..changes import AuditFailed, ChangedMeanwhile, InvalidChange, NothingToChange
+from ..cluster import InvalidPlace
+from ..masters import UnknownBroker
 from ..sources import NoSource
 
 
 def problem_of(error: MQError) -> Problem:
     """Return the problem of an error of lake or cluster: there is no such source, or it could not be queried."""
-    if isinstance(error, NoSource | NothingToChange):
+    if isinstance(error, NoSource | NothingToChange | NoMessage | UnknownBroker):
         return Problem(HTTPStatus.NOT_FOUND, str(error))
-    if isinstance(error, InvalidChange):
+    if isinstance(error, InvalidChange | InvalidPlace):
         return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
     if isinstance(error, ChangedMeanwhile):
         return Problem(HTTPStatus.CONFLICT, str(error))
