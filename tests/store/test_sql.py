@@ -1,5 +1,6 @@
 """What the store on tables promises beyond the contract: tables for people, order of commits, one writer, clean-up."""
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -143,6 +144,24 @@ def test_a_crash_loses_what_was_not_committed_and_nothing_else(tmp_path: Path) -
         assert store.store_time("orders", 0, 1) == NOW_MS
     with closing(opened(tmp_path)) as store:
         assert not store.recovery.unclean
+
+
+def test_only_its_owner_can_read_the_database(tmp_path: Path) -> None:
+    """Its file and those beside it, in a folder that others can enter; a mode that an operator chose stays."""
+    before = os.umask(0o022)
+    try:
+        with closing(opened(tmp_path)) as store:
+            store.append([record(b"one")], NOW_MS)
+            store.flush()
+            files = list(tmp_path.glob("messages.db*"))
+            assert [file.name for file in files if file.stat().st_mode & 0o077] == []
+            assert files
+        (tmp_path / "messages.db").chmod(0o640)
+        with closing(opened(tmp_path)) as store:
+            assert store.end_offset
+        assert (tmp_path / "messages.db").stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
 
 
 def test_a_second_writer_ends_the_first(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ no coroutines. A commit is durable when it returns: `open_problem` refuses a ser
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -96,12 +98,19 @@ def is_server(url: URL) -> bool:
     return url.drivername in BACKENDS
 
 
+def _make_private(path: str) -> None:
+    """Make the file of a new database, with the messages, for its owner only. SQLite gives its other files its mode."""
+    with suppress(OSError):  # SQLite says what is wrong
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
 def make_engine(url: URL, *, reads: bool = False) -> Engine:
     """Return an engine with at most one connection. reads: for statements that are each a transaction.
 
     InvalidParameter: its driver is not installed.
     """
     if not is_server(url):
+        _make_private(url.database or "")
         engine = create_engine(
             url,
             poolclass=QueuePool,
