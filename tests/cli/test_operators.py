@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -175,7 +176,7 @@ def test_the_cluster(mqtrail: Command) -> None:
         ("broker-a", "master", 0, 1),
         ("broker-b", "master", 0, 1),
     ]
-    assert {row["epoch"] for row in replicas} == {None}
+    assert {(row["epoch"], row["process_id"]) for row in replicas} == {(None, os.getpid())}
     assert "log end" in mqtrail("cluster", "ha", "--cluster", "DefaultCluster").out
     settings = mqtrail("cluster", "config", "brokerName", "--json").json["brokers"]
     assert settings == {"broker-a": {"brokerName": "broker-a"}, "broker-b": {"brokerName": "broker-b"}}

@@ -8,6 +8,7 @@ import typer
 
 from .config import assignments, load
 from .exits import Exit, UsageError
+from .local_processes import listening_processes
 from .operate import (
     Broker,
     Cluster,
@@ -67,6 +68,7 @@ def cluster_ha(cluster: Cluster = None, namesrv: Namesrv = None, config: ConfigF
     """Show the replication of each broker: its role, the end of its log, its lag, epoch and in-sync replicas."""
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         found = admin.replicas(cluster)
+    processes = listening_processes(one.address for one in found)
     ends = {one.name: one.end_offset for one in found if one.is_master and one.end_offset is not None}
     rows = [
         {
@@ -80,12 +82,13 @@ def cluster_ha(cluster: Cluster = None, namesrv: Namesrv = None, config: ConfigF
             else None,
             "epoch": one.epoch,
             "in_sync": one.in_sync_count,
+            "process_id": processes.get(one.address),
         }
         for one in found
     ]
     failures = {one.address: str(one.error) for one in found if one.error is not None}
     if not json:
-        headings = ("broker", "id", "role", "address", "log end", "lag", "epoch", "in sync")
+        headings = ("broker", "id", "role", "address", "log end", "lag", "epoch", "in sync", "process")
         table(headings, [list(row.values()) for row in rows])
     code = report_answer({"brokers": rows}, failures, json)
     return code if code != Exit.OK or rows else Exit.FAILED
