@@ -56,8 +56,9 @@ browser: bootstrap  ## The console in the system's Chromium (as root the Debian 
 
 databases: bootstrap  ## The store on tables over real PostgreSQL and MariaDB servers (as root their Debian packages are installed)
 	@sh scripts/databases.sh
-	@$(PYTEST) tests/databases tests/store tests/scenarios -m databases -n 2
-	@for mode in postgresql mariadb; do $(VENV)/python -m tests.crash --mode $$mode --rounds 2 || exit 1; done
+	@for mode in postgresql mariadb; do $(VENV)/python -m tests.crash --mode $$mode --rounds 2 & jobs="$$jobs $$!"; done; \
+	$(PYTEST) tests/databases tests/store tests/scenarios -m databases -n 2; failed=$$?; \
+	for job in $$jobs; do wait $$job || failed=1; done; exit $$failed
 
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
 	@$(PYTEST) tests/interop -m interop -n 4 --no-loadscope-reorder
