@@ -125,6 +125,10 @@ class DatabaseServer:
     def pause(self) -> None:
         """Let it answer nothing more, with its connections open."""
         self._signal_all(signal.SIGSTOP)
+        deadline_s = time.monotonic() + END_S
+        while not all(map(_is_stopped, self._processes())):  # a signal is not yet its effect
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
 
     def resume(self) -> None:
         """End a pause."""
@@ -161,6 +165,12 @@ class DatabaseServer:
         engine = create_engine(parsed, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         with engine.connect() as connection:
             return act(connection)
+
+
+def _is_stopped(process: int) -> bool:
+    """Return whether no thread of a process runs."""
+    states = Path(f"/proc/{process}/task").glob("*/stat")
+    return all(path.read_text().rpartition(")")[2].split()[0] == "T" for path in states)
 
 
 class PostgreSQL(DatabaseServer):
