@@ -165,6 +165,21 @@ async def test_a_client_that_leaves_takes_no_message() -> None:
     assert broker.cancelled_count == 1
 
 
+async def test_a_stream_ends_with_the_server() -> None:
+    """It says so in a last event, and takes no further message."""
+    broker, stopping = FakeBroker(), asyncio.Event()
+    app = make_door(broker, _ids(), "broker-a", DoorConfig(hosts=None), stopping)
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://door", timeout=60) as client:
+        asked = asyncio.create_task(client.get("/v1/groups/g/events?topic=t"))
+        await broker.held.wait()
+        stopping.set()
+        text = (await asked).text
+    assert text.startswith(": no message\n\nevent: problem\ndata: ")
+    assert "the server stops" in text
+    assert broker.cancelled_count == 1
+
+
 async def test_a_request_under_way_is_not_sent_again() -> None:
     """A second request with its Idempotency-Key is a conflict until the first one has ended."""
     broker = FakeBroker()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -109,6 +111,31 @@ def test_a_repeated_request_stores_nothing_twice(door: Door) -> None:
         "POST", "/v1/topics/once/messages", json={"body": "3"}, headers={"Idempotency-Key": "abc"}
     )
     assert (status, "other messages" in detail) == (422, True)
+
+
+def test_messages_as_events(door: Door) -> None:
+    """A stream has the waiting messages and those that come later; each has a receipt."""
+    (first,) = door.publish("events", {"body": "a\nb"})
+    with door.http.stream("GET", "/v1/groups/g/events?topic=events") as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        lines = stream.iter_lines()
+        got = next_event(lines)
+        assert (got["id"], got["body"]) == (first["id"], "a\nb")
+        (second,) = door.publish("events", {"body": "later"})
+        later = next_event(lines)
+        assert (later["id"], later["body"]) == (second["id"], "later")
+        door.settle("g", "ack", [got["receipt"], later["receipt"]])
+    assert door.refused("GET", "/v1/groups/g/events?topic=nowhere")[0] == 404
+    assert door.refused("GET", "/v1/groups/g/events")[0] == 422
+
+
+def next_event(lines: Iterator[str]) -> dict[str, Any]:
+    """Return the next message of a stream."""
+    for line in lines:
+        if line == "event: message":
+            message: dict[str, Any] = json.loads(next(lines).removeprefix("data: "))
+            return message
+    raise AssertionError("the stream ended")
 
 
 def test_topics(door: Door) -> None:

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from mqtrail import __version__
 from mqtrail.wire import Host, Message, visible_json
 
 from .caller import Caller
-from .config import KEY_LENGTH_MAX, DoorConfig
+from .config import INVISIBLE_S_DEFAULT, INVISIBLE_S_MAX, KEY_LENGTH_MAX, RECEIVE_COUNT_MAX, DoorConfig
 from .crowd import Crowd
 from .guard import LocalGuard
 from .pmq import PmqInterface
@@ -48,6 +48,8 @@ from .tracer import Tracer
 
 T = TypeVar("T")
 PREFIX: Final = "/v1"
+EVENTS_TYPE: Final = "text/event-stream"
+EVENTS_WAIT_S: Final = 15  # between two comments of a stream without messages
 SLOW_DOWN_MS: Final = 100  # at busy_from publishes under way; it grows with their number
 _encode = msgspec.json.encode
 
@@ -94,7 +96,9 @@ def make_door(
 
     router = APIRouter(prefix=PREFIX, responses=RESPONSES)
     _add_publishing(router, publisher, config)
-    _add_receiving(router, Receiver(caller, tracer, next_id, broker_name, config), stopping)
+    receiver = Receiver(caller, tracer, next_id, broker_name, config)
+    _add_receiving(router, receiver, stopping)
+    _add_events(router, receiver, stopping)
     _add_topics(router, Topics(caller))
     app.include_router(router)
     app.include_router(pmq.router())
@@ -208,6 +212,31 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
         return _settled(await receiver.extend(group, asked.receipts, asked.invisible_s, _host(request)))
 
 
+def _add_events(router: APIRouter, receiver: Receiver, stopping: asyncio.Event) -> None:
+    @router.get(
+        "/groups/{group}/events",
+        summary="Receive messages as they come, as Server-Sent Events",
+        response_class=StreamingResponse,
+        responses={200: {"content": {EVENTS_TYPE: {"schema": {"type": "string"}}}}},
+    )
+    async def events(
+        group: GroupName,
+        request: Request,
+        topic: Annotated[str, Query(min_length=1, max_length=255, description="Name of a topic.")],
+        tag: Annotated[str, Query(max_length=KEY_LENGTH_MAX, description="Only messages with this tag.")] = "*",
+        invisible_s: Annotated[float, Query(ge=1, le=INVISIBLE_S_MAX)] = INVISIBLE_S_DEFAULT,
+        from_first: bool = True,
+    ) -> StreamingResponse:
+        wanted = Receive(topic, RECEIVE_COUNT_MAX, 0, invisible_s, tag, from_first)
+        first = await receiver.receive(group, wanted, _host(request))  # a refusal is an answer, not an event
+        wanted = msgspec.structs.replace(wanted, wait_s=EVENTS_WAIT_S)
+        return StreamingResponse(
+            _events(request, stopping, first, lambda: receiver.receive(group, wanted, _host(request))),
+            media_type=EVENTS_TYPE,
+            headers={"Cache-Control": "no-store"},
+        )
+
+
 def _add_topics(router: APIRouter, topics: Topics) -> None:
     @router.get("/topics", summary="List the topics of applications", responses=_answer_of(ListedTopics))
     async def list_topics(request: Request) -> Response:
@@ -287,6 +316,23 @@ async def _unless_gone(request: Request, stopping: asyncio.Event, work: Awaitabl
         for task in (waiting, *ends):
             task.cancel()
         await asyncio.wait([waiting, *ends])
+
+
+async def _events(
+    request: Request, stopping: asyncio.Event, found: ReceivedMessages, ask: Callable[[], Awaitable[ReceivedMessages]]
+) -> AsyncIterator[bytes]:
+    """Yield messages as events, and a comment where none came, so that a broken connection is noticed."""
+    while True:
+        for message in found.messages:
+            yield b"event: message\ndata: " + visible_json(_encode(message).decode()).encode() + b"\n\n"
+        if not found.messages:
+            yield b": no message\n\n"
+        try:
+            await asyncio.sleep(found.slow_down_ms / 1000)
+            found = await _unless_gone(request, stopping, ask())
+        except Problem as problem:
+            yield b"event: problem\ndata: " + _encode(problem.detail) + b"\n\n"
+            return
 
 
 async def _gone(request: Request) -> None:
