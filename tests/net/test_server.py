@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from structlog.testing import capture_logs
 
-from mqtrail.net import BindError, Connection, Server, ServerConfig, ServerConnection, next_command
+from mqtrail.net import BindError, Connection, Server, ServerConfig, ServerConnection, bound_socket, next_command
 from mqtrail.wire import RemotingCommand, encode_command
 
 from .conftest import BIG, ECHO, SILENT, Answering, serving, until
@@ -284,3 +284,10 @@ async def test_a_frame_that_comes_in_tiny_pieces_takes_no_more_memory() -> None:
         assert server.partial_size == connection.unfinished_size == 40_000
         assert size < 3 * 40_000
         await hang_up(writer)
+
+
+@pytest.mark.parametrize("host", ["x" * 70, "\u202e", "a..b"])
+def test_a_host_that_no_name_can_have(host: str) -> None:
+    """The resolver's encoding refuses it before the resolver does."""
+    with pytest.raises(BindError, match="cannot listen on"):
+        bound_socket(host, 0)

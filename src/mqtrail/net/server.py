@@ -228,6 +228,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
         if sock is not None:
             sock.close()
         raise BindError(why_not_bound(host, port, error)) from error
+    except UnicodeError as error:  # a label that no name can have
+        raise BindError(f"cannot listen on {join_address(host, port)}: {error}") from error
     return sock
 
 
