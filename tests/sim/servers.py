@@ -154,6 +154,7 @@ class SimBroker:
             lock_ttl_ms=LOCK_TTL_MS,
         )
         self.skew_ms = 0
+        self._ahead_ms = 0  # of the broker's clock when it was last read
         self.is_steady = engine.chance.random() < 0.5  # like a node's clock; the core must also work with a jumping one
         self._steady = SteadyClock(
             name, wall=lambda: self.machine_ms() * 1_000_000, elapsed=lambda: int(engine.now_ms) * 1_000_000
@@ -166,7 +167,13 @@ class SimBroker:
         engine.after(0, self.start)
 
     def clock_ms(self) -> int:
-        return self._steady() if self.is_steady else self.machine_ms()
+        """Return the broker's time, and note in the history by how much it was set since it was last read."""
+        clock_ms = self._steady() if self.is_steady else self.machine_ms()
+        ahead_ms = clock_ms - START_MS - int(self.engine.now_ms)
+        if ahead_ms != self._ahead_ms:
+            self.history.jumps.append(Jump(self.engine.now_ms, self.name, ahead_ms - self._ahead_ms))
+            self._ahead_ms = ahead_ms
+        return clock_ms
 
     def machine_ms(self) -> int:
         """Return the machine's clock."""
@@ -177,12 +184,9 @@ class SimBroker:
         return f"{self.name}-{self._ids:08}"
 
     def jump(self, by_ms: int) -> None:
-        """Set the clock."""
-        before_ms = self.clock_ms()
+        """Set the machine's clock. The broker's own follows at once, within CHECK_MS, after SETTLE_MS or not at all."""
         self.skew_ms += by_ms
-        followed_ms = self.clock_ms() - before_ms
-        if followed_ms:
-            self.history.jumps.append(Jump(self.engine.now_ms, self.name, followed_ms))
+        self.clock_ms()
         self.engine.log(f"{self.name}: clock set by {by_ms} ms")
 
     def begin(self, topic: str) -> None:
