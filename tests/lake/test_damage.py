@@ -176,11 +176,11 @@ def test_a_mark_keeps_no_more_than_the_log_needs(tmp_path: Path) -> None:
     mark = CommitMark(log.parent)
     for version in range(COMMITS_MAX + 20):
         (log / f"{version:020}.json").write_text(str(version))
-        mark.write(version)
+        mark.write(version, "")
     assert len(mark.commits) == COMMITS_MAX
     assert mark.version == COMMITS_MAX + 19
     (log / "_last_checkpoint").write_text(json.dumps({"version": COMMITS_MAX + 10}))
-    mark.write(COMMITS_MAX + 19)
+    mark.write(COMMITS_MAX + 19, "")
     assert min(mark.commits) == COMMITS_MAX + 11
     assert mark.problems(COMMITS_MAX + 19) == {}
     (log / f"{COMMITS_MAX + 15:020}.json").unlink()

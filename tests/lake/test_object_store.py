@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -207,6 +208,9 @@ def test_duckdb_reads_and_writes_objects(place: ObjectPath) -> None:
     assert len(made) == 3
     listed = ", ".join(f"'{path}'" for path in made)
     assert duck.execute(f"SELECT count(*) FROM read_parquet([{listed}])").fetchall() == [(300000,)]
+    duck.execute(f"COPY (FROM read_parquet([{listed}])) TO '{place}/some' (FORMAT parquet, PER_THREAD_OUTPUT)")
+    listed = ", ".join(f"'{path}'" for path in (place / "some").rglob("*.parquet"))
+    assert duck.execute(f"SELECT count(*) FROM read_parquet([{listed}])").fetchall() == [(300000,)]
     duck.close()
 
 
@@ -287,6 +291,44 @@ def test_a_copied_lake_goes_on(place: ObjectPath, store: MemoryStore, tmp_path: 
     assert commit(back, 3)
     assert counts(back) == [3, 3]
     back.check()
+
+
+@pytest.mark.parametrize("more", [1, 2])
+def test_a_lake_copied_over_a_longer_one(place: ObjectPath, store: MemoryStore, more: int) -> None:
+    """Its logs go on with commits of the other lake, also if one more looks like that of a crash before its mark."""
+    shorter, longer = Lake.create(place / "shorter"), Lake.create(place / "longer")
+    for number in range(1, 3 + more):
+        assert commit(longer, number)
+    for number in (1, 2):
+        assert commit(shorter, number)
+    for key in [key for key in store.objects if key.startswith(f"{place.key}/shorter/")]:
+        store.objects[key.replace("shorter", "longer")] = store.objects[key]
+    with pytest.raises(LakeDamaged, match=r"0003\.json: found a commit that was made after another one.*restore"):
+        Lake.open(longer.path)
+    assert [table.table.name for table in Lake.open(longer.path, is_whole=False) if table.damage] == ["gaps", "lag"]
+
+
+def test_a_mark_behind_its_log(place: ObjectPath, store: MemoryStore) -> None:
+    """A crash before the mark was written: the commits without it are known to follow, and so is the next one."""
+    lake = Lake.create(place / "lake")
+    assert commit(lake, 1)
+    mark = f"{place.key}/lake/_marks/gaps.json"
+    behind = store.objects[mark]
+    for number in (2, 3):
+        assert commit(lake, number)
+    store.objects[mark] = behind
+    again = Lake.open(lake.path)
+    assert counts(again) == [3, 3]
+    assert commit(again, 4)
+    store.objects[mark] = behind
+    assert counts(Lake.open(lake.path)) == [4, 4]
+    infos = [json.loads(line) for number in (3, 4) for line in _log(store, place, number)]
+    [third, fourth] = [line["commitInfo"] for line in infos if "commitInfo" in line]
+    assert fourth["mqtrail.previous_commit"] == third["mqtrail.commit"]
+
+
+def _log(store: MemoryStore, place: ObjectPath, version: int) -> list[bytes]:
+    return store.objects[f"{place.key}/lake/gaps/_delta_log/{version:020}.json"][0].splitlines()
 
 
 def test_no_lake_differs_from_no_bucket(place: ObjectPath) -> None:

@@ -13,7 +13,8 @@ A log that goes on behind its mark may also have commits of another lake, if a l
 each commit has the checksum of the one before it in its commitInfo. It is compared for commits that no mark covers.
 
 An object store keeps checksums itself, and reading every commit again would take a request each: there a mark has the
-last version alone, with null for its checksum.
+last version alone, with null for its checksum, and the id of its commit. Each commit there names the one before it by
+its id instead.
 """
 
 from __future__ import annotations
@@ -32,15 +33,23 @@ COMMITS_MAX = 200
 
 PREVIOUS_KEY = "mqtrail.previous"
 """CRC-32 of the commit before, in a commit's commitInfo."""
+COMMIT_KEY = "mqtrail.commit"
+"""In an object store: the random id of a commit, in its commitInfo."""
+PREVIOUS_ID_KEY = "mqtrail.previous_commit"
+"""In an object store: the id of the commit before."""
 
 
 class CommitMark:
-    """The mark of one table, as last read or written. commits: version -> CRC-32 of the commit's file, or None."""
+    """The mark of one table, as last read or written. commits: version -> CRC-32 of the commit's file, or None.
+
+    commit_id: in an object store that of the last version; '': unknown.
+    """
 
     def __init__(self, table: LakePath) -> None:
         self._log = table / "_delta_log"
         self._file = table.parent / MARKS / f"{table.name}.json"
         self.commits: dict[int, int | None] = {}
+        self.commit_id = ""
 
     @property
     def exists(self) -> bool:
@@ -57,26 +66,29 @@ class CommitMark:
         try:
             text = self._file.read_bytes()
         except FileNotFoundError:
-            self.commits = {}
+            self.commits, self.commit_id = {}, ""
             return
         try:
+            found = json.loads(text)
             self.commits = {
-                int(version): None if crc is None else int(crc) for version, crc in json.loads(text)["commits"].items()
+                int(version): None if crc is None else int(crc) for version, crc in found["commits"].items()
             }
+            self.commit_id = str(found.get("id", ""))
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             raise LakeDamaged(
                 f"{self._file}: found no commit mark, expected JSON with 'commits': restore the lake from a copy, or "
                 "remove this file if the table beside it is known to be complete"
             ) from None
 
-    def write(self, version: int) -> None:
-        """Mark the log up to `version`, which was just committed. OSError."""
+    def write(self, version: int, commit_id: str) -> None:
+        """Mark the log up to `version`, which was just committed. commit_id: what `commit_info` had. OSError."""
         if is_remote(self._file):
-            self.commits = {version: None}
+            self.commits, self.commit_id = {version: None}, commit_id
         else:
             self._add(version)
+        made = {"commits": self.commits} | ({"id": self.commit_id} if self.commit_id else {})
         self._file.parent.mkdir(exist_ok=True)
-        write_whole(self._file, json.dumps({"commits": self.commits}).encode(), is_durable=True)
+        write_whole(self._file, json.dumps(made).encode(), is_durable=True)
 
     def _add(self, version: int) -> None:
         checkpoint = self._checkpoint()
@@ -85,10 +97,11 @@ class CommitMark:
         kept = {one: crc for one, crc in marked.items() if one == version or one > checkpoint}
         self.commits = dict(sorted(kept.items())[-COMMITS_MAX:])
 
-    def previous(self, version: int) -> dict[str, str]:
-        """What the commit after `version` has in its commitInfo. OSError."""
+    def commit_info(self, version: int, commit_id: str) -> dict[str, str]:
+        """What the commit after `version` has in its commitInfo. commit_id: its random id. OSError."""
         if is_remote(self._file):
-            return {}
+            before = self._id(version) if self.commits else ""
+            return {COMMIT_KEY: commit_id} | ({PREVIOUS_ID_KEY: before} if before else {})
         with suppress(FileNotFoundError):
             crc = self.commits.get(version)
             return {PREVIOUS_KEY: str(self._crc(version) if crc is None else crc)}
@@ -111,7 +124,7 @@ class CommitMark:
                             f"found a file that was changed after its commit, expected CRC-32 {crc}"
                         )
         for one in range(max(self.version, after) + 1, version + 1):
-            if self.commits and not is_remote(self._file) and not self._follows(one):
+            if self.commits and not self._follows(one):
                 found[self._name(one)] = (
                     "found a commit that was made after another one than the commit before it: it is of another lake, "
                     "expected the commits of one"
@@ -120,12 +133,25 @@ class CommitMark:
 
     def _follows(self, version: int) -> bool:
         """Whether a commit was made after the one before it; True: unknown."""
+        if is_remote(self._file):
+            noted, before = self._noted(version, PREVIOUS_ID_KEY), self._id(version - 1)
+            return not noted or not before or noted == before
+        with suppress(FileNotFoundError):
+            noted = self._noted(version, PREVIOUS_KEY)
+            return not noted or noted == str(self._crc(version - 1))
+        return True
+
+    def _id(self, version: int) -> str:
+        """The id of a commit in an object store; '': unknown."""
+        return self.commit_id if version == self.version else self._noted(version, COMMIT_KEY)
+
+    def _noted(self, version: int, key: str) -> str:
+        """What a commit has under a key of its commitInfo; '': nothing, or a checkpoint replaced the commit."""
         with suppress(FileNotFoundError):
             for line in (self._log / self._name(version)).read_bytes().splitlines():
-                noted = json.loads(line).get("commitInfo", {}).get(PREVIOUS_KEY)
-                if noted is not None:
-                    return bool(noted == str(self._crc(version - 1)))
-        return True
+                if noted := json.loads(line).get("commitInfo", {}).get(key):
+                    return str(noted)
+        return ""
 
     def _checkpoint(self) -> int:
         """The version up to which a checkpoint replaces the commits; -1: none."""

@@ -40,8 +40,6 @@ from .schemas import MIGRATED_VERSION, SCHEMA_VERSION, Table, arrow_schema
 from .storeerrors import ObjectStoreError
 
 VERSION_KEY = "mqtrail.schema"
-COMMIT_KEY = "mqtrail.commit"
-"""Who made a commit of an object store, in its commitInfo."""
 _STATS_TEXT_SIZE_MAX = 256
 _LOOKS_MAX = 8  # files of an object store that are looked at one by one
 
@@ -271,13 +269,14 @@ class LakeTable:
         with self._lock.held(), lake_errors(self.path):
             self.refresh()
             self._read_under = None
+            own = uuid4().hex
             self._delta.alter.set_table_properties(
                 {key: text},
                 raise_if_not_exists=False,
-                commit_properties=CommitProperties(custom_metadata=self._previous()),
+                commit_properties=CommitProperties(custom_metadata=self._commit_info(own)),
             )
             self.refresh()
-            self._mark.write(self._delta.version())
+            self._mark.write(self._delta.version(), own)
 
     def swap(
         self,
@@ -320,7 +319,7 @@ class LakeTable:
                     self._delta.schema(),
                     partition_by=[self.table.partition_by] if self.table.partition_by else None,
                     commit_properties=CommitProperties(
-                        custom_metadata={COMMIT_KEY: own} if is_remote(self.path) else self._previous(),
+                        custom_metadata=self._commit_info(own),
                         app_transactions=[app_transaction] if app_transaction else None,
                     ),
                 )
@@ -329,11 +328,11 @@ class LakeTable:
                     raise
             self._delta.update_incremental()
             self._files = None
-            self._mark.write(self._delta.version())
+            self._mark.write(self._delta.version(), own)
         self._read_under = read_under
 
-    def _previous(self) -> dict[str, str]:
-        return self._mark.previous(self._delta.version())
+    def _commit_info(self, own: str) -> dict[str, str]:
+        return self._mark.commit_info(self._delta.version(), own)
 
     def _has_arrived(self, own: str) -> bool:
         """Whether a commit is in the log, though it failed: an object store did it, and its answer was lost."""
