@@ -171,12 +171,14 @@ def test_the_cluster(mqtrail: Command) -> None:
     assert mqtrail("cluster", "show", "broker-a", "--json").json["runtime"]["brokerVersionDesc"] == "V5_3_3"
     unknown = mqtrail("cluster", "show", "broker-x")
     assert (unknown.code, "broker-a, broker-b" in unknown.err) == (1, True)
-    replicas = mqtrail("cluster", "ha", "--json").json["brokers"]
-    assert [(row["broker"], row["role"], row["lag_bytes"], row["in_sync"]) for row in replicas] == [
-        ("broker-a", "master", 0, 1),
-        ("broker-b", "master", 0, 1),
+    shown = mqtrail("cluster", "ha", "--json").json
+    replicas = shown["brokers"]
+    assert [(row["broker"], row["role"], row["lag_bytes"], row["lag_seconds"]) for row in replicas] == [
+        ("broker-a", "master", 0, 0),
+        ("broker-b", "master", 0, 0),
     ]
-    assert {(row["epoch"], row["process_id"]) for row in replicas} == {(None, os.getpid())}
+    assert {(row["epoch"], row["in_sync"], row["process_id"]) for row in replicas} == {(None, None, os.getpid())}
+    assert shown["groups"] == []
     assert "log end" in mqtrail("cluster", "ha", "--cluster", "DefaultCluster").out
     settings = mqtrail("cluster", "config", "brokerName", "--json").json["brokers"]
     assert settings == {"broker-a": {"brokerName": "broker-a"}, "broker-b": {"brokerName": "broker-b"}}

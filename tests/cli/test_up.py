@@ -339,3 +339,13 @@ def test_up_runs_a_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         done = json.loads(capsys.readouterr().out)
         assert (done["master_before"], done["master"], done["in_sync"]) == (1, 2, [1, 2])
         assert done["address"] == ready["brokers"]["broker-a-2"]
+        assert run(["cluster", "ha", "--json", "--namesrv", ready["namesrv"]]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert {(row["id"], row["role"], row["in_sync"]) for row in shown["brokers"]} == {
+            (1, "slave", True),
+            (2, "master", True),
+        }
+        (known,) = shown["groups"]
+        assert (known["in_sync"], known["last_election"]["reason"]) == ([1, 2], "requested")
+        assert run(["cluster", "elect", "broker-a", "--yes", "--namesrv", ready["namesrv"]]) == 0
+        assert "it stays" in capsys.readouterr().out

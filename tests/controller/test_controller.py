@@ -98,6 +98,40 @@ def test_a_closed_connection_of_the_master_elects_at_once() -> None:
     assert SyncStateSet.decode(call.command.body) == SyncStateSet((2,), 3)
 
 
+def last_election(trio: Trio) -> dict[str, Any]:
+    """What 1006 says of the last election of the group."""
+    reply = trio.ask(Code.CONTROLLER_GET_SYNC_STATE_DATA, body=json.dumps([GROUP]).encode())
+    found: dict[str, Any] = json.loads(reply.body)["replicasInfoTable"][GROUP]["lastElection"]
+    return found
+
+
+def test_an_election_has_a_time_and_a_reason() -> None:
+    """Each kind of election names its cause; the leader's clock dates it, and a snapshot keeps it."""
+    trio = Trio(1)
+    trio.join(1)
+    trio.elect(1)
+    assert last_election(trio) == {"timestamp": trio.now_ms, "reason": "first"}
+    trio.join(2)
+    trio.alter(1, (1, 2), set_epoch=1)
+    core = trio.controllers["n0"]
+    core.disconnected(PeerId(1))
+    assert last_election(trio) == {"timestamp": trio.now_ms, "reason": "connection_closed", "masterBefore": 1}
+    for _ in range(20):
+        trio.advance(1_000)
+        trio.beat(1)
+    lost = last_election(trio)
+    assert (lost["reason"], lost["masterBefore"], trio.info()[0]) == ("heartbeats_stopped", 2, None)
+    trio.beat(2)
+    trio.advance(6_000)
+    assert last_election(trio)["reason"] == "no_master"
+    trio.beat(1)
+    assert trio.alter(2, (1, 2), set_epoch=4, epoch=4).code == 0
+    trio.elect(1, designate=True)
+    restored = ReplicaGroups()
+    restored.restore(core.groups.snapshot())
+    assert restored.groups[GROUP].election == (trio.now_ms, "requested", 2)
+
+
 def test_a_master_that_dies_with_the_leading_controller_is_replaced_at_once() -> None:
     """The next leader heard the master before, so it waits for no further heartbeat."""
     trio = Trio()

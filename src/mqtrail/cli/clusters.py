@@ -8,7 +8,6 @@ import typer
 
 from .config import assignments, load
 from .exits import Exit, UsageError
-from .local_processes import listening_processes
 from .operate import (
     Broker,
     Cluster,
@@ -22,7 +21,7 @@ from .operate import (
     warn_failures,
 )
 from .options import ConfigFile, Json, Namesrv
-from .output import progress, say, show_json
+from .output import progress, show_json
 
 HIDDEN = "(hidden)"
 
@@ -62,70 +61,6 @@ def _rate(runtime: dict[str, str] | object, key: str) -> float | None:
         return round(float(text.split()[0]), 1) if text else None
     except (ValueError, IndexError):
         return None
-
-
-def cluster_ha(cluster: Cluster = None, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
-    """Show the replication of each broker: its role, the end of its log, its lag, epoch and in-sync replicas."""
-    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
-        found = admin.replicas(cluster)
-    processes = listening_processes(one.address for one in found)
-    ends = {one.name: one.end_offset for one in found if one.is_master and one.end_offset is not None}
-    rows = [
-        {
-            "broker": one.name,
-            "id": one.broker_id,
-            "role": None if one.is_master is None else "master" if one.is_master else "slave",
-            "address": one.address,
-            "end_offset": one.end_offset,
-            "lag_bytes": max(0, ends[one.name] - one.end_offset)
-            if one.name in ends and one.end_offset is not None
-            else None,
-            "epoch": one.epoch,
-            "in_sync": one.in_sync_count,
-            "process_id": processes.get(one.address),
-        }
-        for one in found
-    ]
-    failures = {one.address: str(one.error) for one in found if one.error is not None}
-    if not json:
-        headings = ("broker", "id", "role", "address", "log end", "lag", "epoch", "in sync", "process")
-        table(headings, [list(row.values()) for row in rows])
-    code = report_answer({"brokers": rows}, failures, json)
-    return code if code != Exit.OK or rows else Exit.FAILED
-
-
-def cluster_transfer(
-    broker: BrokerName,
-    to: Annotated[
-        int | None, typer.Option("--to", metavar="ID", help="Id of the next master. [default: the lowest in sync]")
-    ] = None,
-    yes: Yes = False,
-    namesrv: Namesrv = None,
-    config: ConfigFile = None,
-    json: Json = False,
-) -> int:
-    """Hand over to another in-sync replica of a group in controller mode, and wait until the old master is in sync."""
-    confirm_change(f"make another broker the master of {broker!r}: sends wait a moment", yes)
-    with admin_of(load(config), namesrv) as admin, progress("waiting for the replicas", enabled=not json):
-        before = admin.replica_group(broker)
-        after = admin.set_master(broker, to)
-    if json:
-        show_json(
-            {
-                "broker": broker,
-                "master": after.master_broker_id,
-                "address": after.master_address,
-                "epoch": after.master_epoch,
-                "master_before": before.master_broker_id,
-                "in_sync": [one.broker_id for one in after.in_sync_replicas],
-            }
-        )
-    else:
-        say(
-            f"{broker}: {after.master_broker_id} ({after.master_address}) is master since epoch {after.master_epoch}; "
-            f"it was {before.master_broker_id} ({before.master_address})"
-        )
-    return Exit.OK
 
 
 def cluster_show(

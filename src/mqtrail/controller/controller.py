@@ -45,7 +45,7 @@ from mqtrail.wire import (
 
 from .config import ControllerConfig
 from .entries import check_entry, check_snapshot
-from .groups import Decision, ReplicaGroup, ReplicaGroups
+from .groups import Decision, ElectionReason, ReplicaGroup, ReplicaGroups
 from .live import HeardBrokers
 from .requests import READ, WRITTEN, ReplyParts, elect_command, encode_entry, in_sync_body
 from .settings import settings_text, update_settings
@@ -212,7 +212,8 @@ class Controller:
         if len(self._pending) >= PENDING_MAX:
             raise RaftBusy(f"found {len(self._pending)} requests that wait for other controllers: try again later")
         name = command["name"]
-        whole = command | {"alive": self._alive(name, now_ms), "unclean": self.config.elect_unclean_master}
+        known = {"alive": self._alive(name, now_ms), "unclean": self.config.elect_unclean_master, "at_ms": now_ms}
+        whole = command | known
         entry = encode_entry(whole)
         try:
             check_entry(entry)
@@ -260,7 +261,7 @@ class Controller:
             if not self._needs_master(name, group, alive, now_ms):
                 continue
             try:
-                self._propose(elect_command(group.cluster, name), now_ms)
+                self._propose(elect_command(group.cluster, name) | {"reason": self._why(name, group)}, now_ms)
                 self._electing.add(name)
             except RaftError:
                 return
@@ -274,6 +275,14 @@ class Controller:
         assert self._led_since_ms is not None
         known = self._live.was_heard(name, group.master) or now_ms - self._led_since_ms >= self.config.broker_expire_ms
         return known and str(group.master) not in alive
+
+    def _why(self, name: str, group: ReplicaGroup) -> ElectionReason:
+        """Return why this group needs a master."""
+        if group.master is None:
+            return ElectionReason.NO_MASTER
+        if self._live.has_closed(name, group.master):
+            return ElectionReason.CONNECTION_CLOSED
+        return ElectionReason.HEARTBEATS_STOPPED
 
     def _notify(self, name: str) -> None:
         """Send 1008 to the living brokers of a group."""

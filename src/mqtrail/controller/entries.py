@@ -12,12 +12,13 @@ from mqtrail.wire import RemotingError
 Alive = dict[str, tuple[int, int, int]]
 
 
-class _Command(msgspec.Struct):
+class _Command(msgspec.Struct, kw_only=True):
     """A command, with what its leader knew of brokers that are alive."""
 
     name: str
     alive: Alive
     unclean: bool
+    at_ms: int | None = None
 
 
 class _Alter(_Command):
@@ -31,6 +32,7 @@ class _Elect(_Command):
     cluster: str
     id: int
     designate: bool
+    reason: str = ""
 
 
 class _Register(_Command):
@@ -57,6 +59,7 @@ class _Group(msgspec.Struct):
     master_epoch: int
     in_sync: list[int]
     in_sync_epoch: int
+    election: tuple[int, str, int | None] | None = None
 
 
 class _Snapshot(msgspec.Struct):

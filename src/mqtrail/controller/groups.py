@@ -10,7 +10,8 @@ Source: ReplicasInfoManager, DefaultElectPolicy, SyncStateInfo, apache/rocketmq 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
 from mqtrail.wire import ResponseCode
 
@@ -23,6 +24,31 @@ FULL: Final = f"found no room for more names and addresses of brokers, expected 
 NO_GROUP: Final = "Broker metadata is not existed"
 
 
+class ElectionReason(StrEnum):
+    """Why a group got another master, or lost it."""
+
+    FIRST = "first"
+    """It never had one."""
+    REQUESTED = "requested"
+    """An operator asked for it."""
+    CONNECTION_CLOSED = "connection_closed"
+    """The connection with the master's heartbeats closed."""
+    HEARTBEATS_STOPPED = "heartbeats_stopped"
+    """The master's heartbeats stopped, or never came to this leader."""
+    NO_MASTER = "no_master"
+    """It had none, until one of the SyncStateSet lived again."""
+    CLEANED = "cleaned"
+    """An operator removed the master from the group."""
+
+
+class LastElection(NamedTuple):
+    """When and why the present master became it, or the group lost its master. at_ms: the leader's clock."""
+
+    at_ms: int
+    reason: str
+    master_before: int | None
+
+
 @dataclass(slots=True)
 class ReplicaMember:
     """A broker of a group. check_code: distinguishes it from another that applies for the same id."""
@@ -33,7 +59,7 @@ class ReplicaMember:
 
 @dataclass(slots=True)
 class ReplicaGroup:
-    """The brokers of one brokerName. in_sync: ids of the SyncStateSet."""
+    """The brokers of one brokerName. in_sync: ids of the SyncStateSet. election: None: it was not noted."""
 
     cluster: str
     next_id: int = FIRST_ID
@@ -42,6 +68,7 @@ class ReplicaGroup:
     master_epoch: int = 0
     in_sync: list[int] = field(default_factory=list)
     in_sync_epoch: int = 0
+    election: LastElection | None = None
 
     @property
     def master_address(self) -> str | None:
@@ -52,8 +79,10 @@ class ReplicaGroup:
         self.in_sync = sorted(set(ids))
         self.in_sync_epoch += 1
 
-    def set_master(self, master: int | None) -> None:
+    def set_master(self, master: int | None, command: "Command", reason: str) -> None:
         """Begin a new epoch. None: there is no master; the set stays, and one of it can be elected later."""
+        at_ms = command.get("at_ms")  # commands of older versions have no time
+        self.election = None if at_ms is None else LastElection(at_ms, reason, self.master)
         self.master = master
         self.master_epoch += 1
         if master is not None:
@@ -98,6 +127,7 @@ class ReplicaGroups:
                 "master_epoch": group.master_epoch,
                 "in_sync": group.in_sync,
                 "in_sync_epoch": group.in_sync_epoch,
+                "election": group.election,
             }
             for name, group in self.groups.items()
         }
@@ -108,7 +138,9 @@ class ReplicaGroups:
         self.groups, self._size = {}, 0
         for name, values in json.loads(data)["groups"].items():
             members = {int(key): ReplicaMember(*one) for key, one in values.pop("members").items()}
-            self.groups[name] = ReplicaGroup(members=members, **values)
+            election = values.pop("election", None)
+            self.groups[name] = group = ReplicaGroup(members=members, **values)
+            group.election = None if election is None else LastElection(*election)
             self._size += self._size_of(name)
 
     def apply(self, data: bytes) -> Decision:
@@ -185,12 +217,12 @@ class ReplicaGroups:
                 f"The old master {master} is still alive, not need to elect new master for broker {name}",
             )
         if master is not None:
-            group.set_master(master)
+            group.set_master(master, command, _reason(group, command))
             return Decision(elected=name)
         if wanted != -1:
             return Decision(Code.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master")
         if group.master is not None:
-            group.set_master(None)
+            group.set_master(None, command, _reason(group, command))
         return Decision(
             Code.CONTROLLER_MASTER_NOT_AVAILABLE, "Old master has down and failed to elect a new broker master"
         )
@@ -250,12 +282,23 @@ class ReplicaGroups:
         for broker_id in ids:
             group.members.pop(broker_id, None)
             if group.master == broker_id:
-                group.set_master(None)
+                group.set_master(None, command, ElectionReason.CLEANED)
             if broker_id in group.in_sync:
                 group.set_in_sync(one for one in group.in_sync if one != broker_id)
         if not ids or not group.members:
             del self.groups[name]
         return DONE
+
+
+def _reason(group: ReplicaGroup, command: Command) -> str:
+    """Return why a group is getting another master. A broker asks (id) only if it knows none."""
+    if group.master_epoch == 0:
+        return ElectionReason.FIRST
+    if not command["designate"] and command["id"] != -1:
+        return ElectionReason.NO_MASTER
+    reason = command.get("reason", ElectionReason.REQUESTED)
+    assert isinstance(reason, str)
+    return reason
 
 
 def _size(*texts: str) -> int:

@@ -29,6 +29,7 @@ class HeardBrokers:
         self._expire_ms = expire_ms
         self._brokers: dict[BrokerKey, HeardBroker] = {}
         self._ever: set[BrokerKey] = set()  # brokers heard since the start
+        self._closed: set[BrokerKey] = set()  # of these, those whose connection closed
 
     def heartbeat(self, peer: PeerId, header: BrokerHeartbeatHeader, now_ms: int) -> None:
         """Note a heartbeat. SystemBusy: too many brokers."""
@@ -37,8 +38,9 @@ class HeardBrokers:
         if key not in self._brokers and len(self._brokers) >= BROKERS_MAX:
             raise SystemBusy(f"found {BROKERS_MAX} brokers with heartbeats, expected fewer")
         if len(self._ever) >= 2 * BROKERS_MAX:
-            self._ever = set(self._brokers)
+            self._ever, self._closed = set(self._brokers), set()
         self._ever.add(key)
+        self._closed.discard(key)
         self._brokers[key] = HeardBroker(
             peer,
             now_ms,
@@ -56,6 +58,11 @@ class HeardBrokers:
         """Forget the brokers whose connection closed."""
         for key in [key for key, broker in self._brokers.items() if broker.peer == peer]:
             del self._brokers[key]
+            self._closed.add(key)
+
+    def has_closed(self, broker_name: str, broker_id: int) -> bool:
+        """Whether this broker is not heard because its connection closed."""
+        return (broker_name, broker_id) in self._closed
 
     def expire(self, now_ms: int) -> None:
         """Forget the brokers whose heartbeats stopped."""

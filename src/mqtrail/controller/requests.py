@@ -191,7 +191,7 @@ def _sync_state_data(request: RemotingCommand, groups: ReplicaGroups, alive: Ali
                     "brokerName": name,
                 }
             )
-        values = {
+        values: dict[str, Any] = {
             "inSyncReplicas": replicas[True],
             "masterAddress": group.master_address,
             "masterBrokerId": group.master,
@@ -199,6 +199,11 @@ def _sync_state_data(request: RemotingCommand, groups: ReplicaGroups, alive: Ali
             "notInSyncReplicas": replicas[False],
             "syncStateSetEpoch": group.in_sync_epoch,
         }
+        if group.election is not None:
+            at_ms, reason, before = group.election
+            values["lastElection"] = {"timestamp": at_ms, "reason": reason} | (
+                {} if before is None else {"masterBefore": before}
+            )
         table[name] = {key: value for key, value in values.items() if value is not None}
     return ReplyParts(body=dumps({"replicasInfoTable": table}))
 

@@ -19,6 +19,7 @@ __all__ = [
     "CleanBrokerDataHeader",
     "ControllerMetadataReply",
     "ElectMasterHeader",
+    "ElectionState",
     "EpochCache",
     "EpochEntry",
     "GroupReplicas",
@@ -165,10 +166,22 @@ class ReplicaState(Body, frozen=True):
     broker_name: str = ""
 
 
+class ElectionState(Body, frozen=True):
+    """When and why the present master became it. master_before None: there was none.
+
+    Only mqtrail's controllers tell.
+    """
+
+    timestamp: Long = 0
+    reason: str = ""
+    master_before: Long | None = None
+
+
 class GroupReplicas(Body, frozen=True):
     """What a controller knows of a group. master_broker_id None: it has no master."""
 
     in_sync_replicas: tuple[ReplicaState, ...] = ()
+    last_election: ElectionState | None = None
     master_address: str = ""
     master_broker_id: Long | None = None
     master_epoch: Long = 0

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from mqtrail.broker import BrokerConfig, decode_epochs
+from mqtrail.broker import BrokerConfig, Epoch, decode_epochs
+from mqtrail.broker.ha import EpochSender
 from mqtrail.broker.lane import Lane
 from mqtrail.broker.operator.settings import CHANGEABLE
 from mqtrail.broker.operator.stats import _size_text
@@ -398,6 +399,23 @@ def test_the_epochs_of_a_log() -> None:
     assert bench.ask(RequestCode.GET_BROKER_EPOCH_CACHE).body == expected
     bench.broker.replicas.epochs = decode_epochs(b"0\n0\n")
     assert b'"epochList":[]' in bench.ask(RequestCode.GET_BROKER_EPOCH_CACHE).body
+
+
+def test_a_master_tells_how_far_its_slaves_are_behind() -> None:
+    """907 has the id of a slave in controller mode, and the time since it had the whole log; 0: it has it now."""
+    bench = Bench(controller_mode=True, controller_addresses="127.0.0.1:1", broker_role="SYNC_MASTER")
+    epochs = decode_epochs(b"0\n0\n")
+    epochs.begin(Epoch(1, 0))
+    slave = EpochSender(bench.store, bench.config, bench.now_ms, epochs=epochs, confirm_offset=lambda: 0)
+    slave.broker_id, slave.acked_offset = 3, 0
+    bench.broker.replicas.add("10.0.0.1:5", slave)
+    for expected_ms in (0, 1_500):
+        bench.now_ms += 1_500
+        status = HaRuntimeInfo.decode(bench.ask(RequestCode.GET_BROKER_HA_STATUS).body)
+        (told,) = status.ha_connection_info
+        assert (told["brokerId"], told["lagMs"]) == (3, expected_ms)
+        slave.caught_up_ms = bench.now_ms
+        bench.send("T", b"x")
 
 
 def test_runtime_figures() -> None:

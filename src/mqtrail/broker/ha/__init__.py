@@ -13,7 +13,7 @@ from .follower import Follower
 from .frames import HaError
 from .identity import APPLYING_FILE, IDENTITY_FILE, Identity, decode_identity
 from .in_sync import InSyncSet, MasterTerm
-from .replicas import Following, Replicas
+from .replicas import Following, Replica, Replicas
 from .sender import LogSender
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "InSyncSet",
     "LogSender",
     "MasterTerm",
+    "Replica",
     "Replicas",
     "TailDiffers",
     "decode_epochs",

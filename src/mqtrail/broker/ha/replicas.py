@@ -32,13 +32,16 @@ class LogEnd(Protocol):
 @dataclass(frozen=True, slots=True)
 class Replica:
     """A connected slave, for reports. address: of its connection. offsets: -1 before its first report. rate: bytes
-    sent in the last second."""
+    sent in the last second. broker_id, caught_up_ms: in controller mode, else None; the latter is the last time at
+    which it had the whole log."""
 
     address: str
     acked_offset: int
     next_offset: int
     is_in_sync: bool
     rate: int
+    broker_id: int | None = None
+    caught_up_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -91,7 +94,14 @@ class Replicas:
     def all(self, now_ms: int) -> list[Replica]:
         """Return the connected slaves."""
         return [
-            Replica(address, one.acked_offset, one.next_offset, self._is_near(one), one.rate(now_ms))
+            Replica(
+                address,
+                one.acked_offset,
+                one.next_offset,
+                self._is_near(one),
+                one.rate(now_ms),
+                *((one.broker_id, one.caught_up_ms) if isinstance(one, EpochSender) else ()),
+            )
             for address, one in self._senders.items()
         ]
 

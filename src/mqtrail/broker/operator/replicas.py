@@ -17,9 +17,18 @@ from mqtrail.wire import (
     answer,
 )
 
+from ..ha import Replica
 from ..state import BrokerState
 
 NO_END = (1 << 63) - 1  # of the last epoch
+
+
+def _progress(slave: Replica, end_offset: int, now_ms: int) -> dict[str, int]:
+    """Return what Apache's broker does not tell of a slave in controller mode: its id, and how far it is behind."""
+    if slave.broker_id is None or slave.caught_up_ms is None:
+        return {}
+    lag_ms = 0 if slave.acked_offset >= end_offset else max(0, now_ms - slave.caught_up_ms)
+    return {"brokerId": slave.broker_id, "lagMs": lag_ms}
 
 
 class ReplicaRequests:
@@ -63,6 +72,7 @@ class ReplicaRequests:
                     "transferFromWhere": one.next_offset,
                     "transferredByteInSecond": one.rate,
                 }
+                | _progress(one, end_offset, now_ms)
                 for one in self._replicas.all(now_ms)
             ),
         )

@@ -8,6 +8,7 @@ from .brokers import BrokerExport, BrokerInfo, TopicRates
 from .groups import Member
 from .messages import END_MS_MAX, QueryResult, Resent, Track, TrackStatus
 from .offsets import QueueMove
+from .replicas import ReplicaInfo, ReplicaReport
 from .topics import Deleted
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "QueueLag",
     "QueueMove",
     "QueueReading",
+    "ReplicaInfo",
+    "ReplicaReport",
     "Resent",
     "TopicRates",
     "Track",

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from mqtrail.wire import (
     BrokerStatsData,
-    EpochCache,
-    HaRuntimeInfo,
     KvTable,
     RequestCode,
     SubscriptionGroupConfig,
@@ -17,22 +15,6 @@ from mqtrail.wire import (
 from ..core import reply_number
 from .base import Gathered
 from .messages import AdminMessages
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaInfo:
-    """A broker's part in its group. end_offset: of its log; epoch: of the last master that wrote it, None outside of
-    controller mode. in_sync_count: at a master, the replicas in sync, itself included. None: not known, error says why.
-    """
-
-    name: str
-    broker_id: int
-    address: str
-    is_master: bool | None = None
-    end_offset: int | None = None
-    epoch: int | None = None
-    in_sync_count: int | None = None
-    error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,40 +68,6 @@ class AdminBrokers(AdminMessages):
             BrokerInfo(cluster, name, broker_id, address, reports.found.get(address), reports.failures.get(address))
             for cluster, name, broker_id, address in places
         ]
-
-    async def replicas(self, cluster: str | None = None) -> list[ReplicaInfo]:
-        """The replication of all brokers of a cluster (None: of all)."""
-        info = await self.cluster()
-        places = {
-            address: (name, broker_id)
-            for name, broker in sorted(info.broker_addr_table.items())
-            if cluster is None or broker.cluster == cluster
-            for broker_id, address in sorted(broker.broker_addrs.items())
-        }
-        states = await self._gather({address: self._ha_state(address) for address in places})
-        epochs = await self._gather({address: self._last_epoch(address) for address in states.found})
-        found = []
-        for address, (name, broker_id) in places.items():
-            state = states.found.get(address)
-            if state is None:
-                found.append(ReplicaInfo(name, broker_id, address, error=states.failures.get(address)))
-                continue
-            end = state.master_commit_log_max_offset if state.master else state.ha_client_runtime_info.max_offset
-            count = state.in_sync_slave_nums + 1 if state.master else None
-            epoch = epochs.found.get(address)
-            found.append(ReplicaInfo(name, broker_id, address, state.master, end, epoch, count))
-        return found
-
-    async def _ha_state(self, broker_address: str) -> HaRuntimeInfo:
-        return await self._ask(broker_address, RequestCode.GET_BROKER_HA_STATUS, {}, HaRuntimeInfo.decode)
-
-    async def _last_epoch(self, broker_address: str) -> int | None:
-        """The epoch of the last bytes of a broker's log; None: it is not in controller mode, or wrote nothing yet."""
-        try:
-            cache = await self._ask(broker_address, RequestCode.GET_BROKER_EPOCH_CACHE, {}, EpochCache.decode)
-        except SystemError_:  # the answer without a controller
-            return None
-        return cache.epoch_list[-1].epoch if cache.epoch_list else None
 
     async def broker_config(self, broker_address: str) -> dict[str, str]:
         """A broker's settings."""

@@ -101,6 +101,7 @@ class SyncAdmin(Facade[Admin]):
     replicas = waiting(Admin.replicas)
     replica_group = waiting(Admin.replica_group)
     set_master = waiting(Admin.set_master)
+    elect_master = waiting(Admin.elect_master)
     broker_stats = waiting(Admin.broker_stats)
     ha_status = waiting(Admin.ha_status)
     topic_rates = waiting(Admin.topic_rates)

@@ -1,0 +1,159 @@
+"""`cluster ha`, `transfer`, `elect`, `restart` and `drain`: groups of brokers that copy one log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .clusters import BrokerName
+from .config import load
+from .exits import Exit
+from .local_processes import listening_processes
+from .operate import Cluster, Yes, admin_of, confirm_change, report_answer, table
+from .options import ConfigFile, Json, Namesrv
+from .output import progress, say, show_json
+
+if TYPE_CHECKING:
+    from mqtrail.client import ReplicaInfo
+    from mqtrail.wire import GroupReplicas
+
+NextMaster = Annotated[
+    int | None, typer.Option("--to", metavar="ID", help="Id of the next master. [default: the lowest in sync]")
+]
+ElectedMaster = Annotated[
+    int | None, typer.Option("--to", metavar="ID", help="Id of the master to elect. [default: the controllers choose]")
+]
+REASONS = {
+    "first": "the group had none before",
+    "requested": "an operator asked for it",
+    "connection_closed": "the connection of the master before it closed",
+    "heartbeats_stopped": "the heartbeats of the master before it stopped",
+    "no_master": "the group had no master, until a broker in sync was there again",
+    "cleaned": "an operator removed the master from the group",
+}
+HEADINGS = ("broker", "id", "role", "address", "log end", "lag", "lag s", "epoch", "in sync", "process")
+
+
+def cluster_ha(cluster: Cluster = None, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
+    """Show the replication of each broker, and of each group its in-sync replicas and last election."""
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
+        found = admin.replicas(cluster)
+    processes = listening_processes(one.address for one in found.replicas)
+    rows = [_row(one, processes.get(one.address)) for one in found.replicas]
+    groups = [_group(name, one) for name, one in sorted(found.groups.found.items())]
+    failures = {one.address: str(one.error) for one in found.replicas if one.error is not None}
+    failures |= {f"the controllers of {name}": str(error) for name, error in found.groups.failures.items()}
+    if not json:
+        table(HEADINGS, [[_word(value) for value in row.values()] for row in rows])
+        for group in groups:
+            say(_sentence(group))
+    code = report_answer({"brokers": rows, "groups": groups}, failures, json)
+    return code if code != Exit.OK or rows else Exit.FAILED
+
+
+def _row(one: ReplicaInfo, process_id: int | None) -> dict[str, Any]:
+    return {
+        "broker": one.name,
+        "id": one.broker_id,
+        "role": None if one.is_master is None else "master" if one.is_master else "slave",
+        "address": one.address,
+        "end_offset": one.end_offset,
+        "lag_bytes": one.lag_bytes,
+        "lag_seconds": None if one.lag_ms is None else one.lag_ms / 1000,
+        "epoch": one.epoch,
+        "in_sync": one.in_sync,
+        "process_id": process_id,
+    }
+
+
+def _word(value: object) -> object:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+
+def _group(name: str, known: GroupReplicas) -> dict[str, Any]:
+    election = known.last_election
+    return {
+        "broker": name,
+        "master": known.master_broker_id,
+        "epoch": known.master_epoch,
+        "in_sync": [one.broker_id for one in known.in_sync_replicas],
+        "in_sync_number": known.sync_state_set_epoch,
+        "last_election": None
+        if election is None
+        else {
+            "timestamp_ms": election.timestamp,
+            "reason": election.reason,
+            "master_before": election.master_before,
+        },
+    }
+
+
+def _sentence(group: dict[str, Any]) -> str:
+    """Return a group in words; what is unknown is named as unknown."""
+    from .draw import day_clock
+
+    master = "no master" if group["master"] is None else f"{group['master']} is master"
+    words = f"{group['broker']}: {master}, epoch {group['epoch']}; in sync: {', '.join(map(str, group['in_sync']))}"
+    election = group["last_election"]
+    if election is None:
+        return f"{words}; last election: unknown"
+    before = "" if election["master_before"] is None else f", before it {election['master_before']}"
+    reason = REASONS.get(election["reason"], election["reason"])
+    return f"{words}; last election: {day_clock(election['timestamp_ms'])}{before}, because {reason}"
+
+
+def cluster_transfer(
+    broker: BrokerName,
+    to: NextMaster = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Hand over to another in-sync replica of a group in controller mode, and wait until the old master is in sync."""
+    confirm_change(f"make another broker the master of {broker!r}: sends wait a moment", yes)
+    with admin_of(load(config), namesrv) as admin, progress("waiting for the replicas", enabled=not json):
+        before = admin.replica_group(broker)
+        after = admin.set_master(broker, to)
+    return _show_change(broker, before, after, json)
+
+
+def cluster_elect(
+    broker: BrokerName,
+    to: ElectedMaster = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Have the controllers elect a master now, for example after a group had none."""
+    confirm_change(f"have a master of {broker!r} elected: sends wait a moment", yes)
+    with admin_of(load(config), namesrv) as admin, progress("waiting for the controllers", enabled=not json):
+        before = admin.replica_group(broker)
+        after = admin.elect_master(broker, to)
+    return _show_change(broker, before, after, json)
+
+
+def _show_change(broker: str, before: GroupReplicas, after: GroupReplicas, json: bool) -> int:
+    """Print who was master and who is."""
+    if json:
+        show_json(
+            {
+                "broker": broker,
+                "master": after.master_broker_id,
+                "address": after.master_address,
+                "epoch": after.master_epoch,
+                "master_before": before.master_broker_id,
+                "in_sync": [one.broker_id for one in after.in_sync_replicas],
+            }
+        )
+        return Exit.OK
+    was = "there was none" if before.master_broker_id is None else f"it was {_named(before)}"
+    same = before.master_broker_id == after.master_broker_id
+    say(f"{broker}: {_named(after)} is master since epoch {after.master_epoch}; {'it stays' if same else was}")
+    return Exit.OK
+
+
+def _named(group: GroupReplicas) -> str:
+    return f"{group.master_broker_id} ({group.master_address})"

@@ -1,0 +1,208 @@
+"""How the brokers of a group follow each other, as brokers and controllers know it."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from mqtrail.net import NetError
+from mqtrail.wire import (
+    ControllerMetadataReply,
+    EpochCache,
+    GroupReplicas,
+    HaRuntimeInfo,
+    MQError,
+    RemotingCommand,
+    RequestCode,
+    SyncStateData,
+    SystemError_,
+    dumps,
+    read_records,
+)
+
+from ..core import ClientError, now_ms, read_body
+from .base import Gathered
+from .brokers import AdminBrokers
+
+END_WAIT_MS = 1_000  # for the record at the end of a slave's log; a master may keep it back until it is replicated
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """A broker's part in its group. broker_id: in controller mode the controllers' number of it, else the id in routes.
+
+    end_offset: of its log. epoch: of the last master that wrote it, None outside of controller mode. in_sync: whether
+    it may become master, in controller mode. in_sync_count: at a master, the replicas in sync, itself included.
+    lag_bytes, lag_ms: how far a slave is behind its master, in its log and in time. None: not known; if the broker did
+    not answer, error says why.
+    """
+
+    name: str
+    broker_id: int
+    address: str
+    is_master: bool | None = None
+    end_offset: int | None = None
+    epoch: int | None = None
+    in_sync: bool | None = None
+    in_sync_count: int | None = None
+    lag_bytes: int | None = None
+    lag_ms: int | None = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReport:
+    """replicas: one for each broker. groups: what their controllers know, of groups in controller mode."""
+
+    replicas: list[ReplicaInfo]
+    groups: Gathered[GroupReplicas]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What brokers answered, by address."""
+
+    states: Gathered[HaRuntimeInfo]
+    epochs: Mapping[str, EpochCache | None]
+
+
+class AdminReplicas(AdminBrokers):
+    """Admin's methods that show groups of replicas."""
+
+    async def replicas(self, cluster: str | None = None) -> ReplicaReport:
+        """The replication of all brokers of a cluster (None: of all)."""
+        info = await self.cluster()
+        brokers = {
+            name: broker.broker_addrs
+            for name, broker in sorted(info.broker_addr_table.items())
+            if cluster is None or broker.cluster == cluster
+        }
+        states = await self._gather({one: self._ha_state(one) for addrs in brokers.values() for one in addrs.values()})
+        epochs = (await self._gather({one: self._epochs(one) for one in states.found})).found
+        controlled = [name for name, addrs in brokers.items() if any(epochs.get(one) for one in addrs.values())]
+        groups = await self._gather({name: self.replica_group(name) for name in controlled})
+        answers = _Answers(states, epochs)
+        found: list[ReplicaInfo] = []
+        for name, addrs in brokers.items():
+            found += await self._of_group(name, addrs, answers, groups.found.get(name))
+        return ReplicaReport(found, groups)
+
+    async def _of_group(
+        self, name: str, addrs: Mapping[int, str], answers: _Answers, group: GroupReplicas | None
+    ) -> Iterable[ReplicaInfo]:
+        """Return the brokers of one name: those in routes, and those that only the controllers know."""
+        states, epochs = answers.states, answers.epochs
+        master = next((one for one in addrs.values() if one in states.found and states.found[one].master), None)
+        in_sync = set() if group is None else {one.broker_id for one in group.in_sync_replicas}
+        found = []
+        for route_id, address in sorted(addrs.items()):
+            state, known = states.found.get(address), epochs.get(address)
+            broker_id = route_id if known is None else known.broker_id
+            if state is None:
+                found.append(ReplicaInfo(name, broker_id, address, error=states.failures.get(address)))
+                continue
+            end = state.master_commit_log_max_offset if state.master else state.ha_client_runtime_info.max_offset
+            lag_bytes, lag_ms = await self._lag(broker_id, end, master, states.found)
+            found.append(
+                ReplicaInfo(
+                    name,
+                    broker_id,
+                    address,
+                    is_master=state.master,
+                    end_offset=end,
+                    epoch=known.epoch_list[-1].epoch if known is not None and known.epoch_list else None,
+                    in_sync=None if group is None else broker_id in in_sync,
+                    in_sync_count=state.in_sync_slave_nums + 1 if state.master else None,
+                    lag_bytes=lag_bytes,
+                    lag_ms=lag_ms,
+                )
+            )
+        for one in () if group is None else (*group.in_sync_replicas, *group.not_in_sync_replicas):
+            if one.broker_address not in addrs.values():
+                missing = ClientError(f"found {one.broker_address} at no name server: the broker does not serve")
+                found.append(
+                    ReplicaInfo(
+                        name, one.broker_id, one.broker_address, in_sync=one.broker_id in in_sync, error=missing
+                    )
+                )
+        return found
+
+    async def _lag(
+        self, broker_id: int, end: int, master: str | None, states: Mapping[str, HaRuntimeInfo]
+    ) -> tuple[int | None, int | None]:
+        """Return how far a log that ends at end is behind its master's, in bytes and in ms; None: unknown.
+
+        A master of mqtrail in controller mode tells the time. Else it is the age of the first message that is missing.
+        """
+        if master is None:
+            return None, None
+        lag_bytes = max(0, states[master].master_commit_log_max_offset - end)
+        if not lag_bytes:
+            return 0, 0
+        told = next((one for one in states[master].ha_connection_info if one.get("brokerId") == broker_id), {})
+        if isinstance(lag_ms := told.get("lagMs"), int):
+            return lag_bytes, lag_ms
+        command = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(end)})
+        with suppress(NetError, MQError):
+            reply = await self._client.pool.request(master, command, END_WAIT_MS)
+            if first := read_records(reply.body, count_max=1):
+                return lag_bytes, max(0, now_ms() - first[0].store_timestamp_ms)
+        return lag_bytes, None
+
+    async def _ha_state(self, broker_address: str) -> HaRuntimeInfo:
+        return await self._ask(broker_address, RequestCode.GET_BROKER_HA_STATUS, {}, HaRuntimeInfo.decode)
+
+    async def _epochs(self, broker_address: str) -> EpochCache | None:
+        """The epochs of a broker's log; None: it is not in controller mode."""
+        try:
+            return await self._ask(broker_address, RequestCode.GET_BROKER_EPOCH_CACHE, {}, EpochCache.decode)
+        except SystemError_:  # the answer without a controller
+            return None
+
+    async def replica_group(self, broker_name: str) -> GroupReplicas:
+        """The master and the replicas of a group, as its controllers know them. Raises ClientError: there is none."""
+        return await self._replica_group(broker_name, await self._controllers_of(broker_name))
+
+    async def _replica_group(self, broker_name: str, controllers: list[str]) -> GroupReplicas:
+        command = RemotingCommand(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=dumps([broker_name]))
+        reply = await self._client.pool.request(await self._leader(controllers), command, self._timeout_ms)
+        found = read_body(reply, SyncStateData.decode).replicas_info_table.get(broker_name)
+        if found is None:
+            raise ClientError(f"found no group {broker_name} at its controllers, expected it: start its brokers")
+        return found
+
+    async def _controllers_of(self, broker_name: str) -> list[str]:
+        """Return the addresses of the controllers, from the settings of a broker."""
+        broker = (await self.cluster()).broker_addr_table.get(broker_name)
+        if broker is None:
+            raise ClientError(f"found no broker {broker_name} at the name server, expected one: `mqtrail cluster list`")
+        errors: list[Exception] = []
+        for _, address in sorted(broker.broker_addrs.items()):
+            try:
+                settings = await self.broker_config(address)
+            except MQError as error:
+                errors.append(error)
+                continue
+            if settings.get("enableControllerMode") == "true":
+                return [one for one in settings.get("controllerAddr", "").split(";") if one]
+        if errors:
+            raise errors[0]
+        raise ClientError(
+            f"found no controllers of {broker_name}, expected enableControllerMode: in classic mode an operator "
+            "promotes a slave (docs/how-to/high-availability.md)"
+        )
+
+    async def _leader(self, controllers: list[str]) -> str:
+        """Return the address of the leading controller."""
+        found: list[str] = []
+        for address in controllers:
+            try:
+                command = RemotingCommand(RequestCode.CONTROLLER_GET_METADATA_INFO)
+                reply = await self._client.pool.request(address, command, self._timeout_ms)
+            except NetError as error:
+                found.append(str(error))
+                continue
+            leader = ControllerMetadataReply.from_ext(reply.ext).controller_leader_address
+            if leader:
+                return leader
+            found.append(f"{address}: it knows no leader")
+        raise ClientError(f"found no leading controller ({'; '.join(found)}), expected one: a majority must live")
