@@ -27,7 +27,10 @@ from mqtrail.client import (
 from mqtrail.client.admin.backlog import queue_lag, sum_of, with_age
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, SubscriptionGroupConfig, TopicConfig
+from tests.answers.lakes import make_lake
+from tests.answers.test_lake_lag import shop
 from tests.cli.conftest import Command, CommandResult, commands
+from tests.trail.story import unique_id
 
 TOPIC = "orders"
 QUEUES = 2
@@ -273,3 +276,19 @@ def test_one_group_fits_a_screen() -> None:
     assert all(len(line) <= WIDTH for line in lines)
     assert sum("C0" * 16 in line for line in lines) == 10
     assert "…" not in "".join(lines)
+
+
+def test_lag_of_a_lake(mqtrail: Command, tmp_path: Path) -> None:
+    """The last sample of a lake answers, and the cluster is not asked."""
+    make_lake(tmp_path / "lake", shop("c"))
+    found = mqtrail("lag", "--lake", "lake", "--json")
+    assert found.code == 0
+    billing = groups(found)["billing"]
+    assert (billing["topics"]["lag_count"], billing["delayed_count"], billing["queues"]) == (30, 2, [])
+    shown = mqtrail("lag", "--lake", "lake", "--over", "5m")
+    assert "empty in" in shown.out
+    one = mqtrail("lag", "show", "billing", "--lake", "lake", "--messages", "1")
+    assert unique_id(1) in one.out
+    absent = mqtrail("lag", "show", "nobody", "--lake", "lake")
+    assert (absent.code, "samples of the lake" in absent.err) == (1, True)
+    assert mqtrail("lag", "--lake", "lake", "--namesrv", "127.0.0.1:1").code == 2

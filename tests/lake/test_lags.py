@@ -65,7 +65,7 @@ class Queues:
     def lag_of_all(self, sampled_ms: int) -> list[tuple[Any, ...]]:
         """The lag from all rows."""
         duck = connect(threads=1)
-        names = ("group_offsets", "queue_ranges", "samples", "message_meta", "queue_spans")
+        names = ("group_offsets", "queue_ranges", "subscriptions", "samples", "message_meta", "queue_spans")
         views = [Stage(name, rows_of(self.lake[name], self.lake[name].files()), ()) for name in names]
         run_stages(duck, [*views, *trail.lag_stages(sampled_ms)])
         return duck.execute("SELECT * FROM lag ORDER BY ALL").fetchall()

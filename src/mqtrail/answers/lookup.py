@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 
 from mqtrail import trail
-from mqtrail.client import InstanceConfig, SyncAdmin
+from mqtrail.client import ClusterLag, InstanceConfig, SyncAdmin
 from mqtrail.lake import Lake, LakeError, LakePath, connect, judge_messages
 from mqtrail.trail.incidents import IncidentSettings
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
@@ -21,6 +21,8 @@ from . import incidents, proving, queries
 from . import neighbours as near
 from . import search as searching
 from .history import latency_history, verdict_history
+from .lag_sql import OVER_MS
+from .lake_lag import lake_lag
 from .lakeview import LakeView, UnknownCluster, fetch, read_trajectories
 from .live import LiveEvidence, Row, gather
 from .model import (
@@ -132,6 +134,19 @@ class Answers:
     ) -> LatencyHistory:
         """Return the latency of a segment (trail.LATENCY_MINUTE) by time, topic and group. LakeError."""
         return self._view().read(lambda view: latency_history(view, segment, now_ms, first_ms, end_ms))
+
+    def lag(
+        self, now_ms: int, group: str | None = None, *, over_ms: int = OVER_MS, oldest_count: int = 0
+    ) -> ClusterLag:
+        """Return the lag of groups as of the lake's last sample of one cluster (lake_lag.py). LakeError.
+
+        UnknownCluster: the lake has several, and none was chosen.
+        """
+        view = self._view()
+        names = view.scope_clusters
+        if len(names) != 1:
+            raise UnknownCluster(f"found {len(names)} clusters in {view.path}, expected one: pass --cluster")
+        return view.read(lambda read: lake_lag(read, names[0], now_ms, group, over_ms, oldest_count))
 
     def dead_letters(self, wanted: DeadLetterConditions, now_ms: int) -> DeadLettersAnswer:
         """Return the dead letters that match, with the error of each attempt. LakeError."""

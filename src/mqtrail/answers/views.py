@@ -1,4 +1,4 @@
-"""Documented views of a lake for SQL: messages, group_results, verdicts, deliveries, lag.
+"""Documented views of a lake for SQL: messages, group_results, verdicts, deliveries, lag, group_lag, incidents.
 
 Unlike the lake's tables, they have timestamps and lists, and only rows that are current. Times are UTC. NULL is
 "unknown", never 0.
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqtrail import trail
+
+from .lag_sql import DRAIN_SECONDS, OVER_MS, TREND, LagSql
 
 TABLES_SCHEMA: Final = "lake"
 """The lake's own tables are in this schema, as docs/design/lake.md describes them."""
@@ -69,6 +71,14 @@ _PUBLISHED = _at("published_at", PUBLISHED_MS, "when it was sent, else stored, e
 _CODE_VALUES = ", ".join(
     f"('{code.name}', '{'group' if code.about == 'beside' else code.about}', '{code.severity}')"
     for code in trail.CODES.values()
+)
+
+_LAG = LagSql(TABLES_SCHEMA)
+_TRENDS = (
+    _same("consumed_per_second", "messages read since an earlier sample, NULL if unknown", "l"),
+    _same("produced_per_second", "messages written since then, NULL if unknown", "l"),
+    ViewColumn("trend", TREND, "EMPTY, DRAINS, GROWS, STEADY or UNKNOWN"),
+    ViewColumn("drain_seconds", DRAIN_SECONDS, "until nothing waits at these rates; NULL: never, or unknown"),
 )
 
 VIEWS: Final[dict[str, View]] = {
@@ -177,24 +187,54 @@ VIEWS: Final[dict[str, View]] = {
         ),
         View(
             "lag",
-            "One row per queue and group, in the latest sample of each group and topic.",
+            "One row per queue and group, in the latest sample of the cluster. The earlier sample is the latest one "
+            f"that is {OVER_MS // 60_000} min older, or the first one.",
             (
                 _same("cluster", "cluster of the brokers", "l"),
                 _same("group_name", "consumer group", "l"),
                 _same("topic", "topic", "l"),
                 ViewColumn("broker", "l.broker_name", "broker of the queue"),
                 _same("queue_id", "queue", "l"),
-                _at("sampled_at", "l.sampled_ms", "time of the sample"),
-                _same("consumer_offset", "next offset that the group will read", "l"),
+                _same("is_retry", "whether it is a retry topic", "l"),
+                _at("sampled_at", "l.last_ms", "time of the latest sample"),
+                _same(
+                    "consumer_offset", "next offset that the group will read; NULL: none is committed, or unknown", "l"
+                ),
                 _same("min_offset", "first kept offset", "l"),
                 _same("max_offset", "next offset to be written", "l"),
                 _same("lag_count", "kept messages that the group has not read, NULL if unknown", "l"),
                 ViewColumn(
                     "lag_seconds", "l.lag_ms / 1000.0", "age of the oldest of them; 0 without lag, NULL if unknown"
                 ),
+                _at("earlier_at", "l.earlier_ms", "time of the earlier sample; NULL: it does not have the queue"),
+                *_TRENDS,
             ),
-            f"FROM {TABLES_SCHEMA}.lag AS l JOIN (SELECT cluster, group_name, topic, max(sampled_ms) AS sampled_ms "
-            f"FROM {TABLES_SCHEMA}.lag GROUP BY ALL) USING (cluster, group_name, topic, sampled_ms)",
+            f"FROM ({_LAG.queues}) AS l",
+        ),
+        View(
+            "group_lag",
+            "One row per group in the latest sample of its cluster: sums over its queues. With unknown queues they are "
+            "lower bounds, and NULL if nothing is known.",
+            (
+                _same("cluster", "cluster of the brokers", "l"),
+                _same("group_name", "consumer group", "l"),
+                _at("sampled_at", "l.last_ms", "time of the sample"),
+                _same("lag_count", "messages of its topics that it has not read", "l"),
+                ViewColumn("lag_seconds", "l.lag_ms / 1000.0", "age of the oldest of them"),
+                _same("unknown_queues", "queues of its topics with an unknown number or age", "l"),
+                ViewColumn("retry_count", "l.retry_lag_count", "messages of its retry topics that it has not read"),
+                ViewColumn("retry_seconds", "l.retry_lag_ms / 1000.0", "age of the oldest of them"),
+                _same("retry_unknown_queues", "queues of its retry topics with an unknown number or age", "l"),
+                ViewColumn(
+                    "delayed_count",
+                    "CASE WHEN r.is_read THEN coalesce(d.delayed_count, 0) END",
+                    "copies that wait until their next attempt is due; NULL: their topic is not read",
+                ),
+                _at("next_due_at", "d.next_due_ms", "when the first of them is due"),
+                *_TRENDS,
+            ),
+            f"FROM ({_LAG.groups}) AS l LEFT JOIN ({_LAG.delayed}) AS d USING (cluster, group_name) "
+            f"LEFT JOIN ({_LAG.delayed_read}) AS r USING (cluster)",
         ),
         View(
             "incidents",

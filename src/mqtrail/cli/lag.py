@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ from mqtrail.wire import MQError
 from .config import Config, load
 from .exits import Exit, SourceUnavailable, UsageError
 from .operate import admin_of
-from .options import REPORT_ROWS, ConfigFile, Json, Namesrv, duration_ms
+from .options import REPORT_ROWS, ConfigFile, Json, LakeCluster, LakeFolder, Namesrv, duration_ms
 from .output import progress, show_answer, show_json, warn
 
 if TYPE_CHECKING:
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 OVER_MS_MAX = 3_600_000
 Over = Annotated[
     str,
-    typer.Option("--over", help="Read twice with this pause, such as 10s, and show the trend. [default: read once]"),
+    typer.Option(
+        "--over",
+        help="Time between the two readings of the trend, such as 10s. [default: one reading; of a lake 10m]",
+    ),
 ]
 Rows = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of rows of each table.")]
 
@@ -31,14 +34,16 @@ def lag(
     context: typer.Context,
     over: Over = "",
     rows: Rows = 2 * REPORT_ROWS,
+    lake: LakeFolder = None,
+    cluster: LakeCluster = "",
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show what groups still have to read, the longest wait first."""
+    """Show what groups still have to read, the longest wait first: now, or as of the last sample in a lake."""
     if context.invoked_subcommand is not None:
         return Exit.OK
-    found = _read(load(config), namesrv, None, over, 0, json)
+    found = _read(load(config), _Source(namesrv, lake, cluster), None, over, 0, json)
     found = replace(found, groups=tuple(replace(group, queues=()) for group in found.groups))
     if json:
         show_json(_as_json(found))
@@ -54,12 +59,14 @@ def lag_show(
     over: Over = "",
     messages: Annotated[int, typer.Option(min=0, max=32, help="Number of oldest waiting messages to show.")] = 10,
     rows: Rows = 2 * REPORT_ROWS,
+    lake: LakeFolder = None,
+    cluster: LakeCluster = "",
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
     """Show what one group still has to read in each queue, and the messages that have waited longest."""
-    found = _read(load(config), namesrv, group, over, messages, json)
+    found = _read(load(config), _Source(namesrv, lake, cluster), group, over, messages, json)
     if json:
         show_json(_as_json(found))
     elif found.groups:
@@ -68,20 +75,44 @@ def lag_show(
         show_answer(partial(group_lag, rows_max=rows), found)
     code = exit_of(found)
     if not found.groups and code == Exit.OK:
-        warn(f"found no group {group!r}: brokers have neither a configuration, nor an offset, nor a member of it")
+        where = "brokers have" if lake is None else "the samples of the lake have"
+        warn(f"found no group {group!r}: {where} neither a configuration, nor an offset, nor a member of it")
         return Exit.FAILED
     return code
 
 
-def _read(settings: Config, namesrv: str | None, group: str | None, over: str, count: int, json: bool) -> ClusterLag:
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where to read: the options of the command."""
+
+    namesrv: str | None
+    lake: str | None
+    cluster: str
+
+
+def _read(settings: Config, source: _Source, group: str | None, over: str, count: int, json: bool) -> ClusterLag:
     over_ms = duration_ms(over, "--over") if over else None
+    if source.lake is not None:
+        if source.namesrv is not None:
+            raise UsageError("found --lake and --namesrv, expected one of them")
+        return _read_lake(settings, source, group, over_ms, count, json)
     if over_ms is not None and not 0 < over_ms <= OVER_MS_MAX:
         raise UsageError(f"--over: found {over!r}, expected more than 0s and at most 1h")
-    with admin_of(settings, namesrv) as admin, progress("querying the brokers", enabled=not json):
+    with admin_of(settings, source.namesrv) as admin, progress("querying the brokers", enabled=not json):
         try:
             return admin.lag(group, over_ms=over_ms, oldest_count=count)
         except MQError as error:  # no name server answers
             raise SourceUnavailable(str(error)) from error
+
+
+def _read_lake(
+    settings: Config, source: _Source, group: str | None, over_ms: int | None, count: int, json: bool
+) -> ClusterLag:
+    from .answers import lake_answers, now_ms, reading
+
+    over = {} if over_ms is None else {"over_ms": over_ms}
+    with reading("reading the lake", json):
+        return lake_answers(settings, source.lake, source.cluster).lag(now_ms(), group, oldest_count=count, **over)
 
 
 def exit_of(found: ClusterLag) -> Exit:

@@ -42,6 +42,11 @@ from .admin import (
     Trend,
     TrendState,
     WaitingMessage,
+    group_lag,
+    queue_lag,
+    ranked_lags,
+    reasons_of,
+    with_age,
 )
 from .consumer import (
     Allocation,
@@ -215,9 +220,14 @@ __all__ = [
     "by_hash",
     "by_machine_room",
     "by_random",
+    "group_lag",
     "local_address",
     "make_reply",
     "parse_namesrv",
+    "queue_lag",
+    "ranked_lags",
+    "reasons_of",
     "split_batches",
     "unique_ids",
+    "with_age",
 ]

@@ -19,7 +19,7 @@ from .parquet import rows_of
 from .samples import sample_files
 from .tables import DataFile, LakeTable
 
-_SAMPLED = (trail.GROUP_OFFSETS.name, trail.QUEUE_RANGES.name, trail.SAMPLES.name)
+_SAMPLED = (trail.GROUP_OFFSETS.name, trail.QUEUE_RANGES.name, trail.SUBSCRIPTIONS.name, trail.SAMPLES.name)
 _COPIES = trail.MESSAGE_META.name
 
 

@@ -64,7 +64,7 @@ from .results import (
     VERDICTS,
 )
 from .rounds import Round, rounds
-from .samples import SAMPLED
+from .samples import SAMPLED, member_stages
 from .settings import Settings, changed_settings
 from .stages import Stage
 from .stored_sql import message_meta_sql
@@ -173,6 +173,7 @@ __all__ = [
     "lag_stages",
     "latency_counts",
     "latest_sql",
+    "member_stages",
     "merge_sql",
     "message_meta_sql",
     "oversize_problem",

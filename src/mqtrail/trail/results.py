@@ -242,10 +242,14 @@ LAG = Relation(
         text("topic", "topic"),
         text("broker_name", "broker"),
         number("queue_id", "queue"),
-        number("consumer_offset", "next queue_offset that the group will read"),
+        number("consumer_offset", "next queue_offset that the group will read; NULL: it has no committed offset"),
         number("min_offset", "first kept queue_offset"),
         number("max_offset", "next queue_offset to be written"),
-        number("lag_count", "number of kept messages that the group has not read; NULL: its offset is past the end"),
+        number(
+            "lag_count",
+            "number of kept messages that the group has not read; NULL: its offset is past the end, or it has none, "
+            "which in a retry topic means the first message",
+        ),
         number("lag_ms", "age of the oldest of them at the sample; 0 without lag, NULL if unknown"),
     ),
 )

@@ -39,9 +39,24 @@ def sample_stages(as_of_ms: int, horizon: int) -> list[Stage]:
         offset_states(as_of_ms, horizon),
         Stage("whole_samples", _WHOLE_SAMPLES, ("question_times",)),
         Stage("sample_gaps", _sample_gaps(as_of_ms), ("samples",)),
-        Stage("client_states", _contents(CLIENTS, as_of_ms), ("clients", "question_times")),
-        Stage("subscription_states", _contents(SUBSCRIPTIONS, as_of_ms), ("subscriptions", "question_times")),
+        client_states(as_of_ms),
+        subscription_states(as_of_ms),
     ]
+
+
+def member_stages(sampled_ms: int) -> list[Stage]:
+    """client_states and subscription_states as of one sample."""
+    return [question_times(sampled_ms, sampled_ms), client_states(sampled_ms), subscription_states(sampled_ms)]
+
+
+def client_states(as_of_ms: int) -> Stage:
+    """Each client in the first and in the last sample that has it."""
+    return Stage("client_states", _contents(CLIENTS, as_of_ms), ("clients", "question_times"))
+
+
+def subscription_states(as_of_ms: int) -> Stage:
+    """Each subscription in the first and in the last sample that has it."""
+    return Stage("subscription_states", _contents(SUBSCRIPTIONS, as_of_ms), ("subscriptions", "question_times"))
 
 
 def question_times(as_of_ms: int, horizon: int) -> Stage:

@@ -15,7 +15,7 @@ from mqtrail.client import (
     Trend,
     TrendState,
 )
-from mqtrail.client.admin.backlog import queue_lag, ranked, sum_of, trend_of, with_age
+from mqtrail.client.admin.backlog import queue_lag, ranked_lags, sum_of, trend_of, with_age
 
 PLACE = QueueReading("orders", "broker-a", 0)
 
@@ -149,4 +149,11 @@ def test_ranks() -> None:
         group("retries", sum_of([]), LagSum(1, 1, 5_000, 0, 0)),
         group("undated", LagSum(1, 4, None, 1, 0)),
     ]
-    assert [one.group_name for one in ranked(groups)] == ["long", "retries", "short", "undated", "unknown", "empty"]
+    assert [one.group_name for one in ranked_lags(groups)] == [
+        "long",
+        "retries",
+        "short",
+        "undated",
+        "unknown",
+        "empty",
+    ]

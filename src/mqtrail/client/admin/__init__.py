@@ -2,7 +2,21 @@
 
 from .access import AclVersion
 from .admin import Admin
-from .backlog import ClusterLag, GroupLag, LagSum, QueueLag, QueueReading, Trend, TrendState, WaitingMessage
+from .backlog import (
+    ClusterLag,
+    GroupLag,
+    LagSum,
+    QueueLag,
+    QueueReading,
+    Trend,
+    TrendState,
+    WaitingMessage,
+    group_lag,
+    queue_lag,
+    ranked_lags,
+    reasons_of,
+    with_age,
+)
 from .base import Gathered
 from .brokers import BrokerExport, BrokerInfo, TopicRates
 from .groups import Member
@@ -36,4 +50,9 @@ __all__ = [
     "Trend",
     "TrendState",
     "WaitingMessage",
+    "group_lag",
+    "queue_lag",
+    "ranked_lags",
+    "reasons_of",
+    "with_age",
 ]

@@ -14,10 +14,13 @@ An unknown value is None and has a reason; it is never 0. The rules for one queu
 Messages that the group's filter rejects are counted: only the broker can tell them apart, when the group reads them.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
+
+from mqtrail.wire import RETRY_PREFIX
 
 NO_OFFSET: Final = "the group has no committed offset in this queue"
 PAST_END: Final = "the committed offset is past the queue's end: the queue lost messages or was created again"
@@ -270,7 +273,43 @@ def sum_of(lags: Sequence[QueueLag]) -> LagSum:
     )
 
 
-def ranked(groups: Iterable[GroupLag]) -> list[GroupLag]:
+def group_lag(
+    group_name: str,
+    lags: Sequence[QueueLag],
+    readings: Sequence[QueueReading],
+    earlier: Mapping[tuple[str, str, int], QueueReading] | None = None,
+    *,
+    member_count: int | None = None,
+    delayed_count: int | None = None,
+    why: Iterable[str] = (),
+) -> GroupLag:
+    """Return the lag of a group. lags, readings: of the same queues. earlier: readings by place; None: no trend."""
+    before = earlier or {}
+    if earlier is not None:
+        pairs = zip(lags, readings, strict=True)
+        lags = [replace(lag, trend=trend_of([(before.get(one.place), one)])) for lag, one in pairs]
+    return GroupLag(
+        group_name,
+        member_count,
+        sum_of([lag for lag in lags if not lag.topic.startswith(RETRY_PREFIX)]),
+        sum_of([lag for lag in lags if lag.topic.startswith(RETRY_PREFIX)]),
+        delayed_count,
+        trend_of((before.get(one.place), one) for one in readings if not one.topic.startswith(RETRY_PREFIX)),
+        tuple(why),
+        tuple(lags),
+    )
+
+
+def reasons_of(lags: Sequence[QueueLag]) -> Iterator[str]:
+    """Yield a sentence for each reason of unknown queues, and one for messages that expired."""
+    for why, count in Counter(lag.why for lag in lags if lag.why).items():
+        yield f"{count} of {len(lags)} queues unknown: {why}"
+    expired = sum(lag.expired_count for lag in lags)
+    if expired:
+        yield f"{expired} messages expired before the group read them; they are not counted as waiting"
+
+
+def ranked_lags(groups: Iterable[GroupLag]) -> list[GroupLag]:
     """Return the groups, the longest wait first, then those with unknown lag, then those without lag."""
 
     def rank(group: GroupLag) -> tuple[int, int, int, str]:

@@ -11,14 +11,11 @@ Source: AdminBrokerProcessor, ConsumerOffsetManager, apache/rocketmq broker/.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from mqtrail.wire import (
     EXPRESSION_TAG,
-    RETRY_PREFIX,
     MessageExt,
     MessageQueue,
     SubscriptionData,
@@ -35,10 +32,10 @@ from .backlog import (
     QueueLag,
     QueueReading,
     WaitingMessage,
+    group_lag,
     queue_lag,
-    ranked,
-    sum_of,
-    trend_of,
+    ranked_lags,
+    reasons_of,
 )
 from .delayed_copies import DelayedCopies
 from .places import GroupPlaces
@@ -77,25 +74,20 @@ class LagReading:
                 earlier = {one.place: one for one in self._places.readings(group, before)}
             found.append(self._group(group, lags[group], readings[group], earlier))
         idle = {one.group_name for one in found if not one.queues and one.member_count == 0 and not self._only}
-        shown = tuple(ranked(one for one in found if one.group_name not in idle))
+        shown = tuple(ranked_lags(one for one in found if one.group_name not in idle))
         messages, looked_at_count = await self._oldest(shown, oldest_count)
         problems = self._asking.problems
         return ClusterLag(as_of_ms, shown, problems, over_ms, tuple(sorted(idle)), messages, looked_at_count)
 
     def _group(self, group: str, lags: list[QueueLag], readings: list[QueueReading], earlier: _Earlier) -> GroupLag:
-        if earlier is not None:
-            pairs = zip(lags, readings, strict=True)
-            lags = [replace(lag, trend=trend_of([(earlier.get(one.place), one)])) for lag, one in pairs]
-        before = earlier or {}
-        return GroupLag(
+        return group_lag(
             group,
-            self._places.members[group].count,
-            sum_of([lag for lag in lags if not lag.topic.startswith(RETRY_PREFIX)]),
-            sum_of([lag for lag in lags if lag.topic.startswith(RETRY_PREFIX)]),
-            self._delayed.count(retry_topic(group)),
-            trend_of((before.get(one.place), one) for one in readings if not one.topic.startswith(RETRY_PREFIX)),
-            tuple(self._why(group, lags)),
-            tuple(lags),
+            lags,
+            readings,
+            earlier,
+            member_count=self._places.members[group].count,
+            delayed_count=self._delayed.count(retry_topic(group)),
+            why=self._why(group, lags),
         )
 
     def _why(self, group: str, lags: list[QueueLag]) -> Iterator[str]:
@@ -107,11 +99,7 @@ class LagReading:
             yield f"not counted, because its members do not subscribe to them any more: {', '.join(left)}"
         if members.pops:
             yield "it pops: messages that are popped and not acknowledged are not counted"
-        for why, count in Counter(lag.why for lag in lags if lag.why).items():
-            yield f"{count} of {len(lags)} queues unknown: {why}"
-        expired = sum(lag.expired_count for lag in lags)
-        if expired:
-            yield f"{expired} messages expired before the group read them; they are not counted as waiting"
+        yield from reasons_of(lags)
         if self._delayed.why:
             yield f"delayed copies are unknown: {self._delayed.why[0]}"
 
