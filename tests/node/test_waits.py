@@ -8,16 +8,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.net import ServerConnection
+from mqtrail.net.log import LINES_A_WINDOW
 from mqtrail.node import Node, NodeConfig
 from mqtrail.node.broker_shell import BrokerShell
 from mqtrail.node.fast_port import FastPort
 from mqtrail.node.flusher import Flusher
 from mqtrail.node.late import late_replies, refused_replies
-from mqtrail.node.shell import Shell
+from mqtrail.node.shell import TICK_PAUSE_MS, Shell
 from mqtrail.store import MemoryStore
 from mqtrail.wire import (
     ConsumerData,
@@ -141,6 +143,43 @@ async def test_what_a_peer_left_lying_has_waited() -> None:
         RemotingCommand(RequestCode.HEART_BEAT, body=b'{"clientID":"c"}'),
     )
     assert (sent.code, pulled.code, beat.code) == (2, 2, 0)
+    waits.shell.stop()
+
+
+async def test_a_concern_that_keeps_failing_neither_floods_the_log_nor_spins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays due: the next tick comes after a pause, also if requests set the timer, and others get their turn."""
+    waits = Waits()
+    broker, ticked = waits.shell._broker, list[int]()
+
+    def deliver(_now_ms: int) -> None:
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr("mqtrail.node.shell.FAILED_PAUSE_MS", 10_000)
+    monkeypatch.setattr(broker.delays, "deliver", deliver)
+    monkeypatch.setattr(broker, "next_tick_ms", lambda: 0)
+    monkeypatch.setattr(broker._concerns.clients, "tick", lambda now_ms: ticked.append(now_ms) or [])
+    with capture_logs() as logs:
+        for _ in range(LINES_A_WINDOW + 5):
+            waits.shell._tick()
+            waits.shell.set_timer()
+            assert waits.shell._timer_ms > START_MS + TICK_PAUSE_MS
+    failed = [line for line in logs if line["event"] == "core.tick_failed"]
+    assert (len(failed), failed[0]["part"], len(ticked)) == (LINES_A_WINDOW, "delays", LINES_A_WINDOW + 5)
+    waits.shell.stop()
+
+
+async def test_a_core_that_cannot_tell_its_next_tick_gets_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a timer all of its own work would stop."""
+    waits = Waits()
+
+    def next_tick_ms() -> int:
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(waits.shell._broker, "next_tick_ms", next_tick_ms)
+    with capture_logs() as logs:
+        waits.shell._tick()
+    assert [line["event"] for line in logs] == ["core.tick_failed"]
+    assert waits.shell._timer is not None
     waits.shell.stop()
 
 

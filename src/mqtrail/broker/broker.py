@@ -9,7 +9,7 @@ to its after_offset. One thread makes all calls.
 Source: BrokerController, NettyRemotingAbstract.processRequestCommand, apache/rocketmq broker/ and remoting/.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -29,8 +29,10 @@ from mqtrail.wire import (
     Send,
     SerializeType,
     SystemBusy,
+    WorkParts,
     answer,
     answer_error,
+    answer_failure,
 )
 
 from .access import AclFiles
@@ -76,6 +78,7 @@ class Broker:
         self.fast_failure = FastFailure(config, WAITS)
         self.stalls: dict[str, list[int]] = {}  # work that blocked the loop -> count, ms, ms of CPU; set by the shell
         self.clock_jumps = {"forward": 0, "back": 0}  # of the machine's clock, reported by the shell
+        self.parts = WorkParts()
         self.settings_version = 1  # increases when request 25 changes settings, to invalidate copies
         self._seen_ms = now_ms
         self._access_version, self._access_changed_ms = self.access.version, now_ms
@@ -124,6 +127,14 @@ class Broker:
             sends = answer(peer, request, code=ResponseCode.SYSTEM_ERROR, remark=str(error))
         return self._as_asked(peer, request, sends)
 
+    def _serve_later(self, peer: Peer, request: RemotingCommand, act: Callable[[], list[Send]]) -> list[Send]:
+        """Serve a request that waited. An unexpected exception is answered: it must not fail the work around it."""
+
+        def failed(error: Exception) -> list[Send]:
+            return self._as_asked(peer, request, answer_failure(peer, request, error))
+
+        return self.parts.run(f"request {request.code}", lambda: self._serve(peer, request, act), failed) or []
+
     def _refuse(self, peer: Peer, request: RemotingCommand, refusal: Refusal) -> list[Send]:
         """Answer a refusal without raising it: the traceback would lead back to the frame that holds it, and this
         cycle would keep the request until the next garbage collection."""
@@ -148,13 +159,13 @@ class Broker:
 
     def _settle(self, now_ms: int) -> list[Send]:
         """Write trace records that are due, and serve held pulls and pops that have messages."""
-        if self.trace is not None:
-            self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms)
+        if self.trace is not None and self.trace.is_due(now_ms):
+            self.parts.run("trace", partial(self.trace.flush, partial(self.writer.write, now_ms=now_ms), now_ms))
         at_once = False
         for arrival in self.writer.take_arrivals():
             at_once |= self.held.arrived(*arrival)
         sends = self._serve_woken(now_ms) if at_once else []
-        sends += self.pop.settle(now_ms)
+        sends += self._part("pop", partial(self.pop.settle, now_ms))
         if self._next_sweep_ms is None and len(self.held):
             self._next_sweep_ms = now_ms + HELD_SWEEP_MS
         return sends
@@ -169,12 +180,12 @@ class Broker:
     def _serve_held(self, pull: HeldPull, now_ms: int) -> list[Send]:
         if (refusal := self._refusal_of_held(pull.peer, pull.request, now_ms)) is not None:
             return self._refuse(pull.peer, pull.request, refusal)
-        return self._serve(pull.peer, pull.request, lambda: self._concerns.pull.serve_held(pull, now_ms))
+        return self._serve_later(pull.peer, pull.request, lambda: self._concerns.pull.serve_held(pull, now_ms))
 
     def _serve_held_pop(self, pop: HeldPop, handler: Handler, now_ms: int) -> list[Send]:
         if (refusal := self._refusal_of_held(pop.peer, pop.request, now_ms)) is not None:
             return self._refuse(pop.peer, pop.request, refusal)
-        return self._serve(pop.peer, pop.request, lambda: handler(pop.peer, pop.request, now_ms))
+        return self._serve_later(pop.peer, pop.request, lambda: handler(pop.peer, pop.request, now_ms))
 
     def _refusal_of_held(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Refusal | None:
         """Return why a held request is no longer allowed; None: it is allowed.
@@ -252,12 +263,24 @@ class Broker:
 
     # Connections and the clock.
 
+    def _part(self, concern: str, act: Callable[[], list[Send] | None]) -> list[Send]:
+        """Do the work of a concern; return its Sends, none if it fails."""
+        sends = self.parts.run(concern, act)
+        return [] if sends is None else sends
+
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Remove a closed connection; return the commands to other peers."""
-        self.held.disconnect(peer)
-        self.jobs.disconnected(peer)
-        self.pop.disconnected(peer)
-        return self._concerns.clients.disconnected(peer) + self._concerns.forwards.disconnected(peer)
+        sends: list[Send] = []
+        concerns: tuple[tuple[str, Callable[[PeerId], list[Send] | None]], ...] = (
+            ("held", self.held.disconnect),
+            ("jobs", self.jobs.disconnected),
+            ("pop", self.pop.disconnected),
+            ("clients", self._concerns.clients.disconnected),
+            ("forwards", self._concerns.forwards.disconnected),
+        )
+        for concern, act in concerns:
+            sends += self._part(concern, partial(act, peer))
+        return sends
 
     def next_tick_ms(self) -> int:
         """Return the epoch ms of the next `tick`. Every call of this object can change it."""
@@ -289,39 +312,41 @@ class Broker:
             self.pop.next_due_ms(),
         )
 
-    def _deliver(self, now_ms: int) -> None:
-        """Write the messages that are due: delays, timers, revived pops. All wait while the store is away."""
-        if self.store.away is None:
-            with suppress(StoreAway):
-                self.delays.deliver(now_ms)
-                self.timers.deliver(now_ms)
-                self.pop.revive.tick(now_ms)
-
     def tick(self, now_ms: int) -> list[Send]:
-        """Do the work that is due; return the commands to write."""
+        """Do the work that is due; return the commands to write. A concern that fails does not stop the others."""
         if now_ms < self._seen_ms:
             self._clock_set_back(self._seen_ms - now_ms, now_ms)
         self._seen_ms = now_ms
         self.files.dependency = 0
-        is_master = not self.config.is_slave
-        if is_master:
-            self._deliver(now_ms)
-        if self.stats is not None:
-            self.stats.tick(now_ms)
-        if self.offsets.is_forgetting:
-            self.offsets.forget_some()
-        if now_ms >= self._next_save_ms and self.offsets.copy_some():
-            self.save(now_ms)
-        sends = self.transactions.tick(now_ms) if is_master and self.store.away is None else []
-        if (job := self._concerns.jobs.take()) is not None:
-            sends += self._serve(job.peer, job.request, partial(self._concerns.jobs.step, job))
-        self._concerns.slow_groups.tick(now_ms)
-        sends += self._concerns.clients.tick(now_ms)
-        sends += self._concerns.forwards.tick(now_ms)
-        sends += self._sweep_held(now_ms)
-        if is_master:
-            sends += self.pop.tick(now_ms)
+        sends: list[Send] = []
+        for concern, act in self._due_work(now_ms):
+            sends += self._part(concern, act)
         return self.files.after_tables(sends + self._settle(now_ms))
+
+    def _due_work(self, now_ms: int) -> Iterator[tuple[str, Callable[[], list[Send] | None]]]:
+        """Yield the concerns and their work of a tick, in order. Only a master writes messages, and none while the
+        store is away."""
+        is_master = not self.config.is_slave
+        if is_master and self.store.away is None:
+            yield "delays", partial(_unless_away, self.delays.deliver, now_ms)
+            yield "timers", partial(_unless_away, self.timers.deliver, now_ms)
+            yield "revive", partial(_unless_away, self.pop.revive.tick, now_ms)
+        if self.stats is not None:
+            yield "stats", partial(self.stats.tick, now_ms)
+        if self.offsets.is_forgetting:
+            yield "offsets", self.offsets.forget_some
+        if now_ms >= self._next_save_ms and self.offsets.copy_some():
+            yield "save", partial(self.save, now_ms)
+        if is_master and self.store.away is None:
+            yield "transactions", partial(self.transactions.tick, now_ms)
+        if (job := self.jobs.take()) is not None:
+            yield "jobs", partial(self._serve_later, job.peer, job.request, partial(self.jobs.step, job))
+        yield "slow groups", partial(self._concerns.slow_groups.tick, now_ms)
+        yield "clients", partial(self._concerns.clients.tick, now_ms)
+        yield "forwards", partial(self._concerns.forwards.tick, now_ms)
+        yield "held", partial(self._sweep_held, now_ms)
+        if is_master:
+            yield "pop", partial(self.pop.tick, now_ms)
 
     def _clock_set_back(self, by_ms: int, now_ms: int) -> None:
         """Move deadlines back by by_ms, so that no wait becomes longer because the clock was set back."""
@@ -338,18 +363,19 @@ class Broker:
             self.trace.set_back(by_ms)
 
     def save(self, now_ms: int) -> None:
-        """Write the changes of the tables that are saved periodically."""
+        """Write the changes of the tables that are saved periodically. One that fails does not stop the others."""
         self._next_save_ms = now_ms + self.config.offsets_save_ms
+        run = self.parts.run
         is_master = not self.config.is_slave  # a slave delivers nothing: what is left out comes from its master
         if is_master:
-            self.transactions.save(now_ms)
-            self.pop.save(now_ms)
-            self._concerns.broadcasts.commit(now_ms)
-        self.offsets.save(now_ms, self.store.end_offset, self.store.flushed_offset)
-        self.filters.save(now_ms)
-        self.delays.save()
+            run("transactions", partial(self.transactions.save, now_ms))
+            run("pop", partial(self.pop.save, now_ms))
+            run("broadcasts", partial(self._concerns.broadcasts.commit, now_ms))
+        run("offsets", partial(self.offsets.save, now_ms, self.store.end_offset, self.store.flushed_offset))
+        run("filters", partial(self.filters.save, now_ms))
+        run("delays", self.delays.save)
         if is_master:
-            self.timers.save(now_ms)
+            run("timers", partial(self.timers.save, now_ms))
 
     def stop(self, now_ms: int) -> None:
         """Write everything that is only in memory. This is the last call before the store is closed."""
@@ -367,6 +393,12 @@ class Broker:
                 self.offsets.forget_some()
             self.save(now_ms)
             self.files.finish()
+
+
+def _unless_away(act: Callable[[int], None], now_ms: int) -> None:
+    """Do work that waits while the store is away."""
+    with suppress(StoreAway):
+        act(now_ms)
 
 
 def _refused_codes(config: BrokerConfig) -> frozenset[int]:

@@ -10,6 +10,7 @@ Source: ControllerManager, ControllerRequestProcessor, DLedgerController, apache
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from mqtrail.raft import (
@@ -39,6 +40,7 @@ from mqtrail.wire import (
     RoleChangedHeader,
     Send,
     SystemBusy,
+    WorkParts,
     answer,
     answer_error,
 )
@@ -87,6 +89,7 @@ class Controller:
         self.failure: BaseException | None = None
         self.elections = 0  # masters elected while this controller led
         self.stalls: dict[str, list[int]] = {}
+        self.parts = WorkParts()
         raft_config = config.raft()
         self.raft = Raft(raft_config, Journal(raft_config, disk), chance, now_ms)
         self._live = HeardBrokers(config.broker_expire_ms)
@@ -148,9 +151,12 @@ class Controller:
             self.raft.tick(now_ms)
         if now_ms >= self._next_scan_ms:
             self._next_scan_ms = now_ms + self.config.scan_ms
-            self._live.expire(now_ms)
-            self._elect_where_needed(now_ms)
+            self.parts.run("scan", partial(self._scan, now_ms))
         return self._settle(now_ms)
+
+    def _scan(self, now_ms: int) -> None:
+        self._live.expire(now_ms)
+        self._elect_where_needed(now_ms)
 
     # Requests.
 

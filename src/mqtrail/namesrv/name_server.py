@@ -12,6 +12,7 @@ from functools import partial
 
 from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.wire import (
+    Job,
     Jobs,
     MQError,
     Peer,
@@ -21,7 +22,9 @@ from mqtrail.wire import (
     RequestCodeNotSupported,
     Send,
     SystemError_,
+    WorkParts,
     answer_error,
+    answer_failure,
 )
 
 from .access import Accounts, NameServerAccess, no_accounts
@@ -48,6 +51,7 @@ class NameServer:
         self._files = ConfigFileStore(MemoryDisk()) if files is None else files
         self._jobs = Jobs(self._files, {RequestCode.REGISTER_BROKER})
         self.stalls: dict[str, list[int]] = {}  # work that held the loop -> times, ms, ms of CPU; by the shell
+        self.parts = WorkParts()
         self._next_scan_ms = now_ms + config.scan_ms
         self._concerns = NameServerConcerns(config, self.routes, KeyValues(self._files), self._jobs, now_ms)
         self._handlers = {code: row.handler(self._concerns) for code, row in REQUESTS.items()}
@@ -91,9 +95,9 @@ class NameServer:
 
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Remove the brokers that registered over the closed connection."""
-        self._jobs.disconnected(peer)
-        self._concerns.registrations.disconnected(peer)
-        self.routes.disconnect(peer)
+        self.parts.run("jobs", partial(self._jobs.disconnected, peer))
+        self.parts.run("registrations", partial(self._concerns.registrations.disconnected, peer))
+        self.parts.run("routes", partial(self.routes.disconnect, peer))
         return []
 
     def next_tick_ms(self) -> int:
@@ -105,9 +109,19 @@ class NameServer:
         self._files.dependency = 0
         sends: list[Send] = []
         if (job := self._jobs.take()) is not None:
-            sends = self._serve(job.peer, job.request, partial(self._jobs.step, job))
-        self.routes.work()
+            sends = self._continue(job)
+        self.parts.run("routes", self.routes.work)
         if now_ms >= self._next_scan_ms:
             self._next_scan_ms = now_ms + self.config.scan_ms
-            self.routes.expire(now_ms)
+            self.parts.run("expiry", partial(self.routes.expire, now_ms))
         return self._files.after_tables(sends)
+
+    def _continue(self, job: Job) -> list[Send]:
+        """Run a slice of a job. An unexpected exception is answered."""
+        peer, request = job.peer, job.request
+
+        def failed(error: Exception) -> list[Send]:
+            return [] if request.is_oneway else answer_failure(peer, request, error)
+
+        step = partial(self._jobs.step, job)
+        return self.parts.run(f"request {request.code}", partial(self._serve, peer, request, step), failed) or []

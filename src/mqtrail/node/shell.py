@@ -5,6 +5,7 @@ log is durable up to the Send's offset.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol, cast
@@ -18,7 +19,8 @@ from mqtrail.wire import (
     RemotingError,
     ResponseCode,
     Send,
-    answer,
+    WorkParts,
+    answer_failure,
     encode_command,
 )
 
@@ -30,10 +32,13 @@ log = Log()
 
 TICK_WAIT_MAX_MS = 60_000  # longest time between two ticks
 TICK_PAUSE_MS = 1  # shortest time between two ticks, also if the core asks for an earlier one
+FAILED_PAUSE_MS = 100  # until the next tick after something failed, which stays due
 
 
 class Core(Protocol):
-    """The interface that Broker and NameServer share."""
+    """The interface that Broker, NameServer and Controller share."""
+
+    parts: WorkParts
 
     def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]: ...
 
@@ -95,6 +100,8 @@ class Shell:
     ) -> None:
         self.watchdog = watchdog or Watchdog()
         self._core = core
+        core.parts.report = self._part_failed
+        self._paused_until_s = 0.0  # of the loop's clock: no tick before it
         self._clock = clock
         self._hold = hold
         self._hold_for_tables = hold_for_tables
@@ -170,8 +177,7 @@ class Shell:
             log.sparse.exception("core.failed", code=command.code, peer=str(peer.address))
             if command.is_oneway or command.is_response:
                 return []
-            text = f"{type(error).__name__}: {error}; the server's log has the traceback"
-            return answer(peer, command, code=ResponseCode.SYSTEM_ERROR, remark=text)
+            return answer_failure(peer, command, error)
         finally:
             self.watchdog.end(began_s, work_of(command.code), str(peer.address))
 
@@ -215,12 +221,18 @@ class Shell:
 
     def set_timer(self, after_ms: int = 0) -> None:
         """Set the timer to the core's next tick, not before after_ms. Call it after each call of the core."""
-        if self._on_change is not None:
-            self._on_change()
+        due_ms: int | None = 0
+        try:
+            if self._on_change is not None:
+                self._on_change()
+            due_ms = self._core.next_tick_ms()
+        except Exception:
+            self._part_failed("time of the next tick")
         if self._stopped:
             return
         now_ms = self._clock()
-        due_ms = self._core.next_tick_ms()
+        if self._paused_until_s:
+            after_ms = max(after_ms, now_ms + self._pause_ms())
         latest_ms = now_ms + TICK_WAIT_MAX_MS
         due_ms = latest_ms if due_ms is None else min(max(due_ms, now_ms, after_ms), latest_ms)
         if self._timer is not None:
@@ -238,9 +250,21 @@ class Shell:
         try:
             self.write(self._core.tick(now_ms))
         except Exception:
-            log.exception("core.tick_failed")
+            self._part_failed("tick")
         self.watchdog.end(began_s, "tick")
         self.set_timer(now_ms + TICK_PAUSE_MS)
+
+    def _part_failed(self, part: str) -> None:
+        """Log the exception of a part of the core's own work."""
+        self._paused_until_s = self._loop.time() + FAILED_PAUSE_MS / 1000
+        log.sparse.exception("core.tick_failed", part=part)
+
+    def _pause_ms(self) -> int:
+        """Return the rest of the pause after a failure."""
+        left_s = self._paused_until_s - self._loop.time()
+        if left_s <= 0:
+            self._paused_until_s = 0.0
+        return max(0, math.ceil(left_s * 1000))
 
 
 def _refuse(connection: ReplyWriter, command: RemotingCommand, remark: str) -> None:

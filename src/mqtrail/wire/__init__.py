@@ -15,6 +15,7 @@ from .moments import *
 from .topics import *
 from .values import *
 from .visible import *
+from .work_parts import *
 
 # The remoting protocol: a frame holds a command, a command holds a header and a body.
 from .command import *

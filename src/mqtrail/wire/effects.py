@@ -22,6 +22,7 @@ __all__ = [
     "Send",
     "answer",
     "answer_error",
+    "answer_failure",
 ]
 
 VERSION_5: Final = version_of(5, 0, 0)
@@ -74,6 +75,12 @@ def answer_error(peer: Peer, request: RemotingCommand, error: MQError, ext: dict
     """Return the one Send that answers a request which failed."""
     remark = error.remark if isinstance(error, Refusal) else str(error)
     return answer(peer, request, ext, code=response_code(error, request.version), remark=remark)
+
+
+def answer_failure(peer: Peer, request: RemotingCommand, error: Exception) -> list[Send]:
+    """Return the one Send that answers a request whose handler failed unexpectedly: SYSTEM_ERROR."""
+    remark = f"{type(error).__name__}: {error}; the server's log has the traceback"
+    return answer(peer, request, code=ResponseCode.SYSTEM_ERROR, remark=remark)
 
 
 def response_code(error: MQError, version: int) -> int:

@@ -435,6 +435,43 @@ def test_ordinary_sends_take_the_lane(binary: bool, long: bool) -> None:
     twins.check()
 
 
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_new_group_starts_an_empty_queue_at_0(binary: bool) -> None:
+    """QUERY_CONSUMER_OFFSET (14) before and after the first messages, in one piece with them: 0, 0, then the age of
+    the queue decides. Its maximum (30) is then already above 0."""
+    twins = Twins(young_queue_size=-1)
+    piece = b""
+    for number, count in enumerate((0, 8)):
+        piece += sends(count, binary=binary)
+        for queue_id in (0, 3, 4):
+            ext = {"consumerGroup": "new", "topic": "orders", "queueId": str(queue_id)}
+            for code in (RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.GET_MAX_OFFSET):
+                command = RemotingCommand(code, ext, opaque=1_000 * (number + 1) + 10 * queue_id + (code == 30))
+                command.serialize = SerializeType.ROCKETMQ if binary else SerializeType.JSON
+                piece += encode_command(command)
+    twins.feed(piece)
+    twins.check()
+    replies = {
+        command.opaque: (command.code, command.ext.get("offset"))
+        for _, frame, _ in twins.written[0]
+        if (command := decode_command(cut_frame(frame, 0, len(frame)))).opaque >= 1_000
+    }
+    assert replies == {
+        1_000: (0, "0"),
+        1_001: (0, "0"),
+        1_030: (0, "0"),
+        1_031: (0, "0"),
+        1_040: (22, None),
+        1_041: (0, "0"),
+        2_000: (22, None),
+        2_001: (0, "2"),
+        2_030: (22, None),
+        2_031: (0, "2"),
+        2_040: (22, None),
+        2_041: (0, "0"),
+    }
+
+
 def test_ordinary_pulls_and_batches_take_the_lane() -> None:
     """The lane also serves batches, and pulls that find messages."""
     twins = Twins()

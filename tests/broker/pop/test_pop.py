@@ -1,5 +1,6 @@
 """Popping, acknowledging, and redelivery."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from mqtrail.wire import (
     ResponseCode,
 )
 
-from ..helpers import Bench
+from ..helpers import PEER, Bench
 from .helpers import (
     INVISIBLE_MS,
     RETRY,
@@ -27,6 +28,7 @@ from .helpers import (
     ask_pop,
     bodies,
     hide,
+    hold_pop,
     pop,
     send,
 )
@@ -235,6 +237,18 @@ def test_group_without_offset(bench: Bench) -> None:
     bench = Bench(young_queue_size=-1)
     send(bench, "a", "b")
     assert bodies(pop(bench, init_mode=1)) == ["b"]
+
+
+@pytest.mark.parametrize("begin", [pop, hold_pop], ids=["answered", "held"])
+@pytest.mark.parametrize("queue_id", [-1, 2])
+def test_a_new_group_gets_the_first_messages_of_an_empty_queue(begin: Callable[..., Any], queue_id: int) -> None:
+    """Its first pop found a queue that never held a message: initMode 1 (the end) is then its start, for good."""
+    bench = Bench(young_queue_size=-1)
+    bench.broker.topics.create_own("orders", 4, 6, bench.now_ms)
+    assert begin(bench, init_mode=1, queue_id=queue_id) == []
+    bench.broker.disconnected(PEER.id)
+    send(bench, "a", "b", queue_id=2)
+    assert bodies(pop(bench, init_mode=1, queue_id=queue_id)) == ["a", "b"]
 
 
 def test_tags(bench: Bench) -> None:
