@@ -161,7 +161,7 @@ def test_what_python_writes_is_harmless() -> None:
     """Tracebacks of the program, of a thread and of a task that nobody awaits, and records of a library's logger."""
     program = f"""
 import asyncio, gc, logging, threading
-from mqtrail.cli.output import guard_stderr
+from mqtrail.net import guard_stderr
 
 def fail(kind):
     raise kind({LINES!r})

@@ -105,6 +105,33 @@ def test_what_peers_cause_is_written_sparsely(monkeypatch: pytest.MonkeyPatch) -
     assert [line["event"] for line in lines].count("test.steady") == 30
 
 
+def test_no_line_of_a_quoted_peer_looks_like_an_event() -> None:
+    """The lines of an exception's text are indented, by both ways of writing."""
+    fake = "2026-11-24 03:00:00 [info     ] node.stopped"
+    try:
+        raise ValueError(f"found\n{fake}")
+    except ValueError:
+        lines = log_line("exception", "core.failed", {}, colors=False).splitlines()
+        lines += of_structlog("exception", "core.failed", {}, colors=False).splitlines()
+    assert (lines.count(fake), sum(fake in line for line in lines)) == (0, 2)
+
+
+def test_records_of_libraries_are_cut_and_sparse() -> None:
+    """asyncio logs an exception of a callback as often as a peer causes it; a format may not fit its arguments."""
+    program = (
+        "import logging; from mqtrail.net import guard_stderr\n"
+        "guard_stderr()\n"
+        "for name in ('asyncio', 'uvicorn.error'):\n"
+        f"    for _ in range(3 * {LINES_A_WINDOW}):\n"
+        "        logging.getLogger(name).error('found %s\\n[info] %d', 'x' * 100_000, 'no number')\n"
+        "logging.getLogger('quiet').info('not written')\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert len(found.stderr.splitlines()) == 2 * LINES_A_WINDOW
+    assert found.stderr.count("logger=asyncio message='found %s\\\\n[info] %d'") == LINES_A_WINDOW
+    assert "not written" not in found.stderr
+
+
 def test_long_values_are_cut() -> None:
     """A remark of 4 MiB in each of 20 lines would fill a disk; so would an exception that quotes it."""
     long = "x" * (4 << 20)

@@ -15,7 +15,7 @@ from mqtrail.wire import MQError
 
 from .exits import Exit, SourceUnavailable, UsageError, missing_extra
 from .imports import collector_paused
-from .output import guard_stderr, say, warn, warn_lines
+from .output import say, warn, warn_lines
 
 # typer contains a copy of click under a name that depends on its version, so find ClickException by a public subclass.
 _UsageProblem = typer.BadParameter.__mro__[2]
@@ -224,5 +224,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """The program."""
+    with collector_paused():
+        from mqtrail.net import guard_stderr
+
     guard_stderr()
     sys.exit(run())

@@ -15,8 +15,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import Console, RenderableType
     from rich.progress import Progress
 
@@ -115,13 +113,9 @@ def confirm(question: str) -> None:
 
 def warn(text: str) -> None:
     """Print a warning on standard error. Further lines of a peer's text are indented."""
-    sys.stderr.write(f"mqtrail: {_indented(text)}\n")
+    from mqtrail.wire import visible_block
 
-
-def _indented(text: str) -> str:
-    from mqtrail.wire import visible
-
-    return "\n    ".join(map(visible, text.split("\n")))
+    sys.stderr.write(f"mqtrail: {visible_block(text)}\n")
 
 
 def warn_lines(text: str) -> None:
@@ -129,30 +123,6 @@ def warn_lines(text: str) -> None:
     from mqtrail.wire import visible_lines
 
     sys.stderr.write(visible_lines(text))
-
-
-def guard_stderr() -> None:
-    """Escape what Python itself writes on standard error: tracebacks and records of libraries may quote peers."""
-    import logging
-    import threading
-    import traceback
-
-    class VisibleFormatter(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            return _indented(super().format(record))
-
-    def show(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
-        sys.stderr.write(_indented("".join(traceback.format_exception(kind, error, where)).rstrip("\n")) + "\n")
-
-    def show_of_thread(found: threading.ExceptHookArgs) -> None:
-        if found.exc_type is not SystemExit:
-            show(found.exc_type, found.exc_value, found.exc_traceback)
-
-    handler = logging.StreamHandler()
-    handler.setFormatter(VisibleFormatter())
-    logging.basicConfig(handlers=[handler])
-    sys.excepthook = show
-    threading.excepthook = show_of_thread
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from .secret_files import mode_open_to_others
 from .server import BindError, Server, bound_socket, why_not_bound
 from .server_config import ServerConfig
 from .server_connection import Application, ServerConnection, next_command
+from .stderr_guard import guard_stderr
 from .tls import (
     ClientAuth,
     TlsClientConfig,
@@ -51,6 +52,7 @@ __all__ = [
     "TlsServerConfig",
     "bound_socket",
     "child_environment",
+    "guard_stderr",
     "is_ours",
     "join_address",
     "log_processors",

@@ -13,7 +13,7 @@ from collections.abc import Mapping, MutableMapping
 from io import StringIO
 from typing import Any, Final, TextIO
 
-from mqtrail.wire import visible, visible_lines
+from mqtrail.wire import visible, visible_block
 
 _DIM, _BOLD, _CYAN, _MAGENTA, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[36m", "\x1b[35m", "\x1b[0m"
 _COLORS: Final = {"info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
@@ -35,7 +35,7 @@ def log_processors(*, colors: bool) -> list[Any]:
     def plain_traceback(sio: TextIO, exc_info: Any) -> None:
         text = StringIO()
         structlog.dev.plain_traceback(text, exc_info)
-        sio.write(visible_lines(_cut(text.getvalue(), TRACEBACK_LENGTH_MAX)))
+        sio.write("\n" + visible_block(cut(text.getvalue().strip("\n"), TRACEBACK_LENGTH_MAX)))
 
     return [
         _made_visible,
@@ -56,10 +56,10 @@ def _made_visible(_logger: Any, _method: str, event: MutableMapping[str, Any]) -
 def _visible_value(value: object) -> str | float | None:
     if isinstance(value, int | float | None):
         return value
-    return visible(_cut(value if isinstance(value, str) else repr(value), VALUE_LENGTH_MAX))
+    return visible(cut(value if isinstance(value, str) else repr(value), VALUE_LENGTH_MAX))
 
 
-def _cut(text: str, length_max: int) -> str:
+def cut(text: str, length_max: int) -> str:
     """Return the beginning of a long text, and how many characters it has."""
     return text if len(text) <= length_max else f"{text[:length_max]}… ({len(text)} characters)"
 
@@ -78,9 +78,7 @@ def log_line(level: str, event: str, keys: Mapping[str, object], *, colors: bool
         parts.append(f"{cyan}{visible(key)}{plain}={magenta}{text}{plain}")
     line = " ".join(parts).rstrip(" ")
     return (
-        f"{line}\n{visible_lines(_cut(traceback.format_exc().rstrip(), TRACEBACK_LENGTH_MAX))}"
-        if is_exception
-        else line
+        f"{line}\n{visible_block(cut(traceback.format_exc().rstrip(), TRACEBACK_LENGTH_MAX))}" if is_exception else line
     )
 
 
@@ -107,6 +105,11 @@ class _Burst:
 
 
 bursts: dict[str, _Burst] = {}  # by event: their names are in the source, so they are few
+
+
+def left_out_lines(event: str) -> int | None:
+    """Count a line of an event; return how many were omitted since the last written one; None: omit this one too."""
+    return bursts.setdefault(event, _Burst()).take()
 
 
 class Log:
@@ -149,7 +152,7 @@ class Log:
 
     def _write(self, level: str, event: str, keys: dict[str, Any]) -> None:
         if self._is_sparse:
-            left_out = bursts.setdefault(event, _Burst()).take()
+            left_out = left_out_lines(event)
             if left_out is None:
                 return
             if left_out:

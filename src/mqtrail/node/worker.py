@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Protocol
 
+from mqtrail.net import guard_stderr
 from mqtrail.wire import MQError
 
 from .loop import GC_THRESHOLD, loop_factory
@@ -57,6 +58,7 @@ def pack(task: Task) -> bytes:
 
 def main() -> int:
     """Run the task that stdin contains; return the exit code."""
+    guard_stderr()
     size = int.from_bytes(sys.stdin.buffer.read(SIZE_BYTES))
     data = sys.stdin.buffer.read(size)
     if not size or len(data) < size:

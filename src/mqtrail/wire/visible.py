@@ -15,6 +15,7 @@ from typing import Final
 
 __all__ = [
     "visible",
+    "visible_block",
     "visible_json",
     "visible_lines",
 ]
@@ -42,6 +43,11 @@ def visible(text: str) -> str:
 def visible_lines(text: str) -> str:
     """Return text of several lines: newlines stay, everything else as in `visible`."""
     return "\n".join(map(visible, text.split("\n")))
+
+
+def visible_block(text: str) -> str:
+    """Return text of several lines, all but the first one indented: no line of a quoted peer looks like ours."""
+    return "\n    ".join(map(visible, text.split("\n")))
 
 
 def visible_json(text: str) -> str:
