@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,10 +19,10 @@ import pytest
 
 from mqtrail.cli import run
 from mqtrail.cli.config import has_password
-from mqtrail.client import Credentials, InstanceConfig, SyncAdmin, SyncProducer, TlsClientConfig
+from mqtrail.client import Credentials, InstanceConfig, SendStatus, SyncAdmin, SyncProducer, TlsClientConfig
 from mqtrail.node import shown_url
 from mqtrail.store import CommitLogConfig, CommitLogStore, PendingRecord, RealDisk
-from mqtrail.wire import Message, TopicConfig
+from mqtrail.wire import Message, MQError, TopicConfig
 from tests.node.helpers import wait_until
 
 FREE = ("--namesrv-port", "0", "--broker-port", "0")
@@ -44,6 +45,31 @@ def up(*arguments: str) -> Iterator[dict[str, Any]]:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+@contextmanager
+def sending(namesrv: str) -> Iterator[list[str]]:
+    """Send until the block ends; yield the errors of sends. Sends that did not fail have the status SEND_OK."""
+    failures: list[str] = []
+    done: list[SendStatus] = []
+    ending = threading.Event()
+
+    def run_sends() -> None:
+        with SyncProducer("g", namesrv) as producer:
+            while not ending.is_set():
+                try:
+                    done.append(producer.send(Message("orders", b"x")).status)
+                except MQError as error:
+                    failures.append(str(error))
+
+    thread = threading.Thread(target=run_sends)
+    thread.start()
+    try:
+        yield failures
+    finally:
+        ending.set()
+        thread.join()
+    assert set(done) == {SendStatus.SEND_OK}
 
 
 def refused(*arguments: str) -> tuple[int, str]:
@@ -349,3 +375,9 @@ def test_up_runs_a_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert (known["in_sync"], known["last_election"]["reason"]) == ([1, 2], "requested")
         assert run(["cluster", "elect", "broker-a", "--yes", "--namesrv", ready["namesrv"]]) == 0
         assert "it stays" in capsys.readouterr().out
+        with sending(ready["namesrv"]) as failures:
+            assert run(["cluster", "restart", "broker-a", "--yes", "--namesrv", ready["namesrv"]]) == 0
+        words = [line.rpartition("): ")[2] for line in capsys.readouterr().out.splitlines()]
+        assert words[:2] == ["restarting", "in sync again"]
+        assert words[3:5] == ["restarting", "in sync again"]
+        assert failures == []

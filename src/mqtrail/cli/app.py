@@ -86,6 +86,8 @@ COMMANDS = {
     "cluster ha": "replicas:cluster_ha",
     "cluster transfer": "replicas:cluster_transfer",
     "cluster elect": "replicas:cluster_elect",
+    "cluster restart": "maintenance:cluster_restart",
+    "cluster drain": "maintenance:cluster_drain",
     "cluster config": "clusters:cluster_config",
     "cluster stats": "clusters:cluster_stats",
     "cluster ping": "clusters:cluster_ping",

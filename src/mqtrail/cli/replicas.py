@@ -1,4 +1,4 @@
-"""`cluster ha`, `transfer`, `elect`, `restart` and `drain`: groups of brokers that copy one log."""
+"""`cluster ha`, `transfer` and `elect`: groups of brokers that copy one log."""
 
 from __future__ import annotations
 

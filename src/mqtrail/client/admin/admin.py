@@ -2,13 +2,14 @@
 
 A query to several brokers returns `Gathered`: the answers in `found`, and the errors of brokers that did not answer or
 refused in `failures`. Changes return the same, with the outcome for each broker, queue or name server. Only methods
-with these names or prefixes change anything: create_, set_, update_, delete_, reset_, clone_, clean_, wipe_, add_,
-kv_put, kv_delete, consume_directly, resend_, resume_, skip_.
+with these names or prefixes change anything: create_, set_, elect_, restart_, update_, delete_, reset_, clone_,
+clean_, wipe_, add_, kv_put, kv_delete, consume_directly, resend_, resume_, skip_.
 """
 
 from .access import AdminAccess
 from .backlog import ClusterLag
 from .lag import LagReading
+from .waiting import WaitingMessages
 
 
 class Admin(AdminAccess):
@@ -25,3 +26,10 @@ class Admin(AdminAccess):
         messages that have waited longest, at most 32. What brokers do not tell is None, with its reason.
         """
         return await LagReading(self, group).read(over_ms, oldest_count)
+
+    async def waiting_at(self, broker_name: str) -> list[str]:
+        """What of a master's messages is not consumed or delivered yet, or not known to be, in words; empty: nothing.
+
+        Half messages whose transaction has not ended are left out.
+        """
+        return await WaitingMessages(self, broker_name).read()

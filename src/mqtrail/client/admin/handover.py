@@ -1,6 +1,7 @@
 """The groups of controller mode: elections, and the hand-over to another master."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from mqtrail.wire import (
@@ -8,6 +9,7 @@ from mqtrail.wire import (
     GroupReplicas,
     MQError,
     RemotingCommand,
+    ReplicaState,
     RequestCode,
     ResponseCode,
     refusal_for,
@@ -18,6 +20,7 @@ from .replicas import AdminReplicas
 
 POLL_S = 0.1
 ANY_BROKER = -1
+RESTART_S = 180.0  # for a broker to stop, to start again, and to copy what it lacks
 BACK_S = 60.0  # for the old master to start again as slave, and to copy what it lacks
 
 
@@ -53,6 +56,66 @@ class AdminHandover(AdminReplicas):
         controllers = await self._controllers_of(broker_name)
         await self._elect(broker_name, controllers, broker_id)
         return await self._replica_group(broker_name, controllers)
+
+    async def restart_members(
+        self,
+        broker_name: str,
+        restart: Callable[[ReplicaState], Awaitable[None]],
+        report: Callable[[str], None] = lambda words: None,
+    ) -> GroupReplicas:
+        """Restart the in-sync replicas of a group one by one, slaves first; return the group when all are back.
+
+        restart: stops one and sees to its next start, or lets its service manager do so; the next one follows when it
+        is in sync again. Before the master is restarted, another one takes over. report: called with each step in
+        words.
+        Raises ClientError: fewer than two replicas are alive and in sync, or one did not come back.
+        """
+        controllers = await self._controllers_of(broker_name)
+        group = await self._replica_group(broker_name, controllers)
+        members = sorted(group.in_sync_replicas, key=lambda one: one.broker_id == group.master_broker_id)
+        if len(members) < 2 or group.master_broker_id is None or not all(one.alive for one in members):
+            raise ClientError(
+                f"found {sum(one.alive for one in members)} replicas of {broker_name} alive and in sync, expected two "
+                "or more, and none that is in sync and dead: look at `mqtrail cluster ha`"
+            )
+        for one in group.not_in_sync_replicas:
+            report(f"broker {one.broker_id} ({one.broker_address}) is left out: it is not in sync")
+        ids = {one.broker_id for one in members}
+        for number, member in enumerate(members, 1):
+            name = f"{number} of {len(members)}: broker {member.broker_id} ({member.broker_address})"
+            if (await self._replica_group(broker_name, controllers)).master_broker_id == member.broker_id:
+                report(f"{name} is master: handing over")
+                await self.set_master(broker_name)
+            boot = await self._boot_of(member.broker_address)
+            report(f"{name}: restarting")
+            await restart(member)
+            await self._when_back(broker_name, member.broker_address, boot, ids)
+            report(f"{name}: in sync again")
+        return await self._replica_group(broker_name, controllers)
+
+    async def _when_back(self, broker_name: str, address: str, boot: str, ids: set[int]) -> None:
+        """Return when another process serves at the address, and the master has all replicas connected and in sync."""
+        found = "its last process"
+        try:
+            async with asyncio.timeout(RESTART_S):
+                while True:
+                    with suppress(MQError):
+                        if await self._boot_of(address) != boot:
+                            found = "a new process that is not in sync"
+                            group = await self.replica_group(broker_name)
+                            state = await self._ha_state(group.master_address)
+                            in_sync = {one.broker_id for one in group.in_sync_replicas if one.alive}
+                            if ids <= in_sync and state.in_sync_slave_nums + 1 >= len(ids):
+                                return
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise ClientError(
+                f"found {found} of the broker at {address} {RESTART_S:g} s after its restart, expected a new one in "
+                "sync: read its log; the other brokers were not restarted"
+            ) from None
+
+    async def _boot_of(self, address: str) -> str:
+        return (await self.runtime_info(address)).get("bootTimestamp", "")
 
     async def _elect(self, broker_name: str, controllers: list[str], broker_id: int | None) -> None:
         """Have a master elected; one that is alive may stay. Refusal."""

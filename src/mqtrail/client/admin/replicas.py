@@ -142,7 +142,7 @@ class AdminReplicas(AdminBrokers):
         if isinstance(lag_ms := told.get("lagMs"), int):
             return lag_bytes, lag_ms
         command = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(end)})
-        with suppress(NetError, MQError):
+        with suppress(MQError):
             reply = await self._client.pool.request(master, command, END_WAIT_MS)
             if first := read_records(reply.body, count_max=1):
                 return lag_bytes, max(0, now_ms() - first[0].store_timestamp_ms)

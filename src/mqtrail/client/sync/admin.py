@@ -102,6 +102,8 @@ class SyncAdmin(Facade[Admin]):
     replica_group = waiting(Admin.replica_group)
     set_master = waiting(Admin.set_master)
     elect_master = waiting(Admin.elect_master)
+    restart_members = waiting(Admin.restart_members)
+    waiting_at = waiting(Admin.waiting_at)
     broker_stats = waiting(Admin.broker_stats)
     ha_status = waiting(Admin.ha_status)
     topic_rates = waiting(Admin.topic_rates)
