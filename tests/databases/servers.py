@@ -168,9 +168,9 @@ class DatabaseServer:
 
 
 def _is_stopped(process: int) -> bool:
-    """Return whether no thread of a process runs."""
+    """Return whether no thread of a process runs: each is stopped, or a zombie whose stopped parent reaps nothing."""
     states = Path(f"/proc/{process}/task").glob("*/stat")
-    return all(path.read_text().rpartition(")")[2].split()[0] == "T" for path in states)
+    return all(path.read_text().rpartition(")")[2].split()[0] in "TZ" for path in states)
 
 
 class PostgreSQL(DatabaseServer):

@@ -221,6 +221,28 @@ def test_a_server_that_hangs_stops_reads_only_once(database: DatabaseServer, url
         store.abandon()
 
 
+def test_a_silent_server_does_not_hold_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL's library would wait for ever; the connection is given up, and the next one commits once."""
+    monkeypatch.setattr("mqtrail.store.sql.engines.SILENCE_S", 0.5)
+    database = server("postgresql")
+    url = database.new_database()
+    store = opened(url)
+    try:
+        store.append([record(b"0")], NOW_MS)
+        store.flush()
+        store.append([record(b"1")], NOW_MS)
+        database.pause()
+        try:
+            with pytest.raises(StoreAway, match=r"silent for 0.5 s"):
+                store.begin_flush()()
+        finally:
+            database.resume()
+        flush_until_back(store)
+        assert ids(database, url) == [0, 1]
+    finally:
+        store.abandon()
+
+
 def test_a_database_that_lost_commits_is_not_continued(database: DatabaseServer, url: str, store: SqlStore) -> None:
     """After a fail-over to a replica that lags, the store stops: acknowledged rows are missing there."""
     store.append([record(b"0")], NOW_MS)

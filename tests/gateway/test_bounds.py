@@ -20,6 +20,7 @@ from mqtrail.wire import (
     ResponseCode,
     SendMessageHeader,
     SendResponseHeader,
+    ServiceNotAvailable,
     TraceBatch,
     TraceLoss,
     decode_trace,
@@ -35,13 +36,21 @@ class FakeBroker:
     """A `Caller`: it stores nothing, answers sends, and holds pops that may wait until they are cancelled."""
 
     def __init__(self) -> None:
+        self.gone: str | None = None
         self.asked: list[RemotingCommand] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.held = asyncio.Event()
+        self.looked = asyncio.Event()
         self.cancelled_count = 0
         self.refuses_trace = False
         self.hangs = False
+
+    @property
+    def away(self) -> str | None:
+        if self.gone is not None:
+            self.looked.set()
+        return self.gone
 
     async def ask(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
         self.asked.append(command)
@@ -49,6 +58,8 @@ class FakeBroker:
             return RemotingCommand.reply_to(command, ResponseCode.QUERY_NOT_FOUND)
         header = SendMessageHeader.from_ext(command.ext)
         if header.topic == TRACE:
+            if self.gone is not None:
+                raise ServiceNotAvailable(self.gone)
             code = ResponseCode.SYSTEM_BUSY if self.refuses_trace else ResponseCode.SUCCESS
             return RemotingCommand.reply_to(command, code, "busy", _stored())
         await self.gate.wait()
@@ -231,3 +242,18 @@ async def test_lost_trace_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     head, loss, pub = broker.traced()
     assert (head.sequence, head.dropped_total) == (2, 1)
     assert (type(loss), loss.count, pub.msg_id) == (TraceLoss, 1, "ID1")
+
+
+async def test_the_trace_waits_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is lost."""
+    monkeypatch.setattr("mqtrail.gateway.tracer.LINGER_S", 0)
+    broker = FakeBroker()
+    broker.gone = "gone"
+    async with asking(broker) as client:
+        await client.post(MESSAGES, json={"body": "x"})
+        await broker.looked.wait()
+        assert (await client.get("/healthz")).status_code == 503
+        broker.gone = None
+        assert (await client.get("/healthz")).text == "ok\n"
+    head, pub = broker.traced()
+    assert (head.dropped_total, pub.msg_id) == (0, "ID0")

@@ -258,7 +258,10 @@ def _sync_flush(flush: str | None, store: str | None) -> bool | None:
     if flush not in (None, "async", "sync"):
         raise UsageError(f"--flush: found {flush!r}, expected async or sync")
     if store and has_password(store):
-        warn("--store: found a password, which other users can read there; set it by the variable MQTRAIL_STORE_URL")
+        warn(
+            "found a password in a URL on the command line, which other users can read there; set it by the variable "
+            "MQTRAIL_STORE_URL"
+        )
     if store and flush == "async":
         raise UsageError("--flush: found async with --store, expected sync: a send is acknowledged after its commit")
     return None if flush is None else flush == "sync"

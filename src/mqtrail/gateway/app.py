@@ -36,7 +36,6 @@ from .shapes import (
     PublishedMessages,
     Receive,
     ReceivedMessages,
-    Settled,
     SettledMessages,
     Topic,
     message_of,
@@ -90,8 +89,10 @@ def make_door(
         lifespan=life,
     )
 
-    @app.get("/healthz", summary="Whether the door serves", response_class=PlainTextResponse)
+    @app.get("/healthz", summary="Whether the door serves, and its database too", response_class=PlainTextResponse)
     async def healthz() -> PlainTextResponse:
+        if (away := caller.away) is not None:
+            return PlainTextResponse(f"the database does not answer: {away}\n", HTTPStatus.SERVICE_UNAVAILABLE)
         return PlainTextResponse("ok\n")
 
     router = APIRouter(prefix=PREFIX, responses=RESPONSES)
@@ -189,7 +190,7 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
     )
     async def ack(group: GroupName, request: Request) -> Response:
         asked = read_json(await _json_body(request), Ack)
-        return _settled(await receiver.ack(group, asked.receipts, _host(request)))
+        return _json(SettledMessages(await receiver.ack(group, asked.receipts, _host(request))))
 
     @router.post(
         "/groups/{group}/nack",
@@ -199,7 +200,8 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
     )
     async def nack(group: GroupName, request: Request) -> Response:
         asked = read_json(await _json_body(request), Nack)
-        return _settled(await receiver.nack(group, asked.receipts, asked.delay_s, asked.reason, _host(request)))
+        results = await receiver.nack(group, asked.receipts, asked.delay_s, asked.reason, _host(request))
+        return _json(SettledMessages(results))
 
     @router.post(
         "/groups/{group}/extend",
@@ -209,7 +211,7 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
     )
     async def extend(group: GroupName, request: Request) -> Response:
         asked = read_json(await _json_body(request), Extend)
-        return _settled(await receiver.extend(group, asked.receipts, asked.invisible_s, _host(request)))
+        return _json(SettledMessages(await receiver.extend(group, asked.receipts, asked.invisible_s, _host(request))))
 
 
 def _add_events(router: APIRouter, receiver: Receiver, stopping: asyncio.Event) -> None:
@@ -290,13 +292,6 @@ async def _json_body(request: Request) -> bytes:
 def _json(value: msgspec.Struct) -> Response:
     """Return a value as JSON with control and invisible characters escaped, as `VisibleJson`."""
     return Response(visible_json(_encode(value).decode()).encode(), media_type=JSON_TYPE)
-
-
-def _settled(results: list[Settled]) -> Response:
-    """Return the outcomes. A request of which nothing was done is a problem."""
-    if all(one.error for one in results):
-        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"none of {len(results)} receipts was taken: {results[0].error}")
-    return _json(SettledMessages(results))
 
 
 def _host(request: Request) -> Host:

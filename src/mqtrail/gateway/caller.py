@@ -54,8 +54,13 @@ _STATUSES: Final[tuple[tuple[tuple[type[MQError], ...], HTTPStatus], ...]] = (
 class Caller(Protocol):
     """What the node gives the door. host: address of the client for which the door asks."""
 
+    @property
+    def away(self) -> str | None:
+        """Why the database of the messages does not answer; None: it answers."""
+        ...
+
     async def ask(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
-        """Return the reply. TimeoutError."""
+        """Return the reply. TimeoutError. ServiceNotAvailable, at once, while the database is away."""
         ...
 
     async def ask_held(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
@@ -77,7 +82,7 @@ def problem_of_error(error: MQError | TimeoutError) -> Problem:
         return Problem(
             HTTPStatus.GATEWAY_TIMEOUT,
             f"found no answer of the broker within {ASK_TIMEOUT_MS} ms, expected one: what was asked may have been "
-            "done; repeat a send with the same Idempotency-Key",
+            "done; repeat it, a send with the same Idempotency-Key",
         )
     if isinstance(error, FlushDiskTimeout | FlushSlaveTimeout):
         return Problem(

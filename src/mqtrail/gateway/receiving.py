@@ -7,7 +7,7 @@ broker's POP itself delivers without end.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -48,6 +48,7 @@ from mqtrail.wire import (
 
 from .caller import ASK_TIMEOUT_MS, Caller, problem_of_error, succeed
 from .config import CLIENT_ID, DoorConfig
+from .problems import Problem
 from .publishing import PROPERTY_IDEMPOTENCY, TOKEN_PREFIX
 from .receipts import Receipt
 from .shapes import Receive, Received, ReceivedMessages, Settled, body_of, retry_delay_s
@@ -196,48 +197,36 @@ class Receiver:
     # Settling.
 
     async def ack(self, group: str, receipts: Sequence[str], host: Host) -> list[Settled]:
-        """Acknowledge messages."""
-        found = []
-        for text in receipts:
-            try:
-                receipt = Receipt.decode(text)
-                await self._acknowledge(group, receipt.topic, receipt.handle, host)
-            except (MQError, TimeoutError) as error:
-                found.append(Settled(text, str(problem_of_error(error))))
-                continue
+        """Acknowledge messages. Problem: none of them could be."""
+
+        async def act(receipt: Receipt, text: str) -> str:
+            await self._acknowledge(group, receipt.topic, receipt.handle, host)
             self._trace_end(group, receipt, ConsumeReturnType.SUCCESS, "")
-            found.append(Settled(text))
-        return found
+            return text
+
+        return await _settled(receipts, act)
 
     async def nack(
         self, group: str, receipts: Sequence[str], delay_s: float | None, reason: str, host: Host
     ) -> list[Settled]:
-        """Have messages delivered again after delay_s; None: by the number of their deliveries."""
-        found = []
-        for text in receipts:
-            try:
-                receipt = Receipt.decode(text)
-                delay_ms = int(1000 * (retry_delay_s(receipt.times + 1) if delay_s is None else delay_s))
-                await self._hide(group, receipt, delay_ms, host)
-            except (MQError, TimeoutError) as error:
-                found.append(Settled(text, str(problem_of_error(error))))
-                continue
+        """Have messages delivered again after delay_s; None: by the number of their deliveries. Problem."""
+
+        async def act(receipt: Receipt, text: str) -> str:
+            delay_ms = int(1000 * (retry_delay_s(receipt.times + 1) if delay_s is None else delay_s))
+            await self._hide(group, receipt, delay_ms, host)
             self._trace_end(group, receipt, ConsumeReturnType.FAILED, reason)
-            found.append(Settled(text))
-        return found
+            return text
+
+        return await _settled(receipts, act)
 
     async def extend(self, group: str, receipts: Sequence[str], invisible_s: float, host: Host) -> list[Settled]:
-        """Give messages more time; the outcomes have the new receipts."""
-        found = []
-        for text in receipts:
-            try:
-                receipt = Receipt.decode(text)
-                handle = await self._hide(group, receipt, int(1000 * invisible_s), host)
-            except (MQError, TimeoutError) as error:
-                found.append(Settled(text, str(problem_of_error(error))))
-                continue
-            found.append(Settled(msgspec.structs.replace(receipt, handle_text=handle.encode()).encode()))
-        return found
+        """Give messages more time; the outcomes have the new receipts. Problem."""
+
+        async def act(receipt: Receipt, text: str) -> str:
+            handle = await self._hide(group, receipt, int(1000 * invisible_s), host)
+            return msgspec.structs.replace(receipt, handle_text=handle.encode()).encode()
+
+        return await _settled(receipts, act)
 
     async def _acknowledge(self, group: str, topic: str, handle: PopHandle, host: Host) -> None:
         assert handle.queue_offset is not None
@@ -303,6 +292,22 @@ class Receiver:
                 detail=reason[:200] or None,
             ),
         )
+
+
+async def _settled(receipts: Sequence[str], act: Callable[[Receipt, str], Awaitable[str]]) -> list[Settled]:
+    """Settle messages one by one. act: returns the receipt for the answer. Problem: nothing was done."""
+    found: list[Settled] = []
+    problems: list[Problem] = []
+    for text in receipts:
+        try:
+            found.append(Settled(await act(Receipt.decode(text), text)))
+        except (MQError, TimeoutError) as error:
+            problems.append(problem_of_error(error))
+            found.append(Settled(text, problems[-1].detail))
+    if problems and len(problems) == len(found):
+        first = problems[0]
+        raise Problem(first.status, f"none of {len(found)} receipts was taken: {first.detail}")
+    return found
 
 
 def _is_of_application(name: str) -> bool:

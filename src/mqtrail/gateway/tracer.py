@@ -31,6 +31,7 @@ from .caller import Caller, succeed
 from .config import CLIENT_ID, PRODUCER_GROUP
 
 LINGER_S: Final = 0.2
+AWAY_PAUSE_S: Final = 0.5  # between two looks at a database that is away
 RECORDS_MAX: Final = 20_000
 RECORDS_OF_MESSAGE: Final = 200
 BODY_SIZE_MAX: Final = 128_000  # characters
@@ -84,6 +85,8 @@ class Tracer:
                 await asyncio.sleep(LINGER_S)
             records, self._records = self._records, []
             for part in _parts(records):
+                while self._caller.away is not None and not self._stopping:
+                    await asyncio.sleep(AWAY_PAUSE_S)
                 await self._send(part)
 
     async def _send(self, records: Sequence[TraceRecord]) -> None:

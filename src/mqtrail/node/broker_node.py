@@ -61,6 +61,7 @@ MEMORY_QUEUE_ENTRIES = 10_000
 MEMORY_INDEX_SLOTS = 10_000
 MEMORY_INDEX_ENTRIES = 40_000
 MEMORY_TIMER_LOG_FILE_SIZE = 1024 * 1024
+STUCK_S = 5.0  # at a stop: how long to wait for a database that commits nothing
 HA_PORT_STEP = 1  # from the broker's port to haListenPort, if that is not set
 
 log = Log()
@@ -342,7 +343,11 @@ class BrokerNode:
         assert self._shell is not None, "start comes first"
         assert self.core is not None
         credentials = self.core.access.own_credentials()
-        return InsideCaller(self._shell, None if credentials is None else partial(sign, credentials=credentials))
+        return InsideCaller(
+            self._shell,
+            None if credentials is None else partial(sign, credentials=credentials),
+            lambda: None if self.store is None else self.store.away,
+        )
 
     def _make_flusher(self, core: Broker, store: MessageStore) -> Flusher:
         config = core.config
@@ -540,7 +545,7 @@ class BrokerNode:
         if self._tables is not None:
             await self._tables.stop()
         if self._flusher is not None:
-            await self._flusher.stop()
+            await self._flusher.stop(STUCK_S if self._config.store_url else None)
         for server in (self._fast_server, self._server):
             if server is not None:
                 await server.stop()

@@ -24,6 +24,7 @@ from mqtrail.wire import ResponseCode
 
 LATE_MS = 5_000  # syncFlushTimeout
 AWAY_PAUSE_S: Final = 0.5  # between two attempts to reach a database that is away
+JOIN_S: Final = 0.1
 WAITING_MAX: Final = 100_000  # replies
 WAITING_SIZE_MAX: Final = 256 * 1024 * 1024  # bytes of these
 RELEASED_A_SLICE: Final = 500  # of them, before other requests are served
@@ -202,17 +203,30 @@ class Flusher:
         """Run another job in the thread. A failure is logged."""
         self._jobs.put((job, _nothing))
 
-    async def stop(self) -> None:
-        """Finish the queued jobs, flush the rest, release waiting replies, end the thread."""
+    async def stop(self, stuck_s: float | None = None) -> None:
+        """Finish the queued jobs, flush the rest, release waiting replies, end the thread.
+
+        stuck_s: how long to wait for a flush that makes no progress; None: without a limit, since a disk answers.
+        """
         if not self._failed and self._store.fault is None and self._thread.is_alive():
             self._jobs.put((self._store.begin_flush(), self._flushed))
         self._jobs.put(None)
         if self._late_timer is not None:
             self._late_timer.cancel()
-        await self._loop.run_in_executor(None, self._thread.join)
+        await self._join(stuck_s)
         await asyncio.sleep(0)  # the thread scheduled its last release before it ended
         while self._is_releasing:
             await asyncio.sleep(0)
+
+    async def _join(self, stuck_s: float | None) -> None:
+        """Wait for the end of the thread. If it is stuck, it ends with the process."""
+        flushed_offset, moved_s = self._store.flushed_offset, self._loop.time()
+        while self._thread.is_alive():
+            await self._loop.run_in_executor(None, self._thread.join, JOIN_S)
+            if flushed_offset != self._store.flushed_offset:
+                flushed_offset, moved_s = self._store.flushed_offset, self._loop.time()
+            elif stuck_s is not None and self._loop.time() - moved_s > stuck_s:
+                return
 
     def _run(self) -> None:
         while (entry := self._jobs.get()) is not None:

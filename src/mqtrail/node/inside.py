@@ -9,7 +9,7 @@ from itertools import count
 from typing import Final
 
 from mqtrail.net import next_command
-from mqtrail.wire import Host, Peer, PeerId, RemotingCommand
+from mqtrail.wire import Host, Peer, PeerId, RemotingCommand, ResponseCode, ServiceNotAvailable
 
 from .shell import Shell
 
@@ -38,18 +38,33 @@ class Line:
 
 
 class InsideCaller:
-    """A `gateway.Caller` over a broker's shell. sign: signs each request, if the broker requires that."""
+    """A `gateway.Caller` over a broker's shell. sign: signs each request, if the broker requires that.
 
-    def __init__(self, shell: Shell, sign: Callable[[RemotingCommand], None] | None = None) -> None:
+    why_away: returns why the broker's database does not answer; None: it answers.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        sign: Callable[[RemotingCommand], None] | None = None,
+        why_away: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self._shell = shell
         self._sign = sign
+        self._why_away = why_away
         self._ids = count(FIRST_ID)
         self._opaques = count(1)
         self._line = Line(next(self._ids), _HERE)
         shell.join(self._line)
 
+    @property
+    def away(self) -> str | None:
+        """Why the database of the messages does not answer; None: it answers."""
+        return self._why_away()
+
     async def ask(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
-        """Return the reply. host: of the client for which it asks. TimeoutError."""
+        """Return the reply. host: of the client for which it asks. ServiceNotAvailable: the database is away.
+        TimeoutError."""
         return await self._ask(self._line, command, host, timeout_ms)
 
     async def ask_held(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
@@ -62,6 +77,8 @@ class InsideCaller:
             self._shell.disconnected(line)
 
     async def _ask(self, line: Line, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
+        if (away := self.away) is not None:
+            raise _away(f"found that the database does not answer ({away}), so nothing was done")
         command.opaque = next(self._opaques) & OPAQUE_MAX
         if self._sign is not None:
             self._sign(command)
@@ -69,6 +86,13 @@ class InsideCaller:
         line.waiting[command.opaque] = future
         try:
             self._shell.serve(Peer(PeerId(line.id), host), command)
-            return await asyncio.wait_for(future, timeout_ms / 1000)
+            reply: RemotingCommand = await asyncio.wait_for(future, timeout_ms / 1000)
         finally:
             del line.waiting[command.opaque]
+        if reply.code == ResponseCode.SYSTEM_ERROR and (away := self.away) is not None:
+            raise _away(f"found that the database does not answer ({away}); what was asked may have been done")
+        return reply
+
+
+def _away(found: str) -> ServiceNotAvailable:
+    return ServiceNotAvailable(f"{found}, expected a reply: start it or check the network, then repeat the request")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mqtrail.broker import Key
 from mqtrail.net import Log
+from mqtrail.store import StoreError
 from mqtrail.wire import InvalidParameter
 
 from .base import BaseNode
@@ -107,6 +108,8 @@ class Node(BaseNode):
         for broker in brokers:
             try:
                 await broker.stop()
+            except StoreError as error:  # the command prints it
+                failures.append(error)
             except Exception as error:
                 log.exception("broker.stop_failed", broker=broker.name)
                 failures.append(error)

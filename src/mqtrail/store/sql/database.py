@@ -181,6 +181,8 @@ class Database:
     def close(self) -> None:
         """Close all connections. What is not committed is rolled back."""
         if self._reads is not None:
+            if self.away is not None:
+                self._reads.invalidate()  # a thread may still wait for its reply
             self._reads.close()
         for engine in (self._reads_engine, self._engine):
             engine.dispose()

@@ -22,6 +22,9 @@ BUSY_S: Final = 30  # how long a statement waits while another program has rows 
 TURN_S: Final = 1.0  # how long the loop's thread waits for a transaction of the flush thread, on a server
 CONNECT_S: Final = 5
 STATEMENT_SIZE: Final = 64 * 1024  # of an INSERT without the body
+SILENCE_S: Final = (
+    BUSY_S + 5
+)  # without a byte from a server, while a statement is under way: the connection is given up
 READ_S: Final = 2  # after that a server cancels a read
 EXPECTED: Final = "sqlite:///path/to/file.db, postgresql://user@host/database or mysql://user@host/database"
 
@@ -62,7 +65,7 @@ MYSQL: Final = Backend(
     "pymysql",
     "mysql",
     frozenset({"ssl_ca", "ssl_cert", "ssl_key"}),
-    {"connect_timeout": CONNECT_S, "charset": "utf8mb4", "read_timeout": 2 * BUSY_S, "write_timeout": BUSY_S},
+    {"connect_timeout": CONNECT_S, "charset": "utf8mb4", "read_timeout": SILENCE_S, "write_timeout": SILENCE_S},
     {"read_timeout": READ_S},
     {"isolation_level": "READ COMMITTED"},
 )
@@ -146,8 +149,19 @@ def make_engine(url: URL, *, reads: bool = False) -> Engine:
                 cursor.execute(statement)
         connection.commit()
 
+    if backend is POSTGRESQL:
+        event.listen(engine, "do_connect", _connect_postgresql)
     event.listen(engine, "connect", configure)
     return engine
+
+
+def _connect_postgresql(dialect: object, record: object, args: list[Any], options: dict[str, Any]) -> Any:
+    """Connect as psycopg does, with a limit for the silence of the server."""
+    from .patient import PatientConnection  # psycopg is an extra
+
+    connection = PatientConnection.connect(*args, **options)
+    connection.silence_s = SILENCE_S
+    return connection
 
 
 _MYSQL_SESSIONS: Final = {

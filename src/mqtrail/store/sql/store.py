@@ -27,7 +27,7 @@ from ..commitlog.foreign import TABLES_FILE
 from ..commitlog.reading import no_record_at
 from ..commitlog.store import at_once
 from ..disk import Disk
-from ..errors import LogDiffers, StoreError, StoreFull
+from ..errors import LogDiffers, StoreAway, StoreError, StoreFull
 from ..timers import TimerFiles
 from .database import Apart, Database, in_turns
 from .queues import TableQueues
@@ -327,7 +327,9 @@ class SqlStore:
         return self._writer.begin_commit()
 
     def flush(self) -> int:
-        """Commit everything that is appended; return the flushed offset."""
+        """Commit everything that is appended; return the flushed offset. StoreAway: it is known to be away."""
+        if self.away is not None:
+            raise StoreAway(self.away)
         return self._writer.begin_commit()()
 
     def write_queues(self, *, sync: bool = False) -> None:
@@ -377,11 +379,21 @@ class SqlStore:
         return freed
 
     def close(self, *, finishes_index: bool = True) -> None:
-        """Commit everything, mark the stop as clean, close the connections. There is no index to finish."""
+        """Commit everything, mark the stop as clean, close the connections. There is no index to finish.
+
+        StoreError: the database is away, so what waits is not committed.
+        """
         try:
             if self.fault is None:
-                self.flush()
+                if self._writer.waits_for_commit:
+                    self.flush()
                 self._disk.remove(UNCLEAN)
+        except StoreAway as error:
+            size = self.end_offset - self.flushed_offset
+            raise StoreError(
+                f"found that the database does not answer ({self.away}) and {size} bytes that wait for a commit, "
+                "expected none: no send of them was acknowledged; let senders repeat them"
+            ) from error
         finally:
             self.abandon()
 

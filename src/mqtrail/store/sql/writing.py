@@ -52,6 +52,11 @@ class RowWriter:
         self._to_release: deque[TableQueue] = deque()
         self._committed: deque[list[WaitingRecord]] = deque()  # batches that the caller's thread still has in memory
 
+    @property
+    def waits_for_commit(self) -> bool:
+        """Whether there is anything that a commit would write."""
+        return self.flushed_offset < self.end_offset or bool(self._to_release)
+
     def appended(self) -> list[WaitingRecord]:
         """Return the records that are not committed, in order."""
         self.forget_committed()
