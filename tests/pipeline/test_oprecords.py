@@ -7,7 +7,7 @@ import pytest
 from tests.pipeline.test_ingest import LocalPulls, Reader
 
 from mqtrail import trail
-from mqtrail.pipeline import oprecords
+from mqtrail.pipeline import named, oprecords
 from mqtrail.pipeline.ingest import Counts, ReadCluster
 from mqtrail.wire import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, MessageQueue, MessageSysFlag
 
@@ -108,7 +108,7 @@ def test_only_records_with_the_tag_of_ends_count(reader: Reader, cluster: Folder
 def test_many_ends_are_read_in_pieces(reader: Reader, cluster: FolderCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each piece reads its own half messages; holes between them are skipped or read."""
     monkeypatch.setattr(oprecords, "ENDS_MAX", 3)
-    monkeypatch.setattr(oprecords, "HOLE_MAX", 1)
+    monkeypatch.setattr(named, "HOLE_MAX", 1)
     half(cluster, *(f"h{number}" for number in range(20)))
     op(cluster, b"0,1,3,7,", b"19,8,0,")
     run(reader, "orders")

@@ -44,18 +44,24 @@ class World:
         await self.producer.send(Message(TOPIC, body, keys=body.decode(), properties={"amount": str(amount)}))
 
     @asynccontextmanager
-    async def consuming(self, subscription: Any, **settings: Any) -> AsyncIterator[tuple[Consumer, Counter[bytes]]]:
-        """A traced consumer in the background, and the number of deliveries of each body. The first "fail" fails."""
+    async def consuming(
+        self, subscription: Any, *, group: str = GROUP, trace: bool = True, **settings: Any
+    ) -> AsyncIterator[tuple[Consumer, Counter[bytes]]]:
+        """A consumer in the background, and the number of deliveries of each body. The first "fail" fails, "hang" never
+        ends.
+        """
         seen: Counter[bytes] = Counter()
 
         async def handler(delivery: Any) -> None:
             seen[delivery.body] += 1
             if delivery.body == b"fail" and seen[b"fail"] == 1:
                 raise ValueError("once")
+            if delivery.body == b"hang":
+                await asyncio.Event().wait()
 
         config = quick(self.folder, poll_suspend_ms=500, **settings)
         namesrv = self.broker.namesrv_address
-        async with Consumer(GROUP, namesrv, {TOPIC: subscription}, config=config, trace=True) as consumer:
+        async with Consumer(group, namesrv, {TOPIC: subscription}, config=config, trace=trace) as consumer:
             consuming = asyncio.create_task(consumer.run(handler))
             yield consumer, seen
             consuming.cancel()
@@ -80,10 +86,10 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path) -> AsyncIterator[World]:
+async def world(folder: Path, hung_ms: int = trail.Settings().hung_ms) -> AsyncIterator[World]:
     """A broker, a producer and a lake without a consumer. Trace records count as missing after half a second."""
     async with embedded_async() as broker, Producer("shop", broker.namesrv_address, trace=True) as producer:
-        settings = trail.Settings(trace_delay_ms=500)
+        settings = trail.Settings(trace_delay_ms=500, hung_ms=hung_ms)
         config = JobConfig(namesrv=broker.namesrv_address, lake=folder / "lake", settings=settings)
         yield World(broker, producer, PipelineJob(config).use(NO_SPARK), folder)
 
@@ -142,6 +148,41 @@ async def test_a_group_that_pops_is_the_only_one(tmp_path: Path) -> None:
                 assert asyncio.get_running_loop().time() < end, shop.states()
                 await shop.cycle()
         assert {group for groups in shop.states().values() for group in groups} == {GROUP}
-        kinds = dict(shop.rows(trail.MESSAGE_META, "topic, stored_kind"))
-        assert kinds == {TOPIC: "NORMAL", f"%RETRY%{GROUP}_{TOPIC}": "RETRY_POP", "rmq_sys_wheel_timer": "POP_LOG"}
-        assert not [row for row in shop.rows(trail.ATTEMPTS, "stored_topic") if row[0] == "rmq_sys_wheel_timer"]
+        timer, retries = "rmq_sys_wheel_timer", f"%RETRY%{GROUP}_{TOPIC}"
+        kinds = set(shop.rows(trail.MESSAGE_META, "topic, stored_kind"))
+        assert kinds == {(TOPIC, "NORMAL"), (retries, "RETRY_POP"), (timer, "POP_CK"), (timer, "POP_ACK")}
+
+
+async def test_a_group_that_pops_untraced_is_judged_by_the_records_of_the_broker(tmp_path: Path) -> None:
+    """Acknowledged messages are consumed, also after a failure; one that is not acknowledged is in flight."""
+    group = "untraced"
+    async with world(tmp_path, hung_ms=600_000) as shop:
+        await shop.send(b"first", 0)
+        await set_mode(shop.broker.namesrv_address, TOPIC, group, "POP")
+        async with shop.consuming("*", group=group, trace=False, client_rebalance=False) as (consumer, seen):
+            await until(lambda: -1 in [queue.queue_id for queue in consumer.assignment], 20)
+            await shop.send(b"fine", 0)
+            await shop.send(b"fail", 0)
+            await until(lambda: seen[b"fail"] == 2 and seen[b"fine"] == 1, 60)
+            await shop.send(b"hang", 0)
+            await until(lambda: seen[b"hang"] == 1, 20)
+            expected = {
+                "fine": ("CONSUMED", "POP_ACKED"),
+                "fail": ("CONSUMED", "POP_ACKED"),
+                "hang": ("IN_FLIGHT", "POP_NOT_ACKED"),
+            }
+            end = asyncio.get_running_loop().time() + 60
+            found: dict[str, tuple[str, str]] = {}
+            while found != expected:
+                assert asyncio.get_running_loop().time() < end, shop.states()
+                await shop.cycle()
+                states = shop.states()
+                found = {key: _named(states.get(key, {}).get(group, ("", ""))) for key in expected}
+        codes = dict(shop.rows(trail.TRAJECTORIES, "keys, group_codes"))
+        assert codes["fail"] == "CONSUMED,CONSUMED_AFTER_RETRY"
+        assert {row[0] for row in shop.rows(trail.TRAJECTORIES, "knowledge")} == {"INCOMPLETE"}
+
+
+def _named(state: tuple[str, str]) -> tuple[str, str]:
+    """The state, and the name of its first reason."""
+    return state[0], state[1].partition("(")[0]

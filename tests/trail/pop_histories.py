@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.trail.story import BROKER, CLIENT, GROUP, TOPIC, History, unique_id
+from tests.trail.story import AS_OF, BROKER, CLIENT, GROUP, TOPIC, History, at, offset_id, unique_id
 
 V1, V2 = f"%RETRY%{GROUP}_{TOPIC}", f"%RETRY%{GROUP}+{TOPIC}"
 
@@ -26,8 +26,97 @@ def on_retries(history: History, offset: int, topic: str = V1) -> History:
     return history.offset(0, -60, topic=topic).offset(offset, 300, topic=topic).offset(offset, topic=topic)
 
 
+TIMER = "rmq_sys_wheel_timer"
+
+
+def popped_at(
+    history: History,
+    pop: float,
+    until: float = 60,
+    acked: float | None = None,
+    times: int = 0,
+    check_point: bool = True,
+) -> History:
+    """The broker's records of a pop, which are read up to the judgement. acked: when it was acknowledged."""
+    row: dict[str, Any] = {
+        "group_name": GROUP,
+        "real_topic": "rmq_sys_REVIVE_LOG_c",
+        "retry_topic": TOPIC,
+        "origin_msg_id": offset_id(times),
+        "reconsume_times": times,
+        "born_ms": at(pop),
+        "due_ms": at(until),
+    }
+    if check_point:
+        history.stored(pop, "POP_CK", TIMER, 2, **row, tags="ck")
+    if acked is not None:
+        history.stored(acked, "POP_ACK", TIMER, 3, **row | {"due_ms": at(until - until % 1)}, tags="ack")
+    return history.scanned(TIMER)
+
+
 # fmt: off
+RECORDED_POPS = (
+    popped_at(popped("POP, acknowledged"), 0.02, acked=0.05)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=("POP_ACKED",)),
+    popped_at(popped("POP, acknowledged, its check point was not read"), 0.02, acked=0.05, check_point=False)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=("POP_ACKED",)),
+    popped_at(popped("POP, acknowledged and traced").handled(), 0.01, acked=0.05)
+    .expect(CG="CONSUMED"),
+    popped_at(popped("POP, acknowledged, its end is not traced").before(), 0.01, acked=0.05)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=("POP_ACKED", "END_NOT_TRACED")),
+    popped_at(popped("POP, acknowledged, the timer rounds its time down"), 0.02, 60.9, acked=60.5)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=("POP_ACKED",)),
+    popped_at(popped("POP, given up by the client").handled(success=False), 0.01, acked=0.05)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POP_GIVEN_UP",)),
+    popped_at(popped("POP, acknowledged just now"), 560, 620, acked=595)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
+    popped_at(popped("POP, acknowledged too late"), 0.02, 60, acked=61)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
+    popped_at(popped_at(popped("POP, the client takes more time"), 0.02, 60, acked=30), 29.9, AS_OF + 30)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POP_NOT_ACKED",)),
+    popped_at(popped_at(popped("POP, failed, the client wants it later").handled(success=False), 0.01, acked=0.05),
+              0.04, AS_OF + 30)
+    .expect(CG="RETRYING"),
+    popped_at(popped_at(popped("POP, more time within the millisecond of the pop"), 0.02, 60, acked=0.02), 0.02, 90)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
+    popped_at(popped("POP, not acknowledged in time"), 0.02, 60)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
+    popped_at(again(popped_at(popped("POP, the copy was acknowledged"), 0.02, 10)), 13, 73, acked=13.1, times=1)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED,CONSUMED_AFTER_RETRY", group_reasons=("POP_ACKED",)),
+    on_retries(again(popped_at(popped("POP, acknowledged after the copy was made"), 0.02, 60, acked=13)), 0)
+    .expect(knowledge="INCOMPLETE", CG="RETRYING"),
+    popped_at(History("POP, the filter excludes it").pub().stored().scanned().group(CLIENT, expression="TagB"), 0.02,
+              acked=0.05)
+    .expect(CG="FILTERED"),
+    popped_at(History("POP, the filter was never sampled").pub().stored().scanned().offset(7, -60).offset(8, 60)
+              .offset(8), 0.02, acked=0.05)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POP_ACKED",)),
+    popped_at(popped("POP, popped a moment ago"), 570, 630)
+    .expect(knowledge="INCOMPLETE", CG="IN_FLIGHT", group_reasons=("POP_NOT_ACKED",)),
+    popped_at(popped("POP, popped a minute ago by an unknown client"), 540, 700)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POP_NOT_ACKED",)),
+    popped_at(popped("POP, in a handler").before(570, trace_client_id=CLIENT), 569.9, 700)
+    .expect(CG="IN_FLIGHT"),
+    popped_at(popped("POP, in a handler for too long").before(500, trace_client_id=CLIENT), 499.9, 700)
+    .expect(CG="HUNG"),
+    popped_at(History("POP, its client is gone").pub().stored().scanned().group()
+              .before(500, trace_client_id=CLIENT), 499.9, 700)
+    .expect(knowledge="INCOMPLETE", CG="NO_CONSUMER", group_reasons=("HANDLER_GONE",)),
+    popped_at(popped("POP, records were lost").before(570, trace_client_id=CLIENT).offset(8, 580), 569.9, 700)
+    .gap(571, 580, TIMER)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_NOT_TRACED",)),
+    popped("POP, its records are not read").before(500, trace_client_id=CLIENT).offset(8, 520)
+    .stored(499.9, "POP_CK", TIMER, 2, group_name=GROUP, real_topic="rmq_sys_REVIVE_LOG_c", retry_topic=TOPIC,
+            origin_msg_id=offset_id(0), born_ms=at(499.9), due_ms=at(700), tags="ck")
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_NOT_TRACED",)),
+    popped_at(History("POP, a group known by its pops alone").pub().stored().scanned(), 0.02, acked=0.05)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POP_ACKED",)),
+    popped_at(popped("POP, stored twice").stored(0.5, offset=8), 0.02, acked=0.05)
+    .expect(message="DUPLICATE_SEND", knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
+)
+
 POP_HISTORIES = (
+    *RECORDED_POPS,
     popped("POP, consumed").handled().expect(CG="CONSUMED"),
     again(popped("POP, failed and consumed again").handled(success=False)).handled(13, request="R2", times=1)
     .expect(CG="CONSUMED,CONSUMED_AFTER_RETRY"),

@@ -7,11 +7,9 @@ Source: TransactionalMessageServiceImpl, TransactionalMessageBridge, apache/rock
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -24,29 +22,15 @@ from mqtrail.wire import (
     MessageQueue,
 )
 
-from .cluster import Cluster, Retrying
+from .cluster import Cluster
 from .columns import STORED_COLUMNS
-from .offsets import QueueRange
+from .named import Place, Row, filled, read_at
 from .options import SourceOptions
-from .reading import read_ranges
 
 OP_COLUMNS: Final = (*STORED_COLUMNS, "body_text")
 ENDS_MAX: Final = 20_000  # half messages that are read at once
-HOLE_MAX: Final = 32  # offsets between two half messages that are read, too, instead of asking twice
-_HALF_COLUMNS: Final = (
-    "broker_name",
-    "queue_id",
-    "queue_offset",
-    "lost_until",
-    "offset_msg_id",
-    "own_unique_key",
-    "properties",
-)
 _OFFSET_DIGITS_MAX: Final = 18
 _ENDED_TAG: Final = "d"
-
-Half = tuple[MessageQueue, int]
-"""A half message: its queue and its queue offset."""
 
 
 def ended_halves(cluster: Cluster, ops: pa.Table, options: SourceOptions) -> Iterator[pa.Table]:
@@ -57,20 +41,13 @@ def ended_halves(cluster: Cluster, ops: pa.Table, options: SourceOptions) -> Ite
     """
     ends = _ends(ops)
     while some := list(islice(ends, ENDS_MAX)):
-        halves = _read(cluster, {half for _, half in some}, options)
-        found = [(number, halves[half]) for number, half in some if half in halves]
+        halves = read_at(cluster, {half for _, half in some}, options)
+        found = [(number, _properties(halves[half])) for number, half in some if half in halves]
         if found:
-            rows = ops.select(list(STORED_COLUMNS)).take([number for number, _ in found])
-            for name, values in (
-                ("own_unique_key", [half[PROPERTY_UNIQ_KEY] for _, half in found]),
-                ("properties", [list(half.items()) for _, half in found]),
-            ):
-                place = rows.schema.get_field_index(name)
-                rows = rows.set_column(place, name, pa.array(values, rows.schema.field(name).type))
-            yield rows
+            yield filled(ops, found)
 
 
-def _ends(ops: pa.Table) -> Iterator[tuple[int, Half]]:
+def _ends(ops: pa.Table) -> Iterator[tuple[int, Place]]:
     """Yield (row, half message) for the offsets in the bodies. Anything else in a body is ignored, as in Java."""
     columns = ("broker_name", "queue_id", "properties", "body_text")
     for number, row in enumerate(ops.select(columns).to_pylist()):
@@ -82,38 +59,9 @@ def _ends(ops: pa.Table) -> Iterator[tuple[int, Half]]:
                 yield number, (queue, int(text))
 
 
-def _read(cluster: Cluster, halves: Collection[Half], options: SourceOptions) -> dict[Half, Mapping[str, str]]:
-    """Return the properties for the row of each half message that its broker still has."""
-    retrying = Retrying(options.retry_timeout_ms)
-    bounds = {
-        queue: retrying(f"bounds of {queue}", partial(cluster.bounds, queue))
-        for queue in {queue for queue, _ in halves}
-    }
-    kept = sorted((queue, offset) for queue, offset in halves if bounds[queue][0] <= offset < bounds[queue][1])
-    found: dict[Half, Mapping[str, str]] = {}
-    for batch in read_ranges(cluster, _ranges(kept), _HALF_COLUMNS, replace(options, fail_on_data_loss=False)):
-        for row in batch.to_pylist():
-            half = MessageQueue(HALF_TOPIC, row["broker_name"], row["queue_id"]), row["queue_offset"]
-            if row["lost_until"] is None and row["own_unique_key"]:
-                found[half] = _properties(row)
-    return found
-
-
-def _properties(row: Mapping[str, Any]) -> dict[str, str]:
+def _properties(half: Row) -> dict[str, str]:
     return {
-        PROPERTY_UNIQ_KEY: row["own_unique_key"],
-        PROPERTY_REAL_TOPIC: dict(row["properties"]).get(PROPERTY_REAL_TOPIC, ""),
-        PROPERTY_ORIGIN_MESSAGE_ID: row["offset_msg_id"],
+        PROPERTY_UNIQ_KEY: half["own_unique_key"],
+        PROPERTY_REAL_TOPIC: dict(half["properties"]).get(PROPERTY_REAL_TOPIC, ""),
+        PROPERTY_ORIGIN_MESSAGE_ID: half["offset_msg_id"],
     }
-
-
-def _ranges(halves: Iterable[Half]) -> list[QueueRange]:
-    """Return the ranges of sorted half messages, those near each other in one."""
-    ranges: list[QueueRange] = []
-    for queue, offset in halves:
-        last = ranges[-1] if ranges else None
-        if last is not None and last.queue == queue and offset <= last.end + HOLE_MAX:
-            ranges[-1] = replace(last, end=max(last.end, offset + 1))
-        else:
-            ranges.append(QueueRange(queue, offset, offset + 1))
-    return ranges

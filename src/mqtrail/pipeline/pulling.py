@@ -23,13 +23,14 @@ from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.lake import EvidencePlan, EvidenceWriter, connect, place_of
-from mqtrail.wire import OP_HALF_TOPIC, MessageQueue
+from mqtrail.wire import OP_HALF_TOPIC, TIMER_TOPIC, MessageQueue
 
 from .cluster import Cluster
 from .columns import STORED_COLUMNS, TRACE_COLUMNS
 from .offsets import QueueRange
 from .oprecords import OP_COLUMNS, ended_halves
 from .options import parse_options
+from .poprecords import POP_COLUMNS, popped_messages
 from .positions import LastRecords, later
 from .reading import read_ranges
 from .source import RocketMQDataSource
@@ -172,11 +173,17 @@ def _pull(
     options = parse_options(work.options)
     of_trace = [each for each in ranges if each.queue.topic in work.trace_topics]
     of_ops = [each for each in ranges if each.queue.topic == OP_HALF_TOPIC]
-    of_messages = [each for each in ranges if each.queue.topic not in {*work.trace_topics, OP_HALF_TOPIC}]
+    of_timers = [each for each in ranges if each.queue.topic == TIMER_TOPIC]
+    others = {*work.trace_topics, OP_HALF_TOPIC, TIMER_TOPIC}
+    of_messages = [each for each in ranges if each.queue.topic not in others]
 
     def write_ends(ops: pa.Table) -> None:
         for ended in ended_halves(cluster, ops, options):
             writer.stored(ended)
+
+    def write_timers(timers: pa.Table) -> None:
+        for stored in popped_messages(cluster, timers, options):
+            writer.stored(stored)
 
     trace_messages = 0
     last: LastRecords = {}
@@ -184,6 +191,7 @@ def _pull(
         (of_trace, TRACE_COLUMNS, writer.trace),
         (of_messages, STORED_COLUMNS, writer.stored),
         (of_ops, OP_COLUMNS, write_ends),
+        (of_timers, POP_COLUMNS, write_timers),
     ):
         gaps: list[dict[str, Any]] = []
         for chunk in chunks(_messages(read_ranges(cluster, some, columns, options, last), work, gaps)):

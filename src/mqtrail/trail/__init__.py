@@ -40,6 +40,7 @@ from .hours import DAY_MS, HOUR_MS, UNKNOWN_HOUR, ZONE_MS, born_ms, publish_hour
 from .judge import COMPARED, INPUTS, READ_WHOLE, fact_stages, judge, state_stages, verdict_stages
 from .judgement import OPEN_STATES
 from .kinds import (
+    POP_CHECK_POINT_TAG,
     business_group,
     business_topic,
     retry_group,
@@ -67,7 +68,7 @@ from .rounds import Round, rounds
 from .samples import SAMPLED, member_stages
 from .settings import Settings, changed_settings
 from .stages import Stage
-from .stored_sql import message_meta_sql
+from .stored_sql import POP_GROUP, message_meta_sql
 from .trace_rows import (
     BODY_RECORD_NO,
     RECORD_TEXT_LENGTH_MAX,
@@ -113,6 +114,8 @@ __all__ = [
     "OPEN_IDS",
     "OPEN_STATES",
     "OVERTAKEN",
+    "POP_CHECK_POINT_TAG",
+    "POP_GROUP",
     "PROBLEMS",
     "QUEUE_RANGES",
     "QUEUE_SPANS",

@@ -5,7 +5,8 @@ attempt_key distinguishes attempts of one message and kind:
     SEND             timeStamp@storeHost         one Pub: an answered attempt
     SEND_TRY         sendId#attempt              one PubAttempt
     STORED           broker:physical offset      one copy, from the broker's record and from the message itself
-                     broker:physical offset#id   one half message (its offset id) that an op record ended
+                     broker:physical offset#id   one half message (its offset id) that an op record ended, or one popped
+                                                 message; request_id is the time of the pop
     HANDLED          requestId                   SubBefore and SubAfter of one delivery to a handler
                      requestId#2, #3, …          the same, of further messages of one delivery that have the same id
     RESULT           requestId@broker/queue/offset   one SubResult: one message of a batch
@@ -22,7 +23,7 @@ from mqtrail.wire import HALF_TOPIC, SCHEDULE_TOPIC, TIME_MS_MAX, TIMER_TOPIC
 
 from .columns import Column
 from .hours import publish_hour_select
-from .kinds import quoted, retry_group
+from .kinds import POP_KINDS, quoted, retry_group
 from .results import ATTEMPTS
 from .stages import Stage
 
@@ -211,13 +212,16 @@ RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
 }
 """Record type → the columns of `attempts` that it fills → SQL over columns of trace_events."""
 
+_IS_POP = f"stored_kind IN ({quoted(POP_KINDS)})"
+
 META_FILLS: Mapping[str, str] = {
     "kind": "'STORED'",
     "attempt_key": "broker_name || ':' || cast(physical_offset AS string)"
-    " || CASE WHEN stored_kind = 'OP' THEN '#' || origin_msg_id ELSE '' END",
+    f" || CASE WHEN stored_kind = 'OP' OR {_IS_POP} THEN '#' || origin_msg_id ELSE '' END",
     "group_name": "group_name",
     "topic": "CASE WHEN stored_kind IN ('DELAY_WAIT', 'HALF', 'HALF_READ', 'OP', 'CHECK_MAX', 'RECALL') THEN real_topic"
-    " WHEN stored_kind IN ('RETRY', 'RETRY_POP', 'RETRY_WAIT', 'DLQ', 'DLQ_WAIT') THEN retry_topic ELSE topic END",
+    f" WHEN stored_kind IN ('RETRY', 'RETRY_POP', 'RETRY_WAIT', 'DLQ', 'DLQ_WAIT') OR {_IS_POP} THEN retry_topic"
+    " ELSE topic END",
     "stored_topic": "topic",
     "keys": "keys",
     "tags": "tags",
@@ -237,7 +241,8 @@ META_FILLS: Mapping[str, str] = {
     "real_topic": "real_topic",
     "body_size": "body_size",
     "body_crc": "body_crc",
-    "born_ms": _time("born_ms"),
+    "born_ms": f"CASE WHEN NOT {_IS_POP} THEN {_time('born_ms')} END",
+    "request_id": f"CASE WHEN {_IS_POP} THEN cast(born_ms AS string) ELSE '' END",
     "due_ms": _time("due_ms"),
     "delay_level": "delay_level",
     "delay_ms": "delay_ms",

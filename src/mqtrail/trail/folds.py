@@ -58,7 +58,8 @@ SELECT {_KEY}, count(*) AS row_count FROM (
       SELECT m.cluster, m.msg_id, r.group_name, m.topic, r.first_ms AS read_ms FROM rounds r
       JOIN message_facts m ON r.cluster = m.cluster AND r.msg_id = m.msg_id
       UNION ALL
-      SELECT m.cluster, m.msg_id, c.group_name, m.topic, coalesce(c.sent_back_ms, c.dead_ms) FROM group_copies c
+      SELECT m.cluster, m.msg_id, c.group_name, m.topic, coalesce(c.popped_ms, c.sent_back_ms, c.dead_ms)
+      FROM group_copies c
       JOIN message_facts m ON c.cluster = m.cluster AND c.msg_id = m.msg_id) AS reads
     WHERE read_ms IS NOT NULL AND group_name <> '' AND {business_topic()}
     GROUP BY cluster, msg_id, group_name, topic

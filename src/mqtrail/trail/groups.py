@@ -11,17 +11,18 @@ All stages aggregate by msg_id, so that a share of the ids can be judged alone.
 
 from __future__ import annotations
 
-from .kinds import business_group
+from .kinds import POP_KINDS, business_group, quoted
 from .packing import packed, padded
-from .pops import COPIES_OF_GROUPS
+from .pops import COPIES_OF_GROUPS, pops_stage
 from .repeats import PUT_BACK_RETRY, SUSPENDED_RETRY
 from .stages import Stage
 
 
 def hand_over_stages() -> list[Stage]:
-    """hand_overs, group_copies, rounds: from a message's own rows only."""
+    """hand_overs, pops, group_copies, rounds: from a message's own rows only."""
     return [
         Stage("hand_overs", hand_overs_sql("resolved"), ("resolved",)),
+        pops_stage(),
         Stage("group_copies", _GROUP_COPIES, ("resolved", "message_facts")),
         Stage("rounds", _ROUNDS, ("hand_overs",)),
     ]
@@ -74,6 +75,7 @@ WHERE {business_group()}"""
 
 
 _RETRY = "(stored_kind IN ('RETRY', 'RETRY_POP', 'RETRY_WAIT') OR kind = 'SENT_BACK')"
+_POP = f"stored_kind IN ({quoted(POP_KINDS)})"
 _DEAD = "(stored_kind IN ('DLQ', 'DLQ_WAIT') OR kind = 'DEAD_LETTERED')"
 
 _RETRY_PLACE = packed(
@@ -83,7 +85,7 @@ _RETRY_PLACE = packed(
 _GROUP_COPIES = f"""
 SELECT cluster, msg_id, group_name, max(publish_hour) AS publish_hour,
     max(retry_times) FILTER ({_RETRY}) AS retry_copy_times,
-    max(retry_times) AS copy_times,
+    max(retry_times) FILTER (NOT {_POP}) AS copy_times,
     count(*) FILTER ({PUT_BACK_RETRY}) AS put_back_count,
     count(*) FILTER ({SUSPENDED_RETRY}) AS suspended_count,
     max(due_ms) FILTER ({_RETRY}) AS retry_due_ms,
@@ -91,6 +93,7 @@ SELECT cluster, msg_id, group_name, max(publish_hour) AS publish_hour,
     max(CASE WHEN stored_kind IN ('RETRY', 'RETRY_POP') THEN
       {_RETRY_PLACE} END) AS retry_place,
     min(start_ms) FILTER (stored_kind = 'RETRY_POP') AS pop_copy_ms,
+    min(start_ms) FILTER ({_POP}) AS popped_ms,
     min(start_ms) FILTER ({_DEAD}) AS dead_ms,
     max(retry_times) FILTER ({_DEAD}) AS dead_times,
     max(CASE WHEN {_DEAD} THEN cause ELSE '' END) AS recorded_cause,

@@ -10,9 +10,10 @@ from __future__ import annotations
 from .context import ip
 from .ends import UNDECIDED
 from .evidence import TRACE_NOT_READ
+from .kinds import quoted
 from .overtaking import REASON as OVERTAKEN_REASON
 from .packing import number_at, packed, padded, part
-from .pops import retry_topic
+from .pops import POP_COLUMNS, pop_is_open, pop_states, pops_known_stage, retry_topic
 from .repeats import split_stages
 from .settings import Settings
 from .stages import Stage
@@ -20,14 +21,15 @@ from .unread import IS_REMOVED, NO_END, UNREAD_COLUMNS, unread_hits_stage, unrea
 
 
 def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """unread_hits, overtakings, group_evidence, group_states, loss_hits, send_splits, group_verdicts."""
+    """unread_hits, overtakings, pops_known, group_evidence, group_states, loss_hits, send_splits, group_verdicts."""
     return [
         unread_hits_stage(),
         Stage("overtakings", "SELECT * FROM overtaken", ("overtaken",)),
+        pops_known_stage(),
         Stage(
             "group_evidence",
             _EVIDENCE,
-            ("group_facts", "messages", "filters", "unread_hits", "overtakings", *_OF_GROUPS),
+            ("group_facts", "messages", "filters", "unread_hits", "overtakings", "pops_known", *_OF_GROUPS),
         ),
         Stage("group_states", _states(as_of_ms, settings), ("group_evidence",)),
         Stage("loss_hits", _loss_hits(as_of_ms, settings), ("group_states", "group_losses")),
@@ -76,7 +78,7 @@ FROM (
       m.put_back_count + g.put_back_retries AS put_back_count, m.offered_count + g.put_back_retries AS offered_count,
       CASE WHEN m.stored_ms IS NOT NULL OR (m.has_send = 1 AND m.item_count = 1) THEN 1 ELSE 0 END AS is_single,
       CASE WHEN coalesce(t.message_model, '') <> '' THEN t.message_model WHEN g.copy_times > 0 OR g.times_max > 0
-        THEN 'CLUSTERING' ELSE '' END AS message_model,
+        OR p.pop_ms IS NOT NULL THEN 'CLUSTERING' ELSE '' END AS message_model,
       coalesce(t.consume_type, '') AS consume_type,
       o.now_ms AS now_ms, o.now_offset AS now_offset, o.then_ms AS then_ms,
       CASE WHEN o.now_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_now,
@@ -91,7 +93,8 @@ FROM (
       f.filter_from_ms AS filter_from_ms, f.filter_to_ms AS filter_to_ms,
       coalesce(f.judged_by, '') AS judged_by, h.hung_ms AS group_hung_ms,
       a.handed_times_max AS handed_times_max, CASE WHEN k.group_name IS NULL THEN 0 ELSE 1 END AS is_traced,
-      coalesce(y.later_id, '') AS later_id, y.later_ms AS later_ms, {UNREAD_COLUMNS}
+      coalesce(y.later_id, '') AS later_id, y.later_ms AS later_ms, {UNREAD_COLUMNS},
+      {", ".join(f"p.{name} AS {name}" for name in POP_COLUMNS)}
     FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times, coalesce({part("retry_place", 3)}, '') AS
         retry_broker,
         {number_at("retry_place", 4)} AS retry_queue, {number_at("retry_place", 5)} AS retry_offset,
@@ -118,19 +121,26 @@ FROM (
     LEFT JOIN group_limits a ON g.cluster = a.cluster AND g.group_name = a.group_name
     LEFT JOIN traced_groups k ON g.cluster = k.cluster AND g.group_name = k.group_name
     LEFT JOIN unread_hits u ON g.cluster = u.cluster AND g.msg_id = u.msg_id AND g.group_name = u.group_name
+    LEFT JOIN pops_known p ON g.cluster = p.cluster AND g.msg_id = p.msg_id AND g.group_name = p.group_name
     LEFT JOIN overtakings y ON g.cluster = y.cluster AND g.msg_id = y.msg_id AND g.group_name = y.group_name
     ) AS joined) AS typed"""
 
 
 def _open_state(as_of_ms: int, settings: Settings) -> str:
     """The state of a message whose last delivery has no end."""
-    fresh = as_of_ms - settings.state_age_ms_max
     ended = "(retry_passed_{0} = 1 AND retry_place_times = times_max AND retry_{0}_ms > open_ms" \
         " OR times_max <= 0 AND passed_{0} = 1 AND {0}_ms > open_ms)"  # fmt: skip
-    hung = f"greatest({settings.hung_ms}, coalesce(group_hung_ms, 0))"
     return f"""CASE WHEN {ended.format("then")} THEN 'UNKNOWN:END_NOT_TRACED'
         WHEN {ended.format("now")} THEN 'UNKNOWN:TRACE_PENDING'
         WHEN {_UNPLACED} THEN 'UNKNOWN:POSITION_UNKNOWN'
+        ELSE {_running_state(as_of_ms, settings)} END"""
+
+
+def _running_state(as_of_ms: int, settings: Settings) -> str:
+    """The same, if its place is known and the group's offset has not passed it."""
+    fresh = as_of_ms - settings.state_age_ms_max
+    hung = f"greatest({settings.hung_ms}, coalesce(group_hung_ms, 0))"
+    return f"""CASE
         WHEN coalesce(clients_sampled_ms, 0) < open_ms AND {as_of_ms} - open_ms < {settings.hung_ms} THEN 'IN_FLIGHT'
         WHEN clients_sampled_ms IS NULL OR live_count IS NULL THEN 'UNKNOWN:CLIENTS_NOT_SAMPLED'
         WHEN clients_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
@@ -156,6 +166,7 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN success_count > 0 THEN 'CONSUMED'
     WHEN message_model = 'BROADCASTING' AND last_outcome <> 'OPEN' AND failure_count > 0 THEN
         'UNKNOWN:BROADCAST_FAILURE'
+{pop_states(as_of_ms, settings, _running_state(as_of_ms, settings))}
 {unread_states(horizon, retry=True)}
     WHEN copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times AND retry_passed_then = 1
       THEN 'UNKNOWN:RETRY_PASSED_UNTRACED'
@@ -191,14 +202,15 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN offsets_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
     WHEN is_traced = 0 THEN {idle.format(":GROUP_NOT_TRACED")}
     ELSE {idle.format("")} END"""
-    return _with_missing(state)
+    return _with_missing(as_of_ms, state)
 
 
-def _with_missing(state: str) -> str:
+def _with_missing(as_of_ms: int, state: str) -> str:
     """SQL: group_states, and how many records of each kind the evidence lacks."""
     rounds = "greatest(coalesce(times_max, -1) + 1, coalesce(copy_times, 0))"
     return f"""
 SELECT *, split_part(stated, ':', 1) AS state, split_part(stated, ':', 2) AS why,
+    CASE WHEN {pop_is_open(as_of_ms)} THEN 1 ELSE 0 END AS pop_open,
     CASE WHEN message_model <> 'BROADCASTING' AND delivery_count > 0 AND round_count < rounds
       OR message_model <> 'BROADCASTING' AND delivery_count = 0 AND batch_handed IS NULL AND copy_times > 0
       THEN rounds - round_count ELSE 0 END AS rounds_missing,
@@ -272,15 +284,16 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
       retry_times,
   coalesce(first_ms, batch_start_ms) AS first_delivered_ms, coalesce(last_ms, batch_start_ms) AS last_delivered_ms,
   CASE WHEN {_DONE} THEN {success["start"]} END AS success_start_ms,
-  CASE WHEN {_DONE} THEN coalesce({success["end"]}, batch_end_ms) END AS done_ms,
-  retry_due_ms, dead_ms, {_DEAD_CAUSE} AS dead_cause, coalesce({part("last_failure", 2)}, '') AS detail,
+  CASE WHEN {_DONE} THEN coalesce({success["end"]}, batch_end_ms, {_ACKED_MS}) END AS done_ms,
+  coalesce(retry_due_ms, CASE WHEN final_state = 'RETRYING' AND pop_open = 1 THEN pop_until_ms END) AS retry_due_ms,
+  dead_ms, {_DEAD_CAUSE} AS dead_cause, coalesce({part("last_failure", 2)}, '') AS detail,
   coalesce({part("last_hand_over", 3)}, '') AS client, visible_ms,
   {t1} - {t0} AS to_stored_ms, {t2} - {t1} AS delay_ms, {t3} - {t2} AS to_delivered_ms,
   CASE WHEN {_DONE} THEN {success["start"]} - {t3} END AS retry_ms,
   CASE WHEN {_DONE} THEN {success["end"]} - {success["start"]} END AS handler_ms,
   CASE WHEN {_DONE} THEN {success["end"]} - {t0} END AS total_ms,
   CASE WHEN {_DONE} THEN cost_ms END AS handler_cost_ms,
-  CASE WHEN final_state = 'UNKNOWN' OR final_why IN ('GROUP_NOT_TRACED', 'FILTER_SAMPLED_AT') OR {_UNTRACED}
+  CASE WHEN final_state = 'UNKNOWN' OR final_why IN ({quoted(_UNPROVEN)}) OR {_UNTRACED}
       OR rounds_missing > 0 OR final_state IN {_NOT_ENDED} AND loss IS NOT NULL
       OR beginless_count > 0 OR ends_missing > 0 OR copies_missing > 0 THEN 1 ELSE 0 END AS lacks
 FROM (
@@ -298,6 +311,9 @@ FROM (
 
 
 _DONE = "final_state = 'CONSUMED'"
+_UNPROVEN = ("GROUP_NOT_TRACED", "FILTER_SAMPLED_AT", "POP_ACKED", "POP_NOT_ACKED")
+"""Reasons of states that also say what is not known."""
+_ACKED_MS = "CASE WHEN final_why = 'POP_ACKED' THEN pop_acked_ms END"
 _UNTRACED = "final_state IN ('EXPIRED', 'LOST') AND is_traced = 0"
 _OVERTAKEN = f"{_DONE} AND later_id <> ''"
 _CAN_DUPLICATE = "message_model = 'CLUSTERING' AND is_single = 1"
@@ -318,6 +334,9 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "OFFSET_MOVED": _UNREAD,
     "TRUNCATED": _UNREAD,
     "RECREATED": _UNREAD,
+    "POP_ACKED": {"acked_ms": "pop_acked_ms"},
+    "POP_GIVEN_UP": {"acked_ms": "pop_acked_ms"},
+    "POP_NOT_ACKED": {"popped_ms": "pop_ms", "until_ms": "pop_until_ms"},
     "BATCH_ITEM_UNKNOWN": {"handed": "batch_handed", "succeeded": "batch_succeeded", "items": "batch_items"},
 }
 """Reason of a state → its parameters. Other reasons of states have no parameters."""
@@ -332,7 +351,7 @@ def _added_codes(settings: Settings) -> str:
         f" || CASE WHEN {condition} THEN ',{code}' ELSE '' END"
         for code, condition in (
             ("CONSUMED_SLOW", f"{_DONE} AND cost_ms >= {settings.consume_slow_ms}"),
-            ("CONSUMED_AFTER_RETRY", f"{_DONE} AND success_times > 0"),
+            ("CONSUMED_AFTER_RETRY", f"{_DONE} AND coalesce(success_times, pop_times) > 0"),
             ("RESENT", "put_back_count > 0"),
             (
                 "DUPLICATE_DELIVERY",
@@ -364,7 +383,7 @@ def _reasons() -> str:
                 "loss IS NOT NULL",
                 named(LOSS_NAME, from_ms="loss_from_ms", to_ms=LOSS_TO_MS, count="nullif(loss_count, 0)"),
             ),
-            (f"{_DONE} AND delivery_count = 0", named("'BATCH_COUNTED'", items="batch_items")),
+            (f"{_DONE} AND delivery_count = 0 AND final_why = ''", named("'BATCH_COUNTED'", items="batch_items")),
             (f"{_DONE} AND cost_is_average = 1", "'COST_IS_AVERAGE'"),
             (stored_again, named("'STORED_AGAIN'", copies="copy_count")),
             (_OVERTAKEN, named(f"'{OVERTAKEN_REASON}'", msg_id="later_id", finished_ms="later_ms")),

@@ -9,7 +9,8 @@ RESENT      the same, sent again by an operator: it names the original message
 DELAY_WAIT  waits in SCHEDULE_TOPIC_XXXX or in the timer topic
 RETRY       in %RETRY%group;      RETRY_WAIT  waits for its delivery there
 RETRY_POP   in %RETRY%group_topic or %RETRY%group+topic, where POP puts what it gives out again; without RETRY_TOPIC
-POP_LOG     check point or acknowledgement of POP, on its way to the revive log: no message
+POP_CK      check point of POP: a group was handed the message of this id;     POP_ACK   the group acknowledged it
+POP_LOG     the same, of a message that its broker no longer has
 DLQ         in %DLQ%group;        DLQ_WAIT    waits for its delivery there (4.9 brokers)
 COMMIT      in its own topic, committed by a transaction
 HALF        half message of a transaction;    HALF_READ   the same, read when the messages of its topic were read too
@@ -46,7 +47,11 @@ VISIBLE_KINDS = ("NORMAL", "BATCH", "DELAYED", "RESENT", "COMMIT")
 """Kinds of copies that are delivered to the groups of their topic."""
 HALF_KINDS = ("HALF", "HALF_READ")
 """Kinds of half messages. The greater one holds if several records tell of one copy."""
-NOTE_KINDS = ("RECALL", "OP")
+POP_KINDS = ("POP_CK", "POP_ACK")
+"""Kinds of records about one message that a group popped."""
+POP_CHECK_POINT_TAG = "ck"
+"""TAGS of a check point. Acknowledgements have `ack` or `bAck`."""
+NOTE_KINDS = ("RECALL", "OP", *POP_KINDS)
 """Kinds of records that the broker keeps about a message: their tags, sizes and hosts are not the message's."""
 
 
@@ -70,7 +75,8 @@ def stored_kind(topic: str = "topic") -> str:
     WHEN {waits} AND {starts_with("real_topic", RETRY_PREFIX)} THEN 'RETRY_WAIT'
     WHEN {waits} AND {starts_with("real_topic", DLQ_PREFIX)} THEN 'DLQ_WAIT'
     WHEN {topic} = '{TIMER_TOPIC}' AND tags = '{RECALL_TAG}' THEN 'RECALL'
-    WHEN {waits} AND {starts_with("real_topic", REVIVE_TOPIC_PREFIX)} THEN 'POP_LOG'
+    WHEN {waits} AND {starts_with("real_topic", REVIVE_TOPIC_PREFIX)} THEN CASE WHEN origin_msg_id = '' THEN 'POP_LOG'
+      WHEN tags = '{POP_CHECK_POINT_TAG}' THEN 'POP_CK' ELSE 'POP_ACK' END
     WHEN {waits} THEN 'DELAY_WAIT'
     WHEN {topic} = '{HALF_TOPIC}' THEN 'HALF'
     WHEN {topic} = '{OP_HALF_TOPIC}' THEN 'OP'

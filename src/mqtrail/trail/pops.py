@@ -1,15 +1,23 @@
-"""Copies that POP gives out again: in which group's retry topic they are.
+"""Popped messages: what the broker's records show of them, and in which group's retry topic their copies are.
 
 The retry topic of POP is %RETRY%group_topic, with newer brokers %RETRY%group+topic. Both parts may contain '_', so
 the group is known only with the topic of the message. Brokers write no RETRY_TOPIC into these copies (`kinds`).
-Source: PopReviveService.reviveRetry and KeyBuilder, apache/rocketmq broker/ and common/.
+
+A pop writes a check point for the messages that it hands out, and an acknowledgement each. Both are in the timer's
+topic until the time of the pop is up. A client that wants more time, or no longer wants the message, gets a new check
+point, and then the broker itself acknowledges the old one. So only the last pop of a message shows what became of it,
+and a pop with two check points of different times shows nothing.
+Source: PopReviveService.reviveRetry, ChangeInvisibleTimeProcessor and KeyBuilder, apache/rocketmq broker/ and common/.
 """
 
 from __future__ import annotations
 
-from mqtrail.wire import RETRY_PREFIX
+from mqtrail.wire import RETRY_PREFIX, TIMER_TOPIC
 
-from .kinds import starts_with
+from .evidence import RANGE_NOT_READ
+from .kinds import POP_KINDS, business_group, quoted, starts_with
+from .settings import Settings
+from .stages import Stage
 
 _JOINTS = ("_", "+")
 """Between group and topic in the names of POP's retry topics."""
@@ -53,3 +61,78 @@ def retry_topics(group: str, topic: str) -> str:
 def of_retry_topic() -> str:
     """SQL condition: `topic` is a retry topic of `group_name`, or of a group whose name begins like it."""
     return f"({starts_with('topic', RETRY_PREFIX)} AND starts_with(substr(topic, {len(RETRY_PREFIX) + 1}), group_name))"
+
+
+def pops_stage() -> Stage:
+    """The last pop of each message by each group: from the message's own rows only.
+
+    pop_acked_ms: when it was acknowledged in time, NULL: it was not.
+    """
+    return Stage("pops", _POPS, ("resolved",))
+
+
+POP_COLUMNS = ("pop_ms", "pop_until_ms", "pop_times", "pop_acked_ms", "pops_read_ms", "pops_lost_ms")
+"""Columns of `pops_known` besides the key."""
+_IS_CHECK_POINT = "stored_kind = 'POP_CK'"
+"""SQL: the time in it is exact. The timer rounds that of an acknowledgement down."""
+
+_POPS = f"""
+SELECT cluster, msg_id, group_name, last.pop_ms AS pop_ms, last.until_ms AS pop_until_ms, last.times AS pop_times,
+    CASE WHEN last.acked_ms <= last.until_ms AND last.least_ms = last.until_ms THEN last.acked_ms END AS pop_acked_ms
+FROM (SELECT cluster, msg_id, group_name, max(struct_pack(pop_ms := pop_ms, until_ms := until_ms, times := times,
+      acked_ms := acked_ms, least_ms := least_ms)) AS last
+  FROM (SELECT cluster, msg_id, group_name, cast(request_id AS bigint) AS pop_ms,
+      coalesce(max(due_ms) FILTER ({_IS_CHECK_POINT}), max(due_ms)) AS until_ms,
+      coalesce(min(due_ms) FILTER ({_IS_CHECK_POINT}), max(due_ms)) AS least_ms,
+      max(retry_times) AS times, min(start_ms) FILTER (stored_kind = 'POP_ACK') AS acked_ms
+    FROM resolved WHERE kind = 'STORED' AND stored_kind IN ({quoted(POP_KINDS)}) AND {business_group()}
+    GROUP BY cluster, msg_id, group_name, request_id) AS pops
+  GROUP BY cluster, msg_id, group_name) AS lasts"""
+
+
+def pops_known_stage() -> Stage:
+    """pops, and what is known of records after each: pops_read_ms, up to when they were read; pops_lost_ms, the end of
+    a range of them that was lost since the pop.
+    """
+    return Stage(
+        "pops_known",
+        f"""
+SELECT p.*, s.scanned_ms AS pops_read_ms, (SELECT max(l.to_ms) FROM losses l WHERE l.cluster = p.cluster
+    AND l.reason = '{RANGE_NOT_READ}{TIMER_TOPIC}' AND l.to_ms >= p.pop_ms) AS pops_lost_ms
+FROM pops p LEFT JOIN scanned_topics s ON p.cluster = s.cluster AND s.topic = '{TIMER_TOPIC}'""",
+        ("pops", "scanned_topics", "losses"),
+    )
+
+
+_IS_LAST = """(pop_ms IS NOT NULL AND offered_count = 1 AND coalesce(last_ms <= pop_until_ms, true)
+      AND pop_times >= greatest(coalesce(copy_times, 0), coalesce(times_max, 0)))"""
+"""SQL of group_evidence: whether no copy and no hand-over is newer than the last pop that was read."""
+_TRACED = "(delivery_count > 0 AND times_max = pop_times)"
+_ACCEPTED = "(excluded = 0 AND filter_why = '')"
+
+
+def pop_is_open(as_of_ms: int) -> str:
+    """SQL of group_evidence: whether the time of the last pop is not up, and it is not acknowledged."""
+    return f"({_IS_LAST} AND pop_acked_ms IS NULL AND pop_until_ms > {as_of_ms})"
+
+
+def pop_states(as_of_ms: int, settings: Settings, running: str) -> str:
+    """SQL: the branches of a state that apply to a popped message. running: the state of a hand-over without an end.
+
+    The record does not show who acknowledged it, or why: a client that gives a message up after many failures does, and
+    a proxy, if the filter of the group excludes the message. Nor does it show which client popped it.
+    """
+    acked = f"{_IS_LAST} AND pop_acked_ms IS NOT NULL"
+    is_open = (
+        f"{pop_is_open(as_of_ms)} AND pops_read_ms >= {as_of_ms - settings.state_age_ms_max} AND pops_lost_ms IS NULL"
+    )
+    return f"""
+    WHEN {acked} AND pop_acked_ms > {as_of_ms - settings.trace_delay_ms} THEN 'UNKNOWN:TRACE_PENDING'
+    WHEN {acked} AND {_TRACED} AND last_outcome = 'FAILED' THEN 'UNKNOWN:POP_GIVEN_UP'
+    WHEN {acked} AND ({_TRACED} OR {_ACCEPTED} AND consume_type <> '') THEN 'CONSUMED:POP_ACKED'
+    WHEN {acked} AND {_ACCEPTED} THEN 'UNKNOWN:POP_ACKED'
+    WHEN {is_open} AND {_TRACED} AND last_outcome = 'FAILED' THEN 'RETRYING'
+    WHEN {is_open} AND {_TRACED} AND last_outcome IN ('OPEN', 'REPORTED') THEN {running}
+    WHEN {is_open} AND excluded = 0 AND live_count > 0 AND clients_sampled_ms >= pop_ms
+      AND {as_of_ms} - pop_ms < {settings.hung_ms} THEN 'IN_FLIGHT:POP_NOT_ACKED'
+    WHEN {is_open} AND excluded = 0 THEN 'UNKNOWN:POP_NOT_ACKED'"""

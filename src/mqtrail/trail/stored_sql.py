@@ -17,17 +17,23 @@ from mqtrail.wire import (
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRACE_ON,
     PROPERTY_UNIQ_KEY,
+    REVIVE_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     TIME_MS_MAX,
     TIMER_TOPIC,
 )
 
 from .evidence import MESSAGE_META
-from .kinds import quoted, retry_group, stored_kind
+from .kinds import quoted, retry_group, starts_with, stored_kind
 from .otel_context import TRACEPARENT, traceparent_sql
 
 # Every property, as records have them. Of several with one name a map has the last, which is the one that counts.
 _EVERY = "array_to_string([p.key || chr(1) || p.value || chr(2) for p in map_entries(properties)], '')"
+
+POP_GROUP = "mqtrail.pop_group"
+"""Property with which the pipeline names the group in a row about a popped message."""
+_REAL_TOPIC = f"coalesce(properties['{PROPERTY_REAL_TOPIC}'], '')"
+_IS_POP = f"topic = '{TIMER_TOPIC}' AND {starts_with(_REAL_TOPIC, REVIVE_TOPIC_PREFIX)}"
 
 
 def message_meta_sql(
@@ -62,9 +68,8 @@ def _columns(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> dict
     levels = f"[{', '.join(map(str, delay_levels_ms))}]::bigint[]"
     # A level above the highest means the highest. Without a valid level there is no delay.
     delay_ms = f"CASE WHEN {level} > 0 THEN ({levels})[least({level}, {len(delay_levels_ms)})] END"
-    real_topic = _text(PROPERTY_REAL_TOPIC)
     # The target topic of a waiting copy.
-    bound_for = f"CASE WHEN topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}') THEN {real_topic} ELSE topic END"
+    bound_for = f"CASE WHEN topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}') THEN {_REAL_TOPIC} ELSE topic END"
     # Nothing is added to an invalid store time.
     waits_ms = f"CASE WHEN topic = '{SCHEDULE_TOPIC}' AND store_timestamp_ms BETWEEN 0 AND {TIME_MS_MAX} "
     waits_ms += f"THEN store_timestamp_ms + {delay_ms} END"
@@ -78,9 +83,9 @@ def _columns(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> dict
         "born_ms": "born_timestamp_ms",
         "store_ms": "store_timestamp_ms",
         "body_size": "stored_body_size",
-        "real_topic": real_topic,
+        "real_topic": _REAL_TOPIC,
         "retry_topic": _text(PROPERTY_RETRY_TOPIC),
-        "group_name": retry_group(f"({bound_for})"),
+        "group_name": f"CASE WHEN {_IS_POP} THEN {_text(POP_GROUP)} ELSE {retry_group(f'({bound_for})')} END",
         "origin_msg_id": _text(PROPERTY_ORIGIN_MESSAGE_ID),
         "delay_level": level,
         "delay_ms": delay_ms,

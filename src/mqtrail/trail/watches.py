@@ -57,6 +57,9 @@ _BY_OFFSET = """(reported_count > 0 AND passed_now = 0 AND (consume_type = 'CONS
 """The offset decides whether a success that only SubAfter reports counts: it must have passed the message."""
 
 
+_POPPED = "pop_open = 1"
+"""Time, clients, and how far its records are read decide: the next judgement looks again."""
+
 _FAILED = "(stated = 'RETRYING' AND last_outcome = 'FAILED')"
 """Without a copy, a sample after the failure decides: whether the offset has passed the message."""
 
@@ -84,7 +87,7 @@ def _open_ids(as_of_ms: int, settings: Settings, only_until: bool) -> str:
     }
     return f"""
 SELECT * FROM (SELECT {OPEN_IDS.typed(of_groups)} FROM group_states
-  WHERE {is_open} OR {_BY_OFFSET} OR stated = 'RETRYING') AS of_groups
+  WHERE {is_open} OR {_BY_OFFSET} OR stated = 'RETRYING' OR {_POPPED}) AS of_groups
 WHERE state <> 'RETRYING' OR retry_offset IS NOT NULL OR look_ms IS NOT NULL
 UNION ALL SELECT * FROM (SELECT {OPEN_IDS.typed(of_message)} FROM messages) AS of_message
 WHERE look_ms IS NOT NULL OR sample_ms IS NOT NULL
@@ -106,6 +109,8 @@ def _of_groups(is_open: str, as_of_ms: int, settings: Settings) -> dict[str, str
         f"retry_unread_ms + {settings.trace_delay_ms}",
         f"open_ms + {settings.hung_ms}",
         f"open_ms + greatest({settings.hung_ms}, coalesce(group_hung_ms, 0))",
+        f"CASE WHEN {_POPPED} THEN {as_of_ms + 1} END",
+        f"pop_acked_ms + {settings.trace_delay_ms}",
         f"CASE WHEN last_outcome = 'FAILED' THEN last_end_ms + {settings.next_attempt_ms_max + 1} END",
     )
     return {
