@@ -8,12 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
-from mqtrail.answers.changes import AuditLog
+from mqtrail.answers.changes import AuditLog, read_audit
 from mqtrail.cli.app import run
 from mqtrail.lake import Lake
 
@@ -25,14 +26,14 @@ LATE = {"duckdb", "pyarrow", "deltalake", "numpy", "pandas", "pyspark", "aiohttp
     ("options", "expected"),
     [
         ((), "found neither --lake nor --namesrv"),
-        (("--namesrv", "127.0.0.1:1", "--host", "0.0.0.0"), "--host: found '0.0.0.0', expected a loopback address"),
-        (("--namesrv", "127.0.0.1:1", "--host", "example.com"), "expected a loopback address"),
+        (("--namesrv", "127.0.0.1:1", "--host", "0.0.0.0"), "--host: found '0.0.0.0' without HTTPS"),
+        (("--namesrv", "127.0.0.1:1", "--host", "example.com"), "set [console] url to the https:// address"),
         (("--namesrv", "nonsense"), "nonsense"),
         (("--namesrv", "127.0.0.1:1", "--audit-log", "x"), "found --audit-log without --allow-changes"),
     ],
 )
 def test_wrong_options(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], expected: str) -> None:
-    """The exit code is 2. Without accounts the console cannot listen to other machines."""
+    """The exit code is 2. Without HTTPS the console does not listen to other machines."""
     assert run(["console", "--port", "0", *options]) == 2
     assert expected in capsys.readouterr().err
 
@@ -80,6 +81,40 @@ def test_changes_need_a_cluster_and_a_log(capsys: pytest.CaptureFixture[str], tm
     options = ["--namesrv", "127.0.0.1:1", "--allow-changes", "--audit-log", str(tmp_path)]
     assert run(["console", "--port", "0", *options]) == 1
     assert "cannot write the audit log" in capsys.readouterr().err
+
+
+def test_users_of_a_console(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Passwords come by the environment or stdin, never by an option; each change is in the audit log."""
+    monkeypatch.setenv("MQTRAIL_DATA", str(tmp_path))
+    monkeypatch.setenv("MQTRAIL_PASSWORD", "correct horse battery")
+    assert run(["console", "user", "add", "ann", "--role", "viewer", "--role", "operator/orders"]) == 0
+    monkeypatch.delenv("MQTRAIL_PASSWORD")
+    monkeypatch.setattr(sys, "stdin", StringIO("another good password\n"))
+    assert run(["console", "user", "password", "ann", "--password-stdin"]) == 0
+    monkeypatch.setattr(sys, "stdin", StringIO(""))
+    assert run(["console", "user", "add", "bob", "--role", "viewer"]) == 2
+    assert run(["console", "user", "add", "bob", "--role", "root", "--external"]) == 1
+    assert run(["console", "user", "add", "bob", "--role", "viewer", "--external"]) == 0
+    assert run(["console", "user", "role", "bob", "--role", "admin"]) == 0
+    capsys.readouterr()
+    assert run(["console", "token", "add", "bob", "ci"]) == 0
+    assert re.fullmatch(r"mqt_[\w-]{43}\n", capsys.readouterr().out)
+    assert run(["console", "user", "list", "--json"]) == 0
+    ann, bob = json.loads(capsys.readouterr().out)
+    assert (ann["roles"], ann["has_password"]) == (["viewer", "operator/orders"], True)
+    assert (bob["roles"], bob["has_password"], bob["tokens"][0]["name"]) == (["admin"], False, "ci")
+    assert run(["console", "user", "list"]) == 0
+    assert "operator/orders" in capsys.readouterr().out
+    assert run(["console", "token", "remove", "bob", "ci"]) == 0
+    assert run(["console", "user", "remove", "bob"]) == 0
+    assert run(["console", "user", "remove", "bob"]) == 1
+    noted = [one.action for one in read_audit(tmp_path / "audit.jsonl").changes]
+    assert noted == [
+        *("remove-user", "remove-token", "add-token", "set-roles", "add-user", "set-password", "add-user"),
+    ]
+    assert (tmp_path / "console-users.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_audit_log_is_checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -12,15 +13,23 @@ from pathlib import Path
 
 
 @contextmanager
-def running(lake: Path | None = None, namesrv: str = "", *options: str) -> Iterator[tuple[str, int]]:
+def running(
+    lake: Path | None = None, namesrv: str = "", *options: str, data: Path | None = None
+) -> Iterator[tuple[str, int]]:
     """Run `mqtrail console` on a free port; yield its http://host:port and its process id. At the end it must have
-    logged no fault."""
+    logged no fault. data: the folder of its users."""
     command = [sys.executable, "-m", "mqtrail", "console", "--port", "0", *options]
     command += ["--lake", str(lake)] if lake else []
     command += ["--namesrv", namesrv] if namesrv else []
     with (
         tempfile.TemporaryFile("w+") as log,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, **({"MQTRAIL_DATA": str(data)} if data else {})},
+        ) as process,
     ):
         try:
             assert process.stdout is not None
@@ -35,7 +44,7 @@ def running(lake: Path | None = None, namesrv: str = "", *options: str) -> Itera
 
 
 @contextmanager
-def console(lake: Path | None = None, namesrv: str = "", *options: str) -> Iterator[str]:
+def console(lake: Path | None = None, namesrv: str = "", *options: str, data: Path | None = None) -> Iterator[str]:
     """Run `mqtrail console` on a free port; yield its http://host:port."""
-    with running(lake, namesrv, *options) as (url, _):
+    with running(lake, namesrv, *options, data=data) as (url, _):
         yield url

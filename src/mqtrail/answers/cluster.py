@@ -151,7 +151,10 @@ class LagAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A stored copy of a message. body: its first bytes; body_size: of all. why: the body could not be decoded."""
+    """A stored copy of a message. body: its first bytes; body_size: of all. why: the body could not be decoded.
+
+    is_hidden: the asker may not see the body.
+    """
 
     scope: Scope
     msg_id: str
@@ -161,6 +164,7 @@ class StoredMessage:
     body: bytes
     body_size: int
     why: str = ""
+    is_hidden: bool = False
 
 
 class InvalidPlace(MQError):

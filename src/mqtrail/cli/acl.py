@@ -31,7 +31,7 @@ Action = Annotated[
 ]
 
 
-def _password(from_stdin: bool) -> str:
+def password_of(from_stdin: bool) -> str:
     """Read a password from standard input, the environment or a prompt; never from the command line."""
     if from_stdin:
         text = sys.stdin.readline().rstrip("\n")
@@ -75,7 +75,7 @@ def user_create(
     json: Json = False,
 ) -> int:
     """Create a user on every broker."""
-    password = _password(password_stdin)
+    password = password_of(password_stdin)
     with admin_of(load(config), namesrv) as admin:
         kind = "Super" if superuser else "Normal"
         done = admin.create_user(user, password, user_type=kind, cluster=cluster, broker=broker)
@@ -101,7 +101,7 @@ def user_update(
         raise UsageError(f"--status: found {status!r}, expected enable or disable")
     if kind not in (None, "Normal", "Super"):
         raise UsageError(f"--type: found {kind!r}, expected Normal or Super")
-    secret = _password(password_stdin) if password or password_stdin else None
+    secret = password_of(password_stdin) if password or password_stdin else None
     if secret is None and status is None and kind is None:
         raise UsageError("found nothing to change, expected --password, --status or --type")
     with admin_of(load(config), namesrv) as admin:
@@ -252,7 +252,7 @@ def account_set(
     from mqtrail.wire import AclAccountHeader
 
     account = AclAccountHeader(
-        access_key, _password(password_stdin), white, admin_account, topic_default, group_default, topics, groups
+        access_key, password_of(password_stdin), white, admin_account, topic_default, group_default, topics, groups
     )
     with admin_of(load(config), namesrv) as admin:
         done = admin.set_acl_account(account, cluster=cluster, broker=broker)

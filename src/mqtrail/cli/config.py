@@ -50,6 +50,7 @@ SECRETS: Mapping[tuple[str, str], str] = {
     ("broker", "inner_credentials"): "MQTRAIL_INNER_CREDENTIALS",
     ("tls_server", "key_password"): "MQTRAIL_TLS_SERVER_KEY_PASSWORD",
     ("tls", "key_password"): "MQTRAIL_TLS_KEY_PASSWORD",
+    ("console", "oidc_client_secret"): "MQTRAIL_OIDC_CLIENT_SECRET",
     ("node", "store_url"): "MQTRAIL_STORE_URL",  # it may have a password
 }
 """(table, key) -> environment variable that overrides the file. No flag takes a secret itself, because other users of a
@@ -70,6 +71,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "producer": ("mqtrail.client", "ProducerConfig"),
     "consumer": ("mqtrail.client", "ConsumerConfig"),
     "trace": ("mqtrail.client", "TraceConfig"),
+    "console": ("mqtrail.answers.access", "AccessConfig"),
     "judge": ("mqtrail.trail", "Settings"),
     "pipeline": ("mqtrail.pipeline", "JobConfig"),
     "spark": ("mqtrail.pipeline", "SessionConfig"),

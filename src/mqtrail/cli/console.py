@@ -1,4 +1,4 @@
-"""`console`: serves pages and the HTTP API to this machine."""
+"""`console`: serves pages and the HTTP API to this machine, or to users who log in."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import typer
 
 from .audit import AUDIT_FILE
 from .config import Config, load
+from .console_users import USERS_FILE
 from .exits import Exit, UsageError
 from .imports import collector_paused, modules_hidden
 from .options import ConfigFile, LakeFolder, Namesrv
-from .serving import LoopbackHost, listen, serve, sources_of
+from .output import say
+from .serving import is_loopback, listen, serve, sources_of
 
 if TYPE_CHECKING:
     from mqtrail.answers import Sources
+    from mqtrail.answers.access import AccessDesk
     from mqtrail.answers.changes import ClusterChanges
 
 PORT_DEFAULT = 9870
@@ -27,9 +30,12 @@ UNUSED = (
 
 
 def console(
+    context: typer.Context,
     lake: LakeFolder = None,
     namesrv: Namesrv = None,
-    host: LoopbackHost = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. Another than of this machine needs accounts and HTTPS.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0: any free one.")] = PORT_DEFAULT,
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Let its users change the cluster: each change is recorded.")
@@ -39,20 +45,52 @@ def console(
     ] = None,
     config: ConfigFile = None,
 ) -> int:
-    """Serve web pages and the HTTP API on this machine, over a lake, a cluster, or both."""
+    """Serve web pages and the HTTP API, over a lake, a cluster, or both: to this machine, or to users who log in."""
+    if context.invoked_subcommand is not None:
+        return Exit.OK
+    settings = load(config)
     sources = sources_of(lake, namesrv, config)
-    changes = changes_of(sources, load(config), audit_log) if allow_changes else None
-    if audit_log is not None and changes is None:
-        raise UsageError("found --audit-log without --allow-changes, expected both")
-    with listen(host, port) as listening:
+    access = access_of(settings, host, audit_log)
+    changes = changes_of(sources, settings, audit_log) if allow_changes else None
+    if audit_log is not None and changes is None and access is None:
+        raise UsageError("found --audit-log without --allow-changes and without accounts, expected one of them")
+    with listen(host, port, is_open=access is not None) as listening:
         with collector_paused(), modules_hidden(*UNUSED):
             from mqtrail.console import make_console
 
-            app = make_console(sources, changes)
-        words = "console on http://{address}, HTTP API described by http://{address}/openapi.json; Ctrl-C ends it"
+            app = make_console(sources, changes, access)
+        tls = (access.config.tls_certificate, access.config.tls_key) if access and access.config.tls_key else None
+        at = "https://{address}" if tls else "http://{address}"
+        words = f"console on {at}, HTTP API described by {at}/openapi.json; Ctrl-C ends it"
+        if access is not None and (token := access.first_token()):
+            say(f"no user yet: open /login/first within an hour, with the token {token}")
         with modules_hidden(*UNUSED):  # DuckDB and Arrow are imported by the first question
-            serve(app, listening, words)
+            serve(app, listening, words, tls)
     return Exit.OK
+
+
+def access_of(settings: Config, host: str, audit_log: Path | None) -> AccessDesk | None:
+    """Return the accounts; None: there are none, and only this machine has access. UsageError, AuditFailed."""
+    from mqtrail.answers.access import AccessConfig
+
+    found: AccessConfig = settings.room("console")
+    is_open = not is_loopback(host)
+    if is_open and not found.is_secure:
+        raise UsageError(
+            f"--host: found {host!r} without HTTPS, expected passwords and sessions to be encrypted: set [console] url "
+            "to the https:// address that users open, and tls_certificate and tls_key unless a proxy speaks TLS"
+        )
+    if is_open and not found.url:
+        raise UsageError(f"--host: found {host!r} without [console] url, expected the address that users open")
+    users = Path(found.users).expanduser() if found.users else settings.data(None) / USERS_FILE
+    if not (is_open or found.accounts or found.oidc_issuer or found.proxy_header or users.exists()):
+        return None
+    from mqtrail.answers.access import AccessDesk, Accounts
+    from mqtrail.answers.changes import AuditLog
+
+    known = Accounts(users)
+    known.all()  # a damaged file is an error now, not at the first log-in
+    return AccessDesk(found, known, AuditLog(audit_log or settings.data(None) / AUDIT_FILE))
 
 
 def changes_of(sources: Sources, settings: Config, audit_log: Path | None) -> ClusterChanges:

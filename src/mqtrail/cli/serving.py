@@ -22,14 +22,26 @@ if TYPE_CHECKING:
 LoopbackHost = Annotated[str, typer.Option(help="Loopback address to listen on.")]
 
 
-def serve(app: Any, listening: socket.socket, words: str) -> None:
-    """Print `words` with the address for {address}, and serve an ASGI application until a signal ends it."""
+def serve(app: Any, listening: socket.socket, words: str, tls: tuple[str, str] | None = None) -> None:
+    """Print `words` with the address for {address}, and serve an ASGI application until a signal ends it.
+
+    tls: PEM files of the certificate and of its key.
+    """
     import uvicorn
 
     listening.listen()
     say(words.format(address=_address(listening)))
     sys.stdout.flush()
     settings = uvicorn.Config(app, log_config=None, log_level="warning", access_log=False, server_header=False)
+    settings.proxy_headers = False  # the console reads them itself, and only of the proxies that it trusts
+    if tls is not None:
+        settings.ssl_certfile, settings.ssl_keyfile = tls
+        try:
+            settings.load()
+        except OSError as error:
+            raise UsageError(
+                f"[console] tls_certificate: {error}: expected PEM files of a certificate and its key"
+            ) from None
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn ends by them, then calls what was set before
         signal.signal(number, lambda *_: None)
     uvicorn.Server(settings).run(sockets=[listening])
@@ -59,15 +71,19 @@ def _is_lake(folder: LakePath) -> bool:
     return isinstance(folder, Path) and (folder / "trajectories" / "_delta_log").is_dir()
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. UsageError: the address is not a loopback address."""
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches the address."""
     from ipaddress import ip_address
 
     try:
-        is_loopback = ip_address("127.0.0.1" if host == "localhost" else host).is_loopback
+        return ip_address("127.0.0.1" if host == "localhost" else host).is_loopback
     except ValueError:
-        is_loopback = False
-    if not is_loopback:
+        return False
+
+
+def listen(host: str, port: int, *, is_open: bool = False) -> socket.socket:
+    """Return a listening socket. UsageError: the address is not a loopback address, unless is_open."""
+    if not is_open and not is_loopback(host):
         raise UsageError(
             f"--host: found {host!r}, expected a loopback address: it has no accounts, so it serves this "
             "machine only; from another machine use a tunnel, for example `ssh -L`"
@@ -76,11 +92,10 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         made.close()
-        raise UsageError(
-            f"--port: cannot listen on {host} port {port}: {error.strerror}; pass another --port"
-        ) from None
+        why = error.strerror if isinstance(error, OSError) else "not an address"
+        raise UsageError(f"--port: cannot listen on {host} port {port}: {why}; pass another --port") from None
     return made
 
 

@@ -12,6 +12,7 @@ from fastapi.responses import RedirectResponse
 from nicegui import ui
 
 from mqtrail.answers import DeadLetterConditions, LatencySegment, Sources
+from mqtrail.answers.access import AccessDesk
 from mqtrail.answers.changes import ClusterChanges
 from mqtrail.answers.http import Changing, Workers, actor_of, make_api
 
@@ -25,7 +26,9 @@ from .groups import group, groups
 from .home import home
 from .incidents import incidents
 from .latency import latency
+from .login import add_login
 from .message import message
+from .nonces import NoncedScripts
 from .pipeline import pipeline
 from .search import search
 from .stored import stored
@@ -37,31 +40,31 @@ SKIP_MAX: Final = 1_000_000_000
 PAGE_S: Final = 30.0  # to build a page, without its parts
 
 
-def make_console(sources: Sources, changes: ClusterChanges | None = None) -> FastAPI:
+def make_console(sources: Sources, changes: ClusterChanges | None = None, access: AccessDesk | None = None) -> FastAPI:
     """Return the application. NiceGUI keeps its pages in the process, so there is one console in a process.
 
-    changes: readers may change the cluster.
+    changes: readers may change the cluster. access: the accounts; None: whoever reaches it may do everything.
     """
     workers = Workers()
     changing = None if changes is None else Changing(changes)
-    app = make_api(sources, workers, changing)
-    desk = Desk(sources, workers, changing)
+    app = make_api(sources, workers, changing, access)
+    desk = Desk(app.state.seen, workers, changing)
 
     @ui.page("/", response_timeout=PAGE_S)
     async def home_page(request: Request) -> None:
-        await home(desk, PageReader.of(request))
+        await home(desk.of(request), PageReader.of(request))
 
     @ui.page("/search", response_timeout=PAGE_S)
     async def search_page(request: Request, q: str = "", skip: int = 0) -> None:
-        await search(desk, PageReader.of(request), q, max(0, min(skip, SKIP_MAX)))
+        await search(desk.of(request), PageReader.of(request), q, max(0, min(skip, SKIP_MAX)))
 
     @ui.page("/message", response_timeout=PAGE_S)
     async def message_page(request: Request, id: str = "") -> None:
-        await message(desk, PageReader.of(request), id.strip()[:1_000])
+        await message(desk.of(request), PageReader.of(request), id.strip()[:1_000])
 
     @ui.page("/incidents", response_timeout=PAGE_S)
     async def incidents_page(request: Request) -> None:
-        await incidents(desk, PageReader.of(request))
+        await incidents(desk.of(request), PageReader.of(request))
 
     @ui.page("/dead-letters", response_timeout=PAGE_S)
     async def dead_letters_page(
@@ -70,58 +73,63 @@ def make_console(sources: Sources, changes: ClusterChanges | None = None) -> Fas
         cut = None if error is None else error[:255]
         first = max(0, min(skip, SKIP_MAX))
         wanted = DeadLetterConditions(group_name=group[:255], topic=topic[:255], error=cut, skip=first)
-        await dead_letters(desk, PageReader.of(request), wanted)
+        await dead_letters(desk.of(request), PageReader.of(request), wanted)
 
     @ui.page("/stored", response_timeout=PAGE_S)
     async def stored_page(request: Request, evidence: str = "") -> None:
-        await stored(desk, PageReader.of(request), evidence.strip()[:1_000])
+        await stored(desk.of(request), PageReader.of(request), evidence.strip()[:1_000])
 
     @ui.page("/latency", response_timeout=PAGE_S)
     async def latency_page(request: Request, part: LatencySegment = LatencySegment.HANDLER) -> None:
-        await latency(desk, PageReader.of(request), part)
+        await latency(desk.of(request), PageReader.of(request), part)
 
     _add_cluster_pages(desk)
     if changing is not None:
         _add_changes(desk, changing)
     app.add_api_route("/preferences", preferences, include_in_schema=False)
+    if access is not None:
+        add_login(app, access)
     ui.run_with(app, title="mqtrail", dark=None, tailwind=False, show_welcome_message=False)
+    app.add_middleware(NoncedScripts)
     return app
 
 
 def _add_cluster_pages(desk: Desk) -> None:
     @ui.page("/groups", response_timeout=PAGE_S)
     async def groups_page(request: Request) -> None:
-        await groups(desk, PageReader.of(request))
+        await groups(desk.of(request), PageReader.of(request))
 
     @ui.page("/group", response_timeout=PAGE_S)
     async def group_page(request: Request, name: str = "") -> None:
-        await group(desk, PageReader.of(request), name[:255])
+        await group(desk.of(request), PageReader.of(request), name[:255])
 
     @ui.page("/topic", response_timeout=PAGE_S)
     async def topic_page(request: Request, name: str = "") -> None:
-        await topic(desk, PageReader.of(request), name[:255])
+        await topic(desk.of(request), PageReader.of(request), name[:255])
 
     @ui.page("/broker", response_timeout=PAGE_S)
     async def broker_page(request: Request, name: str = "") -> None:
-        await broker(desk, PageReader.of(request), name[:255])
+        await broker(desk.of(request), PageReader.of(request), name[:255])
 
     @ui.page("/cluster", response_timeout=PAGE_S)
     async def cluster_page(request: Request) -> None:
-        await cluster(desk, PageReader.of(request))
+        await cluster(desk.of(request), PageReader.of(request))
 
     @ui.page("/pipeline", response_timeout=PAGE_S)
     async def pipeline_page(request: Request) -> None:
-        await pipeline(desk, PageReader.of(request))
+        await pipeline(desk.of(request), PageReader.of(request))
 
 
 def _add_changes(desk: Desk, changing: Changing) -> None:
     @ui.page("/change", response_timeout=PAGE_S)
     async def change_page(request: Request) -> None:
-        await change(desk, changing, PageReader.of(request), request.query_params, actor_of(request, "page"))
+        await change(
+            desk.of(request), changing, PageReader.of(request), request.query_params, actor_of(request, "page")
+        )
 
     @ui.page("/audit", response_timeout=PAGE_S)
     async def audit_page(request: Request) -> None:
-        await audit(desk, changing, PageReader.of(request))
+        await audit(desk.of(request), changing, PageReader.of(request))
 
 
 async def preferences(to: str = "/", language: str = "", theme: str = "") -> RedirectResponse:

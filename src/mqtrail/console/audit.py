@@ -25,7 +25,7 @@ async def audit(desk: Desk, changing: Changing, reader: PageReader) -> None:
         part = PagePart(desk, reader)
     await ui.context.client.connected()
     try:
-        answer = await changing.audited(CHANGES_MAX)
+        answer = await changing.audited(CHANGES_MAX, desk.sources)
     except Problem as problem:
         part.fail(problem.detail)
         return

@@ -64,7 +64,7 @@ async def change(desk: Desk, changing: Changing, reader: PageReader, asked: Quer
         return
     try:
         wanted = await _change_of(desk, asked)
-        found = await changing.plan(wanted)
+        found = await changing.plan(wanted, desk.sources)
     except (Problem, InvalidChange, ValueError) as error:
         plan.fail(str(error))
         return
@@ -189,7 +189,7 @@ async def _perform(doing: _Doing, plan: ChangePlan, place: ui.element) -> None:
             PROGRESS_S, lambda: progress.set_text(reader.say("changing", done=len(outcomes), all=len(plan.steps)))
         )
     try:
-        result = await doing.changing.perform(doing.wanted, doing.actor, plan.basis, outcomes)
+        result = await doing.changing.perform(doing.wanted, doing.desk.sources, doing.actor, plan.basis, outcomes)
     except Problem as problem:
         with place, tag("div", classes="problem", role="alert"):
             tag("p", problem.detail)

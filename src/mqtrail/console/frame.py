@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import tzinfo
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote, urlencode
@@ -16,8 +17,9 @@ from nicegui import app, ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from mqtrail import trail
-from mqtrail.answers import Scope, Sources
-from mqtrail.answers.http import API_PREFIX, Changing, Workers
+from mqtrail.answers import Scope
+from mqtrail.answers.access import Right, SeenSources
+from mqtrail.answers.http import API_PREFIX, LOGIN, Changing, Workers, visitor_of
 from mqtrail.client.core import now_ms
 from mqtrail.gateway import Problem
 from mqtrail.wire import visible
@@ -48,10 +50,17 @@ MARKS: Final = {"error": "✖", "warning": "▲", "open": "◌", "info": "ℹ", 
 class Desk:
     """What every page answers from."""
 
-    sources: Sources
+    sources: SeenSources
     workers: Workers
     changing: Changing | None = None
     """Changes the cluster; None: that is not allowed."""
+
+    def of(self, request: Request) -> Desk:
+        """Return what a page of this request answers from: the sources as its reader may see them."""
+        now = visitor_of(request).now
+        may_change = any(one.gives(Right.OPERATE) for one in now().grants)
+        seen = SeenSources(self.sources.sources, self.sources.names, now)
+        return Desk(seen, self.workers, self.changing if may_change else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,8 @@ class PageReader:
     path: str
     server: str  # http://host:port of this console, as the reader's browser names it
     zone: tzinfo
+    name: str  # of the person; '' without accounts
+    csrf: str
 
     @classmethod
     def of(cls, request: Request) -> PageReader:
@@ -71,7 +82,10 @@ class PageReader:
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         server = f"{request.url.scheme}://{request.url.netloc}"
         zone = zone_of(unquote(request.cookies.get("mqtrail-zone", "")))
-        return cls(language, request.cookies.get("mqtrail-theme", ""), path, server, zone)
+        theme = request.cookies.get("mqtrail-theme", "")
+        found = getattr(request.state, "visitor", None)  # the pages of log-in have none
+        name = found.now().name if found is not None else ""
+        return cls(language, theme, path, server, zone, name, found.csrf if found is not None else "")
 
     def say(self, name: str, **values: object) -> str:
         """Return a text in the reader's language."""
@@ -148,10 +162,21 @@ def frame(reader: PageReader, title: str, *, query: str = "") -> Iterator[None]:
                 {"aria-label": reader.say("theme"), "title": reader.say("theme")}
             )
             tag("button", "?", type="button", id="help-button", **{"aria-label": reader.say("help")})
+            if reader.name:
+                _account(reader)
     _help(reader)
     with tag("main", id="content"):
         tag("h1", title)
         yield
+
+
+def _account(reader: PageReader) -> None:
+    """Draw who is logged in, and what ends that; a proxy's user has no session to end."""
+    link(reader.name, "/account").props.update({"title": reader.say("account")})
+    if reader.csrf:
+        with tag("form", action="/logout", method="post"):
+            tag("input", type="hidden", name="csrf", value=reader.csrf)
+            tag("button", reader.say("log_out"), type="submit")
 
 
 def _help(reader: PageReader) -> None:
@@ -190,6 +215,8 @@ class PagePart:
             answer = await self._desk.workers.run(ask)
         except Problem as problem:
             self.fail(problem.detail)
+            if problem.status is HTTPStatus.UNAUTHORIZED:
+                ui.navigate.to(f"{LOGIN}?to={quote(self._reader.path)}")
             return None
         if not self.put(lambda: draw(answer)):
             return None

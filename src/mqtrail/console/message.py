@@ -239,6 +239,15 @@ def draw_stored(reader: PageReader, one: StoredMessage) -> None:
     bounds(reader, one.scope)
     if one.why:
         tag("p", f"{MARKS['warning']} {one.why}")
+    if not one.is_hidden:
+        _body(reader, one)
+    tag("h2", reader.say("properties"))
+    with table([reader.say("property"), reader.say("value")], reader.say("properties")) as add:
+        for name, value in sorted(one.properties.items()):
+            add([name, value])
+
+
+def _body(reader: PageReader, one: StoredMessage) -> None:
     is_cut = one.body_size > len(one.body)
     size = "body_cut" if is_cut else "body_size"
     tag("p", reader.say(size, shown=f"{len(one.body):,}", size=f"{one.body_size:,}"))
@@ -254,10 +263,6 @@ def draw_stored(reader: PageReader, one: StoredMessage) -> None:
         with tag("details", **({"open": ""} if name == "body_text" else {})):
             tag("summary", reader.say(name))
             lines(content)
-    tag("h2", reader.say("properties"))
-    with table([reader.say("property"), reader.say("value")], reader.say("properties")) as add:
-        for name, value in sorted(one.properties.items()):
-            add([name, value])
 
 
 def lines(content: str) -> None:

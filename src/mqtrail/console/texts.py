@@ -16,6 +16,33 @@ class Language(StrEnum):
 
 
 TEXTS: Final[dict[str, tuple[str, str]]] = {
+    "log_in": ("Log in", "登录"),
+    "log_out": ("Log out", "退出登录"),
+    "account": ("Account", "账号"),
+    "user_name": ("User name", "用户名"),
+    "password": ("Password", "密码"),
+    "new_password": ("New password, 12 characters or more", "新密码，至少 12 个字符"),
+    "change_password": ("Change the password", "修改密码"),
+    "wrong_password": ("User name or password is wrong.", "用户名或密码错误。"),
+    "too_many_tries": (
+        "Too many failed log-ins: try again in {seconds} s.",
+        "登录失败次数过多：请在 {seconds} 秒后重试。",
+    ),
+    "by_provider": ("Log in by the OpenID provider", "通过 OpenID 提供方登录"),
+    "first_admin": ("Make the first administrator", "创建首位管理员"),
+    "first_token": ("Token that the console printed at its start", "控制台启动时打印的令牌"),
+    "roles": ("Roles", "角色"),
+    "tokens": ("API tokens", "API 令牌"),
+    "tokens_text": (
+        "A program sends one as `Authorization: Bearer TOKEN`. It has the roles of your account.",
+        "程序以 `Authorization: Bearer TOKEN` 发送令牌，权限与您的账号相同。",
+    ),
+    "token_name": ("Name of the token", "令牌名称"),
+    "token_made": ("Copy the token now: it is not shown again.", "请立即复制令牌：它不会再次显示。"),
+    "add_token": ("Make a token", "创建令牌"),
+    "remove_token": ("Remove the token", "删除令牌"),
+    "days": ("Days", "天数"),
+    "until": ("until {time}", "有效期至 {time}"),
     "home": ("Home", "首页"),
     "search": ("Search", "搜索"),
     "message": ("Message", "消息"),

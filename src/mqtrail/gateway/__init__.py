@@ -8,7 +8,16 @@ from .app import make_door
 from .caller import Caller
 from .config import DoorConfig
 from .guard import HOSTS, LocalGuard
-from .problems import RESPONSES, DescribedApi, Problem, ProblemDetails, VisibleJson, add_problems, problem_response
+from .problems import (
+    RESPONSES,
+    DescribedApi,
+    Problem,
+    ProblemDetails,
+    VisibleJson,
+    add_problems,
+    described,
+    problem_response,
+)
 
 __all__ = [
     "HOSTS",
@@ -21,6 +30,7 @@ __all__ = [
     "ProblemDetails",
     "VisibleJson",
     "add_problems",
+    "described",
     "make_door",
     "problem_response",
 ]

@@ -27,10 +27,11 @@ HEADERS: Final = {
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; object-src 'none'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",  # addresses hold ids and keys
+    "Referrer-Policy": "same-origin",  # addresses hold ids and keys; with no-referrer, forms would have no Origin
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""Of every answer: pages load nothing from other hosts, and no other site shows them in a frame."""
+"""Of every answer that does not set them itself: pages load nothing from other hosts, and no other site shows them in a
+frame."""
 
 
 class LocalGuard:
@@ -93,7 +94,9 @@ def origin_host(origin: str) -> str | None:
 def _with_headers(send: Send) -> Send:
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            MutableHeaders(scope=message).update(HEADERS)
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
         await send(message)
 
     return with_headers

@@ -48,13 +48,20 @@ STATUSES: Final = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    int(status): {
-        "description": status.phrase,
-        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}},
+
+
+def described(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """Return these statuses as responses of an OpenAPI description."""
+    return {
+        int(status): {
+            "description": status.phrase,
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}},
+        }
+        for status in statuses
     }
-    for status in STATUSES
-}
+
+
+RESPONSES: Final = described(*STATUSES)
 """What every operation may answer instead, for the OpenAPI description."""
 
 

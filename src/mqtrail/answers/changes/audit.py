@@ -3,7 +3,8 @@
     {"seq": 7, "previous": SHA-256 of the line before, "at": UTC, "change": ID, "event": "asked", …}
 
 A change has a line `asked` (who, action, parameters, parts with the value before and after) before its first request,
-an `outcome` for each part, and `ended`. A change without `ended` was cut off: what came of it is unknown.
+an `outcome` for each part, and `ended`. A change without `ended` was cut off: what came of it is unknown. What is over
+at once, such as a log-in, is one line `noted`.
 
 The file is written with O_APPEND alone. That keeps this program from rewriting it; it
 does not keep others from it who may write the file. Each line has the digest of the line before, so a line that was
@@ -24,8 +25,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 from mqtrail.wire import MQError, visible_json
+
+from .model import Actor
 
 TAIL_SIZE: Final = 1 << 16  # bytes read at once to find the last line
 ZERO: Final = "0" * 64  # `previous` of the first line
@@ -54,6 +58,11 @@ class AuditLog:
                 self._append(change_id, event, fields, is_synced)
         except OSError as error:
             raise AuditFailed(f"cannot write the audit log {str(self.path)!r}: {error.strerror}") from None
+
+    def note(self, actor: Actor, action: str, parameters: Mapping[str, Any], error: str = "") -> None:
+        """Add a line for what is over at once, such as a log-in. error: why it was refused. AuditFailed."""
+        who = {"who": actor.name, "address": actor.address, "door": actor.door}
+        self.append(uuid4().hex, "noted", {**who, "action": action, "parameters": dict(parameters), "error": error})
 
     def _open(self) -> int:
         return os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -179,12 +188,14 @@ def _add(line: dict[str, Any], found: deque[dict[str, Any]], known: dict[str, di
     change_id = line.get("change")
     if not isinstance(change_id, str):
         return
+    if line.get("event") in ("asked", "noted") and len(found) == found.maxlen:
+        known.pop(found[0]["change"], None)
     match line.get("event"):
         case "asked":
-            if len(found) == found.maxlen:
-                known.pop(found[0]["change"], None)
             known[change_id] = {**line, "outcomes": []}
             found.append(known[change_id])
+        case "noted":
+            found.append({**line, "outcomes": [], "ended": line.get("at")})
         case "outcome" if change_id in known:
             known[change_id]["outcomes"].append(
                 {name: line.get(name) for name in ("target", "fate", "detail", "place")}

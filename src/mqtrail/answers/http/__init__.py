@@ -1,12 +1,24 @@
 """The HTTP API: the answers of this room as JSON, with an OpenAPI description, for this machine alone.
 
-It changes nothing unless it gets a `Changing`.
+It changes nothing unless it gets a `Changing`; it asks nobody for a log-in unless it gets an `AccessDesk`.
 
 `make_api` returns the application. Each answer has its scope; errors are problem details (RFC 9457).
 """
 
-from .api import API_PREFIX, make_api
-from .changes import Changing, actor_of
+from .api import make_api
+from .changes import Changing
+from .door import API_PREFIX, LOGIN, PUBLIC, actor_of, cookie_name, seen_by, visitor_of
 from .workers import Workers
 
-__all__ = ["API_PREFIX", "Changing", "Workers", "actor_of", "make_api"]
+__all__ = [
+    "API_PREFIX",
+    "LOGIN",
+    "PUBLIC",
+    "Changing",
+    "Workers",
+    "actor_of",
+    "cookie_name",
+    "make_api",
+    "seen_by",
+    "visitor_of",
+]

@@ -11,14 +11,24 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import APIRouter, FastAPI, Query
+from fastapi import APIRouter, Depends, FastAPI, Query
 from fastapi.responses import StreamingResponse
 
 from mqtrail import __version__
 from mqtrail.client.core import now_ms
-from mqtrail.gateway import RESPONSES, DescribedApi, LocalGuard, Problem, VisibleJson, add_problems
+from mqtrail.gateway import (
+    HOSTS,
+    RESPONSES,
+    DescribedApi,
+    LocalGuard,
+    Problem,
+    VisibleJson,
+    add_problems,
+    described,
+)
 from mqtrail.wire import MQError, parse_duration, parse_moment, visible_json
 
+from ..access import AccessDesk, KnownClusters, SeenSources
 from ..cluster import BrokersAnswer, BrokerSettingsAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
 from ..doctor import Diagnosis
 from ..model import LatencySegment, Report, Scope, SearchAnswer, TraceAnswer
@@ -34,10 +44,10 @@ from ..summaries import (
     VerdictHistory,
 )
 from .changes import Changing, add_changes
+from .door import API_PREFIX, AccessDoor, Seen, add_me
 from .workers import Workers
 
 T = TypeVar("T")
-API_PREFIX: Final = "/api/v1"
 LIMIT_MAX: Final = 1_000  # messages of one page
 SKIP_MAX: Final = 100_000
 NAME_SIZE_MAX: Final = 255
@@ -55,9 +65,23 @@ Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Most messages of t
 Skip = Annotated[int, Query(ge=0, le=SKIP_MAX, description="Matches to leave out, the latest first.")]
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerPart:
+    """Which part of the matches to return."""
+
+    limit: Limit = 50
+    skip: Skip = 0
+
+
+Paging = Annotated[AnswerPart, Depends()]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageContent:
-    """A stored message. body_base64: the first bytes of the body; body_size: of all. why: it could not be decoded."""
+    """A stored message. body_base64: the first bytes of the body; body_size: of all. why: it could not be decoded.
+
+    is_hidden: the asker may not see the body.
+    """
 
     scope: Scope
     msg_id: str
@@ -67,12 +91,18 @@ class MessageContent:
     body_base64: str
     body_size: int
     why: str
+    is_hidden: bool
 
 
-def make_api(sources: Sources, workers: Workers | None = None, changing: Changing | None = None) -> FastAPI:
+def make_api(
+    sources: Sources,
+    workers: Workers | None = None,
+    changing: Changing | None = None,
+    access: AccessDesk | None = None,
+) -> FastAPI:
     """Return the application: the operations below API_PREFIX and /openapi.json, guarded.
 
-    changing: adds the operations that change the cluster.
+    changing: adds the operations that change the cluster. access: the accounts; None: whoever reaches it may ask.
     """
     workers = workers or Workers()
 
@@ -83,25 +113,33 @@ def make_api(sources: Sources, workers: Workers | None = None, changing: Changin
         sources.close()
         if changing is not None:
             changing.close()
+        if access is not None:
+            access.close()
 
     about = "Answers of mqtrail, read-only." if changing is None else "Answers of mqtrail, and changes to its cluster."
     app = DescribedApi(title="mqtrail", version=__version__, description=about, lifespan=life)
-    router = APIRouter(prefix=API_PREFIX, responses=RESPONSES, default_response_class=VisibleJson)
-    _add_look_ups(router, sources, workers)
-    _add_summaries(router, sources, workers)
-    _add_findings(router, sources, workers)
-    _add_cluster_operations(router, sources, workers)
+    app.state.seen = SeenSources(sources, KnownClusters(sources))
+    responses = RESPONSES if access is None else RESPONSES | described(HTTPStatus.UNAUTHORIZED)
+    router = APIRouter(prefix=API_PREFIX, responses=responses, default_response_class=VisibleJson)
+    _add_look_ups(router, workers)
+    _add_summaries(router, workers)
+    _add_findings(router, workers)
+    _add_cluster_operations(router, workers)
+    _add_details(router, workers)
+    add_me(router)
     if changing is not None:
         add_changes(router, changing)
     app.include_router(router)
     add_problems(app)
-    app.add_middleware(LocalGuard)
+    app.add_middleware(AccessDoor, access=access)
+    app.add_middleware(LocalGuard, hosts=HOSTS if access is None else HOSTS | access.config.hosts)
     return app
 
 
-def _add_look_ups(router: APIRouter, sources: Sources, workers: Workers) -> None:
+def _add_look_ups(router: APIRouter, workers: Workers) -> None:
     @router.get("/trace", summary="Find one message by id or key, in lake and cluster")
     async def trace(
+        sources: Seen,
         asked: Annotated[str, Query(alias="id", min_length=1, max_length=1_000, description="Message id or key.")],
         cluster: Cluster = "",
     ) -> TraceAnswer:
@@ -111,6 +149,7 @@ def _add_look_ups(router: APIRouter, sources: Sources, workers: Workers) -> None
 
     @router.get("/neighbours", summary="Messages of the same batch, the same trace, or with the same keys")
     async def neighbours(
+        sources: Seen,
         msg_id: Annotated[str, Query(alias="id", min_length=1, max_length=1_000, description="Message id.")],
         cluster: Cluster = "",
     ) -> NeighboursAnswer:
@@ -118,15 +157,15 @@ def _add_look_ups(router: APIRouter, sources: Sources, workers: Workers) -> None
 
     @router.get("/search", summary="Find messages of the lake, the latest first")
     async def search(
+        sources: Seen,
+        part: Paging,
         q: Annotated[
             str,
             Query(max_length=TEXT_SIZE_MAX, description="Conditions, such as `topic:orders verdict:HUNG handler>2s`."),
         ] = "",
-        limit: Limit = 50,
-        skip: Skip = 0,
         cluster: Cluster = "",
     ) -> SearchAnswer:
-        wanted = replace(_parsed(lambda: parse_query(q, now_ms())), limit=limit, skip=skip)
+        wanted = replace(_parsed(lambda: parse_query(q, now_ms())), limit=part.limit, skip=part.skip)
         return await workers.run(lambda: sources.of_lake(cluster).search(wanted, now_ms()))
 
     @router.get(
@@ -135,16 +174,17 @@ def _add_look_ups(router: APIRouter, sources: Sources, workers: Workers) -> None
         response_class=StreamingResponse,
         responses={200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}},
     )
-    async def export(since: Since = "", until: Until = "", cluster: Cluster = "") -> StreamingResponse:
+    async def export(sources: Seen, since: Since = "", until: Until = "", cluster: Cluster = "") -> StreamingResponse:
         first_ms, end_ms = _range(since, until)
         lines = await workers.run(lambda: sources.of_lake(cluster).export(now_ms(), first_ms, end_ms))
         first = await workers.run(lambda: _some(lines))
         return StreamingResponse(_stream(lines, first, workers), media_type="application/jsonl")
 
 
-def _add_summaries(router: APIRouter, sources: Sources, workers: Workers) -> None:
+def _add_summaries(router: APIRouter, workers: Workers) -> None:
     @router.get("/report", summary="Verdicts, latency, lag and the worst messages of the lake")
     async def report(
+        sources: Seen,
         since: Since = "",
         until: Until = "",
         worst: Annotated[int, Query(ge=0, le=100, description="Number of worst messages.")] = 3,
@@ -154,13 +194,14 @@ def _add_summaries(router: APIRouter, sources: Sources, workers: Workers) -> Non
         return await workers.run(lambda: sources.of_lake(cluster).report(now_ms(), first_ms, end_ms, worst=worst))
 
     @router.get("/verdicts", summary="How many messages have each verdict, by time of publication")
-    async def verdicts(since: Since = "", until: Until = "", cluster: Cluster = "") -> VerdictHistory:
+    async def verdicts(sources: Seen, since: Since = "", until: Until = "", cluster: Cluster = "") -> VerdictHistory:
         first_ms, end_ms = _range(since, until)
         return await workers.run(lambda: sources.of_lake(cluster).history(now_ms(), first_ms, end_ms))
 
     @router.get("/latency", summary="How long a part of the way takes, by time, topic and group")
     async def latency(
-        part: Annotated[LatencySegment, Query(description="Part of a message's way.")] = LatencySegment.HANDLER,
+        sources: Seen,
+        part: Annotated[LatencySegment, Query(description="AnswerPart of a message's way.")] = LatencySegment.HANDLER,
         since: Since = "",
         until: Until = "",
         cluster: Cluster = "",
@@ -169,9 +210,9 @@ def _add_summaries(router: APIRouter, sources: Sources, workers: Workers) -> Non
         return await workers.run(lambda: sources.of_lake(cluster).latency(part, now_ms(), first_ms, end_ms))
 
 
-def _add_findings(router: APIRouter, sources: Sources, workers: Workers) -> None:
+def _add_findings(router: APIRouter, workers: Workers) -> None:
     @router.get("/incidents", summary="Bad messages grouped by cause; by default of the last day of the lake")
-    async def incidents(since: Since = "", until: Until = "", cluster: Cluster = "") -> IncidentsAnswer:
+    async def incidents(sources: Seen, since: Since = "", until: Until = "", cluster: Cluster = "") -> IncidentsAnswer:
         first_ms, end_ms = _range(since, until)
         return await workers.run(lambda: sources.of_lake(cluster).incidents(now_ms(), first_ms, end_ms, is_kept=False))
 
@@ -179,6 +220,8 @@ def _add_findings(router: APIRouter, sources: Sources, workers: Workers) -> None
         "/dead-letters", summary="Dead letters of the lake, the error of each attempt, and equal errors counted"
     )
     async def dead_letters(
+        sources: Seen,
+        part: Paging,
         group: Annotated[str, Query(max_length=NAME_SIZE_MAX, description="Only this group. Default: all.")] = "",
         topic: Annotated[str, Query(max_length=NAME_SIZE_MAX, description="Only this topic. Default: all.")] = "",
         error: Annotated[
@@ -186,8 +229,6 @@ def _add_findings(router: APIRouter, sources: Sources, workers: Workers) -> None
         ] = None,
         since: Since = "",
         until: Until = "",
-        limit: Limit = 50,
-        skip: Skip = 0,
         cluster: Cluster = "",
     ) -> DeadLettersAnswer:
         first_ms, end_ms = _range(since, until)
@@ -197,13 +238,14 @@ def _add_findings(router: APIRouter, sources: Sources, workers: Workers) -> None
             error=error,
             first_ms=first_ms,
             end_ms=end_ms,
-            limit=limit,
-            skip=skip,
+            limit=part.limit,
+            skip=part.skip,
         )
         return await workers.run(lambda: sources.of_lake(cluster).dead_letters(wanted, now_ms()))
 
     @router.get("/prove", summary="What the lake proves about loss, duplicates and order")
     async def prove(
+        sources: Seen,
         topic: Annotated[str, Query(max_length=NAME_SIZE_MAX, description="Only this topic. Default: all.")] = "",
         since: Since = "",
         until: Until = "",
@@ -213,9 +255,10 @@ def _add_findings(router: APIRouter, sources: Sources, workers: Workers) -> None
         return await workers.run(lambda: sources.of_lake(cluster).prove(topic, now_ms(), first_ms, end_ms))
 
 
-def _add_cluster_operations(router: APIRouter, sources: Sources, workers: Workers) -> None:
+def _add_cluster_operations(router: APIRouter, workers: Workers) -> None:
     @router.get("/lag", summary="What groups still have to read, the longest wait first")
     async def lag(
+        sources: Seen,
         group: Annotated[str, Query(max_length=NAME_SIZE_MAX, description="Only this group, with its queues.")] = "",
         over: Annotated[str, Query(max_length=16, description="Read twice with this pause, at most 10s.")] = "",
     ) -> LagAnswer:
@@ -227,29 +270,33 @@ def _add_cluster_operations(router: APIRouter, sources: Sources, workers: Worker
         return await workers.run(lambda: sources.of_cluster().lag(group or None, over_ms))
 
     @router.get("/brokers", summary="Brokers with versions and counters")
-    async def brokers() -> BrokersAnswer:
+    async def brokers(sources: Seen) -> BrokersAnswer:
         return await workers.run(lambda: sources.of_cluster().brokers())
 
     @router.get("/settings", summary="The settings of a master, without secrets")
     async def settings(
+        sources: Seen,
         broker: Annotated[str, Query(min_length=1, max_length=NAME_SIZE_MAX, description="Its name, or host:port.")],
     ) -> BrokerSettingsAnswer:
         return await workers.run(lambda: sources.of_cluster().settings(broker))
 
     @router.get("/topics", summary="Topics with their queues on each master")
-    async def topics() -> TopicsAnswer:
+    async def topics(sources: Seen) -> TopicsAnswer:
         return await workers.run(lambda: sources.of_cluster().topics())
 
     @router.get("/groups", summary="Consumer groups with a configuration")
-    async def groups() -> GroupsAnswer:
+    async def groups(sources: Seen) -> GroupsAnswer:
         return await workers.run(lambda: sources.of_cluster().groups())
 
     @router.get("/members", summary="The live consumers of a group and their subscriptions")
-    async def members(group: Group) -> MembersAnswer:
+    async def members(sources: Seen, group: Group) -> MembersAnswer:
         return await workers.run(lambda: sources.of_cluster().members(group))
 
+
+def _add_details(router: APIRouter, workers: Workers) -> None:
     @router.get("/message", summary="A stored message: its properties and the first bytes of its body")
     async def message(
+        sources: Seen,
         place: Annotated[
             str, Query(min_length=1, max_length=1_000, description="BROKER/TOPIC/QUEUE@OFFSET, as in `/trace`.")
         ],
@@ -265,10 +312,12 @@ def _add_cluster_operations(router: APIRouter, sources: Sources, workers: Worker
             body_base64=b64encode(found.body).decode(),
             body_size=found.body_size,
             why=found.why,
+            is_hidden=found.is_hidden,
         )
 
     @router.get("/doctor", summary="What can be traced on the cluster, and why not")
     async def doctor(
+        sources: Seen,
         sample: Annotated[int, Query(ge=0, le=10_000, description="Number of latest trace messages to read.")] = 1_000,
     ) -> Diagnosis:
         return await workers.run(lambda: sources.diagnosis(now_ms(), sample_count=sample))

@@ -6,7 +6,9 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Query, Request
 
+from ..access import Right, SeenSources
 from ..changes import Actor, AuditAnswer, Change, ChangeOutcome, ChangePlan, ChangeResult, ClusterChanges
+from .door import Seen, actor_of
 from .workers import Workers
 
 CHANGES_AT_ONCE_MAX: Final = 2
@@ -18,7 +20,7 @@ Wanted = Annotated[Change, Body(discriminator="action", description="The change.
 
 
 class Changing:
-    """Plans and performs changes in threads of its own. Call it from one event loop.
+    """Plans and performs changes in threads of its own, if the asker may. Call it from one event loop.
 
     A change that began goes on although its asker leaves or its time is over: the audit log has its end.
     """
@@ -27,17 +29,34 @@ class Changing:
         self._changes = changes
         self._workers = Workers(count=CHANGES_AT_ONCE_MAX, waiting_max=CHANGES_WAITING_MAX, timeout_s=TIMEOUT_S)
 
-    async def plan(self, change: Change) -> ChangePlan:
+    async def plan(self, change: Change, seen: SeenSources) -> ChangePlan:
         """Return what a change would do now. Problem."""
-        return await self._workers.run(lambda: self._changes.plan(change))
 
-    async def perform(self, change: Change, actor: Actor, basis: str, outcomes: list[ChangeOutcome]) -> ChangeResult:
+        def ask() -> ChangePlan:
+            seen.check_change(change)
+            return self._changes.plan(change)
+
+        return await self._workers.run(ask)
+
+    async def perform(
+        self, change: Change, seen: SeenSources, actor: Actor, basis: str, outcomes: list[ChangeOutcome]
+    ) -> ChangeResult:
         """Do it; add the outcome of each part to `outcomes` as it comes. Problem."""
-        return await self._workers.run(lambda: self._changes.perform(change, actor, basis=basis, seen=outcomes.append))
 
-    async def audited(self, count_max: int) -> AuditAnswer:
+        def ask() -> ChangeResult:
+            seen.check_change(change)
+            return self._changes.perform(change, actor, basis=basis, seen=outcomes.append)
+
+        return await self._workers.run(ask)
+
+    async def audited(self, count_max: int, seen: SeenSources) -> AuditAnswer:
         """Return the last changes of the audit log. Problem."""
-        return await self._workers.run(lambda: self._changes.audited(count_max))
+
+        def ask() -> AuditAnswer:
+            seen.check(Right.ADMINISTER)
+            return self._changes.audited(count_max)
+
+        return await self._workers.run(ask)
 
     def close(self) -> None:
         """Stop taking changes, and close the connections: one that runs ends with an error."""
@@ -45,30 +64,27 @@ class Changing:
         self._changes.close()
 
 
-def actor_of(request: Request, door: str) -> Actor:
-    """Return who asks: the address of the peer."""
-    return Actor("", request.client.host if request.client else "", door)
-
-
 def add_changes(router: APIRouter, changing: Changing) -> None:
     """Add the operations to a router."""
 
     @router.post("/changes/plan", summary="What a change would do now; nothing is changed")
-    async def plan(change: Wanted) -> ChangePlan:
-        return await changing.plan(change)
+    async def plan(sources: Seen, change: Wanted) -> ChangePlan:
+        return await changing.plan(change, sources)
 
     @router.post("/changes", summary="Do a change; it is recorded in the audit log")
     async def perform(
+        sources: Seen,
         change: Wanted,
         request: Request,
         basis: Annotated[
             str, Query(max_length=64, description="`basis` of the plan: refuse to do anything else than it showed.")
         ] = "",
     ) -> ChangeResult:
-        return await changing.perform(change, actor_of(request, "api"), basis, [])
+        return await changing.perform(change, sources, actor_of(request, "api"), basis, [])
 
     @router.get("/audit", summary="The last changes of the audit log, and whether its lines are unbroken")
     async def audit(
+        sources: Seen,
         limit: Annotated[int, Query(ge=1, le=AUDITED_MAX, description="Most changes of this answer.")] = 100,
     ) -> AuditAnswer:
-        return await changing.audited(limit)
+        return await changing.audited(limit, sources)

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from mqtrail.gateway import Problem
 from mqtrail.wire import MQError, NoMessage
 
+from ..access import AccountsFailed, InvalidAccount, NotAllowed, SignedOut, TooManyTries
 from ..changes import AuditFailed, ChangedMeanwhile, InvalidChange, NothingToChange
 from ..cluster import InvalidPlace
 from ..masters import UnknownBroker
@@ -17,11 +18,17 @@ def problem_of(error: MQError) -> Problem:
     """Return the problem of an error of lake or cluster: there is no such source, or it could not be queried."""
     if isinstance(error, NoSource | NothingToChange | NoMessage | UnknownBroker):
         return Problem(HTTPStatus.NOT_FOUND, str(error))
-    if isinstance(error, InvalidChange | InvalidPlace):
+    if isinstance(error, TooManyTries):
+        return Problem(HTTPStatus.TOO_MANY_REQUESTS, str(error))
+    if isinstance(error, InvalidChange | InvalidPlace | InvalidAccount):
         return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+    if isinstance(error, SignedOut):
+        return Problem(HTTPStatus.UNAUTHORIZED, str(error))
+    if isinstance(error, NotAllowed):
+        return Problem(HTTPStatus.FORBIDDEN, str(error))
     if isinstance(error, ChangedMeanwhile):
         return Problem(HTTPStatus.CONFLICT, str(error))
-    if isinstance(error, AuditFailed):
+    if isinstance(error, AuditFailed | AccountsFailed):
         return Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
     from mqtrail.lake import LakeError  # late: it imports DuckDB
 

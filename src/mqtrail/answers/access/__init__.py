@@ -1,0 +1,42 @@
+"""Accounts of the console: who asks, with which roles, and what they may see and do.
+
+`AccessDesk` knows users, sessions, API tokens and proxies, and says who sends a request. `SeenSources` are the
+sources as that person sees them: pages and the HTTP API ask only through it, so each right is checked in one place.
+"""
+
+from .accounts import Accounts, AccountsFailed, ApiToken, UserAccount
+from .config import AccessConfig
+from .desk import AccessDesk, TooManyTries
+from .model import (
+    LOCAL,
+    Grant,
+    InvalidAccount,
+    NotAllowed,
+    Person,
+    PersonRole,
+    Right,
+    SignedOut,
+    Visitor,
+)
+from .seen import KnownClusters, SeenSources
+
+__all__ = [
+    "LOCAL",
+    "AccessConfig",
+    "AccessDesk",
+    "Accounts",
+    "AccountsFailed",
+    "ApiToken",
+    "Grant",
+    "InvalidAccount",
+    "KnownClusters",
+    "NotAllowed",
+    "Person",
+    "PersonRole",
+    "Right",
+    "SeenSources",
+    "SignedOut",
+    "TooManyTries",
+    "UserAccount",
+    "Visitor",
+]
