@@ -23,7 +23,7 @@ from mqtrail.client import (
     SyncConsumer,
     SyncProducer,
 )
-from mqtrail.testing import Embedded
+from mqtrail.testing import Embedded, embedded
 from tests.loops import run
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +56,17 @@ def test_the_plain_script(mqtrail_broker: Embedded, tmp_path: Path, capsys: pyte
     assert sorted(script.take(namesrv, "letters", 1.0)) == ["one", "three", "two"]
     with pytest.raises(SystemExit):
         script.main([], namesrv)
+
+
+def test_the_http_worker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It handles what it published."""
+    worker = importlib.import_module("examples.http_worker")
+    with embedded(tmp_path / "data", store_url=f"sqlite:///{tmp_path}/m.db", http=True) as running:
+        worker.main(["put", "2"], running.http_url)
+        worker.work(running.http_url, 2)
+    stored, *reserved = capsys.readouterr().out.splitlines()
+    assert stored == "2 orders stored"
+    assert sorted(reserved) == [f"reserved socks for order-{number}, attempt 1" for number in (1, 2)]
 
 
 def test_the_asyncio_service(mqtrail_broker: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from .crowd import Crowd
 from .guard import LocalGuard
 from .pmq import PmqInterface
 from .problems import RESPONSES, DescribedApi, Problem, add_problems
-from .publishing import Publisher, Repeatable
+from .publishing import MessageSender, Repeatable
 from .receiving import Receiver
 from .shapes import (
     BYTES_TYPES,
@@ -70,7 +70,7 @@ def make_door(
     stopping: once it is set, receives no longer wait.
     """
     tracer = Tracer(caller, config.trace_topic)
-    publisher = Publisher(caller, tracer, next_id)
+    publisher = MessageSender(caller, tracer, next_id)
     pmq = PmqInterface(caller, publisher, tracer, broker_name, stopping)
 
     @asynccontextmanager
@@ -109,7 +109,7 @@ def make_door(
     return app
 
 
-def _add_publishing(router: APIRouter, publisher: Publisher, config: DoorConfig) -> None:
+def _add_publishing(router: APIRouter, publisher: MessageSender, config: DoorConfig) -> None:
     under_way = 0
 
     @router.post(

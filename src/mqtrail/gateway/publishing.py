@@ -43,7 +43,7 @@ from mqtrail.wire import (
 from .caller import ASK_TIMEOUT_MS, Caller, problem_of_error, succeed
 from .config import PRODUCER_GROUP
 from .problems import Problem
-from .shapes import Published
+from .shapes import PublishedMessage
 from .tracer import Tracer
 
 PROPERTY_IDEMPOTENCY: Final = "MQTRAIL_IDEMPOTENCY"  # place of the message in its request, and the request's digest
@@ -93,7 +93,7 @@ class Repeatable:
         )
 
 
-class Publisher:
+class MessageSender:
     """Sends messages to the broker. next_id: makes message ids."""
 
     def __init__(self, caller: Caller, tracer: Tracer, next_id: Callable[[], str]) -> None:
@@ -104,7 +104,7 @@ class Publisher:
 
     async def publish(
         self, messages: Sequence[Message], repeatable: Repeatable | None, host: Host, queue_id: int = ANY_QUEUE
-    ) -> list[Published]:
+    ) -> list[PublishedMessage]:
         """Send messages of one topic; return when they are durable. queue_id: only without repeatable. Problem."""
         try:
             if repeatable is None:
@@ -113,7 +113,9 @@ class Publisher:
         except (MQError, TimeoutError) as error:
             raise problem_of_error(error) from error
 
-    async def _send_once(self, messages: Sequence[Message], repeatable: Repeatable, host: Host) -> list[Published]:
+    async def _send_once(
+        self, messages: Sequence[Message], repeatable: Repeatable, host: Host
+    ) -> list[PublishedMessage]:
         """Send those messages of a request that are not stored yet."""
         name = (messages[0].topic, repeatable.key)
         if name in self._under_way:
@@ -130,7 +132,7 @@ class Publisher:
         finally:
             self._under_way.discard(name)
 
-    async def _find(self, topic: str, repeatable: Repeatable, host: Host) -> dict[int, Published]:
+    async def _find(self, topic: str, repeatable: Repeatable, host: Host) -> dict[int, PublishedMessage]:
         """Return what is stored of a request, by place. Problem: the key belongs to other messages."""
         now_ms = time.time_ns() // 1_000_000
         header = QueryMessageHeader(topic, repeatable.token, 2 * IDEMPOTENT_MAX, now_ms - KEPT_MS, now_ms + KEPT_MS)
@@ -141,7 +143,7 @@ class Publisher:
             return {}
         if reply.code != ResponseCode.SUCCESS:
             raise refusal_for(reply.code, reply.remark)
-        found: dict[int, Published] = {}
+        found: dict[int, PublishedMessage] = {}
         for message in read_records(reply.body):
             place, _, digest = message.properties.get(PROPERTY_IDEMPOTENCY, "").partition(":")
             if not place.isdecimal():
@@ -153,7 +155,7 @@ class Publisher:
                 )
                 raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
             await self._confirm(message, host)
-            found[int(place)] = Published(message.msg_id, message.queue_id, message.queue_offset)
+            found[int(place)] = PublishedMessage(message.msg_id, message.queue_id, message.queue_offset)
         return found
 
     async def _confirm(self, message: MessageExt, host: Host) -> None:
@@ -171,7 +173,7 @@ class Publisher:
         )
         await succeed(self._caller, RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext()), host)
 
-    async def _send(self, messages: Sequence[Message], host: Host, queue_id: int = ANY_QUEUE) -> list[Published]:
+    async def _send(self, messages: Sequence[Message], host: Host, queue_id: int = ANY_QUEUE) -> list[PublishedMessage]:
         started_ms = time.time_ns() // 1_000_000
         topic = messages[0].topic
         ids = [self._next_id() for _ in messages]
@@ -192,7 +194,9 @@ class Publisher:
         stored = SendResponseHeader.from_ext(reply.ext)
         if stored.trace_on:
             self._trace(messages, ids, stored, started_ms, len(command.body))
-        return [Published(msg_id, stored.queue_id, stored.queue_offset + place) for place, msg_id in enumerate(ids)]
+        return [
+            PublishedMessage(msg_id, stored.queue_id, stored.queue_offset + place) for place, msg_id in enumerate(ids)
+        ]
 
     def _trace(
         self, messages: Sequence[Message], ids: Sequence[str], stored: SendResponseHeader, started_ms: int, size: int

@@ -48,7 +48,7 @@ class Publish(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     headers: Annotated[dict[str, str], msgspec.Meta(max_length=HEADERS_MAX)] = {}
 
 
-class Published(msgspec.Struct):
+class PublishedMessage(msgspec.Struct):
     """Where a message is stored. On tables it is committed, so it survives kill -9 and a power failure."""
 
     id: str
@@ -59,7 +59,7 @@ class Published(msgspec.Struct):
 class PublishedMessages(msgspec.Struct):
     """The published messages, in their order. slow_down_ms: pause for so long before the next request; 0: do not."""
 
-    messages: list[Published]
+    messages: list[PublishedMessage]
     slow_down_ms: int
 
 

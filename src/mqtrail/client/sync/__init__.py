@@ -5,10 +5,12 @@
 
 from .admin import SyncAdmin
 from .consumers import SyncBatch, SyncConsumer, SyncDelivery, SyncLitePullConsumer
+from .facade import Facade, background, waiting
 from .producer import SyncProducer, SyncTransaction, SyncTransactionProducer
 from .reader import QueueReader, RateLimit, ReaderConfig
 
 __all__ = [
+    "Facade",
     "QueueReader",
     "RateLimit",
     "ReaderConfig",
@@ -20,4 +22,6 @@ __all__ = [
     "SyncProducer",
     "SyncTransaction",
     "SyncTransactionProducer",
+    "background",
+    "waiting",
 ]

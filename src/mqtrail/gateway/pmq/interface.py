@@ -23,7 +23,7 @@ from mqtrail.wire import Host, MQError, OffsetCommit
 from ..caller import Caller, problem_of_error
 from ..config import CLIENT_ID
 from ..problems import Problem
-from ..publishing import ANY_QUEUE, Publisher
+from ..publishing import ANY_QUEUE, MessageSender
 from ..tracer import Tracer
 from .broker import PmqBroker, message_of, parts_of, pulled
 from .desk import Full, Group, GroupQueue, PmqDesk, QueueName
@@ -64,7 +64,7 @@ class PmqInterface:
     """`start`, then `stop`. stopping: polls no longer wait once it is set."""
 
     def __init__(
-        self, caller: Caller, publisher: Publisher, tracer: Tracer, broker_name: str, stopping: asyncio.Event
+        self, caller: Caller, publisher: MessageSender, tracer: Tracer, broker_name: str, stopping: asyncio.Event
     ) -> None:
         self._caller = caller
         self._publisher = publisher
