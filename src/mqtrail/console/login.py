@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import FormData
 
 from mqtrail.answers.access import AccessDesk, InvalidAccount, TooManyTries, Visitor
-from mqtrail.answers.http import LOGIN, cookie_name, visitor_of
+from mqtrail.answers.http import LOGIN, PROVIDER, cookie_name, visitor_of
 from mqtrail.client.core import now_ms
 from mqtrail.gateway import Problem
 from mqtrail.trail import DAY_MS
@@ -40,6 +40,10 @@ def add_login(app: FastAPI, access: AccessDesk) -> None:
         ("/account", forms.account),
     ):
         app.add_api_route(path, ask, methods=["GET", "POST"], include_in_schema=False, response_model=None)
+    if access.config.oidc_issuer:
+        from .provider import make_provider  # late: it needs the extra `oidc`
+
+        app.mount(PROVIDER, make_provider(access, forms.begun, forms.address))
     app.add_api_route("/login.css", _style, include_in_schema=False, response_model=None)
 
 
@@ -59,15 +63,15 @@ class _Forms:
             form = await _form(request)
             to = _text(form, "to")
             try:
-                token = await self._access.log_in(_text(form, "name"), _text(form, "password"), self._address(request))
-                return self._begun(token, to)
+                token = await self._access.log_in(_text(form, "name"), _text(form, "password"), self.address(request))
+                return self.begun(token, to)
             except TooManyTries as error:
                 wrong, status = reader.say("too_many_tries", seconds=error.wait_s), HTTPStatus.TOO_MANY_REQUESTS
             except InvalidAccount:
                 wrong, status = reader.say("wrong_password"), HTTPStatus.FORBIDDEN
         fields = (("name", "text", "user_name"), ("password", "password", "password"))
         with_provider = bool(self._access.config.oidc_issuer)
-        more = f'<p><a class="button" href="/login/provider">{escape(reader.say("by_provider"))}</a></p>'
+        more = f'<p><a class="button" href="{PROVIDER}/begin">{escape(reader.say("by_provider"))}</a></p>'
         body = _fields(reader, LOGIN, "log_in", fields, {"to": to}) + (more if with_provider else "")
         return _page(reader, "log_in", body, wrong, status)
 
@@ -81,7 +85,7 @@ class _Forms:
             form = await _form(request)
             token, name, password = (_text(form, name) for name in ("token", "name", "password"))
             try:
-                return self._begun(await self._access.make_first(token, name, password, self._address(request)), "/")
+                return self.begun(await self._access.make_first(token, name, password, self.address(request)), "/")
             except InvalidAccount as error:
                 wrong, status = str(error), HTTPStatus.FORBIDDEN
         fields = (
@@ -112,8 +116,8 @@ class _Forms:
                 match _text(form, "action"):
                     case "password":
                         old, new = _text(form, "password"), _text(form, "new_password")
-                        address = self._address(request)
-                        return self._begun(await self._access.set_password(reader.name, old, new, address), "/account")
+                        address = self.address(request)
+                        return self.begun(await self._access.set_password(reader.name, old, new, address), "/account")
                     case "add-token":
                         days = _text(form, "days")
                         ends_ms = now_ms() + int(days) * DAY_MS if days in map(str, DAYS) else now_ms() + DAY_MS
@@ -153,7 +157,8 @@ class _Forms:
         parts.append(_fields(reader, "/account", "add_token", fields, {**csrf, "action": "add-token"}, select))
         return "".join(parts)
 
-    def _begun(self, token: str, to: str) -> Response:
+    def begun(self, token: str, to: str) -> Response:
+        """Answer with the cookie of a session, and lead to a page of this server."""
         is_ours = to.startswith("/") and not to.startswith(("//", "/\\"))
         answer = RedirectResponse(to if is_ours else "/", HTTPStatus.SEE_OTHER)
         name, is_secure = cookie_name(self._access), self._access.config.is_secure
@@ -162,7 +167,8 @@ class _Forms:
         )  # lax: links of others open pages
         return answer
 
-    def _address(self, request: Request) -> str:
+    def address(self, request: Request) -> str:
+        """Return the address of who asks."""
         peer = request.client.host if request.client else ""
         return self._access.address_of(peer, request.headers.get("x-forwarded-for", ""))
 

@@ -34,6 +34,7 @@ class AccessConfig:
     oidc_client_secret: str = setting(
         "", "its secret; better in the variable `MQTRAIL_OIDC_CLIENT_SECRET`", secret=True
     )
+    oidc_scope: str = setting("openid profile email", "what the provider is asked for; some need `groups` here too")
     oidc_name: str = setting("preferred_username", "claim that names the user; it must be one that users cannot choose")
     oidc_groups: str = setting("groups", "claim with the user's groups")
     group_roles: tuple[str, ...] = setting((), "roles by group of the provider, each `GROUP=ROLE`")

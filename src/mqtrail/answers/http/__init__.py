@@ -7,12 +7,13 @@ It changes nothing unless it gets a `Changing`; it asks nobody for a log-in unle
 
 from .api import make_api
 from .changes import Changing
-from .door import API_PREFIX, LOGIN, PUBLIC, actor_of, cookie_name, seen_by, visitor_of
+from .door import API_PREFIX, LOGIN, PROVIDER, PUBLIC, actor_of, cookie_name, seen_by, visitor_of
 from .workers import Workers
 
 __all__ = [
     "API_PREFIX",
     "LOGIN",
+    "PROVIDER",
     "PUBLIC",
     "Changing",
     "Workers",

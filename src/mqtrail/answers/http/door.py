@@ -23,7 +23,8 @@ from .problems import problem_of
 API_PREFIX: Final = "/api/v1"
 CSRF_HEADER: Final = "x-csrf-token"
 LOGIN: Final = "/login"
-PUBLIC: Final = (LOGIN, "/login/first", "/login/provider", "/login/provider/back", "/login.css")
+PROVIDER: Final = "/login/provider"
+PUBLIC: Final = (LOGIN, "/login/first", f"{PROVIDER}/begin", f"{PROVIDER}/back", "/login.css")
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 
 
