@@ -20,7 +20,7 @@ from mqtrail.pipeline import JobConfig, PipelineJob
 from mqtrail.pipeline.recording import Recorder
 from mqtrail.pipeline.sampling import ClusterSample
 from mqtrail.pipeline.truncated import Truncated, rows_of_truncated
-from mqtrail.testing import embedded
+from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, MessageQueue, SubscriptionGroupConfig, TopicConfig
 
 __all__ = ["reader"]
@@ -42,10 +42,14 @@ def sampled(at_ms: int, offsets: dict[str, int], clients: dict[str, str]) -> Clu
     return found
 
 
-@pytest.mark.parametrize(("left", "kind"), [(3, "TRUNCATED"), (0, "RECREATED")])
-def test_what_groups_had_not_read(reader: Reader, cluster: Any, left: int, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("left", "physical_offset", "kind"),
+    [(3, 90_000, "TRUNCATED"), (0, 90_000, "RECREATED"), (0, 0, "TRUNCATED"), (0, 1, "RECREATED")],
+)
+def test_what_groups_had_not_read(reader: Reader, cluster: Any, left: int, physical_offset: int, kind: str) -> None:
     """The greatest offset of each group counts, up to when the first new message was stored, and its clients since the
-    first lost message was stored."""
+    first lost message was stored. A new message in the place of all lost ones of the CommitLog proves that they are
+    lost."""
     fill(cluster)
     reader.run()
     recorder = Recorder(reader.lake, "c", RETENTION_MS)
@@ -61,7 +65,7 @@ def test_what_groups_had_not_read(reader: Reader, cluster: Any, left: int, kind:
     first, records = cluster._load(ORDERS)
     cluster._save(ORDERS, first, records[:left])
     assert (read_on(reader), noted) == (0, [])
-    cluster.append(ORDERS, b"new", store_timestamp_ms=LATER_MS)
+    cluster.append(ORDERS, b"new", store_timestamp_ms=LATER_MS, physical_offset=physical_offset)
     read_on(reader)
     rows = rows_of_truncated(reader.lake, "c", noted)
     assert {(row["kind"], row["sampled_ms"], row["end_offset"]) for row in rows} == {(kind, LATER_MS - 1, 6)}
@@ -105,6 +109,38 @@ def test_a_broker_that_goes_back_to_an_older_store(tmp_path: Path) -> None:
     states = {msg_id: state for msg_id, state, _ in found}
     assert [states[each] for each in lost] == ["LOST"] * 3, found
     assert [states[each] for each in (*before, *after)] == ["NO_CONSUMER"] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_topic_there", [True, False])
+def test_a_broker_that_starts_with_an_empty_store(tmp_path: Path, is_topic_there: bool) -> None:
+    """While nothing is stored in the place of its messages, nothing is claimed of them; then they are LOST."""
+    config = JobConfig(namesrv="", lake=tmp_path / "lake", cluster="C", fail_on_data_loss=False, settings=SETTINGS)
+    queue = MessageQueue("orders", "broker-a", 0)
+
+    def states(running: Embedded) -> dict[str, str]:
+        PipelineJob(replace(config, namesrv=running.namesrv_address)).use(NO_SPARK).once()
+        lake = Lake.open(tmp_path / "lake")
+        rows = trail.latest_sql(trail.VERDICTS, f"({relation_of(lake[trail.VERDICTS.name])})")
+        return dict(connect().sql(f"SELECT msg_id, state FROM ({rows}) AS rows").fetchall())
+
+    def create(admin: SyncAdmin) -> None:
+        assert admin.create_topic(TopicConfig("orders", 1, 1)).complete
+        assert admin.create_group(SubscriptionGroupConfig("g")).complete
+        admin.set_offset("g", queue, 0)
+
+    with embedded(tmp_path / "store") as running, SyncAdmin(running.namesrv_address) as admin:
+        create(admin)
+        lost: list[str] = run(_sent(running.namesrv_address, 3))
+        assert states(running) == dict.fromkeys(lost, "NO_CONSUMER")
+    shutil.rmtree(tmp_path / "store")
+    with embedded(tmp_path / "store") as running, SyncAdmin(running.namesrv_address) as admin:
+        if is_topic_there:
+            create(admin)
+        assert states(running) == dict.fromkeys(lost, "UNKNOWN")
+        create(admin)
+        after: list[str] = run(_sent(running.namesrv_address, 2))
+        assert states(running) == dict.fromkeys(lost, "LOST") | dict.fromkeys(after, "NO_CONSUMER")
 
 
 async def _sent(namesrv: str, count: int) -> list[str]:

@@ -127,12 +127,50 @@ DELETED: tuple[tuple[str, list[ClusterSample], list[tuple[Any, ...]]], ...] = (
     ("topics not known", [a_sample(1, 10), a_sample(2, 10, {}, topics=[])], []),
 )
 
+SHORTER: tuple[tuple[str, list[ClusterSample], list[tuple[Any, ...]]], ...] = (
+    (
+        "a queue",
+        [a_sample(1, 10), a_sample(2, 10, {"t": (0, 40)}), a_sample(3, 10, {"t": (0, 90)})],
+        [(2, "SHORTENED", "", 40, 100, None), (2, "SHORTENED", "g", 40, 100, 0)],
+    ),
+    (
+        "below the offset of a group",
+        [a_sample(1, 70, clients=("x",)), a_sample(2, 0, {"t": (0, 40)}, ("x",))],
+        [(2, "SHORTENED", "", 40, 100, None), (2, "SHORTENED", "g", 70, 100, 1)],
+    ),
+    (
+        "read to its end",
+        [a_sample(1, 100), a_sample(2, 0, {"t": (0, 0)})],
+        [(2, "SHORTENED", "", 0, 100, None)],
+    ),
+    ("the broker is silent", [a_sample(1, 10), a_sample(2, None, {"t": (0, 40)}, why="timed out")], []),
+)
+EMPTIED: tuple[tuple[str, Ranges, Ranges, str], ...] = (
+    ("with its trace", {"t": (0, 9), TRACE_TOPIC: (0, 7)}, {}, "SHORTENED"),
+    ("and has new trace", {"t": (0, 9), TRACE_TOPIC: (0, 7)}, {TRACE_TOPIC: (0, 3)}, "SHORTENED"),
+    ("with its retries alone", {"t": (0, 9), "%RETRY%g": (0, 7)}, {}, "TOPIC_DELETED"),
+    ("and its trace is there", {"t": (0, 9), TRACE_TOPIC: (0, 7)}, {TRACE_TOPIC: (0, 8)}, "TOPIC_DELETED"),
+    ("its trace was empty", {"t": (0, 9), TRACE_TOPIC: (0, 0)}, {TRACE_TOPIC: (0, 0)}, "TOPIC_DELETED"),
+)
+
+
+@pytest.mark.parametrize(("before", "after", "kind"), [each[1:] for each in EMPTIED], ids=[each[0] for each in EMPTIED])
+def test_a_topic_is_gone(before: Ranges, after: Ranges, kind: str) -> None:
+    """It was not deleted if nothing of its broker is as long as before: then the store of the broker was lost."""
+    changes = Changes("C", RETENTION_MS)
+    changes.add(a_sample(1, 2, before))
+    made = changes.add(a_sample(2, 2, after)).get(trail.UNREAD_RANGES.name, ())
+    assert {(row["group_name"], row["kind"], row["end_offset"]) for row in made if row["topic"] == "t"} == {
+        ("", kind, None),
+        ("g", kind, None),
+    }
+
 
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [
         pytest.param(samples, expected, id=f"{kind}, {name}")
-        for kind, cases in (("expired", EXPIRED), ("moved", MOVED), ("deleted", DELETED))
+        for kind, cases in (("expired", EXPIRED), ("moved", MOVED), ("deleted", DELETED), ("shorter", SHORTER))
         for name, samples, expected in cases
     ],
 )

@@ -293,6 +293,11 @@ HISTORIES = (
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRUNCATED",)).expect(msg=2, CG="CONSUMED"),
     traced("gone, the queue may have been created again").group(offset=7).unread("RECREATED", 7, 9)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("RECREATED",)).expect(msg=2, CG="CONSUMED"),
+    traced("gone, the queue is shorter").group(offset=7).unread("SHORTENED", 7, 9)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("SHORTENED",)).expect(msg=2, CG="CONSUMED"),
+    traced("lost, the queue was shorter before").group(offset=7).unread("SHORTENED", 7, 9, time=50)
+    .unread("TRUNCATED", 7, 9)
+    .expect(CG="LOST", group_reasons=("TRUNCATED",)).expect(msg=2, CG="CONSUMED"),
     traced("stored later than the messages that are gone").group(offset=7).unread("TRUNCATED", 7, 9, time=0)
     .expect(CG="NO_CONSUMER").expect(msg=2, CG="CONSUMED"),
     traced("handled before it was gone").handled().group(offset=7).unread("TRUNCATED", 7, 9).expect(CG="CONSUMED")

@@ -3,6 +3,9 @@
 `Rewinds` finds such a queue, when its broker has already forgotten the messages, and often the offsets of groups. So
 the greatest offset of each group comes from the samples in the lake, and so does whether it had a client since the
 first of these messages was stored.
+
+A topic that is deleted and created again gets new messages behind all others of the CommitLog. If a new message has the
+place of a lost one in the CommitLog, or is before it, the broker lost the end of its CommitLog, or all of it.
 """
 
 from __future__ import annotations
@@ -28,13 +31,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """Messages that were read of a queue and are gone. stored_ms: when the first one at these offsets now was stored.
-
-    is_tail: the queue still has the messages before them.
+    """Messages that were read of a queue and are gone. stored_ms, physical_offset: of the first one at these offsets
+    now. is_tail: the queue still has the messages before them.
     """
 
     range: QueueRange
     stored_ms: int
+    physical_offset: int
     is_tail: bool
 
 
@@ -46,11 +49,12 @@ def truncated_of(
     for queue, first in sorted(found.items()):
         pulled = retrying(f"pull of {queue} at {first}", partial(connection.pull, queue, first, 1))
         try:
-            stored_ms = decode_head(pulled.records[0]).store_timestamp_ms
+            head = decode_head(pulled.records[0])
         except (IndexError, RecordError):
             continue  # without its time a new message looks like an old one
         if first < position.offsets[queue]:
-            gone.append(Truncated(QueueRange(queue, first, position.offsets[queue]), stored_ms, first > firsts[queue]))
+            lost = QueueRange(queue, first, position.offsets[queue])
+            gone.append(Truncated(lost, head.store_timestamp_ms, head.physical_offset, first > firsts[queue]))
     return gone
 
 
@@ -71,9 +75,9 @@ def _of_one(lake: Lake, duck: duckdb.DuckDBPyConnection, cluster: str, gone: Tru
     values = [cluster, queue.topic, queue.broker_name, queue.queue_id]
     metas = lake[trail.MESSAGE_META.name]
     files = [file for file in of_cluster(metas.files(), cluster) if file.may_hold("topic", queue.topic)]
-    [(since_ms,)] = duck.execute(
-        f"SELECT min(store_ms) FROM ({relation_of(metas, files)}) AS metas WHERE {place} AND store_ms <= ? "
-        "AND queue_offset >= ? AND queue_offset < ?",
+    [(since_ms, log_offset)] = duck.execute(
+        f"SELECT min(store_ms), min(physical_offset) FROM ({relation_of(metas, files)}) AS metas WHERE {place} "
+        "AND store_ms <= ? AND queue_offset >= ? AND queue_offset < ?",
         [*values, at_ms, gone.range.start, gone.range.end],
     ).fetchall()
     if since_ms is None:
@@ -99,7 +103,7 @@ def _of_one(lake: Lake, duck: duckdb.DuckDBPyConnection, cluster: str, gone: Tru
     own = {
         "cluster": cluster,
         "sampled_ms": at_ms,
-        "kind": "TRUNCATED" if gone.is_tail else "RECREATED",
+        "kind": "TRUNCATED" if gone.is_tail or gone.physical_offset <= log_offset else "RECREATED",
         "topic": queue.topic,
         "broker_name": queue.broker_name,
         "queue_id": queue.queue_id,

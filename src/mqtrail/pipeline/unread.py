@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mqtrail import trail
+from mqtrail.wire import DLQ_PREFIX, RETRY_PREFIX, is_business_topic
 
 from .sampling import ClusterSample, Question
 
@@ -59,13 +60,49 @@ def unread_ranges(before: Before | None, found: ClusterSample) -> Iterator[Row]:
             and live.count(group) == 0
         ):
             yield _row("OFFSET_MOVED", group, queue, max(last, minimum), offset, 0)
-    if before is not None and found.topics:
-        yield from _of_deleted_topics(before, found, live)
+    if before is not None:
+        yield from _of_shorter_queues(before, found, live)
+        if found.topics:
+            yield from _of_deleted_topics(before, found, live)
 
 
 def _follows(before: Before | None, found: ClusterSample, queue: Queue) -> bool:
     """Return whether the offsets of a broker are in both samples, with no gap between them."""
     return before is not None and not found.gap and ("OFFSETS", queue[1], "") in before.answered
+
+
+def _of_shorter_queues(before: Before, found: ClusterSample, live: _LiveCounts) -> Iterator[Row]:
+    """The end of each queue that the last sample has and this one does not."""
+    ends = _ends(found)
+    cut = {queue: ends[queue] for queue, (_, end) in before.ranges.items() if ends.get(queue, end) < end}
+    for queue, end in cut.items():
+        yield _row("SHORTENED", "", queue, end, before.ranges[queue][1], None)
+    for (group, topic, broker, queue_id), offset in before.offsets.items():
+        queue = (topic, broker, queue_id)
+        if queue in cut and (first := max(offset, cut[queue])) < before.ranges[queue][1]:
+            yield _row("SHORTENED", group, queue, first, before.ranges[queue][1], live.count(group))
+
+
+def _ends(found: ClusterSample) -> dict[Queue, int]:
+    """The end of each queue in a sample."""
+    return {
+        (row["topic"], row["broker_name"], row["queue_id"]): row["max_offset"]
+        for row in found.rows.get(trail.QUEUE_RANGES.name, ())
+    }
+
+
+def _emptied_brokers(before: Before, found: ClusterSample) -> set[str]:
+    """Brokers that no longer have any queue as long as before, not even of topics that no operator deletes: their store
+    was lost, and with it their topics.
+    """
+    ends = _ends(found)
+    filled = {queue: end for queue, (_, end) in before.ranges.items() if end > 0}
+    kept = {queue[1] for queue, end in filled.items() if ends.get(queue, 0) >= end}
+    return {queue[1] for queue in filled if not _is_deletable(queue[0])} - kept
+
+
+def _is_deletable(topic: str) -> bool:
+    return is_business_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 def _of_deleted_topics(before: Before, found: ClusterSample, live: _LiveCounts) -> Iterator[Row]:
@@ -80,12 +117,14 @@ def _of_deleted_topics(before: Before, found: ClusterSample, live: _LiveCounts) 
     }
     if not deleted:
         return
+    emptied = _emptied_brokers(before, found)
+    kinds = {queue: "SHORTENED" if queue[1] in emptied else "TOPIC_DELETED" for queue in deleted}
     for queue, (minimum, _) in deleted.items():
-        yield _row("TOPIC_DELETED", "", queue, minimum, None, None)
+        yield _row(kinds[queue], "", queue, minimum, None, None)
     for (group, topic, broker, queue_id), offset in before.offsets.items():
         queue = (topic, broker, queue_id)
         if queue in deleted:
-            yield _row("TOPIC_DELETED", group, queue, max(offset, deleted[queue][0]), None, live.count(group))
+            yield _row(kinds[queue], group, queue, max(offset, deleted[queue][0]), None, live.count(group))
 
 
 def _row(kind: str, group: str, queue: Queue, first: int, end: int | None, live_count: int | None) -> Row:

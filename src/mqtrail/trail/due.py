@@ -448,7 +448,8 @@ def _of_unread() -> list[Cause]:
             _both("offsets_at", ("group_name", *_QUEUE), ("first_offset",), begun),
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_first_commits c ON v.cluster = c.cluster
               AND v.topic = c.topic AND v.group_name = c.group_name
-              WHERE v.reasons LIKE '%TOPIC_DELETED%' OR v.reasons LIKE '%TRUNCATED%' OR v.reasons LIKE '%RECREATED%'""",
+              WHERE v.reasons LIKE '%TOPIC_DELETED%' OR v.reasons LIKE '%TRUNCATED%' OR v.reasons LIKE '%RECREATED%'
+                OR v.reasons LIKE '%SHORTENED%'""",
             VERDICTS,
         ),
         Cause(

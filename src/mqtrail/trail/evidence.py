@@ -121,8 +121,8 @@ MESSAGE_META = Relation(
     "message_meta",
     "One row per stored copy of a message in a business topic, %RETRY%, %DLQ%, SCHEDULE_TOPIC_XXXX, the timer topic or "
     "the half and check-max topics of transactions. An op record has one row for each half message that it ended: its "
-    "own place and times, with the id of the half message. Key: cluster, broker_name, topic, queue_id, queue_offset, "
-    "origin_msg_id.",
+    "own place and times, with the id of the half message. So has a record of POP for each message that it names. Key: "
+    "cluster, broker_name, topic, queue_id, queue_offset, origin_msg_id.",
     (
         text("cluster", "as in trace_events"),
         text("broker_name", "broker that stores the copy"),
@@ -136,7 +136,7 @@ MESSAGE_META = Relation(
         text("keys", "KEYS, joined by blanks"),
         text("tags", "TAGS"),
         text("traceparent", "context of OpenTelemetry in the properties (W3C traceparent); '' if none or invalid"),
-        number("born_ms", "bornTimestamp"),
+        number("born_ms", "bornTimestamp; POP_CK, POP_ACK: when the message was popped"),
         text("born_host", "ip:port of the connection that sent it"),
         number("store_ms", "storeTimestamp of this copy"),
         text("store_host", "ip:port of the broker"),
@@ -148,15 +148,20 @@ MESSAGE_META = Relation(
         text("stored_kind", "kind of the copy (trail/kinds.py)"),
         text("real_topic", "REAL_TOPIC: target topic of a waiting copy; '' if none"),
         text("retry_topic", "RETRY_TOPIC: the business topic of a %RETRY% or %DLQ% copy; '' if none"),
-        text("group_name", "consumer group of a %RETRY% or %DLQ% copy, also while it waits; '' otherwise"),
+        text(
+            "group_name",
+            "consumer group of a %RETRY% or %DLQ% copy, also while it waits, or that popped the message; '' otherwise",
+        ),
         text(
             "origin_msg_id",
             "ORIGIN_MESSAGE_ID: offset id (sent back by the broker) or UNIQ_KEY (by the client); of an op record the "
-            "offset id of the half message",
+            "offset id of the half message, of a pop that of the popped message",
         ),
         number("delay_level", "DELAY; NULL if none"),
         number("delay_ms", "delay of the level by messageDelayLevel; NULL without a level"),
-        number("due_ms", "when a waiting copy is due: store time + level, or TIMER_OUT_MS; NULL if unknown"),
+        number(
+            "due_ms", "when a waiting copy is due: store time + level, or TIMER_OUT_MS; of a pop its end; NULL: unknown"
+        ),
         text("trace_on", "TRACE_ON of the properties: 'true', 'false' or ''"),
         text("sharding_key", "__SHARDINGKEY of the properties; '' if none"),
         text("properties", "all properties, as name ␁ value ␂, of topics with a subscription by SQL92; '' otherwise"),
@@ -306,8 +311,9 @@ UNREAD_RANGES = Relation(
             "kind",
             "EXPIRED: the queue's minimum rose above the group's offset. TOPIC_DELETED: no broker has the topic. "
             "OFFSET_MOVED: the group's offset rose, and the group had no client in this sample and in the one before. "
-            "TRUNCATED: the queue kept the messages before the range, and has others in it. RECREATED: it has other "
-            "messages only",
+            "TRUNCATED: the queue kept the messages before the range, and has others in it, or the CommitLog has others"
+            " in their place. RECREATED: the queue has other messages only. SHORTENED: the queue ends before the range,"
+            " or is gone with everything of its broker",
         ),
         text("group_name", "consumer group; '' (not EXPIRED, OFFSET_MOVED): any group without an offset in the queue"),
         text("topic", "business or %RETRY% topic"),

@@ -334,6 +334,7 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "OFFSET_MOVED": _UNREAD,
     "TRUNCATED": _UNREAD,
     "RECREATED": _UNREAD,
+    "SHORTENED": _UNREAD,
     "POP_ACKED": {"acked_ms": "pop_acked_ms"},
     "POP_GIVEN_UP": {"acked_ms": "pop_acked_ms"},
     "POP_NOT_ACKED": {"popped_ms": "pop_ms", "until_ms": "pop_until_ms"},

@@ -29,7 +29,8 @@ FROM unread_ranges WHERE sampled_ms <= {as_of_ms}""",
 
 
 def unread_hits_stage() -> Stage:
-    """Of each message and group the first range with the message, and with its copy in the retry topic.
+    """Of each message and group the first range with the message, and with its copy in the retry topic. One that only
+    shows that the queue is shorter counts if no other does.
 
     unread_any 1: it is a range of any group without an offset. A range of a time before the copy was stored is not of
     this copy: the queue was recreated.
@@ -38,7 +39,8 @@ def unread_hits_stage() -> Stage:
 
 
 _NAMES = ("unread", "retry_unread")
-_HIT = "struct_pack(ms := u.sampled_ms, of_any := CASE WHEN u.group_name = '' THEN 1 ELSE 0 END, kind := u.kind,"
+_HIT = "struct_pack(rank := CASE WHEN u.kind = 'SHORTENED' THEN 1 ELSE 0 END, ms := u.sampled_ms,"
+_HIT += " of_any := CASE WHEN u.group_name = '' THEN 1 ELSE 0 END, kind := u.kind,"
 _HIT += " live := u.live_count)"
 _IN_RANGE = "u.first_offset <= {0} AND u.end_offset > {0}"
 _HITS = f"""
@@ -65,9 +67,10 @@ IS_REMOVED = "(unread_kind <> 'OFFSET_MOVED' AND (unread_any = 0 OR now_offset I
 """SQL of group_evidence: whether the message was removed before the group's offset passed it."""
 
 
-REPLACED = ("TRUNCATED", "RECREATED")
-"""Kinds of ranges that have other messages now. A queue that kept the messages before the range lost the others; one
-without any of them may have been deleted and created again."""
+REPLACED = ("TRUNCATED", "RECREATED", "SHORTENED")
+"""Kinds of ranges that the queue no longer has, or that have other messages now. Messages after which the queue or the
+CommitLog goes on in their place are lost; a queue without any of its messages may have been deleted and created again.
+"""
 
 
 def unread_states(horizon: int, *, retry: bool) -> str:
