@@ -91,6 +91,8 @@ def make_lake(path: Path, rows: dict[str, list[Row]], *, gaps: bool = False, rej
         if chosen := evidence.get(relation.name):
             _commit(lake, relation.name, arrow_rows(relation, chosen))
     define(connection, Stage("queue_spans", trail.queue_spans_sql("message_meta"), ("message_meta",)))
+    bounds = f"{trail.trace_bounds_sql('trace_events')} UNION ALL {trail.judged_bounds_sql('trajectories', 'verdicts')}"
+    define(connection, Stage("clock_bounds", bounds, ("trace_events", "trajectories", "verdicts")))
     run_stages(connection, trail.lag_stages())
     for name in (
         "attempts",

@@ -127,3 +127,15 @@ def test_a_damaged_file(lake_path: Path, tmp_path: Path, names: Sequence[str]) -
         assert answer.scope.is_damaged
         assert [batch.to_pylist() for batch in answer.batches] == [[{"count_star()": 0}]]
     assert any(names[0] in one for one in answer.scope.omissions)
+
+
+def test_splits_are_by_one_clock(answers: Answers) -> None:
+    """`trace` and the view say the same: how the clocks were compared, and no part that is negative."""
+    msg_id = id_of("consumed after retry")
+    [group] = answers.trace(msg_id, AS_OF_MS).trajectories[0].groups
+    wanted = f"FROM group_results WHERE msg_id = '{msg_id}' AND group_name = '{group.group_name}'"
+    [(clocks, error_ms, total_ms)] = ask(answers, f"SELECT clocks, clock_error_ms, total_ms {wanted}")
+    assert (group.clocks, group.clock_error_ms, group.split["total"]) == (clocks, error_ms, total_ms)
+    assert clocks
+    least = "least(to_stored_ms, delay_ms, to_delivered_ms, retry_ms, handler_ms)"
+    assert ask(answers, f"SELECT count(*) FROM group_results WHERE {least} < 0") == [(0,)]

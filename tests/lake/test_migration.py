@@ -199,7 +199,7 @@ def test_indexes_are_added(old: Path, by: str, monkeypatch: pytest.MonkeyPatch) 
     without_indexes(old)
     with pytest.raises(
         SchemaVersionError,
-        match=r"without table '(client_records|unread_ranges|problems)'.*mqtrail pipeline migrate --lake",
+        match=r"without table '(client_records|clock_bounds|unread_ranges|problems)'.*mqtrail pipeline migrate --lake",
     ):
         Lake.open(old)
 
@@ -207,7 +207,9 @@ def test_indexes_are_added(old: Path, by: str, monkeypatch: pytest.MonkeyPatch) 
         if by == "writer":
             Lake.create(old)
         else:
-            assert steps(old)[0] == "made client_records and queue_spans and unread_ranges and problems"
+            assert (
+                steps(old)[0] == "made client_records and queue_spans and clock_bounds and unread_ranges and problems"
+            )
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "rename", die)

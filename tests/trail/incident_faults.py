@@ -141,6 +141,26 @@ def _wrong_clock(lake: IncidentLake, group: str, minutes: int) -> str:
     return f"producer_host = {host}"
 
 
+def _consumer_ahead(lake: IncidentLake, group: str, minutes: int) -> str:
+    """Deliveries read like long waits: only the order of events shows that the clock is wrong."""
+    host = host_of(group, lake.chance.randrange(HOSTS))
+    begin, end = lake.span(minutes)
+    shift = lake.chance.randrange(6_000, 90_000)
+    times = ("first_delivered_ms", "success_start_ms", "done_ms", "to_delivered_ms")
+    at = "(SELECT t.visible_ms FROM trajectories t WHERE t.msg_id = verdicts.msg_id)"
+    lake.verdict(
+        ", ".join(f"{name} = {name} + {shift}" for name in times),
+        f"group_name = '{group}' AND client LIKE '{host}@%' AND {at} >= {begin} AND {at} < {end}",
+    )
+    window = trail.clock_window("visible_ms")
+    lake.duck.execute(
+        f"INSERT INTO clock_bounds SELECT DISTINCT cluster, '{host}', broker_name, {window}, {shift - 3}, "
+        f"CASE WHEN {window} >= {begin} THEN {shift + 5} ELSE 5 END "
+        f"FROM trajectories WHERE visible_ms >= {begin} AND visible_ms < {end}"
+    )
+    return f"client_host = {host}"
+
+
 _NO_CLIENTS = "UPDATE verdicts SET client = ''"
 _NO_CLIENT_SAMPLES = "DELETE FROM clients"
 
@@ -167,5 +187,6 @@ FAULTS: dict[str, Fault] = {
     ),
     "hot queue": Fault("HOT_QUEUE", _hot_queue, ("UPDATE trajectories SET queue_id = NULL",)),
     "wrong clock": Fault("WRONG_CLOCK", _wrong_clock, ("UPDATE trajectories SET producer_host = ''",)),
+    "consumer ahead": Fault("WRONG_CLOCK", _consumer_ahead, ("DELETE FROM clock_bounds", _NO_CLIENTS), minutes=30),
 }  # fmt: skip
 """Every fault of the issue, by name."""

@@ -34,6 +34,7 @@ READ = (
     trail.QUEUE_RANGES,
     trail.GAPS,
     trail.CLIENT_RECORDS,
+    trail.CLOCK_BOUNDS,
 )
 
 

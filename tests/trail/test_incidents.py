@@ -28,7 +28,7 @@ def with_fault(name: str, seed: int, *, second: bool = True) -> tuple[IncidentLa
     group = lake.group()
     expected = FAULTS[name].put(lake, group, FAULTS[name].minutes)
     if second:
-        others = sorted(set(FAULTS) - {name, "broker restart", "wrong clock", "deployment"})
+        others = sorted(set(FAULTS) - {name, "broker restart", "wrong clock", "consumer ahead", "deployment"})
         other = random.Random(f"{name}{seed}").choice(others)
         FAULTS[other].put(lake, f"G{(int(group[1]) + 1 + seed % (TOPICS - 1)) % TOPICS}a", 3)
     return lake, expected

@@ -50,10 +50,12 @@ from .query_text import FIELDS, QueryTextError, SearchField, parse_query, query_
 from .sources import NoSource, Sources
 from .summaries import (
     ClaimProof,
+    ClocksAnswer,
     DeadLetter,
     DeadLetterConditions,
     DeadLetterError,
     DeadLettersAnswer,
+    HostClock,
     IncidentsAnswer,
     LatencyHistory,
     LatencySpan,
@@ -95,6 +97,7 @@ __all__ = [
     "BrokerSettingsAnswer",
     "BrokersAnswer",
     "ClaimProof",
+    "ClocksAnswer",
     "ClusterAnswers",
     "CodeCount",
     "CodeHealth",
@@ -111,6 +114,7 @@ __all__ = [
     "GroupVerdict",
     "GroupWait",
     "GroupsAnswer",
+    "HostClock",
     "IncidentsAnswer",
     "InvalidPlace",
     "LagAnswer",

@@ -20,6 +20,7 @@ from . import dead_letters as dying
 from . import incidents, proving, queries
 from . import neighbours as near
 from . import search as searching
+from .clocks import host_clocks, with_clocks
 from .history import latency_history, verdict_history
 from .lag_sql import OVER_MS
 from .lake_lag import lake_lag
@@ -38,6 +39,7 @@ from .model import (
     trajectory_of,
 )
 from .summaries import (
+    ClocksAnswer,
     DeadLetterConditions,
     DeadLettersAnswer,
     IncidentsAnswer,
@@ -135,6 +137,10 @@ class Answers:
         """Return the latency of a segment (trail.LATENCY_MINUTE) by time, topic and group. LakeError."""
         return self._view().read(lambda view: latency_history(view, segment, now_ms, first_ms, end_ms))
 
+    def clocks(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> ClocksAnswer:
+        """Return how far the clocks of hosts differ from those of brokers in [first_ms, end_ms). LakeError."""
+        return self._view().read(lambda view: host_clocks(view, now_ms, first_ms, end_ms))
+
     def lag(
         self, now_ms: int, group: str | None = None, *, over_ms: int = OVER_MS, oldest_count: int = 0
     ) -> ClusterLag:
@@ -209,7 +215,17 @@ class Answers:
         elif view is not None:
             omission = "messages newer than the lake were not searched: pass --namesrv to query the cluster"
             scope = replace(scope, omissions=(*scope.omissions, omission))
+        found = self._with_clocks(view, found)
         return replace(_conclude(asked, found, live, scope, is_whole), judged_with=judged_with if found else ())
+
+    @staticmethod
+    def _with_clocks(view: LakeView | None, found: Sequence[Trajectory]) -> list[Trajectory]:
+        if view is None:
+            return with_clocks(None, found)
+        try:
+            return view.read(lambda read: with_clocks(read, found))
+        except LakeError:  # which the scope says already
+            return with_clocks(None, found)
 
     def _ask_cluster(
         self, asked: str, found: Sequence[Trajectory], view: LakeView | None, now_ms: int

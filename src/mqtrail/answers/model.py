@@ -90,6 +90,8 @@ class GroupVerdict:
     detail: str
     client: str
     split: Mapping[str, int | None]  # segment -> ms, in time order; the parts add up to total
+    clocks: str = ""  # how the split is by one clock: AGREE, CORRECTED, ASSUMED; '': not corrected, or no such part
+    clock_error_ms: int | None = None  # how far the total can be wrong by that; None: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,35 @@ class LatencyHistory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostClock:
+    """The clock of a host minus that of a broker: in [low_ms, high_ms] in the window that begins at at_ms.
+
+    offset_ms: 0 if the clocks can agree, else the middle; None: not known (trail.clocks_sql). jump_ms: the greatest
+    jump; jumped_ms: begin of the window in which it was seen, None without one.
+    """
+
+    cluster: str
+    host: str
+    broker_name: str
+    at_ms: int
+    state: str
+    low_ms: int | None
+    high_ms: int | None
+    offset_ms: int | None
+    error_ms: int | None
+    jump_ms: int
+    jumped_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClocksAnswer:
+    """Clocks of hosts: those that jumped first, then the greatest difference first."""
+
+    scope: Scope
+    clocks: tuple[HostClock, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShownIncident:
     """A row of trail.incidents.INCIDENTS with its lists, its cause in words and what to do."""
 

@@ -1,4 +1,4 @@
-"""Documented views of a lake for SQL: messages, group_results, verdicts, deliveries, lag, group_lag, incidents.
+"""Documented views of a lake for SQL: messages, group_results, verdicts, deliveries, lag, group_lag, clocks …
 
 Unlike the lake's tables, they have timestamps and lists, and only rows that are current. Times are UTC. NULL is
 "unknown", never 0.
@@ -81,6 +81,12 @@ _TRENDS = (
     ViewColumn("drain_seconds", DRAIN_SECONDS, "until nothing waits at these rates; NULL: never, or unknown"),
 )
 
+_CLOCKS = trail.clocks_sql(f"{TABLES_SCHEMA}.{trail.CLOCK_BOUNDS.name}")
+_SPLIT_ROWS = (
+    f"(SELECT v.*, t.broker_name, t.producer_host, t.stored_ms FROM {TABLES_SCHEMA}.verdicts AS v "
+    f"JOIN {TABLES_SCHEMA}.trajectories AS t {_CLUSTER_AND_ID})"
+)
+
 VIEWS: Final[dict[str, View]] = {
     view.name: view
     for view in (
@@ -119,7 +125,7 @@ VIEWS: Final[dict[str, View]] = {
         View(
             "group_results",
             "One row per message and consumer group. total_ms = to_stored_ms + delay_ms + to_delivered_ms + retry_ms + "
-            "handler_ms.",
+            "handler_ms, by one clock: `clocks` says how. Differences of the recorded times are in lake.verdicts.",
             (
                 *_message(),
                 _same("group_name", "consumer group", "v"),
@@ -144,8 +150,16 @@ VIEWS: Final[dict[str, View]] = {
                 _same("retry_ms", "first delivery to first successful delivery", "v"),
                 _same("handler_ms", "start to end of the first successful delivery", "v"),
                 _same("total_ms", "send start to the end of the first successful delivery", "v"),
+                _same(
+                    "clocks",
+                    "AGREE: the clocks of all hosts can be equal; CORRECTED by their differences (view clocks); "
+                    "ASSUMED: not known, taken as equal, but no part is negative; '' without a part between hosts",
+                    "v",
+                ),
+                _same("clock_error_ms", "how far total_ms can be wrong by clocks; NULL: not known", "v"),
             ),
-            f"FROM {TABLES_SCHEMA}.verdicts AS v JOIN {TABLES_SCHEMA}.trajectories AS t {_CLUSTER_AND_ID}",
+            f"FROM ({trail.corrected_splits_sql(_SPLIT_ROWS, f'({_CLOCKS})')}) AS v "
+            f"JOIN {TABLES_SCHEMA}.trajectories AS t {_CLUSTER_AND_ID}",
         ),
         View(
             "verdicts",
@@ -235,6 +249,24 @@ VIEWS: Final[dict[str, View]] = {
             ),
             f"FROM ({_LAG.groups}) AS l LEFT JOIN ({_LAG.delayed}) AS d USING (cluster, group_name) "
             f"LEFT JOIN ({_LAG.delayed_read}) AS r USING (cluster)",
+        ),
+        View(
+            "clocks",
+            f"One row per host of a client, broker and {trail.CLOCK_WINDOW_MS // 60_000} min: the clock of the host "
+            "minus that of the broker, as the order of sends, stores, deliveries and trace messages forces it.",
+            (
+                _same("cluster", "cluster of the brokers", "k"),
+                _same("host", "IP address of the host", "k"),
+                ViewColumn("broker", "k.broker_name", "broker"),
+                _at("begin_at", "k.window_ms", "begin of the time, by the broker's clock"),
+                _same("state", "KNOWN; PARTLY: one bound is missing; CHANGED: it was set in this time", "k"),
+                _same("low_ms", "least possible difference; NULL: no bound", "k"),
+                _same("high_ms", "greatest possible difference; NULL: no bound", "k"),
+                _same("offset_ms", "0 if the clocks can agree, else the middle; NULL: not known", "k"),
+                _same("error_ms", "how far offset_ms can be wrong", "k"),
+                _same("jump_ms", "how far the clock moved at least since the time before; 0: perhaps not at all", "k"),
+            ),
+            f"FROM ({_CLOCKS}) AS k",
         ),
         View(
             "incidents",

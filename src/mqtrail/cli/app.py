@@ -55,6 +55,7 @@ COMMANDS = {
     "incidents list": "incidents:incidents",
     "incidents show": "incidents:incidents_show",
     "latency": "latency:latency",
+    "clocks": "clocks:clocks",
     "dead-letters": "dead_letters:dead_letters",
     "lag": "lag:lag",
     "lag show": "lag:lag_show",
@@ -136,7 +137,7 @@ COMMANDS = {
     "demo": "demo:demo",
 }
 """Command -> module of this room and its function. A command that is also in ROOMS runs without a subcommand."""
-LOOK_UPS = ("trace", "search", "report", "prove", "export", "incidents", "dead-letters", "latency", "lag")
+LOOK_UPS = ("trace", "search", "report", "prove", "export", "incidents", "dead-letters", "latency", "clocks", "lag")
 """Commands whose exit code 1 means "not found": a failure has another."""
 FIRST_WORDS = {path.split(" ")[0] for path in COMMANDS}
 

@@ -127,6 +127,13 @@ def _state_details(group: GroupVerdict) -> str:
     return ""
 
 
+def _clocks(group: GroupVerdict) -> str:
+    """Return how a latency split takes different clocks into account."""
+    if group.clocks == "CORRECTED":
+        return f" (clocks differ; corrected, ± {span(group.clock_error_ms or 0)})"
+    return " (clocks not compared)" if group.clocks == "ASSUMED" else ""
+
+
 def _group_tree(tree: Tree, group: GroupVerdict, events: Iterable[Event], start_ms: int | None) -> None:
     label = Text(f"{group.group_name}  ", style="bold")
     label.append_text(codes_text(group.codes))
@@ -139,7 +146,7 @@ def _group_tree(tree: Tree, group: GroupVerdict, events: Iterable[Event], start_
     split = [(name, ms) for name, ms in group.split.items() if ms is not None]
     if group.split.get("total") is not None:
         parts = " + ".join(f"{name} {span(ms)}" for name, ms in split if name != "total")
-        branch.add(Text(f"{span(group.split['total'])} in all = {parts}", style="dim"))
+        branch.add(Text(f"{span(group.split['total'])} in all = {parts}{_clocks(group)}", style="dim"))
 
 
 def timeline(trajectory: Trajectory, *, is_mixed: bool = False) -> RenderableType:

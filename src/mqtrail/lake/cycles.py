@@ -464,6 +464,12 @@ class Cycle:
         self._difference(trail.KEY_INDEX, "SELECT * FROM key_index", trail.key_tokens("trajectories_known"))
         self._view("append_group_folds", "SELECT * FROM folded")
 
+    def clock_bounds(self) -> str:
+        """SQL: rows of trail.CLOCK_BOUNDS of the messages that were judged."""
+        self._view("trajectories_judged", self._judged(trail.TRAJECTORIES))
+        self._view("verdicts_judged", self._judged(trail.VERDICTS))
+        return trail.judged_bounds_sql("trajectories_judged", "verdicts_judged")
+
     def _append_nothing(self) -> None:
         """Make the relations `append_…` if no message is due."""
         for relation in trail.APPENDED:

@@ -1,7 +1,7 @@
 """Pulled messages become files of bronze and silver, in one DuckDB and in bounded memory.
 
     trace messages   ─▶ trace_events, trace_rejects ─┐
-    stored messages  ─▶ message_meta ────────────────┴─▶ attempts, merged, one file an hour; client_records, queue_spans
+    stored messages  ─▶ message_meta ────────────────┴─▶ attempts, merged, one file an hour; client_records and others
 
 Files are Parquet V2 with zstd, in the order of reading: compaction rewrites them, sorted and with filters.
 """
@@ -266,10 +266,11 @@ class EvidenceWriter:
         self._has_client_records = self._has_client_records or not set(types).isdisjoint(trail.CONTEXT_RECORDS)
 
     def _indexes(self) -> None:
-        """Write what bronze says of clients, and where message_meta has which offsets."""
+        """Write what bronze says of clients and of clocks, and where message_meta has which offsets."""
         for relation, source, sql in (
             (trail.CLIENT_RECORDS, trail.TRACE_EVENTS, trail.client_records_sql),
             (trail.QUEUE_SPANS, trail.MESSAGE_META, trail.queue_spans_sql),
+            (trail.CLOCK_BOUNDS, trail.TRACE_EVENTS, trail.trace_bounds_sql),
         ):
             bronze = [str(path) for path, (name, _) in self._written.items() if name == source.name]
             if bronze and (relation is not trail.CLIENT_RECORDS or self._has_client_records):

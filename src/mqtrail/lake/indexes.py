@@ -4,6 +4,7 @@ Indexes are small tables that say what a cycle needs to know of all that was eve
 
     client_records    of trace_events: what was lost of clients' trace, committed offsets
     queue_spans       of message_meta: when the messages of a queue were stored
+    clock_bounds      of trace_events: how far clocks differ; judgements add rows
 
 The ingest writes their rows with those of bronze. A lake that an earlier version of mqtrail filled gets all of these
 tables once, when a writer opens it:
@@ -38,6 +39,7 @@ MEMORY_LIMIT: Final = "1GB"
 SOURCES: Final[dict[str, tuple[trail.Relation, Callable[[str], str]]]] = {
     trail.CLIENT_RECORDS.name: (trail.TRACE_EVENTS, trail.client_records_sql),
     trail.QUEUE_SPANS.name: (trail.MESSAGE_META, trail.queue_spans_sql),
+    trail.CLOCK_BOUNDS.name: (trail.TRACE_EVENTS, trail.trace_bounds_sql),
 }
 """Index -> the table of bronze that it is made of, and SQL: its rows, from rows of that table."""
 

@@ -157,6 +157,8 @@ def _rows_of(table: LakeTable, files: Sequence[DataFile], is_whole: bool, settle
         return trail.folded_client_records_sql(source, settled_ms, expired_before_ms(table))
     if relation == trail.QUEUE_SPANS:
         return trail.folded_queue_spans_sql(source, expired_before_ms(table))
+    if relation == trail.CLOCK_BOUNDS:
+        return trail.folded_clock_bounds_sql(source, expired_before_ms(table))
     if relation in trail.APPENDED:
         return f"SELECT * FROM ({trail.latest_sql(relation, source, keep_gone=not is_whole)}) AS latest"
     return f"SELECT * FROM {source} AS rows_of_files"

@@ -112,6 +112,12 @@ TABLES: dict[str, Table] = {
             sort_by=("cluster", "topic", "broker_name", "queue_id", "first_offset"),
         ),
         Table(
+            trail.CLOCK_BOUNDS,
+            "silver",
+            time_column="window_ms",
+            sort_by=("cluster", "host", "broker_name", "window_ms"),
+        ),
+        Table(
             trail.TRAJECTORIES,
             "gold",
             "publish_hour",

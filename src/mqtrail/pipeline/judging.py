@@ -91,6 +91,8 @@ class Judge:
                     for relation in RESULTS
                     for files in [cycle.bulk_files.get(relation.name, ()) if relation in BULK_RESULTS else ()]
                 }
+                if count:
+                    changes[trail.CLOCK_BOUNDS.name] = Change(self._clock_bounds(duck, cycle, number))
                 known.keep_state(duck, as_of_ms)
             finally:
                 remove_tree(self._lake.path / EXCHANGE)
@@ -149,6 +151,13 @@ class Judge:
     def _empty_folder(self, relation: trail.Relation, app: str, batch: int, part: str) -> LakePath:
         """The folder of a part of a batch, without the files that a crash left there before their commit."""
         return emptied(self._committer.folder(relation, app, batch) / part)
+
+    def _clock_bounds(self, duck: DuckDBPyConnection, cycle: Cycle, number: int) -> list[LakePath]:
+        """Write how far clocks differ, by the messages that were judged; return the files."""
+        folder = self._empty_folder(trail.CLOCK_BOUNDS, APP, number, "driver")
+        folder.mkdir(parents=True)
+        copy(duck, cycle.clock_bounds(), folder / "part-0.parquet", self._lake[trail.CLOCK_BOUNDS.name].table)
+        return [folder / "part-0.parquet"]
 
     def _write(self, duck: DuckDBPyConnection, relation: trail.Relation, number: int) -> list[LakePath]:
         """Write the rows that a judgement appends to a table; return the files."""

@@ -15,6 +15,16 @@ from .client_records import (
     client_records_stage,
     folded_client_records_sql,
 )
+from .clocks import (
+    CLOCK_WINDOW_MS,
+    clock_window,
+    clocks_sql,
+    corrected_splits_sql,
+    folded_clock_bounds_sql,
+    host_of,
+    judged_bounds_sql,
+    trace_bounds_sql,
+)
 from .codes import CODES, GROUP_CODES, STATES, TRANSITIONS, Code
 from .columns import Column, Relation
 from .companions import BUCKETS_A_DOUBLING, key_tokens, latency_counts
@@ -52,6 +62,7 @@ from .overtaking import OVERTAKEN, finishes_sql, overtaken_found_sql, overtaken_
 from .results import (
     ATTEMPTS,
     CLIENT_RECORDS,
+    CLOCK_BOUNDS,
     EVENT_FIELDS,
     GROUP_FOLDS,
     INDEXES,
@@ -92,6 +103,8 @@ __all__ = [
     "BUCKETS_A_DOUBLING",
     "CLIENTS",
     "CLIENT_RECORDS",
+    "CLOCK_BOUNDS",
+    "CLOCK_WINDOW_MS",
     "CODES",
     "COMPARED",
     "CONTEXT_RECORDS",
@@ -164,14 +177,20 @@ __all__ = [
     "changed_settings",
     "client_records_sql",
     "client_records_stage",
+    "clock_window",
+    "clocks_sql",
+    "corrected_splits_sql",
     "fact_stages",
     "finishes_sql",
     "folded_attempts_sql",
     "folded_client_records_sql",
+    "folded_clock_bounds_sql",
     "folded_queue_spans_sql",
     "group_orders_sql",
     "group_rows",
+    "host_of",
     "judge",
+    "judged_bounds_sql",
     "key_tokens",
     "lag_stages",
     "latency_counts",
@@ -193,6 +212,7 @@ __all__ = [
     "sent_before_sql",
     "state_stages",
     "stored_kind",
+    "trace_bounds_sql",
     "trace_client_id",
     "trace_events_sql",
     "trace_records_sql",

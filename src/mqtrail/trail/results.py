@@ -116,6 +116,21 @@ QUEUE_SPANS = Relation(
     ),
 )
 
+CLOCK_BOUNDS = Relation(
+    "clock_bounds",
+    "Bounds of the clock of a host minus the clock of a broker, in windows of 5 min of the broker's time, of what was "
+    "read or judged at once. Rows of one key merge: the greatest low_ms, the least high_ms. Key: cluster, host, "
+    "broker_name, window_ms.",
+    (
+        text("cluster", "as in trace_events"),
+        text("host", "IP address of a client's host, as the broker sees it or as in client ids"),
+        text("broker_name", "broker"),
+        number("window_ms", "begin of the window"),
+        number("low_ms", "least difference that sends and trace messages allow; NULL: none"),
+        number("high_ms", "greatest difference that answers and deliveries allow; NULL: none"),
+    ),
+)
+
 EVENT_FIELDS = (
     number("at_ms", "time of the event; 0 if unknown"),
     text("kind", "kind of the attempt"),
@@ -317,8 +332,8 @@ GROUP_FOLDS = Relation(
     ),
 )
 
-INDEXES = (CLIENT_RECORDS, QUEUE_SPANS)
-"""Relations that say in few rows what a judgement needs of bronze."""
+INDEXES = (CLIENT_RECORDS, QUEUE_SPANS, CLOCK_BOUNDS)
+"""Relations that say in few rows what judgements and answers need of bronze."""
 
 RESULTS = (ATTEMPTS, *INDEXES, TRAJECTORIES, VERDICTS, LATENCY_MINUTE, LAG, KEY_INDEX, OPEN_IDS, GROUP_FOLDS)
 """Every derived relation, silver first."""

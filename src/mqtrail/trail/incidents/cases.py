@@ -1,7 +1,7 @@
 """Units as tables: one row per message (send_units) and per message and group (group_units), with their dimensions.
 
-Inputs, by name: trajectories, verdicts (current rows of the lake's gold), attempts, clients, samples. A dimension is a
-text; '' means unknown, and unknown is never a condition.
+Inputs, by name: trajectories, verdicts (current rows of the lake's gold), attempts, clients, samples, clock_bounds. A
+dimension is a text; '' means unknown, and unknown is never a condition.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..clocks import clock_window, clocks_sql, host_of
 from ..context import ip
 from ..kinds import quoted
 from .settings import IncidentSettings
@@ -60,6 +61,7 @@ def make_units(ask: Ask, found: Sequence[Symptom], settings: IncidentSettings, f
     """Create send_units and group_units of [from_ms, to_ms). symptoms is a bit for each of `found`."""
     _make_masks(ask, found)
     ask(f"CREATE OR REPLACE TEMP TABLE own_clients AS {_own_clients()}")
+    ask(f"CREATE OR REPLACE TEMP TABLE clocks AS {clocks_sql('clock_bounds')}")
     hour = "printf('%02d:00', (at_ms // 3600000 % 24)::int)" if to_ms - from_ms > HOUR_RANGE_MS else "''"
     limits = {"clock_ms": settings.clock_ms, "wait_ms": settings.wait_ms}
     sends = ", ".join(("*", f"{hour} AS hour", f"(mask | {_measured('send', found, limits)}) AS symptoms"))
@@ -129,20 +131,18 @@ SELECT t.cluster, t.msg_id, {at} AS at_ms, v.as_of_ms, v.codes, coalesce(m.mask,
   t.visible_ms, coalesce(v.handler_ms, v.handler_cost_ms) AS cost_ms, t.topic, t.tags AS tag, t.keys AS keys,
   t.producer_group, {ip("t.producer_host")} AS producer_host, t.broker_name AS broker, {_QUEUE} AS queue,
   {_size("t.body_size")} AS body_size, v.detail, v.group_name, v.client,
-  {client_ip("v.client")} AS client_host, coalesce(c.version, h.version, '') AS version,
+  k.low_ms AS clock_low_ms, k.high_ms AS clock_high_ms, k.offset_ms AS clock_offset_ms,
+  CASE WHEN k.state = 'CHANGED' THEN 1 ELSE 0 END AS clock_changed,
+  {host_of("v.client")} AS client_host, coalesce(c.version, h.version, '') AS version,
   coalesce(c.started, h.started, '') AS started
 FROM verdicts AS v JOIN trajectories AS t ON v.cluster = t.cluster AND v.msg_id = t.msg_id
 LEFT JOIN code_masks AS m ON m.codes = v.codes
 LEFT JOIN own_clients AS c ON v.cluster = c.cluster AND v.group_name = c.group_name AND v.client = c.client
 LEFT JOIN own_clients AS h ON v.cluster = h.cluster AND v.group_name = h.group_name
-  AND 'ip:' || {client_ip("v.client")} = h.client AND c.client IS NULL
+  AND 'ip:' || {host_of("v.client")} = h.client AND c.client IS NULL
+LEFT JOIN clocks AS k ON v.cluster = k.cluster AND t.broker_name = k.broker_name AND k.host = {host_of("v.client")}
+  AND k.window_ms = {clock_window("t.visible_ms")}
 WHERE {at} >= {from_ms} AND {at} < {to_ms}"""
-
-
-def client_ip(client: str) -> str:
-    """SQL: the host of a client id (ip@pid#nanos) or of ip:port."""
-    return f"""CASE WHEN instr({client}, '@') > 0 THEN split_part({client}, '@', 1)
-      WHEN instr({client}, ':') > 0 THEN {ip(client)} ELSE {client} END"""
 
 
 def _own_clients() -> str:
@@ -152,7 +152,7 @@ def _own_clients() -> str:
     """
     return f"""
 WITH seen AS (
-  SELECT cluster, group_name, client_id AS client, max({client_ip("client_id")}) AS host, max(version) AS version,
+  SELECT cluster, group_name, client_id AS client, max({host_of("client_id")}) AS host, max(version) AS version,
     min(coalesce(first_ms, sampled_ms)) AS since_ms
   FROM clients WHERE status = 'OK' AND client_id <> '' AND change <> 'GONE' GROUP BY 1, 2, 3),
 cut AS (SELECT *, CASE WHEN since_ms - lag(since_ms) OVER own <= {STARTS_APART_MS} THEN 0 ELSE 1 END AS is_new

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .cases import Ask, client_ip, literal
+from ..clocks import host_of
+from .cases import Ask, literal
 from .contrast import Condition
 from .settings import MINUTE_MS
 
@@ -70,7 +71,7 @@ _LEFT = """
 SELECT cluster, min(sampled_ms), 'CLIENT_LEFT', 'group_name', group_name, client_id
 FROM clients WHERE change = 'GONE' AND client_id <> '' GROUP BY cluster, group_name, client_id, seen_ms"""
 _STARTED = f"""
-SELECT cluster, min(coalesce(first_ms, event_ms)), 'CLIENT_STARTED', side, {client_ip("client_id")}, client_id
+SELECT cluster, min(coalesce(first_ms, event_ms)), 'CLIENT_STARTED', side, {host_of("client_id")}, client_id
 FROM client_records, (VALUES ('client_host'), ('producer_host')) AS sides(side)
 WHERE record_type = 'TraceBatch' AND client_id <> '' GROUP BY cluster, client_id, start_id, side"""
 _SILENT = """

@@ -40,8 +40,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         "DELIVERY_CLOCK",
         "group",
-        "delivered before it was visible",
-        measure="to_delivered_ms < -{clock_ms}",
+        "the clock of the consumer differs from that of the broker",
+        measure="to_delivered_ms < -{clock_ms} OR clock_low_ms > {clock_ms} OR clock_high_ms < -{clock_ms}",
     ),
     Symptom("SENDS_FAIL", "send", "sends fail", ("SEND_FAILED", "SEND_UNCERTAIN", "SEND_RETRIED"), has_error=True),
     Symptom("SENDS_SLOW", "send", "sends are slow", ("SEND_SLOW", "SEND_DEGRADED")),
@@ -64,7 +64,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "WAITS",
         "group",
         "messages wait long for a handler",
-        measure="to_delivered_ms >= {wait_ms} OR state = 'WAITING' AND as_of_ms - visible_ms >= {wait_ms}",
+        measure="clock_changed = 0 AND to_delivered_ms - coalesce(clock_offset_ms, 0) >= {wait_ms} "
+        "OR state = 'WAITING' AND as_of_ms - visible_ms >= {wait_ms}",
     ),
 )
 """Every symptom, in causal order."""
