@@ -11,6 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from bench.registry import figure
 from bench.rows import Bar, CannotMeasure, Row
 from bench.session import Session
 from bench.trace_rows import CLUSTER, FIRST_MS, write_raw
+from bench.tree import ProcessTree
 from mqtrail import trail
 from mqtrail.lake import Change, EvidencePlan, EvidenceWriter, Lake, compact, connect, define_lag
 from mqtrail.pipeline import JavaNotFound, JobConfig, PipelineJob, spark_session
@@ -76,27 +78,34 @@ def cycle(session: Session) -> Iterator[Row]:
     sizes = [int(size) for size in os.environ.get(SIZES_ENV, "").split(",") if size]
     sizes = sorted(sizes or (SIZES_QUICK if session.quick else SIZES))
     try:
-        with spark_session(SESSION) as spark, OurPeer(folder / "broker") as broker:
+        with ExitStack() as stack:
+            spark = stack.enter_context(spark_session(SESSION))
+            broker = stack.enter_context(OurPeer(folder / "broker"))
             lakes = [grown(spark, broker, folder / str(size), size) for size in sizes]
+            for lake in lakes:  # as a pipeline that runs
+                stack.enter_context(lake.job.lake.writing())
+            tree = ProcessTree(broker.pid)
             for number in range(-1, session.rounds):
-                measure(session, broker, folder, lakes, number)
+                measure(session, broker, folder, lakes, number, tree)
     except JavaNotFound as error:
         raise CannotMeasure(str(error)) from error
     yield from rows(lakes)
 
 
-def measure(session: Session, broker: OurPeer, folder: Path, lakes: list[Grown], number: int) -> None:
+def measure(
+    session: Session, broker: OurPeer, folder: Path, lakes: list[Grown], number: int, tree: ProcessTree
+) -> None:
     """One round; the first one, number -1, warms up and is not counted."""
     names = session.order(number, ("full", "empty"))
     for name in names:
         hour = HOUR if name == "full" else EMPTY_HOURS + 2 * number
         send_new(broker, folder / f"{name}{number}.parquet", hour, 2 * (number + 2) + (name == "full"))
         for lake in lakes[:: 1 if number % 2 else -1]:
-            took = turn(lake.job, broker.pid)
+            took = turn(lake.job, tree)
             if number >= 0:
                 add(lake.kinds[name], took)
     for lake in lakes:
-        took = turn(lake.job, broker.pid)
+        took = turn(lake.job, tree)
         lag = lag_turn(lake)
         if number >= 0:
             add(lake.kinds["idle"], took)
@@ -109,12 +118,12 @@ def add(spans: Spans, took: tuple[float, float]) -> None:
     spans.core_s.append(took[1])
 
 
-def turn(job: PipelineJob, but_pid: int) -> tuple[float, float]:
+def turn(job: PipelineJob, tree: ProcessTree) -> tuple[float, float]:
     """Run one cycle; return its wall and core-seconds."""
-    cores_s, began_s = tree_seconds(but_pid), time.perf_counter()
+    cores_s, began_s = tree.seconds(), time.perf_counter()
     job.once()
     took_s = time.perf_counter() - began_s
-    return took_s, tree_seconds(but_pid) - cores_s
+    return took_s, tree.seconds() - cores_s
 
 
 def lag_turn(lake: Grown) -> tuple[float, float]:
@@ -222,26 +231,3 @@ def send_new(broker: OurPeer, raw: Path, hour: int, network: int) -> None:
     write_raw(raw, NEW, hours=(hour, hour + 1), network=network)
     asyncio.run(store(broker.namesrv_address, raw))
     raw.unlink()
-
-
-def tree_seconds(but_pid: int) -> float:
-    """Return the CPU time of this process and of all its children, also ended ones, except one."""
-    return sum(tree_of(but_pid).values())
-
-
-def tree_of(but_pid: int) -> dict[int, float]:
-    """Return the CPU time of this process and of each of its children, except one, by pid."""
-    parents: dict[int, int] = {}
-    spent: dict[int, float] = {}
-    ticks = os.sysconf("SC_CLK_TCK")
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:  # it ended meanwhile
-            continue
-        pid = int(status.parent.name)
-        parents[pid], spent[pid] = int(fields[1]), sum(map(int, fields[11:15])) / ticks
-    own = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in own} - own - {but_pid}:
-        own |= more
-    return {pid: spent[pid] for pid in own}

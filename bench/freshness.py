@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from hashlib import md5
 from threading import Event, Thread
 
-from bench.cycle import tree_seconds
 from bench.machine import busy_cores
 from bench.ours import OurPeer
 from bench.pipeline_bench import SESSION
 from bench.registry import figure
 from bench.rows import Bar, CannotMeasure, Row
 from bench.session import Session
+from bench.tree import ProcessTree
 from mqtrail.client import Producer, ProducerConfig
 from mqtrail.pipeline import JavaNotFound, JobConfig, JobReport, PipelineJob, StatusFile, freshness
 from mqtrail.wire import TRACE_TOPIC, Message
@@ -98,9 +98,10 @@ def drive(broker: OurPeer, minutes: float, reports: list[JobReport]) -> tuple[di
     order = {"namesrv": broker.namesrv_address, "seconds": seconds}
     command = [sys.executable, "-m", "bench.freshness", json.dumps(order)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    began_s, cores_s = time.monotonic(), tree_seconds(broker.pid)
+    tree = ProcessTree(broker.pid)
+    began_s, cores_s = time.monotonic(), tree.seconds()
     out, _ = process.communicate(timeout=seconds + END_S_MAX)
-    took_s, used_s = time.monotonic() - began_s, tree_seconds(broker.pid) - cores_s
+    took_s, used_s = time.monotonic() - began_s, tree.seconds() - cores_s
     if process.returncode:
         raise CannotMeasure(f"the load ended with {process.returncode}; its error is above")
     found: dict[str, float] = json.loads(out.splitlines()[-1])

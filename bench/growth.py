@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
-from bench.cycle import HOUR, HOUR_MS, NEW, Grown, Spans, add, grown, tree_of, turn
+from bench.cycle import HOUR, HOUR_MS, NEW, Grown, Spans, add, grown, turn
 from bench.machine import busy_cores
 from bench.ours import OurPeer
 from bench.pipeline_bench import SESSION, store
@@ -24,6 +24,7 @@ from bench.registry import figure
 from bench.rows import Bar, CannotMeasure, Row
 from bench.session import Session
 from bench.trace_rows import CLUSTER, FIRST_MS, write_raw
+from bench.tree import ProcessTree
 from mqtrail import trail
 from mqtrail.lake import Lake, LakeTable, compact, connect, copy, parquet_of
 from mqtrail.pipeline import JavaNotFound, JobConfig, PipelineJob, spark_session
@@ -61,12 +62,13 @@ def growth(session: Session) -> Iterator[Row]:
                 closed(lakes[-1].job.lake)
                 spread(lakes[-1].job.lake, hours)
                 made_s.append(round(time.monotonic() - began_s))
+            tree = ProcessTree(broker.pid)
             for number in range(-1, session.rounds):
                 raw = folder / f"new{number}.parquet"
                 write_raw(raw, NEW, hours=(HOUR + hours - 1, HOUR + hours), network=2 + number)
                 asyncio.run(store(broker.namesrv_address, raw))
                 for size, lake in list(zip(sizes, lakes, strict=True))[:: 1 if number % 2 else -1]:
-                    took = turn(lake.job, broker.pid)
+                    took = turn(lake.job, tree)
                     if number >= 0:
                         add(spent[size], took)
     except JavaNotFound as error:
@@ -202,12 +204,12 @@ def peak_memory(but_pid: int) -> Iterator[dict[str, float]]:
     Pages that processes share count once (Pss).
     """
     peaks = dict.fromkeys(("driver", "jvm", "workers"), 0.0)
-    ended = Event()
+    tree, ended = ProcessTree(but_pid), Event()
 
     def look() -> None:
         while not ended.wait(MEMORY_STEP_S):
             now = dict.fromkeys(peaks, 0.0)
-            for pid in tree_of(but_pid):
+            for pid in tree.pids():
                 role = "driver" if pid == os.getpid() else "jvm" if is_java(pid) else "workers"
                 now[role] += pss_mib(pid)
             for role, mib in now.items():
