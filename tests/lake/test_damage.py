@@ -121,6 +121,35 @@ def test_a_damaged_log(path: Path, name: str) -> None:
     assert len(lake["gaps"].files()) == 1
 
 
+def test_commits_that_are_lost_under_a_writer(path: Path) -> None:
+    """A writer reads the logs again once in a cycle, not before each use of a table, and refuses a changed log then."""
+    lake = Lake.create(path)
+    with lake.writing():
+        lake.check()
+        assert lake["verdicts"].is_committed("a", 6)
+        _last(path / "verdicts" / "_delta_log").unlink()
+        lake.refresh()
+        assert lake["verdicts"].is_committed("a", 6)
+        with pytest.raises(LakeDamaged, match=r"verdicts.*expected.*restore"):
+            lake.check()
+    with lake.writing(), pytest.raises(LakeDamaged, match=r"verdicts.*expected.*restore"):
+        lake.refresh()
+
+
+def test_a_writer_sees_what_others_wrote_before(path: Path) -> None:
+    """Under a lock that is taken anew, commits of the holder in between are read."""
+    first, second = Lake.create(path), Lake.create(path)
+    for number, (one, other) in enumerate([(first, second), (second, first)], start=7):
+        with one.writing():
+            one.refresh()
+            assert not one["verdicts"].is_committed("a", number)
+            one["verdicts"].commit([write(one["verdicts"], f"h{number}", [verdict("m", 5)])], app="a", batch=number)
+            assert one["verdicts"].is_committed("a", number)
+        with other.writing():
+            assert other["verdicts"].is_committed("a", number)
+            assert len(other["verdicts"].files()) == number - 4
+
+
 @pytest.mark.parametrize("name", DAMAGED_COMMITS)
 def test_commits_that_are_not_as_written(path: Path, name: str) -> None:
     """The mark detects a change that Delta does not notice: a writer refuses, a reader skips the table."""

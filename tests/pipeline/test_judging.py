@@ -1,6 +1,7 @@
 """After a crash between the commits of a judgement, the next process finishes it, and gold equals that without a
 crash."""
 
+import gc
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from tests.pipeline.test_ingest import HOUR_0_MS, Reader, fill
 from tests.pipeline.test_shares import TasksHere
 
 from mqtrail import trail
-from mqtrail.lake import Lake, parquet_of, settings_at
+from mqtrail.lake import Lake, LakeError, connect, parquet_of, settings_at
+from mqtrail.pipeline import judging
 from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.judging import RESULTS, Judge
 
@@ -76,3 +78,23 @@ def test_a_crash_between_commits(tmp_path: Path, cluster: Any, monkeypatch: pyte
     with again.lake.writing():
         assert again.judge.run("c", AS_OF_MS) == (6 if point == "batch" else 0)
     assert again.rows() == wanted
+
+
+def test_a_judgement_after_a_failed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judgements share a DuckDB, unless one fails: an error may make it useless. Its folder ends with the judge."""
+    gold = Gold(tmp_path / "lake", tmp_path)
+    made: list[duckdb.DuckDBPyConnection] = []
+    monkeypatch.setattr(judging, "connect", lambda **settings: made.append(connect(**settings)) or made[-1])
+    gold.judge.run("c", AS_OF_MS)
+    [(spill,)] = made[0].execute("SELECT current_setting('temp_directory')").fetchall()
+    gold.judge.run("c", AS_OF_MS + 1)
+    assert len(made) == 1
+    made[0].close()  # as an error that invalidates it
+    with pytest.raises(LakeError):
+        gold.judge.run("c", AS_OF_MS + 2)
+    gold.judge.run("c", AS_OF_MS + 3)
+    assert len(made) == 2
+    assert Path(spill).is_dir()
+    del gold
+    gc.collect()
+    assert not Path(spill).exists()

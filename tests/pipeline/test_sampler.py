@@ -10,6 +10,7 @@ from threading import Event
 from typing import Any, cast
 
 import pytest
+from tests.lake.test_tables import verdict, write
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
@@ -17,7 +18,7 @@ from mqtrail.lake import Lake, connect, relation_of
 from mqtrail.pipeline import JobConfig, sampler, spool
 from mqtrail.pipeline.config import NOT_RUNNING
 from mqtrail.pipeline.recording import Recorder, Recorders
-from mqtrail.pipeline.sampler import Sampler, sample_alone
+from mqtrail.pipeline.sampler import Sampler, TracedGroups, groups_in, sample_alone
 from mqtrail.pipeline.sampling import ClusterSample, Topology, sample
 from mqtrail.pipeline.spool import SampleSpool, SampleSpoolFull
 from mqtrail.testing import Embedded, embedded
@@ -135,6 +136,28 @@ def test_samples_that_are_recorded_meanwhile(tmp_path: Path, monkeypatch: pytest
     spool.delete(list(spool.waiting()))
     monkeypatch.setattr(spool, "_paths", lambda: listed)
     spool.put("C", ClusterSample(2))
+
+
+def test_groups_of_recent_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of one cluster, in the latest hours. A file is read once."""
+    lake = Lake.create(tmp_path)
+    verdicts = lake["verdicts"]
+    rows = {
+        5: [verdict("old", 5) | {"group_name": "of-old"}],
+        6: [verdict("m", 6), verdict("n", 6) | {"group_name": "%RETRY%g"}, verdict("o", 6) | {"cluster": "other"}],
+        7: [verdict("p", 7) | {"group_name": "late"}],
+    }
+    reads: list[str] = []
+    monkeypatch.setattr(sampler, "groups_in", lambda path: reads.append(path.parent.name) or groups_in(path))
+    for hour, some in rows.items():
+        assert verdicts.commit([write(verdicts, f"h{hour}", some)], app="a", batch=hour)
+    traced = TracedGroups()
+    assert traced.of(lake, "c") == {"g", "late"}
+    assert traced.of(lake, "other") == {"g"}
+    assert sorted(reads) == ["h6", "h7"]
+    assert verdicts.commit([write(verdicts, "h8", [verdict("q", 8)])], app="a", batch=8)
+    assert traced.of(lake, "c") == {"g", "late"}
+    assert sorted(reads) == ["h6", "h7", "h8"]
 
 
 def test_one_sampler_for_a_lake(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ class Batches:
                 create_table(_BATCHES, path)
         self._record = LakeTable(_BATCHES, path, lock)
         self._last: dict[str, tuple[LakeBatch, DataFile]] | None = None
+        self._parsed: dict[str, LakeBatch] = {}  # by path, of committed files, which do not change
         self._is_partial = False
 
     def refresh(self) -> None:
@@ -230,16 +231,17 @@ class Batches:
         return self._last
 
     def _rows(self) -> Iterator[tuple[LakeBatch, DataFile]]:
-        for file in self._record.readable(self._record.files()):
-            source = parquet_source(self._record.path / file.path)
-            for row in pq.read_table(source, partitioning=None).to_pylist():
-                try:
-                    yield (
-                        LakeBatch(row["app"], row["number"], json.loads(row["notes"]), json.loads(row["changes"])),
-                        file,
-                    )
-                except (ValueError, KeyError, TypeError, RecursionError) as error:
-                    raise LakeDamaged(
-                        f"{self._record.path / file.path}: found no batch ({error}), expected one with notes and "
-                        f"changes as JSON: {RESTORE}"
-                    ) from None
+        files = self._record.readable(self._record.files())
+        self._parsed = {file.path: self._parsed.get(file.path) or self._batch(file) for file in files}
+        for file in files:
+            yield self._parsed[file.path], file
+
+    def _batch(self, file: DataFile) -> LakeBatch:
+        path = self._record.path / file.path
+        [row] = pq.read_table(parquet_source(path), partitioning=None).to_pylist()
+        try:
+            return LakeBatch(row["app"], row["number"], json.loads(row["notes"]), json.loads(row["changes"]))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise LakeDamaged(
+                f"{path}: found no batch ({error}), expected one with notes and changes as JSON: {RESTORE}"
+            ) from None

@@ -14,7 +14,7 @@ from .errors import LakeDamaged, LakeMissing, SchemaVersionError
 from .indexes import ADDED, add_indexes, missing_indexes
 from .lock import WriteLock
 from .marks import MARKS
-from .places import LakePath, place_of, side_by_side
+from .places import LakePath, is_remote, place_of, side_by_side
 from .schemas import SCHEMA_VERSION, TABLES
 from .tables import VERSION_KEY, LakeTable, create_table, has_log
 
@@ -115,7 +115,10 @@ class Lake:
         """Find committed files that are missing or have another size. LakeDamaged, or entries in `damage`."""
 
         def check(table: LakeTable) -> None:
-            table.refresh()
+            if is_remote(self.path):
+                table.refresh()  # requests: a store loses no commits
+            else:
+                table.reread()
             table.readable(table.files())
 
         side_by_side(self.path, check, self)

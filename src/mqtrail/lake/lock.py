@@ -38,10 +38,9 @@ class WriteLock:
         self._guard = Lock()
 
     @property
-    def lease(self) -> Lease | None:
-        """The lease that is held now; None: none, or the lock is a file."""
-        taken = self._taken
-        return taken if isinstance(taken, Lease) else None
+    def taken(self) -> FileLock | Lease | None:
+        """What is held now, another one each time that the lock is taken; None: nothing."""
+        return self._taken
 
     @contextmanager
     def held(self) -> Iterator[bool]:

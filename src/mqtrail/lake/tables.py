@@ -33,7 +33,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from .edge import RESTORE, first_line, lake_errors
 from .errors import FileRefused, LakeDamaged, LakeError, LakeUnreadable, SchemaVersionError
 from .lease import Lease
-from .lock import WriteLock
+from .lock import FileLock, WriteLock
 from .marks import MARKS, CommitMark
 from .places import LakePath, inside, is_remote, parquet_size, parquet_source, relative_to, size_of, storage_options
 from .schemas import MIGRATED_VERSION, SCHEMA_VERSION, Table, arrow_schema
@@ -85,7 +85,8 @@ class LakeTable:
         self._later_columns: tuple[str, ...] | None = None
         self._mark = CommitMark(path)
         self._sizes: dict[str, int] = {}  # in an object store: of the files that were looked at
-        self._read_under: Lease | None = None  # held since before the log was read: no other writer has committed
+        self._batches: dict[str, int | None] = {}  # of this snapshot: app -> last batch
+        self._read_under: FileLock | Lease | None = None  # held since the log was read: no other writer has committed
         try:
             _check_log(path)
             with lake_errors(path):
@@ -124,18 +125,29 @@ class LakeTable:
         _check_version(self.path, self.noted(VERSION_KEY) or "none")
 
     def refresh(self) -> None:
-        """Read newer commits. The writer of a lake in an object store knows them."""
-        lease = self._lock.lease
-        if self.is_lost or (lease is not None and lease is self._read_under):
+        """Read newer commits. The writer of a lake knows them: nobody else commits while it has the lock."""
+        taken = self._lock.taken
+        if taken is None or taken is not self._read_under:
+            self.reread()
+
+    def reread(self) -> None:
+        """Read newer commits, also as the writer: that shows whether commits were lost or replaced."""
+        if self.is_lost:
             return
+        taken = self._lock.taken
         with lake_errors(self.path):
             before = self._delta.version()
             self._read_mark()
-            self._delta.update_incremental()
-            if self._delta.version() != before:
-                self._files = None
+            self._update()
             self._check_commits(before)
-        self._read_under = lease
+        self._read_under = taken
+
+    def _update(self) -> None:
+        before = self._delta.version()
+        self._delta.update_incremental()
+        if self._delta.version() != before:
+            self._files = None
+            self._batches = {}
 
     def _read_mark(self) -> None:
         try:
@@ -232,7 +244,9 @@ class LakeTable:
 
     def last_batch(self, app: str) -> int | None:
         """Return the latest committed batch of `app`, None if there is none."""
-        return self._delta.transaction_version(app)
+        if app not in self._batches:
+            self._batches[app] = self._delta.transaction_version(app)
+        return self._batches[app]
 
     def is_committed(self, app: str, batch: int) -> bool:
         """Return whether this batch of `app`, or a later one, is committed. Reads newer commits first."""
@@ -326,8 +340,7 @@ class LakeTable:
             except (DeltaError, OSError):
                 if not is_remote(self.path) or not self._has_arrived(own):
                     raise
-            self._delta.update_incremental()
-            self._files = None
+            self._update()
             self._mark.write(self._delta.version(), own)
         self._read_under = read_under
 
@@ -337,8 +350,7 @@ class LakeTable:
     def _has_arrived(self, own: str) -> bool:
         """Whether a commit is in the log, though it failed: an object store did it, and its answer was lost."""
         before = self._delta.version()
-        self._delta.update_incremental()
-        self._files = None
+        self._update()
         log = self.path / "_delta_log"
         versions = range(before + 1, self._delta.version() + 1)
         return any(own in (log / f"{version:020}.json").read_text() for version in versions)

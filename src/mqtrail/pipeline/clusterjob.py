@@ -32,7 +32,7 @@ from .judging import Judge
 from .problems import ProblemLog
 from .pulling import PullTasks
 from .recording import Recorders
-from .sampler import traced_groups
+from .sampler import TracedGroups
 from .sampling import ClusterSample, Topology, is_trace_topic, sample, survey
 from .source import RocketMQDataSource
 from .spool import SampleSpool
@@ -82,6 +82,7 @@ class ClusterJob:
         self._ingest = Ingest(work.pulls, work.lake, config, work.source, say)
         self._ingest.note_truncated = self._note_truncated
         self._backfiller = Backfiller(self._ingest, work.lake, config)
+        self._traced = TracedGroups()
         self._sample_problems: list[str] = []  # of the latest sample
         self._is_judged = False  # whether there was a judgement since something was read
         self._read_cluster: ReadCluster | None = None  # of the latest cycle
@@ -273,7 +274,7 @@ class ClusterJob:
         recorders = self._work.recorders
         recorders.record_spool(self._work.spool)
         recorder = recorders.of(self.name)
-        groups = traced_groups(self._work.lake, self.name).union(recorder.groups)
+        groups = self._traced.of(self._work.lake, self.name).union(recorder.groups)
         last_ms = recorder.sampled_ms
         found = sample(admin, asked.topology, self.name, max(now_ms(), (last_ms or 0) + 1), groups)
         if last_ms is None or found.sampled_ms - last_ms > self.config.judged_with.sample_pause_ms_max:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from random import Random
 from threading import Event, Lock
 from typing import Final
 
+import pyarrow.parquet as pq
+
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
-from mqtrail.lake import Lake, LakeBusy, LakeError, LakeUnreadable, connect, lake_errors, relation_of
+from mqtrail.lake import Lake, LakeBusy, LakeError, LakePath, LakeUnreadable, lake_errors, parquet_source
 from mqtrail.wire import MQError, is_business_group
 
 from .changes import Changes
@@ -60,6 +62,7 @@ class Sampler:
             config.instance, request_timeout_ms=min(config.instance.request_timeout_ms, REQUEST_TIMEOUT_MS)
         )
         self._groups: set[str] = set()
+        self._traced = TracedGroups()
         self._orders = ConsumeOrders()
         self._groups_ms = 0
         self._last_ms = 0
@@ -141,7 +144,7 @@ class Sampler:
             known = Changes.load(lake, cluster, self._config.retention_ms)
             self._groups |= set(known.groups)
             self._last_ms = max(known.sampled_ms or 0, self._spool.last_ms(cluster))
-        self._groups |= traced_groups(lake, cluster)
+        self._groups |= self._traced.of(lake, cluster)
         self._groups_ms = at_ms
 
     def _pause_s(self, taken_s: float) -> float:
@@ -199,12 +202,27 @@ def named(say: Callable[[str], None], one: JobConfig, config: JobConfig) -> Call
     return (lambda text: say(f"{one.cluster}: {text}")) if config.clusters else say
 
 
-def traced_groups(lake: Lake, cluster: str) -> set[str]:
+class TracedGroups:
     """The groups of recent verdicts: the trace may show deliveries to a group that no broker knows."""
-    verdicts = lake[trail.VERDICTS.name]
-    verdicts.refresh()
-    recent = relation_of(verdicts, verdicts.files(verdicts.hours()[-TRACED_HOURS:]))
-    with lake_errors(lake.path):
-        query = f"SELECT DISTINCT group_name FROM ({recent}) AS recent WHERE cluster = ?"
-        names: Iterable[tuple[str]] = connect(threads=1).execute(query, [cluster]).fetchall()
-    return {name for (name,) in names if is_business_group(name)}
+
+    def __init__(self) -> None:
+        self._found: dict[str, frozenset[tuple[str, str]]] = {}  # path of a file -> cluster and group of its rows
+
+    def of(self, lake: Lake, cluster: str) -> set[str]:
+        """The groups of one cluster. A file is read once, because it does not change after its commit."""
+        verdicts = lake[trail.VERDICTS.name]
+        verdicts.refresh()
+        files = verdicts.readable(verdicts.files(verdicts.hours()[-TRACED_HOURS:]))
+        with lake_errors(lake.path):
+            self._found = {
+                file.path: self._found.get(file.path) or groups_in(verdicts.path / file.path) for file in files
+            }
+        every = frozenset().union(*self._found.values())
+        return {name for found, name in every if found == cluster and is_business_group(name)}
+
+
+def groups_in(path: LakePath) -> frozenset[tuple[str, str]]:
+    """Return cluster and group of the rows of a file of verdicts."""
+    columns = ["cluster", "group_name"]
+    rows = pq.read_table(parquet_source(path), columns=columns, partitioning=None).group_by(columns).aggregate([])
+    return frozenset(zip(*(rows[name].to_pylist() for name in columns), strict=True))
