@@ -9,6 +9,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.answers import lakes
 from tests.pipeline.test_ingest import HOUR_0_MS, T0, Reader, fill, msg_id, trace
 
 from mqtrail import trail
@@ -120,6 +121,19 @@ def test_the_notebook(spark: SparkSession, tmp_path: Path) -> None:
     assert [tuple(row) for row in notebook.judge(spark, str(tmp_path)).collect()] == [("CG", "CONSUMED", 3, 2)]
     assert {row.kind for row in notebook.path_of(spark, str(tmp_path), msg_id(3)).collect()} >= {"SEND", "HANDLED"}
     assert "Unknown" in unreadable.reason
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_the_notebook_of_a_lake(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark reads the rows of a documented view, with their types."""
+    notebook = importlib.import_module("examples.lake_notebook")
+    lake = tmp_path / "lake"
+    lakes.make_lake(lake, lakes.rows_of(("send ok", "consumed after retry")))
+    rows = notebook.spark_view(spark, str(lake), "group_results", str(tmp_path))
+    assert rows.count() == len(notebook.query(str(lake), "SELECT msg_id FROM group_results")) > 0
+    assert dict(rows.dtypes)["codes"] == "array<string>"
+    assert [(row.group_name, row.messages) for row in notebook.failures(spark).collect()] == [("CG", 1)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
