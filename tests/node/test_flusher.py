@@ -325,6 +325,44 @@ async def test_reads_of_controller_mode_wait_until_the_replicas_have_their_recor
     await flusher.stop()
 
 
+async def test_a_read_that_waits_longer_holds_no_send_back() -> None:
+    """An overdue read waits for a later record than a send that is replicated now: the send is answered."""
+    store, slaves, happened = SlowStore(), Slaves(), list[str]()
+    slaves.hides_unconfirmed = True
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)), late_ms=20, replication=slaves, flushes=False)
+
+    def late(code: ResponseCode) -> Callable[[], None]:
+        happened.append("late")
+        return lambda: happened.append("read")
+
+    flusher.after(9, lambda: pytest.fail("acknowledged"), late)
+    await until(lambda: happened == ["late"])
+    flusher.after(5, partial(happened.append, "sent"))
+    slaves.replicated_offset = 5
+    flusher.replicated()
+    await until(lambda: happened == ["late", "sent"])
+    slaves.replicated_offset = 9
+    flusher.replicated()
+    await until(lambda: happened == ["late", "sent", "read"])
+    store.permits.release(9)
+    await flusher.stop()
+
+
+async def test_fewer_replicas_release_without_a_report() -> None:
+    """A slave that need not be waited for any longer sends nothing: the time-out sees it, and answers with success."""
+    store, slaves, happened = SlowStore(), Slaves(), list[str]()
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)), late_ms=20, replication=slaves, flushes=False)
+
+    def late(code: ResponseCode) -> None:
+        happened.append("late")
+
+    flusher.after(5, partial(happened.append, "sent"), late)
+    slaves.replicated_offset = 5
+    await until(lambda: happened == ["sent"])
+    store.permits.release(9)
+    await flusher.stop()
+
+
 async def test_without_a_slave_the_flush_still_counts() -> None:
     """SYNC_FLUSH and no slave: code 11 is sent once the record is durable, not before."""
     store, slaves, codes = SlowStore(), Slaves(), list[int]()

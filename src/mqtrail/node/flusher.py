@@ -280,13 +280,15 @@ class Flusher:
         read_offset = self._read_offset()
         is_missing = self._replication is not None and self._replication.is_missing
         for _ in range(RELEASED_A_SLICE):
-            line = self._overdue or self._waiting
+            # An overdue read may wait for more than what follows it: then the others go first.
+            is_readable = bool(self._overdue) and self._overdue[0].physical_offset <= read_offset
+            line = self._overdue if is_readable or not self._waiting else self._waiting
             # Offsets nearly always rise. A smaller one behind a larger one waits with it; the next flush covers both.
             if not line or line[0].physical_offset > flushed_offset:
                 if line:
                     self.ask()
                 return
-            if line is self._overdue and line[0].physical_offset > read_offset:
+            if line is self._overdue and not is_readable:
                 return
             if line is self._waiting and line[0].physical_offset > done_offset:
                 if not is_missing:
@@ -308,7 +310,8 @@ class Flusher:
             if not self._waiting or self._waiting[0].deadline_s > now_s:
                 break
             if self._waiting[0].physical_offset <= done_offset:
-                break  # `_release` is about to release it
+                self.replicated()  # the replicas to wait for may have become fewer without a report of any
+                break
             one = self._waiting.popleft()
             is_replicated = one.physical_offset <= replicated_offset
             code = ResponseCode.FLUSH_DISK_TIMEOUT if is_replicated else ResponseCode.FLUSH_SLAVE_TIMEOUT

@@ -66,9 +66,8 @@ class InSyncKeeper:
         self._settle(node, ids, number)
 
     def settle(self, node: BrokerNode, found: GroupState) -> None:
-        """Take the set that the controller holds, if it still is the one of this master."""
-        assert node.core is not None
-        in_sync = node.core.replicas.in_sync
+        """Take the set that the controller holds, if it still is the one of this master, which may have stopped."""
+        in_sync = None if node.core is None else node.core.replicas.in_sync
         if in_sync is not None and (found.master_id, found.epoch) == (in_sync.term.broker_id, in_sync.term.epoch):
             self._settle(node, found.ids, found.number)
 
