@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -14,6 +15,7 @@ from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.controller import ControllerConfig
 from mqtrail.net import ConnectionPool
 from mqtrail.node import ControllerNode, Node, NodeConfig, ha_server
+from mqtrail.node.broker_node import BrokerNode
 from mqtrail.store import CommitLogConfig
 from mqtrail.wire import RemotingCommand, RequestCode, ResponseCode
 
@@ -162,8 +164,18 @@ async def test_another_broker_takes_over(tmp_path: Path) -> None:
         assert found.log_of(1) == found.log_of(2) == found.log_of(3)
 
 
-async def test_roles_change_while_both_run(tmp_path: Path) -> None:
-    """An operator chooses the master, and then the first one again: each time the other one becomes its slave."""
+async def test_roles_change_while_both_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator chooses the master, and then the first one again: each time the other one becomes its slave. Files
+    are opened and synced in other threads, so that a slow disk delays no heartbeat."""
+    threads: list[int] = []
+    for name in ("_open", "_close"):
+        act = getattr(BrokerNode, name)
+
+        def noted(*args: Any, act: Callable[..., None] = act, **named: Any) -> None:
+            threads.append(threading.get_ident())
+            act(*args, **named)
+
+        monkeypatch.setattr(BrokerNode, name, noted)
     async with group(tmp_path, 2) as found:
         bodies = []
         for master, slave in ((2, 1), (1, 2)):
@@ -174,6 +186,8 @@ async def test_roles_change_while_both_run(tmp_path: Path) -> None:
             assert await found.send(master, bodies[-1:]) == [0]
         assert await found.bodies(1) == bodies
         assert found.log_of(1) == found.log_of(2)
+        assert len(threads) >= 2 + 2 * 2 * 2
+        assert threading.get_ident() not in threads
 
 
 async def test_a_deposed_master_acknowledges_nothing(

@@ -4,6 +4,7 @@ It adds to the core: the port, the clock and timer (BrokerShell), the flush thre
 registration with name servers. Everything except syncing runs in the event loop's thread.
 """
 
+import asyncio
 import os
 import secrets
 import ssl
@@ -552,8 +553,15 @@ class BrokerNode:
         if self._ha_server is not None:
             await self._ha_server.stop()
         if self.core is not None and self.store is not None:
-            try:
-                self.core.stop(self._clock())
-            finally:
-                self.store.close(finishes_index=leaves)
+            close = partial(self._close, self.core, self.store, finishes_index=leaves)
+            if leaves:
+                close()
+            else:  # its disk may take long, and heartbeats to the controllers go on meanwhile
+                await asyncio.to_thread(close)
             self.core = self.store = None
+
+    def _close(self, core: Broker, store: MessageStore, *, finishes_index: bool) -> None:
+        try:
+            core.stop(self._clock())
+        finally:
+            store.close(finishes_index=finishes_index)

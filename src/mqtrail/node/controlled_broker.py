@@ -321,7 +321,7 @@ class ControlledBroker:
         part = GroupPart(term, self._cut_at, self._tail_differs, self._keeper.wake)
         node = BrokerNode(self.name, self._folder, config, self._on_failure, part)
         self._release()
-        node.bind(self._host, self.port, self._advertised)
+        await asyncio.to_thread(node.bind, self._host, self.port, self._advertised)
         opened_s = asyncio.get_running_loop().time()
         self._cut_at, self._is_following, self._term, self._ha_port = None, False, term, node.ha_port
         assert node.core is not None
