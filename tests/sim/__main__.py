@@ -1,8 +1,9 @@
-"""`python -m tests.sim`: lives of clusters, of stores and of groups of consensus, until the time is up.
+"""`python -m tests.sim`: lives of clusters, stores, groups of consensus and replicated groups, until the time is up.
 
     python -m tests.sim                             a range of seeds of its own, from the time of day, for a minute
     python -m tests.sim --first 7000 --count 500    these seeds, however long it takes
-    python -m tests.sim --cluster 7012              one life again, with every event; --store, --raft: of the others
+    python -m tests.sim --cluster 7012              one life again, with every event; the others:
+                                                    --store, --raft, --members
 
 A seed's life is the same each time, on every machine: it uses no real time and no other randomness.
 """
@@ -23,6 +24,7 @@ from tests.store.hard_life import HardLife
 
 from .checker import check
 from .cluster import Cluster
+from .member_group import MemberGroup, check_members
 from .raft_group import RaftGroup, check_group
 
 EPOCH_S = 1_767_225_600  # 2026-01-01
@@ -45,6 +47,11 @@ def raft_life(seed: int) -> list[str]:
     return _problems(lambda: check_group(RaftGroup(seed).live()))
 
 
+def member_life(seed: int) -> list[str]:
+    """Return the promises that the life of one replicated group broke."""
+    return _problems(lambda: check_members(MemberGroup(seed).live()))
+
+
 def _live(seed: int) -> list[str]:
     life = HardLife(seed)
     life.live(STORE_STEPS)
@@ -57,6 +64,15 @@ def _problems(live: Callable[[], list[str]]) -> list[str]:
         return live()
     except Exception as error:
         return [f"{type(error).__name__}: {error}", *traceback.format_tb(error.__traceback__)[-4:]]
+
+
+LIVES = (
+    ("cluster", cluster_life, 0.45),
+    ("store", store_life, 0.15),
+    ("raft", raft_life, 0.15),
+    ("members", member_life, 0.25),
+)
+"""Kind, life, and its share of the time."""
 
 
 def quiet() -> None:
@@ -98,6 +114,10 @@ def replay(kind: str, seed: int) -> int:
         group = RaftGroup(seed, keeps_log=True)
         problems = _problems(lambda: check_group(group.live()))
         print("\n".join(group.engine.log_lines))
+    elif kind == "members":
+        members = MemberGroup(seed, keeps_log=True)
+        problems = _problems(lambda: check_members(members.live()))
+        print("\n".join(members.engine.log_lines))
     else:
         cluster = Cluster(seed, keeps_log=True)
         problems = _problems(lambda: check(cluster.live()))
@@ -119,14 +139,15 @@ def main() -> int:
     )
     parser.add_argument("--store", type=int, metavar="SEED", help="run this store's life again")
     parser.add_argument("--raft", type=int, metavar="SEED", help="run the life of this group of consensus again")
+    parser.add_argument("--members", type=int, metavar="SEED", help="run the life of this replicated group again")
     given = parser.parse_args()
-    for kind in ("cluster", "store", "raft"):
+    for kind in ("cluster", "store", "raft", "members"):
         if (seed := getattr(given, kind)) is not None:
             return replay(kind, seed)
     minutes = (int(time.time()) - EPOCH_S) // 60
     first = minutes * SEEDS_A_MINUTE if given.first is None else given.first
     kept = True
-    for kind, life, share in (("cluster", cluster_life, 0.6), ("store", store_life, 0.2), ("raft", raft_life, 0.2)):
+    for kind, life, share in LIVES:
         seeds = count(first) if given.count is None else iter(range(first, first + given.count))
         kept &= run(kind, life, seeds, None if given.count is not None else given.seconds * share, given.jobs)
     return 0 if kept else 1

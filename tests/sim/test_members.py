@@ -1,0 +1,37 @@
+"""A few lives of a replicated group, and proof that the checker finds planted bugs. `make sim` runs more."""
+
+import pytest
+
+from .member_group import MemberGroup, check_members
+from .member_planted import PLANTED_MEMBERS, PlantedMember
+
+SEEDS_MAX = 6  # lives in which a planted bug must be found
+
+
+def test_promises_of_a_group_hold() -> None:
+    """No history breaks a promise, whatever happens to members, disks and links."""
+    assert check_members(MemberGroup(1).live()) == []
+
+
+@pytest.mark.slow
+def test_lives_have_what_they_are_for() -> None:
+    """Some lives together change the master, acknowledge, read, and replace a disk; a seed lives one life twice."""
+    lives = [MemberGroup(seed).live() for seed in (23, 3, 3)]
+    assert [problem for life in lives for problem in check_members(life)] == []
+    assert lives[1] == lives[2]
+    assert all(life.acknowledged and life.reads and len(life.masters) > 1 for life in lives)
+    assert sum(life.counts.get("emptied", 0) for life in lives)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planted", PLANTED_MEMBERS, ids=lambda planted: planted.name)
+def test_planted_bugs_of_a_group_are_caught(planted: PlantedMember) -> None:
+    """Each planted bug is found within some lives, and reported by its name."""
+    problems_seen: list[str] = []
+    with planted.planted():
+        for seed in range(planted.first_seed, planted.first_seed + SEEDS_MAX):
+            problems = check_members(MemberGroup(seed).live())
+            if any(planted.problem in problem for problem in problems):
+                return
+            problems_seen += problems
+    pytest.fail(f"{SEEDS_MAX} lives did not show the bug; reported: {problems_seen[:3]}")
