@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mqtrail.gateway import DoorConfig, make_door
+from mqtrail.gateway import DoorConfig, Gate, make_door
 from mqtrail.wire import (
     Host,
     Pub,
@@ -21,6 +21,7 @@ from mqtrail.wire import (
     SendMessageHeader,
     SendResponseHeader,
     ServiceNotAvailable,
+    TopicConfig,
     TraceBatch,
     TraceLoss,
     decode_trace,
@@ -56,6 +57,10 @@ class FakeBroker:
         self.asked.append(command)
         if command.code == RequestCode.QUERY_MESSAGE:
             return RemotingCommand.reply_to(command, ResponseCode.QUERY_NOT_FOUND)
+        if command.code == RequestCode.GET_TOPIC_CONFIG:
+            reply = RemotingCommand.reply_to(command, ResponseCode.SUCCESS)
+            reply.body = TopicConfig("t").encode()
+            return reply
         header = SendMessageHeader.from_ext(command.ext)
         if header.topic == TRACE:
             if self.gone is not None:
@@ -96,9 +101,9 @@ def _stored() -> dict[str, str]:
 
 
 @asynccontextmanager
-async def asking(broker: FakeBroker, **bounds: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def asking(broker: FakeBroker, gate: Gate | None = None, **bounds: Any) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a door before the broker. The door is stopped at the end, which sends the rest of the trace."""
-    app = make_door(broker, _ids(), "broker-a", DoorConfig(hosts=None, **bounds), asyncio.Event())
+    app = make_door(broker, _ids(), "broker-a", DoorConfig(hosts=None, **bounds), asyncio.Event(), gate)
     transport = httpx.ASGITransport(app=app)
     async with (
         app.router.lifespan_context(app),

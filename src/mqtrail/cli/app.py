@@ -132,6 +132,7 @@ COMMANDS = {
     "pipeline status": "ingest:status",
     "pipeline migrate": "ingest:migrate",
     "pipeline rebuild": "ingest:rebuild",
+    "pmq token": "pmq:pmq_token",
     "pmq up": "pmq:pmq_up",
     "sample": "ingest:sample",
     "demo": "demo:demo",

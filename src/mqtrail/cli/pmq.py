@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from .config import load
-from .exits import UsageError
+from .exits import Exit, UsageError
 from .options import ConfigFile, Json
+from .output import say, show_json
 from .up import (
     AdvertisedHost,
     AssignedFiles,
@@ -20,6 +21,7 @@ from .up import (
     ListenHost,
     MetricsPort,
     NamesrvPort,
+    TlsKind,
     up,
 )
 
@@ -32,6 +34,12 @@ DatabaseUrl = Annotated[
         help="Database of the messages. [env: MQTRAIL_STORE_URL, default: SQLite file messages.db in the data folder]",
     ),
 ]
+RulesFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="TOML file of tokens, addresses and limits of topics and groups. [default: none]"
+    ),
+]
 HttpPort = Annotated[int, typer.Option(min=0, max=65_535, help="Port of the HTTP door; 0: any free port.")]
 
 
@@ -40,6 +48,8 @@ def pmq_up(
     data: DataFolder = None,
     host: ListenHost = None,
     port: HttpPort = 8080,
+    rules: RulesFile = None,
+    tls: TlsKind = None,
     advertise: AdvertisedHost = None,
     namesrv_port: NamesrvPort = None,
     broker_port: BrokerPort = None,
@@ -59,7 +69,8 @@ def pmq_up(
         broker_port=broker_port,
         store=db or _default_url(data, config),
         broker_trace=broker_trace,
-        assign=[*(assign or []), f"node.http_port={port}"],
+        assign=[*(assign or []), f"node.http_port={port}", *([] if rules is None else [f"node.http_rules={rules}"])],
+        tls=tls,
         assign_files=assign_files,
         metrics_port=metrics_port,
         config=config,
@@ -78,3 +89,15 @@ def _default_url(data: Path | None, config: Path | None) -> str | None:
             f"--data: found {str(path)!r} with a question mark, expected none: pass --db, or another folder"
         )
     return f"sqlite:///{path}"
+
+
+def pmq_token(json: Json = False) -> int:
+    """Make a token for a topic or a group, and its hash for the file of --rules."""
+    from mqtrail.gateway import new_token
+
+    token, token_hash = new_token()
+    if json:
+        show_json({"token": token, "hash": token_hash})
+    else:
+        say(f"token  {token}\nhash   {token_hash}")
+    return Exit.OK

@@ -436,7 +436,7 @@ def _ready_json(node: AnyNode) -> dict[str, object]:
         "metrics": {name: report.metrics for name, report in node.reports.items() if report.metrics},
         "controllers": list(node.controller_addresses),
         "processes": node.process_ids,
-        "http": f"http://{node.http_address}" if node.http_address else None,
+        "http": node.http_url or None,
     }
 
 
@@ -453,8 +453,8 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
             lines.append(f"               {report.recovery}")
         if report.metrics:
             lines.append(f"               metrics at {report.metrics}")
-    if node.http_address:
-        lines.append(f"  HTTP door    http://{node.http_address}/v1, described at /openapi.json")
+    if node.http_url:
+        lines.append(f"  HTTP door    {node.http_url}/v1, described at /openapi.json")
     lines.append(f"  data         {config.data}")
     if config.store_url:
         lines.append(f"  messages     {_shown_store(config)}")

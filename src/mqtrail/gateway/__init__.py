@@ -7,6 +7,7 @@ the node gives it. Also here: what every HTTP server of mqtrail needs (problem d
 from .app import make_door
 from .caller import Caller
 from .config import DoorConfig
+from .gate import Gate, GateRules, new_token, read_rules
 from .guard import HOSTS, LocalGuard
 from .problems import (
     RESPONSES,
@@ -25,6 +26,8 @@ __all__ = [
     "Caller",
     "DescribedApi",
     "DoorConfig",
+    "Gate",
+    "GateRules",
     "LocalGuard",
     "Problem",
     "ProblemDetails",
@@ -32,5 +35,7 @@ __all__ = [
     "add_problems",
     "described",
     "make_door",
+    "new_token",
     "problem_response",
+    "read_rules",
 ]

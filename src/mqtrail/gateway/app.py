@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -18,6 +20,7 @@ from mqtrail.wire import Host, Message, visible_json
 from .caller import Caller
 from .config import INVISIBLE_S_DEFAULT, INVISIBLE_S_MAX, KEY_LENGTH_MAX, RECEIVE_COUNT_MAX, DoorConfig
 from .crowd import Crowd
+from .gate import Gate
 from .guard import LocalGuard
 from .pmq import PmqInterface
 from .problems import RESPONSES, DescribedApi, Problem, add_problems
@@ -63,15 +66,21 @@ IdempotencyKey = Annotated[
 
 
 def make_door(
-    caller: Caller, next_id: Callable[[], str], broker_name: str, config: DoorConfig, stopping: asyncio.Event
+    caller: Caller,
+    next_id: Callable[[], str],
+    broker_name: str,
+    config: DoorConfig,
+    stopping: asyncio.Event,
+    gate: Gate | None = None,
 ) -> DescribedApi:
     """Return the application. caller: reaches the broker. next_id: makes ids of messages and requests.
 
-    stopping: once it is set, receives no longer wait.
+    stopping: once it is set, receives no longer wait. gate: the operator's rules; None: there are none.
     """
+    gate = gate or Gate()
     tracer = Tracer(caller, config.trace_topic)
     publisher = MessageSender(caller, tracer, next_id)
-    pmq = PmqInterface(caller, publisher, tracer, broker_name, stopping)
+    pmq = PmqInterface(caller, publisher, tracer, broker_name, stopping, gate)
 
     @asynccontextmanager
     async def life(_: object) -> AsyncIterator[None]:
@@ -96,11 +105,11 @@ def make_door(
         return PlainTextResponse("ok\n")
 
     router = APIRouter(prefix=PREFIX, responses=RESPONSES)
-    _add_publishing(router, publisher, config)
+    _add_publishing(router, publisher, config, gate)
     receiver = Receiver(caller, tracer, next_id, broker_name, config)
-    _add_receiving(router, receiver, stopping)
-    _add_events(router, receiver, stopping)
-    _add_topics(router, Topics(caller))
+    _add_receiving(router, receiver, stopping, gate)
+    _add_events(router, receiver, stopping, gate)
+    _add_topics(router, Topics(caller), gate)
     app.include_router(router)
     app.include_router(pmq.router())
     add_problems(app)
@@ -109,7 +118,7 @@ def make_door(
     return app
 
 
-def _add_publishing(router: APIRouter, publisher: MessageSender, config: DoorConfig) -> None:
+def _add_publishing(router: APIRouter, publisher: MessageSender, config: DoorConfig, gate: Gate) -> None:
     under_way = 0
 
     @router.post(
@@ -133,15 +142,17 @@ def _add_publishing(router: APIRouter, publisher: MessageSender, config: DoorCon
         topic: TopicName, request: Request, key: Key = "", tag: Tag = "", idempotency_key: IdempotencyKey = None
     ) -> Response:
         nonlocal under_way
+        gate.check_topic(topic, _token(request))
         messages = _messages(topic, await request.body(), _media_type(request), (key, tag), config)
         repeatable = None if idempotency_key is None else Repeatable.of(idempotency_key, messages)
+        pause_s = gate.take(topic, len(messages), time.monotonic())
         under_way += 1
         try:
             found = await publisher.publish(messages, repeatable, _host(request))
             slow_down_ms = SLOW_DOWN_MS * under_way // config.busy_from if under_way >= config.busy_from else 0
         finally:
             under_way -= 1
-        return _json(PublishedMessages(found, slow_down_ms))
+        return _json(PublishedMessages(found, max(slow_down_ms, math.ceil(1000 * pause_s))))
 
 
 def _messages(topic: str, body: bytes, media_type: str, words: tuple[str, str], config: DoorConfig) -> list[Message]:
@@ -171,7 +182,7 @@ def _messages(topic: str, body: bytes, media_type: str, words: tuple[str, str], 
     return messages
 
 
-def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Event) -> None:
+def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Event, gate: Gate) -> None:
     @router.post(
         "/groups/{group}/receive",
         summary="Receive messages for a group; wait for the first one",
@@ -180,6 +191,7 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
     )
     async def receive(group: GroupName, request: Request) -> Response:
         wanted = read_json(await _json_body(request), Receive)
+        gate.check_group(group, _token(request), _host(request).ip, wanted.topic)
         return _json(await _unless_gone(request, stopping, receiver.receive(group, wanted, _host(request))))
 
     @router.post(
@@ -190,6 +202,7 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
     )
     async def ack(group: GroupName, request: Request) -> Response:
         asked = read_json(await _json_body(request), Ack)
+        gate.check_group(group, _token(request), _host(request).ip)
         return _json(SettledMessages(await receiver.ack(group, asked.receipts, _host(request))))
 
     @router.post(
@@ -200,6 +213,7 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
     )
     async def nack(group: GroupName, request: Request) -> Response:
         asked = read_json(await _json_body(request), Nack)
+        gate.check_group(group, _token(request), _host(request).ip)
         results = await receiver.nack(group, asked.receipts, asked.delay_s, asked.reason, _host(request))
         return _json(SettledMessages(results))
 
@@ -211,10 +225,11 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
     )
     async def extend(group: GroupName, request: Request) -> Response:
         asked = read_json(await _json_body(request), Extend)
+        gate.check_group(group, _token(request), _host(request).ip)
         return _json(SettledMessages(await receiver.extend(group, asked.receipts, asked.invisible_s, _host(request))))
 
 
-def _add_events(router: APIRouter, receiver: Receiver, stopping: asyncio.Event) -> None:
+def _add_events(router: APIRouter, receiver: Receiver, stopping: asyncio.Event, gate: Gate) -> None:
     @router.get(
         "/groups/{group}/events",
         summary="Receive messages as they come, as Server-Sent Events",
@@ -229,6 +244,7 @@ def _add_events(router: APIRouter, receiver: Receiver, stopping: asyncio.Event) 
         invisible_s: Annotated[float, Query(ge=1, le=INVISIBLE_S_MAX)] = INVISIBLE_S_DEFAULT,
         from_first: bool = True,
     ) -> StreamingResponse:
+        gate.check_group(group, _token(request), _host(request).ip, topic)
         wanted = Receive(topic, RECEIVE_COUNT_MAX, 0, invisible_s, tag, from_first)
         first = await receiver.receive(group, wanted, _host(request))  # a refusal is an answer, not an event
         wanted = msgspec.structs.replace(wanted, wait_s=EVENTS_WAIT_S)
@@ -239,7 +255,7 @@ def _add_events(router: APIRouter, receiver: Receiver, stopping: asyncio.Event) 
         )
 
 
-def _add_topics(router: APIRouter, topics: Topics) -> None:
+def _add_topics(router: APIRouter, topics: Topics, gate: Gate) -> None:
     @router.get("/topics", summary="List the topics of applications", responses=_answer_of(ListedTopics))
     async def list_topics(request: Request) -> Response:
         return _json(ListedTopics(await topics.list(_host(request))))
@@ -255,6 +271,7 @@ def _add_topics(router: APIRouter, topics: Topics) -> None:
         responses=_answer_of(Topic),
     )
     async def create_topic(topic: TopicName, request: Request) -> Response:
+        gate.check_topic(topic, _token(request))
         wanted = read_json(await _json_body(request), NewTopic)
         return _json(await topics.create(topic, wanted.queues, _host(request)))
 
@@ -292,6 +309,11 @@ async def _json_body(request: Request) -> bytes:
 def _json(value: msgspec.Struct) -> Response:
     """Return a value as JSON with control and invisible characters escaped, as `VisibleJson`."""
     return Response(visible_json(_encode(value).decode()).encode(), media_type=JSON_TYPE)
+
+
+def _token(request: Request) -> str | None:
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else None
 
 
 def _host(request: Request) -> Host:

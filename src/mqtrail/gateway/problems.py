@@ -31,14 +31,17 @@ class ProblemDetails(BaseModel):
 class Problem(Exception):
     """An answer that cannot be given."""
 
-    def __init__(self, status: HTTPStatus, detail: str) -> None:
+    def __init__(self, status: HTTPStatus, detail: str, *, retry_after_s: int = 1) -> None:
+        """retry_after_s: with a status that asks to try later."""
         super().__init__(detail)
         self.status = status
         self.detail = detail
+        self.retry_after_s = retry_after_s
 
 
 STATUSES: Final = (
     HTTPStatus.BAD_REQUEST,
+    HTTPStatus.UNAUTHORIZED,
     HTTPStatus.FORBIDDEN,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
@@ -72,10 +75,12 @@ class VisibleJson(JSONResponse):
         return visible_json(super().render(content).decode()).encode()
 
 
-def problem_response(status: HTTPStatus, detail: str) -> JSONResponse:
+def problem_response(status: HTTPStatus, detail: str, *, retry_after_s: int = 1) -> JSONResponse:
     """Return a problem as a response."""
     content = ProblemDetails(title=status.phrase, status=int(status), detail=detail).model_dump()
-    headers = {"Retry-After": "1"} if status in RETRY_LATER else None
+    headers = {"Retry-After": str(retry_after_s)} if status in RETRY_LATER else None
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers = {"WWW-Authenticate": "Bearer"}
     return VisibleJson(content, int(status), headers, MEDIA_TYPE)
 
 
@@ -101,7 +106,7 @@ def add_problems(app: FastAPI) -> None:
 
     async def problem(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, Problem)
-        return problem_response(error.status, error.detail)
+        return problem_response(error.status, error.detail, retry_after_s=error.retry_after_s)
 
     async def invalid(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)

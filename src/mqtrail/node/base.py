@@ -45,6 +45,11 @@ class BaseNode(ABC):
         return ""
 
     @property
+    def http_url(self) -> str:
+        """http://host:port of the HTTP door, or https://…; "" without one."""
+        return ""
+
+    @property
     def broker_addresses(self) -> tuple[str, ...]:
         """host:port of each running broker."""
         return tuple(report.address for report in self.reports.values())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mqtrail.broker import BrokerConfig
 from mqtrail.namesrv import NameServerConfig
-from mqtrail.net import ServerConfig, TlsClientConfig, TlsMode, parse_namesrv
+from mqtrail.net import ServerConfig, TlsClientConfig, parse_namesrv
 from mqtrail.store import CommitLogConfig
 from mqtrail.wire import Credentials, InvalidParameter, SettingUnit, check_settings, setting
 
@@ -123,9 +123,13 @@ class NodeConfig:
     http_port: int | None = setting(
         None,
         "port of the [HTTP door](http.md), on `host`; needs `pip install 'mqtrail[pmq]'`; one broker, without "
-        "controllers; 0: any free port; none: off",
+        "controllers; 0: any free port; none: off. With a certificate in `[tls_server]` it speaks HTTPS only",
         least=0,
         most=PORT_MAX,
+    )
+    http_rules: Path | None = setting(
+        None,
+        "TOML file of the [rules of the HTTP door](http.md#rules): tokens, addresses, limits; read again after changes",
     )
 
     def __post_init__(self) -> None:
@@ -173,9 +177,8 @@ def _check_door(config: NodeConfig) -> None:
     if config.group is not None or config.broker.controller_mode:
         raise InvalidParameter("found http_port with controllers, expected none: run the HTTP door on a plain broker")
     broker = config.broker
-    is_guarded = broker.acl or broker.authentication or config.server.tls.mode is TlsMode.ENFORCING
-    if is_guarded and not is_loopback(config.host):
+    if (broker.acl or broker.authentication) and not is_loopback(config.host):
         raise InvalidParameter(
-            f"found http_port on {config.host} with access control or TLS, expected a loopback address: the HTTP door "
-            "has neither; listen on --host 127.0.0.1, behind a proxy that has accounts"
+            f"found http_port on {config.host} with access control, expected a loopback address: the HTTP door "
+            "has no accounts; listen on --host 127.0.0.1, behind a proxy that has accounts"
         )

@@ -9,13 +9,14 @@ import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import uvicorn
 
-from mqtrail.gateway import HOSTS, DoorConfig, make_door
-from mqtrail.net import BindError, join_address
-from mqtrail.wire import UniqueIdFactory
+from mqtrail.gateway import HOSTS, DoorConfig, Gate, GateRules, make_door, read_rules
+from mqtrail.net import BindError, Log, TlsServerConfig, join_address
+from mqtrail.wire import InvalidParameter, UniqueIdFactory
 
 from .addresses import is_loopback
 from .broker_node import BrokerNode
@@ -24,6 +25,9 @@ from .clock import wall_clock_ms
 KEEP_ALIVE_S: Final = 60
 CLOSE_S: Final = 5  # for requests under way when the node stops
 BACKLOG: Final = 1_024
+WATCH_S: Final = 1.0  # between two looks at the rules
+
+log = Log()
 
 
 class _Server(uvicorn.Server):
@@ -37,17 +41,29 @@ class _Server(uvicorn.Server):
 class HttpDoor:
     """`bind`, `start`, then `stop`."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, tls: TlsServerConfig | None = None, rules: Path | None = None) -> None:
+        """tls: with a certificate, the door speaks HTTPS only. rules: file of `gateway.gate`."""
         self._host = host
         self._port = port
+        self._tls = None if tls is None else tls.context()
+        self._rules = rules
+        self._gate = Gate()
+        self._watching: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self.address = ""
 
+    @property
+    def url(self) -> str:
+        """The address, with http or https."""
+        return f"{'http' if self._tls is None else 'https'}://{self.address}"
+
     def bind(self) -> None:
-        """Take the port; 0: any free one, see `address`. BindError."""
+        """Take the port; 0: any free one, see `address`. BindError. InvalidParameter: the rules cannot be used."""
+        if self._rules is not None:
+            self._gate.rules = _read(self._rules)
         made = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -74,7 +90,7 @@ class HttpDoor:
             trace_topic=config.trace_topic,
         )
         settings = uvicorn.Config(
-            make_door(broker.caller(), ids.next, broker.name, bounds, self._stopping),
+            make_door(broker.caller(), ids.next, broker.name, bounds, self._stopping, self._gate),
             log_config=None,
             log_level="critical",
             access_log=False,
@@ -85,6 +101,10 @@ class HttpDoor:
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=CLOSE_S,
         )
+        settings.load()
+        settings.ssl = self._tls
+        if self._rules is not None:
+            self._watching = asyncio.create_task(self._watch(self._rules))
         self._server = _Server(settings)
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
         while not self._server.started:
@@ -92,8 +112,25 @@ class HttpDoor:
                 self._serving.result()
             await asyncio.sleep(0.01)
 
+    async def _watch(self, path: Path) -> None:
+        """Take over changes of the rules. A file that cannot be used changes nothing, and is reported once."""
+        seen = _state_of(path)
+        while True:
+            await asyncio.sleep(WATCH_S)
+            if (state := _state_of(path)) == seen:
+                continue
+            seen = state
+            try:
+                self._gate.rules = _read(path)
+                log.info("door.rules_read", path=str(path))
+            except InvalidParameter as error:
+                log.error("door.rules_unusable", found=str(error), remedy="the earlier rules stay")
+
     async def stop(self) -> None:
         """Answer requests under way, then close. Also after a failed start."""
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
         if self._server is not None and self._serving is not None:
             self._stopping.set()
             self._server.should_exit = True
@@ -102,3 +139,21 @@ class HttpDoor:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _read(path: Path) -> GateRules:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidParameter(
+            f"{path}: found no readable rules ({error}), expected a TOML file: correct http_rules"
+        ) from error
+    return read_rules(text, str(path))
+
+
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -54,7 +54,7 @@ class Node(BaseNode):
                 self._ports[name] = self._port_of(index)
                 self._bind_broker(name)
             if self.config.http_port is not None:
-                self._door = _make_door(self.config.host, self.config.http_port)
+                self._door = _make_door(self.config, self.config.http_port)
             if self._namesrv is not None:
                 await self._namesrv.start()
             namesrvs, own = self._namesrvs(), self._own_namesrv()
@@ -84,6 +84,11 @@ class Node(BaseNode):
     def http_address(self) -> str:
         """host:port of the HTTP door; "" without one."""
         return "" if self._door is None else self._door.address
+
+    @property
+    def http_url(self) -> str:
+        """http://host:port of the HTTP door, or https://…; "" without one."""
+        return "" if self._door is None else self._door.url
 
     async def stop_broker(self, name: str) -> None:
         """Stop one broker cleanly. A broker in memory loses its messages."""
@@ -135,14 +140,14 @@ class Node(BaseNode):
         self.failed.set()
 
 
-def _make_door(host: str, port: int) -> HttpDoor:
-    """Return a door with its port taken. BindError; InvalidParameter: a package is missing."""
+def _make_door(config: NodeConfig, port: int) -> HttpDoor:
+    """Return a door with its port taken. BindError; InvalidParameter: a package is missing, or its rules are wrong."""
     try:
         from .door import HttpDoor
     except ImportError as error:
         raise InvalidParameter(
             f"found no module {error.name}, expected FastAPI and uvicorn for http_port: pip install 'mqtrail[pmq]'"
         ) from error
-    door = HttpDoor(host, port)
+    door = HttpDoor(config.host, port, config.server.tls, config.http_rules)
     door.bind()
     return door

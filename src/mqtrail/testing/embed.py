@@ -45,8 +45,8 @@ class Embedded:
     @property
     def http_url(self) -> str:
         """http://host:port of the HTTP door."""
-        assert self._node.http_address, "started without http"
-        return f"http://{self._node.http_address}"
+        assert self._node.http_url, "started without http"
+        return self._node.http_url
 
     @property
     def broker_names(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from mqtrail.wire import Host, MQError, OffsetCommit
 
 from ..caller import Caller, problem_of_error
 from ..config import CLIENT_ID
+from ..gate import Gate
 from ..problems import Problem
 from ..publishing import ANY_QUEUE, MessageSender
 from ..tracer import Tracer
@@ -48,6 +49,7 @@ Answer = dict[str, Any]
 POLL_S: Final = 10.0  # how long a poll is held
 STIRRED_POLL_S: Final = 1.0  # after a change: a client starts after four polls with equal results
 STIRRED_S: Final = 10.0  # how long polls are held short after a change
+SLEEP_MAX_MS: Final = 1_000  # pmq's own
 TICK_S: Final = 0.5
 FAILURE_QUEUES: Final = 2
 PULL_MAX: Final = 500  # messages of one answer
@@ -64,9 +66,16 @@ class PmqInterface:
     """`start`, then `stop`. stopping: polls no longer wait once it is set."""
 
     def __init__(
-        self, caller: Caller, publisher: MessageSender, tracer: Tracer, broker_name: str, stopping: asyncio.Event
+        self,
+        caller: Caller,
+        publisher: MessageSender,
+        tracer: Tracer,
+        broker_name: str,
+        stopping: asyncio.Event,
+        gate: Gate,
     ) -> None:
         self._caller = caller
+        self._gate = gate
         self._publisher = publisher
         self._tracer = tracer
         self._broker_name = broker_name
@@ -116,6 +125,8 @@ class PmqInterface:
         for name in names:
             if not await broker.has_group(name):
                 return refused(f"{name}不存在", **empty)
+            for topic in names[name] or [""]:
+                self._gate.check_subscription(name, None, topic)
         for name, topics in names.items():
             subscribed: dict[str, list[tuple[QueueName, bool]]] = {}
             for topic in topics or ():
@@ -128,7 +139,8 @@ class PmqInterface:
                     await broker.create_topic(failure, FAILURE_QUEUES)
                 subscribed[topic] += [(QueueName(failure, number), True) for number in range(FAILURE_QUEUES)]
             await self._begin(name, subscribed, broker)
-            self._desk.join(name, body.consumer_id, subscribed, _now_ms())
+            if self._gate.admits(name, broker.host.ip):  # else it runs without queues, as in pmq
+                self._desk.join(name, body.consumer_id, subscribed, _now_ms())
         self._desk.tick(_now_ms())
         self._wake()
         return done(**empty)
@@ -230,6 +242,11 @@ class PmqInterface:
         config = await broker.topic(topic) if topic else None
         if config is None:
             return refused(f"topic_{topic}_is_not_exist!", sleepTime=0)
+        self._gate.check_topic(topic, body.token)
+        try:
+            self._gate.take(topic, len(body.msgs), time.monotonic())
+        except Problem as problem:  # its client sleeps and repeats
+            return failed(problem.detail) | {"sleepTime": min(1000 * problem.retry_after_s, SLEEP_MAX_MS)}
         for (number, is_strict), items in parts_of(body.msgs).items():
             queue = self._desk.queue_of(number)
             queue_id = ANY_QUEUE
@@ -248,6 +265,7 @@ class PmqInterface:
         queue = self._desk.queue_of(body.queue_id)
         if queue is None:
             return refused(f"queueId_{body.queue_id}_is_not_exist！")
+        self._gate.check_group(body.consumer_group_name or "", None, broker.host.ip, queue.topic)
         count = min(body.offset_end - body.offset_start, PULL_MAX)
         return done(msgs=[pulled(one) for one in await broker.pull(queue, body.offset_start, count)])
 

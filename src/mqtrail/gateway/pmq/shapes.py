@@ -62,6 +62,7 @@ class PublishBody(PmqBody):
 
 
 class PullBody(PmqBody):
+    consumer_group_name: str | None = None
     queue_id: int = 0
     offset_start: int = 0
     offset_end: int = 0

@@ -1,0 +1,121 @@
+"""The rules of an operator at the door: tokens, groups, addresses, limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mqtrail.gateway import Gate, GateRules, new_token, read_rules
+from mqtrail.gateway.gate import GroupRule, TokenBucket, TopicRule
+from mqtrail.wire import InvalidParameter
+
+from .test_bounds import FakeBroker, asking
+
+TOKEN, HASH = new_token()
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+MESSAGES, RECEIVE, ACK = "/v1/topics/t/messages", "/v1/groups/g/receive", "/v1/groups/g/ack"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[topics.t",
+        "[topic.t]",
+        '[topics.t]\ntokens = ["secret"]',
+        "[topics.t]\nmessages_per_s = 0",
+        '[groups.g]\nallow = ["10.0.0.0/99"]',
+        '[groups.g]\ndeny = "10.0.0.1"',
+    ],
+)
+def test_rules_that_cannot_be_used(text: str) -> None:
+    """The error names the file and says what is expected."""
+    with pytest.raises(
+        InvalidParameter, match=r"rules.toml: found rules that cannot be used .* expected \[topics.NAME\]"
+    ):
+        read_rules(text, "rules.toml")
+
+
+def test_rules_of_a_file() -> None:
+    text = f'[topics."a.b"]\ntokens = ["{HASH}"]\ngroups = []\nmessages_per_s = 5\n[groups.g]\nallow = ["::1"]'
+    assert read_rules(text, "f") == GateRules({"a.b": TopicRule((HASH,), (), 5.0)}, {"g": GroupRule(allow=("::1",))})
+
+
+@pytest.mark.parametrize(
+    ("allow", "deny", "ip", "expected"),
+    [
+        ((), (), "10.0.0.1", True),
+        ((), ("10.0.0.1",), "10.0.0.1", False),
+        ((), ("10.0.0.1",), "10.0.0.11", True),  # pmq compares parts of texts
+        (("10.0.0.0/8",), (), "10.1.2.3", True),
+        (("10.0.0.0/8",), (), "11.1.2.3", False),
+        (("10.0.0.0/8",), ("10.1.0.0/16",), "10.1.2.3", False),
+        (("::/0",), (), "10.0.0.1", False),
+    ],
+)
+def test_addresses(allow: tuple[str, ...], deny: tuple[str, ...], ip: str, expected: bool) -> None:
+    """Denied wins; networks are networks."""
+    assert GroupRule(allow=allow, deny=deny).admits(ip) is expected
+
+
+def test_a_bucket_asks_to_pause_and_then_refuses() -> None:
+    """A second of the rate at once, then a pause for the rest; who is 5 s ahead gets nothing until time passes."""
+    bucket = TokenBucket()
+    assert [bucket.take(10, 10, 100.0), bucket.take(20, 10, 100.0), bucket.take(31, 10, 100.0)] == [0, 2.0, 5.1]
+    assert bucket.take(1, 10, 100.0) is None
+    assert bucket.take(1, 10, 100.2) == pytest.approx(5.0)
+    assert bucket.take(1, 10, 1000.0) == 0
+
+
+async def test_tokens_groups_and_addresses() -> None:
+    """401 without the right token, 403 from elsewhere or for another group; other topics and groups are open."""
+    rules = GateRules(
+        {"t": TopicRule(tokens=(HASH,), groups=("g", "far"))},
+        {"g": GroupRule(tokens=(HASH,)), "far": GroupRule(deny=("127.0.0.0/8",))},
+    )
+    async with asking(FakeBroker(), Gate(rules)) as client:
+
+        async def asked(path: str, body: object, **headers: str) -> int:
+            return (await client.post(path, json=body, headers=headers)).status_code
+
+        assert await asked(MESSAGES, {"body": "x"}, **BEARER) == 200
+        refused = await client.post(MESSAGES, json={"body": "x"})
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert await asked(MESSAGES, {"body": "x"}, Authorization="Bearer other") == 401
+        assert await asked(MESSAGES, {"body": "x"}, Authorization=f"Basic {TOKEN}") == 401
+        assert await asked("/v1/topics/open/messages", {"body": "x"}) == 200
+        assert await asked(RECEIVE, {"topic": "t"}) == 401
+        assert await asked(RECEIVE, {"topic": "t"}, **BEARER) == 200
+        assert await asked("/v1/groups/other/receive", {"topic": "t"}, **BEARER) == 403
+        assert await asked("/v1/groups/far/receive", {"topic": "t"}) == 403
+        assert await asked("/v1/groups/other/receive", {"topic": "open"}) == 200
+        for act in ("ack", "nack", "extend"):
+            assert await asked(f"/v1/groups/g/{act}", {"receipts": ["r"]}) == 401
+        assert (await client.get("/v1/groups/g/events?topic=t")).status_code == 401
+        assert (await client.put("/v1/topics/t", json={"queues": 1})).status_code == 401
+
+
+async def test_a_limit_is_first_an_answer_and_then_a_refusal() -> None:
+    """What is over the rate is stored, and the answer asks for a pause; far over it nothing is stored."""
+    async with asking(FakeBroker(), Gate(GateRules({"t": TopicRule(messages_per_s=0.1)}))) as client:
+        answers = [await client.post(MESSAGES, json=[{"body": "x"}] * 50) for _ in range(2)]
+        assert [one.status_code for one in answers] == [200, 429]
+        assert answers[0].json()["slow_down_ms"] == 499_000  # 500 s of its rate, without the first one
+        assert 300 <= int(answers[1].headers["retry-after"]) <= 494
+        assert (await client.post("/v1/topics/open/messages", json={"body": "x"})).json()["slow_down_ms"] == 0
+
+
+async def test_pmqs_client_under_rules() -> None:
+    """It sends the token of a topic in the body; a limit lets it sleep and repeat."""
+    rules = GateRules({"t": TopicRule(tokens=(HASH,), messages_per_s=0.1)})
+    consumer = "/api/client/consumer"
+    async with asking(FakeBroker(), Gate(rules)) as client:
+
+        async def publish(count: int, **token: str) -> Any:
+            body = {"topicName": "t", "msgs": [{"body": "x"}] * count, **token}
+            return (await client.post(f"{consumer}/publish", json=body)).json()
+
+        assert "found no token" in (await publish(1))["msg"]
+        assert (await publish(50, token=TOKEN))["suc"] is True
+        limited = await publish(1, token=TOKEN)
+        assert (limited["suc"], limited["code"], limited["sleepTime"]) == (False, "0", 1_000)
