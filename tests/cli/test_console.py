@@ -134,3 +134,25 @@ def test_an_audit_log_is_checked(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert run(["audit", str(path)]) == 1
     assert "line 2: does not follow the line before" in capsys.readouterr().err
     assert run(["audit", str(tmp_path / "none")]) == 1
+
+
+def test_alerts_by_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A cluster that is down is *cannot tell*; what no channel took is in the list, and the exit code is 1."""
+    monkeypatch.setenv("MQTRAIL_DATA", str(tmp_path))
+    rules = tmp_path / "alerts.toml"
+    rules.write_text(
+        '[[rules]]\nname = "late"\nmeasure = "lag"\nabove = 1000\nchannels = ["ops"]\n'
+        '[[channels]]\nname = "ops"\nformat = "slack"\nurl = "http://127.0.0.1:1/"\n'
+    )
+    options = ["--rules", str(rules)]
+    assert run(["alerts", "run", "--once", "--namesrv", "127.0.0.1:1", *options]) == 1
+    assert "channel ops: URLError" in capsys.readouterr().err
+    assert run(["alerts", "list", "--open", "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)
+    assert (one["rule"], one["phase"], one["value"], one["unsent"]) == ("late", "cannot tell", None, ["ops"])
+    assert run(["alerts", "list"]) == 0
+    assert "cannot tell" in capsys.readouterr().out
+    assert run(["alerts", "test", *options]) == 1
+    assert "ops: URLError" in capsys.readouterr().err
+    rules.write_text("wrong")
+    assert run(["alerts", "test", *options]) == 1

@@ -1,0 +1,26 @@
+"""Alerts: rules over the answers, with hysteresis, a history of 90 days, and channels that get them.
+
+A look (`watch`) measures each rule, notes what changed, and sends it. A source that fails raises *cannot tell*, never
+*good*.
+"""
+
+from .history import Alert, AlertHistory, AlertsFailed
+from .measure import AlertPhase, measure
+from .notify import send
+from .rules import Channel, InvalidRules, Rule, Rules, read_rules
+from .watch import watch
+
+__all__ = [
+    "Alert",
+    "AlertHistory",
+    "AlertPhase",
+    "AlertsFailed",
+    "Channel",
+    "InvalidRules",
+    "Rule",
+    "Rules",
+    "measure",
+    "read_rules",
+    "send",
+    "watch",
+]

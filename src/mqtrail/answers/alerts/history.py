@@ -1,0 +1,153 @@
+"""The phases of all subjects, and the history of alerts for 90 days: a SQLite file.
+
+A restart neither forgets an alert nor sends it twice. What could not be sent waits here, and is sent again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mqtrail.wire import MQError
+
+from .measure import AlertPhase
+
+KEPT_MS: Final = 90 * 24 * 3_600_000
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS phases (
+    rule TEXT, subject TEXT, phase TEXT, next TEXT, since_ms INTEGER, PRIMARY KEY (rule, subject));
+CREATE TABLE IF NOT EXISTS alerts (
+    number INTEGER PRIMARY KEY, at_ms INTEGER, rule TEXT, subject TEXT, severity TEXT, before TEXT, phase TEXT,
+    value REAL, why TEXT, query TEXT, unsent TEXT, failure TEXT);
+CREATE INDEX IF NOT EXISTS alerts_at ON alerts (at_ms);
+"""
+
+_COLUMNS: Final = (
+    *("at_ms", "rule", "subject", "severity", "before", "phase", "value", "why", "query", "unsent", "failure"),
+)
+
+
+class AlertsFailed(MQError):
+    """The file of alerts cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectPhase:
+    """A subject of a rule. next: what it is about to become, since since_ms; the phase itself: nothing."""
+
+    phase: AlertPhase
+    next: AlertPhase
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A change of phase. value: None: unknown, for the reason why. query: the search that shows its messages.
+
+    unsent: channels that did not take it yet. failure: the last error of one of them.
+    """
+
+    at_ms: int
+    rule: str
+    subject: str
+    severity: str
+    before: AlertPhase
+    phase: AlertPhase
+    value: float | None
+    why: str
+    query: str
+    unsent: tuple[str, ...]
+    failure: str = ""
+    number: int = 0
+
+
+class AlertHistory:
+    """The file. Call it from one thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._errors():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # queries name keys of messages
+            self._file = sqlite3.connect(path, timeout=30)
+            self._file.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def phases(self, rule: str) -> dict[str, SubjectPhase]:
+        """Return what is known of the subjects of a rule."""
+        with self._errors():
+            rows = self._file.execute("SELECT subject, phase, next, since_ms FROM phases WHERE rule = ?", [rule])
+            return {row[0]: SubjectPhase(AlertPhase(row[1]), AlertPhase(row[2]), row[3]) for row in rows.fetchall()}
+
+    def keep(self, rule: str, phases: dict[str, SubjectPhase], alerts: Sequence[Alert], now_ms: int) -> None:
+        """Keep the phases of a rule with the alerts that led to them, both or neither; forget alerts after 90 days."""
+        kept = [(rule, subject, one.phase, one.next, one.since_ms) for subject, one in phases.items()]
+        added = [
+            {**{name: getattr(one, name) for name in _COLUMNS}, "unsent": json.dumps(one.unsent)} for one in alerts
+        ]
+        with self._errors(), self._file:
+            self._file.execute("DELETE FROM phases WHERE rule = ?", [rule])
+            self._file.executemany("INSERT INTO phases VALUES (?, ?, ?, ?, ?)", kept)
+            self._file.executemany(
+                f"INSERT INTO alerts ({', '.join(_COLUMNS)}) VALUES (:{', :'.join(_COLUMNS)})", added
+            )
+            self._file.execute("DELETE FROM alerts WHERE at_ms < ?", [now_ms - KEPT_MS])
+
+    def forget(self, rules: Sequence[str]) -> None:
+        """Forget the phases of rules that are not in the file any more."""
+        with self._errors(), self._file:
+            for (rule,) in self._file.execute("SELECT DISTINCT rule FROM phases").fetchall():
+                if rule not in rules:
+                    self._file.execute("DELETE FROM phases WHERE rule = ?", [rule])
+
+    def sent(self, alerts: Sequence[Alert], channel: str, failure: str) -> None:
+        """Note that a channel took alerts, or why it did not."""
+        with self._errors(), self._file:
+            for one in alerts:
+                row = self._file.execute("SELECT unsent FROM alerts WHERE number = ?", [one.number]).fetchone()
+                left = [name for name in json.loads(row[0]) if failure or name != channel] if row else []
+                self._file.execute(
+                    "UPDATE alerts SET unsent = ?, failure = ? WHERE number = ?",
+                    [json.dumps(left), failure, one.number],
+                )
+
+    def unsent(self) -> list[Alert]:
+        """Return the alerts that a channel did not take yet, the oldest first."""
+        return self._alerts("WHERE unsent <> '[]' ORDER BY number LIMIT 1000", ())
+
+    def latest(self, count_max: int) -> list[Alert]:
+        """Return the last alerts, the latest first."""
+        return self._alerts("ORDER BY number DESC LIMIT ?", (count_max,))
+
+    def open(self) -> list[Alert]:
+        """Return the alerts that are not over: the last one of each subject whose phase is not good."""
+        last = "SELECT max(number) FROM alerts GROUP BY rule, subject"
+        known = "SELECT 1 FROM phases p WHERE p.rule = alerts.rule AND p.subject = alerts.subject"
+        return self._alerts(f"WHERE number IN ({last}) AND phase <> 'good' AND EXISTS ({known}) ORDER BY number", ())
+
+    def _alerts(self, tail: str, values: Sequence[object]) -> list[Alert]:
+        names = (*_COLUMNS, "number")
+        with self._errors():
+            rows = self._file.execute(f"SELECT {', '.join(names)} FROM alerts {tail}", values).fetchall()
+            return [_alert(dict(zip(names, row, strict=True))) for row in rows]
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError, ValueError) as error:
+            raise AlertsFailed(f"alerts {str(self.path)!r}: {error}") from None
+
+
+def _alert(row: dict[str, Any]) -> Alert:
+    phases = {name: AlertPhase(row[name]) for name in ("before", "phase")}
+    return Alert(**{**row, **phases, "unsent": tuple(json.loads(row["unsent"]))})
