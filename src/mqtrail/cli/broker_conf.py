@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,8 @@ ELSEWHERE: Mapping[str, str] = {
 }
 """Key -> what to do instead of setting it."""
 
+_KEY = re.compile(r"[\w.-]{1,100}", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerConf:
@@ -64,7 +67,7 @@ def read_broker_conf(path: Path, tables: Sequence[str] = TABLES) -> BrokerConf:
     notes: list[str] = []
     tls: dict[str, str] = {}
     for number, key, value in lines:
-        if not value and key not in known:
+        if not value and not _KEY.fullmatch(key):  # for example UTF-16: to ignore it would ignore the whole file
             raise UsageError(f"{path}:{number}: found {key[:60]!r}, expected key=value")
         try:
             if key in known:

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mqtrail.answers import Sources
     from mqtrail.lake import LakePath
 
+CONNECTIONS_MAX: Final = 1_000  # of browsers and programs on this machine
+
 LoopbackHost = Annotated[str, typer.Option(help="Loopback address to listen on.")]
 
 
@@ -29,11 +31,12 @@ def serve(app: Any, listening: socket.socket, words: str, tls: tuple[str, str] |
     """
     import uvicorn
 
+    from mqtrail.gateway import http_settings
+
     listening.listen()
     say(words.format(address=_address(listening)))
     sys.stdout.flush()
-    settings = uvicorn.Config(app, log_config=None, log_level="warning", access_log=False, server_header=False)
-    settings.proxy_headers = False  # the console reads them itself, and only of the proxies that it trusts
+    settings = http_settings(app, CONNECTIONS_MAX, websockets=True)
     if tls is not None:
         settings.ssl_certfile, settings.ssl_keyfile = tls
         try:

@@ -1,7 +1,8 @@
 """The HTTP door of a broker: JSON <-> the same requests as those of RocketMQ clients. It decides nothing itself.
 
 Groups, offsets, retries, dead letters and the trace topic are the broker's. The door reaches it by a `Caller`, which
-the node gives it. Also here: what every HTTP server of mqtrail needs (problem details, the guard).
+the node gives it. Also here: what every HTTP server of mqtrail needs (problem details, the guard, the bounds of
+connections).
 """
 
 from .app import make_door
@@ -9,6 +10,7 @@ from .caller import Caller
 from .config import DoorConfig
 from .gate import Gate, GateRules, new_token, read_rules
 from .guard import HOSTS, LocalGuard
+from .http_server import http_settings
 from .problems import (
     RESPONSES,
     DescribedApi,
@@ -34,6 +36,7 @@ __all__ = [
     "VisibleJson",
     "add_problems",
     "described",
+    "http_settings",
     "make_door",
     "new_token",
     "problem_response",

@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .problems import problem_response
@@ -53,11 +54,21 @@ class LocalGuard:
             return
         refused = self._refusal(Headers(scope=scope))
         if refused is None:
-            await self._app(scope, _bounded(receive, self._body_size_max), _with_headers(send))
+            await self._pass(scope, receive, _with_headers(send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": refused[1]})
         else:
             await problem_response(*refused)(scope, receive, send)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on. A client that leaves while its body is read is no error."""
+        body = _BoundedBody(receive, self._body_size_max)
+        try:
+            await self._app(scope, body.receive, send)
+        except ClientDisconnect:
+            if body.is_too_large:
+                detail = f"found a body of more than {self._body_size_max} bytes, expected at most that"
+                await problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)(scope, receive, send)
 
     def _refusal(self, headers: Headers) -> tuple[HTTPStatus, str] | None:
         host = headers.get("host", "")
@@ -102,17 +113,19 @@ def _with_headers(send: Send) -> Send:
     return with_headers
 
 
-def _bounded(receive: Receive, size_max: int) -> Receive:
-    """Return a receive that ends a body without a length at size_max bytes: the peer counts as gone."""
-    size = 0
+class _BoundedBody:
+    """Ends a body without a length at size_max bytes: for the application, the peer has left."""
 
-    async def bounded() -> Message:
-        nonlocal size
-        message = await receive()
+    def __init__(self, receive: Receive, size_max: int) -> None:
+        self._receive = receive
+        self._size_left = size_max
+        self.is_too_large = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
         if message["type"] == "http.request":
-            size += len(message.get("body", b""))
-            if size > size_max:
+            self._size_left -= len(message.get("body", b""))
+            if self._size_left < 0:
+                self.is_too_large = True
                 return {"type": "http.disconnect"}
         return message
-
-    return bounded

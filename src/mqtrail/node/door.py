@@ -14,7 +14,7 @@ from typing import Final
 
 import uvicorn
 
-from mqtrail.gateway import HOSTS, DoorConfig, Gate, GateRules, make_door, read_rules
+from mqtrail.gateway import HOSTS, DoorConfig, Gate, GateRules, http_settings, make_door, read_rules
 from mqtrail.net import BindError, Log, TlsServerConfig, join_address
 from mqtrail.wire import InvalidParameter, UniqueIdFactory
 
@@ -22,9 +22,6 @@ from .addresses import is_loopback
 from .broker_node import BrokerNode
 from .clock import wall_clock_ms
 
-KEEP_ALIVE_S: Final = 60
-CLOSE_S: Final = 5  # for requests under way when the node stops
-BACKLOG: Final = 1_024
 WATCH_S: Final = 1.0  # between two looks at the rules
 
 log = Log()
@@ -89,18 +86,8 @@ class HttpDoor:
             request_size_max=2 * config.message_size_max,  # base64, escapes, or several messages
             trace_topic=config.trace_topic,
         )
-        settings = uvicorn.Config(
-            make_door(broker.caller(), ids.next, broker.name, bounds, self._stopping, self._gate),
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            server_header=False,
-            ws="none",
-            backlog=BACKLOG,
-            limit_concurrency=bounds.connections_max,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=CLOSE_S,
-        )
+        door = make_door(broker.caller(), ids.next, broker.name, bounds, self._stopping, self._gate)
+        settings = http_settings(door, bounds.connections_max, websockets=False)
         settings.load()
         settings.ssl = self._tls
         if self._rules is not None:
