@@ -25,7 +25,7 @@ UPGRADE = (
 LARGE_ANSWER = 16 << 20
 PIECE_SIZE = 4_000
 SENT_MAX = 256 * HEAD_SIZE_MAX  # the rest is in buffers of sockets
-real_deadline = http_server._Deadline
+real_deadline = http_server._ConnectionTimer
 
 
 class Deadline:
@@ -53,7 +53,7 @@ class Deadline:
 @pytest.fixture(autouse=True)
 def deadlines(monkeypatch: pytest.MonkeyPatch) -> list[Deadline]:
     Deadline.made = []
-    monkeypatch.setattr(http_server, "_Deadline", Deadline)
+    monkeypatch.setattr(http_server, "_ConnectionTimer", Deadline)
     return Deadline.made
 
 

@@ -30,7 +30,7 @@ CLOSE_S: Final = 5  # for requests under way when the server stops
 BACKLOG: Final = 1_024
 
 
-class _Deadline:
+class _ConnectionTimer:
     """Calls act some seconds after its start, unless it is stopped before."""
 
     def __init__(self, seconds: float) -> None:
@@ -57,8 +57,8 @@ class BoundedHttp(H11Protocol):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self._request_end = _Deadline(REQUEST_S)
-        self._unread_end = _Deadline(UNREAD_S)
+        self._request_end = _ConnectionTimer(REQUEST_S)
+        self._unread_end = _ConnectionTimer(UNREAD_S)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
