@@ -90,6 +90,16 @@ HISTORIES = (
     History("send uncertain, no copy").tried(0, 1, "TIMEOUT", cost=3).tried(3, 2, "ERROR", True, response_code=2)
     .scanned()
     .group(CLIENT).expect("SEND_RETRIED,SEND_UNCERTAIN", reasons=("NO_COPY",)),
+    History("send uncertain, no copy, its range was lost").tried(0, 1, "TIMEOUT", True, cost=3).scanned()
+    .gap(-5, 5, TOPIC).group(CLIENT)
+    .expect("SEND_UNCERTAIN", knowledge="INCOMPLETE", reasons=("COPY_NOT_FOUND", "RANGE_NOT_READ_orders", "!NO_COPY")),
+    History("send failed, another range was lost").tried(0, 1, "ERROR", True, response_code=2).scanned()
+    .gap(60, 70, TOPIC).gap(-1, 1, "payments").group(CLIENT).expect("SEND_FAILED", reasons=("NO_COPY",)),
+    History("send uncertain, its topic was read before").tried(AS_OF - 20, 1, "TIMEOUT", True, cost=15).scanned()
+    .group(CLIENT).expect("SEND_UNCERTAIN", knowledge="INCOMPLETE", reasons=("COPY_PENDING", "!NO_COPY")),
+    History("acknowledged, its range was lost").pub().scanned().gap(-5, 5, TOPIC).group(CLIENT).handled()
+    .expect(knowledge="INCOMPLETE", reasons=("COPY_NOT_FOUND", "RANGE_NOT_READ_orders"), CG="CONSUMED"),
+    hung("hung, messages of its topic were lost").scanned().gap(90, 590, TOPIC).expect(CG="HUNG"),
     History("send uncertain, stored and consumed").tried(0, 1, "TIMEOUT", True, 3).stored().scanned().group(CLIENT)
     .handled()
     .expect("SEND_UNCERTAIN", reasons=("FOUND",), CG="CONSUMED"),

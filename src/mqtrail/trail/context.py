@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from .client_records import runs_sql
 from .ends import end_scans_stage
-from .evidence import RANGE_NOT_READ, TRACE_NOT_READ
+from .evidence import OF_MESSAGES, RANGE_NOT_READ, TRACE_NOT_READ
 from .filters import filter_runs_stage
 from .hours import HOUR_MS
-from .kinds import business_group
+from .kinds import business_group, retry_group
 from .packing import number_at, packed, padded
 from .samples import sample_stages
 from .settings import Settings
@@ -36,7 +36,7 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         filter_runs_stage(settings),
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
         end_scans_stage(),
-        Stage("losses", _losses(as_of_ms, horizon), ("client_records", "gaps", "samples")),
+        Stage("losses", _losses(as_of_ms, horizon), ("client_records", "gaps", "samples", "scanned_topics")),
         unread_stage(as_of_ms),
     ]
 
@@ -171,9 +171,9 @@ WHERE sampled_ms IS NOT NULL GROUP BY cluster, topic"""
 def _losses(as_of_ms: int, horizon: int) -> str:
     """Intervals in which trace records were lost: missing sequence numbers, reported drops, ranges that were not read.
 
-    client_id '' (a gap): of any client. A missing number that is newer than the horizon can still arrive. So can the
-    records of a broker whose trace topics are not read to their ends: its interval lasts until they are. A broker that
-    is gone got no records after that.
+    client_id '' (a gap): of any client; host OF_MESSAGES: of messages of a topic, not of trace. A missing number that
+    is newer than the horizon can still arrive. So can the records of a broker whose trace topics are not read to their
+    ends: its interval lasts until they are. A broker that is gone got no records after that.
     """
     return f"""
 SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (
@@ -191,8 +191,9 @@ SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (
       CASE WHEN reason = '' THEN 'TRACE_DROPPED' ELSE 'TRACE_DROPPED:' || reason END
   FROM client_records WHERE record_type = 'TraceLoss'
   UNION ALL
-  SELECT DISTINCT cluster, '', '', coalesce(from_ms, 0), to_ms, end_offset - first_offset, '{RANGE_NOT_READ}' || topic
-  FROM gaps
+  SELECT DISTINCT g.cluster, '', CASE WHEN s.topic IS NOT NULL AND {retry_group("g.topic")} = '' THEN '{OF_MESSAGES}'
+      ELSE '' END, coalesce(g.from_ms, 0), g.to_ms, g.end_offset - g.first_offset, '{RANGE_NOT_READ}' || g.topic
+  FROM gaps g LEFT JOIN scanned_topics s ON g.cluster = s.cluster AND g.topic = s.topic
   UNION ALL
   SELECT cluster, '', '', coalesce(state.seen_ms, 0),
       CASE state.status WHEN 'GONE' THEN changed_ms ELSE {NO_END} END, NULL, '{TRACE_NOT_READ}' || broker_name

@@ -395,14 +395,14 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
 
 
 def _of_lost_ranges(changed: str) -> Cause:
-    """Ranges of queues that were not read: transactions of their topic, or of all topics."""
+    """Ranges of queues that were not read: messages of their topic without a copy, transactions of it or of all."""
     of_all = quoted(RANGE_NOT_READ + topic for topic in TX_TOPICS)
     return Cause(
         "lost_ranges",
         changed,
         f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_lost_ranges c ON t.cluster = c.cluster
           AND c.reason IN ('{RANGE_NOT_READ}' || t.topic, {of_all})
-          WHERE t.message_codes LIKE '%TX_%' OR t.reasons LIKE '%TRANSACTION_NOT_KNOWN%'""",
+          WHERE t.message_codes LIKE '%TX_%' OR t.reasons LIKE '%TRANSACTION_NOT_KNOWN%' OR t.stored_ms IS NULL""",
         TRAJECTORIES,
     )
 

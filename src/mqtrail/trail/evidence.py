@@ -331,6 +331,8 @@ UNREAD_RANGES = Relation(
 
 RANGE_NOT_READ = "RANGE_NOT_READ:"
 """What the reason of a loss begins with that is a row of GAPS; its topic follows."""
+OF_MESSAGES = "messages"
+"""Host of a loss of messages of a topic, in which no trace is."""
 TRACE_NOT_READ = "TRACE_NOT_READ:"
 """What the reason of a loss begins with that may end: the trace topics of a broker are not read; its name follows."""
 

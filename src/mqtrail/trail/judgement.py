@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .context import ip
 from .ends import UNDECIDED
-from .evidence import TRACE_NOT_READ
+from .evidence import OF_MESSAGES, TRACE_NOT_READ
 from .kinds import quoted
 from .overtaking import REASON as OVERTAKEN_REASON
 from .packing import number_at, packed, padded, part
@@ -222,7 +222,7 @@ FROM (SELECT *, {rounds} AS rounds, {state} AS stated
   FROM group_evidence) AS states"""
 
 
-_GROUP_LOSSES = """
+_GROUP_LOSSES = f"""
 SELECT DISTINCT l.cluster AS cluster, k.group_name AS group_name, l.client_id AS client_id, l.from_ms AS from_ms,
     l.to_ms AS to_ms, l.lost_count AS lost_count, l.reason AS reason
 FROM losses l JOIN (SELECT cluster, group_name, client FROM live_clients
@@ -232,7 +232,7 @@ UNION ALL
 SELECT l.cluster, g.group_name, l.client_id, l.from_ms, l.to_ms, l.lost_count, l.reason
 FROM losses l JOIN (SELECT DISTINCT cluster, group_name FROM topic_groups
   UNION SELECT cluster, group_name FROM traced_groups) g ON l.cluster = g.cluster
-WHERE l.client_id = ''"""
+WHERE l.client_id = '' AND l.host <> '{OF_MESSAGES}'"""
 
 
 def _loss_hits(as_of_ms: int, settings: Settings) -> str:

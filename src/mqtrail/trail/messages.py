@@ -21,6 +21,22 @@ AWAITS_SAMPLE = "offered_ms IS NOT NULL AND (whole_ms IS NULL OR offered_ms > wh
 """SQL over messages: whether no sample of all groups was taken since it was offered to them."""
 
 
+def has_code(codes: str, code: str) -> str:
+    """SQL condition: a column of codes, joined by commas, has this one."""
+    return f"instr(',' || {codes} || ',', ',{code},') > 0"
+
+
+UNPROVEN = f"({has_code('send_codes', 'SEND_UNCERTAIN')} OR {has_code('send_codes', 'SEND_FAILED')})"
+"""SQL over messages: whether only a stored copy shows what became of a send."""
+
+
+def copy_unread(settings: Settings) -> str:
+    """SQL over messages: whether a copy of such a send can be stored behind what was read of its topic."""
+    return (
+        f"({UNPROVEN} AND stored_ms IS NULL AND scanned = 1 AND scanned_ms < send_end_ms + {settings.trace_delay_ms})"
+    )
+
+
 def message_fact_stages() -> list[Stage]:
     """send_units, message_facts, ends: from a message's own rows only."""
     return [
@@ -230,11 +246,6 @@ _MESSAGE_COLUMNS = ", ".join(
     + [f"coalesce({n}, 0) AS {n}" if n in _FLAGS else n for n, *_ in _FACTS if n not in ("place",)]
     + ["CASE WHEN has_pub = 1 OR send_closed = 1 OR unfinished_ms IS NOT NULL THEN 1 ELSE 0 END AS has_send"]
 )
-
-
-def has_code(codes: str, code: str) -> str:
-    """SQL condition: a column of codes, joined by commas, has this one."""
-    return f"instr(',' || {codes} || ',', ',{code},') > 0"
 
 
 def _codes(*conditions: tuple[str, str]) -> str:

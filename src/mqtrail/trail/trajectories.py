@@ -6,8 +6,9 @@ from .alike import REASON as SENT_BEFORE_REASON
 from .codes import GROUP_CODES
 from .context import ip
 from .ends import TX_LACKS, TX_OPEN, UNDECIDED
+from .evidence import OF_MESSAGES, RANGE_NOT_READ
 from .judgement import LOSS_NAME, LOSS_TO_MS, named
-from .messages import AWAITS_SAMPLE, has_code
+from .messages import AWAITS_SAMPLE, UNPROVEN, copy_unread, has_code
 from .packing import number_at, packed, padded, part
 from .results import EVENT_FIELDS, TRAJECTORIES, VERDICTS
 from .settings import Settings
@@ -15,15 +16,16 @@ from .stages import Stage
 
 
 def trajectory_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """group_sums, send_losses, message_events, trajectories and verdicts (columns of TRAJECTORIES and VERDICTS)."""
+    """group_sums, send_losses, lost_copies, message_events, trajectories and verdicts (the results of these names)."""
     return [
         Stage("group_sums", _group_sums(), ("group_verdicts",)),
         Stage("send_losses", _send_losses(settings), ("messages", "losses")),
+        Stage("lost_copies", _lost_copies(settings), ("messages", "losses")),
         Stage("message_events", _message_events(), ("resolved",)),
         Stage(
             "trajectories",
             _trajectories(as_of_ms, settings),
-            ("messages", "unsampled", "group_sums", "send_losses", "message_events"),
+            ("messages", "unsampled", "group_sums", "send_losses", "lost_copies", "message_events"),
         ),
         Stage("verdicts", f"SELECT {VERDICTS.typed()} FROM group_verdicts", ("group_verdicts",)),
     ]
@@ -49,12 +51,23 @@ def _send_losses(settings: Settings) -> str:
     )  # fmt: skip
     return f"""
 SELECT m.cluster AS cluster, m.msg_id AS msg_id, max({hit}) AS loss
-FROM messages m JOIN losses l ON m.cluster = l.cluster
+FROM messages m JOIN losses l ON m.cluster = l.cluster AND l.host <> '{OF_MESSAGES}'
   AND l.to_ms >= coalesce(m.send_start_ms, m.born_ms, m.stored_ms)
   AND l.from_ms <= coalesce(m.stored_ms, m.send_end_ms) + {settings.trace_delay_ms}
   AND (l.client_id = '' OR l.host = m.born_host OR split_part(l.client_id, '@', 1) = {ip("m.born_host")})
 WHERE m.has_send = 0 OR m.tries_missing = 1 OR m.send_closed = 0
 GROUP BY m.cluster, m.msg_id"""
+
+
+def _lost_copies(settings: Settings) -> str:
+    """The range of its topic that was not read and may have the copy of a message. NULL ends of it are unbounded."""
+    hit = packed(padded("l.from_ms"), padded("l.to_ms"), padded("l.lost_count"), "l.reason")
+    return f"""
+SELECT m.cluster AS cluster, m.msg_id AS msg_id, max({hit}) AS loss
+FROM messages m JOIN losses l ON m.cluster = l.cluster AND l.reason = '{RANGE_NOT_READ}' || m.topic
+  AND l.to_ms >= coalesce(m.send_start_ms, m.handed_ms) - {settings.trace_delay_ms}
+  AND l.from_ms <= coalesce(m.send_end_ms, m.handed_ms) + {settings.trace_delay_ms}
+WHERE m.stored_ms IS NULL GROUP BY m.cluster, m.msg_id"""
 
 
 def _message_events() -> str:
@@ -78,12 +91,13 @@ GROUP BY cluster, msg_id"""
 
 
 _UNCERTAIN = has_code("send_codes", "SEND_UNCERTAIN")
-_UNPROVEN = f"({_UNCERTAIN} OR {has_code('send_codes', 'SEND_FAILED')})"
+_NOT_FOUND = f"{UNPROVEN} AND stored_ms IS NULL AND scanned = 1"
 _NO_COPY = f"stored_ms IS NULL AND scanned = 1 AND (acked_ms IS NOT NULL OR handed_ms IS NOT NULL) AND NOT {UNDECIDED}"
 
 
-def _lacks(horizon: int, pending: str) -> tuple[tuple[str, str], ...]:
-    """Conditions under which something lacks a record, each with its reason. pending: whether a copy may still come."""
+def _lacks(horizon: int, pending: str, unread: str) -> tuple[tuple[str, str], ...]:
+    """Conditions under which something lacks a record, each with its reason. pending: whether a copy may still come.
+    unread: whether that of a send without an acknowledgement may."""
     return (
         ("has_send = 0 AND loss IS NULL", "send_lack"),
         ("has_send = 0 AND loss IS NOT NULL AND send_lack <> 'NO_SEND_RECORD'", "send_lack"),
@@ -94,7 +108,9 @@ def _lacks(horizon: int, pending: str) -> tuple[tuple[str, str], ...]:
         ("ungrouped = 1", "'GROUP_NOT_NAMED'"),
         (f"{_NO_COPY} AND {pending}", "'COPY_PENDING'"),
         (f"{_NO_COPY} AND NOT {pending}", "'COPY_NOT_FOUND'"),
-        (f"{_UNPROVEN} AND stored_ms IS NULL AND scanned = 0", "'TOPIC_NOT_SCANNED'"),
+        (f"{UNPROVEN} AND stored_ms IS NULL AND scanned = 0", "'TOPIC_NOT_SCANNED'"),
+        (f"{_NOT_FOUND} AND {unread}", "'COPY_PENDING'"),
+        (f"{_NOT_FOUND} AND NOT {unread} AND copy_loss IS NOT NULL", "'COPY_NOT_FOUND'"),
         (UNDECIDED, named("'TRANSACTION_NOT_KNOWN'", lacks=TX_LACKS)),
         ("recall_state = 'ASKED'", "'RECALL_NOT_CONFIRMED'"),
         (
@@ -106,11 +122,15 @@ def _lacks(horizon: int, pending: str) -> tuple[tuple[str, str], ...]:
     )
 
 
+_COPY_LOSS = named(
+    LOSS_NAME.replace("loss_name", "copy_loss_name"), from_ms="copy_loss_from_ms", to_ms="copy_loss_to_ms",
+    count="nullif(copy_loss_count, 0)",
+)  # fmt: skip
 _NOTES = (
+    ("copy_loss IS NOT NULL", _COPY_LOSS),
     ("loss IS NOT NULL", named(LOSS_NAME, from_ms="loss_from_ms", to_ms=LOSS_TO_MS,
                                 count="nullif(loss_count, 0)")),
     (f"{_UNCERTAIN} AND stored_ms IS NOT NULL", named("'FOUND'", stored_ms="stored_ms")),
-    (f"{_UNPROVEN} AND stored_ms IS NULL AND scanned = 1", named("'NO_COPY'", scanned_ms="scanned_ms")),
     ("earlier_id <> ''", named(f"'{SENT_BEFORE_REASON}'", msg_id="earlier_id", stored_ms="earlier_ms")),
 )  # fmt: skip
 
@@ -119,9 +139,11 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
     horizon = as_of_ms - settings.trace_delay_ms
     group_codes = " || ".join(f"CASE WHEN has_{code.lower()} = 1 THEN ',{code}' ELSE '' END" for code in GROUP_CODES)
     pending = f"coalesce(acked_ms, handed_ms) > {horizon}"
-    lacks = _lacks(horizon, pending)
+    unread = copy_unread(settings)
+    lacks = _lacks(horizon, pending, unread)
+    no_copy = (f"{_NOT_FOUND} AND NOT {unread} AND copy_loss IS NULL", named("'NO_COPY'", scanned_ms="scanned_ms"))
     reasons = "".join(
-        f" || CASE WHEN {condition} THEN ';' || {text} ELSE '' END" for condition, text in (*lacks, *_NOTES)
+        f" || CASE WHEN {condition} THEN ';' || {text} ELSE '' END" for condition, text in (*lacks, *_NOTES, no_copy)
     )
     complete = " AND ".join(f"NOT coalesce({condition}, false)" for condition, _ in lacks)
     computed = {
@@ -137,7 +159,7 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
         "is_open": f"CASE WHEN groups_open = 1 OR {has_code('message_codes', 'SCHEDULED')}"
         f" OR send_lack = 'TRACE_PENDING' OR {_NO_COPY} AND {pending}"
         f" OR has_send = 1 AND send_closed = 0 AND unfinished_ms > {horizon}"
-        f" OR {AWAITS_SAMPLE} OR {TX_OPEN} THEN 1 ELSE 0 END",
+        f" OR {AWAITS_SAMPLE} OR {TX_OPEN} OR {unread} THEN 1 ELSE 0 END",
     }
     return f"""
 SELECT {TRAJECTORIES.typed(computed)} FROM (
@@ -146,9 +168,12 @@ SELECT {TRAJECTORIES.typed(computed)} FROM (
     g.lack_count AS lack_count, g.lack_first AS lack_first,
     {", ".join(f"g.has_{code.lower()} AS has_{code.lower()}" for code in GROUP_CODES)},
     l.loss AS loss, {number_at("l.loss", 2)} AS loss_from_ms, {number_at("l.loss", 3)} AS loss_to_ms,
-    {number_at("l.loss", 4)} AS loss_count, coalesce({part("l.loss", 5)}, '') AS loss_name, e.events AS events
+    {number_at("l.loss", 4)} AS loss_count, coalesce({part("l.loss", 5)}, '') AS loss_name,
+    y.loss AS copy_loss, {number_at("y.loss", 1)} AS copy_loss_from_ms, {number_at("y.loss", 2)} AS copy_loss_to_ms,
+    {number_at("y.loss", 3)} AS copy_loss_count, coalesce({part("y.loss", 4)}, '') AS copy_loss_name, e.events AS events
   FROM messages m
   LEFT JOIN unsampled u ON m.cluster = u.cluster AND m.msg_id = u.msg_id
   LEFT JOIN group_sums g ON m.cluster = g.cluster AND m.msg_id = g.msg_id
   LEFT JOIN send_losses l ON m.cluster = l.cluster AND m.msg_id = l.msg_id
+  LEFT JOIN lost_copies y ON m.cluster = y.cluster AND m.msg_id = y.msg_id
   LEFT JOIN message_events e ON m.cluster = e.cluster AND m.msg_id = e.msg_id) AS whole"""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from .context import ip
 from .ends import TX_OPEN, TX_STATE
 from .judgement import LITE_AFTER_MS
-from .messages import AWAITS_SAMPLE, has_code
+from .messages import AWAITS_SAMPLE, copy_unread, has_code
 from .results import OPEN_IDS
 from .settings import Settings
 from .stages import Stage
@@ -67,7 +67,7 @@ _FAILED = "(stated = 'RETRYING' AND last_outcome = 'FAILED')"
 def _open_ids(as_of_ms: int, settings: Settings, only_until: bool) -> str:
     is_open = f"stated IN ({', '.join(repr(state) for state in _OPEN)})"
     of_groups = _of_groups(is_open, as_of_ms, settings)
-    of_message = _of_message(as_of_ms, settings.trace_delay_ms)
+    of_message = _of_message(as_of_ms, settings)
     of_transaction = {
         **of_message,
         "state": f"'{TX_STATE}'",
@@ -127,8 +127,9 @@ def _of_groups(is_open: str, as_of_ms: int, settings: Settings) -> dict[str, str
     }
 
 
-def _of_message(as_of_ms: int, delay_ms: int) -> dict[str, str]:
+def _of_message(as_of_ms: int, settings: Settings) -> dict[str, str]:
     """Return SQL by column: what the judgement of the message itself waits for."""
+    delay_ms = settings.trace_delay_ms
     return {
         "group_name": "''",
         "as_of_ms": str(as_of_ms),
@@ -142,6 +143,7 @@ def _of_message(as_of_ms: int, delay_ms: int) -> dict[str, str]:
         "look_ms": _next(
             as_of_ms,
             f"CASE WHEN {has_code('message_codes', 'SCHEDULED')} THEN due_ms END",
+            f"CASE WHEN {copy_unread(settings)} THEN {as_of_ms + 1} END",
             f"CASE WHEN has_send = 0 THEN coalesce(stored_ms, handed_ms) + {delay_ms} END",
             f"CASE WHEN has_send = 1 AND send_closed = 0 THEN unfinished_ms + {delay_ms} END",
             f"CASE WHEN stored_ms IS NULL AND half = 0 THEN coalesce(acked_ms, handed_ms) + {delay_ms} END",
