@@ -94,13 +94,14 @@ class Repeatable:
 
 
 class MessageSender:
-    """Sends messages to the broker. next_id: makes message ids."""
+    """Sends messages to the broker. next_id: makes message ids. on_stored: called with topic and queue of messages."""
 
     def __init__(self, caller: Caller, tracer: Tracer, next_id: Callable[[], str]) -> None:
         self._caller = caller
         self._tracer = tracer
         self._next_id = next_id
         self._under_way: set[tuple[str, str]] = set()
+        self.on_stored: Callable[[str, int], None] = lambda topic, queue_id: None
 
     async def publish(
         self, messages: Sequence[Message], repeatable: Repeatable | None, host: Host, queue_id: int = ANY_QUEUE
@@ -192,6 +193,7 @@ class MessageSender:
             command = RemotingCommand(RequestCode.SEND_BATCH_MESSAGE, header.to_ext_v2(), encode_batch(items))
         reply = await succeed(self._caller, command, host)
         stored = SendResponseHeader.from_ext(reply.ext)
+        self.on_stored(topic, stored.queue_id)
         if stored.trace_on:
             self._trace(messages, ids, stored, started_ms, len(command.body))
         return [

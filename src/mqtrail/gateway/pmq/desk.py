@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, NamedTuple
 
+from .waking import ClientAddress
+
 HAND_OVER_MS: Final = 5_000
 EXPIRE_MS: Final = 60_000  # a consumer without a heartbeat for so long is removed
 CONSUMERS_MAX: Final = 10_000
@@ -68,10 +70,11 @@ class Group:
 
 @dataclass(slots=True)
 class PmqConsumer:
-    """A consumer: one client process."""
+    """A consumer: one client process. address: where it takes wake-ups."""
 
     name: str
     seen_ms: int
+    address: ClientAddress | None = None
 
 
 class Full(Exception):
@@ -114,8 +117,8 @@ class PmqDesk:
 
     # Consumers.
 
-    def register(self, name: str, now_ms: int) -> int:
-        """Return the id of a consumer, the same for the same name. Full."""
+    def register(self, name: str, now_ms: int, address: ClientAddress | None = None) -> int:
+        """Return the id of a consumer, the same for the same name. address: where it takes wake-ups. Full."""
         known = self._ids.get(name)
         if known is None:
             if len(self._consumers) >= CONSUMERS_MAX:
@@ -123,6 +126,7 @@ class PmqDesk:
             known = self._ids[name] = next(self._numbers)
             self._consumers[known] = PmqConsumer(name, now_ms)
         self._consumers[known].seen_ms = now_ms
+        self._consumers[known].address = address
         return known
 
     def knows(self, consumer_id: int) -> bool:
@@ -207,6 +211,16 @@ class PmqDesk:
     def queues_of(self, group: Group, consumer_id: int) -> list[GroupQueue]:
         """Return the queues that a consumer owns."""
         return [queue for queue in group.queues.values() if queue.owner == consumer_id]
+
+    def owners_of(self, queue: QueueName) -> list[tuple[ClientAddress, str]]:
+        """Return address and group of each owner of a queue that takes wake-ups."""
+        found = []
+        for group in self.groups.values():
+            one = group.queues.get(queue)
+            consumer = None if one is None else self._consumers.get(one.owner)
+            if consumer is not None and consumer.address is not None:
+                found.append((consumer.address, group.name))
+        return found
 
     # Commits.
 

@@ -43,6 +43,7 @@ from .shapes import (
     RegisterGroupBody,
     TopicQueuesBody,
 )
+from .waking import Waker, address_of
 
 T = TypeVar("T")
 Answer = dict[str, Any]
@@ -81,6 +82,8 @@ class PmqInterface:
         self._broker_name = broker_name
         self._stopping = stopping
         self._desk = PmqDesk(_now_ms())
+        self._waker = Waker()
+        publisher.on_stored = self._stored
         self._changed = asyncio.Event()
         self._stirred_s = time.monotonic()
         self._commits = asyncio.Lock()
@@ -95,6 +98,13 @@ class PmqInterface:
             self._ticker.cancel()
             with suppress(asyncio.CancelledError):
                 await self._ticker
+        await self._waker.stop()
+
+    def _stored(self, topic: str, queue_id: int) -> None:
+        """Wake those who consume a queue."""
+        queue = QueueName(topic, queue_id)
+        for address, group in self._desk.owners_of(queue):
+            self._waker.wake(address, self._desk.number_of(queue), group)
 
     async def _tick(self) -> None:
         while True:
@@ -113,7 +123,7 @@ class PmqInterface:
     async def register(self, body: RegisterBody, broker: PmqBroker) -> Answer:
         if not body.name:
             return refused("ConsumerName不能为空！", id=0)
-        return done(id=self._desk.register(body.name, _now_ms()))
+        return done(id=self._desk.register(body.name, _now_ms(), address_of(body.name, broker.host.ip)))
 
     async def register_group(self, body: RegisterGroupBody, broker: PmqBroker) -> Answer:
         if not self._desk.knows(body.consumer_id):
