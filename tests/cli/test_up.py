@@ -59,6 +59,7 @@ def sending(namesrv: str) -> Iterator[list[str]]:
             while not ending.is_set():
                 try:
                     done.append(producer.send(Message("orders", b"x")).status)
+                    done.append(producer.send(Message("orders", b"x"), order_key="k").status)
                 except MQError as error:
                     failures.append(str(error))
 

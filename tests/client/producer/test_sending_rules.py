@@ -228,6 +228,29 @@ async def test_a_send_waits_for_the_next_master(failure: Script) -> None:
         assert (len(first.of(SEND)), second.stored("orders")) == (1, [b"x"])
 
 
+async def test_a_send_to_a_queue_waits_for_its_next_master() -> None:
+    """The queue stays the chosen one; another error than a lost master is final, and so is one without replicas."""
+    queue = MessageQueue("orders", "broker-a", 0)
+    async with fake_cluster({}, 2) as cluster, Producer("PG", cluster.namesrv) as producer:
+        first, second = cluster.brokers
+        before, between, after = {0: first.address, 2: second.address}, {2: second.address}, {0: second.address}
+        cluster.name_server.script = group_route(before, between, between, after)
+        first.script = on_code(SEND, HANG_UP)
+        await producer.send(Message("orders", b"x"), queue=queue, timeout_ms=60_000)
+        assert (len(first.of(SEND)), second.stored("orders")) == (1, [b"x"])
+        second.script = on_code(SEND, HANG_UP)
+        with pytest.raises(MQError):
+            await producer.send(Message("orders", b"y"), queue=queue, timeout_ms=60_000)
+        assert len(second.of(SEND)) == 2
+    async with fake_cluster({}, 1) as cluster, Producer("PG", cluster.namesrv) as producer:
+        (broker,) = cluster.brokers
+        cluster.name_server.script = group_route({0: broker.address, 2: "127.0.0.1:1"})
+        broker.script = on_code(SEND, refuse(ResponseCode.SYSTEM_ERROR))
+        with pytest.raises(MQError):
+            await producer.send(Message("orders", b"x"), queue=queue, timeout_ms=60_000)
+        assert len(broker.of(SEND)) == 1
+
+
 async def test_a_send_begins_when_there_is_a_master() -> None:
     """A route without a master is no error at once, if it has replicas; at the timeout it is."""
     async with fake_cluster({}, 1) as cluster, Producer("PG", cluster.namesrv) as producer:

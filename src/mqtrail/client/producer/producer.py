@@ -4,8 +4,8 @@
         result = await producer.send(Message("orders", b"...", keys="order-1"))
 
 Retries follow DefaultMQProducerImpl of the RocketMQ 5.x client (see `sending`): after a failed attempt the next one
-goes to another broker. A send to a queue chosen by name, order key or selector has one attempt, because another queue
-would not be the one chosen.
+goes to another broker. A send to a queue chosen by name, order key or selector is tried again only when its broker gets
+another master, because another queue would not be the one chosen.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
     await producer.send(message, select=by_hash("customer-7"))
 
 A selector is any function of (queues, message) that returns one of the queues; their topics have no namespace prefix. A
-send with a selector has one attempt, because another queue would not be the one chosen.
+send with a selector is tried again only when its broker gets another master: another queue would not be the one chosen.
 Source: the classes of client/producer/selector, apache/rocketmq.
 """
 

@@ -7,8 +7,9 @@
     refused with a code of RETRY_CODES or retry_codes     another attempt
     refused with another code                             raised immediately
 
-The number of attempts (1 + retry_count; 1 if the caller chose the queue) and the timeout limit the retries. If a broker
-with replicas fails, and no other broker has the topic, the next attempt waits for a master: another replica takes over.
+The number of attempts (1 + retry_count) and the timeout limit the retries. If a broker with replicas fails, and no
+other broker has the topic, the next attempt waits for a master: another replica takes over. If the caller chose the
+queue, that is the only reason for another attempt.
 Source: DefaultMQProducerImpl.sendDefaultImpl, RocketMQ 5.x client.
 """
 
@@ -133,7 +134,9 @@ class Sender:
     async def send(self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float) -> SendResult:
         """Send before deadline (seconds, the loop's clock), to the queue `fixed` if given. Raises as Producer.send."""
         loop = asyncio.get_running_loop()
-        out.attempt_max = 1 if fixed is not None else 1 + self._config.retry_count
+        out.attempt_max = 1 + self._config.retry_count
+        if fixed is not None and not _has_replicas(route, fixed.broker_name):
+            out.attempt_max = 1
         failures: list[AttemptFailure] = []
         stored: SendResult | None = None
         last_broker: str | None = None
@@ -162,18 +165,22 @@ class Sender:
                     result = send_result(out, queue, reply)
                     if result is not None:
                         now = loop.time()
-                        if self._stored(out, result, last_broker, int((now - begun) * 1000), is_late=now >= deadline):
+                        is_last = fixed is not None or now >= deadline
+                        if self._stored(out, result, last_broker, int((now - begun) * 1000), is_last=is_last):
                             return result
                         stored = result
                         continue
                     cause = refusal_for(reply.code, reply.remark)
                 now = loop.time()
                 failures.append(failure_of(out, cause, int((now - begun) * 1000)))
-                if self._failed_for_good(out, failures[-1], cause, is_late=now >= deadline):
+                is_stale = _may_be_stale(cause)
+                is_last = now >= deadline or (fixed is not None and not is_stale)
+                if self._failed_for_good(out, failures[-1], cause, is_last=is_last):
                     break
                 route = self._client.known_route(out.wire_topic) or route
-                if _may_be_stale(cause):
-                    route = await self._route_with_master(out, route, last_broker, deadline)
+                if is_stale:
+                    only = fixed is not None
+                    route = await self._route_with_master(out, route, last_broker, deadline, only=only)
             if stored is not None:
                 return stored
             if len(failures) == 1 and self._is_final(cause):
@@ -203,13 +210,13 @@ class Sender:
             self._prepare(command)
         return await connection.request(command, left_ms)
 
-    def _stored(self, out: Outgoing, result: SendResult, broker_name: str, cost_ms: int, *, is_late: bool) -> bool:
+    def _stored(self, out: Outgoing, result: SendResult, broker_name: str, cost_ms: int, *, is_last: bool) -> bool:
         """Note an attempt that the broker stored. Return False if another attempt must follow."""
         done = (
             result.status is SendStatus.SEND_OK
             or not self._config.retry_not_stored_ok
             or out.attempt >= out.attempt_max
-            or is_late
+            or is_last
         )
         if done:
             out.body = b""
@@ -224,9 +231,9 @@ class Sender:
         self._failed(out, failure, final=True)
         self._note(broker_name, cost_ms, isolate=False, reachable=True)
 
-    def _failed_for_good(self, out: Outgoing, failure: AttemptFailure, cause: MQError, *, is_late: bool) -> bool:
+    def _failed_for_good(self, out: Outgoing, failure: AttemptFailure, cause: MQError, *, is_last: bool) -> bool:
         """Note a failed attempt. Return whether it was the last one."""
-        final = self._is_final(cause) or out.attempt >= out.attempt_max or is_late
+        final = self._is_final(cause) or out.attempt >= out.attempt_max or is_last
         self._failed(out, failure, final=final)
         self._note_failure(failure.broker_name, failure.cost_ms, cause)
         if _may_be_stale(cause):
@@ -323,19 +330,23 @@ class Sender:
         self._refreshed_s[topic] = now
         self._client.spawn(self._refresh(topic))
 
-    async def _route_with_master(self, out: Outgoing, route: TopicRoute, failed: str, deadline: float) -> TopicRoute:
+    async def _route_with_master(
+        self, out: Outgoing, route: TopicRoute, failed: str, deadline: float, *, only: bool = False
+    ) -> TopicRoute:
         """Wait until a broker of the topic has a master, if only `failed`, a broker name, has the topic and replicas.
 
-        Return the newest route with queues. At the deadline it may have no master.
+        only: wait for `failed`, whatever other brokers have. Return the newest route with queues. At the deadline it
+        may have no master.
         """
         loop = asyncio.get_running_loop()
         address = out.address if failed else ""
-        while loop.time() < deadline and _waits_for_master(route, failed):
+        while loop.time() < deadline and (_has_replicas(route, failed) if only else _waits_for_master(route, failed)):
             await self._refresh(out.wire_topic)
             newest = self._client.known_route(out.wire_topic)
             if newest is not None and newest.publish_queues:
                 route = newest
-                masters = {master for queue in route.publish_queues if (master := route.master(queue.broker_name))}
+                names = {failed} if only else {queue.broker_name for queue in route.publish_queues}
+                masters = {master for name in names if (master := route.master(name))}
                 if masters - {address} or (masters and await self._is_reached(address, deadline)):
                     break
             await asyncio.sleep(REFRESH_PAUSE_S)
@@ -366,7 +377,12 @@ def _waits_for_master(route: TopicRoute, failed: str) -> bool:
     """Whether no broker but `failed` has the topic, and replicas exist that may take over. '': none has a master."""
     if any(queue.broker_name != failed for queue in route.publish_queues):
         return False
-    return any(broker_id != MASTER_ID for ids in route.brokers.values() for broker_id in ids)
+    return any(_has_replicas(route, name) for name in route.brokers)
+
+
+def _has_replicas(route: TopicRoute, broker_name: str) -> bool:
+    """Whether another broker of this name may take over from its master."""
+    return any(broker_id != MASTER_ID for broker_id in route.brokers.get(broker_name, {}))
 
 
 def failure_of(out: Outgoing, error: Exception, cost_ms: int) -> AttemptFailure:
