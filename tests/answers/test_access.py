@@ -270,7 +270,7 @@ ROUTES: dict[tuple[str, str], tuple[dict[str, Any], frozenset[str]]] = {
     ("GET", "/message"): ({"place": "broker-a/orders/0@99"}, ALL | ON_ORDERS),
     ("GET", "/topics"): ({}, EVERYONE),
     **{("GET", f"/{name}"): ({}, ALL) for name in ("export", "report", "verdicts", "latency", "incidents", "lag")},
-    **{("GET", f"/{name}"): ({}, ALL) for name in ("brokers", "groups", "doctor")},
+    **{("GET", f"/{name}"): ({}, ALL) for name in ("brokers", "groups", "doctor", "alerts")},
     ("GET", "/settings"): ({"broker": "broker-a"}, ALL),
     ("GET", "/members"): ({"group": "billing"}, ALL),
     ("GET", "/audit"): ({}, frozenset({"admin"})),
@@ -315,7 +315,7 @@ def guarded(lake_path: Path, shop: Shop, tmp_path_factory: pytest.TempPathFactor
     access = AccessDesk(AccessConfig(), Accounts(folder / "users.json"), audit)
     sources = Sources.open(lake_path, shop.namesrv)
     changing = Changing(ClusterChanges(shop.namesrv, audit))
-    with serving(make_api(sources, None, changing, access)) as url:
+    with serving(make_api(sources, None, changing, access, folder / "alerts.sqlite")) as url:
         yield Guarded(url, access, audit.path)
 
 

@@ -35,6 +35,7 @@ from mqtrail.answers.alerts import (
     Rule,
     Rules,
     measure,
+    read_alerts,
     watch,
 )
 from mqtrail.answers.alerts.history import KEPT_MS, SubjectPhase
@@ -216,6 +217,23 @@ def test_history_is_kept_for_90_days(history: AlertHistory) -> None:
     history.forget(["dead"])
     assert history.phases("stuck") == {}
     assert history.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_alert_is_not_all_well_where_nobody_looks(tmp_path: Path, lake_path: Path) -> None:
+    """Without a look, or with an old one, the answer has an omission."""
+    path = tmp_path / "alerts.sqlite"
+    assert "ever" in read_alerts(path, 9, NOW_MS).scope.omissions[0]
+    assert not path.exists()
+    history = AlertHistory(path)
+    assert "never" in read_alerts(path, 9, NOW_MS).scope.omissions[0]
+    channel = Channel(name="ops", format=ChannelFormat.WEBHOOK, url="http://x")
+    rules = Rules(rules=(rule(),), channels=(channel,))
+    watch(rules, Sources.open(lake_path, ""), history, NOW_MS, lambda *_: None)
+    history.close()
+    found = read_alerts(path, 9, NOW_MS + 1)
+    assert (found.scope.as_of_ms, found.scope.omissions) == (NOW_MS, ())
+    assert [one.rule for one in found.open] == ["stuck"]
+    assert "looked at last" in read_alerts(path, 9, NOW_MS + 600_000).scope.omissions[0]
 
 
 def test_damage_of_the_history_is_said(tmp_path: Path) -> None:

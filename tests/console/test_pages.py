@@ -35,6 +35,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         "/topic?name=x",
         "/broker?name=x",
         "/pipeline",
+        "/alerts",
         "/stored",
     ],
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .alerts import ALERTS_FILE
 from .audit import AUDIT_FILE
 from .config import Config, load
 from .console_users import USERS_FILE
@@ -58,7 +59,7 @@ def console(
         with collector_paused(), modules_hidden(*UNUSED):
             from mqtrail.console import make_console
 
-            app = make_console(sources, changes, access)
+            app = make_console(sources, changes, access, settings.data(None) / ALERTS_FILE)
         tls = (access.config.tls_certificate, access.config.tls_key) if access and access.config.tls_key else None
         at = "https://{address}" if tls else "http://{address}"
         words = f"console on {at}, HTTP API described by {at}/openapi.json; Ctrl-C ends it"

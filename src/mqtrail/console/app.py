@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Final
 
 os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)  # the console stores nothing
@@ -16,6 +17,7 @@ from mqtrail.answers.access import AccessDesk
 from mqtrail.answers.changes import ClusterChanges
 from mqtrail.answers.http import Changing, Workers, actor_of, make_api
 
+from .alerts import alerts
 from .audit import audit
 from .broker import broker
 from .change import change
@@ -40,15 +42,21 @@ SKIP_MAX: Final = 1_000_000_000
 PAGE_S: Final = 30.0  # to build a page, without its parts
 
 
-def make_console(sources: Sources, changes: ClusterChanges | None = None, access: AccessDesk | None = None) -> FastAPI:
+def make_console(
+    sources: Sources,
+    changes: ClusterChanges | None = None,
+    access: AccessDesk | None = None,
+    alerts: Path = Path("alerts.sqlite"),
+) -> FastAPI:
     """Return the application. NiceGUI keeps its pages in the process, so there is one console in a process.
 
     changes: readers may change the cluster. access: the accounts; None: whoever reaches it may do everything.
+    alerts: the file of `mqtrail alerts run`.
     """
     workers = Workers()
     changing = None if changes is None else Changing(changes)
-    app = make_api(sources, workers, changing, access)
-    desk = Desk(app.state.seen, workers, changing)
+    app = make_api(sources, workers, changing, access, alerts)
+    desk = Desk(app.state.seen, workers, changing, alerts)
 
     @ui.page("/", response_timeout=PAGE_S)
     async def home_page(request: Request) -> None:
@@ -114,6 +122,10 @@ def _add_cluster_pages(desk: Desk) -> None:
     @ui.page("/cluster", response_timeout=PAGE_S)
     async def cluster_page(request: Request) -> None:
         await cluster(desk.of(request), PageReader.of(request))
+
+    @ui.page("/alerts", response_timeout=PAGE_S)
+    async def alerts_page(request: Request) -> None:
+        await alerts(desk.of(request), PageReader.of(request))
 
     @ui.page("/pipeline", response_timeout=PAGE_S)
     async def pipeline_page(request: Request) -> None:

@@ -9,7 +9,7 @@
 document.addEventListener("keydown", (event) => {
   const at = event.target;
   if (event.ctrlKey || event.metaKey || event.altKey || at.closest?.("input, textarea, select, [contenteditable]")) return;
-  const goes = { h: "/", s: "/search", i: "/incidents", d: "/dead-letters", g: "/groups", l: "/latency", c: "/cluster", p: "/pipeline" }[event.key];
+  const goes = { h: "/", s: "/search", i: "/incidents", d: "/dead-letters", g: "/groups", l: "/latency", c: "/cluster", p: "/pipeline", a: "/alerts" }[event.key];
   if (event.key === "/") document.getElementById("query")?.focus();
   else if (event.key === "?") document.getElementById("help")?.showModal();
   else if (goes) location.href = goes;

@@ -40,6 +40,7 @@ PAGES: Final = (
     ("/latency", "latency"),
     ("/cluster", "cluster"),
     ("/pipeline", "pipeline"),
+    ("/alerts", "alerts"),
 )
 FAULT: Final = "a fault of mqtrail, not of the lake or the cluster: report it with the console's log"
 MARKS: Final = {"error": "✖", "warning": "▲", "open": "◌", "info": "ℹ", "good": "✔"}
@@ -54,13 +55,15 @@ class Desk:
     workers: Workers
     changing: Changing | None = None
     """Changes the cluster; None: that is not allowed."""
+    alerts: Path | None = None
+    """The file of `mqtrail alerts run`; None: there is no page for it."""
 
     def of(self, request: Request) -> Desk:
         """Return what a page of this request answers from: the sources as its reader may see them."""
         now = visitor_of(request).now
         may_change = any(one.gives(Right.OPERATE) for one in now().grants)
         seen = SeenSources(self.sources.sources, self.sources.names, now)
-        return Desk(seen, self.workers, self.changing if may_change else None)
+        return Desk(seen, self.workers, self.changing if may_change else None, self.alerts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,20 @@ class Language(StrEnum):
 
 
 TEXTS: Final[dict[str, tuple[str, str]]] = {
+    "alerts": ("Alerts", "告警"),
+    "alerts_text": (
+        "What the rules of `mqtrail alerts run` found. A source that fails is a state of its own, never good.",
+        "`mqtrail alerts run` 的规则所发现的问题。数据源失效是单独的状态，绝不视为正常。",
+    ),
+    "open_alerts": ("Not over", "未恢复"),
+    "no_open_alerts": ("At the last look no rule was broken.", "最近一次检查时没有规则被触发。"),
+    "alert_history": ("The last ones", "历史"),
+    "no_alerts": ("There was no alert in the last 90 days.", "最近 90 天没有告警。"),
+    "alert_bad": ("bad", "异常"),
+    "alert_over": ("over", "已恢复"),
+    "rule": ("Rule", "规则"),
+    "subject": ("Subject", "对象"),
+    "alert_messages": ("Its messages", "相关消息"),
     "log_in": ("Log in", "登录"),
     "log_out": ("Log out", "退出登录"),
     "account": ("Account", "账号"),

@@ -7,6 +7,7 @@ A look (`watch`) measures each rule, notes what changed, and sends it. A source 
 from .history import Alert, AlertHistory, AlertsFailed
 from .measure import AlertPhase, measure
 from .notify import send
+from .reading import AlertsAnswer, read_alerts
 from .rules import Channel, InvalidRules, Rule, Rules, read_rules
 from .watch import watch
 
@@ -14,12 +15,14 @@ __all__ = [
     "Alert",
     "AlertHistory",
     "AlertPhase",
+    "AlertsAnswer",
     "AlertsFailed",
     "Channel",
     "InvalidRules",
     "Rule",
     "Rules",
     "measure",
+    "read_alerts",
     "read_rules",
     "send",
     "watch",

@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS phases (
 CREATE TABLE IF NOT EXISTS alerts (
     number INTEGER PRIMARY KEY, at_ms INTEGER, rule TEXT, subject TEXT, severity TEXT, before TEXT, phase TEXT,
     value REAL, why TEXT, query TEXT, unsent TEXT, failure TEXT);
+CREATE TABLE IF NOT EXISTS looks (one INTEGER PRIMARY KEY CHECK (one = 1), at_ms INTEGER);
 CREATE INDEX IF NOT EXISTS alerts_at ON alerts (at_ms);
 """
 
@@ -108,6 +109,17 @@ class AlertHistory:
             for (rule,) in self._file.execute("SELECT DISTINCT rule FROM phases").fetchall():
                 if rule not in rules:
                     self._file.execute("DELETE FROM phases WHERE rule = ?", [rule])
+
+    def looked(self, now_ms: int) -> None:
+        """Note that all rules were looked at."""
+        with self._errors(), self._file:
+            self._file.execute("INSERT OR REPLACE INTO looks VALUES (1, ?)", [now_ms])
+
+    def last_look_ms(self) -> int | None:
+        """Return when all rules were looked at last; None: never."""
+        with self._errors():
+            row = self._file.execute("SELECT at_ms FROM looks").fetchone()
+            return None if row is None else int(row[0])
 
     def sent(self, alerts: Sequence[Alert], channel: str, failure: str) -> None:
         """Note that a channel took alerts, or why it did not."""

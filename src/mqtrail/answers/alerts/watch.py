@@ -22,6 +22,7 @@ def watch(
     for rule in rules.rules:
         phases, alerts = step(rule, measure(rule, sources, now_ms), history.phases(rule.name), now_ms)
         history.keep(rule.name, phases, alerts, now_ms)
+    history.looked(now_ms)
     return [failed for channel in rules.channels if (failed := _deliver(rules, channel, history, now_ms, deliver))]
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Query
@@ -28,7 +29,8 @@ from mqtrail.gateway import (
 )
 from mqtrail.wire import MQError, parse_duration, parse_moment, visible_json
 
-from ..access import AccessDesk, KnownClusters, SeenSources
+from ..access import AccessDesk, KnownClusters, Right, SeenSources
+from ..alerts import AlertsAnswer, read_alerts
 from ..cluster import BrokersAnswer, BrokerSettingsAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
 from ..doctor import Diagnosis
 from ..model import LatencySegment, Report, Scope, SearchAnswer, TraceAnswer
@@ -99,10 +101,12 @@ def make_api(
     workers: Workers | None = None,
     changing: Changing | None = None,
     access: AccessDesk | None = None,
+    alerts: Path | None = None,
 ) -> FastAPI:
     """Return the application: the operations below API_PREFIX and /openapi.json, guarded.
 
     changing: adds the operations that change the cluster. access: the accounts; None: whoever reaches it may ask.
+    alerts: the file of `mqtrail alerts run`; None: there is no operation for it.
     """
     workers = workers or Workers()
 
@@ -127,6 +131,8 @@ def make_api(
     _add_cluster_operations(router, workers)
     _add_details(router, workers)
     add_me(router)
+    if alerts is not None:
+        _add_alerts(router, workers, alerts)
     if changing is not None:
         add_changes(router, changing)
     app.include_router(router)
@@ -321,6 +327,16 @@ def _add_details(router: APIRouter, workers: Workers) -> None:
         sample: Annotated[int, Query(ge=0, le=10_000, description="Number of latest trace messages to read.")] = 1_000,
     ) -> Diagnosis:
         return await workers.run(lambda: sources.diagnosis(now_ms(), sample_count=sample))
+
+
+def _add_alerts(router: APIRouter, workers: Workers, path: Path) -> None:
+    @router.get("/alerts", summary="Alerts that are not over, the last ones, and when the rules were looked at")
+    async def alerts(sources: Seen, limit: Limit = 50) -> AlertsAnswer:
+        def ask() -> AlertsAnswer:
+            sources.check(Right.READ)
+            return read_alerts(path, limit, now_ms())
+
+        return await workers.run(ask)
 
 
 def _range(since: str, until: str) -> tuple[int | None, int | None]:

@@ -8,6 +8,7 @@ from mqtrail.gateway import Problem
 from mqtrail.wire import MQError, NoMessage
 
 from ..access import AccountsFailed, InvalidAccount, NotAllowed, SignedOut, TooManyTries
+from ..alerts import AlertsFailed
 from ..changes import AuditFailed, ChangedMeanwhile, InvalidChange, NothingToChange
 from ..cluster import InvalidPlace
 from ..masters import UnknownBroker
@@ -28,7 +29,7 @@ def problem_of(error: MQError) -> Problem:
         return Problem(HTTPStatus.FORBIDDEN, str(error))
     if isinstance(error, ChangedMeanwhile):
         return Problem(HTTPStatus.CONFLICT, str(error))
-    if isinstance(error, AuditFailed | AccountsFailed):
+    if isinstance(error, AuditFailed | AccountsFailed | AlertsFailed):
         return Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
     from mqtrail.lake import LakeError  # late: it imports DuckDB
 
