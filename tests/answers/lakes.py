@@ -84,7 +84,7 @@ def _own(name: str, row: Row) -> Row:
 def make_lake(path: Path, rows: dict[str, list[Row]], *, gaps: bool = False, rejects: int = 0) -> Lake:
     """Commit evidence and all rows derived from it, as the pipeline does."""
     lake = Lake.create(path)
-    evidence = {**rows, "gaps": [GAP] if gaps else []}
+    evidence = {**rows, "gaps": [*rows.get("gaps", ()), *([GAP] if gaps else [])]}
     connection = judge_rows(evidence, AS_OF_MS)
     evidence["trace_rejects"] = [{"cluster": "c", "reason": "no", "trace_store_ms": AS_OF_MS}] * rejects
     for relation in trail.EVIDENCE:

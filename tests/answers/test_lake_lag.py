@@ -171,6 +171,7 @@ def test_a_first_message_that_is_not_in_the_lake(lake_path: Path) -> None:
     assert [queue.why for queue in billing.queues if queue.topic == "orders"] == [NOT_READ, ""]
 
 
+@pytest.mark.slow
 def test_over_another_time(answers: Answers) -> None:
     """Without a sample that old, the first one is compared."""
     assert answers.lag(AS_OF_MS, over_ms=1).over_ms == OVER_S * 1_000

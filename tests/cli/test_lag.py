@@ -278,6 +278,7 @@ def test_one_group_fits_a_screen() -> None:
     assert "…" not in "".join(lines)
 
 
+@pytest.mark.slow
 def test_lag_of_a_lake(mqtrail: Command, tmp_path: Path) -> None:
     """The last sample of a lake answers, and the cluster is not asked."""
     make_lake(tmp_path / "lake", shop("c"))

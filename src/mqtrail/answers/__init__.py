@@ -29,6 +29,7 @@ from .doctor import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicH
 from .evidence import EvidencePlace, evidence_place
 from .model import (
     CodeCount,
+    CoverageTime,
     Event,
     GroupVerdict,
     LagRow,
@@ -101,6 +102,7 @@ __all__ = [
     "ClusterAnswers",
     "CodeCount",
     "CodeHealth",
+    "CoverageTime",
     "DeadLetter",
     "DeadLetterConditions",
     "DeadLetterError",

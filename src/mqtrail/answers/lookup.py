@@ -21,6 +21,7 @@ from . import incidents, proving, queries
 from . import neighbours as near
 from . import search as searching
 from .clocks import host_clocks, with_clocks
+from .coverage import with_coverage
 from .history import latency_history, verdict_history
 from .lag_sql import OVER_MS
 from .lake_lag import lake_lag
@@ -215,15 +216,15 @@ class Answers:
         elif view is not None:
             omission = "messages newer than the lake were not searched: pass --namesrv to query the cluster"
             scope = replace(scope, omissions=(*scope.omissions, omission))
-        found = self._with_clocks(view, found)
+        found = self._explained(view, found)
         return replace(_conclude(asked, found, live, scope, is_whole), judged_with=judged_with if found else ())
 
     @staticmethod
-    def _with_clocks(view: LakeView | None, found: Sequence[Trajectory]) -> list[Trajectory]:
+    def _explained(view: LakeView | None, found: Sequence[Trajectory]) -> list[Trajectory]:
         if view is None:
             return with_clocks(None, found)
         try:
-            return view.read(lambda read: with_clocks(read, found))
+            return view.read(lambda read: with_coverage(read, with_clocks(read, found)))
         except LakeError:  # which the scope says already
             return with_clocks(None, found)
 

@@ -95,6 +95,21 @@ class GroupVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class CoverageTime:
+    """A time in which trace can be missing (a row of the view `coverage`). client_id: '' if of all clients.
+
+    from_ms: None: not known. to_ms: None: it lasts.
+    """
+
+    kind: str
+    client_id: str
+    from_ms: int | None
+    to_ms: int | None
+    lost_count: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trajectory:
     """The path of one message as of as_of_ms (a row of trail.TRAJECTORIES and its verdicts)."""
 
@@ -120,6 +135,7 @@ class Trajectory:
     reasons: tuple[str, ...]
     groups: tuple[GroupVerdict, ...] = ()
     events: tuple[Event, ...] = ()
+    coverage: tuple[CoverageTime, ...] = ()  # of one that is not COMPLETE: times that may explain what is missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,11 @@ _SPLIT_ROWS = (
     f"JOIN {TABLES_SCHEMA}.trajectories AS t {_CLUSTER_AND_ID})"
 )
 
+_COVERAGE = (
+    f"WITH {', '.join(f'{name} AS (SELECT * FROM {TABLES_SCHEMA}.{name})' for name in trail.COVERAGE_TABLES)} "
+    f"{trail.coverage_sql()}"
+)
+
 VIEWS: Final[dict[str, View]] = {
     view.name: view
     for view in (
@@ -267,6 +272,23 @@ VIEWS: Final[dict[str, View]] = {
                 _same("jump_ms", "how far the clock moved at least since the time before; 0: perhaps not at all", "k"),
             ),
             f"FROM ({_CLOCKS}) AS k",
+        ),
+        View(
+            "coverage",
+            "One row per time in which the trace of a client is known to be whole (TRACED), or in which records can be "
+            "missing: LOST, UNREAD, VANISHED, NOT_NUMBERED, SILENT.",
+            (
+                _same("cluster", "cluster of the brokers", "k"),
+                _same("client_id", "client; '' if the time concerns all clients", "k"),
+                _same("host", "IP address in its id", "k"),
+                _list("groups", "k.groups", "consumer groups of the client"),
+                _same("kind", "TRACED, or why records can be missing", "k"),
+                _at("from_at", "nullif(k.from_ms, 0)", "begin; NULL: not known"),
+                _at("to_at", "k.to_ms", "end; NULL: it lasts"),
+                _same("lost_count", "number of trace messages or records; NULL: not known", "k"),
+                _same("reason", "what shows it", "k"),
+            ),
+            f"FROM ({_COVERAGE}) AS k",
         ),
         View(
             "incidents",

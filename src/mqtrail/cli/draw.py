@@ -11,6 +11,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from mqtrail.answers import (
+    CoverageTime,
     Event,
     GroupVerdict,
     Scope,
@@ -186,7 +187,18 @@ def timeline(trajectory: Trajectory, *, is_mixed: bool = False) -> RenderableTyp
     branch = tree.add(known)
     for reason in trajectory.reasons:
         branch.add(Text(reason, style="italic"))
+    for time in trajectory.coverage:
+        branch.add(Text(f"may explain it: {_coverage(time)}", style="yellow"))
     return tree
+
+
+def _coverage(time: CoverageTime) -> str:
+    """Return a time in which trace can be missing, with what shows it."""
+    since = "?" if time.from_ms is None else day_clock(time.from_ms)
+    until = "now" if time.to_ms is None else day_clock(time.to_ms)
+    count = "" if time.lost_count is None else f", {time.lost_count} lost"
+    client = f" {time.client_id}" if time.client_id else ""
+    return f"{time.kind}{client}, {since} to {until}{count}: {time.reason}"
 
 
 def scope_line(scope: Scope) -> Text:

@@ -29,6 +29,7 @@ from .codes import CODES, GROUP_CODES, STATES, TRANSITIONS, Code
 from .columns import Column, Relation
 from .companions import BUCKETS_A_DOUBLING, key_tokens, latency_counts
 from .context import IN_ORDER, NOT_IN_ORDER, group_orders_sql
+from .coverage import COVERAGE_LACKS, COVERAGE_TABLES, coverage_sql
 from .due import STATE, Cause, causes
 from .evidence import (
     CLIENTS,
@@ -108,6 +109,8 @@ __all__ = [
     "CODES",
     "COMPARED",
     "CONTEXT_RECORDS",
+    "COVERAGE_LACKS",
+    "COVERAGE_TABLES",
     "DAY_MS",
     "EVENT_FIELDS",
     "EVIDENCE",
@@ -180,6 +183,7 @@ __all__ = [
     "clock_window",
     "clocks_sql",
     "corrected_splits_sql",
+    "coverage_sql",
     "fact_stages",
     "finishes_sql",
     "folded_attempts_sql",

@@ -36,7 +36,7 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         filter_runs_stage(settings),
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
         end_scans_stage(),
-        Stage("losses", _losses(as_of_ms, horizon), ("client_records", "gaps", "samples", "scanned_topics")),
+        Stage("losses", losses_sql(as_of_ms, horizon), ("client_records", "gaps", "samples", "scanned_topics")),
         unread_stage(as_of_ms),
     ]
 
@@ -168,7 +168,7 @@ SELECT cluster, topic, max(sampled_ms) AS scanned_ms FROM (
 WHERE sampled_ms IS NOT NULL GROUP BY cluster, topic"""
 
 
-def _losses(as_of_ms: int, horizon: int) -> str:
+def losses_sql(as_of_ms: int = NO_END, horizon: int = NO_END) -> str:
     """Intervals in which trace records were lost: missing sequence numbers, reported drops, ranges that were not read.
 
     client_id '' (a gap): of any client; host OF_MESSAGES: of messages of a topic, not of trace. A missing number that
