@@ -265,7 +265,8 @@ def test_same_verdicts(seed: int | None) -> None:
 
 def attempts_of(path: Path) -> list[tuple[Any, ...]]:
     rows = relation_of(Lake.open(path)[trail.ATTEMPTS.name])
-    return connect(threads=1).execute(f"FROM ({trail.merge_sql(f'({rows})')}) ORDER BY ALL").fetchall()
+    merged = trail.with_requests_sql(f"({trail.merge_sql(f'({rows})')}) AS merged")
+    return connect(threads=1).execute(f"FROM ({merged}) ORDER BY ALL").fetchall()
 
 
 @pytest.mark.cycles

@@ -7,7 +7,7 @@ verdict codes are data. The room `incidents` finds the causes of bad messages.
 
 from .alike import SENT_BEFORE, alike_copies_sql, alike_found_sql, alike_known_sql, sent_before_sql
 from .appended import APPENDED, latest_sql
-from .attempts import attempts_sql, attempts_stage, folded_attempts_sql, merge_sql, twins_sql
+from .attempts import attempts_sql, attempts_stage, folded_attempts_sql, merge_sql, twins_sql, with_requests_sql
 from .client_records import (
     CONTEXT_RECORDS,
     SETTLED_MS,
@@ -224,4 +224,5 @@ __all__ = [
     "traceparent_of",
     "twins_sql",
     "verdict_stages",
+    "with_requests_sql",
 ]

@@ -14,7 +14,7 @@ Source: MessageDecoder and CommitLog (batch properties), apache/rocketmq; docs/d
 
 from __future__ import annotations
 
-from .attempts import merge_sql
+from .attempts import merge_sql, with_requests_sql
 from .results import ATTEMPTS
 from .stages import Stage
 
@@ -32,12 +32,12 @@ def batch_stages(until_ms: int | None, batches: bool) -> list[Stage]:
     if not batches:
         return [
             by_id,
-            Stage("resolved", merge_sql(by_id.name), (by_id.name,)),
+            Stage("resolved", _merged(by_id), (by_id.name,)),
             Stage("carriers", f"{_NO_CARRIERS} FROM resolved WHERE false", ("resolved",)),
         ]
     return [
         by_id,
-        Stage("merged", merge_sql(by_id.name), (by_id.name,)),
+        Stage("merged", _merged(by_id), (by_id.name,)),
         Stage("batch_items", _ITEMS, ("merged",), partition_by=("cluster", "batch_id")),
         Stage("batch_sizes", _SIZES, ("batch_items",)),
         Stage("batch_rows", _ROWS, ("merged", "batch_sizes")),
@@ -50,6 +50,10 @@ def batch_stages(until_ms: int | None, batches: bool) -> list[Stage]:
         Stage("resolved", _RESOLVED, ("merged", "batch_sizes", "batch_found")),
         Stage("carriers", _CARRIERS, ("batch_carriers",)),
     ]
+
+
+def _merged(by_id: Stage) -> str:
+    return with_requests_sql(f"({merge_sql(by_id.name)}) AS merged_rows")
 
 
 _NO_CARRIERS = """

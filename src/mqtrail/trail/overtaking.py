@@ -15,6 +15,7 @@ dead-letter topic, and a message of a send batch that consumers know by the id o
 
 from __future__ import annotations
 
+from .attempts import with_requests_sql
 from .columns import Relation, number, text
 from .context import IN_ORDER, ip
 from .groups import hand_overs_sql
@@ -43,11 +44,12 @@ def finishes_sql(attempts: str, group_orders: str, until_ms: int | None = None) 
     """
     known = "true" if until_ms is None else f"coalesce(a.start_ms, a.end_ms, 0) <= {until_ms}"
     same_id = "a.cluster = h.cluster AND a.msg_id = h.msg_id"
+    own = f"(SELECT a.* FROM {attempts} a SEMI JOIN handed h ON {same_id} WHERE {known}) AS partial"
     return f"""
 WITH ordered AS (SELECT * FROM {group_orders} WHERE consume_order = '{IN_ORDER}'),
 handed AS (SELECT DISTINCT a.cluster, a.msg_id FROM {attempts} a
   JOIN ordered g ON a.cluster = g.cluster AND a.group_name = g.group_name WHERE a.kind IN ('HANDLED', 'RESULT')),
-own AS (SELECT a.* FROM {attempts} a SEMI JOIN handed h ON {same_id} WHERE {known}),
+own AS ({with_requests_sql(own)}),
 seen AS (SELECT cluster, msg_id, request_id, max(seen_ms) AS seen_ms FROM own WHERE kind IN ('HANDLED', 'RESULT')
   GROUP BY cluster, msg_id, request_id),
 hand_overs AS ({hand_overs_sql("own")}),

@@ -34,7 +34,7 @@ ATTEMPTS = Relation(
         number("is_final", "SEND_TRY: 1: no try follows"),
         number("attempt_no", "SEND_TRY: from 1"),
         text("send_id", "SEND_TRY: the application's send"),
-        text("request_id", "HANDLED, RESULT: the delivery"),
+        text("request_id", "HANDLED, RESULT: the delivery; '' in HANDLED: attempt_key is the same"),
         number("retry_times", "HANDLED, RESULT: reconsumeTimes of the copy; STORED, SENT_BACK, DEAD_LETTERED: its own"),
         number("has_before", "HANDLED: 1: SubBefore was read"),
         number("has_after", "HANDLED: 1: SubAfter was read"),
