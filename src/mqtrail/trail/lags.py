@@ -82,7 +82,7 @@ def _lag_points(offsets: str, ranges: str, subscriptions: str, sampled_ms: int |
     consumer_offset NULL: the group has none in the queue. next_offset NULL: it is not known where it will start.
     """
     sampled = "change = ''" if sampled_ms is None else f"sampled_ms = {sampled_ms}"
-    place = "cluster, topic, broker_name, queue_id"
+    same_queue = " AND ".join(f"g.{name} = q.{name}" for name in ("cluster", "topic", "broker_name", "queue_id"))
     return f"""
 WITH known AS (SELECT * FROM {offsets} WHERE {sampled}), kept AS (SELECT * FROM {ranges} WHERE {sampled}),
 readers AS (SELECT DISTINCT cluster, sampled_ms, group_name, topic FROM {subscriptions}
@@ -99,7 +99,7 @@ FROM (
   SELECT g.cluster, g.sampled_ms, g.group_name, g.topic, g.broker_name, g.queue_id,
     max(g.consumer_offset) AS consumer_offset, max_by(q.min_offset, q.sampled_ms) AS min_offset,
     max_by(q.max_offset, q.sampled_ms) AS max_offset
-  FROM known g JOIN kept q USING ({place})
+  FROM known g JOIN kept q ON {same_queue}
   WHERE q.sampled_ms <= g.sampled_ms
   GROUP BY ALL
   UNION ALL
