@@ -132,6 +132,10 @@ class Reader:
             sorted(duckdb.execute(f"SELECT {columns} FROM {parquet_of(paths)}").fetchall(), key=repr) if paths else []
         )
 
+    def clock_bounds(self) -> list[tuple[Any, ...]]:
+        paths = self.lake[trail.CLOCK_BOUNDS.name].paths()
+        return sorted(duckdb.execute(trail.folded_clock_bounds_sql(parquet_of(paths))).fetchall())
+
     def keys(self, relation: trail.Relation) -> list[tuple[Any, ...]]:
         return self.rows(relation, ", ".join(BRONZE_KEYS[relation]))
 
@@ -297,12 +301,14 @@ def test_tasks_read_the_same(cluster: Any, tmp_path: Path) -> None:
     counts = spread.run()
     whole = Reader(tmp_path / "whole", cluster)
     found = whole.run()
-    assert found.rows.pop("queue_spans") < counts.rows.pop("queue_spans")  # one each time that a task reads a queue
+    for name in ("queue_spans", "clock_bounds"):  # each task that reads a queue writes its own rows
+        assert found.rows.pop(name) < counts.rows.pop(name)
     assert found == counts
     columns = ", ".join(name for name in trail.MESSAGE_META.names if name != "read_ms")
     assert spread.rows(trail.MESSAGE_META, columns) == whole.rows(trail.MESSAGE_META, columns)
     for relation in (trail.TRACE_EVENTS, trail.TRACE_REJECTS):
         assert spread.rows(relation) == whole.rows(relation)
+    assert spread.clock_bounds() == whole.clock_bounds()
     assert spread.ingest.offsets() == whole.ingest.offsets()
     last = spread.lake.batches.last(APP)
     assert last is not None

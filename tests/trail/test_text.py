@@ -146,7 +146,12 @@ def test_lag_counts_what_is_still_kept() -> None:
         at | {"sampled_ms": 900, "queue_id": 1, "min_offset": 9, "max_offset": 9},
     ]
     copies = [at | {"queue_offset": 5, "store_ms": 400}]
-    for relation, rows in ((trail.GROUP_OFFSETS, offsets), (trail.QUEUE_RANGES, ranges), (trail.MESSAGE_META, copies)):
+    for relation, rows in (
+        (trail.GROUP_OFFSETS, offsets),
+        (trail.QUEUE_RANGES, ranges),
+        (trail.SUBSCRIPTIONS, []),
+        (trail.MESSAGE_META, copies),
+    ):
         connection.register(relation.name, arrow_rows(relation, rows))
     spans = trail.Stage("queue_spans", trail.queue_spans_sql("message_meta"), ("message_meta",))
     run_stages(connection, [spans, *trail.lag_stages()])
