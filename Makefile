@@ -47,7 +47,7 @@ format: bootstrap  ## Format the code and fix what the linter can
 
 coverage: bootstrap  ## The suites test, slow, spark and cycles with coverage; a room below its floor fails it (WRITE=1: set the floors anew)
 	@mkdir -p .build
-	@$(VENV)/python -m pytest tests -m "not interop and not browser" -n $(JOBS) --timeout 600 --cov --cov-report=json:.build/coverage.json
+	@$(VENV)/python -m pytest tests -m "not interop and not browser and not databases and not timed" -n $(JOBS) --timeout 600 --cov --cov-report=json:.build/coverage.json
 	@$(VENV)/python scripts/coverage_floors.py .build/coverage.json $(if $(WRITE),--write)
 
 browser: bootstrap  ## The console in the system's Chromium (as root the Debian package is installed); pictures in .build/browser

@@ -7,10 +7,11 @@ from .limits import Bug
 from .planted import PLANTED, Planted
 from .targets import TARGETS, Target
 
+pytestmark = [pytest.mark.slow, pytest.mark.timed]
+
 LIVES_MAX = 60  # of one target; `make fuzz` lives more of each
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", TARGETS, ids=lambda kind: kind.__name__)
 def test_no_bug_is_found(kind: type[Target]) -> None:
     """One life of each target finds no bug."""
@@ -19,7 +20,6 @@ def test_no_bug_is_found(kind: type[Target]) -> None:
     assert longest_s > 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 def test_planted_bugs_are_found(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each planted bug is found within a few lives, and reported with its message."""

@@ -193,6 +193,7 @@ def test_the_size_of_an_expression_has_a_bound() -> None:
 LIST = ",".join(["''"] * 5_400)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "text",
     [
