@@ -4,6 +4,7 @@ The handshake is that of the `ssl` module, which tells its secrets by its key lo
 RFC 5246, 5 and 6, and RFC 5288 (TLS 1.2).
 """
 
+import contextlib
 import functools
 import hmac
 import random
@@ -116,8 +117,27 @@ class TlsPeer:
         self._keys: Keys | None = None
 
     @property
+    def is_new(self) -> bool:
+        """Whether it speaks TLS 1.3."""
+        return self._is_new
+
+    @property
     def established(self) -> bool:
         return self._keys is not None
+
+    def record(self, kind: int, text: bytes) -> bytes:
+        """Return one record."""
+        assert self._keys is not None
+        return self._keys.record(kind, text)
+
+    def decrypted(self, received: bytes) -> bytes:
+        """Return the text of the server's records."""
+        self._incoming.write(received)
+        found = []
+        with contextlib.suppress(ssl.SSLWantReadError):
+            while True:
+                found.append(self._session.read(PLAIN_SIZE_MAX))
+        return b"".join(found)
 
     def shake_hands(self, received: bytes) -> bytes:
         """Take the server's bytes; return the next ones for it."""

@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import itertools
+import random
 import ssl
 import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trustme
@@ -28,8 +31,9 @@ from mqtrail.net import (
     server_connection,
 )
 from mqtrail.net.certificates import validity
-from mqtrail.net.tls_session import READ_SIZE, TlsSession
+from mqtrail.net.tls_session import READ_SIZE, UNSENT_SIZE_MAX, TlsSession, TlsTransport
 from mqtrail.wire import RemotingCommand, cut_frame, decode_command, encode_command
+from tests.fuzz.tls_peer import HANDSHAKE, KEY_UPDATES, TlsPeer, server_config
 
 from .conftest import BIG, ECHO, SILENT, serving, until
 
@@ -225,6 +229,82 @@ def test_any_split_of_records(certificates: Certificates, cut: int) -> None:
     received = b"".join(server.receive(stream[start : start + cut]) for start in range(0, len(stream), cut))
     assert received == b"".join(sent)
     assert server.ended
+
+
+def peer_and_server() -> tuple[TlsPeer, TlsSession]:
+    """Return a client of TLS 1.3 that makes its records itself, and a server, after their handshake."""
+    context = server_config().context()
+    assert context is not None
+    server = TlsSession(context, server_side=True)
+    peer = next(made for seed in itertools.count() if (made := TlsPeer(random.Random(seed))).is_new)
+    received = b""
+    while not (peer.established and server.established):
+        server.receive(peer.shake_hands(received))
+        received = server.take()
+    assert peer.decrypted(received) == b""  # tickets
+    return peer, server
+
+
+def test_what_is_written_in_the_middle_of_new_keys_waits() -> None:
+    """OpenSSL encrypts nothing between two records of one handshake message. A server that raised here lost the answers
+    of others, a client the request."""
+    peer, server = peer_and_server()
+    first, second = (peer.record(HANDSHAKE, half) for half in (KEY_UPDATES[0][:4], KEY_UPDATES[0][4:]))
+    assert server.receive(first) == b""
+    sent = [b"one", b"two" * READ_SIZE]
+    assert b"".join(map(server.send, sent)) == b""
+    assert server.receive(second) == b""
+    assert peer.decrypted(server.take()) == b"".join(sent)
+    assert peer.decrypted(server.send(b"three")) == b"three"
+
+
+async def test_what_waits_for_new_keys_is_bounded() -> None:
+    """Then the connection ends. Its writer gets no error: it may be serving others."""
+    peer, server = peer_and_server()
+    server.receive(peer.record(HANDSHAKE, KEY_UPDATES[0][:4]))
+    aborted: list[bool] = []
+    fake = SimpleNamespace(is_closing=lambda: False, write=lambda data: None, abort=lambda: aborted.append(True))
+    transport = TlsTransport(cast(asyncio.Transport, fake), server)
+    transport.write(bytes(UNSENT_SIZE_MAX))
+    assert aborted == []
+    transport.write(b"x")
+    assert aborted == [True]
+
+
+async def test_a_client_decrypts_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also bytes without a frame: a server can send thousands of new keys at once, which took 350 ms of CPU."""
+    monkeypatch.setattr("mqtrail.net.client.TURN_S", 0.0)
+    sizes: list[int] = []
+
+    def receive(data: bytes) -> bytes:
+        sizes.append(len(data))
+        return b""
+
+    session = SimpleNamespace(start=lambda: None, take=lambda: b"", receive=receive, established=True, ended=False)
+    transport = SimpleNamespace(
+        get_extra_info=lambda name: None,
+        set_write_buffer_limits=lambda high: None,
+        pause_reading=lambda: None,
+        resume_reading=lambda: None,
+        is_closing=lambda: False,
+    )
+    connection = Connection("127.0.0.1:1", None, None, tls=cast(TlsSession, session))
+    connection.connection_made(cast(asyncio.Transport, transport))
+    connection.data_received(bytes(2 * READ_SIZE + 1))
+    assert sizes == [READ_SIZE]
+    await until(lambda: sizes == [READ_SIZE, READ_SIZE, 1])
+
+
+async def test_what_came_with_the_end_is_read_by_a_client(certificates: Certificates) -> None:
+    """The reply and the end of the session may come in one piece."""
+    async with serving(config=certificates.server()) as (server, application):
+        connection = await Connection.open(server.address, tls=certificates.client())
+        asked = asyncio.create_task(connection.request(RemotingCommand(SILENT), 60_000))
+        await until(lambda: bool(application.seen))
+        (served,) = application.connections
+        served.write(encode_command(RemotingCommand.reply_to(application.seen[0], 0, body=b"last")))
+        served.close()
+        assert (await asked).body == b"last"
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7])

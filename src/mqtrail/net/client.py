@@ -223,6 +223,9 @@ class Connection(asyncio.Protocol):
                 if not self._unread:
                     return
                 self._decoder.feed(self._next_piece())
+                if self._unread and time.monotonic() >= end_s:
+                    self._end_turn()
+                    return
         except RemotingError as error:
             log.sparse.warning("connection.bytes_refused", peer=self.address, error=str(error))
             self._lost(f"{self.address} sent invalid bytes: {error}")
@@ -285,7 +288,7 @@ class Connection(asyncio.Protocol):
         if session.established and self._secured is not None and not self._secured.done():
             self._secured.set_result(None)
         if session.ended:
-            self._lost(f"{self.address} closed the connection")
+            self._loop.call_soon(self._lost, f"{self.address} closed the connection")  # first read what came before
         return plain
 
     def _on_command(self, command: RemotingCommand) -> None:
@@ -384,6 +387,7 @@ class Connection(asyncio.Protocol):
             return
         self._closed = True
         self._reason = reason
+        self._unread = b""
         if self._secured is not None and not self._secured.done():
             self._secured.set_exception(ConnectError(f"cannot connect to {self.address}: {reason}"))
             self._outgoing.clear()

@@ -12,6 +12,7 @@ from typing import Final
 from .tls import TlsError
 
 READ_SIZE: Final = 16 * 1024  # most plain bytes of one record, so that a read takes a whole record
+UNSENT_SIZE_MAX: Final = 1 << 20  # plain bytes that wait before more of them end the session
 
 
 class TlsSession:
@@ -25,6 +26,7 @@ class TlsSession:
         )
         self.established = False
         self.ended = False  # the peer sent close_notify
+        self._unsent = b""  # plain bytes that wait until a message of the peer's handshake is complete
 
     def start(self) -> None:
         """Start the handshake with the client's hello."""
@@ -53,17 +55,38 @@ class TlsSession:
             self.ended = True
         except ssl.SSLError as error:
             raise tls_failure(error) from error
+        if self._unsent:
+            unsent, self._unsent = self._unsent, b""
+            self._encrypt(unsent)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def send(self, data: bytes) -> bytes:
-        """Return the encrypted bytes of data, and other pending bytes. Call it only after the handshake."""
+        """Return the encrypted bytes of data, and other pending bytes. Call it only after the handshake.
+
+        While a message of the peer's handshake is incomplete (new keys, a ticket), OpenSSL encrypts nothing: the bytes
+        wait for the next `receive`.
+        """
+        if not self._unsent:
+            self._encrypt(data)
+        elif len(self._unsent) < UNSENT_SIZE_MAX:
+            self._unsent += data
+        else:
+            raise TlsError(
+                f"found {len(self._unsent)} bytes that wait for the rest of a handshake message of the peer, expected "
+                f"at most {UNSENT_SIZE_MAX}"
+            )
+        return self._outgoing.read()
+
+    def _encrypt(self, data: bytes) -> None:
+        written = 0
         try:
             written = self._object.write(data)
             while written < len(data):  # OpenSSL may accept only one record
                 written += self._object.write(memoryview(data)[written:])
+        except ssl.SSLWantReadError:
+            self._unsent = data[written:]
         except ssl.SSLError as error:
             raise tls_failure(error) from error
-        return self._outgoing.read()
 
     def take(self) -> bytes:
         """Return pending bytes of the handshake, a ticket or an alert."""
@@ -96,9 +119,14 @@ class TlsTransport:
         self._session = session
 
     def write(self, data: bytes) -> None:
-        """Encrypt and write data. After `close`, do nothing."""
-        if not self._transport.is_closing():
+        """Encrypt and write data. After `close`, do nothing. A session that cannot encrypt it is closed: to raise would
+        stop the work for other connections."""
+        if self._transport.is_closing():
+            return
+        try:
             self._transport.write(self._session.send(data))
+        except TlsError:
+            self._transport.abort()
 
     def write_raw(self, data: bytes) -> None:
         """Write bytes that the session returned."""

@@ -81,7 +81,7 @@ class TableCopier:
                         "are. If it refuses, set inner_credentials to an account of its brokers",
                     )
             except Exception:  # a fault in one table must not end the copying for good: log it, and ask again
-                log.exception("ha.tables_not_copied", broker=self._name)
+                log.sparse.exception("ha.tables_not_copied", broker=self._name)
             else:
                 if self._is_failing:
                     self._is_failing = False
@@ -116,9 +116,15 @@ class TableCopier:
         end = await self._ask(END_CODE)
         assert end is not None
         end_offset = master_end(end)
-        async with asyncio.timeout(BEHIND_WAIT_S):
-            while self._store.end_offset < end_offset:
-                await asyncio.sleep(POLL_S)
+        try:
+            async with asyncio.timeout(BEHIND_WAIT_S):
+                while self._store.end_offset < end_offset:
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise TimeoutError(
+                f"found this log at physical offset {self._store.end_offset} after {BEHIND_WAIT_S:g} s, expected "
+                f"{end_offset}, the end of the master's: offsets are taken when it has come that far"
+            ) from None
         await self._adopt(found)
 
     async def _ask(self, code: RequestCode) -> bytes | None:

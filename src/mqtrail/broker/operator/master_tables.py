@@ -22,6 +22,7 @@ from mqtrail.wire import (
     RequestModeTable,
     SubscriptionGroupTable,
     TopicConfigTable,
+    number_of,
 )
 
 from ..state import BrokerState
@@ -84,7 +85,8 @@ class MasterTables:
 
 def master_end(body: bytes) -> int:
     """Return the end of the master's log from the answer to END_CODE. BodyError: it does not have it."""
-    text = KvTable.decode(body).table.get("commitLogMaxOffset", "")
-    if not str(text).isdigit():
-        raise BodyError(f"found commitLogMaxOffset {str(text)[:20]!r}, expected a number")
-    return int(text)
+    text = str(KvTable.decode(body).table.get("commitLogMaxOffset", ""))
+    end_offset = number_of(text.encode("utf-8", "replace"))
+    if end_offset is None:
+        raise BodyError(f"found commitLogMaxOffset {text[:20]!r}, expected a number")
+    return end_offset
