@@ -293,6 +293,7 @@ def test_a_copied_lake_goes_on(place: ObjectPath, store: MemoryStore, tmp_path: 
     back.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [1, 2])
 def test_a_lake_copied_over_a_longer_one(place: ObjectPath, store: MemoryStore, more: int) -> None:
     """Its logs go on with commits of the other lake, also if one more looks like that of a crash before its mark."""

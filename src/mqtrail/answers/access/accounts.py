@@ -56,7 +56,7 @@ class UserAccount:
     grants: tuple[Grant, ...]
     password: str = field(repr=False)
     epoch: str
-    tokens: tuple[ApiToken, ...] = ()
+    tokens: tuple[ApiToken, ...] = field(default=(), repr=False)
 
 
 class Accounts:
