@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
@@ -465,6 +466,8 @@ class BrokerBehindNet(Target):
         vars(self._shell)["process"] = lambda *args: self._watched(process, *args)
         tick = core.tick
         vars(core)["tick"] = lambda *args: self._watched(tick, *args)
+        report = core.parts.report
+        core.parts.report = lambda part: self._part_failed(part, report)
         self._server = self._make_server()
         self._server.clock = time.thread_time  # the lives of a seed are equal on a busy machine too
         self._shell.start()
@@ -477,6 +480,12 @@ class BrokerBehindNet(Target):
         if self._chance.random() > PLAUSIBLE:
             return self._frames.next()
         return frame_of(self._requests.next())
+
+    def _part_failed(self, part: str, report: Callable[[str], None] | None) -> None:
+        """Keep the exception of a part of a tick, which the shell only logs."""
+        self._loop.failure = sys.exception()
+        if report is not None:
+            report(part)
 
     def _watched(self, act: Callable[..., Any], *args: Any) -> Any:
         try:
