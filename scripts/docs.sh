@@ -8,8 +8,8 @@ venv=.build/docs
 want=$(cksum <requirements/docs.lock; pwd)
 if [ "$(cat "$venv/.bootstrapped" 2>/dev/null)" != "$want" ]; then
     rm -rf "$venv"
-    .venv/bin/python -m venv "$venv"
-    "$venv/bin/python" -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements/docs.lock
+    .venv/bin/python -m venv --without-pip "$venv"
+    .venv/bin/python -m pip --python "$venv" --disable-pip-version-check --quiet install --require-hashes -r requirements/docs.lock
     printf '%s' "$want" >"$venv/.bootstrapped"
 fi
 # The signatures' formatter is looked for in PATH. The notice is about a later major version of mkdocs.
