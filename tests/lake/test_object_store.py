@@ -340,6 +340,7 @@ def test_no_lake_differs_from_no_bucket(place: ObjectPath) -> None:
         Lake.open("s3://other/lake")
 
 
+@pytest.mark.slow
 def test_a_lost_object_is_damage(lake: Lake, place: ObjectPath) -> None:
     """The error names a committed file that is missing; the mark shows that a log lost its end."""
     [file] = lake["gaps"].files()
@@ -359,6 +360,7 @@ def test_migration_is_for_folders(place: ObjectPath) -> None:
 # -- one writer --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_refused(lake: Lake) -> None:
     """The second writer is refused at once with the holder's name, and succeeds when the first one has ended."""
     second = Lake.open(lake.path)
@@ -372,6 +374,7 @@ def test_a_second_writer_is_refused(lake: Lake) -> None:
     assert counts(lake) == [3, 3]
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_dead_writer_ends(lake: Lake, store: MemoryStore) -> None:
     """After the lease another process takes the lock. A holder that resumes late commits nothing."""
     next_one = Lake.open(lake.path)
@@ -387,6 +390,7 @@ def test_the_lock_of_a_dead_writer_ends(lake: Lake, store: MemoryStore) -> None:
     assert counts(next_one) == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_late_writer_is_refused_by_the_commit(lake: Lake, store: MemoryStore) -> None:
     """A holder that does not know yet that it lost the lock cannot repeat a batch."""
     next_one = Lake.open(lake.path)
@@ -399,6 +403,7 @@ def test_a_late_writer_is_refused_by_the_commit(lake: Lake, store: MemoryStore) 
     assert counts(lake) == counts(Lake.open(lake.path)) == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_writer_that_cannot_renew_waits(lake: Lake, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the store does not answer, the writer commits nothing; it continues unless another process took the lock."""
     now_s = lease._uptime_s()
@@ -447,6 +452,7 @@ def test_a_log_has_checkpoints(lake: Lake) -> None:
     assert counts(Lake.open(lake.path)) == [11, 11]
 
 
+@pytest.mark.slow
 def test_a_number_of_the_lock_is_used_once(lake: Lake, store: MemoryStore) -> None:
     """A process that was suspended before it took the lock finds that others held it since."""
     late, holder = Lake.open(lake.path), Lake.open(lake.path)
@@ -464,6 +470,7 @@ def test_a_number_of_the_lock_is_used_once(lake: Lake, store: MemoryStore) -> No
         assert commit(holder, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.BUSY_AFTER])
 def test_a_lock_whose_answer_is_lost_is_held(lake: Lake, door: Door, fault: Fault) -> None:
     """The store has created the lock: the process recognises its own text."""
@@ -476,6 +483,7 @@ def test_a_lock_whose_answer_is_lost_is_held(lake: Lake, door: Door, fault: Faul
         assert commit(lake, 2)
 
 
+@pytest.mark.slow
 def test_a_store_without_conditional_puts_is_refused(lake: Lake, store: MemoryStore) -> None:
     """It is refused before anything is written. Reading works."""
     store.honours_conditions = False
@@ -501,6 +509,7 @@ def test_writers_give_files_names_of_their_own(place: ObjectPath, tmp_path: Path
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.BUSY, Fault.CUT])
 def test_a_short_fault_is_retried(lake: Lake, door: Door, fault: Fault) -> None:
     """Reads and commits continue after a 503 and after a broken connection."""
@@ -583,6 +592,7 @@ def test_duckdb_downloads_nothing() -> None:
     assert found is False
 
 
+@pytest.mark.slow
 def test_a_silent_store_is_reported(lake: Lake, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request ends after ANSWER_S_MAX, and its retries after RETRY_S_MAX."""
     monkeypatch.setattr(objects, "ANSWER_S_MAX", 1)
@@ -593,6 +603,7 @@ def test_a_silent_store_is_reported(lake: Lake, door: Door, monkeypatch: pytest.
         Lake.open(lake.path)
 
 
+@pytest.mark.slow
 def test_batches_that_a_fault_interrupts_are_finished(lake: Lake, door: Door) -> None:
     """A batch that the store interrupted is finished by this writer or the next."""
     with lake.writing():
@@ -607,6 +618,7 @@ def test_batches_that_a_fault_interrupts_are_finished(lake: Lake, door: Door) ->
     assert counts(again) == [3, 3]
 
 
+@pytest.mark.slow
 def test_secrets_stay_out_of_the_lake(lake: Lake, store: MemoryStore) -> None:
     """No file of a lake contains a key."""
     with lake.writing():
@@ -617,6 +629,7 @@ def test_secrets_stay_out_of_the_lake(lake: Lake, store: MemoryStore) -> None:
         assert doors.ACCESS_KEY.encode() not in data
 
 
+@pytest.mark.slow
 def test_sql_reads_the_lake_and_nothing_else(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     """Users' queries can read this prefix, but no other objects."""
     assert run(["sql", "SELECT count(*) AS n FROM lake.gaps", "--lake", str(lake.path), "--json"]) == 0
