@@ -100,6 +100,11 @@ HISTORIES = (
     History("acknowledged, its range was lost").pub().scanned().gap(-5, 5, TOPIC).group(CLIENT).handled()
     .expect(knowledge="INCOMPLETE", reasons=("COPY_NOT_FOUND", "RANGE_NOT_READ_orders"), CG="CONSUMED"),
     hung("hung, messages of its topic were lost").scanned().gap(90, 590, TOPIC).expect(CG="HUNG"),
+    hung("hung, a range of a trace topic that counts as read was lost").scanned("RMQ_SYS_TRACE_TOPIC").gap(90, 590)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC",)),
+    hung("hung, copies that wait for a retry were lost").scanned("SCHEDULE_TOPIC_XXXX")
+    .gap(90, 590, "SCHEDULE_TOPIC_XXXX")
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("RANGE_NOT_READ_SCHEDULE_TOPIC_XXXX",)),
     History("send uncertain, stored and consumed").tried(0, 1, "TIMEOUT", True, 3).stored().scanned().group(CLIENT)
     .handled()
     .expect("SEND_UNCERTAIN", reasons=("FOUND",), CG="CONSUMED"),

@@ -10,7 +10,7 @@ from .ends import end_scans_stage
 from .evidence import OF_MESSAGES, RANGE_NOT_READ, TRACE_NOT_READ
 from .filters import filter_runs_stage
 from .hours import HOUR_MS
-from .kinds import business_group, retry_group
+from .kinds import business_group, business_topic
 from .packing import number_at, packed, padded
 from .samples import sample_stages
 from .settings import Settings
@@ -171,9 +171,10 @@ WHERE sampled_ms IS NOT NULL GROUP BY cluster, topic"""
 def losses_sql(as_of_ms: int = NO_END, horizon: int = NO_END) -> str:
     """Intervals in which trace records were lost: missing sequence numbers, reported drops, ranges that were not read.
 
-    client_id '' (a gap): of any client; host OF_MESSAGES: of messages of a topic, not of trace. A missing number that
-    is newer than the horizon can still arrive. So can the records of a broker whose trace topics are not read to their
-    ends: its interval lasts until they are. A broker that is gone got no records after that.
+    client_id '' (a gap): of any client; host OF_MESSAGES: of messages of an application's topic, neither of trace nor
+    of copies that wait for a retry. A missing number that is newer than the horizon can still arrive. So can the
+    records of a broker whose trace topics are not read to their ends: its interval lasts until they are. A broker that
+    is gone got no records after that.
     """
     return f"""
 SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (
@@ -191,7 +192,7 @@ SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (
       CASE WHEN reason = '' THEN 'TRACE_DROPPED' ELSE 'TRACE_DROPPED:' || reason END
   FROM client_records WHERE record_type = 'TraceLoss'
   UNION ALL
-  SELECT DISTINCT g.cluster, '', CASE WHEN s.topic IS NOT NULL AND {retry_group("g.topic")} = '' THEN '{OF_MESSAGES}'
+  SELECT DISTINCT g.cluster, '', CASE WHEN s.topic IS NOT NULL AND {business_topic("g.topic")} THEN '{OF_MESSAGES}'
       ELSE '' END, coalesce(g.from_ms, 0), g.to_ms, g.end_offset - g.first_offset, '{RANGE_NOT_READ}' || g.topic
   FROM gaps g LEFT JOIN scanned_topics s ON g.cluster = s.cluster AND g.topic = s.topic
   UNION ALL
