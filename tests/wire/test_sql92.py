@@ -1,13 +1,12 @@
 """SQL92 expressions, compared with the answers of Apache's own parser and evaluator (sql92_rows.txt)."""
 
 import contextlib
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.machine import cpu_s, slowness
 
 from mqtrail.wire import SqlExpression, SubscriptionParseFailed, compile_sql, encode_properties
 from mqtrail.wire.sql92.grammar import EXPRESSION_LENGTH_MAX, KEYWORDS, parse
@@ -212,27 +211,14 @@ LIST = ",".join(["''"] * 5_400)
     ids=lambda text: text[:12],
 )
 def test_compiling_costs_no_turn(text: str) -> None:
-    """The longest expressions, whatever they repeat, are compiled or refused in the CPU time of a turn.
-
-    A turn of 50 ms is that of four loops of 200,000 additions: they take as much longer on a slow machine.
-    """
+    """The longest expressions, whatever they repeat, are compiled or refused in the CPU time of a turn."""
 
     def compiled() -> None:
         with contextlib.suppress(ExpressionError):
             parse(text)
 
-    def loop() -> None:
-        total = 0
-        for number in range(200_000):
-            total += number
-
-    def cpu_s(act: Callable[[], None]) -> float:
-        began_s = time.thread_time()
-        act()
-        return time.thread_time() - began_s
-
     parse("a = 1")  # the parser itself is made once
-    assert min(cpu_s(compiled) for _ in range(5)) < 4 * min(cpu_s(loop) for _ in range(5))
+    assert min(cpu_s(compiled) for _ in range(5)) < 0.05 * slowness()
 
 
 def test_a_list_has_the_same_meaning_however_it_is_written() -> None:
