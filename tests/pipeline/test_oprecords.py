@@ -17,6 +17,8 @@ HALF, OP, GIVEN_UP, ORDERS = (
     MessageQueue(topic, "broker-a", 0) for topic in (HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, "orders")
 )
 
+OP_MS = 1_700_000_000_100
+
 
 @pytest.fixture
 def reader(tmp_path: Path, cluster: Any) -> Reader:
@@ -34,7 +36,7 @@ def half(cluster: FolderCluster, *names: str) -> None:
 
 
 def op(cluster: FolderCluster, *bodies: bytes, tags: str = "d") -> None:
-    cluster.append(OP, *bodies, properties={"TAGS": tags})
+    cluster.append(OP, *bodies, properties={"TAGS": tags}, store_timestamp_ms=OP_MS)
 
 
 def kinds(reader: Reader) -> list[tuple[Any, ...]]:
@@ -86,6 +88,16 @@ def test_half_messages_that_are_gone_have_no_row(reader: Reader, cluster: Folder
     op(cluster, b"0,1,2,3,9,9999999999999999")
     reader.ingest.run(ReadCluster("c", (), ("orders", OP_HALF_TOPIC), (1_000,)), fail_on_data_loss=False)
     assert kinds(reader) == [("b", "OP", "orders", 0), ("d", "OP", "orders", 0)]
+
+
+def test_an_op_record_does_not_end_a_later_half_message(reader: Reader, cluster: FolderCluster) -> None:
+    """The broker lost its store, so queue offsets begin at 0 again."""
+    half(cluster, "a")
+    op(cluster, b"0")
+    cluster.recreate(HALF)
+    cluster.append(HALF, b"body", properties={"UNIQ_KEY": "b"}, store_timestamp_ms=OP_MS + 1)
+    reader.ingest.run(ReadCluster("c", (), ("orders", OP_HALF_TOPIC), (1_000,)), fail_on_data_loss=False)
+    assert kinds(reader) == []
 
 
 @pytest.mark.parametrize("body", [b"", b",", b"one", b"-1", b"0x0", b"\xff\xfe", "٣".encode(), b"9" * 40])

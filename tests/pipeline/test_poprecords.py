@@ -34,7 +34,7 @@ def rows(reader: Reader) -> list[tuple[Any, ...]]:
 
 def record(cluster: FolderCluster, body: bytes, tag: str, key: str = "orders@0@0@CG@1@broker-a@") -> None:
     properties = {"TAGS": tag, "UNIQ_KEY": key + tag, "REAL_TOPIC": REVIVE, "TIMER_OUT_MS": str(UNTIL_MS)}
-    cluster.append(TIMERS, body, properties=properties)
+    cluster.append(TIMERS, body, properties=properties, store_timestamp_ms=POP_MS)
 
 
 def check_point(cluster: FolderCluster, *diffs: int, topic: str = "orders", **values: Any) -> None:
@@ -89,6 +89,18 @@ def test_records_about_messages_that_are_gone_stay_without_ids(
     [(kind, _, group, *_)] = rows(reader)
     assert (kind, group) == ("POP_LOG", "")
     assert reader.rows(trail.ATTEMPTS, "msg_id") == []
+
+
+def test_a_later_message_in_the_place_of_a_popped_one_is_not_the_popped_one(
+    reader: Reader, cluster: FolderCluster
+) -> None:
+    """The topic was deleted and created again, so its queue offsets begin at 0 again."""
+    cluster.append(ORDERS, b"old", b"old")
+    check_point(cluster, 0, 1)
+    ack(cluster, 0)
+    cluster.recreate(ORDERS)
+    cluster.append(ORDERS, b"new", properties={"UNIQ_KEY": "new"}, store_timestamp_ms=POP_MS + 1)
+    assert [(kind, group) for kind, _, group, *_ in rows(reader)] == [("POP_LOG", ""), ("POP_LOG", "")]
 
 
 @pytest.mark.parametrize(

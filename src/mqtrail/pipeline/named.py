@@ -1,6 +1,7 @@
 """Messages that a broker's record names by queue and offset, without their ids: they are read once more.
 
-Op records name half messages (`oprecords`), check points and acknowledgements name popped ones (`poprecords`).
+Op records name half messages (`oprecords`), check points and acknowledgements name popped ones (`poprecords`). A queue
+that was deleted or lost and began again has other messages at these offsets: they were stored after the record.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _COLUMNS: Final = (
     "lost_until",
     "offset_msg_id",
     "own_unique_key",
+    "store_timestamp_ms",
     "reconsume_times",
     "properties",
 )
@@ -56,6 +58,11 @@ def read_at(cluster: Cluster, places: Collection[Place], options: SourceOptions)
             if row["lost_until"] is None and row["own_unique_key"]:
                 found[place] = row
     return found
+
+
+def is_named(message: Row | None, record_ms: int | None) -> bool:
+    """Return whether a record that was stored at record_ms can name this message. None: it is gone."""
+    return message is not None and record_ms is not None and bool(message["store_timestamp_ms"] <= record_ms)
 
 
 def filled(

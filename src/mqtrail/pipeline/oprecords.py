@@ -24,7 +24,7 @@ from mqtrail.wire import (
 
 from .cluster import Cluster
 from .columns import STORED_COLUMNS
-from .named import Place, Row, filled, read_at
+from .named import Place, Row, filled, is_named, read_at
 from .options import SourceOptions
 
 OP_COLUMNS: Final = (*STORED_COLUMNS, "body_text")
@@ -39,10 +39,14 @@ def ended_halves(cluster: Cluster, ops: pa.Table, options: SourceOptions) -> Ite
     ops: op records with OP_COLUMNS. A row has the place and times of the op record, and of the half message the id, the
     topic that it is meant for, and as ORIGIN_MESSAGE_ID its offset id. A half message that is gone has no row.
     """
-    ends = _ends(ops)
+    ends, stored_ms = _ends(ops), ops["store_timestamp_ms"].to_pylist()
     while some := list(islice(ends, ENDS_MAX)):
         halves = read_at(cluster, {half for _, half in some}, options)
-        found = [(number, _properties(halves[half])) for number, half in some if half in halves]
+        found = [
+            (number, _properties(halves[half]))
+            for number, half in some
+            if is_named(halves.get(half), stored_ms[number])
+        ]
         if found:
             yield filled(ops, found)
 

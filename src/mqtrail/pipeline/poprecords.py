@@ -35,7 +35,7 @@ from mqtrail.wire import (
 
 from .cluster import Cluster
 from .columns import STORED_COLUMNS
-from .named import Place, filled, read_at
+from .named import Place, filled, is_named, read_at
 from .options import SourceOptions
 
 POP_COLUMNS: Final = (*STORED_COLUMNS, "body_text")
@@ -68,11 +68,13 @@ def popped_messages(cluster: Cluster, timers: pa.Table, options: SourceOptions) 
         yield rest
     records = timers.filter(is_pop)
     left = set(range(len(records)))
-    named = _named(records)
+    named, stored_ms = _named(records), records["store_timestamp_ms"].to_pylist()
     while some := list(islice(named, POPS_MAX)):
         messages = read_at(cluster, {popped.place for _, _, popped in some}, options)
         found = [
-            (number, properties, one, messages[one.place]) for number, properties, one in some if one.place in messages
+            (number, properties, one, messages[one.place])
+            for number, properties, one in some
+            if is_named(messages.get(one.place), stored_ms[number])
         ]
         if found:
             left.difference_update(number for number, *_ in found)
