@@ -36,8 +36,10 @@ def popped_at(
     acked: float | None = None,
     times: int = 0,
     check_point: bool = True,
+    ack_offset: int = 3,
 ) -> History:
-    """The broker's records of a pop, which are read up to the judgement. acked: when it was acknowledged."""
+    """The broker's records of a pop, which are read up to the judgement. acked: when it was acknowledged. Its check
+    point is in place 2."""
     row: dict[str, Any] = {
         "group_name": GROUP,
         "real_topic": "rmq_sys_REVIVE_LOG_c",
@@ -50,7 +52,7 @@ def popped_at(
     if check_point:
         history.stored(pop, "POP_CK", TIMER, 2, **row, tags="ck")
     if acked is not None:
-        history.stored(acked, "POP_ACK", TIMER, 3, **row | {"due_ms": at(until - until % 1)}, tags="ack")
+        history.stored(acked, "POP_ACK", TIMER, ack_offset, **row | {"due_ms": at(until - until % 1)}, tags="ack")
     return history.scanned(TIMER)
 
 
@@ -79,6 +81,17 @@ RECORDED_POPS = (
     .expect(CG="RETRYING"),
     popped_at(popped_at(popped("POP, more time within the millisecond of the pop"), 0.02, 60, acked=0.02), 0.02, 90)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
+    popped_at(popped("POP, a new check point before the acknowledgement may be lost"), 0.02, 60, acked=30, ack_offset=9)
+    .gap(0, 30, TIMER)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
+    popped_at(popped("POP, failed, its check point and a new one may be lost").handled(success=False), 0.01, 60,
+              acked=0.05, ack_offset=9, check_point=False).gap(-5, 0.05, TIMER)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("NEXT_ATTEMPT_NOT_SEEN",)),
+    popped_at(popped("POP, acknowledged before other records were lost"), 0.02, 60, acked=30).gap(0, 40, TIMER)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=("POP_ACKED",)),
+    popped_at(popped("POP, acknowledged after other records were lost"), 1, 60, acked=30, ack_offset=9)
+    .gap(-5, 0, TIMER)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=("POP_ACKED",)),
     popped_at(popped("POP, not acknowledged in time"), 0.02, 60)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
     popped_at(again(popped_at(popped("POP, the copy was acknowledged"), 0.02, 10)), 13, 73, acked=13.1, times=1)

@@ -12,6 +12,7 @@ from .filters import filter_runs_stage
 from .hours import HOUR_MS
 from .kinds import business_group, business_topic
 from .packing import number_at, packed, padded
+from .pops import pop_gaps_stage
 from .samples import sample_stages
 from .settings import Settings
 from .stages import Stage
@@ -37,6 +38,7 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
         end_scans_stage(),
         Stage("losses", losses_sql(as_of_ms, horizon), ("client_records", "gaps", "samples", "scanned_topics")),
+        pop_gaps_stage(),
         unread_stage(as_of_ms),
     ]
 

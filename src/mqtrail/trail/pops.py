@@ -63,28 +63,43 @@ def of_retry_topic() -> str:
     return f"({starts_with('topic', RETRY_PREFIX)} AND starts_with(substr(topic, {len(RETRY_PREFIX) + 1}), group_name))"
 
 
+def pop_gaps_stage() -> Stage:
+    """Ranges of records of POP that were lost."""
+    return Stage(
+        "pop_gaps",
+        f"""
+SELECT cluster, broker_name, first_offset, end_offset, to_ms FROM gaps WHERE topic = '{TIMER_TOPIC}'""",
+        ("gaps",),
+    )
+
+
 def pops_stage() -> Stage:
     """The last pop of each message by each group: from the message's own rows only.
 
-    pop_acked_ms: when it was acknowledged in time, NULL: it was not.
+    pop_acked_ms: when it was acknowledged in time, NULL: it was not. pop_offset, pop_acked_offset: places of its check
+    point and its acknowledgement in the queue of these records.
     """
     return Stage("pops", _POPS, ("resolved",))
 
 
-POP_COLUMNS = ("pop_ms", "pop_until_ms", "pop_times", "pop_acked_ms", "pops_read_ms", "pops_lost_ms")
+POP_COLUMNS = ("pop_ms", "pop_until_ms", "pop_times", "pop_acked_ms", "pops_read_ms", "pops_lost_ms", "pops_missed")
 """Columns of `pops_known` besides the key."""
 _IS_CHECK_POINT = "stored_kind = 'POP_CK'"
 """SQL: the time in it is exact. The timer rounds that of an acknowledgement down."""
 
 _POPS = f"""
 SELECT cluster, msg_id, group_name, last.pop_ms AS pop_ms, last.until_ms AS pop_until_ms, last.times AS pop_times,
-    CASE WHEN last.acked_ms <= last.until_ms AND last.least_ms = last.until_ms THEN last.acked_ms END AS pop_acked_ms
+    CASE WHEN last.acked_ms <= last.until_ms AND last.least_ms = last.until_ms THEN last.acked_ms END AS pop_acked_ms,
+    last.broker_name AS pop_broker, last.queue_offset AS pop_offset, last.acked_offset AS pop_acked_offset
 FROM (SELECT cluster, msg_id, group_name, max(struct_pack(pop_ms := pop_ms, until_ms := until_ms, times := times,
-      acked_ms := acked_ms, least_ms := least_ms)) AS last
+      acked_ms := acked_ms, least_ms := least_ms, broker_name := broker_name, queue_offset := queue_offset,
+      acked_offset := acked_offset)) AS last
   FROM (SELECT cluster, msg_id, group_name, cast(request_id AS bigint) AS pop_ms,
       coalesce(max(due_ms) FILTER ({_IS_CHECK_POINT}), max(due_ms)) AS until_ms,
       coalesce(min(due_ms) FILTER ({_IS_CHECK_POINT}), max(due_ms)) AS least_ms,
-      max(retry_times) AS times, min(start_ms) FILTER (stored_kind = 'POP_ACK') AS acked_ms
+      max(retry_times) AS times, min(start_ms) FILTER (stored_kind = 'POP_ACK') AS acked_ms,
+      min(broker_name) AS broker_name, min(queue_offset) FILTER ({_IS_CHECK_POINT}) AS queue_offset,
+      min(queue_offset) FILTER (stored_kind = 'POP_ACK') AS acked_offset
     FROM resolved WHERE kind = 'STORED' AND stored_kind IN ({quoted(POP_KINDS)}) AND {business_group()}
     GROUP BY cluster, msg_id, group_name, request_id) AS pops
   GROUP BY cluster, msg_id, group_name) AS lasts"""
@@ -92,15 +107,19 @@ FROM (SELECT cluster, msg_id, group_name, max(struct_pack(pop_ms := pop_ms, unti
 
 def pops_known_stage() -> Stage:
     """pops, and what is known of records after each: pops_read_ms, up to when they were read; pops_lost_ms, the end of
-    a range of them that was lost since the pop.
+    a range of them that was lost since the pop; pops_missed 1: such a range is before the acknowledgement, and can have
+    a newer check point.
     """
     return Stage(
         "pops_known",
         f"""
 SELECT p.*, s.scanned_ms AS pops_read_ms, (SELECT max(l.to_ms) FROM losses l WHERE l.cluster = p.cluster
-    AND l.reason = '{RANGE_NOT_READ}{TIMER_TOPIC}' AND l.to_ms >= p.pop_ms) AS pops_lost_ms
+    AND l.reason = '{RANGE_NOT_READ}{TIMER_TOPIC}' AND l.to_ms >= p.pop_ms) AS pops_lost_ms,
+  CASE WHEN EXISTS (SELECT 1 FROM pop_gaps g WHERE g.cluster = p.cluster AND g.broker_name = p.pop_broker
+    AND g.end_offset <= p.pop_acked_offset AND coalesce(g.first_offset > p.pop_offset, true)
+    AND coalesce(g.to_ms >= p.pop_ms, true)) THEN 1 ELSE 0 END AS pops_missed
 FROM pops p LEFT JOIN scanned_topics s ON p.cluster = s.cluster AND s.topic = '{TIMER_TOPIC}'""",
-        ("pops", "scanned_topics", "losses"),
+        ("pops", "scanned_topics", "losses", "pop_gaps"),
     )
 
 
@@ -122,7 +141,7 @@ def pop_states(as_of_ms: int, settings: Settings, running: str) -> str:
     The record does not show who acknowledged it, or why: a client that gives a message up after many failures does, and
     a proxy, if the filter of the group excludes the message. Nor does it show which client popped it.
     """
-    acked = f"{_IS_LAST} AND pop_acked_ms IS NOT NULL"
+    acked = f"{_IS_LAST} AND pop_acked_ms IS NOT NULL AND pops_missed = 0"
     is_open = (
         f"{pop_is_open(as_of_ms)} AND pops_read_ms >= {as_of_ms - settings.state_age_ms_max} AND pops_lost_ms IS NULL"
     )
