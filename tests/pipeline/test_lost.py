@@ -17,6 +17,8 @@ from mqtrail import trail
 from mqtrail.client import Producer, SyncAdmin
 from mqtrail.lake import Lake, connect, relation_of
 from mqtrail.pipeline import JobConfig, PipelineJob
+from mqtrail.pipeline.config import NOT_RUNNING
+from mqtrail.pipeline.offsets import QueueRange
 from mqtrail.pipeline.recording import Recorder
 from mqtrail.pipeline.sampling import ClusterSample
 from mqtrail.pipeline.truncated import Truncated, rows_of_truncated
@@ -26,7 +28,8 @@ from mqtrail.wire import Message, MessageQueue, SubscriptionGroupConfig, TopicCo
 __all__ = ["reader"]
 
 NO_SPARK = cast(SparkSession, SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1)))
-SETTINGS = trail.Settings(trace_delay_ms=0)  # nothing is waited for
+# Nothing is waited for, and no sampler is missed between two runs, however long a test takes.
+SETTINGS = trail.Settings(trace_delay_ms=0, sample_pause_ms_max=600_000)
 STORED_MS = 1_700_000_000_005
 PLACE = {"topic": "orders", "broker_name": "broker-a", "queue_id": 0}
 
@@ -76,6 +79,27 @@ def test_what_groups_had_not_read(reader: Reader, cluster: Any, left: int, physi
         "left": (5, 1),
         "before": (5, 0),
     }
+
+
+@pytest.mark.parametrize(
+    ("gap_ms", "silent_ms", "live"),
+    [(STORED_MS + 10, 0, 0), (LATER_MS, 0, None), (STORED_MS + 20, STORED_MS + 20, None), (0, STORED_MS + 20, 0)],
+)
+def test_a_time_without_a_sampler(reader: Reader, cluster: Any, gap_ms: int, silent_ms: int, live: int | None) -> None:
+    """If it is after the last offsets, a group may have had clients then, and have read what was lost."""
+    fill(cluster)
+    reader.run()
+    recorder = Recorder(reader.lake, "c", RETENTION_MS)
+    for at_ms in (STORED_MS - 1, STORED_MS + 10, STORED_MS + 20, LATER_MS):
+        found = sampled(at_ms, {"g": 4}, {"g": ""})
+        found.answers |= dict.fromkeys([("GROUPS", broker, "") for broker in ("broker-a", "broker-b", "")], "")
+        if at_ms == silent_ms:
+            found.answers = {("GROUPS", "broker-b", ""): "", ("OFFSETS", "broker-a", ""): "no answer"}
+        found.gap = NOT_RUNNING if at_ms == gap_ms else ""
+        recorder.record([found])
+    lost = Truncated(QueueRange(ORDERS, 4, 6), LATER_MS, 0, is_tail=True)
+    rows = rows_of_truncated(reader.lake, "c", [lost])
+    assert {row["group_name"]: row["live_count"] for row in rows} == {"": None, "g": live}
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 `Rewinds` finds such a queue, when its broker has already forgotten the messages, and often the offsets of groups. So
 the greatest offset of each group comes from the samples in the lake, and so does whether it had a client since the
-first of these messages was stored.
+first of these messages was stored. If no sampler was running for a while before they were lost, that is not known.
 
 A topic that is deleted and created again gets new messages behind all others of the CommitLog. If a new message has the
 place of a lost one in the CommitLog, or is before it, the broker lost the end of its CommitLog, or all of it.
@@ -19,7 +19,9 @@ from mqtrail import trail
 from mqtrail.lake import Lake, connect, lake_errors, of_cluster, relation_of, sample_files
 from mqtrail.wire import RecordError, decode_head
 
+from .changes import JOINED
 from .cluster import Cluster, Retrying
+from .config import NOT_RUNNING
 from .offsets import QueueOffsets, QueueRange
 from .positions import Position
 
@@ -100,6 +102,8 @@ def _of_one(lake: Lake, duck: duckdb.DuckDBPyConnection, cluster: str, gone: Tru
             [cluster, since_ms],
         ).fetchall()
     )
+    if _is_unwatched(duck, samples[trail.SAMPLES.name], cluster, queue.broker_name, at_ms):
+        clients = {group: count or None for group, count in clients.items()}
     own = {
         "cluster": cluster,
         "sampled_ms": at_ms,
@@ -114,3 +118,22 @@ def _of_one(lake: Lake, duck: duckdb.DuckDBPyConnection, cluster: str, gone: Tru
         first = max(offset, gone.range.start)
         if first < gone.range.end:
             yield {**own, "group_name": group, "first_offset": first, "live_count": clients.get(group)}
+
+
+def _is_unwatched(duck: duckdb.DuckDBPyConnection, samples: str, cluster: str, broker_name: str, at_ms: int) -> bool:
+    """Return whether no sampler was running for a while between the last sample with offsets of a broker and a time.
+
+    Groups may have had clients then. What they read before that sample, its offsets show.
+    """
+    [(count,)] = duck.execute(
+        f"""WITH known AS (SELECT what, broker_name, sampled_ms, status, seen_ms, reason
+          FROM ({samples}) AS samples WHERE cluster = $cluster),
+        asked AS (SELECT max_by(struct_pack(status := status, seen_ms := seen_ms), sampled_ms) AS state
+          FROM known WHERE what = 'OFFSETS' AND broker_name = $broker AND sampled_ms <= $at),
+        answered AS (SELECT CASE state.status WHEN 'OK' THEN (SELECT max(sampled_ms) FROM known
+            WHERE what = 'SAMPLE' AND sampled_ms <= $at) ELSE state.seen_ms END AS last_ms FROM asked)
+        SELECT count(*) FROM known WHERE what = 'GAP' AND reason IN ($stopped, $joined)
+          AND coalesce(seen_ms, 0) < $at AND sampled_ms > coalesce((SELECT last_ms FROM answered), 0)""",
+        {"cluster": cluster, "broker": broker_name, "at": at_ms, "stopped": NOT_RUNNING, "joined": JOINED},
+    ).fetchall()
+    return bool(count)
