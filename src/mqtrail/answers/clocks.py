@@ -27,8 +27,8 @@ def host_clocks(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int |
         view.connection,
         f"""SELECT * FROM (
           SELECT cluster, host, broker_name, max(window_ms) AS at_ms, max_by(state, window_ms) AS state,
-          max_by(low_ms, window_ms) AS low_ms, max_by(high_ms, window_ms) AS high_ms,
-          max_by(offset_ms, window_ms) AS offset_ms, max_by(error_ms, window_ms) AS error_ms,
+          arg_max_null(low_ms, window_ms) AS low_ms, arg_max_null(high_ms, window_ms) AS high_ms,
+          arg_max_null(offset_ms, window_ms) AS offset_ms, arg_max_null(error_ms, window_ms) AS error_ms,
           max_by(jump_ms, abs(jump_ms)) AS jump_ms, max_by(window_ms, abs(jump_ms)) AS jumped_ms
         FROM ({trail.clocks_sql(trail.CLOCK_BOUNDS.name)}) AS clocks WHERE window_ms >= ? AND window_ms < ?
         GROUP BY cluster, host, broker_name) AS latest
