@@ -14,6 +14,8 @@ from tests.trail.story import BROKER, CLIENT, CONSUMER, GROUP, History, at, uniq
 
 __all__ = ["mqtrail"]
 
+ROW: dict[str, Any] = {"group_name": GROUP, "status": "OK", "client_id": CLIENT, "client_host": CONSUMER}
+
 
 def history(cluster: str, *numbers: int, gone: float | None = None, msg: int = 1) -> History:
     """A message that the group's offset has passed, without a record of a delivery; the group traced another one.
@@ -22,11 +24,10 @@ def history(cluster: str, *numbers: int, gone: float | None = None, msg: int = 1
     """
     found = History(cluster).pub(msg=msg).stored(msg=msg).scanned().group(CLIENT)
     found.pub(msg=msg + 1).stored(offset=3, msg=msg + 1).handled(msg=msg + 1, request="R8")
-    row: dict[str, Any] = {"group_name": GROUP, "status": "OK", "client_id": CLIENT, "client_host": CONSUMER}
     found.rows["clients"] = []
-    found.sampled("clients", -60, **row, change="SEEN", first_ms=at(-60))
+    found.sampled("clients", -60, **ROW, change="SEEN", first_ms=at(-60))
     if gone is not None:
-        found.sampled("clients", gone, **row, change="GONE", seen_ms=at(gone - 5))
+        found.sampled("clients", gone, **ROW, change="GONE", seen_ms=at(gone - 5))
     for place, number in enumerate(numbers):
         found.numbered(5.0 * place, number)
     return found
@@ -40,8 +41,18 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     failed: dict[str, Any] = {"what": "OFFSETS", "broker_name": BROKER, "reason": "no answer"}
     silent.sampled("samples", 20, **failed, status="FAILED", seen_ms=at(-5))
     silent.sampled("samples", 40, what="OFFSETS", broker_name=BROKER, status="OK")
+    vanished = history("vanished", 1, 2, gone=30)
+    vanished.sampled("clients", 300, **ROW, change="GONE", first_ms=at(-60), seen_ms=at(25))  # a keyframe repeats it
+    there = history("there", 1, 2, gone=-20, msg=60)  # what it says about its order became known
+    there.sampled("clients", -20, **ROW, change="SEEN", first_ms=at(-20), ordered="true")
+    there.sampled("clients", 300, **ROW, change="SEEN", first_ms=at(-20), ordered="true")
+    there.sampled("clients", 300, **ROW, change="GONE", first_ms=at(-60), seen_ms=at(-25))
+    moved = history("moved", 1, 2, gone=30, msg=70)  # it left one of its groups
+    moved.sampled("clients", -60, **ROW | {"group_name": "other"}, change="SEEN", first_ms=at(-60))
     histories = [
-        history("vanished", 1, 2, gone=30),
+        vanished,
+        there,
+        moved,
         history("hole", 1, 4, msg=10),
         history("numberless", msg=20),
         history("unread", 1, 2, msg=30).gap(-10, 10),
@@ -95,8 +106,8 @@ def test_what_concerns_every_client(lake: Path) -> None:
 
 
 def test_no_reason_is_invented(lake: Path) -> None:
-    """All trace messages of the client are there, and it is there."""
-    assert shown(lake, 40) == []
+    """All trace messages of the client are there, and it is there, also if what is known of it changed."""
+    assert [shown(lake, msg) for msg in (40, 60, 70)] == [[], [], []]
     with Answers(lake, cluster="whole").query("SELECT kind, from_at, to_at FROM coverage", AS_OF_MS) as answer:
         [row] = [row for batch in answer.batches for row in batch.to_pylist()]
     assert (row["kind"], row["to_at"].timestamp() - row["from_at"].timestamp()) == ("TRACED", 5)

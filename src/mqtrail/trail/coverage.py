@@ -14,6 +14,8 @@ from __future__ import annotations
 from .client_records import folded_client_records_sql
 from .clocks import host_of
 from .context import losses_sql
+from .evidence import CLIENTS
+from .samples import OF_SAMPLES
 from .unread import NO_END
 
 COVERAGE_TABLES = ("client_records", "clients", "samples", "gaps")
@@ -22,14 +24,19 @@ COVERAGE_LACKS = ("LOST", "UNREAD", "VANISHED", "NOT_NUMBERED", "SILENT")
 """Kinds of times in which records can be missing. The others say that there are none missing."""
 _NO_TOPIC = "WITH scanned_topics AS (SELECT '' AS cluster, '' AS topic WHERE false)"
 """SQL: a range that was not read explains lacks, whether it is one of trace or of messages."""
-_MEMBERS = """
+_KEY = ", ".join(name for name in CLIENTS.names if name not in OF_SAMPLES)
+# A client has a row for each group, and a new one if what it says changed. It has left if each of them has ended; later
+# samples repeat how.
+_MEMBERS = f"""
 SELECT cluster, client_id, any_value(language) AS language, string_agg(DISTINCT group_name, ',' ORDER BY group_name)
-    AS groups, min(first_ms) AS first_ms, max(until_ms) AS until_ms, max(gone_ms) AS gone_ms
-FROM (SELECT cluster, group_name, client_id, max(language) AS language,
-    min(coalesce(first_ms, sampled_ms)) AS first_ms,
-    max(CASE WHEN change = 'GONE' THEN seen_ms ELSE sampled_ms END) AS until_ms,
-    CASE max_by(change, sampled_ms) WHEN 'GONE' THEN max(sampled_ms) END AS gone_ms
-  FROM clients WHERE client_id <> '' GROUP BY cluster, group_name, client_id) AS in_groups
+    AS groups, min(first_ms) AS first_ms, max(until_ms) AS until_ms,
+    CASE WHEN count(gone_ms) = count(*) THEN max(gone_ms) END AS gone_ms
+FROM (SELECT {_KEY}, min(first_ms) AS first_ms, max(until_ms) AS until_ms,
+    min(sampled_ms) FILTER (change = 'GONE' AND seen_ms = until_ms) AS gone_ms
+  FROM (SELECT {_KEY}, sampled_ms, change, seen_ms, coalesce(first_ms, sampled_ms) AS first_ms,
+      max(CASE WHEN change = 'GONE' THEN seen_ms ELSE sampled_ms END) OVER (PARTITION BY {_KEY}) AS until_ms
+    FROM clients WHERE client_id <> '') AS rows_of_keys
+  GROUP BY {_KEY}) AS keys
 GROUP BY cluster, client_id"""
 
 

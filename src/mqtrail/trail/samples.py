@@ -29,7 +29,8 @@ from .stages import Stage
 
 SAMPLED = tuple(each.name for each in (GROUP_OFFSETS, CLIENTS, SUBSCRIPTIONS, QUEUE_RANGES, SAMPLES))
 """Names of the relations in which samples are recorded."""
-_OWN = ("sampled_ms", "change", "first_ms", "seen_ms")  # columns about the row itself, not about the sampled state
+OF_SAMPLES = ("sampled_ms", "change", "first_ms", "seen_ms")
+"""Columns about the row itself, not about the sampled state."""
 
 
 def sample_stages(as_of_ms: int, horizon: int) -> list[Stage]:
@@ -145,7 +146,7 @@ WHERE q.what = 'RANGES'""",
 
 def _contents(relation: Relation, as_of_ms: int) -> str:
     """SQL: each row of a relation whose rows are keys, in the first and in the last sample that have it."""
-    names = [name for name in relation.names if name not in _OWN]
+    names = [name for name in relation.names if name not in OF_SAMPLES]
     key = ", ".join(names)
     state = "max_by(struct_pack(change := change, seen_ms := seen_ms), sampled_ms)"
     return f"""
