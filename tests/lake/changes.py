@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from tests.trail.histories import Row, plain, stored_and_sent, traced
 from tests.trail.order_histories import overtaken
+from tests.trail.pop_histories import V1, again, on_retries, popped
 from tests.trail.story import AS_OF, BROKER, CLIENT, GROUP, TOPIC, History
 
 OTHER = {"group_name": GROUP, "status": "OK", "client_id": "10.9.9.9@7#1", "client_host": "10.9.9.9:4000"}
@@ -81,6 +82,10 @@ ONE_LATE_ROW: tuple[tuple[History, Callable[[History], object]], ...] = (
     (
         traced("unread_retries").group(CLIENT).handled(success=False).retry_copy(10, 1).offset(0, topic="%RETRY%CG"),
         lambda h: h.unread("EXPIRED", 0, 2, topic="%RETRY%CG"),
+    ),
+    (
+        on_retries(again(popped("unread_retries of POP").handled(success=False)), 0),
+        lambda h: h.unread("EXPIRED", 0, 2, topic=V1),
     ),
     (
         sent("first_commits").group(offset=None).unread("TOPIC_DELETED", 0, None, group="", live=None),

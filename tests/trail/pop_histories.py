@@ -143,6 +143,15 @@ POP_HISTORIES = (
     on_retries(again(popped("POP, the copy was popped untraced at a newer broker").handled(success=False), topic=V2),
                2, V2)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("RETRY_PASSED_UNTRACED",)),
+    on_retries(again(popped("POP, the copy was removed unread").handled(success=False)), 0)
+    .unread("EXPIRED", 0, 2, topic=V1)
+    .expect(CG="EXPIRED", group_reasons=("REMOVED_UNREAD",)),
+    on_retries(again(popped("POP, the copy was lost at a newer broker").handled(success=False), topic=V2), 0, V2)
+    .unread("TRUNCATED", 0, 2, topic=V2)
+    .expect(CG="LOST", group_reasons=("TRUNCATED",)),
+    on_retries(again(popped("POP, copies in another retry topic were removed").handled(success=False)), 0)
+    .unread("EXPIRED", 0, 2, topic="%RETRY%CG").unread("EXPIRED", 0, 2, topic=V2)
+    .expect(CG="RETRYING"),
     popped("POP, failed, its copy is not made yet").handled(success=False)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("NEXT_ATTEMPT_NOT_SEEN",)),
     popped("POP, handed over").before(500, trace_client_id=CLIENT).offset(8, 520)

@@ -461,7 +461,7 @@ def _of_unread() -> list[Cause]:
         ),
         Cause(
             "unread_retries",
-            f"SELECT * FROM ({changes}) AS ranges WHERE topic = '%RETRY%' || group_name",
+            f"SELECT * FROM ({changes}) AS ranges WHERE {of_retry_topic()}",
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_unread_retries c ON v.cluster = c.cluster
               AND v.group_name = c.group_name
               WHERE v.state IN ('RETRYING', 'UNKNOWN', 'EXPIRED', 'SKIPPED', 'LOST')""",

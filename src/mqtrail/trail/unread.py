@@ -10,6 +10,7 @@ jumps to the minimum of its queue, and a deleted topic has no queues (`mqtrail.p
 from __future__ import annotations
 
 from .packing import number_at, part
+from .pops import retry_topic
 from .stages import Stage
 
 NO_END = 1 << 62
@@ -54,8 +55,10 @@ FROM (SELECT cluster, msg_id, group_name, {", ".join(f"min(hit) FILTER (name = '
   JOIN group_facts g ON m.cluster = g.cluster AND m.msg_id = g.msg_id AND u.group_name IN (g.group_name, '')
   UNION ALL
   SELECT g.cluster, g.msg_id, g.group_name, 'retry_unread', {_HIT}
-  FROM group_facts g JOIN unread_at u ON g.cluster = u.cluster AND g.group_name = u.group_name
-    AND u.topic = '%RETRY%' || g.group_name AND {part("g.retry_place", 3)} = u.broker_name
+  FROM group_facts g JOIN messages m ON g.cluster = m.cluster AND g.msg_id = m.msg_id
+  JOIN unread_at u ON g.cluster = u.cluster AND g.group_name = u.group_name
+    AND u.topic = {retry_topic("g.group_name", part("g.retry_place", 6), "m.topic")}
+    AND {part("g.retry_place", 3)} = u.broker_name
     AND {number_at("g.retry_place", 4)} = u.queue_id AND {_IN_RANGE.format(number_at("g.retry_place", 5))}
     AND {number_at("g.retry_place", 2)} <= u.sampled_ms) AS hits
 GROUP BY cluster, msg_id, group_name) AS firsts"""
