@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from mqtrail.client import Producer, ProducerConfig, SendFailed
+from mqtrail.client import InstanceConfig, Producer, ProducerConfig, SendFailed
 from mqtrail.client.core import RouteNotFound
 from mqtrail.client.core.faults import FaultTable, QueueChooser
 from mqtrail.client.producer.detector import Detector
@@ -200,13 +200,20 @@ async def test_a_send_without_a_master_asks_for_the_route() -> None:
         assert cluster.bodies("orders") == [b"after"]
 
 
-def group_route(*stages: dict[int, str]) -> Script:
-    """Answer route requests by these brokers of broker-a, id -> address, one after another; the last one stays."""
+def group_route(*stages: dict[int, str], other: str = "", queues: int = 1) -> Script:
+    """Answer route requests by these brokers of broker-a, id -> address, one after another; the last one stays.
+
+    other: the address of broker-b, which has the topic too.
+    """
     left = list(stages)
 
     def answer(command: RemotingCommand) -> RemotingCommand:
         found = left.pop(0) if len(left) > 1 else left[0]
-        body = TopicRouteData((QueueData("broker-a", 1, 1, 6),), (BrokerData("broker-a", found, "C"),))
+        groups = [("broker-a", found)] * bool(found) + [("broker-b", {0: other})] * bool(other)
+        body = TopicRouteData(
+            tuple(QueueData(name, queues, queues, 6) for name, _ in groups),
+            tuple(BrokerData(name, addresses, "C") for name, addresses in groups),
+        )
         return RemotingCommand.reply_to(command, 0, body=body.encode(strict=True))
 
     return on_code(RequestCode.GET_ROUTEINFO_BY_TOPIC, answer)
@@ -249,6 +256,82 @@ async def test_a_send_to_a_queue_waits_for_its_next_master() -> None:
         with pytest.raises(MQError):
             await producer.send(Message("orders", b"x"), queue=queue, timeout_ms=60_000)
         assert len(broker.of(SEND)) == 1
+
+
+async def test_a_send_by_key_keeps_its_queue_without_a_master() -> None:
+    """A route without a master has no queue to choose: the key's queue is chosen once there is one."""
+    config = ProducerConfig(send_timeout_ms=60_000)
+    async with fake_cluster({}, 1) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
+        (broker,) = cluster.brokers
+        for number in range(4):
+            stages = {2: "127.0.0.1:1"}, {2: "127.0.0.1:1"}, {0: broker.address}
+            cluster.name_server.script = group_route(*stages, queues=64)
+            sent = await producer.send(Message(f"orders{number}", b"x"), order_key="k")
+            again = await producer.send(Message(f"orders{number}", b"y"), order_key="k")
+            assert sent.queue == again.queue
+            picked = await producer.send(Message(f"new{number}", b"x"), select=lambda queues, message: queues[-1])
+            assert picked.queue.queue_id == 63
+
+
+async def test_a_send_to_a_queue_waits_while_its_group_is_in_no_route() -> None:
+    """The only replica registers anew as master: for a moment the name server has nobody of the group."""
+    queue = MessageQueue("orders", "broker-a", 0)
+    async with fake_cluster({}, 3) as cluster, Producer("PG", cluster.namesrv) as producer:
+        first, second, other = cluster.brokers
+        before, after = {0: first.address, 2: second.address}, {0: second.address}
+        cluster.name_server.script = group_route(before, {}, {}, after, other=other.address)
+        first.script = on_code(SEND, HANG_UP)
+        await producer.send(Message("orders", b"x"), queue=queue, timeout_ms=60_000)
+        assert (second.stored("orders"), other.stored("orders")) == ([b"x"], [])
+
+
+async def test_a_send_to_a_queue_is_not_repeated_at_the_same_master() -> None:
+    """A master that does not answer an attempt in its time may store the message: only another master gets it again."""
+    config = ProducerConfig(attempt_timeout_ms=50)
+    queue = MessageQueue("orders", "broker-a", 0)
+    async with fake_cluster({}, 1) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
+        (broker,) = cluster.brokers
+        cluster.name_server.script = group_route({0: broker.address, 2: "127.0.0.1:1"})
+        broker.script = on_code(SEND, SILENT)
+        with pytest.raises(SendFailed) as failed:
+            await producer.send(Message("orders", b"x"), queue=queue, timeout_ms=500)
+        assert failed.value.maybe_stored
+        assert len(broker.of(SEND)) == 1
+
+
+async def test_a_send_that_waited_in_vain_tells_of_its_attempts() -> None:
+    """The route lost its master during the first attempt, and there was none until the timeout."""
+    async with fake_cluster({}, 1) as cluster, Producer("PG", cluster.namesrv) as producer:
+        (broker,) = cluster.brokers
+        cluster.name_server.script = group_route({0: broker.address, 2: "127.0.0.1:1"}, {2: "127.0.0.1:1"})
+        broker.script = on_code(SEND, SILENT)
+        sending = asyncio.create_task(producer.send(Message("orders", b"x"), timeout_ms=1_000))
+        await until(lambda: bool(broker.of(SEND)))
+        await producer._client.fetch_route("orders")
+        for connection in list(broker.connections):
+            connection.close()
+        with pytest.raises(SendFailed) as failed:
+            await sending
+        assert failed.value.maybe_stored
+        assert len(broker.of(SEND)) == 1
+
+
+async def test_no_name_server_makes_a_send_wait_longer_than_its_timeout() -> None:
+    """One that does not answer while the next master is looked for; nor is an attempt made after the timeout."""
+    config = ProducerConfig(instance=InstanceConfig(request_timeout_ms=60_000))
+    async with fake_cluster({}, 1) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
+        (broker,) = cluster.brokers
+        cluster.name_server.script = group_route({0: broker.address, 2: "127.0.0.1:1"})
+        await producer.send(Message("orders", b"x"))
+        cluster.name_server.script = lambda command: SILENT
+        broker.script = on_code(SEND, HANG_UP)
+        for queue in (None, MessageQueue("orders", "broker-a", 0)):
+            broker.seen.clear()
+            async with asyncio.timeout(30):
+                with pytest.raises(SendFailed) as failed:
+                    await producer.send(Message("orders", b"x"), queue=queue, timeout_ms=300)
+            assert [one.outcome for one in failed.value.attempts] == ["TIMEOUT", "NOT_SENT"]
+            assert len(broker.of(SEND)) == 1
 
 
 async def test_a_send_begins_when_there_is_a_master() -> None:

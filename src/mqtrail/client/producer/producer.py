@@ -182,6 +182,8 @@ class Producer:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         route = self._client.known_route(out.wire_topic) or await self._sender.route(out, deadline)
         if order_key is not None or select is not None:
+            if not route.publish_queues:
+                route = await self._sender.route_with_queues(out, route, deadline)
             first = message if isinstance(message, Message) else message[0]
             queue = self._chosen(route, out, first, queue, order_key, select)
         return await self._sender.send(out, route, queue, deadline)

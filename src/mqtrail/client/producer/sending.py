@@ -9,7 +9,7 @@
 
 The number of attempts (1 + retry_count) and the timeout limit the retries. If a broker with replicas fails, and no
 other broker has the topic, the next attempt waits for a master: another replica takes over. If the caller chose the
-queue, that is the only reason for another attempt.
+queue, that is the only reason for another attempt. After the timeout no attempt begins.
 Source: DefaultMQProducerImpl.sendDefaultImpl, RocketMQ 5.x client.
 """
 
@@ -20,7 +20,7 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
-from mqtrail.net import ConnectError, NetError
+from mqtrail.net import ConnectError, NetError, RequestTimeout
 from mqtrail.wire import (
     FLAG_ONEWAY,
     MASTER_ID,
@@ -134,9 +134,8 @@ class Sender:
     async def send(self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float) -> SendResult:
         """Send before deadline (seconds, the loop's clock), to the queue `fixed` if given. Raises as Producer.send."""
         loop = asyncio.get_running_loop()
-        out.attempt_max = 1 + self._config.retry_count
-        if fixed is not None and not _has_replicas(route, fixed.broker_name):
-            out.attempt_max = 1
+        may_retry = fixed is None or _has_replicas(route, fixed.broker_name)
+        out.attempt_max = 1 + self._config.retry_count * may_retry
         failures: list[AttemptFailure] = []
         stored: SendResult | None = None
         last_broker: str | None = None
@@ -146,7 +145,10 @@ class Sender:
         try:
             while True:
                 if fixed is None and not route.publish_queues:
-                    route = await self._route_with_master(out, route, "", deadline)
+                    route = await self.route_with_queues(out, route, deadline)
+                if failures and (loop.time() >= deadline or (fixed is None and not route.publish_queues)):
+                    failures.append(self._gave_up(out))
+                    break
                 begun = loop.time()
                 queue = fixed or self._choose(route, last_broker)
                 last_broker = queue.broker_name
@@ -179,8 +181,7 @@ class Sender:
                     break
                 route = self._client.known_route(out.wire_topic) or route
                 if is_stale:
-                    only = fixed is not None
-                    route = await self._route_with_master(out, route, last_broker, deadline, only=only)
+                    route = await self._route_with_master(out, route, queue, deadline, cause, only=fixed is not None)
             if stored is not None:
                 return stored
             if len(failures) == 1 and self._is_final(cause):
@@ -330,27 +331,57 @@ class Sender:
         self._refreshed_s[topic] = now
         self._client.spawn(self._refresh(topic))
 
-    async def _route_with_master(
-        self, out: Outgoing, route: TopicRoute, failed: str, deadline: float, *, only: bool = False
-    ) -> TopicRoute:
-        """Wait until a broker of the topic has a master, if only `failed`, a broker name, has the topic and replicas.
+    async def route_with_queues(self, out: Outgoing, route: TopicRoute, deadline: float) -> TopicRoute:
+        """Wait until a topic has a master, if it has replicas. At the deadline the route may have no queue."""
+        loop = asyncio.get_running_loop()
+        while loop.time() < deadline and _waits_for_master(route, ""):
+            await self._refresh_before(out.wire_topic, deadline)
+            route = self._client.known_route(out.wire_topic) or route
+            if any(route.master(queue.broker_name) for queue in route.publish_queues):
+                break
+            await _pause(deadline)
+        return route
 
-        only: wait for `failed`, whatever other brokers have. Return the newest route with queues. At the deadline it
-        may have no master.
+    async def _route_with_master(
+        self,
+        out: Outgoing,
+        route: TopicRoute,
+        failed: MessageQueue,
+        deadline: float,
+        cause: MQError,
+        *,
+        only: bool,
+    ) -> TopicRoute:
+        """Wait until another attempt may succeed, if no broker but that of `failed` has the topic, and it has replicas.
+
+        only: wait for this broker, whatever others have; then the same master gets no message again that it may have
+        stored and still answer. Return the newest route with queues. At the deadline it may have no master.
         """
         loop = asyncio.get_running_loop()
-        address = out.address if failed else ""
-        while loop.time() < deadline and (_has_replicas(route, failed) if only else _waits_for_master(route, failed)):
-            await self._refresh(out.wire_topic)
+        name, address = failed.broker_name, out.address
+        may_answer = only and isinstance(cause, RequestTimeout)
+        while loop.time() < deadline and (only or _waits_for_master(route, name)):
+            await self._refresh_before(out.wire_topic, deadline)
             newest = self._client.known_route(out.wire_topic)
             if newest is not None and newest.publish_queues:
                 route = newest
-                names = {failed} if only else {queue.broker_name for queue in route.publish_queues}
+                names = {name} if only else {queue.broker_name for queue in route.publish_queues}
                 masters = {master for name in names if (master := route.master(name))}
-                if masters - {address} or (masters and await self._is_reached(address, deadline)):
+                if masters - {address}:
                     break
-            await asyncio.sleep(REFRESH_PAUSE_S)
+                if masters and not may_answer and await self._is_reached(address, deadline):
+                    break
+            await _pause(deadline)
         return route
+
+    def _gave_up(self, out: Outgoing) -> AttemptFailure:
+        """Note that no further attempt was possible before the deadline."""
+        out.attempt += 1
+        out.queue, out.address, out.started_ms = None, "", now_ms()
+        text = "no other attempt was possible before the timeout: no broker of the topic became master in time"
+        failure = AttemptFailure("", "", "NOT_SENT", None, text, 0)
+        self._failed(out, failure, final=True)
+        return failure
 
     async def _is_reached(self, address: str, deadline: float) -> bool:
         """Whether a broker accepts connections again."""
@@ -361,9 +392,20 @@ class Sender:
         except (NetError, TimeoutError):
             return False
 
+    async def _refresh_before(self, topic: str, deadline: float) -> None:
+        """Request the route; at the deadline, go on without it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._refresh(topic)
+
     async def _refresh(self, topic: str) -> None:
         with contextlib.suppress(MQError):  # the next send reports the failure
             await self._client.fetch_route(topic, self._template)
+
+
+async def _pause(deadline: float) -> None:
+    """Wait before the next request for a route."""
+    await asyncio.sleep(max(0.0, min(REFRESH_PAUSE_S, deadline - asyncio.get_running_loop().time())))
 
 
 def _may_be_stale(cause: MQError) -> bool:
