@@ -224,6 +224,18 @@ async def test_who_comes_while_the_server_stops_is_refused() -> None:
         assert len(application.gone) == len(application.connections)
 
 
+async def test_a_stop_ends_after_the_last_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after those of peers that read nothing: what the application uses may be closed then."""
+    monkeypatch.setattr("mqtrail.net.server.CLOSE_WAIT_S", 0.05)
+    async with serving() as (server, application):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+        writer.write(encode_command(RemotingCommand(BIG, {"size": str(15 << 20)})))
+        await until(lambda: bool(application.seen))
+        await server.stop()
+        assert application.gone == [1]
+        await hang_up(writer)
+
+
 async def test_connections_have_a_limit() -> None:
     """A connection above the limit closes at once, and is logged once."""
     async with serving(config=ServerConfig(connection_count_max=1)) as (server, application):

@@ -13,7 +13,7 @@ from .metrics_port import MetricsPort
 from .part_files import part_file
 from .pool import ConnectionPool
 from .secret_files import mode_open_to_others
-from .server import BindError, Server, bound_socket, why_not_bound
+from .server import BindError, Server, accept_no_more, bound_socket, why_not_bound
 from .server_config import ServerConfig
 from .server_connection import Application, ServerConnection, next_command
 from .stderr_guard import guard_stderr
@@ -50,6 +50,7 @@ __all__ = [
     "TlsMode",
     "TlsProperties",
     "TlsServerConfig",
+    "accept_no_more",
     "bound_socket",
     "child_environment",
     "guard_stderr",

@@ -109,7 +109,8 @@ class Server:
                 timer.cancel()
         self._stopping = True
         if self._listener is not None:
-            await self._accept_no_more()
+            assert self._socket is not None
+            await accept_no_more(self._socket)
             self._listener.close()
         self._empty.clear()
         for connection in list(self.connections.values()):
@@ -121,18 +122,11 @@ class Server:
             except TimeoutError:
                 for connection in list(self.connections.values()):
                     connection.abort()
+                await self._empty.wait()  # an aborted connection is lost in the loop's next turns
         if self._listener is not None:
             await self._listener.wait_closed()
             self._listener = None
         self.release()
-
-    async def _accept_no_more(self) -> None:
-        """Finish connections being accepted: asyncio (3.11) leaves them open when its server closes."""
-        assert self._socket is not None
-        if not _on_uvloop():
-            asyncio.get_running_loop().remove_reader(self._socket)
-        for _ in range(ACCEPT_STEPS):
-            await asyncio.sleep(0)
 
     def release(self) -> None:
         """Release the port, if start was never called."""
@@ -211,6 +205,14 @@ class Server:
 
 def _on_uvloop() -> bool:
     return type(asyncio.get_running_loop()).__module__.partition(".")[0] == "uvloop"
+
+
+async def accept_no_more(listening: socket.socket) -> None:
+    """Finish connections being accepted: asyncio (3.11) leaves them open when its server closes. Then close it."""
+    if not _on_uvloop():
+        asyncio.get_running_loop().remove_reader(listening)
+    for _ in range(ACCEPT_STEPS):
+        await asyncio.sleep(0)
 
 
 def bound_socket(host: str, port: int) -> socket.socket:

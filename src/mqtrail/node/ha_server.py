@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import cast
 
 from mqtrail.broker import HaError, LogSender, Replicas
-from mqtrail.net import BindError, Log, bound_socket, join_address, why_not_bound
+from mqtrail.net import BindError, Log, accept_no_more, bound_socket, join_address, why_not_bound
 from mqtrail.store import LogDiffers, MessageStore, StoreError
 
 SLAVES_MAX = 32  # connections; each may cost a share of the network
@@ -40,6 +40,7 @@ class HaServer:
         self.store: MessageStore | None = None
         self.on_acked: Callable[[], None] = lambda: None
         self._turn: asyncio.Handle | None = None
+        self._is_stopping = False
 
     def bind(self, host: str, port: int) -> None:
         """Take the port. BindError."""
@@ -65,11 +66,15 @@ class HaServer:
 
     async def stop(self) -> None:
         """Close all connections and the port."""
+        self._is_stopping = True
         for handle in (self._timer, self._turn):
             if handle is not None:
                 handle.cancel()
         if self._listener is not None:
+            assert self._socket is not None
+            await accept_no_more(self._socket)
             self._listener.close()
+            self._listener = None
         for link in list(self._links):
             link.close()
         self.release()
@@ -92,9 +97,11 @@ class HaServer:
     # For connections.
 
     def admit(self, link: "_Link") -> LogSender | None:
-        """Add a connection; None: there are too many."""
+        """Add a connection; None: there are too many, or asyncio accepted it while the port was being closed."""
         assert self.store is not None
         assert self.replicas is not None
+        if self._is_stopping:
+            return None
         if len(self._links) >= SLAVES_MAX:
             log.sparse.warning(
                 "ha.too_many_slaves", broker=self._name, found=len(self._links) + 1, expected=SLAVES_MAX, peer=link.peer
