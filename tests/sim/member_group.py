@@ -363,12 +363,10 @@ def _log_of(store: Any, end: int) -> bytes:
 def check_members(history: MemberHistory) -> list[str]:
     """Return the promises that a life broke."""
     problems = list(dict.fromkeys(history.problems))
-    lost = [
-        body for body, offset in history.acknowledged.items() if history.final and history.final.get(offset) != body
-    ]
+    lost = [body for body, offset in history.acknowledged.items() if history.final.get(offset) != body]
     if lost:
         problems.append(f"acknowledged messages are lost: {lost[:5]}, {len(lost)} in all")
-    gone = [offset for offset, body in history.reads.items() if history.final and history.final.get(offset) != body]
+    gone = [offset for offset, body in history.reads.items() if history.final.get(offset) != body]
     if gone:
         problems.append(f"a read was rolled back: offsets {gone[:5]} are no longer what was read")
     if not history.acknowledged or not history.reads:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .member_group import MemberGroup, check_members
+from .member_group import MemberGroup, MemberHistory, check_members
 from .member_planted import PLANTED_MEMBERS, PlantedMember
 
 SEEDS_MAX = 6  # lives in which a planted bug must be found
@@ -11,6 +11,15 @@ SEEDS_MAX = 6  # lives in which a planted bug must be found
 def test_promises_of_a_group_hold() -> None:
     """No history breaks a promise, whatever happens to members, disks and links."""
     assert check_members(MemberGroup(1).live()) == []
+
+
+def test_a_queue_that_is_empty_at_the_end_lost_all() -> None:
+    """Logs that were all lost are equal, and their last master has nothing that would differ."""
+    problems = check_members(MemberHistory(acknowledged={b"m1": 0}, reads={0: b"m1"}))
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "acknowledged messages are lost",
+        "a read was rolled back",
+    ]
 
 
 @pytest.mark.slow
