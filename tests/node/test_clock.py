@@ -1,5 +1,6 @@
 """The broker's clock: the machine's clock without its jumps."""
 
+import pytest
 from structlog.testing import capture_logs
 
 from mqtrail.node.clock import CHECK_MS, JUMP_MS, SETTLE_MS, SteadyClock
@@ -15,13 +16,19 @@ class Machine:
     def __init__(self) -> None:
         self.passed_ms = 5_000
         self.set_by_ms = 0
+        self.pause_ms = 0  # before the machine's clock is read the next time
         self.jumps: list[int] = []
         self.clock = SteadyClock(
             "broker-a",
-            wall=lambda: (START_MS + self.passed_ms + self.set_by_ms) * NS,
+            wall=self._wall,
             elapsed=lambda: self.passed_ms * NS,
             on_jump=self.jumps.append,
         )
+
+    def _wall(self) -> int:
+        self.passed_ms += self.pause_ms
+        self.pause_ms = 0
+        return (self.true_ms + self.set_by_ms) * NS
 
     @property
     def true_ms(self) -> int:
@@ -65,4 +72,19 @@ def test_small_corrections_are_followed_at_the_next_check() -> None:
         machine.set_by_ms = by_ms
         machine.passed_ms += CHECK_MS
         assert machine.clock() == machine.true_ms + by_ms
+    assert machine.jumps == []
+
+
+@pytest.mark.parametrize("pause_ms", [JUMP_MS // 2, HOUR_MS])
+def test_a_pause_between_reading_two_clocks_is_no_difference(pause_ms: int) -> None:
+    """A thread may be interrupted there: neither a correction, which the next check would take back, nor a jump."""
+    machine = Machine()
+    machine.passed_ms += CHECK_MS
+    machine.pause_ms = pause_ms
+    before_ms = machine.true_ms
+    assert machine.clock() == before_ms
+    assert machine.clock() == machine.true_ms == before_ms + pause_ms
+    machine.set_by_ms = 5
+    machine.passed_ms += CHECK_MS
+    assert machine.clock() == machine.true_ms + 5
     assert machine.jumps == []

@@ -60,8 +60,10 @@ class SteadyClock:
 
     def _check(self, elapsed_ns: int) -> None:
         """Compare the machine's clock with the broker's: adopt a small difference, or a large one that has lasted."""
-        self._check_due_ns = elapsed_ns + CHECK_MS * _NS
         ahead_ns = self._wall() - elapsed_ns - self._offset_ns
+        if self._elapsed() - elapsed_ns > _NS:
+            return  # the thread was interrupted, so the two clocks were not read at the same time: the next call checks
+        self._check_due_ns = elapsed_ns + CHECK_MS * _NS
         if abs(ahead_ns) <= JUMP_MS * _NS:
             if self._ahead_ns:
                 self._jumped(-self._ahead_ns, "none needed: the clock is back in step")
