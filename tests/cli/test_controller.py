@@ -11,7 +11,7 @@ import pytest
 
 from mqtrail.cli.broker_conf import CONTROLLER_TABLES, read_broker_conf
 from mqtrail.cli.exits import Exit
-from tests.node.test_controller_node import free_ports
+from tests.ports import free_ports
 
 START_S = 120.0
 COMMAND = [sys.executable, "-m", "mqtrail", "controller", "--json"]

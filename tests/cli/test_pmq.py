@@ -87,7 +87,7 @@ def test_a_killed_door_loses_and_doubles_nothing(tmp_path: Path) -> None:
             f"{number}{part}" for number in range(COUNT) for part in "ab"
         )
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_wrong_options_are_refused(mqtrail: Command, tmp_path: Path) -> None:

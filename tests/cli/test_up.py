@@ -19,7 +19,15 @@ import pytest
 
 from mqtrail.cli import run
 from mqtrail.cli.config import has_password
-from mqtrail.client import Credentials, InstanceConfig, SendStatus, SyncAdmin, SyncProducer, TlsClientConfig
+from mqtrail.client import (
+    Credentials,
+    InstanceConfig,
+    ProducerConfig,
+    SendStatus,
+    SyncAdmin,
+    SyncProducer,
+    TlsClientConfig,
+)
 from mqtrail.node import shown_url
 from mqtrail.store import CommitLogConfig, CommitLogStore, PendingRecord, RealDisk
 from mqtrail.wire import Message, MQError, TopicConfig
@@ -40,7 +48,7 @@ def up(*arguments: str) -> Iterator[dict[str, Any]]:
     try:
         yield json.loads(process.stdout.readline())
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()
@@ -49,13 +57,17 @@ def up(*arguments: str) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def sending(namesrv: str) -> Iterator[list[str]]:
-    """Send until the block ends; yield the errors of sends. Sends that did not fail have the status SEND_OK."""
+    """Send until the block ends; yield the errors of sends. Sends that did not fail have the status SEND_OK.
+
+    They have time for a hand-over on a busy machine.
+    """
+    config = ProducerConfig(send_timeout_ms=60_000)
     failures: list[str] = []
     done: list[SendStatus] = []
     ending = threading.Event()
 
     def run_sends() -> None:
-        with SyncProducer("g", namesrv) as producer:
+        with SyncProducer("g", namesrv, config=config) as producer:
             while not ending.is_set():
                 try:
                     done.append(producer.send(Message("orders", b"x")).status)
@@ -353,7 +365,9 @@ def test_wrong_groups_are_refused(words: list[str], found: str, capsys: pytest.C
 @pytest.mark.timeout(300)
 def test_up_runs_a_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Name server, controllers and brokers, each with its address and process, in one folder; the master is changed."""
-    with up("--ha", "2", "--data", str(tmp_path), "--segment-size", "16MiB", "--controller-port", "0", *FREE) as ready:
+    patient = ("--set", "slave_timeout_ms=60000")  # a send waits for a slave that stops until the controllers know
+    group = ("--ha", "2", "--data", str(tmp_path), "--segment-size", "16MiB", "--controller-port", "0")
+    with up(*group, *patient, *FREE) as ready:
         assert list(ready["brokers"]) == ["broker-a-1", "broker-a-2"]
         assert len(ready["controllers"]) == 3
         assert len(set(ready["processes"].values())) == 6

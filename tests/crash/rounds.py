@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +24,7 @@ from mqtrail.wire import (
     retry_topic,
 )
 from tests.databases.servers import DatabaseServer
+from tests.ports import free_ports
 from tests.sim.checker import check
 from tests.sim.clients import note_read, place_of
 from tests.sim.cluster import CONCURRENT, TOPIC
@@ -74,13 +74,6 @@ sys.exit(run_up(config, on_ready=ready))
 """
 
 
-def free_port() -> int:
-    """Return a port without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class KilledNode:
     """A name server and a broker in one process, on fixed ports, to be killed and restarted."""
 
@@ -99,14 +92,15 @@ class KilledNode:
         """log: file for its output. join: address of the name server to use instead of an own one. broker: further
         settings; with a role it also gets a port for slaves."""
         self.data, self.log = data, log
-        self.namesrv_port, self.broker_port = namesrv_port or free_port(), free_port()
+        own_namesrv_port, self.broker_port, ha_port = free_ports(3)
+        self.namesrv_port = namesrv_port or own_namesrv_port
         self.namesrv, self.broker = f"127.0.0.1:{self.namesrv_port}", f"127.0.0.1:{self.broker_port}"
         self._settings = {
             "data": str(data),
             "namesrv_port": None if join else self.namesrv_port,
             "join": [join] if join else [],
             "broker_port": self.broker_port,
-            "ha_port": free_port() if broker else None,
+            "ha_port": ha_port if broker else None,
             "store_url": store_url,
             "store": {"segment_size": SEGMENT_SIZE, **(store or {})},
             "broker": {

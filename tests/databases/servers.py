@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,18 +20,13 @@ from typing import Any, ClassVar
 from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
+from tests.ports import free_ports
+
 READY_S = 60.0
 END_S = 30.0
 USER, PASSWORD = "mqtrail", "secret/of@tests"
 QUOTED = "secret%2Fof%40tests"
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig=KILL")
-
-
-def free_port() -> int:
-    """Return a port without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class DatabaseServer:
@@ -47,7 +41,7 @@ class DatabaseServer:
         self.folder = Path(tempfile.mkdtemp(prefix=f"mqtrail-{self.scheme}-"))
         if os.getuid() == 0:
             os.chown(self.folder, 65534, 65534)
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self._numbers = count()
         self._process: subprocess.Popen[bytes] | None = None
         self._as = NOBODY if os.getuid() == 0 else ("setpriv", "--pdeathsig=KILL")

@@ -16,11 +16,12 @@ from mqtrail.node.in_time import InTime
 from mqtrail.store import MemoryDisk, StoreAway, StoreBroken, StoreError
 from mqtrail.store.sql import SqlStore
 from mqtrail.wire import InvalidParameter, tags_code
+from tests.ports import free_ports
 from tests.store.kinds import CONFIG
 from tests.store.test_contract import NOW_MS, bodies, record
 
 from .relay import Cut, Relay
-from .servers import DatabaseServer, free_port, server
+from .servers import DatabaseServer, server
 
 pytestmark = pytest.mark.databases
 
@@ -263,7 +264,7 @@ def test_unusable_servers_are_refused(database: DatabaseServer, url: str) -> Non
     for wrong, found in (
         (database.url(name, password="wrong"), "authentication failed|Access denied"),
         (database.url("missing"), "does not exist|Unknown database"),
-        (url.replace(f":{database.port}/", f":{free_port()}/"), "refused"),
+        (url.replace(f":{database.port}/", f":{free_ports(1)[0]}/"), "refused"),
         (url.replace("127.0.0.1", "no.such.host.invalid"), "resolve|not known|getaddrinfo"),
     ):
         with pytest.raises(StoreError, match=found) as caught:

@@ -1,7 +1,6 @@
 """Controllers on sockets: they elect a leader, serve a broker, and go on without one of them."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,17 +12,10 @@ from mqtrail.controller import ControllerConfig
 from mqtrail.net import BindError, ConnectionPool, NetError
 from mqtrail.node import ControllerNode
 from mqtrail.wire import RemotingCommand, RequestCode
+from tests.ports import free_ports
 
 WAIT_S = 60.0
 NAMES = {"clusterName": "c", "brokerName": "b"}
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 @asynccontextmanager

@@ -14,9 +14,9 @@ from mqtrail.client import Producer, ProducerConfig
 from mqtrail.net import ConnectionPool, NetError
 from mqtrail.node.namesrv_node import NameServerNode
 from mqtrail.wire import Message, MQError, RemotingCommand, RequestCode
+from tests.ports import free_ports
 
 from .helpers import read_all
-from .test_controller_node import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

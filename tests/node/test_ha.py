@@ -33,7 +33,7 @@ STORE = CommitLogConfig(segment_size=1 << 20, message_size_max=100_000)
 MASTER = NodeConfig(
     namesrv_port=0, broker_port=0, broker=BrokerConfig(broker_role="ASYNC_MASTER"), store=STORE, ha_port=0
 )
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def slave_of(namesrv: str, broker_id: int = 1, **broker: Any) -> NodeConfig:

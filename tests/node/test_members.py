@@ -18,9 +18,9 @@ from mqtrail.node import ControllerNode, Node, NodeConfig, ha_server
 from mqtrail.node.broker_node import BrokerNode
 from mqtrail.store import CommitLogConfig
 from mqtrail.wire import RemotingCommand, RequestCode, ResponseCode
+from tests.ports import free_ports
 
 from .helpers import read_all, send_command
-from .test_controller_node import free_ports
 
 pytestmark = pytest.mark.slow
 
