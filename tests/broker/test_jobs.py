@@ -353,7 +353,9 @@ def test_a_large_heartbeat_is_served_in_slices() -> None:
         reply = next((send.command for send in sends if send.command.is_response), None)
     assert reply.code == ResponseCode.SUCCESS
     assert counts[-1] == 2 * jobs.CHANGES_A_SLICE
-    assert max(later - earlier for earlier, later in pairwise(counts)) <= jobs.CHANGES_A_SLICE
+    assert counts[0] == 0, "to decode it is work enough"
+    made = jobs.CHANGES_A_SLICE // 2  # each makes a group and its retry topic
+    assert max(later - earlier for earlier, later in pairwise(counts)) <= made
 
 
 def test_many_users_and_policies_are_listed_in_slices() -> None:

@@ -5,6 +5,7 @@ apache/rocketmq broker/.
 """
 
 from collections.abc import Generator, Iterable, Iterator
+from typing import Final
 
 from mqtrail.wire import (
     EXT_HEART_BEAT_V2,
@@ -54,6 +55,8 @@ from ..jobs import BODY_SIZE_A_SLICE, CHANGES_A_SLICE, LOCKS_A_SLICE, NOTIFIED_A
 from ..state import BrokerState
 from ..tables import Client, subscriptions_size
 
+GROUPS_A_SLICE: Final = CHANGES_A_SLICE // 2  # of a heartbeat, each of which may be made, and its retry topic
+
 
 class ClientRequests:
     """Updates the table of live clients, and notifies consumers of changes in their groups.
@@ -88,6 +91,8 @@ class ClientRequests:
         if not data.client_id:
             raise InvalidParameter("found a heartbeat without clientID, expected the client's id")
         check_heartbeat(data)
+        if len(data.consumer_data_set) > GROUPS_A_SLICE:
+            yield
         self._check_room(peer, data)
         if self._next_scan_ms is None:
             self._next_scan_ms = now_ms + self._config.client_scan_ms
@@ -103,7 +108,7 @@ class ClientRequests:
                 changed_groups.append(consumer.group_name)
             if not data.without_sub and self._clients.consumer_group(consumer.group_name) is not None:
                 self._fingerprints[consumer.group_name] = data.heartbeat_fingerprint
-            if number % CHANGES_A_SLICE == 0:
+            if number % GROUPS_A_SLICE == 0:
                 yield
         for producer in data.producer_data_set:
             self._clients.register_producer(producer.group_name, client)
