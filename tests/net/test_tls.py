@@ -295,16 +295,21 @@ async def test_a_client_decrypts_in_turns(monkeypatch: pytest.MonkeyPatch) -> No
     await until(lambda: sizes == [READ_SIZE, READ_SIZE, 1])
 
 
-async def test_what_came_with_the_end_is_read_by_a_client(certificates: Certificates) -> None:
-    """The reply and the end of the session may come in one piece."""
+@pytest.mark.parametrize("turn_s", [60.0, 0.0])
+async def test_what_came_with_the_end_is_read_by_a_client(
+    turn_s: float, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replies and the end of the session may come in one piece, which may take several turns to read."""
+    monkeypatch.setattr("mqtrail.net.client.TURN_S", turn_s)
     async with serving(config=certificates.server()) as (server, application):
         connection = await Connection.open(server.address, tls=certificates.client())
-        asked = asyncio.create_task(connection.request(RemotingCommand(SILENT), 60_000))
-        await until(lambda: bool(application.seen))
+        asked = [asyncio.create_task(connection.request(RemotingCommand(SILENT), 60_000)) for _ in range(5)]
+        await until(lambda: len(application.seen) == len(asked))
         (served,) = application.connections
-        served.write(encode_command(RemotingCommand.reply_to(application.seen[0], 0, body=b"last")))
+        replies = [RemotingCommand.reply_to(one, 0, body=b"last") for one in application.seen]
+        served.write(b"".join(map(encode_command, replies)))
         served.close()
-        assert (await asked).body == b"last"
+        assert [(await one).body for one in asked] == [b"last"] * len(asked)
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7])

@@ -221,6 +221,8 @@ class Connection(asyncio.Protocol):
                         self._end_turn()
                         return
                 if not self._unread:
+                    if self._tls is not None and self._tls.ended:
+                        self._lost(f"{self.address} closed the connection")
                     return
                 self._decoder.feed(self._next_piece())
                 if self._unread and time.monotonic() >= end_s:
@@ -287,8 +289,6 @@ class Connection(asyncio.Protocol):
         transport.write_raw(session.take())
         if session.established and self._secured is not None and not self._secured.done():
             self._secured.set_result(None)
-        if session.ended:
-            self._loop.call_soon(self._lost, f"{self.address} closed the connection")  # first read what came before
         return plain
 
     def _on_command(self, command: RemotingCommand) -> None:
