@@ -287,14 +287,14 @@ async def test_a_send_to_a_queue_waits_while_its_group_is_in_no_route() -> None:
 
 async def test_a_send_to_a_queue_is_not_repeated_at_the_same_master() -> None:
     """A master that does not answer an attempt in its time may store the message: only another master gets it again."""
-    config = ProducerConfig(attempt_timeout_ms=50)
+    config = ProducerConfig(attempt_timeout_ms=100)
     queue = MessageQueue("orders", "broker-a", 0)
     async with fake_cluster({}, 1) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         (broker,) = cluster.brokers
         cluster.name_server.script = group_route({0: broker.address, 2: "127.0.0.1:1"})
         broker.script = on_code(SEND, SILENT)
         with pytest.raises(SendFailed) as failed:
-            await producer.send(Message("orders", b"x"), queue=queue, timeout_ms=500)
+            await producer.send(Message("orders", b"x"), queue=queue, timeout_ms=1_500)
         assert failed.value.maybe_stored
         assert len(broker.of(SEND)) == 1
 
@@ -329,7 +329,7 @@ async def test_no_name_server_makes_a_send_wait_longer_than_its_timeout() -> Non
             broker.seen.clear()
             async with asyncio.timeout(30):
                 with pytest.raises(SendFailed) as failed:
-                    await producer.send(Message("orders", b"x"), queue=queue, timeout_ms=300)
+                    await producer.send(Message("orders", b"x"), queue=queue, timeout_ms=1_000)
             assert [one.outcome for one in failed.value.attempts] == ["TIMEOUT", "NOT_SENT"]
             assert len(broker.of(SEND)) == 1
 
@@ -340,7 +340,7 @@ async def test_a_send_begins_when_there_is_a_master() -> None:
         (broker,) = cluster.brokers
         cluster.name_server.script = group_route({2: "127.0.0.1:1"})
         with pytest.raises(RouteNotFound, match="no writable queue"):
-            await producer.send(Message("orders", b"late"), timeout_ms=250)
+            await producer.send(Message("orders", b"late"), timeout_ms=1_000)
         cluster.name_server.script = group_route({2: "127.0.0.1:1"}, {2: "127.0.0.1:1"}, {0: broker.address})
         await producer.send(Message("orders", b"x"), timeout_ms=60_000)
         assert broker.stored("orders") == [b"x"]
