@@ -235,6 +235,21 @@ async def test_a_send_waits_for_the_next_master(failure: Script) -> None:
         assert (len(first.of(SEND)), second.stored("orders")) == (1, [b"x"])
 
 
+async def test_a_refusal_of_the_last_master_gives_the_route_time() -> None:
+    """A broker that is no longer master may refuse before the name server knows: no attempt is wasted on it."""
+    config = ProducerConfig(retry_count=1, send_timeout_ms=60_000)
+    async with (
+        fake_cluster({}, 2) as cluster,
+        Producer("PG", cluster.namesrv, config=config) as producer,
+    ):
+        first, second = cluster.brokers
+        before, after = {0: first.address, 2: second.address}, {0: second.address}
+        cluster.name_server.script = group_route(before, before, after)
+        first.script = on_code(SEND, refuse(ResponseCode.SYSTEM_BUSY))
+        await producer.send(Message("orders", b"x"))
+        assert (len(first.of(SEND)), second.stored("orders")) == (1, [b"x"])
+
+
 async def test_a_send_to_a_queue_waits_for_its_next_master() -> None:
     """The queue stays the chosen one; another error than a lost master is final, and so is one without replicas."""
     queue = MessageQueue("orders", "broker-a", 0)

@@ -360,6 +360,7 @@ class Sender:
         loop = asyncio.get_running_loop()
         name, address = failed.broker_name, out.address
         may_answer = only and isinstance(cause, RequestTimeout)
+        may_be_late = isinstance(cause, Refusal)  # the name server, of a broker that is no longer master
         while loop.time() < deadline and (only or _waits_for_master(route, name)):
             await self._refresh_before(out.wire_topic, deadline)
             newest = self._client.known_route(out.wire_topic)
@@ -369,8 +370,9 @@ class Sender:
                 masters = {master for name in names if (master := route.master(name))}
                 if masters - {address}:
                     break
-                if masters and not may_answer and await self._is_reached(address, deadline):
+                if masters and not may_answer and not may_be_late and await self._is_reached(address, deadline):
                     break
+            may_be_late = False
             await _pause(deadline)
         return route
 
