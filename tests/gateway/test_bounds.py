@@ -31,6 +31,13 @@ from mqtrail.wire import (
 MESSAGES = "/v1/topics/t/messages"
 RECEIVE = "/v1/groups/g/receive"
 TRACE = "RMQ_SYS_TRACE_TOPIC"
+OFFSETS: dict[int, str] = {
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: "",
+    RequestCode.QUERY_CONSUMER_OFFSET: "0",
+    RequestCode.GET_MAX_OFFSET: "9",
+    RequestCode.UPDATE_CONSUMER_OFFSET: "",
+}
+"""What is answered to these requests: every group exists and has read nothing of 9 messages."""
 
 
 class FakeBroker:
@@ -61,6 +68,8 @@ class FakeBroker:
             reply = RemotingCommand.reply_to(command, ResponseCode.SUCCESS)
             reply.body = TopicConfig("t").encode()
             return reply
+        if command.code in OFFSETS:
+            return RemotingCommand.reply_to(command, ResponseCode.SUCCESS, None, {"offset": OFFSETS[command.code]})
         header = SendMessageHeader.from_ext(command.ext)
         if header.topic == TRACE:
             if self.gone is not None:

@@ -8,7 +8,8 @@ import pytest
 
 from mqtrail.gateway import Gate, GateRules, new_token, read_rules
 from mqtrail.gateway.gate import GroupRule, TokenBucket, TopicRule
-from mqtrail.wire import InvalidParameter
+from mqtrail.gateway.receipts import Receipt
+from mqtrail.wire import InvalidParameter, RequestCode
 
 from .test_bounds import FakeBroker, asking
 
@@ -119,3 +120,97 @@ async def test_pmqs_client_under_rules() -> None:
         assert (await publish(50, token=TOKEN))["suc"] is True
         limited = await publish(1, token=TOKEN)
         assert (limited["suc"], limited["code"], limited["sleepTime"]) == (False, "0", 1_000)
+
+
+@pytest.mark.parametrize(
+    ("topic", "group", "has_token", "expected"),
+    [
+        ("%RETRY%g", "thief", False, 403),
+        ("%RETRY%g", "thief", True, 403),  # t is for g alone
+        ("%RETRY%g", "g", True, 200),
+        ("%RETRY%g_t", "thief", False, 403),
+        ("%RETRY%g+t", "g", False, 401),
+        ("%DLQ%g", "g", False, 401),
+        ("%RETRY%thief_t", "thief", False, 403),
+        ("%DLQ%other", "ops", False, 401),
+        ("%DLQ%other", "ops", True, 200),
+        ("%DLQ%open", "ops", False, 200),
+        ("g_t_fail", "thief", False, 403),
+        ("g_t_fail", "g", True, 200),
+        ("other_x_fail", "ops", False, 401),
+        ("SCHEDULE_TOPIC_XXXX", "ops", False, 403),
+        ("rmq_sys_REVIVE_LOG_DefaultCluster", "ops", False, 403),
+        ("RMQ_SYS_TRACE_TOPIC", "ops", False, 403),
+    ],
+)
+async def test_copies_of_messages_have_the_rules_of_the_messages(
+    topic: str, group: str, has_token: bool, expected: int
+) -> None:
+    """A group's retries and dead letters are those of its topics; topics of the broker are for nobody."""
+    rules = GateRules(
+        {"t": TopicRule(groups=("g",))}, {"g": GroupRule(tokens=(HASH,)), "other": GroupRule(tokens=(HASH,))}
+    )
+    headers = BEARER if has_token else {}
+    async with asking(FakeBroker(), Gate(rules)) as client:
+        answer = await client.post(f"/v1/groups/{group}/receive", json={"topic": topic}, headers=headers)
+        assert answer.status_code == expected
+        events = await client.get(f"/v1/groups/{group}/events", params={"topic": topic}) if expected == 403 else answer
+        assert events.status_code == expected
+
+
+async def test_nobody_publishes_to_a_group_without_its_token() -> None:
+    """What is in a retry topic is delivered to its group as a message of the real topic."""
+    rules = GateRules({"t": TopicRule(tokens=(HASH,))}, {"g": GroupRule(tokens=(HASH,))})
+    async with asking(FakeBroker(), Gate(rules)) as client:
+        for topic, expected in (
+            ("%25RETRY%25g", 401),
+            ("%25RETRY%25g_t", 401),
+            ("%25DLQ%25g", 401),
+            ("%25RETRY%25other", 200),
+            ("rmq_sys_REVIVE_LOG_DefaultCluster", 403),
+            ("rmq_sys_wheel_timer", 403),
+            ("RMQ_SYS_TRACE_TOPIC", 403),
+            ("g_t_fail", 200),  # as pmq's client does, without a token
+        ):
+            path = f"/v1/topics/{topic}"
+            assert (await client.post(f"{path}/messages", json={"body": "x"})).status_code == expected
+            if expected != 200:
+                assert (await client.put(path, json={"queues": 1})).status_code == expected
+            if expected == 401:
+                assert (await client.post(f"{path}/messages", json={"body": "x"}, headers=BEARER)).status_code == 200
+
+
+@pytest.mark.parametrize("act", ["ack", "nack", "extend"])
+async def test_receipts_that_are_made_up(act: str) -> None:
+    """The broker would put a copy of the message into the retry topic of the group that never received it."""
+    broker = FakeBroker()
+    handle = "0 1795801590488 60000 1 0 broker-a 0 0"
+    receipts = [Receipt(topic, handle, "ID", "", 0, "R", 0, "").encode() for topic in ("open", "t")]
+    async with asking(broker, Gate(GateRules({"t": TopicRule(groups=("g",))}))) as client:
+        answer = await client.post(f"/v1/groups/thief/{act}", json={"receipts": receipts})
+    assert (answer.status_code, "expected one that may receive from t" in answer.json()["detail"]) == (403, True)
+    assert broker.asked == []
+
+
+async def test_commits_of_pmqs_client_have_the_rules_of_its_group() -> None:
+    """Who may not receive for a group moves no offset of it either; rules may come after a group has begun."""
+    gate, consumer = Gate(), "/api/client/consumer"
+    broker = FakeBroker()
+    async with asking(broker, gate) as client:
+
+        async def ask(path: str, **body: Any) -> Any:
+            return (await client.post(f"{consumer}/{path}", json=body)).json()
+
+        number = (await ask("register", name="c"))["id"]
+        groups = {"g": ["t"]}
+        assert (await ask("registerConsumerGroup", consumerId=number, consumerGroupNames=groups))["suc"] is True
+        polled = await ask("getConsumerGroupPolling", consumerId=number, consumerGroupVersion={"g": 0})
+        queue = next(iter(polled["consumerGroups"]["g"]["queues"].values()))
+        item = {name: queue[name] for name in ("queueOffsetId", "offsetVersion")} | {"offset": 1}
+        gate.rules = GateRules({}, {"g": GroupRule(deny=("127.0.0.0/8",))})
+        refused = await ask("commitOffset", queueOffsets=[item])
+        assert (refused["suc"], "found the address 127.0.0.1" in refused["msg"]) == (False, True)
+        assert not any(one.code == RequestCode.UPDATE_CONSUMER_OFFSET for one in broker.asked)
+        gate.rules = GateRules()
+        assert (await ask("commitOffset", queueOffsets=[item]))["suc"] is True
+        assert any(one.code == RequestCode.UPDATE_CONSUMER_OFFSET for one in broker.asked)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
 
@@ -15,7 +15,7 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from mqtrail import __version__
-from mqtrail.wire import Host, Message, visible_json
+from mqtrail.wire import HeaderError, Host, Message, visible_json
 
 from .caller import Caller
 from .config import INVISIBLE_S_DEFAULT, INVISIBLE_S_MAX, KEY_LENGTH_MAX, RECEIVE_COUNT_MAX, DoorConfig
@@ -25,6 +25,7 @@ from .guard import LocalGuard
 from .pmq import PmqInterface
 from .problems import RESPONSES, DescribedApi, Problem, add_problems
 from .publishing import MessageSender, Repeatable
+from .receipts import Receipt
 from .receiving import Receiver
 from .shapes import (
     BYTES_TYPES,
@@ -202,7 +203,7 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
     )
     async def ack(group: GroupName, request: Request) -> Response:
         asked = read_json(await _json_body(request), Ack)
-        gate.check_group(group, _token(request), _host(request).ip)
+        _check_receipts(gate, group, request, asked.receipts)
         return _json(SettledMessages(await receiver.ack(group, asked.receipts, _host(request))))
 
     @router.post(
@@ -213,7 +214,7 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
     )
     async def nack(group: GroupName, request: Request) -> Response:
         asked = read_json(await _json_body(request), Nack)
-        gate.check_group(group, _token(request), _host(request).ip)
+        _check_receipts(gate, group, request, asked.receipts)
         results = await receiver.nack(group, asked.receipts, asked.delay_s, asked.reason, _host(request))
         return _json(SettledMessages(results))
 
@@ -225,8 +226,19 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
     )
     async def extend(group: GroupName, request: Request) -> Response:
         asked = read_json(await _json_body(request), Extend)
-        gate.check_group(group, _token(request), _host(request).ip)
+        _check_receipts(gate, group, request, asked.receipts)
         return _json(SettledMessages(await receiver.extend(group, asked.receipts, asked.invisible_s, _host(request))))
+
+
+def _check_receipts(gate: Gate, group: str, request: Request, receipts: Sequence[str]) -> None:
+    """Problem: the client may not settle for the group, or may not have received what a receipt names: with a made up
+    one, the broker would put a copy of any message into the group's retry topic."""
+    topics: dict[str | None, None] = {None: None}
+    for text in receipts:
+        with suppress(HeaderError):  # it is refused where it is used
+            topics[Receipt.decode(text).topic] = None
+    for topic in topics:
+        gate.check_group(group, _token(request), _host(request).ip, topic)
 
 
 def _add_events(router: APIRouter, receiver: Receiver, stopping: asyncio.Event, gate: Gate) -> None:

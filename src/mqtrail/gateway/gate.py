@@ -11,6 +11,10 @@
     deny = ["10.9.9.9"]
 
 A topic or group without rules is open to all who reach the door. Tokens are kept as hashes.
+
+A group's own topics hold copies of messages of others: its retries, its dead letters, pmq's G_T_fail. So the rules of
+that group hold for them, and those of the topics that the copies may be from. Topics of the broker itself, which hold
+messages of everybody and the state of deliveries, are refused.
 """
 
 from __future__ import annotations
@@ -19,20 +23,23 @@ import hashlib
 import math
 import secrets
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from ipaddress import ip_address, ip_network
 from typing import Annotated, Final
 
 import msgspec
 
-from mqtrail.wire import InvalidParameter
+from mqtrail.wire import DLQ_PREFIX, RETRY_PREFIX, UNSENDABLE_TOPICS, InvalidParameter
 
 from .problems import Problem
 
 PREFIX: Final = "sha256:"
 BURST_S: Final = 1.0  # what a topic may get at once, in seconds of its rate
 DEBT_S: Final = 5.0  # how far senders may go ahead of the rate before they are refused
+GROUP_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
+BROKER_PREFIXES: Final = ("RMQ_SYS_", "rmq_sys_", "%SYS%")
+FAILURE_SUFFIX: Final = "_fail"  # of pmq's failure topics
 
 TokenHash = Annotated[str, msgspec.Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
 
@@ -125,26 +132,54 @@ class Gate:
 
     def check_topic(self, topic: str, token: str | None) -> None:
         """Problem: the client may not publish to the topic, or change it."""
+        _refuse_of_broker(topic)
         rule = self.rules.topics.get(topic)
         if rule is not None:
             _check(rule.tokens, token, f"the topic {topic}")
+        if topic.startswith(GROUP_PREFIXES):  # pmq's client publishes to a failure topic without a token
+            for owner in self._owners(topic):
+                _check(self.rules.groups[owner].tokens, token, f"the group {owner}")
 
     def check_group(self, group: str, token: str | None, ip: str, topic: str | None = None) -> None:
         """Problem: the client may not receive for the group; topic: from it."""
         self.check_subscription(group, token, topic)
-        if not self.admits(group, ip):
-            detail = f"found the address {ip}, expected one that the group {group} allows: ask its owner"
-            raise Problem(HTTPStatus.FORBIDDEN, detail)
+        for one in (group, *self._owners(topic or "")):
+            if not self.admits(one, ip):
+                detail = f"found the address {ip}, expected one that the group {one} allows: ask its owner"
+                raise Problem(HTTPStatus.FORBIDDEN, detail)
 
     def check_subscription(self, group: str, token: str | None, topic: str | None) -> None:
         """Problem: the group may not receive from the topic, or not with this token."""
-        of_topic = None if topic is None else self.rules.topics.get(topic)
-        if of_topic is not None and of_topic.groups is not None and group not in of_topic.groups:
-            detail = f"found the group {group!r}, expected one that may receive from {topic}: ask the topic's owner"
-            raise Problem(HTTPStatus.FORBIDDEN, detail)
-        rule = self.rules.groups.get(group)
-        if rule is not None:
-            _check(rule.tokens, token, f"the group {group}")
+        topic = topic or ""
+        _refuse_of_broker(topic)
+        for origin in (topic, *self._origins(topic)):
+            rule = self.rules.topics.get(origin)
+            if rule is not None and rule.groups is not None and group not in rule.groups:
+                detail = (
+                    f"found the group {group!r}, expected one that may receive from {origin}: ask the topic's owner"
+                )
+                raise Problem(HTTPStatus.FORBIDDEN, detail)
+        for one in (group, *self._owners(topic)):
+            if one in self.rules.groups:
+                _check(self.rules.groups[one].tokens, token, f"the group {one}")
+
+    def _owners(self, topic: str) -> Iterator[str]:
+        """Yield the groups with rules whose own topic this may be."""
+        name = _name_in_group(topic)
+        if name is not None:
+            yield from (group for group in self.rules.groups if _begins(name, group))
+        elif topic.endswith(FAILURE_SUFFIX):
+            yield from (group for group in self.rules.groups if topic.startswith(f"{group}_"))
+
+    def _origins(self, topic: str) -> Iterator[str]:
+        """Yield the topics with rules whose messages a group's own topic may hold."""
+        name = _name_in_group(topic)
+        if name is not None:
+            for origin, rule in self.rules.topics.items():
+                if name.endswith((f"_{origin}", f"+{origin}")) or name in (rule.groups or ()):
+                    yield origin
+        elif topic.endswith(FAILURE_SUFFIX):
+            yield from (origin for origin in self.rules.topics if topic.endswith(f"_{origin}{FAILURE_SUFFIX}"))
 
     def admits(self, group: str, ip: str) -> bool:
         """Return whether a client of this address gets queues of the group."""
@@ -167,6 +202,22 @@ class Gate:
             )
             raise Problem(HTTPStatus.TOO_MANY_REQUESTS, detail, retry_after_s=wait_s)
         return found
+
+
+def _refuse_of_broker(topic: str) -> None:
+    """Problem: the broker keeps the topic for itself."""
+    if topic in UNSENDABLE_TOPICS or topic.startswith(BROKER_PREFIXES):
+        detail = f"found the topic {topic}, which is the broker's own and forbidden, expected one of applications"
+        raise Problem(HTTPStatus.FORBIDDEN, f"{detail}: name another topic")
+
+
+def _name_in_group(topic: str) -> str | None:
+    """Return what follows the prefix of a retry or dead-letter topic: GROUP, or GROUP_TOPIC; None: it is another."""
+    return next((topic.removeprefix(one) for one in GROUP_PREFIXES if topic.startswith(one)), None)
+
+
+def _begins(name: str, group: str) -> bool:
+    return name == group or name.startswith((f"{group}_", f"{group}+"))
 
 
 def _check(hashes: Sequence[str], token: str | None, what: str) -> None:

@@ -302,6 +302,7 @@ class PmqInterface:
         if found is None:
             return
         group, one = found
+        self._gate.check_group(group.name, None, broker.host.ip, one.queue.topic)
         stored = await broker.offset_of(group.name, one.queue) or 0
         if one.committed is not None and stored != one.committed:
             self._desk.moved_by_operator(item.queue_offset_id, stored)
