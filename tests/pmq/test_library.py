@@ -180,6 +180,7 @@ def answer(status: int, body: object, **headers: str) -> httpx.Response:
     return httpx.Response(status, json=body, headers=headers)
 
 
+ITEM = {"topic": "t", "body": "x", "id": "ID", "queue": 0, "offset": 0, "attempt": 1, "born_ms": 0, "stored_ms": 0}
 STORED = {"messages": [{"id": "ID", "queue": 1, "offset": 2}], "slow_down_ms": 0}
 AWAY = {"detail": "the database does not answer"}
 
@@ -221,16 +222,48 @@ async def test_repeats(answers: Sequence[Any], expected: str, monkeypatch: pytes
     assert len(keys) == 1
 
 
+async def test_a_message_that_is_just_extended_is_acknowledged_by_its_new_receipt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The old receipt is void: an acknowledgement with it would do nothing, and the message would come again."""
+    message_of_door = {**ITEM, "receipt": "R0"}
+    extending, goes_on = asyncio.Event(), asyncio.Event()
+    asked: list[str] = []
+
+    async def ask(door: object, path: str, body: Any, **further: Any) -> Any:
+        act = path.rpartition("/")[2]
+        if act == "receive":
+            return {"messages": [message_of_door], "slow_down_ms": 0}
+        if act == "extend":
+            extending.set()
+            await goes_on.wait()
+        asked.append(f"{act} {body['receipts'][0]}")
+        return {"results": [{"receipt": "R1"}]}
+
+    monkeypatch.setattr(DoorClient, "ask", ask)
+    async with Subscriber("http://door", "g", "t", concurrency=1, invisible_s=0.04) as subscriber:
+        message = await subscriber.receive(UNTIL_S)
+        assert message is not None
+        async with asyncio.timeout(UNTIL_S):
+            await extending.wait()
+        settling = asyncio.create_task(message.ack())
+        await asyncio.sleep(0)
+        goes_on.set()
+        await settling
+        assert asked == ["extend R0", "ack R1"]
+        await message.extend(1)  # it is settled: nothing is asked
+        assert asked == ["extend R0", "ack R1"]
+
+
 async def test_long_work_is_extended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until it is settled, or was held for too long; then others are received."""
-    item = {"topic": "t", "body": "x", "id": "ID", "queue": 0, "offset": 0, "attempt": 1, "born_ms": 0, "stored_ms": 0}
     asked: list[str] = []
 
     async def ask(door: object, path: str, body: Any, **further: Any) -> Any:
         act = path.rpartition("/")[2]
         if act == "receive":
             asked.append(act)
-            return {"messages": [{**item, "receipt": "R0"}], "slow_down_ms": 0}
+            return {"messages": [{**ITEM, "receipt": "R0"}], "slow_down_ms": 0}
         asked.append(f"{act} {body['receipts'][0]}")
         return {"results": [{"receipt": f"R{len(asked)}"}]}
 

@@ -24,7 +24,7 @@ DROP_S: Final = 1.0  # delay of messages that were received and not begun when t
 
 Handler = Callable[["ReceivedMessage"], Awaitable[None] | None]
 H = TypeVar("H", bound=Handler)
-Settle = Callable[["ReceivedMessage", str, Mapping[str, Any]], Awaitable[str]]
+Settle = Callable[["ReceivedMessage", str, Mapping[str, Any]], Awaitable[None]]
 
 log = Log()
 
@@ -50,6 +50,7 @@ class ReceivedMessage:
     _receipt: str = field(repr=False)
     _settle: Settle = field(repr=False)
     _settled: bool = field(default=False, repr=False)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)  # an extension makes the receipt void
 
     async def ack(self) -> None:
         """Settle it as a success: the group does not get it again."""
@@ -69,7 +70,7 @@ class ReceivedMessage:
 
     async def extend(self, invisible_s: float) -> None:
         """Take more time, from now on. The subscriber does this by itself while the message is not settled."""
-        self._receipt = await self._settle(self, "extend", {"invisible_s": invisible_s})
+        await self._settle(self, "extend", {"invisible_s": invisible_s})
 
     @asynccontextmanager
     async def process(self, *, reraise: bool = False) -> AsyncIterator[ReceivedMessage]:
@@ -305,15 +306,17 @@ class Subscriber:
             _settle=self._settle,
         )
 
-    async def _settle(self, message: ReceivedMessage, act: str, further: Mapping[str, Any]) -> str:
-        """Return the receipt of the answer. After ack and nack the message is not held any more."""
+    async def _settle(self, message: ReceivedMessage, act: str, further: Mapping[str, Any]) -> None:
+        """Ask the door, one after the other for a message. After ack and nack it is not held any more."""
         if act != "extend":
             self._held.pop(message, None)
             self._changed.set()
-        body = {"receipts": [message._receipt], **further}
-        answer = await self._door.ask(f"/groups/{self._group}/{act}", body)
-        receipt: str = answer["results"][0]["receipt"]
-        return receipt
+        async with message._turn:
+            if act == "extend" and message._settled:
+                return
+            body = {"receipts": [message._receipt], **further}
+            answer = await self._door.ask(f"/groups/{self._group}/{act}", body)
+            message._receipt = answer["results"][0]["receipt"]
 
     async def _extend_held(self) -> None:
         """Extend what is not settled at half of its time."""
