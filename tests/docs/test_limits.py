@@ -16,7 +16,7 @@ from mqtrail.broker.telemetry import statistics
 from mqtrail.client import ConsumerConfig
 from mqtrail.client.admin import base
 from mqtrail.client.core import empty_answers, routes
-from mqtrail.gateway import http_server
+from mqtrail.gateway import DoorConfig, http_server
 from mqtrail.namesrv import key_values, registrations, requests
 from mqtrail.namesrv import routes as tables
 from mqtrail.net import client, log, metrics_port, server_connection
@@ -193,6 +193,7 @@ def test_limits_of_the_page(row: str, parts: list[str]) -> None:
         f"at least {bounds.HELD_PEER_MIN}.",
         f"keeps {metrics_port.CONNECTIONS_MAX} connections",
         f"take {http_server.HEAD_SIZE_MAX // KIB} KiB of headers",
+        f"{DoorConfig(hosts=None).bodies_size_max // MIB} MiB of large bodies together",
         f"complete within {http_server.REQUEST_S:.0f} s",
         f"the client's loop reads for {client.TURN_S * 1000:.0f} ms",
         f"{ConsumerConfig().assigned_count_max} queues (`assigned_count_max`)",

@@ -10,8 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import ClientDisconnect
 
-from mqtrail.gateway import DoorConfig, Gate, make_door
+from mqtrail.gateway import DoorConfig, Gate, LocalGuard, make_door
+from mqtrail.gateway.guard import BODY_FREE, BodyRoom
+from mqtrail.gateway.json_size import has_many_values
 from mqtrail.wire import (
     Host,
     Pub,
@@ -140,6 +143,94 @@ async def test_requests_are_bounded() -> None:
         broker.gate.set()
         assert (await first).status_code == 200
         assert (await client.post(MESSAGES, json={"body": "y"})).status_code == 200
+
+
+async def test_bodies_share_a_room() -> None:
+    """Where the bodies under way are too large together, the next large one is refused; small ones are not."""
+    broker = FakeBroker()
+    broker.gate.clear()
+    large = {"body": "x" * 200_000}
+    async with asking(broker, bodies_size_max=250_000, request_size_max=250_000) as client:
+        first = asyncio.create_task(client.post(MESSAGES, json=large))
+        while not broker.asked:
+            await asyncio.sleep(0)
+        refused = await client.post(MESSAGES, json=large)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert "found bodies of 250000 bytes under way, expected less" in refused.json()["detail"]
+        small = asyncio.create_task(client.post(MESSAGES, json={"body": "x" * 60_000}))
+        while len(broker.asked) < 2:
+            await asyncio.sleep(0)
+        broker.gate.set()
+        assert [(await one).status_code for one in (first, small)] == [200, 200]
+        assert (await client.post(MESSAGES, json=large)).status_code == 200
+
+
+async def test_a_body_that_never_ends_gives_its_room_back() -> None:
+    """Also when its client leaves in the middle of it."""
+    room = BodyRoom(BODY_FREE)
+    parts = iter([{"type": "http.request", "body": bytes(2 * BODY_FREE), "more_body": True}])
+
+    async def receive() -> Any:
+        return next(parts, {"type": "http.disconnect"})
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            assert not room.take(1)
+        raise ClientDisconnect
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        """Nothing is answered: the client left."""
+        raise AssertionError(message)
+
+    await LocalGuard(application, None, 8 * BODY_FREE, room)({"type": "http", "headers": []}, receive, send)
+    assert room.take(BODY_FREE)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("register", {"name": "n" * 256}),
+        ("registerConsumerGroup", {"consumerGroupNames": {f"g{number}": [] for number in range(1_001)}}),
+        ("registerConsumerGroup", {"consumerGroupNames": {"g": ["t"] * 1_001}}),
+        ("getConsumerGroupPolling", {"consumerGroupVersion": {f"g{number}": 0 for number in range(1_001)}}),
+        ("commitOffset", {"queueOffsets": [{}] * 1_001}),
+        ("publish", {"topicName": "t", "msgs": [{"body": "x"}] * 1_001}),
+        ("publish", {"topicName": "t", "msgs": [{"body": [[]] * 50_001}]}),
+        ("getMessageCount", {"topics": ["t"] * 1_001}),
+    ],
+)
+async def test_requests_of_pmqs_clients_are_bounded(path: str, body: Any) -> None:
+    """What would be kept, or be looked through for each change, has a bound; beyond it nothing is asked or kept."""
+    broker = FakeBroker()
+    async with asking(broker) as client:
+        answer = await client.post(f"/api/client/consumer/{path}", json=body)
+    assert (answer.status_code, answer.json()["suc"], answer.json()["code"]) == (200, False, "0")
+    assert broker.asked == []
+
+
+@pytest.mark.parametrize("body", [b"[" * 40_000, b'{"msgs": [{"body": ' + b"[" * 40_000])
+async def test_deep_json_of_pmqs_clients_is_an_answer(body: bytes) -> None:
+    """No error of the server, and no trace back in its log."""
+    async with asking(FakeBroker()) as client:
+        headers = {"Content-Type": "application/json"}
+        answer = await client.post("/api/client/consumer/publish", content=body, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (200, "0")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"[1,2,3]", False),
+        (b"[1,2,3,4]", True),
+        (b'["a,b,[[[{{{,,,,"]', False),
+        (rb'["\",",","",,,,,,"]', False),
+        (rb'["\\",1,2,3]', True),
+        (b'{"a":{"b":{"c":{"d":1}}}}', True),
+        (b'["","","",""]' + b'"' * 9, True),
+    ],
+)
+def test_values_of_json_are_counted_outside_of_texts(text: bytes, expected: bool) -> None:
+    assert has_many_values(text, 3) is expected
 
 
 async def test_a_busy_door_asks_to_slow_down() -> None:

@@ -174,7 +174,10 @@ RECEIVE = "/v1/groups/bad/receive"
     [
         (PUBLISH, b"{", 400, "expected JSON"),
         (PUBLISH, b"\xff\xfe", 400, "expected JSON"),
-        (PUBLISH, b"[" * 100_000, 422, "Expected"),
+        (PUBLISH, b"[" * 40_000, 422, "Expected"),
+        (PUBLISH, b'{"headers": ' * 15_000, 422, "Expected"),
+        (PUBLISH, b"[" * 100_000, 413, "found more than 50000 values"),
+        (PUBLISH, b"[" + b'{"body": "a"},' * 1_000 + b'{"body": "a"}]', 422, "found 1001 messages, expected 1 to"),
         (PUBLISH, b"7", 422, "Expected"),
         (PUBLISH, b"[]", 422, "found 0 messages, expected 1 to"),
         (PUBLISH, b"{}", 422, "found neither body nor body_base64"),

@@ -21,7 +21,7 @@ from .caller import Caller
 from .config import INVISIBLE_S_DEFAULT, INVISIBLE_S_MAX, KEY_LENGTH_MAX, RECEIVE_COUNT_MAX, DoorConfig
 from .crowd import Crowd
 from .gate import Gate
-from .guard import LocalGuard
+from .guard import BodyRoom, LocalGuard
 from .pmq import PmqInterface
 from .problems import RESPONSES, DescribedApi, Problem, add_problems
 from .publishing import MessageSender, Repeatable
@@ -115,7 +115,12 @@ def make_door(
     app.include_router(pmq.router())
     add_problems(app)
     app.add_middleware(Crowd, count_max=config.requests_max)
-    app.add_middleware(LocalGuard, hosts=config.hosts, body_size_max=config.request_size_max)
+    app.add_middleware(
+        LocalGuard,
+        hosts=config.hosts,
+        body_size_max=config.request_size_max,
+        room=BodyRoom(max(config.bodies_size_max, config.request_size_max)),
+    )
     return app
 
 
@@ -166,6 +171,7 @@ def _messages(topic: str, body: bytes, media_type: str, words: tuple[str, str], 
     elif media_type == JSON_TYPE:
         read = read_json(body, _OneOrMany)
         items = read if isinstance(read, list) else [read]
+        _check_count(len(items), config)
         messages = [message_of(topic, item, place) for place, item in enumerate(items)]
     else:
         raise Problem(
@@ -173,14 +179,17 @@ def _messages(topic: str, body: bytes, media_type: str, words: tuple[str, str], 
             f"found Content-Type {media_type[:60]!r}, expected {JSON_TYPE}, or {' or '.join(BYTES_TYPES)} for the "
             "bytes of one message: set Content-Type",
         )
-    if not 0 < len(messages) <= config.batch_count_max:
-        detail = f"found {len(messages)} messages, expected 1 to {config.batch_count_max}: publish them in parts"
-        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
     size = max(len(message.body) for message in messages)
     if size > config.body_size_max:
         detail = f"found a message of {size} bytes, expected at most {config.body_size_max}: publish a smaller one"
         raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     return messages
+
+
+def _check_count(count: int, config: DoorConfig) -> None:
+    if not 0 < count <= config.batch_count_max:
+        detail = f"found {count} messages, expected 1 to {config.batch_count_max}: publish them in parts"
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
 
 
 def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Event, gate: Gate) -> None:

@@ -21,7 +21,8 @@ RETRY_DELAYS_S: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600
 class DoorConfig:
     """Sizes are bytes. hosts: the names that a request may address; None: any.
 
-    body_size_max: of one message. request_size_max: of a request's body. batch_count_max: messages of one request.
+    body_size_max: of one message. request_size_max: of a request's body. bodies_size_max: of the bodies of all requests
+    under way, without the first BODY_FREE of each. batch_count_max: messages of one request.
     requests_max: requests under way; further ones are refused. receives_max: of these, receives that wait for a
     message; further ones do not wait. busy_from: publishes under way from which answers ask to slow down.
     """
@@ -29,6 +30,7 @@ class DoorConfig:
     hosts: frozenset[str] | None
     body_size_max: int = 4 * MIB
     request_size_max: int = 8 * MIB
+    bodies_size_max: int = 64 * MIB
     batch_count_max: int = 1_000
     requests_max: int = 2_000
     receives_max: int = 1_000

@@ -20,6 +20,7 @@ from .problems import problem_response
 
 HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 BODY_SIZE_MAX: Final = 1 << 20  # bytes of a request; the API of answers reads none, pages send small events
+BODY_FREE: Final = 64 * 1024  # bytes of each body that take no room
 
 
 HEADERS: Final = {
@@ -35,17 +36,42 @@ HEADERS: Final = {
 frame."""
 
 
+class BodyRoom:
+    """The memory for bodies of requests under way, in bytes: many requests that are small enough may be too much."""
+
+    def __init__(self, size_max: int) -> None:
+        self.size_max = size_max
+        self._taken = 0
+
+    def take(self, size: int) -> bool:
+        """Return whether there was room; then it is taken."""
+        has_room = self._taken + size <= self.size_max
+        self._taken += size if has_room else 0
+        return has_room
+
+    def give_back(self, size: int) -> None:
+        """Give back what was taken."""
+        self._taken -= size
+
+
 class LocalGuard:
     """An ASGI middleware in front of pages and APIs.
 
     hosts: the names that a request may address; None: any, for a server that others may reach. body_size_max: bytes
-    of a request.
+    of a request. room: for all bodies together.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str] | None = HOSTS, body_size_max: int = BODY_SIZE_MAX) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Collection[str] | None = HOSTS,
+        body_size_max: int = BODY_SIZE_MAX,
+        room: BodyRoom | None = None,
+    ) -> None:
         self._app = app
         self._hosts = hosts
         self._body_size_max = body_size_max
+        self._room = room or BodyRoom(64 * body_size_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the request, or hand it on."""
@@ -62,13 +88,18 @@ class LocalGuard:
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request on. A client that leaves while its body is read is no error."""
-        body = _BoundedBody(receive, self._body_size_max)
+        body = _BoundedBody(receive, self._body_size_max, self._room)
         try:
             await self._app(scope, body.receive, send)
         except ClientDisconnect:
             if body.is_too_large:
                 detail = f"found a body of more than {self._body_size_max} bytes, expected at most that"
                 await problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)(scope, receive, send)
+            elif body.is_without_room:
+                detail = f"found bodies of {self._room.size_max} bytes under way, expected less: try again"
+                await problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail)(scope, receive, send)
+        finally:
+            body.close()
 
     def _refusal(self, headers: Headers) -> tuple[HTTPStatus, str] | None:
         host = headers.get("host", "")
@@ -114,18 +145,33 @@ def _with_headers(send: Send) -> Send:
 
 
 class _BoundedBody:
-    """Ends a body without a length at size_max bytes: for the application, the peer has left."""
+    """Ends a body at size_max bytes, or where there is no room: for the application, the peer has left."""
 
-    def __init__(self, receive: Receive, size_max: int) -> None:
+    def __init__(self, receive: Receive, size_max: int, room: BodyRoom) -> None:
         self._receive = receive
-        self._size_left = size_max
+        self._size_max = size_max
+        self._size = 0
+        self._room = room
+        self._taken = 0
         self.is_too_large = False
+        self.is_without_room = False
 
     async def receive(self) -> Message:
         message = await self._receive()
-        if message["type"] == "http.request":
-            self._size_left -= len(message.get("body", b""))
-            if self._size_left < 0:
-                self.is_too_large = True
-                return {"type": "http.disconnect"}
-        return message
+        if message["type"] != "http.request":
+            return message
+        self._size += len(message.get("body", b""))
+        more = max(0, self._size - BODY_FREE) - self._taken
+        if self._size > self._size_max:
+            self.is_too_large = True
+        elif not self._room.take(more):
+            self.is_without_room = True
+        else:
+            self._taken += more
+            return message
+        return {"type": "http.disconnect"}
+
+    def close(self) -> None:
+        """Give the room back. The request has ended."""
+        self._room.give_back(self._taken)
+        self._taken = 0

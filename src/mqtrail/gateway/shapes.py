@@ -21,6 +21,7 @@ from .config import (
     RETRY_DELAYS_S,
     WAIT_S_MAX,
 )
+from .json_size import VALUES_MAX, has_many_values
 from .problems import Problem
 
 T = TypeVar("T")
@@ -193,7 +194,10 @@ def schemas() -> dict[str, Any]:
 
 
 def read_json(data: bytes, kind: type[T]) -> T:
-    """Return the value of a JSON body. Problem: it has another shape."""
+    """Return the value of a JSON body. Problem: it has another shape, or more than VALUES_MAX values."""
+    if has_many_values(data):
+        detail = f"the body: found more than {VALUES_MAX} values, expected fewer: send them in parts"
+        raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     try:
         decoder = _DECODERS[kind]
     except KeyError:
@@ -203,7 +207,7 @@ def read_json(data: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         detail = f"the body: {error}; the shapes are in /openapi.json"
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         found = repr(data[:40].decode("utf-8", "replace"))
         detail = f"the body: found {found}, expected JSON ({error}): send JSON with Content-Type: {JSON_TYPE}"
         raise Problem(HTTPStatus.BAD_REQUEST, detail) from None

@@ -23,6 +23,7 @@ from mqtrail.wire import Host, MQError, OffsetCommit
 from ..caller import Caller, problem_of_error
 from ..config import CLIENT_ID
 from ..gate import Gate
+from ..json_size import VALUES_MAX, has_many_values
 from ..problems import Problem
 from ..publishing import ANY_QUEUE, MessageSender
 from ..tracer import Tracer
@@ -41,6 +42,7 @@ from .shapes import (
     PullBody,
     RegisterBody,
     RegisterGroupBody,
+    ReportBody,
     TopicQueuesBody,
 )
 from .waking import Waker, address_of
@@ -383,7 +385,7 @@ class PmqInterface:
         self._add(router, f"{meta}/getGroupTopic", GroupTopicsBody, self.group_topics)
         self._add(router, f"{meta}/getTopicQueueIds", TopicQueuesBody, self.topic_queues)
         for path in ("addCat", "addOpLog", "sendMail", "rb"):
-            self._add(router, f"{tool}/{path}", RegisterBody, _taken)
+            self._add(router, f"{tool}/{path}", ReportBody, _taken)
 
         @router.post(f"{meta}/getMetaGroup")
         async def meta_group(request: Request) -> Response:
@@ -415,9 +417,12 @@ class PmqInterface:
             content_type = request.headers.get("content-type", "")
             if content_type.partition(";")[0].strip().lower() != "application/json":
                 return _json(request, failed(f"Content type '{content_type[:60]}' not supported"))
+            text = await request.body()
+            if has_many_values(text):
+                return _json(request, failed(f"found more than {VALUES_MAX} values, expected fewer"))
             try:
-                body = decoder.decode(await request.body())
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                body = decoder.decode(text)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 return _json(request, failed(f"Could not read document: {error}"))
             client = request.client or ("127.0.0.1", 0)
             try:
@@ -431,7 +436,7 @@ class PmqInterface:
             return _json(request, {"time": time.perf_counter_ns() - began_ns} | answer)
 
 
-async def _taken(body: RegisterBody, broker: PmqBroker) -> Answer:
+async def _taken(body: ReportBody, broker: PmqBroker) -> Answer:
     """Accept what a client reports; nothing is done with it."""
     return done()
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Final
 
 import msgspec
+
+NAME_SIZE_MAX: Final = 255  # characters
+ITEMS_MAX: Final = 1_000  # messages, groups, topics or commits of a request
+
+Name = Annotated[str, msgspec.Meta(max_length=NAME_SIZE_MAX)]
+Names = Annotated[list[Name], msgspec.Meta(max_length=ITEMS_MAX)]
 
 
 class PmqBody(msgspec.Struct, rename="camel"):
@@ -14,13 +20,17 @@ class PmqBody(msgspec.Struct, rename="camel"):
 
 
 class RegisterBody(PmqBody):
-    name: str | None = None
+    name: Name | None = None
+
+
+class ReportBody(PmqBody):
+    """What a client reports, of any shape: nothing is done with it."""
 
 
 class RegisterGroupBody(PmqBody):
     consumer_id: int = 0
     consumer_name: str | None = None
-    consumer_group_names: dict[str, list[str] | None] | None = None
+    consumer_group_names: Annotated[dict[Name, Names | None], msgspec.Meta(max_length=ITEMS_MAX)] | None = None
 
 
 class DeregisterBody(PmqBody):
@@ -34,7 +44,7 @@ class HeartbeatBody(PmqBody):
 
 class PollBody(PmqBody):
     consumer_id: int = 0
-    consumer_group_version: dict[str, int] | None = None
+    consumer_group_version: Annotated[dict[Name, int], msgspec.Meta(max_length=ITEMS_MAX)] | None = None
 
 
 class Partition(msgspec.Struct, rename="camel"):
@@ -58,7 +68,7 @@ class PmqMessage(msgspec.Struct, rename="camel", gc=False):
 class PublishBody(PmqBody):
     topic_name: str | None = None
     token: str | None = None
-    msgs: list[PmqMessage] | None = None
+    msgs: Annotated[list[PmqMessage], msgspec.Meta(max_length=ITEMS_MAX)] | None = None
 
 
 class PullBody(PmqBody):
@@ -75,7 +85,7 @@ class CommitItem(msgspec.Struct, rename="camel"):
 
 
 class CommitBody(PmqBody):
-    queue_offsets: list[CommitItem] | None = None
+    queue_offsets: Annotated[list[CommitItem], msgspec.Meta(max_length=ITEMS_MAX)] | None = None
     flag: int = 0
 
 
@@ -87,12 +97,12 @@ class FailBody(PmqBody):
 
 class CountBody(PmqBody):
     consumer_group_name: str | None = None
-    topics: list[str] | None = None
+    topics: Names | None = None
 
 
 class GroupTopicsBody(PmqBody):
-    consumer_group_names: list[str] | None = None
+    consumer_group_names: Names | None = None
 
 
 class TopicQueuesBody(PmqBody):
-    topic_names: list[str] | None = None
+    topic_names: Names | None = None
