@@ -9,7 +9,15 @@ import pytest
 from mqtrail.gateway import Gate, GateRules, new_token, read_rules
 from mqtrail.gateway.gate import GroupRule, TokenBucket, TopicRule
 from mqtrail.gateway.receipts import Receipt
-from mqtrail.wire import InvalidParameter, RequestCode
+from mqtrail.wire import (
+    InvalidParameter,
+    OffsetResponseHeader,
+    QueueHeader,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    UpdateConsumerOffsetHeader,
+)
 
 from .test_bounds import FakeBroker, asking
 
@@ -214,3 +222,57 @@ async def test_commits_of_pmqs_client_have_the_rules_of_its_group() -> None:
         gate.rules = GateRules()
         assert (await ask("commitOffset", queueOffsets=[item]))["suc"] is True
         assert any(one.code == RequestCode.UPDATE_CONSUMER_OFFSET for one in broker.asked)
+
+
+class PmqBroker(FakeBroker):
+    """It has every group, and two messages in every queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.committed: list[int] = []
+
+    async def ask(self, command: RemotingCommand, host: Any, timeout_ms: int) -> RemotingCommand:
+        reply = RemotingCommand.reply_to(command, ResponseCode.SUCCESS)
+        match command.code:
+            case RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG:
+                return reply
+            case RequestCode.GET_MAX_OFFSET:
+                QueueHeader.from_ext(command.ext)
+                reply.ext = OffsetResponseHeader(2).to_ext()
+                return reply
+            case RequestCode.QUERY_CONSUMER_OFFSET:
+                reply.ext = OffsetResponseHeader(0).to_ext()
+                return reply
+            case RequestCode.UPDATE_CONSUMER_OFFSET:
+                self.committed.append(UpdateConsumerOffsetHeader.from_ext(command.ext).commit_offset)
+                return reply
+        return await super().ask(command, host, timeout_ms)
+
+
+async def test_pmqs_clients_change_no_group_that_denies_them() -> None:
+    """Ids of consumers and offsets can be guessed: neither moves an offset, ends a member or shows its queues."""
+    gate, broker, consumer = Gate(), PmqBroker(), "/api/client/consumer"
+    async with asking(broker, gate) as client:
+
+        async def asked(path: str, **body: Any) -> Any:
+            return (await client.post(f"{consumer}/{path}", json=body)).json()
+
+        number = (await asked("register", name="c"))["id"]
+        await asked("registerConsumerGroup", consumerId=number, consumerName="c", consumerGroupNames={"g": ["t"]})
+        poll = {"consumerId": number, "consumerGroupVersion": {"g": 0}}
+        queues = (await asked("getConsumerGroupPolling", **poll))["consumerGroups"]["g"]["queues"]
+        commits = [
+            {"queueOffsetId": one["queueOffsetId"], "offsetVersion": one["offsetVersion"], "offset": 2}
+            for one in queues.values()
+        ]
+        gate.rules = GateRules(groups={"g": GroupRule(deny=("127.0.0.0/8",))})
+        assert (await asked("getConsumerGroupPolling", **poll))["consumerGroups"]["g"]["queues"] == {}
+        await asked("commitOffset", queueOffsets=commits)
+        assert (await asked("deRegister", id=number))["suc"] is False
+        assert (await asked("getMessageCount", consumerGroupName="g"))["suc"] is False
+        assert broker.committed == []
+        gate.rules = GateRules()
+        assert (await asked("getConsumerGroupPolling", **poll))["consumerGroups"]["g"]["queues"] == queues
+        await asked("commitOffset", queueOffsets=commits)
+        assert broker.committed == [2] * len(queues)
+        assert (await asked("deRegister", id=number))["suc"] is True

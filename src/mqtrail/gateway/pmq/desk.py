@@ -208,6 +208,10 @@ class PmqDesk:
         group.handing_over.clear()
         group.due_ms = 0
 
+    def groups_of(self, consumer_id: int) -> list[str]:
+        """Return the names of the groups of a consumer."""
+        return [group.name for group in self.groups.values() if consumer_id in group.members]
+
     def queues_of(self, group: Group, consumer_id: int) -> list[GroupQueue]:
         """Return the queues that a consumer owns."""
         return [queue for queue in group.queues.values() if queue.owner == consumer_id]

@@ -167,6 +167,8 @@ class PmqInterface:
     async def deregister(self, body: DeregisterBody, broker: PmqBroker) -> Answer:
         if not body.id:
             return refused("ConsumerDeRegisterRequest id 不能为空！")
+        for group in self._desk.groups_of(body.id):
+            self._gate.check_group(group, None, broker.host.ip)  # ids can be guessed
         self._desk.deregister(body.id, _now_ms())
         self._desk.tick(_now_ms())
         self._wake()
@@ -216,7 +218,7 @@ class PmqInterface:
             "metaVersion": group.meta_version,
             "version": group.version,
         }
-        owned = self._desk.queues_of(group, consumer_id)
+        owned = self._desk.queues_of(group, consumer_id) if self._gate.admits(group.name, broker.host.ip) else []
         queues = {str(self._desk.number_of(one.queue)): await self._queue_of(group, one, broker) for one in owned}
         return {"meta": meta, "queues": queues}
 
@@ -334,6 +336,7 @@ class PmqInterface:
         """Count what a group has still to read."""
         if not body.consumer_group_name:
             return refused("ConsumerGroupName不能为空！", count=0)
+        self._gate.check_group(body.consumer_group_name, None, broker.host.ip)
         group = self._desk.groups.get(body.consumer_group_name)
         if group is None:
             return refused("ConsumerGroupName不存在！", count=0)
