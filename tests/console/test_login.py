@@ -123,6 +123,29 @@ def test_log_ins_are_bounded(ann: Console) -> None:
         assert log_in(client).status_code == 429
 
 
+def test_a_client_behind_a_proxy_does_not_choose_its_address(tmp_path: Path) -> None:
+    """HAProxy adds its X-Forwarded-For as a further header; two headers with a user's name are none."""
+    config = AccessConfig(proxy_header="X-User", proxy_addresses=("127.0.0.1",))
+    access = AccessDesk(config, Accounts(tmp_path / "users.json"), AuditLog(tmp_path / "audit.jsonl"))
+    access.accounts.add("ann", (Grant(PersonRole.VIEWER),), PASSWORD)
+    app = make_api(Sources.open(None, "127.0.0.1:1"), None, None, access)
+    add_login(app, access)
+    with serving(app) as url, Console(access, url).client() as client:
+
+        def try_from(claimed: str) -> int:
+            headers = [("x-forwarded-for", claimed), ("x-forwarded-for", "10.0.0.1")]
+            return client.post("/login", data={"name": "ann", "password": "wrong"}, headers=headers).status_code
+
+        assert [try_from(f"1.2.3.{number}") for number in range(6)] == [403] * 5 + [429]
+
+        def named(*names: str) -> int:
+            return client.get(f"{API_PREFIX}/me", headers=[("x-user", name) for name in names]).status_code
+
+        assert [named("ann"), named("ann", "ann"), named("bob", "ann"), named()] == [200, 401, 401, 401]
+    found = read_audit(tmp_path / "audit.jsonl").changes
+    assert {one.address for one in found} == {"10.0.0.1"}
+
+
 def test_the_first_admin_is_made_once(console: Console) -> None:
     """With the token of the terminal, and never while there is a user."""
     token = console.access.first_token()

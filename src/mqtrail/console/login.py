@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import FormData
 
 from mqtrail.answers.access import AccessDesk, InvalidAccount, TooManyTries, Visitor
-from mqtrail.answers.http import LOGIN, PROVIDER, cookie_name, visitor_of
+from mqtrail.answers.http import LOGIN, PROVIDER, cookie_name, forwarded_for, visitor_of
 from mqtrail.client.core import now_ms
 from mqtrail.gateway import Problem
 from mqtrail.trail import DAY_MS
@@ -170,7 +170,7 @@ class _Forms:
     def address(self, request: Request) -> str:
         """Return the address of who asks."""
         peer = request.client.host if request.client else ""
-        return self._access.address_of(peer, request.headers.get("x-forwarded-for", ""))
+        return self._access.address_of(peer, forwarded_for(request))
 
 
 async def _form(request: Request) -> FormData:

@@ -55,7 +55,10 @@ class AccessDesk:
         return token
 
     def address_of(self, peer: str, forwarded: str) -> str:
-        """Return the address of the client: of a trusted proxy's client it is the last one that the proxy names."""
+        """Return the address of the client: of a trusted proxy's client it is the last one that the proxy names.
+
+        forwarded: all headers X-Forwarded-For, joined by commas: a proxy may add one of its own.
+        """
         last = forwarded.rpartition(",")[2].strip()
         return last if last and peer in self.config.proxy_addresses else peer
 
@@ -113,14 +116,15 @@ class AccessDesk:
 
     async def log_in(self, name: str, password: str, address: str) -> str:
         """Begin a session and return its token. InvalidAccount: wrong; TooManyTries."""
+        name = name[:128]  # what follows would be another name to count for
         keys = {"name": f"name {name}", "address": f"address {address}", "both": f"both {name} {address}"}
         wait_ms = max(self._attempts.wait_ms(keys[key], most, now_ms()) for key, most in TRIES)
         if wait_ms or self._hashing_count >= HASHES_WAITING_MAX:
             raise TooManyTries(max(1, wait_ms // 1_000))
         for key in keys.values():  # before the password is checked, so that tries at the same time count
             self._attempts.add(key, now_ms())
-        account = await self._in_thread(partial(self.accounts.verify, name[:128], password))
-        who = Actor(name[:128], address, "page")
+        account = await self._in_thread(partial(self.accounts.verify, name, password))
+        who = Actor(name, address, "page")
         if account is None:
             await self._noted(who, "log-in", "refused: wrong name or password")
             raise InvalidAccount("wrong name or password")

@@ -7,7 +7,7 @@ It changes nothing unless it gets a `Changing`; it asks nobody for a log-in unle
 
 from .api import make_api
 from .changes import Changing
-from .door import API_PREFIX, LOGIN, PROVIDER, PUBLIC, actor_of, cookie_name, seen_by, visitor_of
+from .door import API_PREFIX, LOGIN, PROVIDER, PUBLIC, actor_of, cookie_name, forwarded_for, seen_by, visitor_of
 from .workers import Workers
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Workers",
     "actor_of",
     "cookie_name",
+    "forwarded_for",
     "make_api",
     "seen_by",
     "visitor_of",

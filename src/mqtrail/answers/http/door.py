@@ -112,13 +112,24 @@ class AccessDoor:
         try:
             return access.visitor(
                 peer,
-                access.address_of(peer, request.headers.get("x-forwarded-for", "")),
+                access.address_of(peer, forwarded_for(request)),
                 cookie=request.cookies.get(cookie_name(access), ""),
                 bearer=bearer.strip() if scheme.lower() == "bearer" else "",
-                proxied=request.headers.get(access.config.proxy_header, "") if access.config.proxy_header else "",
+                proxied=_named_by_proxy(request, access.config.proxy_header),
             )
         except MQError as error:
             raise problem_of(error) from error
+
+
+def forwarded_for(request: HTTPConnection) -> str:
+    """Return all headers X-Forwarded-For as one: HAProxy adds a line of its own to those of the client."""
+    return ",".join(request.headers.getlist("x-forwarded-for"))
+
+
+def _named_by_proxy(request: HTTPConnection, header: str) -> str:
+    """Return the user whom a proxy names; '': nobody, or several, because it did not remove what the client sent."""
+    found = request.headers.getlist(header) if header else []
+    return found[0] if len(found) == 1 else ""
 
 
 def _check_origin(request: HTTPConnection, visitor: Visitor | None) -> None:
