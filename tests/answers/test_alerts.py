@@ -8,10 +8,11 @@ import hashlib
 import hmac
 import json
 import smtplib
+import socket
 import ssl
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email import message_from_bytes
 from email.message import EmailMessage
@@ -35,12 +36,14 @@ from mqtrail.answers.alerts import (
     Rule,
     Rules,
     measure,
+    notify,
     read_alerts,
     watch,
 )
+from mqtrail.answers.alerts.connections import NotTaken
 from mqtrail.answers.alerts.history import KEPT_MS, SubjectPhase
 from mqtrail.answers.alerts.measure import Measured, phase_of
-from mqtrail.answers.alerts.notify import NotTaken, payload, send, signed, text_of
+from mqtrail.answers.alerts.notify import payload, send, signed, text_of
 from mqtrail.answers.alerts.rules import ChannelFormat, Measure, read_rules, secret_of
 from mqtrail.answers.alerts.watch import step
 from tests.answers.conftest import Shop
@@ -277,6 +280,7 @@ class Hook:
     """A server of a channel. answer: what it says to everything."""
 
     answer: bytes = b'{"errcode": 0}'
+    status: int = 200
     url: str = ""
     got: list[tuple[str, Any]] = field(default_factory=list)
 
@@ -289,9 +293,16 @@ def hooked() -> Iterator[Hook]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             hook.got.append((self.path, json.loads(body)))
-            self.send_response(200)
+            self.send_response(hook.status)
+            if hook.status != 200:
+                self.send_header("location", f"{hook.url}/elsewhere")
             self.end_headers()
             self.wfile.write(hook.answer)
+
+        def do_GET(self) -> None:
+            hook.got.append((self.path, None))
+            self.send_response(200)
+            self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
@@ -318,6 +329,66 @@ def test_what_a_server_gets_and_refuses(monkeypatch: pytest.MonkeyPatch) -> None
             send(wecom, [alert()], "", 0)
     with pytest.raises(OSError, match="refused"):
         send(wecom, [alert()], "", 0)
+
+
+def test_a_redirect_is_no_answer() -> None:
+    """It would lead to a request without the alert, to any address that the server names."""
+    with hooked() as hook:
+        hook.status = 302
+        with pytest.raises(OSError, match="302"):
+            send(Channel(name="ops", format=ChannelFormat.WEBHOOK, url=hook.url), [alert()], "", 0)
+        assert [path for path, _ in hook.got] == ["/hook"]
+
+
+@contextmanager
+def dripping(head: bytes, drip: bytes) -> Iterator[int]:
+    """A server that answers a connection with a head, then with a few bytes now and then, without end."""
+    is_over = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        with listening.accept()[0] as peer, suppress(OSError):
+            peer.sendall(head)
+            while not is_over.wait(0.01):
+                peer.sendall(drip)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            is_over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("head", "drip"),
+    [(b"HTTP/1.1 200 OK\r\n", b"a"), (b"HTTP/1.1 200 OK\r\n\r\n", b"a"), (b"", b"H")],
+)
+def test_a_server_that_drips_holds_nobody(monkeypatch: pytest.MonkeyPatch, head: bytes, drip: bytes) -> None:
+    """A socket's time-out begins anew with each byte; the deadline does not."""
+    monkeypatch.setattr(notify, "SEND_S", 0.3)
+    with dripping(head, drip) as port:
+        channel = Channel(name="ops", format=ChannelFormat.WEBHOOK, url=f"http://127.0.0.1:{port}")
+        with pytest.raises(NotTaken, match="no whole answer within 0"):
+            send(channel, [alert()], "", 0)
+
+
+def test_a_mail_server_that_drips_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A greeting may have any number of lines."""
+    monkeypatch.setattr(notify, "SEND_S", 0.3)
+    with dripping(b"", b"220-hello\r\n") as port:
+        fields: dict[str, Any] = {"name": "ops", "format": ChannelFormat.MAIL, "host": "127.0.0.1", "port": port}
+        with pytest.raises(NotTaken, match="no whole answer within 0"):
+            send(Channel(**fields, sender="a@x", to=("b@x",), tls="none"), [alert()], "", 0)
+
+
+def test_a_channel_that_is_away_takes_no_place_of_others(history: AlertHistory) -> None:
+    """However many alerts wait for it."""
+    waiting = [alert(unsent=("dead",), why=str(number)) for number in range(1_001)]
+    history.keep("stuck", {}, [*waiting, alert(unsent=("ops", "dead"), why="new")], NOW_MS)
+    assert [one.why for one in history.unsent("ops")] == ["new"]
+    assert len(history.unsent("dead")) == 1_000
 
 
 class Mailbox:

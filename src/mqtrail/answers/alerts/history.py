@@ -132,9 +132,10 @@ class AlertHistory:
                     [json.dumps(left), failure, one.number],
                 )
 
-    def unsent(self) -> list[Alert]:
+    def unsent(self, channel: str) -> list[Alert]:
         """Return the alerts that a channel did not take yet, the oldest first."""
-        return self._alerts("WHERE unsent <> '[]' ORDER BY number LIMIT 1000", ())
+        waits = "SELECT 1 FROM json_each(alerts.unsent) WHERE value = ?"
+        return self._alerts(f"WHERE unsent <> '[]' AND EXISTS ({waits}) ORDER BY number LIMIT 1000", (channel,))
 
     def latest(self, count_max: int) -> list[Alert]:
         """Return the last alerts, the latest first."""

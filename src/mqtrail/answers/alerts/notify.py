@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-import smtplib
 import ssl
 import time
 import urllib.request
@@ -16,21 +15,19 @@ from email.message import EmailMessage
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, urlencode
 
-from mqtrail.wire import MQError, visible
+from mqtrail.wire import visible
 
+from .connections import Deadline, NotTaken, Smtp, SmtpTls, opener
 from .history import Alert
 from .measure import AlertPhase
 from .rules import Channel, ChannelFormat, secret_of
 
-TIMEOUT_S: Final = 10.0
+TIMEOUT_S: Final = 10.0  # without a byte of the server
+SEND_S: Final = 30.0  # for a notification
 ANSWER_SIZE_MAX: Final = 65_536
 LINES_MAX: Final = 20  # alerts of one notification that are written out
 TEXT_SIZE_MAX: Final = 3_800  # bytes; WeCom takes 4096
 MARKS: Final = {AlertPhase.BAD: "BAD", AlertPhase.GOOD: "over", AlertPhase.CANNOT_TELL: "CANNOT TELL"}
-
-
-class NotTaken(MQError):
-    """A channel answered that it did not take an alert."""
 
 
 def send(channel: Channel, alerts: Sequence[Alert], console: str, until_ms: int) -> None:
@@ -141,7 +138,7 @@ def signed(url: str, secret: str, now_ms: int) -> str:
 def _post(url: str, body: Any) -> bytes:
     headers = {"Content-Type": "application/json", "User-Agent": "mqtrail"}
     request = urllib.request.Request(url, json.dumps(body, ensure_ascii=False).encode(), headers)
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+    with Deadline(SEND_S) as deadline, opener(deadline).open(request, timeout=TIMEOUT_S) as answer:
         found: bytes = answer.read(ANSWER_SIZE_MAX)
         return found
 
@@ -152,11 +149,7 @@ def _mail(channel: Channel, alerts: Sequence[Alert], console: str) -> None:
     message["To"] = ", ".join(channel.to)
     message.set_content(text_of(alerts, console))
     context = ssl.create_default_context()
-    if channel.tls == "tls":
-        server: smtplib.SMTP = smtplib.SMTP_SSL(channel.host, channel.port, timeout=TIMEOUT_S, context=context)
-    else:
-        server = smtplib.SMTP(channel.host, channel.port, timeout=TIMEOUT_S)
-    with server:
+    with Deadline(SEND_S) as deadline, _connected(channel, deadline, context) as server:
         if channel.tls == "starttls":
             server.starttls(context=context)
         if channel.user:
@@ -164,3 +157,9 @@ def _mail(channel: Channel, alerts: Sequence[Alert], console: str) -> None:
         refused = server.send_message(message)
     if refused:
         raise NotTaken(f"the mail server refused {len(refused)} of {len(channel.to)} addresses")
+
+
+def _connected(channel: Channel, deadline: Deadline, context: ssl.SSLContext) -> Smtp | SmtpTls:
+    if channel.tls == "tls":
+        return SmtpTls(deadline, channel.host, channel.port, timeout=TIMEOUT_S, context=context)
+    return Smtp(deadline, channel.host, channel.port, timeout=TIMEOUT_S)

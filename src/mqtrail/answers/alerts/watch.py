@@ -64,7 +64,7 @@ def _deliver(
     rules: Rules, channel: Channel, history: AlertHistory, now_ms: int, deliver: Send
 ) -> tuple[str, str] | None:
     """Send what a channel did not take yet, and note it; return its name and why it failed."""
-    waiting = [one for one in history.unsent() if channel.name in one.unsent]
+    waiting = history.unsent(channel.name)
     shown = waiting
     if channel.format is ChannelFormat.ALERTMANAGER:  # it forgets what is not repeated
         users = {rule.name for rule in rules.rules if channel.name in rule.channels}
