@@ -362,3 +362,41 @@ async def test_the_trace_waits_for_a_database_that_is_away(monkeypatch: pytest.M
         assert (await client.get("/healthz")).text == "ok\n"
     head, pub = broker.traced()
     assert (head.dropped_total, pub.msg_id) == (0, "ID0")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "headers", "expected"),
+    [
+        ("http", [(b"host", b"door:8080")], "http://door:8080"),
+        ("https", [(b"host", b"door:8443")], "https://door:8443"),
+        ("http", [], "http://10.0.0.1:8080"),  # HTTP/1.0
+    ],
+)
+async def test_pmqs_client_gets_the_address_that_it_asked(
+    scheme: str, headers: list[tuple[bytes, bytes]], expected: str
+) -> None:
+    """It replaces its own list of addresses by the answer: with http, it would not find a door that speaks HTTPS."""
+    app = make_door(FakeBroker(), _ids(), "broker-a", DoorConfig(hosts=None), asyncio.Event())
+    for path, name in (("getMetaGroup", "brokerIpG1"), ("getMeta", "brokerIp")):
+        parts: list[bytes] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"{}"}
+
+        async def send(message: MutableMapping[str, Any], parts: list[bytes] = parts) -> None:
+            parts.append(message.get("body", b""))
+
+        full = f"/api/server/meta/{path}"
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "scheme": scheme,
+            "path": full,
+            "raw_path": full.encode(),
+            "query_string": b"",
+            "headers": headers,
+            "client": ("10.0.0.9", 1),
+            "server": ("10.0.0.1", 8080),
+        }
+        await app(scope, receive, send)
+        assert json.loads(b"".join(parts))[name] == [expected]

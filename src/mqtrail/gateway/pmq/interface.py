@@ -392,12 +392,11 @@ class PmqInterface:
 
         @router.post(f"{meta}/getMetaGroup")
         async def meta_group(request: Request) -> Response:
-            url = f"http://{request.headers['host']}"
-            return _json(request, done(brokerIpG1=[url], brokerMetaMode=0, groupFlag=0, metricUrl=""))
+            return _json(request, done(brokerIpG1=[_address(request)], brokerMetaMode=0, groupFlag=0, metricUrl=""))
 
         @router.post(f"{meta}/getMeta")
         async def meta_one(request: Request) -> Response:
-            return _json(request, done(brokerIp=[f"http://{request.headers['host']}"], brokerMetaMode=0))
+            return _json(request, done(brokerIp=[_address(request)], brokerMetaMode=0))
 
         @router.post(f"{tool}/addLog")
         async def add_log() -> Response:
@@ -469,6 +468,11 @@ def _json(request: Request, answer: Answer) -> Response:
 def _server_ip(request: Request) -> str:
     server = request.scope.get("server")
     return server[0] if server else "127.0.0.1"
+
+
+def _address(request: Request) -> str:
+    """Return the address of the door as the client named it."""
+    return f"{request.url.scheme}://{request.url.netloc}"
 
 
 def _now_ms() -> int:
