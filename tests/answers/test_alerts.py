@@ -43,7 +43,7 @@ from mqtrail.answers.alerts import (
 from mqtrail.answers.alerts.connections import NotTaken
 from mqtrail.answers.alerts.history import KEPT_MS, SubjectPhase
 from mqtrail.answers.alerts.measure import Measured, phase_of
-from mqtrail.answers.alerts.notify import payload, send, signed, text_of
+from mqtrail.answers.alerts.notify import PartlyTaken, payload, send, signed, text_of
 from mqtrail.answers.alerts.rules import ChannelFormat, Measure, read_rules, secret_of
 from mqtrail.answers.alerts.watch import step
 from tests.answers.conftest import Shop
@@ -130,6 +130,22 @@ def test_what_cannot_be_told_is_an_alert_and_ends_none() -> None:
     ]
 
 
+@pytest.mark.parametrize("over_a_restart", [False, True])
+def test_an_alert_is_not_over_because_nothing_could_be_told_for_a_while(
+    history: AlertHistory, over_a_restart: bool
+) -> None:
+    """Between the thresholds a value says what was known before, also before that while."""
+    one, found = rule(above=10, below=5), []
+    phases: dict[str, SubjectPhase] = {}
+    for number, value in enumerate((11.0, None, None, 7.0, 5.0, None, 7.0)):
+        phases, made = step(one, [Measured("", value, "")], phases, NOW_MS + number)
+        found += [each.phase for each in made]
+        if over_a_restart:
+            history.keep(one.name, phases, made, NOW_MS)
+            phases = history.phases(one.name)
+    assert found == [BAD, CANNOT_TELL, BAD, GOOD, CANNOT_TELL, GOOD]
+
+
 def test_rules_over_a_lake(lake_path: Path) -> None:
     """Counts and shares are those of the search that the alert carries."""
     sources = Sources.open(lake_path, "")
@@ -207,6 +223,50 @@ def test_an_alert_is_sent_once_and_again_if_it_was_not_taken(lake_path: Path, tm
     assert [(one.unsent, one.failure) for one in alerts] == [((), "")] * 2
     look()
     assert sent == [("ops", ["stuck", "dead"]), ("dev", ["stuck", "dead"])]
+
+
+def test_a_channel_that_is_away_keeps_no_other_waiting(history: AlertHistory) -> None:
+    """However much waits for it, also under a name that no channel has any more; the last error of each is kept."""
+    channels = tuple(Channel(name=name, format=ChannelFormat.WEBHOOK, url="http://x") for name in ("away", "ops"))
+    history.keep("old", {}, [alert(unsent=("gone",))] * 600 + [alert(unsent=("away",))] * 600, NOW_MS)
+    history.keep("stuck", {}, [alert(unsent=("away", "ops"))], NOW_MS)
+    sent: list[int] = []
+
+    def deliver(channel: Channel, alerts: Sequence[Alert], console: str, until_ms: int) -> None:
+        if channel.name == "away":
+            raise OSError("refused")
+        sent.append(len(alerts))
+
+    assert watch(Rules(rules=(), channels=channels), Sources.open(None, ""), history, NOW_MS, deliver) == [
+        ("away", "OSError: refused")
+    ]
+    assert sent == [1]
+    assert [(one.unsent, one.failure) for one in history.latest(1)] == [(("away",), "OSError: refused")]
+
+
+def test_a_mail_that_some_took_is_not_sent_again(history: AlertHistory) -> None:
+    """Those who took it would get it at each look; who refused it is said."""
+    channel = Channel(name="ops", format=ChannelFormat.WEBHOOK, url="http://x")
+    rules = Rules(rules=(), channels=(channel,))
+    history.keep("stuck", {}, [alert()], NOW_MS)
+
+    def deliver(channel: Channel, alerts: Sequence[Alert], console: str, until_ms: int) -> None:
+        raise PartlyTaken("1 of 2")
+
+    sources = Sources.open(None, "")
+    assert watch(rules, sources, history, NOW_MS, deliver) == [("ops", "PartlyTaken: 1 of 2")]
+    assert [(one.unsent, one.failure) for one in history.latest(1)] == [((), "PartlyTaken: 1 of 2")]
+    assert watch(rules, sources, history, NOW_MS, deliver) == []
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1/services/SECRET x", "http://127.0.0.1:SECRET/"])
+def test_an_address_is_in_no_error(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a secret, and errors are kept and shown."""
+    monkeypatch.setenv("HOOK", url)
+    channel = Channel(name="ops", format=ChannelFormat.SLACK, url="env:HOOK")
+    with pytest.raises(NotTaken, match="found an address") as caught:
+        send(channel, [alert()], "", 0)
+    assert "SECRET" not in str(caught.value)
 
 
 def test_history_is_kept_for_90_days(history: AlertHistory) -> None:

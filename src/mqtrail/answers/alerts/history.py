@@ -19,6 +19,7 @@ from mqtrail.wire import MQError
 from .measure import AlertPhase
 
 KEPT_MS: Final = 90 * 24 * 3_600_000
+UNSENT_MAX: Final = 1_000  # of a channel, that are sent again at once
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS phases (
     rule TEXT, subject TEXT, phase TEXT, next TEXT, since_ms INTEGER, PRIMARY KEY (rule, subject));
@@ -27,6 +28,7 @@ CREATE TABLE IF NOT EXISTS alerts (
     value REAL, why TEXT, query TEXT, unsent TEXT, failure TEXT);
 CREATE TABLE IF NOT EXISTS looks (one INTEGER PRIMARY KEY CHECK (one = 1), at_ms INTEGER);
 CREATE INDEX IF NOT EXISTS alerts_at ON alerts (at_ms);
+CREATE INDEX IF NOT EXISTS alerts_of_subject ON alerts (rule, subject, number);
 """
 
 _COLUMNS: Final = (
@@ -40,11 +42,15 @@ class AlertsFailed(MQError):
 
 @dataclass(frozen=True, slots=True)
 class SubjectPhase:
-    """A subject of a rule. next: what it is about to become, since since_ms; the phase itself: nothing."""
+    """A subject of a rule. next: what it is about to become, since since_ms; the phase itself: nothing.
+
+    told: the phase; before *cannot tell*, the one that was known last.
+    """
 
     phase: AlertPhase
     next: AlertPhase
     since_ms: int
+    told: AlertPhase = AlertPhase.GOOD
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +91,17 @@ class AlertHistory:
 
     def phases(self, rule: str) -> dict[str, SubjectPhase]:
         """Return what is known of the subjects of a rule."""
+        last = (
+            "SELECT before FROM alerts a WHERE a.rule = p.rule AND a.subject = p.subject ORDER BY number DESC LIMIT 1"
+        )
+        asked = f"SELECT subject, phase, next, since_ms, ({last}) FROM phases p WHERE rule = ?"
         with self._errors():
-            rows = self._file.execute("SELECT subject, phase, next, since_ms FROM phases WHERE rule = ?", [rule])
-            return {row[0]: SubjectPhase(AlertPhase(row[1]), AlertPhase(row[2]), row[3]) for row in rows.fetchall()}
+            found: dict[str, SubjectPhase] = {}
+            for subject, phase, after, since_ms, before in self._file.execute(asked, [rule]).fetchall():
+                is_blind = phase == AlertPhase.CANNOT_TELL and before is not None
+                told = AlertPhase(before if is_blind else phase)
+                found[subject] = SubjectPhase(AlertPhase(phase), AlertPhase(after), since_ms, told)
+            return found
 
     def keep(self, rule: str, phases: dict[str, SubjectPhase], alerts: Sequence[Alert], now_ms: int) -> None:
         """Keep the phases of a rule with the alerts that led to them, both or neither; forget alerts after 90 days."""
@@ -121,21 +135,24 @@ class AlertHistory:
             row = self._file.execute("SELECT at_ms FROM looks").fetchone()
             return None if row is None else int(row[0])
 
-    def sent(self, alerts: Sequence[Alert], channel: str, failure: str) -> None:
-        """Note that a channel took alerts, or why it did not."""
+    def sent(self, alerts: Sequence[Alert], channel: str, failure: str, *, is_taken: bool) -> None:
+        """Note whether a channel took alerts, and what failed. An error of another channel stays while it waits."""
+        asked = "SELECT unsent, failure FROM alerts WHERE number = ?"
         with self._errors(), self._file:
             for one in alerts:
-                row = self._file.execute("SELECT unsent FROM alerts WHERE number = ?", [one.number]).fetchone()
-                left = [name for name in json.loads(row[0]) if failure or name != channel] if row else []
+                row = self._file.execute(asked, [one.number]).fetchone()
+                if row is None:
+                    continue
+                left = [name for name in json.loads(row[0]) if name != channel or not is_taken]
+                words = failure or (row[1] if left else "")
                 self._file.execute(
-                    "UPDATE alerts SET unsent = ?, failure = ? WHERE number = ?",
-                    [json.dumps(left), failure, one.number],
+                    "UPDATE alerts SET unsent = ?, failure = ? WHERE number = ?", [json.dumps(left), words, one.number]
                 )
 
     def unsent(self, channel: str) -> list[Alert]:
-        """Return the alerts that a channel did not take yet, the oldest first."""
-        waits = "SELECT 1 FROM json_each(alerts.unsent) WHERE value = ?"
-        return self._alerts(f"WHERE unsent <> '[]' AND EXISTS ({waits}) ORDER BY number LIMIT 1000", (channel,))
+        """Return alerts that a channel did not take yet, the oldest first, at most UNSENT_MAX."""
+        waits = "EXISTS (SELECT 1 FROM json_each(alerts.unsent) WHERE value = ?)"
+        return self._alerts(f"WHERE unsent <> '[]' AND {waits} ORDER BY number LIMIT {UNSENT_MAX}", (channel,))
 
     def latest(self, count_max: int) -> list[Alert]:
         """Return the last alerts, the latest first."""

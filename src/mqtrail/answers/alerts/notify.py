@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.message import EmailMessage
+from http.client import InvalidURL
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, urlencode
 
@@ -28,6 +29,10 @@ ANSWER_SIZE_MAX: Final = 65_536
 LINES_MAX: Final = 20  # alerts of one notification that are written out
 TEXT_SIZE_MAX: Final = 3_800  # bytes; WeCom takes 4096
 MARKS: Final = {AlertPhase.BAD: "BAD", AlertPhase.GOOD: "over", AlertPhase.CANNOT_TELL: "CANNOT TELL"}
+
+
+class PartlyTaken(NotTaken):
+    """Some of those behind a channel took an alert: to send it again would repeat it for them."""
 
 
 def send(channel: Channel, alerts: Sequence[Alert], console: str, until_ms: int) -> None:
@@ -138,9 +143,12 @@ def signed(url: str, secret: str, now_ms: int) -> str:
 def _post(url: str, body: Any) -> bytes:
     headers = {"Content-Type": "application/json", "User-Agent": "mqtrail"}
     request = urllib.request.Request(url, json.dumps(body, ensure_ascii=False).encode(), headers)
-    with Deadline(SEND_S) as deadline, opener(deadline).open(request, timeout=TIMEOUT_S) as answer:
-        found: bytes = answer.read(ANSWER_SIZE_MAX)
-        return found
+    try:
+        with Deadline(SEND_S) as deadline, opener(deadline).open(request, timeout=TIMEOUT_S) as answer:
+            found: bytes = answer.read(ANSWER_SIZE_MAX)
+            return found
+    except (InvalidURL, UnicodeError):  # its text has the address, which is a secret
+        raise NotTaken("found an address with blanks or a wrong port, expected an URL: correct the url") from None
 
 
 def _mail(channel: Channel, alerts: Sequence[Alert], console: str) -> None:
@@ -156,7 +164,7 @@ def _mail(channel: Channel, alerts: Sequence[Alert], console: str) -> None:
             server.login(channel.user, secret_of(channel.password))
         refused = server.send_message(message)
     if refused:
-        raise NotTaken(f"the mail server refused {len(refused)} of {len(channel.to)} addresses")
+        raise PartlyTaken(f"the mail server refused {len(refused)} of {len(channel.to)} addresses")
 
 
 def _connected(channel: Channel, deadline: Deadline, context: ssl.SSLContext) -> Smtp | SmtpTls:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..sources import Sources
 from .history import Alert, AlertHistory, SubjectPhase
 from .measure import AlertPhase, Measured, measure, phase_of
-from .notify import send
+from .notify import PartlyTaken, send
 from .rules import Channel, ChannelFormat, Rule, Rules
 
 Send = Callable[[Channel, Sequence[Alert], str, int], None]
@@ -43,16 +43,16 @@ def step(
         if one is None and is_blind:
             phases[subject] = known
             continue
-        wanted = AlertPhase.GOOD if one is None else phase_of(rule, one, known.phase)
+        wanted = AlertPhase.GOOD if one is None else phase_of(rule, one, known.told)
         since_ms = known.since_ms if wanted is known.next else now_ms
         if wanted is known.phase:
-            known = SubjectPhase(wanted, wanted, now_ms)
+            known = SubjectPhase(wanted, wanted, now_ms, known.told)
         elif now_ms - since_ms >= rule.hold_ms:
             value, why, query = (one.value, one.why, one.query) if one is not None else (None, "", "")
             alerts.append(
                 Alert(now_ms, rule.name, subject, rule.severity, known.phase, wanted, value, why, query, rule.channels)
             )
-            known = SubjectPhase(wanted, wanted, now_ms)
+            known = SubjectPhase(wanted, wanted, now_ms, known.told if wanted is AlertPhase.CANNOT_TELL else wanted)
         else:
             known = replace(known, next=wanted, since_ms=since_ms)
         if known != SubjectPhase(AlertPhase.GOOD, AlertPhase.GOOD, now_ms):
@@ -72,10 +72,10 @@ def _deliver(
         shown = [*waiting, *(one for one in history.open() if one.rule in users and one.number not in numbers)]
     if not shown:
         return None
-    failure = ""
+    failure, is_taken = "", True
     try:
         deliver(channel, shown, rules.console, now_ms + 4 * rules.interval_ms)
     except Exception as error:  # of any kind of server: the next look tries again
-        failure = f"{type(error).__name__}: {error}"[:500]
-    history.sent(waiting, channel.name, failure)
+        failure, is_taken = f"{type(error).__name__}: {error}"[:500], isinstance(error, PartlyTaken)
+    history.sent(waiting, channel.name, failure, is_taken=is_taken)
     return (channel.name, failure) if failure else None
