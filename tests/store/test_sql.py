@@ -253,6 +253,25 @@ def test_what_waits_for_a_commit_is_bounded(store: SqlStore, monkeypatch: pytest
     store.append([record()], NOW_MS)
 
 
+def test_a_query_finds_committed_records_behind_many_that_wait(store: SqlStore) -> None:
+    """A request that is repeated while the database is slow is found by its key, so that it is not stored twice."""
+    store.append([record(b"committed", KEYS="k")], NOW_MS)
+    store.flush()
+    store.append([record(b"waits", KEYS="k")], NOW_MS)
+    for _ in range(10):
+        store.append([record(b"x", KEYS="another k1")] * 500, NOW_MS)
+    slices = store.query_in_slices("orders", "k", 64, 0, NOW_MS + 1)
+    pauses = 0
+    try:
+        while True:
+            next(slices)
+            pauses += 1
+    except StopIteration as end:
+        found = end.value
+    assert bodies(found.records) == [b"committed", b"waits"]
+    assert pauses > 2
+
+
 def test_expired_messages_leave_their_tables(tmp_path: Path, sql: sqlite3.Connection) -> None:
     """Rows older than the retention go with their keys and places; what is not committed stays."""
     with closing(opened(tmp_path)) as store:

@@ -24,6 +24,8 @@ from .schema import KEY, PLACE, UNQUEUED
 SCAN_MAX = 800  # entries that one read goes through, as a CommitLog's
 ROWS_A_QUERY = 64
 RECORDS_A_SLICE = 64
+WAITING_A_SLICE = 1 << 20  # bytes of waiting records that a query looks through at once
+WAITING_COST = 1_000  # bytes that could be looked through in the time that each record takes besides
 FETCHED_MAX = 64  # fetches whose rows wait for their reads
 
 
@@ -223,34 +225,47 @@ class TableReader:
         """Return records under topic and key; see the contract."""
         count_max = min(count_max, COUNT_MAX)
         wanted = key.encode("utf-8", "replace")
+
+        def has_key(record: bytes) -> bool:
+            head = decode_head(record)
+            return (
+                head.topic == topic
+                and begin_ms <= head.store_timestamp_ms < end_ms
+                and wanted in keys_of(record[head.properties_start : head.properties_end])
+            )
+
         found: dict[int, bytes] = {}
+        waiting, size = self._appended()[:], 0  # those that are committed meanwhile are in it
+        for one in reversed(waiting):
+            size += WAITING_COST + len(one.record)
+            if size > WAITING_A_SLICE:
+                size = 0
+                yield
+            if len(found) < count_max and wanted in one.record and has_key(one.record):
+                found[one.physical_offset] = one.record
+        stop = waiting[0].physical_offset if waiting else None
         seen = 0
-        for physical_offset in self._places(index_key_hash(topic, key), begin_ms, end_ms):
+        for physical_offset in self._places(index_key_hash(topic, key), begin_ms, end_ms, stop):
             if len(found) >= count_max or seen >= RECORDS_MAX:
                 break
             seen += 1
             if seen % RECORDS_A_SLICE == 0:
                 yield
             record = self.read_at(physical_offset)
-            if record is None:
-                continue  # expired meanwhile
-            head = decode_head(record)
-            if (
-                head.topic == topic
-                and begin_ms <= head.store_timestamp_ms < end_ms
-                and wanted in keys_of(record[head.properties_start : head.properties_end])
-            ):
+            if record is not None and has_key(record):  # None: expired meanwhile
                 found[physical_offset] = record
         records = [found[physical_offset] for physical_offset in sorted(found)]
         return IndexQueryResult(records, store_ms, max(0, last_offset), seen >= RECORDS_MAX)
 
-    def _places(self, key_hash: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Return the physical offsets of records that may have the key, the newest first, at most RECORDS_MAX."""
-        waiting = [written.physical_offset for written in self._appended()]
+    def _places(self, key_hash: int, begin_ms: int, end_ms: int, stop: int | None) -> list[int]:
+        """Return the physical offsets of rows that may have the key, the newest first, at most RECORDS_MAX.
+
+        stop: the first one that was not committed; None: all were.
+        """
         query = select(KEY.c.physical_offset).where(
             KEY.c.key_hash == key_hash, KEY.c.store_ms >= begin_ms, KEY.c.store_ms < end_ms
         )
-        if waiting:
-            query = query.where(KEY.c.physical_offset < waiting[0])
+        if stop is not None:
+            query = query.where(KEY.c.physical_offset < stop)
         rows = self._database.rows(query.order_by(KEY.c.physical_offset.desc()).limit(RECORDS_MAX))
-        return [*reversed(waiting), *(row.physical_offset for row in rows)]
+        return [row.physical_offset for row in rows]
