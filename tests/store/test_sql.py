@@ -3,15 +3,17 @@
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+from sqlalchemy import Connection
 
 from mqtrail.store import LogDiffers, MemoryDisk, PendingRecord, RealDisk, Retention, StoreBroken, StoreError, StoreFull
 from mqtrail.store.sql import SqlStore
+from mqtrail.store.sql.queues import Allotment, TableQueue
 from mqtrail.wire import InvalidParameter, QueryNotFound, decode_record
 
 from .kinds import CONFIG, sqlite_url
@@ -226,6 +228,32 @@ def test_a_table_that_was_emptied_before_the_deletion_was_committed_is_its_next_
     with closing(opened(tmp_path)) as store:
         found = [bodies(store.read(f"t{number}", 0, 0, 9, EVERYTHING).records) for number in range(16)]
         assert found == [[b"new"]] * 16
+
+
+def test_a_table_that_becomes_free_during_a_commit(tmp_path: Path, sql: sqlite3.Connection) -> None:
+    """The commit chose its tables before, and takes just these; the next new queue gets the one that was freed."""
+    with closing(opened(tmp_path)) as store:
+        store.append([record()], NOW_MS)
+        store.flush()
+        store._queues.free.clear()  # as if all tables were used
+        store.append([record(b"new", topic="new")], NOW_MS)
+        job = store.begin_flush()
+        choose = store._queues.allot
+
+        def and_free_one(connection: Connection, queues: Sequence[TableQueue]) -> Allotment:
+            chosen = choose(connection, queues)
+            store._queues.free.append(4)  # as `write_queues` does in another thread, when its transaction has ended
+            return chosen
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store._queues, "allot", and_free_one)
+            job()
+        store.append([record(b"next", topic="next")], NOW_MS)
+        store.flush()
+        assert dict(sql.execute("SELECT topic, id FROM mqtrail_queue WHERE topic IN ('new', 'next')")) == {
+            "new": 17,
+            "next": 4,
+        }
 
 
 def test_records_of_a_deleted_topic_that_wait_for_their_first_table(tmp_path: Path) -> None:

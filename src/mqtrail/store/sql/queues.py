@@ -113,11 +113,11 @@ class TableQueues:
         return Allotment(dict(zip(queues, numbers, strict=False)), numbers[-made:] if made else [])
 
     def allotted(self, allotment: Allotment) -> None:
-        """The tables of an allotment are committed."""
+        """The tables of an allotment are committed. Others may have become free since it was chosen."""
         self._table_count += len(allotment.made)
         self.free += allotment.made
         for queue, number in allotment.numbers.items():
-            assert self.free.popleft() == number
+            self.free.remove(number)
             queue.number, queue.table = number, message_table(message_table_name(number))
 
     def release(self, topic: str) -> list[TableQueue]:
