@@ -400,3 +400,35 @@ async def test_pmqs_client_gets_the_address_that_it_asked(
         }
         await app(scope, receive, send)
         assert json.loads(b"".join(parts))[name] == [expected]
+
+
+async def test_a_consumer_of_pmq_that_leaves_while_its_group_registers_gets_no_queues() -> None:
+    """It would own them for ever: nobody waits for a heartbeat of a consumer that is not known."""
+    consumer = "/api/client/consumer"
+    asked, goes_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(FakeBroker):
+        async def ask(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
+            if command.code == RequestCode.QUERY_CONSUMER_OFFSET:
+                asked.set()
+                await goes_on.wait()
+            return await super().ask(command, host, timeout_ms)
+
+    broker = Slow()
+    async with asking(broker) as client:
+
+        async def ask(path: str, **body: Any) -> Any:
+            return (await client.post(f"{consumer}/{path}", json=body)).json()
+
+        groups = {"g": ["t"]}
+        leaves = (await ask("register", name="leaves"))["id"]
+        entering = asyncio.create_task(ask("registerConsumerGroup", consumerId=leaves, consumerGroupNames=groups))
+        await asked.wait()
+        await ask("deRegister", id=leaves)
+        goes_on.set()
+        assert (await entering)["suc"] is False
+        stays = (await ask("register", name="stays"))["id"]
+        assert (await ask("registerConsumerGroup", consumerId=stays, consumerGroupNames=groups))["suc"] is True
+        polled = await ask("getConsumerGroupPolling", consumerId=stays, consumerGroupVersion={"g": 0})
+    topics = [one["topicName"] for one in polled["consumerGroups"]["g"]["queues"].values()]
+    assert topics == ["t"] * TopicConfig("t").read_queue_nums + ["g_t_fail"] * 2

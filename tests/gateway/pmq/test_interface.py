@@ -284,3 +284,18 @@ def test_what_cannot_be_stored_is_refused(door: Door) -> None:
     for message in ({"body": "x", "partitionInfo": {"queueId": 1, "strictMode": 1}}, {}, {"body": "x" * 100_001}):
         answer = ask(door, f"{CONSUMER}publish", topicName="stricts", msgs=[message])
         assert (answer["suc"], "code" in answer, bool(answer["msg"])) == (False, False, True)
+
+
+def test_a_request_with_a_wrong_part_stores_nothing(door: Door) -> None:
+    """Messages for several queues are checked together: pmq's client repeats the whole request."""
+    arrange(door, "parts", "several", 2)
+    (first, second) = ok(door, f"{META}getTopicQueueIds", topicNames=["several"])["topicQueues"]["several"]
+
+    def to(queue: int, **message: str) -> dict[str, Any]:
+        return {"body": "x", "partitionInfo": {"queueId": queue}, **message}
+
+    for wrong in (to(1), to(second, body=""), to(second, tag="a\u0002b")):
+        assert ask(door, f"{CONSUMER}publish", topicName="several", msgs=[to(first), wrong])["suc"] is False
+        for queue in (first, second):
+            pull = {"queueId": queue, "offsetStart": 0, "offsetEnd": 50}
+            assert ok(door, f"{CONSUMER}pullData", **pull)["msgs"] == []

@@ -10,7 +10,7 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -18,7 +18,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from mqtrail.wire import Host, MQError, OffsetCommit
+from mqtrail.wire import Host, Message, MQError, OffsetCommit, PropertiesError, encode_properties
 
 from ..caller import Caller, problem_of_error
 from ..config import CLIENT_ID
@@ -151,6 +151,8 @@ class PmqInterface:
                     await broker.create_topic(failure, FAILURE_QUEUES)
                 subscribed[topic] += [(QueueName(failure, number), True) for number in range(FAILURE_QUEUES)]
             await self._begin(name, subscribed, broker)
+            if not self._desk.knows(body.consumer_id):  # it left meanwhile, and would keep its queues for ever
+                return refused(f"ConsumerId_{body.consumer_id}不存在！")
             if self._gate.admits(name, broker.host.ip):  # else it runs without queues, as in pmq
                 self._desk.join(name, body.consumer_id, subscribed, _now_ms())
         self._desk.tick(_now_ms())
@@ -261,6 +263,7 @@ class PmqInterface:
             self._gate.take(topic, len(body.msgs), time.monotonic())
         except Problem as problem:  # its client sleeps and repeats
             return failed(problem.detail) | {"sleepTime": min(1000 * problem.retry_after_s, SLEEP_MAX_MS)}
+        parts: list[tuple[int, list[Message]]] = []  # all are checked before the first one is stored
         for (number, is_strict), items in parts_of(body.msgs).items():
             queue = self._desk.queue_of(number)
             queue_id = ANY_QUEUE
@@ -269,6 +272,10 @@ class PmqInterface:
             elif is_strict:
                 return refused(f"found the queue {number}, expected a writable queue of {topic}", sleepTime=0)
             messages = [message_of(topic, item, secrets.token_hex(16)) for item in items]
+            if (wrong := _wrong_of(messages)) is not None:
+                return refused(wrong, sleepTime=0)
+            parts.append((queue_id, messages))
+        for queue_id, messages in parts:
             await self._publisher.publish(messages, None, broker.host, queue_id)
         return done(sleepTime=0)
 
@@ -436,6 +443,17 @@ class PmqInterface:
             except Full as error:
                 answer = refused(str(error))
             return _json(request, {"time": time.perf_counter_ns() - began_ns} | answer)
+
+
+def _wrong_of(messages: Sequence[Message]) -> str | None:
+    """Return why messages cannot be stored; None: only the broker can tell."""
+    try:
+        for one in messages:
+            encode_properties(one.wire_properties())
+    except PropertiesError as error:
+        return str(error)
+    has_bodies = all(one.body for one in messages)
+    return None if has_bodies else "found a message without a body, expected at least one byte: pass a body"
 
 
 async def _taken(body: ReportBody, broker: PmqBroker) -> Answer:
