@@ -432,3 +432,34 @@ async def test_a_consumer_of_pmq_that_leaves_while_its_group_registers_gets_no_q
         polled = await ask("getConsumerGroupPolling", consumerId=stays, consumerGroupVersion={"g": 0})
     topics = [one["topicName"] for one in polled["consumerGroups"]["g"]["queues"].values()]
     assert topics == ["t"] * TopicConfig("t").read_queue_nums + ["g_t_fail"] * 2
+
+
+async def test_an_operator_moves_an_offset_while_pmqs_client_commits() -> None:
+    """The commit looks at the offset at last, so it is void."""
+    consumer, offsets = "/api/client/consumer", [0]
+
+    class Moved(FakeBroker):
+        async def ask(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
+            reply = RemotingCommand.reply_to(command, ResponseCode.SUCCESS, None, {"offset": str(offsets[-1])})
+            match command.code:
+                case RequestCode.QUERY_CONSUMER_OFFSET:
+                    return reply
+                case RequestCode.GET_MAX_OFFSET if len(offsets) == 2:
+                    offsets.append(3)  # by an operator
+                case RequestCode.UPDATE_CONSUMER_OFFSET:
+                    offsets.append(int(command.ext["commitOffset"]))
+            return await super().ask(command, host, timeout_ms)
+
+    async with asking(Moved()) as client:
+
+        async def ask(path: str, **body: Any) -> Any:
+            return (await client.post(f"{consumer}/{path}", json=body)).json()
+
+        number = (await ask("register", name="c"))["id"]
+        await ask("registerConsumerGroup", consumerId=number, consumerGroupNames={"g": ["t"]})
+        polled = await ask("getConsumerGroupPolling", consumerId=number, consumerGroupVersion={"g": 0})
+        queue = next(iter(polled["consumerGroups"]["g"]["queues"].values()))
+        item = {name: queue[name] for name in ("queueOffsetId", "offsetVersion")}
+        for offset in (5, 6, 7):
+            await ask("commitOffset", queueOffsets=[item | {"offset": offset}])
+    assert offsets == [0, 5, 3]

@@ -201,6 +201,20 @@ def test_a_change_before_the_first_commit_wins_too(door: Door) -> None:
     assert normal(group_of(door, consumer, "early"))[0]["offset"] == 4
 
 
+def test_an_operators_change_reaches_a_client_that_commits_nothing(door: Door) -> None:
+    """Its poll ends with the new offset and version; a client without messages has nothing to commit."""
+    arrange(door, "idle", "idles", 1)
+    ok(door, f"{CONSUMER}publish", topicName="idles", msgs=[{"body": str(n)} for n in range(9)])
+    consumer = enter(door, "c", "idle", "idles")
+    polled = group_of(door, consumer, "idle")
+    (queue,) = normal(polled)
+    assert queue["offset"] == 9
+    with SyncAdmin(door.running.namesrv_address) as admin:
+        admin.set_offset("idle", MessageQueue("idles", "broker-a", 0), 4)
+    (after,) = normal(group_of(door, consumer, "idle", polled["meta"]["version"]))
+    assert (after["offset"], after["offsetVersion"]) == (4, queue["offsetVersion"] + 1)
+
+
 def test_a_second_member_gets_queues_after_the_first_has_handed_over(door: Door) -> None:
     """First the version rises with the old queues; after the commit with flag 1 both have their halves."""
     arrange(door, "pair", "pairs", 4)

@@ -193,10 +193,34 @@ class PmqInterface:
             is_stirred = time.monotonic() - self._stirred_s < STIRRED_S or self._poll_count >= POLLS_MAX
             left_s = began_s + (STIRRED_POLL_S if is_stirred else POLL_S) - time.monotonic()
             if left_s <= 0 or self._stopping.is_set():
+                if await self._look_for_moves(body, broker):
+                    continue
                 return done(time=0, sleepTime=random.randint(50, 2_000), consumerDeleted=0, brokerMetaMode=0)
             await self._wait(left_s)
         groups = {group.name: await self._group_of(group, body.consumer_id, broker) for group in newer}
         return done(time=0, sleepTime=0, consumerGroups=groups, consumerDeleted=0, brokerMetaMode=0)
+
+    async def _look_for_moves(self, body: PollBody, broker: PmqBroker) -> bool:
+        """Return whether an operator has moved an offset of the client's queues: idle ones send no commits."""
+        has_moved = False
+        async with self._commits:
+            for name in body.consumer_group_version or ():
+                group = self._desk.groups.get(name)
+                for one in [] if group is None else self._desk.queues_of(group, body.consumer_id):
+                    has_moved |= await self._is_moved(name, one, broker)
+        if has_moved:
+            self._wake()
+        return has_moved
+
+    async def _is_moved(self, group: str, one: GroupQueue, broker: PmqBroker) -> bool:
+        """Return whether the offset is not that of the last commit, and note the new one."""
+        stored = await broker.offset_of(group, one.queue) or 0
+        is_moved = one.committed is not None and stored != one.committed
+        if not is_moved:
+            one.committed = stored
+        else:
+            self._desk.moved_by_operator(one.offset_id, stored)
+        return is_moved
 
     def _newer(self, versions: dict[str, int]) -> list[Group]:
         known = ((self._desk.groups.get(name), version) for name, version in versions.items())
@@ -314,14 +338,13 @@ class PmqInterface:
             return
         group, one = found
         self._gate.check_group(group.name, None, broker.host.ip, one.queue.topic)
-        stored = await broker.offset_of(group.name, one.queue) or 0
-        if one.committed is not None and stored != one.committed:
-            self._desk.moved_by_operator(item.queue_offset_id, stored)
+        end = await broker.end_of(one.queue)
+        if await self._is_moved(group.name, one, broker):  # at last: an operator may move it at any time before
             self._wake()
             return
         if item.offset_version != one.version:
             return
-        has_moved = stored < item.offset <= await broker.end_of(one.queue)
+        has_moved = (one.committed or 0) < item.offset <= end
         if has_moved:
             await broker.commit(group.name, one.queue, item.offset)
             one.committed = item.offset
