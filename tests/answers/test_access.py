@@ -394,6 +394,24 @@ def test_guesses_of_tokens_are_bounded(tmp_path: Path) -> None:
     access.close()
 
 
+async def test_only_failed_log_ins_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The users of an office have one address: 30 who log in within 15 minutes keep nobody out."""
+    access = AccessDesk(AccessConfig(), Accounts(tmp_path / "users.json"), AuditLog(tmp_path / "audit.jsonl"))
+    known = passwords.UserAccount("ann", (Grant(PersonRole.VIEWER),), "hash", "epoch")
+    monkeypatch.setattr(access.accounts, "verify", lambda name, password: known if password == "right" else None)
+    for _ in range(60):
+        assert await access.log_in("ann", "right", "10.0.0.1")
+    for number in range(30):
+        with pytest.raises(InvalidAccount, match="wrong"):
+            await access.log_in(f"user-{number}", "wrong", "10.0.0.1")
+        if number < 29:
+            assert await access.log_in("ann", "right", "10.0.0.1")
+    with pytest.raises(InvalidAccount, match="too many"):
+        await access.log_in("ann", "right", "10.0.0.1")
+    assert await access.log_in("ann", "right", "10.0.0.2")
+    access.close()
+
+
 def test_only_a_trusted_proxy_names_users(tmp_path: Path) -> None:
     """Its header counts from its address alone; whom it names needs a role."""
     config = AccessConfig(proxy_header="X-User", proxy_addresses=("10.0.0.9",))

@@ -121,14 +121,17 @@ class AccessDesk:
         wait_ms = max(self._attempts.wait_ms(keys[key], most, now_ms()) for key, most in TRIES)
         if wait_ms or self._hashing_count >= HASHES_WAITING_MAX:
             raise TooManyTries(max(1, wait_ms // 1_000))
+        at_ms = now_ms()
         for key in keys.values():  # before the password is checked, so that tries at the same time count
-            self._attempts.add(key, now_ms())
+            self._attempts.add(key, at_ms)
         account = await self._in_thread(partial(self.accounts.verify, name, password))
         who = Actor(name, address, "page")
         if account is None:
             await self._noted(who, "log-in", "refused: wrong name or password")
             raise InvalidAccount("wrong name or password")
         self._attempts.forget(keys["both"])
+        for key in ("name", "address"):  # other failures still count: many users have the address of a proxy
+            self._attempts.take_back(keys[key], at_ms)
         return await self.begin(account, None, address)
 
     async def begin(self, account: UserAccount, grants: tuple[Grant, ...] | None, address: str) -> str:

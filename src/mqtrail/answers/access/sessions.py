@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict, deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -96,6 +97,11 @@ class Attempts:
         self._failed.move_to_end(key)
         if len(self._failed) > KEYS_MAX:
             self._failed.popitem(last=False)
+
+    def take_back(self, key: str, at_ms: int) -> None:
+        """Forget a try of that time: it succeeded."""
+        with suppress(KeyError, ValueError):  # it is too old to be known
+            self._failed[key].remove(at_ms)
 
     def forget(self, key: str) -> None:
         """Forget the failures of a key: it succeeded."""
