@@ -71,6 +71,24 @@ async def test_a_message_arrives_as_it_was_published(url: str) -> None:
     assert [by_id[one.msg_id].body for one in places] == [bytes([255, number]) for number in range(33)]
 
 
+async def test_a_list_of_large_messages(url: str) -> None:
+    """It goes in requests that the door takes, however large the whole is; each message may have 4 MiB."""
+    messages = [Message("large", bytes([number]) * 600_000) for number in range(10)]
+    messages.insert(1, Message("large", b"\xff" * 4_000_000))
+    async with Publisher(url) as publisher:
+        first = await publisher.publish(messages, idempotency_key="large")
+        assert len({(one.queue_id, one.queue_offset) for one in first}) == 11
+        assert await publisher.publish(messages, idempotency_key="large") == first
+
+
+async def test_names_that_a_path_would_change(url: str) -> None:
+    """RocketMQ allows percent signs; %41 stays what it is."""
+    async with Publisher(url) as publisher, Subscriber(url, "g%41", "t%41") as subscriber:
+        place = await publisher.publish(Message("t%41", b"x"))
+        (found,) = await take(subscriber, 1)
+    assert (found.msg_id, found.topic) == (place.msg_id, "t%41")
+
+
 async def test_a_key_of_the_application_stores_once(url: str) -> None:
     """Also in another call, as after a crash of the publisher."""
     async with Publisher(url) as publisher:

@@ -8,12 +8,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self, overload
+from urllib.parse import quote
 
 from mqtrail.wire import Message
 
 from .door import DoorClient, PmqConfig, PmqError
 
 CHUNK: Final = 32  # messages of a request with an Idempotency-Key
+CHUNK_SIZE: Final = 1 << 20  # bytes of their bodies: the door has bounds for a request and for a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +68,15 @@ class Publisher:
         """Return when the messages are stored durably, each once. Messages of a list have one topic.
 
         A request that fails is repeated within `timeout_s`. idempotency_key: your own key, so that also another process
-        may repeat the call within a day. RequestRefused: nothing is stored of a single message, or of at most 32.
-        RequestFailed: see its maybe_done.
+        may repeat the call within a day. RequestRefused: nothing is stored of a single message, or of a list of at most
+        32 messages and 1 MiB. RequestFailed: see its maybe_done.
         """
         if isinstance(message, Message):
             return (await self._publish([message], idempotency_key or uuid.uuid4().hex))[0]
         found: list[Published] = []
         key = idempotency_key or uuid.uuid4().hex
-        for start in range(0, len(message), CHUNK):
-            part = message[start : start + CHUNK]
+        while (start := len(found)) < len(message):
+            part = message[start : start + _count_of(message, start)]
             found += await self._publish(part, f"{key}-{start}" if start else key)
         return found
 
@@ -86,11 +88,23 @@ class Publisher:
         if (wait_s := self._pause_until_s - loop.time()) > 0:
             await asyncio.sleep(wait_s)
         answer = await self._door.ask(
-            f"/topics/{topic}/messages", [_item(one) for one in messages], headers={"Idempotency-Key": key}
+            f"/topics/{quote(topic, safe='')}/messages",
+            [_item(one) for one in messages],
+            headers={"Idempotency-Key": key},
         )
         if pause_ms := answer["slow_down_ms"]:
             self._pause_until_s = max(self._pause_until_s, loop.time() + pause_ms / 1000)
         return [Published(one["id"], one["queue"], one["offset"]) for one in answer["messages"]]
+
+
+def _count_of(messages: Sequence[Message], start: int) -> int:
+    """Return how many messages from start on go into one request."""
+    size = 0
+    for place, message in enumerate(messages[start : start + CHUNK]):
+        size += len(message.body)
+        if place and size > CHUNK_SIZE:
+            return place
+    return CHUNK
 
 
 def _item(message: Message) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote
 
 from mqtrail.net import Log
 
@@ -280,7 +281,7 @@ class Subscriber:
             "tag": tag,
             "from_first": self._from_first,
         }
-        answer = await self._door.ask(f"/groups/{self._group}/receive", wanted, hold_s=WAIT_S)
+        answer = await self._door.ask(f"/groups/{quote(self._group, safe='')}/receive", wanted, hold_s=WAIT_S)
         now_s = asyncio.get_running_loop().time()
         for item in answer["messages"]:
             message = self._message(item)
@@ -315,7 +316,7 @@ class Subscriber:
             if act == "extend" and message._settled:
                 return
             body = {"receipts": [message._receipt], **further}
-            answer = await self._door.ask(f"/groups/{self._group}/{act}", body)
+            answer = await self._door.ask(f"/groups/{quote(self._group, safe='')}/{act}", body)
             message._receipt = answer["results"][0]["receipt"]
 
     async def _extend_held(self) -> None:
