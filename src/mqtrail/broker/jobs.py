@@ -14,7 +14,7 @@ ASSIGNED_A_SLICE: Final = 1_000  # queues of an assignment, encoded as JSON
 LOCKS_A_SLICE: Final = 1_000  # queues locked or unlocked
 BODY_SIZE_A_SLICE: Final = 64 * 1024  # bytes; after a permission check a larger body is decoded in a later slice
 NOTIFIED_A_SLICE: Final = 1_000  # members notified of a change of their group (40)
-CHANGES_A_SLICE: Final = 100  # topics or groups created or changed; a group has a topic for retries too
+CHANGES_A_SLICE: Final = 200  # topics or groups created or changed
 
 BOUNDED_CODES: Final = frozenset(
     {
