@@ -13,7 +13,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from mqtrail.answers import Answers, Sources, as_json
-from mqtrail.answers.mcp import ROWS_MAX, TEXT_MAX, TEXTS_MAX, bounded, make_mcp
+from mqtrail.answers.mcp import ROWS_MAX, TEXT_MAX, TEXTS_MAX, bounded, make_mcp, make_mcp_app
+from mqtrail.gateway.guard import BODY_SIZE_MAX
 from tests.answers.conftest import Shop
 from tests.answers.lakes import id_of, key_of
 from tests.answers.serving import serving
@@ -112,14 +113,15 @@ def test_all_texts_of_an_answer_are_bounded_together() -> None:
 
 
 async def test_over_http_for_this_machine_alone(lake_path: Path) -> None:
-    """The same tools; a page of another site, or a name that resolves to this machine, is refused."""
-    app = make_mcp(Sources.open(lake_path, "")).streamable_http_app(stateless_http=True, host="127.0.0.1")
-    with serving(app) as url:
+    """The same tools; a page of another site, a name that resolves to this machine, or a large body is refused."""
+    with serving(make_mcp_app(Sources.open(lake_path, ""), "127.0.0.1")) as url:
         async with Client(f"{url}/mcp", read_timeout_seconds=ANSWER_S) as client:
             assert (await called(client, "report"))["message_count"] == 12
         for headers in ({"host": "evil.example:80"}, {"origin": "http://evil.example"}):
             answer = httpx.post(f"{url}/mcp", json={}, headers=headers, timeout=ANSWER_S)
             assert answer.status_code in (403, 421), headers
+        large = httpx.post(f"{url}/mcp", content=bytes(BODY_SIZE_MAX + 1), timeout=ANSWER_S)
+        assert (large.status_code, "expected at most" in large.text) == (413, True)
 
 
 @pytest.mark.slow

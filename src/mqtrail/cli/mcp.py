@@ -27,16 +27,14 @@ def mcp(
     """Serve the look-ups as tools of the Model Context Protocol (MCP), for agents. Read-only."""
     sources = sources_of(lake, namesrv, config)
     with collector_paused():
-        from mqtrail.answers.mcp import make_mcp
-
-        server = make_mcp(sources)
+        from mqtrail.answers.mcp import make_mcp, make_mcp_app
     try:
         if http:
             with listen(host, port) as listening:
-                app = server.streamable_http_app(stateless_http=True, host=host)
+                app = make_mcp_app(sources, host)
                 serve(app, listening, "MCP server on http://{address}/mcp; Ctrl-C ends it")
         else:
-            server.run("stdio")
+            make_mcp(sources).run("stdio")
     finally:
         sources.close()
     return Exit.OK

@@ -11,6 +11,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
+from starlette.types import ASGIApp
 
 from mqtrail import __version__
 from mqtrail.client.core import now_ms
@@ -43,6 +44,13 @@ def make_mcp(sources: Sources) -> MCPServer[None]:
     for tool in (*_look_ups(sources), *_summaries(sources), *_cluster_tools(sources)):
         server.add_tool(tool, annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
     return server
+
+
+def make_mcp_app(sources: Sources, host: str) -> ASGIApp:
+    """Return the server as an application for a loopback address, with the guard of the console in front of it."""
+    from mqtrail.gateway import LocalGuard  # late: it imports FastAPI, which stdio does not need
+
+    return LocalGuard(make_mcp(sources).streamable_http_app(stateless_http=True, host=host))
 
 
 Tool = Callable[..., Any]
