@@ -7,6 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from mqtrail.broker import BrokerConfig
+from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ServerConfig, TlsServerConfig
 from mqtrail.node import NodeConfig
 from mqtrail.node.exposure import warn_if_open
@@ -38,3 +39,30 @@ def test_the_port_for_slaves(
     found = [line for line in logs if line["event"] == "node.ha_port_open"]
     assert bool(found) is is_warned_of
     assert all("enableControllerMode" in line["remedy"] for line in found)
+
+
+@pytest.mark.parametrize(
+    ("namesrv", "http_port", "expected"),
+    [
+        (True, None, []),
+        (True, 0, ["http_rules"]),
+        (False, None, ["[namesrv_server]"]),
+        (False, 0, ["[namesrv_server]", "http_rules"]),
+    ],
+)
+def test_servers_that_access_control_leaves_open(
+    tmp_path: Path, namesrv: bool, http_port: int | None, expected: list[str]
+) -> None:
+    """Each is named with its own remedy: the door acts with the broker's account, whoever asks it."""
+    config = NodeConfig(
+        data=tmp_path,
+        host="0.0.0.0",
+        broker=BrokerConfig(acl=True),
+        namesrv=NameServerConfig(acl=namesrv),
+        http_port=http_port,
+        store_url="sqlite:///x.db",
+    )
+    with capture_logs() as logs:
+        warn_if_open(config)
+    remedies = [line["remedy"] for line in logs if line["event"] == "node.open_to_others"]
+    assert [word for word in ("[namesrv_server]", "http_rules") if any(word in one for one in remedies)] == expected

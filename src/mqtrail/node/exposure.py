@@ -58,10 +58,17 @@ def warn_if_open(config: NodeConfig) -> None:
             "authorizationEnabled): anyone who reaches these ports can read and write every message",
         )
     elif servers:
-        log.warning(
-            "node.open_to_others",
-            host=config.host,
-            open=servers,
-            remedy="listen on --host 127.0.0.1, or remove acl = false from [namesrv_server]: anyone who reaches the "
-            "name server can register brokers, and change or delete routes",
+        log.warning("node.open_to_others", host=config.host, open=servers, remedy="; ".join(map(_remedy, servers)))
+
+
+def _remedy(server: str) -> str:
+    """Return what to do about a server that is open although the brokers are not."""
+    if server == "name server":
+        return (
+            "listen on --host 127.0.0.1, or remove acl = false from [namesrv_server]: anyone who reaches the name "
+            "server can register brokers, and change or delete routes"
         )
+    return (
+        "set http_rules in [node]: the HTTP door acts with the broker's own account, so anyone who reaches it can read "
+        "and write the messages of each topic and group without rules"
+    )
