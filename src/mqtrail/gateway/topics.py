@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from mqtrail.wire import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -42,13 +44,14 @@ class Topics:
 
     async def one(self, name: str, host: Host) -> Topic:
         """Problem: there is no such topic."""
+        command = RemotingCommand(RequestCode.GET_TOPIC_CONFIG, {"topic": name})
         try:
-            table = await self._table(host)
-            if name not in table:
-                raise TopicNotExist(f"found no topic {name}")
+            reply = await succeed(self._caller, command, host)
+        except TopicNotExist as error:
+            raise problem_of_error(TopicNotExist(f"found no topic {name}")) from error
         except (MQError, TimeoutError) as error:
             raise problem_of_error(error) from error
-        return _topic_of(table[name])
+        return _topic_of(TopicConfig.decode(reply.body))
 
     async def create(self, name: str, queues: int, host: Host) -> Topic:
         """Create a topic, or change its number of queues. Problem."""
@@ -62,7 +65,7 @@ class Topics:
 
     async def _table(self, host: Host) -> dict[str, TopicConfig]:
         reply = await succeed(self._caller, RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG), host)
-        return TopicConfigTable.decode(reply.body).topic_config_table
+        return (await asyncio.to_thread(TopicConfigTable.decode, reply.body)).topic_config_table  # of any size
 
 
 def _topic_of(config: TopicConfig) -> Topic:
