@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtrail.wire import MQError
+from mqtrail.wire import TRACE_TOPIC, MQError
 
 from .config import Config, load
 from .exits import Exit, SourceUnavailable, UsageError
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from mqtrail.answers import Answers, Scope
 
 TraceTopic = Annotated[str, typer.Option("--trace-topic", help="Trace topic of the clients.")]
-TRACE_TOPIC_DEFAULT = "RMQ_SYS_TRACE_TOPIC"
 
 
 @contextmanager
@@ -58,7 +57,7 @@ def _answers(
     settings: Config,
     lake: str | None,
     namesrv: str | None,
-    trace_topic: str = TRACE_TOPIC_DEFAULT,
+    trace_topic: str = TRACE_TOPIC,
     cluster: str = "",
 ) -> Answers:
     from mqtrail.answers import Answers
@@ -92,7 +91,7 @@ def trace(
     lake: LakeFolder = None,
     namesrv: Namesrv = None,
     cluster: LakeCluster = "",
-    trace_topic: TraceTopic = TRACE_TOPIC_DEFAULT,
+    trace_topic: TraceTopic = TRACE_TOPIC,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
@@ -243,7 +242,7 @@ def export(
 def doctor(
     namesrv: Namesrv = None,
     sample: Annotated[int, typer.Option(min=0, max=100_000, help="Number of latest trace messages to read.")] = 1_000,
-    trace_topic: TraceTopic = TRACE_TOPIC_DEFAULT,
+    trace_topic: TraceTopic = TRACE_TOPIC,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:

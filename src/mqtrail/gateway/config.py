@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from mqtrail.wire import TRACE_TOPIC
+
 MIB: Final = 1024 * 1024
 PRODUCER_GROUP: Final = "HTTP_PRODUCER"  # of messages that come through the door
 CLIENT_ID: Final = "http-door"
@@ -36,4 +38,4 @@ class DoorConfig:
     receives_max: int = 1_000
     busy_from: int = 500
     connections_max: int = 4_000
-    trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
+    trace_topic: str = TRACE_TOPIC

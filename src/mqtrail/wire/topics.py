@@ -11,6 +11,7 @@ from .errors import InvalidParameter
 
 __all__ = [
     "BENCHMARK_TOPIC",
+    "BROKER_GROUPS",
     "CLOUD_TRACE_TOPIC_PREFIX",
     "DEFAULT_TOPIC",
     "DELAY_LEVELS_DEFAULT",
@@ -106,22 +107,26 @@ DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"  # its offsets are the progress of the check of half messages
+BROKER_GROUPS: Final = (
+    TOOLS_CONSUMER_GROUP,
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    TRANSACTION_GROUP,
+)
+"""System groups that every broker has from its start on."""
 SYSTEM_GROUPS: Final = frozenset(
     {
+        *BROKER_GROUPS,
         DEFAULT_PRODUCER_GROUP,
         DEFAULT_CONSUMER_GROUP,
-        TOOLS_CONSUMER_GROUP,
         "SCHEDULE_CONSUMER",
-        "FILTERSRV_CONSUMER",
         "__MONITOR_CONSUMER",
         INNER_PRODUCER_GROUP,
         "SELF_TEST_P_GROUP",
-        "SELF_TEST_C_GROUP",
-        "CID_ONS-HTTP-PROXY",
-        "CID_ONSAPI_PERMISSION",
-        "CID_ONSAPI_OWNER",
-        "CID_ONSAPI_PULL",
-        TRANSACTION_GROUP,
     }
 )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from mqtrail.store import ConfigFileStore
 from mqtrail.wire import (
-    TOOLS_CONSUMER_GROUP,
+    BROKER_GROUPS,
     DataVersion,
     InvalidParameter,
     Perm,
@@ -26,16 +26,6 @@ from ..config import QUEUES_MAX, BrokerConfig
 from ..encoded import EncodedEntries, member
 from ..files import GROUPS_FILE, Unsaved, load_table, next_version
 
-_OWN_GROUPS = (
-    TOOLS_CONSUMER_GROUP,
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
-)
 FORBIDDEN_TOPICS_MAX = 1_000  # of one group
 _FORBIDDEN_READ = Perm.READ  # Java keeps the bit at INDEX_PERM_READ, the same place
 
@@ -52,7 +42,7 @@ class GroupTable:
         self.data_version = table.data_version
         self._forbidden = dict(table.forbidden_table)
         self._groups = dict(table.subscription_group_table)
-        for name in _OWN_GROUPS:
+        for name in BROKER_GROUPS:
             self._groups.setdefault(name, SubscriptionGroupConfig(name))
         self._encoded = EncodedEntries({name: member(name, entry.members()) for name, entry in self._groups.items()})
         self._unsaved = Unsaved(files)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqtrail.net import TlsClientConfig
-from mqtrail.wire import TRACE_TOPIC, CompressionType, Credentials, setting
+from mqtrail.wire import DEFAULT_TOPIC, TRACE_TOPIC, CompressionType, Credentials, setting
 
 MINUTE_MS = 60_000
 KIB = 1024
@@ -82,7 +82,7 @@ class ProducerConfig:
     )
     compress_level: int = setting(5, "compression level of ZLIB and ZSTD", like="rocketmq.message.compressLevel")
     body_size_max: int = setting(4 * MIB, "maximum bytes of a body before compression", like="maxMessageSize")
-    default_topic: str = setting("TBW102", "template of topics that do not exist", like="createTopicKey")
+    default_topic: str = setting(DEFAULT_TOPIC, "template of topics that do not exist", like="createTopicKey")
     default_topic_queue_nums: int = setting(
         4, "maximum number of queues of an automatically created topic", like="defaultTopicQueueNums"
     )

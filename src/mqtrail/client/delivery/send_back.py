@@ -12,6 +12,7 @@ Source: DefaultMQPushConsumerImpl.sendMessageBack, RocketMQ client.
 """
 
 from mqtrail.wire import (
+    DEFAULT_TOPIC,
     FRAME_SIZE_MAX,
     INNER_PRODUCER_GROUP,
     PROPERTY_CONSUME_START_TIME,
@@ -143,7 +144,7 @@ class SendBackCalls:
 
     async def _send(self, out: Outgoing) -> None:
         topic = out.topic
-        route = await self._client.route(topic, ("TBW102", 1))
+        route = await self._client.route(topic, (DEFAULT_TOPIC, 1))
         if not route.publish_queues:
             raise SendFailed(topic, out.msg_id, [], "the retry topic has no writable queue")
         queue = self._chooser.next(route.publish_queues)
