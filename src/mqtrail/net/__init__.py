@@ -4,7 +4,7 @@
 and back; other rooms decide what a command means. Errors state whether the peer may have received the request.
 """
 
-from .address import NAMESRV_DEFAULT, join_address, parse_namesrv, split_address
+from .address import NAMESRV_DEFAULT, address_list, join_address, parse_namesrv, split_address
 from .child_environment import child_environment, is_ours
 from .client import Connection
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
@@ -51,6 +51,7 @@ __all__ = [
     "TlsProperties",
     "TlsServerConfig",
     "accept_no_more",
+    "address_list",
     "bound_socket",
     "child_environment",
     "guard_stderr",

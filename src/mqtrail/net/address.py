@@ -23,12 +23,17 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def address_list(text: str) -> list[str]:
+    """Return the parts of "host:port;host:port", without blanks around them; they may be no addresses."""
+    return [address for part in text.split(";") if (address := part.strip())]
+
+
 def parse_namesrv(text: str | Sequence[str]) -> tuple[str, ...]:
     """Return the addresses of "host:port;host:port" (or of a sequence), in order and without repeats.
 
     ValueError: a part is not host:port, or there is no address.
     """
-    parts = text.split(";") if isinstance(text, str) else list(text)
+    parts = address_list(text) if isinstance(text, str) else list(text)
     addresses: dict[str, None] = {}
     for part in (part.strip().removeprefix("http://") for part in parts if part.strip()):
         try:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mqtrail.broker import BrokerConfig, MasterTerm
-from mqtrail.net import ConnectionPool, NetError
+from mqtrail.net import ConnectionPool, NetError, address_list
 from mqtrail.wire import (
     ELECTION_PRIORITY_LAST,
     AlterSyncStateSetHeader,
@@ -74,7 +74,7 @@ class Controllers:
 
     @property
     def _addresses(self) -> Sequence[str]:
-        return [one for part in self._config.controller_addresses.split(";") if (one := part.strip())]
+        return address_list(self._config.controller_addresses)
 
     async def _find_leader(self) -> str:
         """Return the address of the leading controller."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from mqtrail.net import NetError
+from mqtrail.net import NetError, address_list
 from mqtrail.wire import (
     ControllerMetadataReply,
     EpochCache,
@@ -183,7 +183,7 @@ class AdminReplicas(AdminBrokers):
                 errors.append(error)
                 continue
             if settings.get("enableControllerMode") == "true":
-                return [one for one in settings.get("controllerAddr", "").split(";") if one]
+                return address_list(settings.get("controllerAddr", ""))
         if errors:
             raise errors[0]
         raise ClientError(
