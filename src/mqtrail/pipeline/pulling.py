@@ -10,21 +10,19 @@ task holds CHUNK_SIZE_MAX of bodies, the pulls under way, and DuckDB's limit; wh
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
-from uuid import uuid4
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.lake import EvidencePlan, EvidenceWriter, connect, place_of
 from mqtrail.wire import OP_HALF_TOPIC, TIMER_TOPIC, MessageQueue
 
+from .attempt import new_run_id, this_attempt
 from .cluster import Cluster
 from .columns import STORED_COLUMNS, TRACE_COLUMNS
 from .offsets import QueueRange
@@ -123,17 +121,13 @@ def _task(
     work: PullWork, pieces: Sequence[Sequence[QueueRange]]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for mapInArrow. Its input rows are not used: each partition is a task."""
-    # Spark counts attempts from 0 after a restart, while a worker of a driver that was killed can still be writing.
-    run_id = uuid4().hex[:8]
+    run_id = new_run_id()
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        context = TaskContext.get()
-        assert context is not None
-        number = context.partitionId()
-        scratch = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
-        files = pull(work, pieces[number], f"{number}-{context.taskAttemptId()}-{run_id}", scratch)
+        attempt = this_attempt(run_id)
+        files = pull(work, pieces[attempt.number], attempt.name, attempt.scratch)
         columns: dict[str, pa.DataType] = {"relation": pa.string(), "path": pa.string(), "row_count": pa.int64()}
         yield pa.RecordBatch.from_pylist([file._asdict() for file in files], schema=pa.schema(columns))
 

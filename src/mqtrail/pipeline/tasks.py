@@ -9,21 +9,19 @@ installed package and the lake's folder. Functions and values are sent to it; it
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
-from uuid import uuid4
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.lake import TABLES, LakePath, connect, copy, copy_hours, parquet_of, place_of, run_stages
 from mqtrail.trail import Stage
 
+from .attempt import new_run_id, this_attempt
 from .late_workers import started
 
 if TYPE_CHECKING:
@@ -91,17 +89,13 @@ class SparkTasks:
 
 def _task(work: TaskWork) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for mapInArrow. Its input rows are not used: each partition is a task."""
-    # Spark counts attempts from 0 after a restart, while a worker of a driver that was killed can still be writing.
-    run_id = uuid4().hex[:8]
+    run_id = new_run_id()
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        context = TaskContext.get()
-        assert context is not None
-        number = context.partitionId()
-        scratch = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
-        files = run_task(work, number, f"{number}-{context.taskAttemptId()}-{run_id}", scratch)
+        attempt = this_attempt(run_id)
+        files = run_task(work, *attempt)
         yield pa.RecordBatch.from_pylist([file._asdict() for file in files], schema=_arrow_schema())
 
     return run
