@@ -9,9 +9,9 @@ with SyncSubscriber("http://127.0.0.1:8080", "stock", "orders") as subscriber:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 
-from mqtrail.client.sync import Facade, background, waiting
+from mqtrail.client.sync import Facade, background, entered, waiting
 
 from .door import PmqConfig
 from .publisher import Publisher
@@ -41,15 +41,8 @@ class SyncReceivedMessage:
     @contextmanager
     def process(self, *, reraise: bool = False) -> Iterator[ReceivedMessage]:
         """Settle it when the block ends; see ReceivedMessage.process."""
-        block = self.message.process(reraise=reraise)
-        background().run(_enter(block))
-        try:
+        with entered(self.message.process(reraise=reraise)):
             yield self.message
-        except BaseException as error:
-            if not background().run(_leave(block, error)):
-                raise
-        else:
-            background().run(_leave(block, None))
 
     def ack(self) -> None:
         """Settle it as a success."""
@@ -62,14 +55,6 @@ class SyncReceivedMessage:
     def extend(self, invisible_s: float) -> None:
         """Take more time; see ReceivedMessage.extend."""
         background().run(self.message.extend(invisible_s))
-
-
-async def _enter(block: AbstractAsyncContextManager[ReceivedMessage]) -> None:
-    await block.__aenter__()
-
-
-async def _leave(block: AbstractAsyncContextManager[ReceivedMessage], error: BaseException | None) -> bool:
-    return bool(await block.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None))
 
 
 class SyncSubscriber(Facade[Subscriber]):

@@ -5,7 +5,7 @@
 
 from .admin import SyncAdmin
 from .consumers import SyncBatch, SyncConsumer, SyncDelivery, SyncLitePullConsumer
-from .facade import Facade, background, waiting
+from .facade import Facade, background, entered, waiting
 from .producer import SyncProducer, SyncTransaction, SyncTransactionProducer
 from .reader import QueueReader, RateLimit, ReaderConfig
 
@@ -23,5 +23,6 @@ __all__ = [
     "SyncTransaction",
     "SyncTransactionProducer",
     "background",
+    "entered",
     "waiting",
 ]

@@ -17,7 +17,7 @@ from mqtrail.wire import SUBSCRIBE_ALL, MessageExt, MessageQueue
 from ..consumer import Allocation, BatchHandler, Consumer, Expression, Handler, LitePullConsumer, RebalanceListener
 from ..core import ClientError, ConsumerConfig, LitePullConfig
 from ..delivery import Batch, ConsumerStats, Delivery
-from .facade import Facade, background
+from .facade import Facade, background, entered
 
 D = TypeVar("D", bound=Delivery | Batch)
 H = TypeVar("H", bound=Handler)
@@ -33,15 +33,8 @@ class _Settled(Generic[D]):
     @contextmanager
     def process(self, *, reraise: bool = False) -> Iterator[D]:
         """Settle it when the block ends; see Delivery.process."""
-        block = self._item.process(reraise=reraise)
-        background().run(_enter(block))
-        try:
+        with entered(self._item.process(reraise=reraise)):
             yield self._item
-        except BaseException as error:
-            if not background().run(_leave(block, error)):
-                raise
-        else:
-            background().run(_leave(block, None))
 
     def ack(self) -> None:
         """Settle it as a success."""
@@ -75,14 +68,6 @@ class SyncBatch(_Settled[Batch]):
 
     def __iter__(self) -> Iterator[Delivery]:
         return iter(self._item)
-
-
-async def _enter(block: Any) -> None:
-    await block.__aenter__()
-
-
-async def _leave(block: Any, error: BaseException | None) -> bool:
-    return bool(await block.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None))
 
 
 class SyncConsumer(Facade[Consumer]):

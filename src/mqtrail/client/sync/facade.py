@@ -12,6 +12,7 @@ import functools
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from ..core import ClientClosed, ClientError
@@ -157,6 +158,27 @@ def iterating(
             background().run(_close(items))
 
     return iterate
+
+
+@contextmanager
+def entered(block: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    """Enter an asynchronous block of a client; its end runs on the loop too, with the exception if there is one."""
+    value = background().run(_enter(block))
+    try:
+        yield value
+    except BaseException as error:
+        if not background().run(_leave(block, error)):
+            raise
+    else:
+        background().run(_leave(block, None))
+
+
+async def _enter(block: AbstractAsyncContextManager[T]) -> T:
+    return await block.__aenter__()
+
+
+async def _leave(block: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool:
+    return bool(await block.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None))
 
 
 async def _next(items: AsyncIterator[T]) -> T | None:
