@@ -11,11 +11,12 @@ from typing import Final, TypeVar
 
 from mqtrail.client import ClusterLag, InstanceConfig, Member, SyncAdmin
 from mqtrail.client.core import now_ms
-from mqtrail.wire import RETRY_PREFIX, MessageQueue, MQError, business_topics, is_business_group, version_text
+from mqtrail.wire import RETRY_PREFIX, MQError, business_topics, is_business_group, version_text
 
 from .changes.setting_kinds import is_secret_setting
 from .masters import masters_of
 from .model import Scope
+from .places import parse_place
 
 T = TypeVar("T")
 OLDEST_COUNT: Final = 10  # messages that wait, of one group
@@ -254,11 +255,10 @@ class ClusterAnswers:
     def message(self, place: str, body_size_max: int = BODY_SHOWN_MAX) -> StoredMessage:
         """Return the copy at `broker/topic/queue@offset` with the first bytes of its body. NoMessage, InvalidPlace."""
         try:
-            broker, topic, queue = place.split("/")
-            queue_id, offset = map(int, queue.split("@"))
+            queue, offset = parse_place(place)
         except ValueError:
             raise InvalidPlace(f"found the place {place!r}, expected BROKER/TOPIC/QUEUE@OFFSET") from None
-        found = self._admin.message_at_offset(MessageQueue(topic, broker, queue_id), offset)
+        found = self._admin.message_at_offset(queue, offset)
         return StoredMessage(
             self._scope(()),
             found.msg_id,

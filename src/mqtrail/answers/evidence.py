@@ -6,6 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from mqtrail.wire import MessageQueue
+
+from .places import place_text
+
 _PLACE: Final = re.compile(
     r"(?:message:(?P<of>[^/]+)/(?P<topic>[^/]+)/|trace:(?P<by>[^/]+)/)(?P<queue>\d{1,9})@(?P<offset>\d{1,18})(?:#(?P<record>\d{1,9}))?"
 )
@@ -24,7 +28,7 @@ class EvidencePlace:
     @property
     def place(self) -> str:
         """`broker/topic/queue@offset`, as ClusterAnswers.message reads it."""
-        return f"{self.broker_name}/{self.topic}/{self.queue_id}@{self.queue_offset}"
+        return place_text(MessageQueue(self.topic, self.broker_name, self.queue_id), self.queue_offset)
 
 
 def evidence_place(evidence: str, trace_topic: str) -> EvidencePlace | None:

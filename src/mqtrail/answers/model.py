@@ -13,6 +13,10 @@ from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import Any
 
+from mqtrail.wire import MessageQueue
+
+from .places import place_text
+
 
 class Status(StrEnum):
     """How a look-up ended."""
@@ -191,7 +195,7 @@ def group_of(row: Mapping[str, Any]) -> GroupVerdict:
 
 def trajectory_of(row: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) -> Trajectory:
     """Return a trajectory from its row and the rows of its groups' verdicts."""
-    place = f"{row['broker_name']}/{row['topic']}/{row['queue_id']}@{row['queue_offset']}" if row["broker_name"] else ""
+    queue = MessageQueue(row["topic"], row["broker_name"], row["queue_id"]) if row["broker_name"] else None
     return Trajectory(
         cluster=row["cluster"],
         msg_id=row["msg_id"],
@@ -202,7 +206,7 @@ def trajectory_of(row: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]])
         as_of_ms=row["as_of_ms"],
         producer_group=row["producer_group"] or "",
         producer_host=row["producer_host"] or "",
-        place=place,
+        place="" if queue is None else place_text(queue, row["queue_offset"]),
         offset_msg_id=row["offset_msg_id"] or "",
         send_start_ms=row["send_start_ms"],
         stored_ms=row["stored_ms"],

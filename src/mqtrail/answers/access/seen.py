@@ -36,6 +36,7 @@ from ..cluster import (
     TopicsAnswer,
 )
 from ..doctor import Diagnosis
+from ..places import topic_of_place
 from ..sources import Sources
 from .model import LOCAL, NotAllowed, Person, Right
 
@@ -187,7 +188,7 @@ class SeenCluster:
 
     def message(self, place: str, body_size_max: int = BODY_SHOWN_MAX) -> StoredMessage:
         """Return the copy at a place; without its body if the person may not see it."""
-        topic = topic_of(place)
+        topic = topic_of_place(place)
         self.seen.check(Right.READ, topic)
         if self.seen.may(Right.BODIES, topic):
             return self.live.message(place, body_size_max)
@@ -207,18 +208,13 @@ def refuse(person: Person, right: Right, topic: str = "") -> NoReturn:
     raise NotAllowed(f"found the roles {found} of {person.name!r}, expected one with the right to {right} {where}")
 
 
-def topic_of(place: str) -> str:
-    """Return the topic of broker/topic/queue@offset; '' (all of them) of another text."""
-    return [*place.split("/"), ""][1]
-
-
 def needed(change: Change) -> tuple[Right, str]:
     """Return the right that a change needs, and on which topic; '': on all."""
     match change:
         case ResetOffsets():
             return Right.OPERATE, change.topic
         case ResendMessage() | ConsumeDirectly():
-            return Right.OPERATE, topic_of(change.place)
+            return Right.OPERATE, topic_of_place(change.place)
         case ResendDeadLetters():
             return Right.OPERATE, ""
         case SetTopic() | DeleteTopic():

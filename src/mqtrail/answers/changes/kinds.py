@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 from mqtrail.client import END_MS_MAX, Gathered, QueueMove, Resent, SyncAdmin
-from mqtrail.wire import MessageExt, MessageQueue, MQError, QueueOffsets, RequestCode, retry_topic
+from mqtrail.wire import PROPERTY_RETRY_TOPIC, MessageExt, MessageQueue, MQError, QueueOffsets, RequestCode, retry_topic
 
+from ..places import parse_place, place_text
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned
 from .setting_kinds import SetBrokerSettings
 from .topic_kinds import DeleteTopic, SetTopic
@@ -60,16 +61,12 @@ class ResetOffsets:
     is_backward_only: bool = False
     queue_id: int | None = None
     action: Literal["reset-offsets"] = "reset-offsets"
-
-    @property
-    def requests(self) -> tuple[RequestCode, ...]:
-        """222, and 15 at brokers before 5.0 if no member is online."""
-        return RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
-
-    @property
-    def is_moving(self) -> bool:
-        """Yes: members commit, and queues grow."""
-        return True
+    # 15 goes to brokers before 5.0 if no member is online.
+    requests: ClassVar[tuple[RequestCode, ...]] = (
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+    )
+    is_moving: ClassVar[bool] = True  # members commit, and queues grow
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -126,16 +123,8 @@ class ResendDeadLetters:
     is_to_topic: bool = False
     count_max: int = LETTERS_MAX
     action: Literal["resend-dead-letters"] = "resend-dead-letters"
-
-    @property
-    def requests(self) -> tuple[RequestCode, ...]:
-        """310, for each letter."""
-        return (RequestCode.SEND_MESSAGE_V2,)
-
-    @property
-    def is_moving(self) -> bool:
-        """No."""
-        return False
+    requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.SEND_MESSAGE_V2,)
+    is_moving: ClassVar[bool] = False
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -180,20 +169,12 @@ class ResendMessage:
     group: str
     is_to_topic: bool = False
     action: Literal["resend-message"] = "resend-message"
-
-    @property
-    def requests(self) -> tuple[RequestCode, ...]:
-        """310."""
-        return (RequestCode.SEND_MESSAGE_V2,)
-
-    @property
-    def is_moving(self) -> bool:
-        """No."""
-        return False
+    requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.SEND_MESSAGE_V2,)
+    is_moving: ClassVar[bool] = False
 
     @property
     def command(self) -> tuple[str, ...]:
-        """There is none."""
+        """(): no command sends a message of a place again."""
         return ()
 
     def plan(self, admin: SyncAdmin) -> Planned:
@@ -219,20 +200,12 @@ class ConsumeDirectly:
     group: str
     client_id: str
     action: Literal["consume-directly"] = "consume-directly"
-
-    @property
-    def requests(self) -> tuple[RequestCode, ...]:
-        """309."""
-        return (RequestCode.CONSUME_MESSAGE_DIRECTLY,)
-
-    @property
-    def is_moving(self) -> bool:
-        """No."""
-        return False
+    requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.CONSUME_MESSAGE_DIRECTLY,)
+    is_moving: ClassVar[bool] = False
 
     @property
     def command(self) -> tuple[str, ...]:
-        """There is none: the command takes an id."""
+        """(): the command takes an id."""
         return ()
 
     def plan(self, admin: SyncAdmin) -> Planned:
@@ -267,28 +240,26 @@ Change: TypeAlias = (
 def message_at(admin: SyncAdmin, place: str) -> MessageExt:
     """Return the message at broker/topic/queue@offset. NoMessage; InvalidChange: not such a place."""
     try:
-        broker, topic, queue = place.split("/")
-        queue_id, offset = map(int, queue.split("@"))
+        queue, offset = parse_place(place)
     except ValueError:
         raise InvalidChange(f"place: found {place!r}, expected BROKER/TOPIC/QUEUE@OFFSET") from None
-    return admin.message_at_offset(MessageQueue(topic, broker, queue_id), offset)
+    return admin.message_at_offset(queue, offset)
 
 
 def place_of(message: MessageExt) -> str:
     """Return broker/topic/queue@offset of a stored message."""
-    return f"{message.broker_name}/{message.topic}/{message.queue_id}@{message.queue_offset}"
+    return place_text(MessageQueue(message.topic, message.broker_name, message.queue_id), message.queue_offset)
 
 
 def _target_of(message: MessageExt, group: str, is_to_topic: bool) -> str:
-    return message.properties.get("RETRY_TOPIC") or message.topic if is_to_topic else retry_topic(group)
+    return message.properties.get(PROPERTY_RETRY_TOPIC) or message.topic if is_to_topic else retry_topic(group)
 
 
 def _outcome_of(one: Resent) -> ChangeOutcome:
     msg_id = one.message.msg_id
     if one.result is None:
         return ChangeOutcome.of_error(msg_id, one.error or MQError("no answer"))
-    queue = one.result.queue
-    place = f"{queue.broker_name}/{queue.topic}/{queue.queue_id}@{one.result.queue_offset}"
+    place = place_text(one.result.queue, one.result.queue_offset)
     return ChangeOutcome(msg_id, Fate.DONE, one.result.status.value, place)
 
 

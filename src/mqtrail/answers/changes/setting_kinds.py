@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from mqtrail.client import SyncAdmin
 from mqtrail.wire import MQError, RequestCode
@@ -32,16 +32,8 @@ class SetBrokerSettings:
     settings: Mapping[str, str]
     broker: str = ""
     action: Literal["set-broker-settings"] = "set-broker-settings"
-
-    @property
-    def requests(self) -> tuple[RequestCode, ...]:
-        """25."""
-        return (RequestCode.UPDATE_BROKER_CONFIG,)
-
-    @property
-    def is_moving(self) -> bool:
-        """No."""
-        return False
+    requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.UPDATE_BROKER_CONFIG,)
+    is_moving: ClassVar[bool] = False
 
     @property
     def command(self) -> tuple[str, ...]:

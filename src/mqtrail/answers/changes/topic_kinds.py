@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
@@ -41,16 +41,8 @@ class SetTopic:
     permission: Literal["r", "w", "rw"] = "rw"
     broker: str = ""
     action: Literal["set-topic"] = "set-topic"
-
-    @property
-    def requests(self) -> tuple[RequestCode, ...]:
-        """17."""
-        return (RequestCode.UPDATE_AND_CREATE_TOPIC,)
-
-    @property
-    def is_moving(self) -> bool:
-        """No."""
-        return False
+    requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.UPDATE_AND_CREATE_TOPIC,)
+    is_moving: ClassVar[bool] = False
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -105,16 +97,11 @@ class DeleteTopic:
 
     topic: str
     action: Literal["delete-topic"] = "delete-topic"
-
-    @property
-    def requests(self) -> tuple[RequestCode, ...]:
-        """215, then 216."""
-        return RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV
-
-    @property
-    def is_moving(self) -> bool:
-        """No: the number of messages is not part of a value."""
-        return False
+    requests: ClassVar[tuple[RequestCode, ...]] = (
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+    )
+    is_moving: ClassVar[bool] = False
 
     @property
     def command(self) -> tuple[str, ...]:

@@ -1,0 +1,22 @@
+"""The place of a stored message as text: BROKER/TOPIC/QUEUE@OFFSET."""
+
+from __future__ import annotations
+
+from mqtrail.wire import MessageQueue
+
+
+def place_text(queue: MessageQueue, queue_offset: int) -> str:
+    """Return the text of a place."""
+    return f"{queue.broker_name}/{queue.topic}/{queue.queue_id}@{queue_offset}"
+
+
+def parse_place(text: str) -> tuple[MessageQueue, int]:
+    """Return queue and offset of a place. ValueError: the text is none."""
+    broker, topic, queue = text.split("/")
+    queue_id, offset = map(int, queue.split("@"))
+    return MessageQueue(topic, broker, queue_id), offset
+
+
+def topic_of_place(text: str) -> str:
+    """Return the topic of a place; '' if the text has none."""
+    return [*text.split("/"), ""][1]
