@@ -448,7 +448,7 @@ static void reply(Connection *connection, const char *frame, size_t size, uint64
     long number = opaque - OPAQUE_BASE;
     if (number < 0 || number >= outstanding || !connection->slots[number].busy) {
         errno = 0;
-        die("a reply nobody waits for");
+        die("a reply to no open request");
     }
     Slot *slot = &connection->slots[number];
     slot->busy = 0;

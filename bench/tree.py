@@ -1,7 +1,7 @@
 """The CPU time of this process and of all that it started, also of processes that have ended.
 
-Linux adds the time of an ended process to that of its parent, but only if the parent waited for it: what a killed
-parent had started, or what nobody waits for, would be missing, and the time of a span could be negative.
+Linux adds the time of an ended process to that of its parent, but only if the parent waited for it: processes that
+a killed parent had started, or that are not waited for, would be missing, and the time of a span could be negative.
 """
 
 from __future__ import annotations

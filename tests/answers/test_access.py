@@ -208,7 +208,7 @@ def test_settings_that_contradict_each_other(settings: dict[str, Any]) -> None:
 
 
 def seen_of(lake_path: Path, *grants: str) -> SeenSources:
-    """The lake as somebody with these roles sees it."""
+    """The lake as a user with these roles sees it."""
     sources = Sources.open(lake_path, "")
     person = Person("ann", tuple(map(Grant.parse, grants)))
     return SeenSources(sources, KnownClusters(sources), lambda: person)
@@ -299,7 +299,7 @@ class Guarded:
         self._tokens: dict[str, str] = {}
 
     def client(self, role: str) -> httpx.Client:
-        """Return a client with an API token of somebody with this role; '': without one."""
+        """Return a client with an API token of a user with this role; '': without one."""
         if role and role not in self._tokens:
             name = f"user-{len(self._tokens)}"
             self.access.accounts.add(name, (Grant.parse(role),), "")

@@ -40,10 +40,10 @@ from mqtrail.answers.alerts import (
     read_alerts,
     watch,
 )
-from mqtrail.answers.alerts.connections import NotTaken
+from mqtrail.answers.alerts.connections import NotAccepted
 from mqtrail.answers.alerts.history import KEPT_MS, SubjectPhase
 from mqtrail.answers.alerts.measure import Measured, phase_of
-from mqtrail.answers.alerts.notify import PartlyTaken, payload, send, signed, text_of
+from mqtrail.answers.alerts.notify import PartlyAccepted, payload, send, signed, text_of
 from mqtrail.answers.alerts.rules import ChannelFormat, Measure, read_rules, secret_of
 from mqtrail.answers.alerts.watch import step
 from tests.answers.conftest import Shop
@@ -251,11 +251,11 @@ def test_a_mail_that_some_took_is_not_sent_again(history: AlertHistory) -> None:
     history.keep("stuck", {}, [alert()], NOW_MS)
 
     def deliver(channel: Channel, alerts: Sequence[Alert], console: str, until_ms: int) -> None:
-        raise PartlyTaken("1 of 2")
+        raise PartlyAccepted("1 of 2")
 
     sources = Sources.open(None, "")
-    assert watch(rules, sources, history, NOW_MS, deliver) == [("ops", "PartlyTaken: 1 of 2")]
-    assert [(one.unsent, one.failure) for one in history.latest(1)] == [((), "PartlyTaken: 1 of 2")]
+    assert watch(rules, sources, history, NOW_MS, deliver) == [("ops", "PartlyAccepted: 1 of 2")]
+    assert [(one.unsent, one.failure) for one in history.latest(1)] == [((), "PartlyAccepted: 1 of 2")]
     assert watch(rules, sources, history, NOW_MS, deliver) == []
 
 
@@ -264,7 +264,7 @@ def test_an_address_is_in_no_error(url: str, monkeypatch: pytest.MonkeyPatch) ->
     """It is a secret, and errors are kept and shown."""
     monkeypatch.setenv("HOOK", url)
     channel = Channel(name="ops", format=ChannelFormat.SLACK, url="env:HOOK")
-    with pytest.raises(NotTaken, match="found an address") as caught:
+    with pytest.raises(NotAccepted, match="found an address") as caught:
         send(channel, [alert()], "", 0)
     assert "SECRET" not in str(caught.value)
 
@@ -296,7 +296,7 @@ def test_no_alert_is_not_all_well_where_nobody_looks(tmp_path: Path, lake_path: 
     found = read_alerts(path, 9, NOW_MS + 1)
     assert (found.scope.as_of_ms, found.scope.omissions) == (NOW_MS, ())
     assert [one.rule for one in found.open] == ["stuck"]
-    assert "looked at last" in read_alerts(path, 9, NOW_MS + 600_000).scope.omissions[0]
+    assert "last checked" in read_alerts(path, 9, NOW_MS + 600_000).scope.omissions[0]
 
 
 def test_damage_of_the_history_is_said(tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ def test_what_a_server_gets_and_refuses(monkeypatch: pytest.MonkeyPatch) -> None
         wecom = Channel(name="ops", format=ChannelFormat.WECOM, url=hook.url)
         send(wecom, [alert()], "", 0)
         hook.answer = b'{"errcode": 93000, "errmsg": "invalid webhook url"}'
-        with pytest.raises(NotTaken, match="93000"):
+        with pytest.raises(NotAccepted, match="93000"):
             send(wecom, [alert()], "", 0)
     with pytest.raises(OSError, match="refused"):
         send(wecom, [alert()], "", 0)
@@ -430,7 +430,7 @@ def test_a_server_that_drips_holds_nobody(monkeypatch: pytest.MonkeyPatch, head:
     monkeypatch.setattr(notify, "SEND_S", 0.3)
     with dripping(head, drip) as port:
         channel = Channel(name="ops", format=ChannelFormat.WEBHOOK, url=f"http://127.0.0.1:{port}")
-        with pytest.raises(NotTaken, match="no whole answer within 0"):
+        with pytest.raises(NotAccepted, match="no whole answer within 0"):
             send(channel, [alert()], "", 0)
 
 
@@ -439,7 +439,7 @@ def test_a_mail_server_that_drips_holds_nobody(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(notify, "SEND_S", 0.3)
     with dripping(b"", b"220-hello\r\n") as port:
         fields: dict[str, Any] = {"name": "ops", "format": ChannelFormat.MAIL, "host": "127.0.0.1", "port": port}
-        with pytest.raises(NotTaken, match="no whole answer within 0"):
+        with pytest.raises(NotAccepted, match="no whole answer within 0"):
             send(Channel(**fields, sender="a@x", to=("b@x",), tls="none"), [alert()], "", 0)
 
 
@@ -452,7 +452,7 @@ def test_a_channel_that_is_away_takes_no_place_of_others(history: AlertHistory) 
 
 
 class Mailbox:
-    """Takes mail for everybody but nobody@x."""
+    """Accepts mail for every address but nobody@x."""
 
     def __init__(self) -> None:
         self.got: list[EmailMessage] = []
@@ -500,7 +500,7 @@ async def test_mail_by_starttls(monkeypatch: pytest.MonkeyPatch) -> None:
             await asyncio.to_thread(send, channel, [one], "https://console.example", 0)
 
         await mail(alert(subject="订单\r\nBcc: evil@x"), "ops@x", "dev@x")
-        with pytest.raises(NotTaken, match="1 of 2"):
+        with pytest.raises(NotAccepted, match="1 of 2"):
             await mail(alert(), "ops@x", "nobody@x")
         monkeypatch.setenv("MAIL", "wrong")
         with pytest.raises(smtplib.SMTPAuthenticationError):

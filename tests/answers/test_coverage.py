@@ -91,7 +91,7 @@ def test_numbers_that_are_missing(lake: Path) -> None:
 
 @pytest.mark.slow
 def test_a_client_without_numbers(lake: Path) -> None:
-    """Nobody can tell whether it lost records."""
+    """It is unknown whether it lost records."""
     [one] = shown(lake, 20)
     assert (one.kind, one.client_id, one.to_ms) == ("NOT_NUMBERED", CLIENT, None)
 

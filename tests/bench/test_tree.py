@@ -25,8 +25,8 @@ def tree(
         (tree((2, 0), (5, 1)), 8 + 1),  # the grandchild ended, and its parent waited for a second of it
         (tree((2, 0), (5, 3)), 10),  # and for more than was seen
         (tree((2, 10)), 12),  # both ended, and the root waited for both
-        (tree((2, 5)), 2 + 5 + 2),  # the child was killed, so nobody waited for the grandchild
-        (tree((2, 0)), 2 + 5 + 2),  # nobody waited for either
+        (tree((2, 5)), 2 + 5 + 2),  # the child was killed, so the grandchild was not waited for
+        (tree((2, 0)), 2 + 5 + 2),  # neither was waited for
         (tree((2, 0), (5, 0), (3, 0)), 10),
     ],
 )

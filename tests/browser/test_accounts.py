@@ -67,7 +67,7 @@ def test_a_viewer_logs_in_and_sees_no_body(guarded: Guarded, visit: Begin) -> No
     assert "secret socks" not in tab.page.content()
     assert "order-1" in tab.text()
     tab.open("/alerts")
-    tab.wait_for("no rule was ever looked at")
+    tab.wait_for("no rule was ever checked")
     assert "Cannot tell" in tab.text()
     tab.shot("alerts")
     assert tab.violations() == []

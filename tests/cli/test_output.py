@@ -158,7 +158,7 @@ def test_log_lines_are_harmless() -> None:
 
 
 def test_what_python_writes_is_harmless() -> None:
-    """Tracebacks of the program, of a thread and of a task that nobody awaits, and records of a library's logger."""
+    """Tracebacks of the program, of a thread and of a task that is not awaited, and records of a library's logger."""
     program = f"""
 import asyncio, gc, logging, threading
 from mqtrail.net import guard_stderr

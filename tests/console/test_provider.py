@@ -166,7 +166,7 @@ def test_a_signature_of_another_key_lets_nobody_in(client: httpx.Client, provide
 
 
 def test_a_way_back_counts_once_in_the_browser_that_began_it(client: httpx.Client) -> None:
-    """A link that somebody else made logs nobody in, nor does a used one."""
+    """A link that another user made logs no user in; neither does a used one."""
     way = way_back(client)
     with httpx.Client(timeout=60) as other:
         assert other.get(way).status_code == 403

@@ -91,7 +91,7 @@ def flush_until_back(store: SqlStore) -> int:
 def waits_for_lock(database: DatabaseServer) -> None:
     """Wait until a statement of a store waits for a lock.
 
-    InnoDB fills its table of transactions anew only if nobody read it for 100 ms: asked more often, it never changes.
+    InnoDB fills its table of transactions anew only if it was not read for 100 ms: asked more often, it never changes.
     """
     deadline_s = time.monotonic() + JOIN_S
     while not database.sql(lambda connection: connection.execute(text(database.lock_waits)).scalar_one()):

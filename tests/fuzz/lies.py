@@ -29,7 +29,7 @@ class Liar:
         self._grammar = Grammar(self._chance, 0.0)
         self._lock = threading.Lock()  # the admin of blocking callers lives in a thread
 
-    def told(self, reply: RemotingCommand) -> RemotingCommand:
+    def altered(self, reply: RemotingCommand) -> RemotingCommand:
         """Return what arrives in the place of an answer."""
         with self._lock:
             chance = self._chance

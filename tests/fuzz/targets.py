@@ -895,7 +895,7 @@ class LyingCluster(Target):
 
     async def _answer(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         encode_command(command)
-        reply = self._liar.told(self._true_answer(command))
+        reply = self._liar.altered(self._true_answer(command))
         self._loop.size += len(reply.body) + EXPANDED_AS
         data = frame_of(reply)
         return decode_command(cut_frame(data, 0, len(data)))

@@ -300,7 +300,7 @@ async def test_a_client_that_leaves_takes_no_message() -> None:
         return part
 
     async def send(message: MutableMapping[str, Any]) -> None:
-        """Nobody reads it."""
+        """It is not read."""
 
     scope = {
         "type": "http",

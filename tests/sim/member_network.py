@@ -40,7 +40,7 @@ class MemberNetwork:
     def ask(
         self, source: str, address: str, command: RemotingCommand, answer: Answer, refused: Callable[[], None]
     ) -> None:
-        """Send a request; call answer with the reply, refused if nobody listens, or nothing ever."""
+        """Send a request; call answer with the reply, refused if no member listens, or nothing ever."""
         self._opaque += 1
         command.opaque = self._opaque
         target, _ = self.servers.get(address, (address.partition(":")[0], None))

@@ -9,7 +9,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * How transactions end. It stands in the message: user property "local" says commit, rollback, unknown or throw, "check"
+ * How transactions end. The message says it: user property "local" says commit, rollback, unknown or throw, "check"
  * what each question in turn is answered (commas between; the last one goes on). Both give an event.
  */
 final class Decisions implements TransactionListener {

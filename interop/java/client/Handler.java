@@ -13,7 +13,7 @@ import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * What a push consumer does with its messages. It stands in the message: user property "behave", or "behave-GROUP" for
+ * What a push consumer does with its messages. The message says it: user property "behave", or "behave-GROUP" for
  * one group, a comma-separated list of ok, slow:MS, and, each for the first N attempts, fail:N, exception:N, null:N;
  * later:LEVEL fails and asks for that delay level (in order: so many ms of suspension), dlq for the dead letters at once,
  * reply answers a request with "re: " and its body. Each attempt gives two events: began and ended.

@@ -3,7 +3,7 @@ package mqtrail.interop;
 import java.lang.reflect.Constructor;
 import org.apache.rocketmq.remoting.RPCHook;
 
-/** Who the client says it is: the system properties mqtrail.accessKey and mqtrail.secretKey; nobody without them. */
+/** Who the client says it is: the system properties mqtrail.accessKey and mqtrail.secretKey; none without them. */
 final class Hooks {
     private static final String ACL = "org.apache.rocketmq.acl.common.";
 
@@ -17,9 +17,9 @@ final class Hooks {
             return null;
         }
         Class<?> credentials = Class.forName(ACL + "SessionCredentials");
-        Object told = credentials.getConstructor(String.class, String.class)
+        Object made = credentials.getConstructor(String.class, String.class)
             .newInstance(accessKey, System.getProperty("mqtrail.secretKey"));
         Constructor<?> hook = Class.forName(ACL + "AclClientRPCHook").getConstructor(credentials);
-        return (RPCHook) hook.newInstance(told);
+        return (RPCHook) hook.newInstance(made);
     }
 }

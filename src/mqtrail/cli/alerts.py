@@ -23,12 +23,12 @@ RulesFile = Annotated[Path, typer.Option("--rules", readable=False, help="TOML f
 
 def alerts_run(
     rules: RulesFile = Path("alerts.toml"),
-    once: Annotated[bool, typer.Option("--once", help="Look once, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Check the rules once, then exit.")] = False,
     lake: LakeFolder = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
 ) -> int:
-    """Watch the rules until a signal ends it. Exit code 1 with --once: a channel did not take an alert."""
+    """Watch the rules until a signal ends it. Exit code 1 with --once: a channel did not accept an alert."""
     from mqtrail.answers.alerts import AlertHistory, read_rules, watch
 
     known = read_rules(rules)
@@ -38,12 +38,12 @@ def alerts_run(
     if not once:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: end.set())
-        say(f"{len(known.rules)} rules, a look every {known.interval}; Ctrl-C ends it")
+        say(f"{len(known.rules)} rules, checked every {known.interval}; Ctrl-C ends it")
     try:
         while True:
             failed = watch(known, sources, history, now_ms())
             for channel, why in failed:
-                warn(f"channel {channel}: {why}; it is tried again")
+                warn(f"channel {channel}: {why}; will be retried")
             if once:
                 return Exit.FAILED if failed else Exit.OK
             if end.wait(known.interval_ms / 1_000):
@@ -54,7 +54,7 @@ def alerts_run(
 
 
 def alerts_list(
-    is_open: Annotated[bool, typer.Option("--open", help="Only alerts that are not over.")] = False,
+    is_open: Annotated[bool, typer.Option("--open", help="Only open alerts.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of alerts, newest first.")] = 50,
     config: ConfigFile = None,
     json: Json = False,
@@ -90,7 +90,7 @@ def alerts_test(
     rules: RulesFile = Path("alerts.toml"),
     channel: Annotated[str, typer.Option(help="Only this channel. [default: all]")] = "",
 ) -> int:
-    """Send a test alert to each channel. Exit code 1: a channel did not take it."""
+    """Send a test alert to each channel. Exit code 1: a channel did not accept it."""
     from mqtrail.answers.alerts import Alert, AlertPhase, read_rules, send
 
     known, at_ms = read_rules(rules), now_ms()
@@ -102,7 +102,7 @@ def alerts_test(
         if channel in ("", one.name):
             try:
                 send(one, [alert], known.console, at_ms)
-                say(f"{one.name}: taken")
+                say(f"{one.name}: accepted")
             except Exception as error:  # of any kind of server
                 warn(f"{one.name}: {type(error).__name__}: {error}")
                 is_failed = True

@@ -35,11 +35,11 @@ def console(
     lake: LakeFolder = None,
     namesrv: Namesrv = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Another than of this machine needs accounts and HTTPS.")
+        str, typer.Option(help="Address to listen on. Any but a loopback address needs accounts and HTTPS.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0: any free one.")] = PORT_DEFAULT,
     allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Let its users change the cluster: each change is recorded.")
+        bool, typer.Option("--allow-changes", help="Allow changes of the cluster; each change is recorded.")
     ] = False,
     audit_log: Annotated[
         Path | None, typer.Option(readable=False, help="File that changes are recorded in. [default: DATA/audit.jsonl]")

@@ -129,7 +129,7 @@ def user_role(name: Name, role: Roles, config: ConfigFile = None) -> int:
 def token_add(
     name: Name,
     token: TokenName,
-    within: Annotated[str, typer.Option(help="Time after which it is not valid any more, for example 30d.")] = "90d",
+    within: Annotated[str, typer.Option(help="Time until it expires, for example 30d.")] = "90d",
     config: ConfigFile = None,
 ) -> int:
     """Make an API token of a user, and print it. It is shown once."""

@@ -1,4 +1,4 @@
-"""Alerts: what is open now, what was, and whether somebody watches."""
+"""Alerts: what is open now, what was, and whether the rules are checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts of pages run by a nonce, so that a script that somebody smuggled into a page does not run.
+"""Scripts of pages run by a nonce, so that a script that was injected into a page does not run.
 
 NiceGUI writes its scripts into the page and has no nonces: they are added to the page as it leaves. Texts of messages
 are escaped there, so each `<script` is NiceGUI's or ours. Vue compiles templates in the browser, which needs

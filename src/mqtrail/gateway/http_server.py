@@ -131,7 +131,7 @@ def http_settings(app: ASGIApp | Callable[..., Any], connections_max: int, *, we
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # anybody may write them; the console reads those of the proxies that it trusts
+        proxy_headers=False,  # any client can set them; the console reads those of the proxies that it trusts
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=CLOSE_S,

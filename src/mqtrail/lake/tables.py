@@ -125,7 +125,7 @@ class LakeTable:
         _check_version(self.path, self.noted(VERSION_KEY) or "none")
 
     def refresh(self) -> None:
-        """Read newer commits. The writer of a lake knows them: nobody else commits while it has the lock."""
+        """Read newer commits. The writer of a lake knows them: while it has the lock there is no other writer."""
         taken = self._lock.taken
         if taken is None or taken is not self._read_under:
             self.reread()

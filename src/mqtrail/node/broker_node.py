@@ -218,7 +218,7 @@ class BrokerNode:
             if acl_files is not None and self.core.access.reads_acl_files:
                 self._acl = AclWatch(self.name, acl_files, self.core.access.load_acl)
                 self._acl.load()
-            files.finish()  # the first users are in their file before anybody can ask for it
+            files.finish()  # the first users are in their file before a client can ask for it
         except BaseException:
             self.store.abandon()
             raise

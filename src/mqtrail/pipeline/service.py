@@ -40,7 +40,7 @@ PORT_TIMEOUT_S: Final = 10.0  # for the port of the metrics to open, and to clos
 STOP_POLL_S: Final = 0.2  # interval of looking for a stop while clusters are asked
 ASKED_END_S_MAX: Final = 10.0  # how long the end of the run waits for clusters that are being asked
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
 class UpkeepWork(Protocol):
@@ -57,7 +57,7 @@ class ClusterCycles(Protocol):
     """The cycles of one cluster."""
 
     freshness: Freshness
-    step: Say
+    step: PrintLine
     """Called with each step of a cycle."""
     is_shared: bool
     """Whether another cluster waits for its turn, or is due within an interval: then a cycle reads less."""
@@ -129,7 +129,7 @@ class Service:
         lake: LakePath,
         clusters: Sequence[ClusterCycles],
         upkeep: UpkeepWork,
-        say: Say,
+        say: PrintLine,
         show: Callable[[JobReport], None] = lambda report: None,
     ) -> None:
         """show: called with the report of each successful cycle."""
@@ -153,7 +153,7 @@ class Service:
         self._faults = 0
         self._begun_s = 0.0  # of the cycle that runs
 
-    def _doing(self, turns: _Turns) -> Say:
+    def _doing(self, turns: _Turns) -> PrintLine:
         """A function that notes the current step of a cycle; it is printed if the cycle takes long."""
 
         def doing(text: str) -> None:

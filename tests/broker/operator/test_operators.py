@@ -412,8 +412,8 @@ def test_a_master_tells_how_far_its_slaves_are_behind() -> None:
     for expected_ms in (0, 1_500):
         bench.now_ms += 1_500
         status = HaRuntimeInfo.decode(bench.ask(RequestCode.GET_BROKER_HA_STATUS).body)
-        (told,) = status.ha_connection_info
-        assert (told["brokerId"], told["lagMs"]) == (3, expected_ms)
+        (connection,) = status.ha_connection_info
+        assert (connection["brokerId"], connection["lagMs"]) == (3, expected_ms)
         slave.caught_up_ms = bench.now_ms
         bench.send("T", b"x")
 

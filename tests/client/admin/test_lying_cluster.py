@@ -37,10 +37,10 @@ def lies(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Non
     ask, ask_blocking = ConnectionPool.request, BlockingConnection.request
 
     async def asked(pool: ConnectionPool, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        return liar.told(await ask(pool, address, command, timeout_ms))
+        return liar.altered(await ask(pool, address, command, timeout_ms))
 
     def asked_blocking(connection: BlockingConnection, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        return liar.told(ask_blocking(connection, command, timeout_ms))
+        return liar.altered(ask_blocking(connection, command, timeout_ms))
 
     monkeypatch.setattr(ConnectionPool, "request", asked)
     monkeypatch.setattr(BlockingConnection, "request", asked_blocking)

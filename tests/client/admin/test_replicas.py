@@ -47,10 +47,10 @@ async def report(monkeypatch: pytest.MonkeyPatch, answers: dict[tuple[str, int],
         return await admin.replicas()
 
 
-def states(*, lag: int = 100, **told: int) -> dict[tuple[str, int], Any]:
+def states(*, lag: int = 100, **reported: int) -> dict[tuple[str, int], Any]:
     """What a master and a slave that is so many bytes behind answer to 907."""
     code = RequestCode.GET_BROKER_HA_STATUS
-    master = HaRuntimeInfo(True, 1_000, 1, ({"addr": "10.0.0.2:5", "inSync": True} | told,))
+    master = HaRuntimeInfo(True, 1_000, 1, ({"addr": "10.0.0.2:5", "inSync": True} | reported,))
     slave = HaRuntimeInfo(False, ha_client_runtime_info=HaClientInfo(max_offset=1_000 - lag))
     return {(MASTER, code): master.encode(), (SLAVE, code): slave.encode()}
 
@@ -81,7 +81,7 @@ def controlled(*, with_controller: bool = True) -> dict[tuple[str, int], Any]:
 
 
 async def test_a_group_in_controller_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows have the controllers' ids, the lag that the master tells, and also the member that is in no route."""
+    """Rows have the controllers' ids, the lag that the master reports, and also the member that is in no route."""
     found = await report(monkeypatch, states(brokerId=3, lagMs=1_500) | controlled())
     master, slave, missing = found.replicas
     assert master == ReplicaInfo("broker-a", 1, MASTER, True, 1_000, 5, True, 2, 0, 0)

@@ -1,4 +1,4 @@
-"""Accounts of the console: who asks, with which roles, and what they may see and do.
+"""Accounts of the console: who sends a request, with which roles, and what these allow.
 
 `AccessDesk` knows users, sessions, API tokens and proxies, and says who sends a request. `SeenSources` are the
 sources as that person sees them: pages and the HTTP API ask only through it, so each right is checked in one place.

@@ -2,7 +2,7 @@
 
     {"version": 1, "users": {"ann": {"roles": ["admin"], "password": "$argon2id$…", "epoch": "…", "tokens": {…}}}}
 
-Passwords are kept as Argon2id hashes, tokens as SHA-256: a token has 256 random bits, so nobody can guess it.
+Passwords are kept as Argon2id hashes, tokens as SHA-256: a token has 256 random bits, too many to guess.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Accounts:
         return account if account is not None and account.password else None
 
     def owner_of(self, token: str, now_ms: int) -> tuple[UserAccount, ApiToken] | None:
-        """Return whose API token this is; None: nobody's, or its time is over."""
+        """Return whose API token this is; None: it is not known, or has expired."""
         digest = digest_of(token)
         for account in self.all().values():
             for one in account.tokens:
@@ -143,7 +143,7 @@ class Accounts:
         self._change(change)
 
     def add_token(self, name: str, token_name: str, now_ms: int, ends_ms: int) -> str:
-        """Make an API token of a user, and return it: it is kept nowhere. InvalidAccount."""
+        """Make an API token of a user, and return it: only its hash is kept. InvalidAccount."""
         token = TOKEN_PREFIX + secrets.token_urlsafe(32)
 
         def change(users: dict[str, UserAccount]) -> None:
@@ -245,7 +245,7 @@ _NOBODY: list[str] = []
 
 
 def _nobody() -> str:
-    """Return the hash of a password that nobody knows."""
+    """Return the hash of a random password, which is not kept."""
     if not _NOBODY:
         _NOBODY.append(_HASHER.hash(secrets.token_hex(16)))
     return _NOBODY[0]

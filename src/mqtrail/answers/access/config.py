@@ -14,18 +14,18 @@ from .model import Grant, InvalidAccount
 class AccessConfig:
     """Who may open the console, and how it is reached. Times are ms."""
 
-    accounts: bool = setting(False, "let only users in, also on a loopback address and before there is a user")
-    url: str = setting("", "how its users open it, `https://HOST[:PORT]`; needed by `--host` and OIDC")
-    tls_certificate: str = setting("", "PEM file to speak TLS with; empty: a proxy does")
+    accounts: bool = setting(False, "require a log-in, also on a loopback address and before there is a user")
+    url: str = setting("", "address that users open, `https://HOST[:PORT]`; needed by `--host` and OIDC")
+    tls_certificate: str = setting("", "PEM file of the certificate; empty: no TLS, or that of a proxy")
     tls_key: str = setting("", "PEM file with the key of `tls_certificate`")
     users: str = setting("", "file of the users; empty: `DATA/console-users.json`")
     session_ms: int = setting(12 * 3_600_000, "time after which a user logs in again", least=1)
     session_idle_ms: int = setting(
         2 * 3_600_000,
-        "time without a request after which a user logs in again; a page that stays open is none",
+        "time without a request after which a user logs in again; an open page does not count as one",
         least=1,
     )
-    proxy_header: str = setting("", "header in which a proxy names the user; empty: no proxy does")
+    proxy_header: str = setting("", "header in which a proxy names the user; empty: there is no such proxy")
     proxy_addresses: tuple[str, ...] = setting(
         (), "IP addresses of the proxies whose `proxy_header` and `X-Forwarded-For` count"
     )
@@ -34,12 +34,13 @@ class AccessConfig:
     oidc_client_secret: str = setting(
         "", "its secret; better in the variable `MQTRAIL_OIDC_CLIENT_SECRET`", secret=True
     )
-    oidc_scope: str = setting("openid profile email", "what the provider is asked for; some need `groups` here too")
+    oidc_scope: str = setting("openid profile email", "scopes requested from the provider; some need `groups` too")
     oidc_name: str = setting("preferred_username", "claim that names the user; it must be one that users cannot choose")
     oidc_groups: str = setting("groups", "claim with the user's groups")
     group_roles: tuple[str, ...] = setting((), "roles by group of the provider, each `GROUP=ROLE`")
     default_roles: tuple[str, ...] = setting(
-        (), "roles of whom the provider or the proxy names, without a role by account or group; empty: they are refused"
+        (),
+        "roles of users of the provider or the proxy who have none by account or group; empty: such users are refused",
     )
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ HASHES_WAITING_MAX: Final = 20
 
 
 class TooManyTries(InvalidAccount):
-    """Somebody failed to log in too often. wait_s: for how long it is refused."""
+    """Too many log-ins of a user or an address failed. wait_s: for how long further ones are refused."""
 
     def __init__(self, wait_s: int) -> None:
         super().__init__(f"found too many failed log-ins: try again in {wait_s} s")
@@ -63,7 +63,7 @@ class AccessDesk:
         return last if last and peer in self.config.proxy_addresses else peer
 
     def visitor(self, peer: str, address: str, *, cookie: str, bearer: str, proxied: str) -> Visitor | None:
-        """Return who sends a request with these credentials; None: nobody that is known. AccountsFailed."""
+        """Return who sends a request with these credentials; None: no known user. AccountsFailed."""
         at_ms = now_ms()
         if bearer:
             return self._of_token(bearer, address)

@@ -93,7 +93,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who asks. name: '' without accounts."""
+    """A user who asks. name: '' without accounts."""
 
     name: str
     grants: tuple[Grant, ...]
@@ -104,7 +104,7 @@ class Person:
 
 
 LOCAL: Final = Person("", (Grant(PersonRole.ADMIN),))
-"""Who asks a console without accounts: anybody who can log in to its machine."""
+"""Who asks a console without accounts: any user of its machine."""
 
 
 @dataclass(frozen=True, slots=True)

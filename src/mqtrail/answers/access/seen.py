@@ -1,7 +1,7 @@
 """The sources as one person sees them: each question is checked against the roles of that moment.
 
 A person with a role on some topics, or in some clusters, may ask what can be confined to these. Whatever is about all
-topics together is refused, because its parts cannot be told apart.
+topics together is refused, because its parts cannot be separated.
 """
 
 from __future__ import annotations

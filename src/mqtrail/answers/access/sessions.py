@@ -1,4 +1,4 @@
-"""Sessions of logged-in users, kept in memory: a restart ends them. And bounds on how often somebody may try.
+"""Sessions of logged-in users, kept in memory: a restart ends them. And bounds on how often a log-in may be tried.
 
 Both take the time as an argument. Call them from one event loop.
 """

@@ -18,12 +18,12 @@ from typing import Any
 from mqtrail.wire import MQError
 
 
-class NotTaken(MQError):
+class NotAccepted(MQError):
     """A channel did not take an alert, or did not say so."""
 
 
 class Deadline:
-    """Shuts down the connection that it knows after some seconds; the block then raises NotTaken."""
+    """Shuts down the connection that it knows after some seconds; the block then raises NotAccepted."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -41,7 +41,7 @@ class Deadline:
     ) -> None:
         self._timer.cancel()
         if self._is_over:
-            raise NotTaken(f"found no whole answer within {self._seconds:g} s, expected one") from None
+            raise NotAccepted(f"found no whole answer within {self._seconds:g} s, expected one") from None
 
     def _end(self) -> None:
         self._is_over = True

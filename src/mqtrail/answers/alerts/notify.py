@@ -18,7 +18,7 @@ from urllib.parse import quote, quote_plus, urlencode
 
 from mqtrail.wire import visible
 
-from .connections import Deadline, NotTaken, Smtp, SmtpTls, opener
+from .connections import Deadline, NotAccepted, Smtp, SmtpTls, opener
 from .history import Alert
 from .measure import AlertPhase
 from .rules import Channel, ChannelFormat, secret_of
@@ -28,15 +28,15 @@ SEND_S: Final = 30.0  # for a notification
 ANSWER_SIZE_MAX: Final = 65_536
 LINES_MAX: Final = 20  # alerts of one notification that are written out
 TEXT_SIZE_MAX: Final = 3_800  # bytes; WeCom takes 4096
-MARKS: Final = {AlertPhase.BAD: "BAD", AlertPhase.GOOD: "over", AlertPhase.CANNOT_TELL: "CANNOT TELL"}
+MARKS: Final = {AlertPhase.BAD: "BAD", AlertPhase.GOOD: "resolved", AlertPhase.CANNOT_TELL: "CANNOT TELL"}
 
 
-class PartlyTaken(NotTaken):
+class PartlyAccepted(NotAccepted):
     """Some of those behind a channel took an alert: to send it again would repeat it for them."""
 
 
 def send(channel: Channel, alerts: Sequence[Alert], console: str, until_ms: int) -> None:
-    """Send alerts as one notification. until_ms: how long Alertmanager holds them. Any error: they were not taken."""
+    """Send alerts as one notification. until_ms: how long Alertmanager holds them. An error: they were not accepted."""
     if channel.format is ChannelFormat.MAIL:
         _mail(channel, alerts, console)
         return
@@ -45,7 +45,7 @@ def send(channel: Channel, alerts: Sequence[Alert], console: str, until_ms: int)
     if channel.format in (ChannelFormat.DINGTALK, ChannelFormat.WECOM):  # they answer 200 to what they refuse
         found = json.loads(answer)
         if not isinstance(found, dict) or found.get("errcode") != 0:
-            raise NotTaken(f"found {visible(answer.decode('utf-8', 'replace'))[:200]}, expected errcode 0")
+            raise NotAccepted(f"found {visible(answer.decode('utf-8', 'replace'))[:200]}, expected errcode 0")
 
 
 def payload(kind: ChannelFormat, alerts: Sequence[Alert], console: str, until_ms: int) -> Any:
@@ -126,7 +126,7 @@ def _time(at_ms: int) -> str:
 def _url(channel: Channel) -> str:
     url = secret_of(channel.url)
     if not url.startswith(("http://", "https://")):
-        raise NotTaken("found another url, expected http:// or https://")
+        raise NotAccepted("found another url, expected http:// or https://")
     if channel.format is ChannelFormat.ALERTMANAGER and not url.endswith("/alerts"):
         url = f"{url.rstrip('/')}/api/v2/alerts"
     if channel.format is ChannelFormat.DINGTALK and channel.secret:
@@ -148,7 +148,7 @@ def _post(url: str, body: Any) -> bytes:
             found: bytes = answer.read(ANSWER_SIZE_MAX)
             return found
     except (InvalidURL, UnicodeError):  # its text has the address, which is a secret
-        raise NotTaken("found an address with blanks or a wrong port, expected an URL: correct the url") from None
+        raise NotAccepted("found an address with blanks or a wrong port, expected an URL: correct the url") from None
 
 
 def _mail(channel: Channel, alerts: Sequence[Alert], console: str) -> None:
@@ -164,7 +164,7 @@ def _mail(channel: Channel, alerts: Sequence[Alert], console: str) -> None:
             server.login(channel.user, secret_of(channel.password))
         refused = server.send_message(message)
     if refused:
-        raise PartlyTaken(f"the mail server refused {len(refused)} of {len(channel.to)} addresses")
+        raise PartlyAccepted(f"the mail server refused {len(refused)} of {len(channel.to)} addresses")
 
 
 def _connected(channel: Channel, deadline: Deadline, context: ssl.SSLContext) -> Smtp | SmtpTls:

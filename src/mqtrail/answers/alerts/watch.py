@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..sources import Sources
 from .history import Alert, AlertHistory, SubjectPhase
 from .measure import AlertPhase, Measured, measure, phase_of
-from .notify import PartlyTaken, send
+from .notify import PartlyAccepted, send
 from .rules import Channel, ChannelFormat, Rule, Rules
 
 Send = Callable[[Channel, Sequence[Alert], str, int], None]
@@ -76,6 +76,6 @@ def _deliver(
     try:
         deliver(channel, shown, rules.console, now_ms + 4 * rules.interval_ms)
     except Exception as error:  # of any kind of server: the next look tries again
-        failure, is_taken = f"{type(error).__name__}: {error}"[:500], isinstance(error, PartlyTaken)
+        failure, is_taken = f"{type(error).__name__}: {error}"[:500], isinstance(error, PartlyAccepted)
     history.sent(waiting, channel.name, failure, is_taken=is_taken)
     return (channel.name, failure) if failure else None

@@ -1,6 +1,6 @@
 """The HTTP API: the answers of this room as JSON, with an OpenAPI description, for this machine alone.
 
-It changes nothing unless it gets a `Changing`; it asks nobody for a log-in unless it gets an `AccessDesk`.
+Without a `Changing` it makes no changes; without an `AccessDesk` it requires no log-in.
 
 `make_api` returns the application. Each answer has its scope; errors are problem details (RFC 9457).
 """

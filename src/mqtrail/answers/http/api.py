@@ -330,7 +330,7 @@ def _add_details(router: APIRouter, workers: Workers) -> None:
 
 
 def _add_alerts(router: APIRouter, workers: Workers, path: Path) -> None:
-    @router.get("/alerts", summary="Alerts that are not over, the last ones, and when the rules were looked at")
+    @router.get("/alerts", summary="Open alerts, the last ones, and when the rules were last checked")
     async def alerts(sources: Seen, limit: Limit = 50) -> AlertsAnswer:
         def ask() -> AlertsAnswer:
             sources.check(Right.READ)

@@ -1,4 +1,4 @@
-"""The door in front of pages and API: nobody passes whom the accounts do not know, and each request has its visitor."""
+"""The door in front of pages and API: it rejects unknown users, and attaches its visitor to each request."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Me:
 def add_me(router: APIRouter) -> None:
     """Add the operation that says who asks."""
 
-    @router.get("/me", summary="Who asks, with which roles")
+    @router.get("/me", summary="The user who sends the request, and its roles")
     async def me(request: Request) -> Me:
         visitor = visitor_of(request)
         try:

@@ -113,7 +113,7 @@ class ReplicaRequests:
         return answer(peer, request, body=body.encode())
 
     def role_changed(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """1008: the controller reports another master. The node asks it which: anybody could send this."""
+        """1008: the controller reports another master. The node asks it which: any client could send this."""
         if not self._config.controller_mode:
             raise RequestCodeNotSupported(f" request type {request.code} not supported")
         self._replicas.on_role_changed()

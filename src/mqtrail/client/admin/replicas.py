@@ -131,15 +131,15 @@ class AdminReplicas(AdminBrokers):
     ) -> tuple[int | None, int | None]:
         """Return how far a log that ends at end is behind its master's, in bytes and in ms; None: unknown.
 
-        A master of mqtrail in controller mode tells the time. Else it is the age of the first message that is missing.
+        A master of mqtrail in controller mode reports the time. Else it is the age of the first missing message.
         """
         if master is None:
             return None, None
         lag_bytes = max(0, states[master].master_commit_log_max_offset - end)
         if not lag_bytes:
             return 0, 0
-        told = next((one for one in states[master].ha_connection_info if one.get("brokerId") == broker_id), {})
-        if isinstance(lag_ms := told.get("lagMs"), int):
+        connection = next((one for one in states[master].ha_connection_info if one.get("brokerId") == broker_id), {})
+        if isinstance(lag_ms := connection.get("lagMs"), int):
             return lag_bytes, lag_ms
         command = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(end)})
         with suppress(MQError):

@@ -1,4 +1,4 @@
-"""Wake-ups: after an insert, owners of the queue are told to pull, by a POST to their own HTTP port.
+"""Wake-ups: after an insert, the owner of the queue gets a POST to its own HTTP port, so that it pulls.
 
 The name of a consumer, `ip|pid|number|port`, has its port. The address is that of the connection which registered it,
 never the one in the name: the door sends nothing to others. A wake-up is a hint; a client without one pulls anyway.

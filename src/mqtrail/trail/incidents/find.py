@@ -148,7 +148,7 @@ def _findings(ask: Ask, episode: Episode, settings: IncidentSettings, frame: tup
 
 
 def _make_contrast(ask: Ask, episode: Episode, settings: IncidentSettings) -> None:
-    """Create the table contrast. A good unit stands for as many as its weight says."""
+    """Create the table contrast. A good unit counts as many times as its weight says."""
     lead_ms = min(settings.lead_ms, max(5 * MINUTE_MS, episode.end_ms - episode.begin_ms))
     own = f"cluster = {literal(episode.cluster)} AND at_ms < {episode.end_ms}"
     bad = f"{own} AND at_ms >= {episode.begin_ms} AND {_is_bad(episode)}"
