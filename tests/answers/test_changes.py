@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,19 +33,12 @@ from mqtrail.net import ConnectError, RequestTimeout
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, MQError, SubscriptionGroupConfig, TopicConfig, dlq_topic, retry_topic
 from tests.answers.serving import serving
+from tests.waiting import wait_until
 
 ANN = Actor("ann", "127.0.0.1", "api")
 QUICK = ConsumerConfig(
     consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=50, offset_persist_ms=20, close_wait_ms=200
 )
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait for what a broker registers or stores later."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +48,7 @@ def cluster() -> Iterator[Embedded]:
         namesrv = running.namesrv_address
         with SyncAdmin(namesrv) as admin, SyncProducer("PG", namesrv) as producer:
             assert admin.create_topics([TopicConfig("orders", 1, 1), TopicConfig("letters", 1, 1)]).complete
-            until(lambda: {"orders", "letters"} <= set(admin.topics()))
+            wait_until(lambda: {"orders", "letters"} <= set(admin.topics()))
             admin.create_group(SubscriptionGroupConfig("OFF"))
             for number in range(10):
                 producer.send(Message("orders", b"%d" % number, keys=f"k{number}"))
@@ -66,9 +58,9 @@ def cluster() -> Iterator[Embedded]:
                     delivery = consumer.receive(20_000)
                     assert delivery is not None
                     delivery.retry(-1)
-                until(lambda: dlq_topic("DG") in admin.topics())
-                until(lambda: len(list(admin.messages(dlq_topic("DG")))) == 2)
-                until(lambda: retry_topic("DG") in admin.topics())
+                wait_until(lambda: dlq_topic("DG") in admin.topics())
+                wait_until(lambda: len(list(admin.messages(dlq_topic("DG")))) == 2)
+                wait_until(lambda: retry_topic("DG") in admin.topics())
         yield running
 
 
@@ -187,7 +179,7 @@ def test_one_member_processes_a_message(changes: ClusterChanges, cluster: Embedd
 
     with SyncConsumer("HG", cluster.namesrv_address, {"letters": "*"}) as consumer:
         threading.Thread(target=consumer.run, args=(handle,), daemon=True).start()
-        until(lambda: any(one.connection_set for one in admin.group_connections("HG").values()))
+        wait_until(lambda: any(one.connection_set for one in admin.group_connections("HG").values()))
         (member,) = (one.client_id for known in admin.group_connections("HG").values() for one in known.connection_set)
         change = ConsumeDirectly(place="broker-a/orders/0@5", group="HG", client_id=member)
         assert changes.plan(change).steps[0].target == member
@@ -216,7 +208,7 @@ def test_what_changed_after_it_was_shown_is_not_done(
             delivery.ack()
         assert delivery is not None
         delivery.retry(-1)
-        until(lambda: len(list(admin.messages(dlq_topic("DG")))) > known)
+        wait_until(lambda: len(list(admin.messages(dlq_topic("DG")))) > known)
     with pytest.raises(ChangedMeanwhile):
         changes.perform(change, ANN, basis=basis)
     assert len(list(admin.messages(retry_topic("DG")))) == copies

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,17 +25,10 @@ from mqtrail.answers.masters import UnknownBroker
 from mqtrail.client import SyncAdmin, SyncProducer
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import InvalidParameter, Message, SubscriptionGroupConfig, TopicConfig
+from tests.waiting import wait_until
 
 ANN = Actor("ann", "127.0.0.1", "page")
 BROKERS = ["broker-a", "broker-b"]
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait for what a broker registers later."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +60,7 @@ def test_a_topic_is_created_changed_and_deleted(changes: ClusterChanges, cluster
     assert [(one.target, one.fate, one.detail) for one in done.outcomes] == [
         (name, Fate.DONE, "read 2, write 2, rw") for name in BROKERS
     ]
-    until(lambda: "parcels" in admin.topics())
+    wait_until(lambda: "parcels" in admin.topics())
     admin.create_topic(TopicConfig("parcels", 2, 2, order=True), broker="broker-a")
     with SyncProducer("PG", cluster.namesrv_address) as producer:
         for queue in admin.queues("parcels"):

@@ -18,6 +18,7 @@ from mqtrail.wire import Message, TopicConfig, dlq_topic, retry_topic
 from tests.answers.lakes import id_of, make_lake, rows_of
 from tests.browser.conftest import Visit
 from tests.console.serving import console
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 Begin = Callable[..., Visit]
@@ -25,13 +26,6 @@ QUICK = ConsumerConfig(
     consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=50, offset_persist_ms=20, close_wait_ms=200
 )
 DO_IT = "Change the cluster now"
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
         namesrv = broker.namesrv_address
         with SyncAdmin(namesrv) as admin:
             assert admin.create_topic(TopicConfig("orders", 1, 1)).complete
-            until(lambda: "orders" in admin.topics())
+            wait_until(lambda: "orders" in admin.topics())
             with (
                 SyncProducer("shop", namesrv, trace=True) as producer,
                 SyncConsumer("billing", namesrv, {"orders": "*"}, trace=True, config=QUICK) as consumer,
@@ -69,8 +63,8 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
                         delivery.retry(-1, "card declined")
                     else:
                         delivery.ack()
-                until(lambda: dlq_topic("billing") in admin.topics() and retry_topic("billing") in admin.topics())
-                until(lambda: list(admin.messages(dlq_topic("billing"))))
+                wait_until(lambda: dlq_topic("billing") in admin.topics() and retry_topic("billing") in admin.topics())
+                wait_until(lambda: list(admin.messages(dlq_topic("billing"))))
             options = ("--allow-changes", "--audit-log", str(path))
             with console(lake, namesrv, *options) as url:
                 yield Changing(url, namesrv, admin, dead, path)
@@ -131,7 +125,7 @@ def test_a_consumer_processes_a_message(changing: Changing, visit: Begin) -> Non
     handled: list[bytes] = []
     with SyncConsumer("billing", changing.namesrv, {"letters": "*"}) as consumer:
         threading.Thread(target=consumer.run, args=(lambda one: handled.append(one.body),), daemon=True).start()
-        until(lambda: any(one.connection_set for one in changing.admin.group_connections("billing").values()))
+        wait_until(lambda: any(one.connection_set for one in changing.admin.group_connections("billing").values()))
         tab = visit(changing.url)
         link = tab.page.get_by_role("link", name="Have a consumer of billing process it …")
         deadline = time.monotonic() + 60
@@ -159,7 +153,7 @@ def test_a_topic_and_a_setting(changing: Changing, visit: Begin) -> None:
     assert "parcels" not in changing.admin.topics()
     tab.page.get_by_role("button", name=DO_IT).click()
     tab.wait_for("✔ done")
-    until(lambda: "parcels" in changing.admin.topics())
+    wait_until(lambda: "parcels" in changing.admin.topics())
     tab.open("/topic?name=parcels")
     assert tab.violations() == []
     tab.shot("topic-form")

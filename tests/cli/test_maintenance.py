@@ -10,7 +10,7 @@ from mqtrail.client import SyncAdmin, SyncProducer
 from mqtrail.testing import embedded
 from mqtrail.wire import Message, MessageQueue, ReplicaState, SubscriptionGroupConfig, TopicConfig
 from tests.cli.conftest import Command
-from tests.node.helpers import wait_until
+from tests.waiting import wait_until
 
 AT_ONCE = ("--yes", "--no-stop", "--wait", "0", "--quiet", "0", "--json")
 

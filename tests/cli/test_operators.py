@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from mqtrail.client import ConsumeFromWhere, ConsumerConfig, SyncAdmin, SyncCons
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, TopicConfig
 from tests.cli.conftest import Command, commands
+from tests.waiting import wait_until
 
 QUICK = ConsumerConfig(
     consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=50, offset_persist_ms=20, close_wait_ms=200
@@ -50,18 +50,10 @@ def mqtrail(
     return commands(capsys)
 
 
-def until(condition: Callable[[], object]) -> None:
-    """Wait until the name server has the broker's registration."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_a_topics_life(mqtrail: Command) -> None:
     """Topics: create with an attribute, show the route, remove write permission, order, delete; results per broker."""
     assert mqtrail("topic", "create", "life", "--queues", "1", "--attribute", "message.type=FIFO").code == 0
-    until(lambda: len(mqtrail("topic", "route", "life", "--json").json.get("brokers", ())) == 2)
+    wait_until(lambda: len(mqtrail("topic", "route", "life", "--json").json.get("brokers", ())) == 2)
     route = mqtrail("topic", "route", "life", "--json").json
     assert [(row["broker"], row["perm"]) for row in route["brokers"]] == [("broker-a", "rw"), ("broker-b", "rw")]
     assert "broker-a" in mqtrail("topic", "route", "life").out
@@ -77,7 +69,7 @@ def test_a_topics_life(mqtrail: Command) -> None:
     assert (asked.code, "expected --yes" in asked.err) == (2, True)
     gone = mqtrail("topic", "delete", "life", "--yes", "--json").json
     assert {"broker-a", "broker-b"} <= set(gone["done"])
-    until(lambda: "life" not in mqtrail("topic", "list").out.split())
+    wait_until(lambda: "life" not in mqtrail("topic", "list").out.split())
 
 
 def test_an_operator_may_say_no(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +247,7 @@ def test_dead_letters_and_consuming_by_hand(mqtrail: Command, server: Embedded) 
     assert mqtrail("message", "resend", "CG-dead", "--yes").code == 1
     with SyncAdmin(server.namesrv_address) as admin:
         admin.create_topic(TopicConfig("letters", 1, 1))
-        until(lambda: "letters" in admin.topics())
+        wait_until(lambda: "letters" in admin.topics())
     with (
         SyncProducer("PG", server.namesrv_address) as producer,
         SyncConsumer("CG-dead", server.namesrv_address, {"letters": "*"}, config=QUICK) as consumer,
@@ -266,7 +258,7 @@ def test_dead_letters_and_consuming_by_hand(mqtrail: Command, server: Embedded) 
         delivery.retry(-1)
         assert mqtrail("message", "resend", "CG-dead").code == 2
         with SyncAdmin(server.namesrv_address) as admin:
-            until(lambda: "%DLQ%CG-dead" in admin.topics())
+            wait_until(lambda: "%DLQ%CG-dead" in admin.topics())
         planned = mqtrail("message", "resend", "CG-dead", "--dry-run", "--json").json
         assert [(one["target"], one["after"]) for one in planned["steps"]] == [(sent.msg_id, "%RETRY%CG-dead")]
         (row,) = mqtrail("message", "resend", "CG-dead", "--id", sent.msg_id, "--yes", "--json").rows

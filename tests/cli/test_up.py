@@ -31,7 +31,7 @@ from mqtrail.client import (
 from mqtrail.node import shown_url
 from mqtrail.store import CommitLogConfig, CommitLogStore, PendingRecord, RealDisk
 from mqtrail.wire import Message, MQError, TopicConfig
-from tests.node.helpers import wait_until
+from tests.waiting import wait_until
 
 FREE = ("--namesrv-port", "0", "--broker-port", "0")
 

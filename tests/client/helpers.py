@@ -10,13 +10,6 @@ from mqtrail.net import ConnectError
 from mqtrail.wire import decode_trace
 
 
-async def until(condition: Callable[[], object], within_s: float = 60.0) -> None:
-    """Wait until condition holds; fails after within_s."""
-    async with asyncio.timeout(within_s):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
 class TraceSink:
     """Accepts trace messages like a broker, or fails on demand."""
 

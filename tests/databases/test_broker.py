@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,13 @@ from mqtrail.store.sql import SqlStore
 from mqtrail.testing import embedded_async
 from mqtrail.wire import PullHeader, PullSysFlag, RemotingCommand, RequestCode, ResponseCode, decode_records
 from tests.node.helpers import NodeProcess, read_all, send_command
+from tests.waiting import until
 
 from .servers import DatabaseServer
 
 pytestmark = pytest.mark.databases
 
 UNTIL_S = 60.0
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(UNTIL_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def pull() -> RemotingCommand:

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from mqtrail.gateway import http_server, http_settings
 from mqtrail.gateway.http_server import HEAD_SIZE_MAX
+from tests.waiting import until
 
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -91,12 +92,6 @@ async def connected() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.Strea
             writer.close()
             server.force_exit = True
             await server.shutdown([listening])
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not is_so():
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """A server that answers as the tests request, on both event loops."""
 
-import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -69,13 +68,6 @@ async def serving(
         yield server, application
     finally:
         await server.stop()
-
-
-async def until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
-    """Wait until the condition holds; fail after within_s."""
-    async with asyncio.timeout(within_s):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -13,8 +13,9 @@ from mqtrail.client.sync.blocking import BlockingConnection
 from mqtrail.net import ConnectError, Connection, ConnectionClosed, ConnectionPool, RequestTimeout, client
 from mqtrail.net.client import PEER_REQUESTS_A_TURN, PEER_REQUESTS_MAX
 from mqtrail.wire import RemotingCommand, SerializeType, encode_command
+from tests.waiting import until
 
-from .conftest import ASK_BACK, BATCH, ECHO, SILENT, serving, until
+from .conftest import ASK_BACK, BATCH, ECHO, SILENT, serving
 
 
 async def test_replies_find_their_requests() -> None:

@@ -1,23 +1,17 @@
 """The port for Prometheus, with peers that do not read replies or send no request."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from mqtrail.net import MetricsPort, metrics_port, split_address
+from tests.waiting import until
 
 SIZE = 16 << 20  # bytes of an answer, more than any socket's buffers hold
 
 
 async def text() -> bytes:
     return b"x" * SIZE
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 async def received(reader: asyncio.StreamReader) -> int:

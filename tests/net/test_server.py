@@ -10,8 +10,9 @@ from structlog.testing import capture_logs
 
 from mqtrail.net import BindError, Connection, Server, ServerConfig, ServerConnection, bound_socket, next_command
 from mqtrail.wire import RemotingCommand, encode_command
+from tests.waiting import until
 
-from .conftest import BIG, ECHO, SILENT, Answering, serving, until
+from .conftest import BIG, ECHO, SILENT, Answering, serving
 
 
 async def hang_up(writer: asyncio.StreamWriter) -> None:

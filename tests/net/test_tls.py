@@ -34,8 +34,9 @@ from mqtrail.net.certificates import validity
 from mqtrail.net.tls_session import READ_SIZE, UNSENT_SIZE_MAX, TlsSession, TlsTransport
 from mqtrail.wire import RemotingCommand, cut_frame, decode_command, encode_command
 from tests.fuzz.tls_peer import HANDSHAKE, KEY_UPDATES, TlsPeer, server_config
+from tests.waiting import until
 
-from .conftest import BIG, ECHO, SILENT, serving, until
+from .conftest import BIG, ECHO, SILENT, serving
 
 
 class Certificates:

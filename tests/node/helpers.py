@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,6 +30,7 @@ from pathlib import Path
 from mqtrail.broker import BrokerConfig
 from mqtrail.node import NodeConfig, run_up
 from mqtrail.store import CommitLogConfig
+from tests.waiting import wait_until
 
 given = json.loads(sys.argv[1])
 config = NodeConfig(
@@ -113,14 +114,6 @@ async def read_all(pool: ConnectionPool, broker: str, topic: str, queue_ids: Seq
             found += decode_records(reply.body)
             offset = int(reply.ext["nextBeginOffset"])
     return found
-
-
-def wait_until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
-    """Poll until the condition holds; fail after within_s."""
-    end_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < end_s, "it never came true"
-        time.sleep(0.01)
 
 
 def broker_of(node: Node, name: str = "broker-a") -> BrokerNode:

@@ -12,6 +12,7 @@ from mqtrail.node import flusher as flushing
 from mqtrail.node.flusher import RELEASED_A_SLICE, Flusher
 from mqtrail.store import StoreAway
 from mqtrail.wire import ResponseCode
+from tests.waiting import until
 
 
 class SlowStore:
@@ -37,12 +38,6 @@ class SlowStore:
             return self.flushed_offset
 
         return sync
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 async def test_one_flush_releases_all_it_covers() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from mqtrail.node.group_node import RESTART_MAX_S, RESTART_S, STEADY_S, LocalMem
 from mqtrail.node.worker_process import WorkerProcess
 from mqtrail.store import CommitLogConfig
 from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode
+from tests.waiting import until
 
 from .helpers import read_all, send_command
 from .test_failover import DEADLINE_S, QUEUES, TOPIC, Load, whole
@@ -42,12 +43,6 @@ async def running(config: NodeConfig) -> AsyncIterator[tuple[GroupNode, Connecti
     finally:
         await pool.close()
         await node.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 async def kill(node: GroupNode, member: str, number: signal.Signals = signal.SIGKILL) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from mqtrail.wire import (
     TopicConfig,
     decode_record,
 )
+from tests.waiting import until
 
 from .helpers import broker_of
 
@@ -55,12 +56,6 @@ def store_of(node: Node) -> MessageStore:
     store = node.brokers["broker-a"].store
     assert store is not None
     return store
-
-
-async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not what():
-            await asyncio.sleep(0.01)
 
 
 async def send(address: str, count: int, body: bytes = b"hello", properties: str = "") -> list[int]:

@@ -1,7 +1,7 @@
 """A broker of controller mode as async learner: a controller and masters that say what those of 5.3.3 say."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from mqtrail.node import Node, NodeConfig
 from mqtrail.node.data_folder import DataFolder
 from mqtrail.store import CommitLogConfig, RealDisk
 from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode, ResponseCode, encode_command
+from tests.waiting import until
 
 LOG = (Path(__file__).parents[1] / "broker/ha/data/apache-5.3.3-two-epochs").read_bytes()
 # Its records end at 218, 436, 654, 872 and 1090; epoch 5 begins at 654.
@@ -153,12 +154,6 @@ async def learner(found: Group, folder: Path, **broker: Any) -> AsyncIterator[No
         yield node
     finally:
         await node.stop()
-
-
-async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not what():
-            await asyncio.sleep(0.01)
 
 
 def log_of(node: Node) -> bytes:

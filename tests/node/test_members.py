@@ -19,6 +19,7 @@ from mqtrail.node.broker_node import BrokerNode
 from mqtrail.store import CommitLogConfig
 from mqtrail.wire import RemotingCommand, RequestCode, ResponseCode
 from tests.ports import free_ports
+from tests.waiting import until
 
 from .helpers import read_all, send_command
 
@@ -94,12 +95,6 @@ class Group:
     async def bodies(self, number: int) -> list[bytes]:
         found = await read_all(self.pool, self.nodes[number].broker_addresses[0], TOPIC, [0])
         return [one.body for one in found]
-
-
-async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not what():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

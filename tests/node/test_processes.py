@@ -17,8 +17,9 @@ from mqtrail.node import DataFolderError, Node, NodeConfig, ProcessNode, WorkerE
 from mqtrail.store import CommitLogConfig
 from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode
 from tests.loops import run
+from tests.waiting import wait_until
 
-from .helpers import NodeProcess, read_all, send_command, wait_until
+from .helpers import NodeProcess, read_all, send_command
 from .test_node import running
 
 TWO: dict[str, Any] = {"broker_names": ("broker-a", "broker-b"), "namesrv_port": 0, "broker_port": 0}

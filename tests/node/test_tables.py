@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,16 +15,11 @@ from mqtrail.node import Node, NodeConfig
 from mqtrail.store import StoreError
 from mqtrail.testing import embedded_async, embedded_config
 from mqtrail.wire import InvalidParameter, ResponseCode
+from tests.waiting import until
 
 from .helpers import read_all, send_command
 
 UNTIL_S = 60.0
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(UNTIL_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_no_reply_leaves_before_the_commit(tmp_path: Path) -> None:

@@ -38,9 +38,10 @@ from mqtrail.wire import (
     encode_command,
     frame_end,
 )
+from tests.waiting import until
 
 from .helpers import send_command
-from .test_flusher import SlowStore, until
+from .test_flusher import SlowStore
 
 START_MS = 1_700_000_000_000
 HEARTBEAT = HeartbeatData("c", (), (ConsumerData("g"),)).encode()

@@ -14,8 +14,8 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 from tests.client.consumer.test_consumer_end_to_end import set_mode
-from tests.client.helpers import until
 from tests.client.trace.test_end_to_end import quick
+from tests.waiting import until
 
 from mqtrail import trail
 from mqtrail.client import Consumer, Producer, Sql

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.node.helpers import wait_until
+from tests.waiting import wait_until
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin, SyncProducer

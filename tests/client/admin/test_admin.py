@@ -1,8 +1,7 @@
 """Admin on our own brokers: each query and each change, and the report of failing brokers."""
 
 import threading
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -24,19 +23,12 @@ from mqtrail.wire import (
     TopicConfig,
     dlq_topic,
 )
+from tests.waiting import wait_until
 
 QUICK = ConsumerConfig(
     consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=50, offset_persist_ms=20, close_wait_ms=200
 )
 BROKERS = {"broker-a", "broker-b"}
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait for a change that a broker registers at the name server later."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +61,11 @@ def test_topics(admin: SyncAdmin) -> None:
         [TopicConfig("one", 1, 1), TopicConfig("two", 1, 1, attributes={"message.type": "FIFO"})]
     )
     assert set(made.found) == BROKERS
-    until(lambda: {"one", "two"} <= set(admin.topics_of_cluster("DefaultCluster")))
+    wait_until(lambda: {"one", "two"} <= set(admin.topics_of_cluster("DefaultCluster")))
     assert admin.clusters_of("orders") == ["DefaultCluster"]
     assert set(admin.system_topics()) >= BROKERS
     assert "TBW102" in admin.system_topics("broker-a")
-    until(lambda: set(admin.topic_config("two").found) == BROKERS)
+    wait_until(lambda: set(admin.topic_config("two").found) == BROKERS)
     assert admin.topic_config("two").found["broker-a"].attributes == {"message.type": "FIFO"}
     changed = admin.set_topic_perm("two", 4, broker="broker-a")
     assert {name: config.perm for name, config in changed.found.items()} == {"broker-a": 4}
@@ -92,7 +84,7 @@ def test_topics(admin: SyncAdmin) -> None:
     assert deleted.complete
     assert set(deleted.brokers.found) == BROKERS
     assert len(deleted.name_servers.found) == 1
-    until(lambda: "two" not in admin.topics())
+    wait_until(lambda: "two" not in admin.topics())
 
 
 def test_changes_of_one_broker(admin: SyncAdmin) -> None:
@@ -100,7 +92,7 @@ def test_changes_of_one_broker(admin: SyncAdmin) -> None:
     address = admin.masters()["broker-b"]
     assert list(admin.create_topic(TopicConfig("three", 1, 1), broker="broker-b").found) == ["broker-b"]
     assert list(admin.create_topic(TopicConfig("three", 1, 1), broker=address).found) == [address]
-    until(lambda: "three" in admin.topics())
+    wait_until(lambda: "three" in admin.topics())
     assert set(admin.topic_config("three").found) == {"broker-b"}
     with pytest.raises(ClientError, match="broker-a, broker-b"):
         admin.create_topic(TopicConfig("three"), broker="broker-c")
@@ -188,7 +180,7 @@ def test_offsets(admin: SyncAdmin) -> None:
     assert {queue: offset for one in skipped.values() for queue, offset in one.offset_table.items()} == ends
     assert admin.earliest_store_ms(queues[0]) is not None
     admin.create_topic(TopicConfig("empty", 1, 1))
-    until(lambda: "empty" in admin.topics())
+    wait_until(lambda: "empty" in admin.topics())
     assert admin.earliest_store_ms(admin.queues("empty")[0]) is None
 
 
@@ -224,7 +216,7 @@ def test_dead_letters_go_back(cluster: Embedded, admin: SyncAdmin) -> None:
     """Dead letters are resent with their ids to their group only; the originals stay."""
     assert list(admin.resend_dead_letters("never-failed")) == []
     admin.create_topic(TopicConfig("letters", 1, 1))
-    until(lambda: "letters" in admin.topics())
+    wait_until(lambda: "letters" in admin.topics())
     with (
         SyncProducer("PG", cluster.namesrv_address) as producer,
         SyncConsumer("DG", cluster.namesrv_address, {"letters": "*"}, config=QUICK) as consumer,
@@ -234,8 +226,8 @@ def test_dead_letters_go_back(cluster: Embedded, admin: SyncAdmin) -> None:
             delivery = consumer.receive(20_000)
             assert delivery is not None
             delivery.retry(-1)
-        until(lambda: dlq_topic("DG") in admin.topics())
-        until(lambda: {letter.msg_id for letter in admin.messages(dlq_topic("DG"))} == ids)
+        wait_until(lambda: dlq_topic("DG") in admin.topics())
+        wait_until(lambda: {letter.msg_id for letter in admin.messages(dlq_topic("DG"))} == ids)
         letters = list(admin.messages(dlq_topic("DG")))
         chosen = letters[0].msg_id
         (resent,) = admin.resend_dead_letters("DG", msg_ids=frozenset({chosen}))
@@ -318,8 +310,8 @@ def test_what_a_live_group_says(cluster: Embedded, admin: SyncAdmin) -> None:
     running = threading.Thread(target=consumer.run, args=(lambda delivery: handled.append(delivery.body),))
     running.start()
     try:
-        until(lambda: len(handled) >= 10)
-        until(lambda: all(one.connection_set for one in admin.group_connections("CG3").values()))
+        wait_until(lambda: len(handled) >= 10)
+        wait_until(lambda: all(one.connection_set for one in admin.group_connections("CG3").values()))
         status = admin.consumer_status("CG3", "orders")
         assert status.complete
         assert all(one.consumer_table for one in status.values())
@@ -331,7 +323,7 @@ def test_what_a_live_group_says(cluster: Embedded, admin: SyncAdmin) -> None:
         done = admin.consume_directly(message, "CG3")
         assert [result.consume_result for result in done.values()] == ["CR_SUCCESS"]
         assert handled[count:] == [message.body]
-        until(lambda: {track.group: track.status for track in admin.message_tracks(message)}["CG3"] == "CONSUMED")
+        wait_until(lambda: {track.group: track.status for track in admin.message_tracks(message)}["CG3"] == "CONSUMED")
         gone = admin.consume_directly(message, "CG3", client_id="nobody")
         assert (dict(gone.found), list(gone.failures)) == ({}, ["nobody"])
     finally:

@@ -33,9 +33,9 @@ from mqtrail.wire import (
     encode_command,
     encode_properties,
 )
+from tests.waiting import until
 
 from ..fake_cluster import FakeBroker, FakeCluster, fake_cluster, on_code, refuse
-from ..helpers import until
 
 QUICK = ConsumerConfig(
     consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,

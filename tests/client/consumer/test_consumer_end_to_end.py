@@ -23,8 +23,8 @@ from mqtrail.client import (
 )
 from mqtrail.testing import embedded_async
 from mqtrail.wire import Message, RequestCode, RequestMode, dlq_topic
+from tests.waiting import until
 
-from ..helpers import until
 from ..trace.test_end_to_end import of, quick, trace_of
 from .test_lite_pull import LITE
 

@@ -24,11 +24,11 @@ from mqtrail.client import (
     SyncProducer,
 )
 from mqtrail.wire import Message, MessageQueue, RemotingCommand, RequestCode
+from tests.waiting import until
 
 from ...loops import run
 from ..fake_cluster import FakeBroker, FakeCluster, FakeNameServer, fake_cluster
 from ..fake_pop import FakePop
-from ..helpers import until
 from ..sync.test_sync import cluster_in_a_thread
 from .test_consumer import QUICK, committed, consume, put
 from .test_lite_pull import LITE

@@ -8,9 +8,9 @@ import pytest
 
 from mqtrail.client import Consumer, Delivery, MessageModel, RetryLater
 from mqtrail.wire import LockBatchBody, LockedQueues, MessageQueue, RemotingCommand, RequestCode
+from tests.waiting import until
 
 from ..fake_cluster import SILENT, fake_cluster, on_code, refuse
-from ..helpers import until
 from .test_consumer import QUICK, committed, put
 
 ORDERED = replace(QUICK, ordered=True)

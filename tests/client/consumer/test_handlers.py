@@ -17,9 +17,9 @@ from mqtrail.wire import (
     SubscriptionParseFailed,
     loads,
 )
+from tests.waiting import until
 
 from ..fake_cluster import FakeBroker, fake_cluster, on_code, refuse
-from ..helpers import until
 from .test_consumer import QUICK, committed, put
 
 BATCHES = replace(QUICK, batch_count_max=3)

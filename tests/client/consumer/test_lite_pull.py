@@ -34,10 +34,10 @@ from mqtrail.wire import (
     decode_trace,
     encode_command,
 )
+from tests.waiting import until
 
 from ..core.test_parts import message
 from ..fake_cluster import fake_cluster, on_code, refuse
-from ..helpers import until
 from ..sync.test_sync import cluster_in_a_thread
 from .test_consumer import committed, put
 

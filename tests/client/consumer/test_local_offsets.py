@@ -11,9 +11,9 @@ import pytest
 from mqtrail.client import ClientError, Consumer, MessageModel
 from mqtrail.client.consumer.local_offsets import LocalOffsets
 from mqtrail.wire import MessageQueue, QueueOffsets
+from tests.waiting import until
 
 from ..fake_cluster import fake_cluster
-from ..helpers import until
 from .test_consumer import QUICK, consume, put
 
 FIRST, SECOND = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)

@@ -26,10 +26,10 @@ from mqtrail.wire import (
     TopicRouteData,
     encode_command,
 )
+from tests.waiting import until
 
 from ..fake_cluster import FakeBroker, fake_cluster, on_code
 from ..fake_pop import FakePop
-from ..helpers import until
 from .test_consumer import QUICK, committed, put
 from .test_lite_pull import LITE
 from .test_pull import CODES

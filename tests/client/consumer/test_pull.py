@@ -13,10 +13,10 @@ from mqtrail.client.core.reply_records import EXTRA_RECORDS_MAX
 from mqtrail.client.pop.calls import read_pop_reply
 from mqtrail.net import ServerConnection
 from mqtrail.wire import HeaderError, MessageQueue, RemotingCommand, RequestCode, ResponseCode
+from tests.waiting import until
 
 from ...loops import run
 from ..fake_cluster import FakeBroker, fake_cluster
-from ..helpers import until
 from ..pop.test_pop import record
 from .test_consumer import QUICK, committed, consume, put
 from .test_lite_pull import LITE

@@ -10,8 +10,8 @@ from mqtrail.client import Consumer, Delivery, Producer
 from mqtrail.node import Node, NodeConfig
 from mqtrail.store import CommitLogConfig
 from mqtrail.wire import Message
+from tests.waiting import until
 
-from ..helpers import until
 from ..trace.test_end_to_end import quick
 
 STORE = CommitLogConfig(segment_size=1 << 20, message_size_max=100_000)

@@ -33,11 +33,11 @@ from mqtrail.wire import (
     decode_trace,
     encode_properties,
 )
+from tests.waiting import until
 
 from ...loops import run
 from ..fake_cluster import FakeBroker, fake_cluster, on_code, refuse
 from ..fake_pop import FakePop
-from ..helpers import until
 from ..pop.test_pop import record
 from ..sync.test_sync import cluster_in_a_thread
 from .test_consumer import QUICK, committed, consume, put

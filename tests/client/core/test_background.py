@@ -26,12 +26,13 @@ from mqtrail.client.producer import transactions
 from mqtrail.client.trace.shared_spool import SharedSpool
 from mqtrail.client.trace.spool import SpooledMessage
 from mqtrail.wire import HeartbeatData, Message
+from tests.waiting import until
 
 from ..consumer.test_consumer import QUICK, committed, consume, put
 from ..consumer.test_lite_pull import LITE
 from ..fake_cluster import fake_cluster
 from ..fake_pop import FakePop
-from ..helpers import TraceSink, until
+from ..helpers import TraceSink
 from ..producer.test_transactions import check, ends
 from ..producer.test_transactions import committed as commit
 from ..trace.test_dispatcher import play, text

@@ -34,9 +34,9 @@ from mqtrail.wire import (
     encode_command,
     encode_properties,
 )
+from tests.waiting import until
 
 from ..fake_cluster import FakeBroker, fake_cluster, on_code, refuse
-from ..helpers import until
 
 SEND = RequestCode.SEND_MESSAGE_V2
 REPLY = RequestCode.SEND_REPLY_MESSAGE_V2

@@ -21,11 +21,11 @@ from mqtrail.wire import (
     encode_properties,
     encode_record,
 )
+from tests.waiting import until
 
 from ..consumer.test_consumer import QUICK, committed, consume, put
 from ..fake_cluster import FakeBroker, fake_cluster, refuse
 from ..fake_pop import FakePop
-from ..helpers import until
 
 POP = replace(QUICK, client_rebalance=False, poll_suspend_ms=20, pull_interval_ms=5)
 ANY = MessageQueue("orders", "broker-a", -1)

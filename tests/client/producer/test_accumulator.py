@@ -8,9 +8,9 @@ import pytest
 from mqtrail.client import InvalidMessage, Producer, ProducerConfig, SendResult
 from mqtrail.client.producer.accumulator import shares
 from mqtrail.wire import Message, MessageIllegal, MessageQueue, RequestCode, ResponseCode, SendStatus
+from tests.waiting import until
 
 from ..fake_cluster import fake_cluster, on_code, refuse
-from ..helpers import until
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 AUTO = ProducerConfig(auto_batch=True, auto_batch_ms=20)

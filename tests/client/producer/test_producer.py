@@ -39,9 +39,9 @@ from mqtrail.wire import (
     decode_trace,
     java_string_hash,
 )
+from tests.waiting import until
 
 from ..fake_cluster import HANG_UP, SILENT, FakeBroker, fake_cluster, on_code, refuse
-from ..helpers import until
 
 SEND = RequestCode.SEND_MESSAGE_V2
 

@@ -33,10 +33,10 @@ from mqtrail.client.producer.permits import Permits
 from mqtrail.client.producer.selectors import java_hash
 from mqtrail.client.producer.splitting import split_batches
 from mqtrail.wire import CompressionType, Message, MessageQueue, RequestCode, encode_batch
+from tests.waiting import until
 
 from ...loops import run
 from ..fake_cluster import SILENT, fake_cluster, on_code, refuse
-from ..helpers import until
 from ..sync.test_sync import cluster_in_a_thread
 
 SEND = RequestCode.SEND_MESSAGE_V2

@@ -17,8 +17,7 @@ from mqtrail.client import (
 )
 from mqtrail.testing import embedded_async
 from mqtrail.wire import Message, MessageExt
-
-from ..helpers import until
+from tests.waiting import until
 
 QUICK = ConsumerConfig(
     consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=50, offset_persist_ms=20, close_wait_ms=500

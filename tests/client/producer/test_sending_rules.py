@@ -21,9 +21,9 @@ from mqtrail.wire import (
     ResponseCode,
     TopicRouteData,
 )
+from tests.waiting import until
 
 from ..fake_cluster import HANG_UP, SILENT, FakeBroker, Script, fake_cluster, on_code, refuse
-from ..helpers import until
 from ..sync.test_sync import cluster_in_a_thread
 
 SEND = RequestCode.SEND_MESSAGE_V2

@@ -31,9 +31,9 @@ from mqtrail.wire import (
     encode_record,
     parse_offset_msg_id,
 )
+from tests.waiting import until
 
 from ..fake_cluster import FakeBroker, fake_cluster, on_code, refuse
-from ..helpers import until
 
 SEND, END = RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN

@@ -16,9 +16,10 @@ from mqtrail.client.trace.segments import Segment
 from mqtrail.client.trace.shared_spool import SharedSpool, SpoolTicket
 from mqtrail.client.trace.spool import SpooledMessage
 from mqtrail.client.trace.text import pub
+from tests.waiting import until
 
 from ...loops import run
-from ..helpers import TraceSink, until
+from ..helpers import TraceSink
 
 Scenario = Callable[[Dispatcher, TraceSink], Awaitable[None]]
 

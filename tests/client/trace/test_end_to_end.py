@@ -26,8 +26,7 @@ from mqtrail.client import (
 )
 from mqtrail.testing import Embedded, embedded_async
 from mqtrail.wire import Message, SubscriptionGroupConfig, TopicConfig, decode_trace, dlq_topic
-
-from ..helpers import until
+from tests.waiting import until
 
 
 def quick(folder: Path, **changes: Any) -> ConsumerConfig:
