@@ -21,6 +21,7 @@ from mqtrail.wire import (
     PROPERTY_POP_CK,
     PROPERTY_TRACE_ON,
     RESERVED_PROPERTIES,
+    TRACE_DETAIL_LENGTH_MAX,
     AckHeader,
     ChangeInvisibleHeader,
     ChangeInvisibleResponseHeader,
@@ -289,7 +290,7 @@ class Receiver:
                 cost_time=cost_ms,
                 time_stamp=now_ms,
                 client_id=CLIENT_ID,
-                detail=reason[:200] or None,
+                detail=reason[:TRACE_DETAIL_LENGTH_MAX] or None,
             ),
         )
 

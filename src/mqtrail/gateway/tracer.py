@@ -1,7 +1,7 @@
 """Writes trace records of what passes the door, as RocketMQ's clients do (docs/design/trace-text.md).
 
-Records are gathered for LINGER_S and sent in trace messages of at most BODY_SIZE_MAX characters. What does not fit into
-RECORDS_MAX, or cannot be sent, is counted, and a TraceLoss record reports it.
+Records are gathered for LINGER_S and sent in trace messages of at most TRACE_MESSAGE_SIZE_MAX characters. What does not
+fit into RECORDS_MAX, or cannot be sent, is counted, and a TraceLoss record reports it.
 """
 
 import asyncio
@@ -13,6 +13,8 @@ from typing import Final
 from mqtrail.wire import (
     PROPERTY_KEYS,
     PROPERTY_WAIT,
+    TRACE_KEYS_SIZE_MAX,
+    TRACE_MESSAGE_SIZE_MAX,
     Host,
     MQError,
     RemotingCommand,
@@ -34,8 +36,6 @@ LINGER_S: Final = 0.2
 AWAY_PAUSE_S: Final = 0.5  # between two looks at a database that is away
 RECORDS_MAX: Final = 20_000
 RECORDS_OF_MESSAGE: Final = 200
-BODY_SIZE_MAX: Final = 128_000  # characters
-KEYS_SIZE_MAX: Final = 24_000  # characters; a broker rejects properties over 32 767 bytes
 _HERE: Final = Host("127.0.0.1", 0)
 
 
@@ -135,7 +135,7 @@ def _parts(records: Sequence[TraceRecord]) -> Iterator[list[TraceRecord]]:
     size = 0
     for record in records:
         length = len(encode_record_text(record))
-        if part and (len(part) >= RECORDS_OF_MESSAGE or size + length > BODY_SIZE_MAX):
+        if part and (len(part) >= RECORDS_OF_MESSAGE or size + length > TRACE_MESSAGE_SIZE_MAX):
             yield part
             part, size = [], 0
         part.append(record)
@@ -145,13 +145,13 @@ def _parts(records: Sequence[TraceRecord]) -> Iterator[list[TraceRecord]]:
 
 
 def _keys(records: Sequence[TraceRecord]) -> str:
-    """Return the keys of a trace message; those beyond KEYS_SIZE_MAX are left out."""
+    """Return the keys of a trace message; those beyond TRACE_KEYS_SIZE_MAX are left out."""
     kept: list[str] = []
     size = 0
     for key in trace_keys(records):
         cleaned = key.translate({1: None, 2: None})
         size += len(cleaned.encode("utf-8", "replace")) + 1
-        if size > KEYS_SIZE_MAX:
+        if size > TRACE_KEYS_SIZE_MAX:
             break
         kept.append(cleaned)
     return " ".join(kept)

@@ -12,6 +12,8 @@ from enum import IntEnum, StrEnum
 from typing import Final, TypeAlias
 
 __all__ = [
+    "TRACE_DETAIL_LENGTH_MAX",
+    "TRACE_VERSION",
     "ConsumeReturnType",
     "DeadLetterCause",
     "DeadLettered",
@@ -34,7 +36,7 @@ __all__ = [
     "TraceRecord",
 ]
 
-DETAIL_LENGTH_MAX: Final = 200  # characters of SubResult.detail; the writer cuts
+TRACE_DETAIL_LENGTH_MAX: Final = 200  # characters of SubResult.detail; the writer cuts
 TRACE_VERSION: Final = 1  # TraceBatch.ver
 
 

@@ -35,6 +35,8 @@ from .trace_layouts import (
 from .trace_records import SubAfter, TraceRecord
 
 __all__ = [
+    "TRACE_KEYS_SIZE_MAX",
+    "TRACE_MESSAGE_SIZE_MAX",
     "TraceReject",
     "decode_record_text",
     "decode_trace",
@@ -44,6 +46,9 @@ __all__ = [
     "terminated",
     "trace_keys",
 ]
+
+TRACE_MESSAGE_SIZE_MAX: Final = 128_000  # of the body of a trace message, by default
+TRACE_KEYS_SIZE_MAX: Final = 24_000  # bytes of its KEYS, by default; a broker rejects properties over 32 767 bytes
 
 _SEPARATORS: Final = {1: None, 2: None}
 _unterminated = re.compile(UNTERMINATED_PATTERN)

@@ -36,7 +36,7 @@ class PartlyAccepted(NotAccepted):
 
 
 def send(channel: Channel, alerts: Sequence[Alert], console: str, until_ms: int) -> None:
-    """Send alerts as one notification. until_ms: how long Alertmanager holds them. An error: they were not accepted."""
+    """Send alerts as one notification. until_ms: how long Alertmanager holds them. Any error: not accepted."""
     if channel.format is ChannelFormat.MAIL:
         _mail(channel, alerts, console)
         return

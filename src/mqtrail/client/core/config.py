@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqtrail.net import TlsClientConfig
-from mqtrail.wire import DEFAULT_TOPIC, TRACE_TOPIC, CompressionType, Credentials, setting
+from mqtrail.wire import (
+    DEFAULT_TOPIC,
+    TRACE_KEYS_SIZE_MAX,
+    TRACE_MESSAGE_SIZE_MAX,
+    TRACE_TOPIC,
+    CompressionType,
+    Credentials,
+    setting,
+)
 
 MINUTE_MS = 60_000
 KIB = 1024
@@ -47,8 +55,10 @@ class TraceConfig:
 
     topic: str = setting(TRACE_TOPIC, "trace topic", like="customizedTraceTopic")
     batch_count_max: int = setting(400, "maximum number of contexts per trace message (Apache: 10 or 20)")
-    body_size_max: int = setting(128_000, "maximum UTF-8 bytes of the body of a trace message")
-    keys_size_max: int = setting(24_000, "maximum bytes of its KEYS property; a broker rejects properties over 32 767")
+    body_size_max: int = setting(TRACE_MESSAGE_SIZE_MAX, "maximum UTF-8 bytes of the body of a trace message")
+    keys_size_max: int = setting(
+        TRACE_KEYS_SIZE_MAX, "maximum bytes of its KEYS property; a broker rejects properties over 32 767"
+    )
     linger_ms: int = setting(200, "maximum time before an incomplete trace message is sent (Apache: up to 5 000)")
     memory_size_max: int = setting(16 * MIB, "bytes of text kept in memory before the spool is used")
     in_flight_max: int = setting(4, "maximum number of unacknowledged trace messages")

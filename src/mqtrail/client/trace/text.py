@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec
 
+from mqtrail.wire import TRACE_DETAIL_LENGTH_MAX, TRACE_VERSION
+
 END = "\x02"
-TRACE_BATCH_VERSION = 1
-DETAIL_SIZE_MAX = 200  # characters of an error text in a SubResult
 
 _STRIP = {1: None, 2: None}
 
@@ -49,9 +49,9 @@ def whole(field_count: int) -> Callable[[Callable[Values, str]], Callable[Values
 
 
 def detail(error: BaseException | str) -> str:
-    """Return a short text of an error, at most DETAIL_SIZE_MAX characters, for SubResult.detail."""
+    """Return a short text of an error, at most TRACE_DETAIL_LENGTH_MAX characters, for SubResult.detail."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    return clean(text[:DETAIL_SIZE_MAX])
+    return clean(text[:TRACE_DETAIL_LENGTH_MAX])
 
 
 @whole(14)
@@ -95,7 +95,7 @@ def pub_at(
     offset_msg_id: str,
     success: bool,
 ) -> str:
-    """Return a Pub; no value may contain a separator. Only this function writes Pubs. place: from `pub_place`."""
+    """Return a Pub; no value may contain a separator. A client writes Pubs only here. place: from `pub_place`."""
     return (
         f"Pub\x01{started_ms}{place}{msg_id}\x01{tags or 'null'}\x01{keys or 'null'}\x01{store_host}\x01{body_size}"
         f"\x01{cost_ms}\x01{msg_type}\x01{offset_msg_id}\x01{'true' if success else 'false'}\x02"
@@ -190,8 +190,7 @@ def offset_commit(
 def trace_batch(client_id: str, start_id: str, sequence: int, now_ms: int, dropped_total: int) -> str:
     """Return the first record of each of mqtrail's trace messages; a gap in the sequence is a lost trace message."""
     return (
-        f"TraceBatch\x01{TRACE_BATCH_VERSION}\x01{client_id}\x01{start_id}\x01{sequence}\x01{now_ms}"
-        f"\x01{dropped_total}\x02"
+        f"TraceBatch\x01{TRACE_VERSION}\x01{client_id}\x01{start_id}\x01{sequence}\x01{now_ms}\x01{dropped_total}\x02"
     )
 
 
