@@ -196,7 +196,7 @@ def history(tmp_path: Path) -> Iterator[AlertHistory]:
 
 @pytest.mark.slow
 def test_an_alert_is_sent_once_and_again_if_it_was_not_taken(lake_path: Path, tmp_path: Path) -> None:
-    """Also over a restart; each channel gets one notification of a look."""
+    """Also over a restart; each channel gets one notification per check."""
     channels = [Channel(name=name, format=ChannelFormat.WEBHOOK, url="http://x") for name in ("ops", "dev")]
     both = ("ops", "dev")
     rules = Rules(rules=(rule(channels=both), rule(name="dead", channels=both)), channels=tuple(channels))

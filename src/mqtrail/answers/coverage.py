@@ -1,4 +1,4 @@
-"""Which lacks of trace may explain what is missing of a message: the rows of the view `coverage` of its time."""
+"""Times with missing trace that may explain what a message lacks: the rows of the view `coverage` of its time."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def cluster_restart(
 
 
 def _check_local(group: GroupReplicas) -> None:
-    """UsageError: a broker to restart is no process of this machine and user."""
+    """Raise UsageError if a broker to restart is no process of this machine and user."""
     addresses = [one.broker_address for one in group.in_sync_replicas]
     missing = [one for one in addresses if one not in listening_processes(addresses)]
     if missing:

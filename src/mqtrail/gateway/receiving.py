@@ -122,14 +122,14 @@ class Receiver:
         reply = await succeed(
             self._caller, RemotingCommand(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group}), host
         )
-        retries_max = SubscriptionGroupConfig.decode(reply.body).retry_max_times
+        config = SubscriptionGroupConfig.decode(reply.body)
         kept = []
         for message in messages:
-            if message.reconsume_times <= retries_max:
-                kept.append(message)
-            else:
+            if config.gives_up(message.reconsume_times):
                 with suppress(MQError, TimeoutError):
                     await self._dead_letter(group, message, host)
+            else:
+                kept.append(message)
         return kept
 
     async def _dead_letter(self, group: str, message: MessageExt, host: Host) -> None:

@@ -66,3 +66,7 @@ class SubscriptionGroupConfig(Body, frozen=True, gc=False):
     group_sys_flag: Long = 0
     consume_timeout_minute: Long = 15
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def gives_up(self, failed_count: int) -> bool:
+        """Return whether the group gives a message up after so many failed deliveries: it becomes a dead letter."""
+        return failed_count > self.retry_max_times

@@ -135,7 +135,7 @@ class AccessDesk:
         return await self.begin(account, None, address)
 
     async def begin(self, account: UserAccount, grants: tuple[Grant, ...] | None, address: str) -> str:
-        """Begin a session of a user who proved who it is; return its token."""
+        """Begin a session of an authenticated user; return its token."""
         token = self._sessions.begin(account.name, account.epoch, grants, now_ms())
         await self._noted(Actor(account.name, address, "page"), "log-in", "")
         return token

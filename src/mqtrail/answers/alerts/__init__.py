@@ -1,7 +1,7 @@
 """Alerts: rules over the answers, with hysteresis, a history of 90 days, and channels that get them.
 
-A look (`watch`) measures each rule, notes what changed, and sends it. A source that fails raises *cannot tell*, never
-*good*.
+A check (`watch`) measures each rule, records what changed, and sends it. A source that fails raises *cannot tell*,
+never *good*.
 """
 
 from .history import Alert, AlertHistory, AlertsFailed

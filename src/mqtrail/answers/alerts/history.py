@@ -104,7 +104,7 @@ class AlertHistory:
             return found
 
     def keep(self, rule: str, phases: dict[str, SubjectPhase], alerts: Sequence[Alert], now_ms: int) -> None:
-        """Keep the phases of a rule with the alerts that led to them, both or neither; forget alerts after 90 days."""
+        """Store the phases of a rule and their alerts in one transaction; delete alerts after 90 days."""
         kept = [(rule, subject, one.phase, one.next, one.since_ms) for subject, one in phases.items()]
         added = [
             {**{name: getattr(one, name) for name in _COLUMNS}, "unsent": json.dumps(one.unsent)} for one in alerts
@@ -118,25 +118,25 @@ class AlertHistory:
             self._file.execute("DELETE FROM alerts WHERE at_ms < ?", [now_ms - KEPT_MS])
 
     def forget(self, rules: Sequence[str]) -> None:
-        """Forget the phases of rules that are not in the file any more."""
+        """Delete the phases of rules that are not in the file any more."""
         with self._errors(), self._file:
             for (rule,) in self._file.execute("SELECT DISTINCT rule FROM phases").fetchall():
                 if rule not in rules:
                     self._file.execute("DELETE FROM phases WHERE rule = ?", [rule])
 
     def looked(self, now_ms: int) -> None:
-        """Note that all rules were looked at."""
+        """Record that all rules were checked."""
         with self._errors(), self._file:
             self._file.execute("INSERT OR REPLACE INTO looks VALUES (1, ?)", [now_ms])
 
     def last_look_ms(self) -> int | None:
-        """Return when all rules were looked at last; None: never."""
+        """Return when all rules were last checked; None: never."""
         with self._errors():
             row = self._file.execute("SELECT at_ms FROM looks").fetchone()
             return None if row is None else int(row[0])
 
     def sent(self, alerts: Sequence[Alert], channel: str, failure: str, *, is_taken: bool) -> None:
-        """Note whether a channel took alerts, and what failed. An error of another channel stays while it waits."""
+        """Record whether a channel accepted alerts, or why not. The error of another channel stays while it waits."""
         asked = "SELECT unsent, failure FROM alerts WHERE number = ?"
         with self._errors(), self._file:
             for one in alerts:

@@ -14,7 +14,7 @@ LOOK_AGE_MS_MAX: Final = 5 * 60_000
 
 @dataclass(frozen=True, slots=True)
 class AlertsAnswer:
-    """The alerts that are not over, and the last ones. scope.as_of_ms: the last look at the rules."""
+    """The open alerts, and the last ones. scope.as_of_ms: when the rules were last checked."""
 
     scope: Scope
     open: tuple[Alert, ...]

@@ -1,4 +1,4 @@
-"""Looks at all rules, notes what changed, and sends it: each channel gets one notification of a look."""
+"""Checks all rules, records what changed, and sends it: a channel gets one notification per check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Send = Callable[[Channel, Sequence[Alert], str, int], None]
 def watch(
     rules: Rules, sources: Sources, history: AlertHistory, now_ms: int, deliver: Send = send
 ) -> list[tuple[str, str]]:
-    """Look once; return the channels that failed, with the reason. AlertsFailed."""
+    """Check the rules once; return the channels that failed, with the reason. AlertsFailed."""
     history.forget([one.name for one in rules.rules])
     for rule in rules.rules:
         phases, alerts = step(rule, measure(rule, sources, now_ms), history.phases(rule.name), now_ms)

@@ -1,7 +1,7 @@
 """The changes of messages and offsets, and the type of all changes.
 
 Each says what it would do (`plan`) and does it part by part (`perform`). Its fields are parameters of pages, of the
-HTTP API and of the audit log. The field `action` tells changes apart.
+HTTP API and of the audit log. The field `action` distinguishes changes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Plannable(Protocol):
         """Return the parts. Nothing is changed."""
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
-        """Do it; yield what came of each part."""
+        """Perform the change; yield the outcome of each part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +221,7 @@ class ConsumeDirectly:
         return Planned([ChangeStep(self.client_id, None, f"{found.msg_id} {self.place}")], _failures(gathered))
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
-        """Have it consume the message; its result is in the detail."""
+        """Make the client consume the message; its result is in the detail."""
         done = admin.consume_directly(message_at(admin, self.place), self.group, client_id=self.client_id)
         for name, found in done.found.items():
             fate = Fate.DONE if found.consume_result == "CR_SUCCESS" else Fate.FAILED
@@ -234,7 +234,7 @@ class ConsumeDirectly:
 Change: TypeAlias = (
     ResetOffsets | ResendDeadLetters | ResendMessage | ConsumeDirectly | SetTopic | DeleteTopic | SetBrokerSettings
 )
-"""Every change. `action` tells them apart."""
+"""Every change. `action` distinguishes them."""
 
 
 def message_at(admin: SyncAdmin, place: str) -> MessageExt:

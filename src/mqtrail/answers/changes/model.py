@@ -1,4 +1,4 @@
-"""What a change would do, and what came of it."""
+"""What a change would do, and its outcome."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ChangedMeanwhile(MQError):
 
 
 class Fate(StrEnum):
-    """What came of one part of a change."""
+    """The outcome of one part of a change."""
 
     DONE = "DONE"
     FAILED = "FAILED"  # refused, or not sent: it was not done
@@ -106,7 +106,7 @@ class ChangePlan:
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """What came of one part. detail: the answer or the error. place: of the message that was stored, or ''."""
+    """The outcome of one part. detail: the answer or the error. place: of the message that was stored, or ''."""
 
     target: str
     fate: Fate
@@ -121,7 +121,7 @@ class ChangeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ChangeResult:
-    """What came of a change. change_id: its name in the audit log."""
+    """The outcome of a change. change_id: its name in the audit log."""
 
     scope: Scope
     change_id: str

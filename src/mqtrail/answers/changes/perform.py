@@ -45,9 +45,9 @@ class ClusterChanges:
         basis: str = "",
         seen: Callable[[ChangeOutcome], None] = lambda _: None,
     ) -> ChangeResult:
-        """Do it; call `seen` with the outcome of each part. The errors of `plan`: nothing was done. AuditFailed: the
-        rest was not done.
+        """Perform a change; call `seen` with the outcome of each part. AuditFailed: the rest was not done.
 
+        The errors of `plan`: nothing was done.
         basis: of the plan that the actor saw; ChangedMeanwhile: it would do something else now.
         """
         plan = self.plan(change)

@@ -41,7 +41,7 @@ class Changing:
     async def perform(
         self, change: Change, seen: SeenSources, actor: Actor, basis: str, outcomes: list[ChangeOutcome]
     ) -> ChangeResult:
-        """Do it; add the outcome of each part to `outcomes` as it comes. Problem."""
+        """Perform a change; add the outcome of each part to `outcomes` as it comes. Problem."""
 
         def ask() -> ChangeResult:
             seen.check_change(change)

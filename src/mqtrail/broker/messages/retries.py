@@ -16,4 +16,4 @@ def is_exhausted(
     """
     if request.version >= VERSION_MAX_RECONSUME_TIMES and asked_max is not None:
         return failed_count > asked_max
-    return failed_count > group.retry_max_times
+    return group.gives_up(failed_count)
