@@ -24,7 +24,6 @@ from mqtrail.wire import (
     TopicConfigTable,
     sign,
 )
-from tests.loops import run
 
 from .test_node import route, running
 from .test_security import instance, rules
@@ -54,59 +53,49 @@ def put(value: str) -> RemotingCommand:
     return RemotingCommand(RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": value})
 
 
-def test_a_node_with_acl_checks_on_both_servers(tmp_path: Path) -> None:
+async def test_a_node_with_acl_checks_on_both_servers(tmp_path: Path) -> None:
     """With ACL files, its own broker registers without any setting; strangers and plain accounts change nothing."""
     rules(tmp_path)
-
-    async def main() -> None:
-        async with running(acl_home=tmp_path, broker=BrokerConfig(acl=True)) as (node, pool):
-            assert await ask(pool, node, foreign_registration()) == 16
-            assert await ask(pool, node, foreign_registration(), "seller1", "seller123") == 16
-            assert await ask(pool, node, put("x")) == 16
-            assert await ask(pool, node, put("x"), "operator", "wrong-one") == 16
-            assert await ask(pool, node, put("x"), "operator", "operator1") == 0
-            async with Admin(node.namesrv_address, config=instance("operator")) as admin:
-                assert (await admin.create_topic(TopicConfig("orders", 1, 1))).complete
-            reply = await route(pool, node.namesrv_address, "orders")
-            assert reply.code == 0
-            assert b"6.6.6.6" not in reply.body
-
-    run(main())
+    async with running(acl_home=tmp_path, broker=BrokerConfig(acl=True)) as (node, pool):
+        assert await ask(pool, node, foreign_registration()) == 16
+        assert await ask(pool, node, foreign_registration(), "seller1", "seller123") == 16
+        assert await ask(pool, node, put("x")) == 16
+        assert await ask(pool, node, put("x"), "operator", "wrong-one") == 16
+        assert await ask(pool, node, put("x"), "operator", "operator1") == 0
+        async with Admin(node.namesrv_address, config=instance("operator")) as admin:
+            assert (await admin.create_topic(TopicConfig("orders", 1, 1))).complete
+        reply = await route(pool, node.namesrv_address, "orders")
+        assert reply.code == 0
+        assert b"6.6.6.6" not in reply.body
 
 
-def test_users_of_the_broker_are_users_of_the_name_server() -> None:
+async def test_users_of_the_broker_are_users_of_the_name_server() -> None:
     """Super users may change routes as soon as they are created, until they are deleted or disabled."""
-
-    async def main() -> None:
-        async with running(broker=BrokerConfig(**USERS), namesrv=NameServerConfig(protect_routes=True)) as (node, pool):
-            assert await ask(pool, node, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)) == 16
-            async with Admin(node.namesrv_address, config=instance("root")) as admin:
-                assert (await admin.create_user("second", "second-pass", user_type="Super")).complete
-                assert (await admin.create_user("normal", "normal-pass", user_type="Normal")).complete
-                assert await ask(pool, node, put("x"), "second", "second-pass") == 0
-                assert await ask(pool, node, put("x"), "normal", "normal-pass") == 16
-                cluster = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
-                assert await ask(pool, node, cluster, "normal", "normal-pass") == 0
-                assert (await admin.update_user("second", user_status="disable")).complete
-                assert await ask(pool, node, put("x"), "second", "second-pass") == 16
-
-    run(main())
+    async with running(broker=BrokerConfig(**USERS), namesrv=NameServerConfig(protect_routes=True)) as (node, pool):
+        assert await ask(pool, node, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)) == 16
+        async with Admin(node.namesrv_address, config=instance("root")) as admin:
+            assert (await admin.create_user("second", "second-pass", user_type="Super")).complete
+            assert (await admin.create_user("normal", "normal-pass", user_type="Normal")).complete
+            assert await ask(pool, node, put("x"), "second", "second-pass") == 0
+            assert await ask(pool, node, put("x"), "normal", "normal-pass") == 16
+            cluster = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+            assert await ask(pool, node, cluster, "normal", "normal-pass") == 0
+            assert (await admin.update_user("second", user_status="disable")).complete
+            assert await ask(pool, node, put("x"), "second", "second-pass") == 16
 
 
-def test_first_users_are_saved_before_requests_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_first_users_are_saved_before_requests_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another process that reads the file when the node is ready finds them, however slow the table writer is."""
     monkeypatch.setattr(TableWriter, "save_changes", lambda _: None)
-
-    async def main() -> None:
-        async with running(data=tmp_path, broker=BrokerConfig(**USERS)):
-            (file,) = tmp_path.rglob("users.json")
-            assert b'"root"' in file.read_bytes()
-
-    run(main())
+    async with running(data=tmp_path, broker=BrokerConfig(**USERS)):
+        (file,) = tmp_path.rglob("users.json")
+        assert b'"root"' in file.read_bytes()
 
 
 @pytest.mark.slow
-def test_brokers_in_processes_of_their_own(tmp_path: Path) -> None:
+async def test_brokers_in_processes_of_their_own(tmp_path: Path) -> None:
     """The keys come from the brokers' files; a user is known once a broker has saved it."""
     names = ("broker-a", "broker-b")
     config = NodeConfig(
@@ -117,53 +106,43 @@ def test_brokers_in_processes_of_their_own(tmp_path: Path) -> None:
         namesrv_port=0,
         broker_port=0,
     )
-
-    async def main() -> None:
-        node, pool = ProcessNode(config), ConnectionPool()
-        await node.start()
-        try:
-            reply = await pool.request(
-                node.namesrv_address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), 5_000
-            )
-            assert all(name.encode() in reply.body for name in names)
-            assert await ask(pool, node, foreign_registration()) == 16
-            assert await ask(pool, node, put("x"), "root", "rootpass") == 0
-            async with Admin(node.namesrv_address, config=instance("root")) as admin:
-                assert (await admin.create_user("second", "second-pass", user_type="Super")).complete
-                assert await ask(pool, node, put("x"), "second", "second-pass") == 0
-                assert (await admin.delete_user("second")).complete
-                assert await ask(pool, node, put("x"), "second", "second-pass") == 16
-        finally:
-            await pool.close()
-            await node.stop()
-
-    run(main())
+    node, pool = ProcessNode(config), ConnectionPool()
+    await node.start()
+    try:
+        reply = await pool.request(node.namesrv_address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), 5_000)
+        assert all(name.encode() in reply.body for name in names)
+        assert await ask(pool, node, foreign_registration()) == 16
+        assert await ask(pool, node, put("x"), "root", "rootpass") == 0
+        async with Admin(node.namesrv_address, config=instance("root")) as admin:
+            assert (await admin.create_user("second", "second-pass", user_type="Super")).complete
+            assert await ask(pool, node, put("x"), "second", "second-pass") == 0
+            assert (await admin.delete_user("second")).complete
+            assert await ask(pool, node, put("x"), "second", "second-pass") == 16
+    finally:
+        await pool.close()
+        await node.stop()
 
 
 @pytest.mark.parametrize(("secret", "joins"), [("inner-secret", True), ("another-one", False)])
-def test_brokers_that_join_sign_with_inner_credentials(secret: str, joins: bool) -> None:
+async def test_brokers_that_join_sign_with_inner_credentials(secret: str, joins: bool) -> None:
     """A broker of another node registers with the same inner_credentials; with others the log names the setting."""
-
-    async def main() -> None:
-        async with running(broker=BrokerConfig(inner_credentials=INNER, **USERS)) as (node, pool):
-            theirs = BrokerConfig(inner_credentials=INNER.replace("inner-secret", secret))
-            with capture_logs() as logs:
-                async with running(
-                    namesrv_port=None,
-                    namesrv_addresses=(node.namesrv_address,),
-                    broker_names=("joined",),
-                    broker=theirs,
-                ):
-                    command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
-                    reply = await pool.request(node.namesrv_address, command, 30_000)
-                    assert (b"joined" in reply.body) is joins
-            refused = [line for line in logs if line["event"] == "broker.not_registered"]
-            assert bool(refused) is not joins
-            if refused:
-                assert "inner_credentials" in refused[0]["remedy"]
-            assert secret not in str(logs)
-
-    run(main())
+    async with running(broker=BrokerConfig(inner_credentials=INNER, **USERS)) as (node, pool):
+        theirs = BrokerConfig(inner_credentials=INNER.replace("inner-secret", secret))
+        with capture_logs() as logs:
+            async with running(
+                namesrv_port=None,
+                namesrv_addresses=(node.namesrv_address,),
+                broker_names=("joined",),
+                broker=theirs,
+            ):
+                command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+                reply = await pool.request(node.namesrv_address, command, 30_000)
+                assert (b"joined" in reply.body) is joins
+        refused = [line for line in logs if line["event"] == "broker.not_registered"]
+        assert bool(refused) is not joins
+        if refused:
+            assert "inner_credentials" in refused[0]["remedy"]
+        assert secret not in str(logs)
 
 
 def test_half_credentials_end_the_start() -> None:
@@ -183,20 +162,14 @@ def test_half_credentials_end_the_start() -> None:
         ({}, {"acl": True}, ["brokers"]),
     ],
 )
-def test_open_servers_are_warned_of(
+async def test_open_servers_are_warned_of(
     tmp_path: Path, broker: dict[str, Any], namesrv: dict[str, Any], servers: list[str]
 ) -> None:
     """A warning names each port without authentication; there is none if both check."""
     rules(tmp_path)
-
-    async def main() -> None:
-        settings = {"broker": BrokerConfig(**broker), "namesrv": NameServerConfig(**namesrv), "acl_home": tmp_path}
-        with capture_logs() as logs:
-            async with running(**OPEN_TO_OTHERS, **settings) as (node, _):
-                assert node.open_servers == servers
-                assert node.is_open_to_others is bool(servers)
-        assert [line["open"] for line in logs if line["event"] == "node.open_to_others"] == (
-            [servers] if servers else []
-        )
-
-    run(main())
+    settings = {"broker": BrokerConfig(**broker), "namesrv": NameServerConfig(**namesrv), "acl_home": tmp_path}
+    with capture_logs() as logs:
+        async with running(**OPEN_TO_OTHERS, **settings) as (node, _):
+            assert node.open_servers == servers
+            assert node.is_open_to_others is bool(servers)
+    assert [line["open"] for line in logs if line["event"] == "node.open_to_others"] == ([servers] if servers else [])

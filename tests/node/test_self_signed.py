@@ -64,59 +64,49 @@ def test_it_names_all_hosts() -> None:
 
 @pytest.mark.parametrize("mode", [TlsMode.PERMISSIVE, TlsMode.ENFORCING])
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_a_node_serves_tls_at_once(tmp_path: Path, mode: TlsMode, in_memory: bool) -> None:
+async def test_a_node_serves_tls_at_once(tmp_path: Path, mode: TlsMode, in_memory: bool) -> None:
     """Clients can send if they trust the file, also with host name check, or verify nothing; others cannot."""
-
-    async def main() -> None:
-        server = ServerConfig(tls=TlsServerConfig(mode=mode, self_signed=True))
-        async with running(server=server, data=None if in_memory else tmp_path) as (node, _):
-            assert node.certificate is not None
-            trusting = TlsClientConfig(enable=True, verify_host=True, trust_path=node.certificate)
-            await send(node, instance(None, trusting))
-            await send(node, instance(None, TlsClientConfig(enable=True, verify=False)))
-            with pytest.raises(Exception, match="certificate of the peer is rejected"):
-                await send(node, instance(None, TlsClientConfig(enable=True)))
-            kept = node.certificate
-        assert kept.exists() is not in_memory
-
-    run(main())
+    server = ServerConfig(tls=TlsServerConfig(mode=mode, self_signed=True))
+    async with running(server=server, data=None if in_memory else tmp_path) as (node, _):
+        assert node.certificate is not None
+        trusting = TlsClientConfig(enable=True, verify_host=True, trust_path=node.certificate)
+        await send(node, instance(None, trusting))
+        await send(node, instance(None, TlsClientConfig(enable=True, verify=False)))
+        with pytest.raises(Exception, match="certificate of the peer is rejected"):
+            await send(node, instance(None, TlsClientConfig(enable=True)))
+        kept = node.certificate
+    assert kept.exists() is not in_memory
 
 
-def test_a_renewed_certificate_is_served(tmp_path: Path) -> None:
+async def test_a_renewed_certificate_is_served(tmp_path: Path) -> None:
     """The servers use the renewed file after their next check."""
-
-    async def main() -> None:
-        server = ServerConfig(tls=TlsServerConfig(self_signed=True))
-        async with running(server=server, data=tmp_path) as (node, _):
-            made, broker = node._self_signed, broker_of(node)
-            assert made is not None
-            assert broker._server is not None
-            old = made.certificate_path.read_bytes()
-            made.renew(NOW + VALIDITY)
-            assert broker._server.tls is not None
-            # A certificate of the future is not yet valid and would be refused, so the test uses one of today.
-            made.renew(datetime.now(UTC))
-            assert broker._server.tls.reload()
-            assert made.certificate_path.read_bytes() != old
-            host, _, port = broker.address.rpartition(":")
-            served = await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
-            assert ssl.PEM_cert_to_DER_cert(served) == ssl.PEM_cert_to_DER_cert(made.certificate_path.read_text())
-
-    run(main())
+    server = ServerConfig(tls=TlsServerConfig(self_signed=True))
+    async with running(server=server, data=tmp_path) as (node, _):
+        made, broker = node._self_signed, broker_of(node)
+        assert made is not None
+        assert broker._server is not None
+        old = made.certificate_path.read_bytes()
+        made.renew(NOW + VALIDITY)
+        assert broker._server.tls is not None
+        # A certificate of the future is not yet valid and would be refused, so the test uses one of today.
+        made.renew(datetime.now(UTC))
+        assert broker._server.tls.reload()
+        assert made.certificate_path.read_bytes() != old
+        host, _, port = broker.address.rpartition(":")
+        served = await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
+        assert ssl.PEM_cert_to_DER_cert(served) == ssl.PEM_cert_to_DER_cert(made.certificate_path.read_text())
 
 
-def test_without_the_library_the_start_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_without_the_library_the_start_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """cryptography is optional: only this feature needs it."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "cryptography", None)
-
-    async def main() -> None:
-        server = ServerConfig(tls=TlsServerConfig(self_signed=True))
-        with pytest.raises(TlsError, match=r"mqtrail\[tls\]"):
-            await Node(NodeConfig(data=tmp_path, namesrv_port=0, broker_port=0, server=server)).start()
-
-    run(main())
+    server = ServerConfig(tls=TlsServerConfig(self_signed=True))
+    with pytest.raises(TlsError, match=r"mqtrail\[tls\]"):
+        await Node(NodeConfig(data=tmp_path, namesrv_port=0, broker_port=0, server=server)).start()
 
 
 def test_required_client_certificates_and_plain_connections_are_warned_of(tmp_path: Path) -> None:

@@ -131,29 +131,25 @@ def lie(broker: FakeBroker, only_after: int = 0) -> None:
     vars(broker)["pull"] = pull
 
 
-def test_consumers_lose_nothing_to_a_broker_that_lies() -> None:
+async def test_consumers_lose_nothing_to_a_broker_that_lies() -> None:
     """Messages stored after the false reply are consumed, and the committed offset never passes the queue's end."""
-
-    async def main() -> None:
-        async with fake_cluster({"orders": 1}) as cluster:
-            (broker,) = cluster.brokers
-            put(broker, "orders", b"1", b"2")
-            lie(broker)
-            async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=QUICK) as consumer:
-                assert await consume(consumer, 2) == [b"1", b"2"]
-                put(broker, "orders", b"3")
-                assert await consume(consumer, 1) == [b"3"]
-                await until(lambda: committed(cluster) == {("broker-a", 0): 3})
-            async with LitePullConsumer("LG", cluster.namesrv, {"orders": "*"}, config=LITE) as lite:
-                bodies: list[bytes] = []
-                while len(bodies) < 3:
-                    bodies += [message.body for message in await lite.poll()]
-                put(broker, "orders", b"4")
-                while len(bodies) < 4:
-                    bodies += [message.body for message in await lite.poll()]
-                assert bodies == [b"1", b"2", b"3", b"4"]
-
-    run(main())
+    async with fake_cluster({"orders": 1}) as cluster:
+        (broker,) = cluster.brokers
+        put(broker, "orders", b"1", b"2")
+        lie(broker)
+        async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=QUICK) as consumer:
+            assert await consume(consumer, 2) == [b"1", b"2"]
+            put(broker, "orders", b"3")
+            assert await consume(consumer, 1) == [b"3"]
+            await until(lambda: committed(cluster) == {("broker-a", 0): 3})
+        async with LitePullConsumer("LG", cluster.namesrv, {"orders": "*"}, config=LITE) as lite:
+            bodies: list[bytes] = []
+            while len(bodies) < 3:
+                bodies += [message.body for message in await lite.poll()]
+            put(broker, "orders", b"4")
+            while len(bodies) < 4:
+                bodies += [message.body for message in await lite.poll()]
+            assert bodies == [b"1", b"2", b"3", b"4"]
 
 
 def test_a_listing_that_stops_early_says_so() -> None:

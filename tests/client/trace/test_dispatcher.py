@@ -339,25 +339,22 @@ def test_losses_that_cannot_be_reported_stop_nothing(tmp_path: Path, monkeypatch
     assert (dispatcher.counts.lost, sink.messages) == (1, [])
 
 
-def test_contexts_whose_collection_fails_hold_up_no_others(tmp_path: Path) -> None:
+async def test_contexts_whose_collection_fails_hold_up_no_others(tmp_path: Path) -> None:
     """If an owner fails to hand over its contexts, the failure is reported and the contexts handed over are sent."""
 
-    async def main() -> None:
-        def failing() -> None:
-            if collecting:
-                raise RuntimeError("cannot hand over")
+    def failing() -> None:
+        if collecting:
+            raise RuntimeError("cannot hand over")
 
-        collecting = [True]
-        config = TraceConfig(spool_dir=tmp_path, linger_ms=20)
-        sink, spool = TraceSink(), SharedSpool.acquire(tmp_path, NAMESRV, config.spool_size_max)
-        dispatcher = Dispatcher("10.0.0.1@1#1", "start-1", sink.send, config, spool, failing)
-        dispatcher.start()
-        dispatcher.record("orders", text(1), ["id-1"], 0)
-        await until(lambda: sink.record_count == 1)
-        collecting.clear()
-        await dispatcher.close()
-
-    run(main())
+    collecting = [True]
+    config = TraceConfig(spool_dir=tmp_path, linger_ms=20)
+    sink, spool = TraceSink(), SharedSpool.acquire(tmp_path, NAMESRV, config.spool_size_max)
+    dispatcher = Dispatcher("10.0.0.1@1#1", "start-1", sink.send, config, spool, failing)
+    dispatcher.start()
+    dispatcher.record("orders", text(1), ["id-1"], 0)
+    await until(lambda: sink.record_count == 1)
+    collecting.clear()
+    await dispatcher.close()
 
 
 steps = st.lists(
