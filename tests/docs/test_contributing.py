@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +73,7 @@ def test_the_locks_hold_what_the_project_asks_for() -> None:
     """Each direct dependency has a row in its lock; one added without `make lock` has none."""
     extras, groups = PROJECT["project"]["optional-dependencies"], PROJECT["dependency-groups"]
     asked = {
-        "all.lock": PROJECT["project"]["dependencies"]
-        + extras["tls"]
-        + extras["lake"]
-        + extras["pipeline"]
-        + extras["s3"]
-        + extras["otel"]
-        + extras["console"]
-        + extras["mcp"]
-        + groups["dev"],
+        "all.lock": [*PROJECT["project"]["dependencies"], *chain.from_iterable(extras.values()), *groups["dev"]],
         "build.lock": groups["build"],
         "docs.lock": groups["docs"],
     }
@@ -136,3 +129,13 @@ def test_the_site_lists_every_page() -> None:
     assert len(listed) == len(set(listed))
     assert pages - set(listed) == set()
     assert all(page.startswith(("how-to/examples/", "reference/api/", "reference/")) for page in made), made
+
+
+def test_the_readmes_name_every_extra() -> None:
+    """Both tables of installation have each extra of the project."""
+    for name in ("README.md", "README.zh.md"):
+        text = (ROOT / name).read_text("utf-8")
+        missing = {
+            one for one in PROJECT["project"]["optional-dependencies"] if not re.search(rf"`{one}`|\[{one}[],]", text)
+        }
+        assert missing == set(), name
