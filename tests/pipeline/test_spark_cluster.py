@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_executors_are_killed_within_a_cycle(
             )  # fmt: skip
         try:
             for worker, prefix in zip(cluster_of_spark.workers, ("mqtrail-pull-", "mqtrail-share-"), strict=True):
-                wait(lambda worker=worker, prefix=prefix: worker.is_in(prefix), job, log)  # type: ignore[misc]
+                wait(partial(worker.is_in, prefix), job, log)
                 for executor in worker.executors():
                     os.kill(executor, signal.SIGKILL)
             report = json.loads(job.communicate(timeout=WAIT_S_MAX)[0])

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -98,8 +98,9 @@ def made_visible(value: T) -> T:
     elif isinstance(value, Mapping):
         found = {made_visible(name): made_visible(one) for name, one in value.items()}
     elif type(value) in (list, tuple, set, frozenset):
-        found = type(value)(made_visible(one) for one in value)  # type: ignore[attr-defined, call-arg]
-    return found  # type: ignore[no-any-return]
+        kind: Any = type(value)
+        found = kind(made_visible(one) for one in found)
+    return cast("T", found)
 
 
 def confirm(question: str) -> None:

@@ -143,7 +143,7 @@ def topic_route(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None
     with admin_of(load(config), namesrv) as admin:
         route = admin.route(topic)
     addresses = {broker.broker_name: broker for broker in route.broker_datas}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "cluster": addresses[data.broker_name].cluster if data.broker_name in addresses else "",
             "broker": data.broker_name,
@@ -169,7 +169,7 @@ def topic_route(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None
             row["read_queues"],
             row["write_queues"],
             row["perm"],
-            " ".join(f"{number}:{address}" for number, address in dict(row["addresses"]).items()),  # type: ignore[call-overload]
+            " ".join(f"{number}:{address}" for number, address in row["addresses"].items()),
         )
         for row in rows
     ]

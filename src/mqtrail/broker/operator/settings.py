@@ -8,7 +8,7 @@ Source: AdminBrokerProcessor.updateBrokerConfig, Configuration, apache/rocketmq 
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from mqtrail.store import Retention
 from mqtrail.wire import (
@@ -67,7 +67,7 @@ class SettingsRequests:
         if found := sorted(forbidden & pairs.keys()):
             raise NoPermission(f"Can not update config in black list. found {found[0]}: set it before the start")
         values: dict[str, object] = {}
-        retention: dict[str, object] = {}
+        retention: dict[str, Any] = {}
         for key, text in pairs.items():
             one = self._changeable(key)
             (retention if key in _RETENTION else values)[one.name] = _value(key, one, text)
@@ -77,7 +77,7 @@ class SettingsRequests:
                 f"found maxMessageSize {size_max}, expected at most {self._message_size_max}, the value at the start "
                 "of this broker: restart it with a larger one"
             )
-        kept = replace(self._store.retention, **retention) if retention else None  # type: ignore[arg-type]
+        kept = replace(self._store.retention, **retention) if retention else None
         now = {name for name, value in values.items() if getattr(self._config, name) != value}
         change_settings(self._config, values)
         if kept is not None:
