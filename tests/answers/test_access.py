@@ -413,7 +413,7 @@ async def test_only_failed_log_ins_are_counted(tmp_path: Path, monkeypatch: pyte
 
 
 def test_only_a_trusted_proxy_names_users(tmp_path: Path) -> None:
-    """Its header counts from its address alone; whom it names needs a role."""
+    """Its header is used only from its address; the user that it names needs a role."""
     config = AccessConfig(proxy_header="X-User", proxy_addresses=("10.0.0.9",))
     access = AccessDesk(config, Accounts(tmp_path / "users.json"), AuditLog(tmp_path / "audit.jsonl"))
     access.accounts.add("ann", (Grant(PersonRole.OPERATOR),), "")

@@ -68,7 +68,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shown(lake: Path, msg: int) -> list[CoverageTime]:
-    """What may explain the lacks of a message."""
+    """What may explain what a message lacks."""
     [found] = Answers(lake).trace(unique_id(msg), AS_OF_MS).trajectories
     assert found.knowledge == "INCOMPLETE"
     return list(found.coverage)

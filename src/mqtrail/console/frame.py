@@ -228,7 +228,7 @@ class PagePart:
         return answer
 
     def put(self, draw: Callable[[], None]) -> bool:
-        """Draw the part anew; return whether that succeeded."""
+        """Draw the part again; return whether that succeeded."""
         self._problem.set_visibility(False)
         self._answer.clear()
         try:

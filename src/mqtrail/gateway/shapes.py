@@ -58,7 +58,7 @@ class PublishedMessage(msgspec.Struct):
 
 
 class PublishedMessages(msgspec.Struct):
-    """The published messages, in their order. slow_down_ms: pause for so long before the next request; 0: do not."""
+    """The published messages, in their order. slow_down_ms: pause before the next request; 0: none."""
 
     messages: list[PublishedMessage]
     slow_down_ms: int
@@ -104,7 +104,7 @@ class Received(msgspec.Struct, omit_defaults=True):
 
 
 class ReceivedMessages(msgspec.Struct):
-    """The received messages; none: the time is over. slow_down_ms: pause for so long before the next receive."""
+    """The received messages; none: the time is over. slow_down_ms: pause before the next receive."""
 
     messages: list[Received]
     slow_down_ms: int

@@ -146,7 +146,7 @@ class Judge:
     def _duck(self) -> Iterator[DuckDBPyConnection]:
         """A connection with temporary tables of its own, to a DuckDB that is kept for the next judgement.
 
-        A new DuckDB takes 20 ms of CPU, and reads the footers of all files anew. After an error it is not kept: some
+        A new DuckDB takes 20 ms of CPU, and reads the footers of all files again. After an error it is not kept: some
         errors invalidate it. In an object store it is not kept either, because there it takes files for unchanged, and
         the names of files that tasks exchange come again.
         """

@@ -1,4 +1,4 @@
-"""The SyncStateSet at its master: who joins, who is removed, and whom sends wait for in between."""
+"""The SyncStateSet at its master: who joins, who is removed, and which replicas sends wait for in between."""
 
 from typing import Any
 

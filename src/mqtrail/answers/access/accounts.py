@@ -50,7 +50,7 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True)
 class UserAccount:
-    """A user. password: its hash; '' for one whom OIDC or a proxy names. epoch: another one ends all sessions."""
+    """A user. password: its hash; '' for a user of OIDC or a proxy. epoch: another one ends all sessions."""
 
     name: str
     grants: tuple[Grant, ...]
@@ -97,7 +97,7 @@ class Accounts:
         return None
 
     def add(self, name: str, grants: tuple[Grant, ...], password: str, *, is_first: bool = False) -> None:
-        """Add a user. password: '' for one whom OIDC or a proxy names. is_first: only if there is no other."""
+        """Add a user. password: '' for a user of OIDC or a proxy. is_first: only if there is no other."""
         if not NAME.fullmatch(name):
             raise InvalidAccount(
                 f"found the name {name[:200]!r}, expected 1 to 128 letters, digits or any of . @ + - _"

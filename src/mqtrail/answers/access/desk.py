@@ -107,7 +107,7 @@ class AccessDesk:
         return Person(session.name, account.grants if account is not None else ())
 
     def _named(self, name: str) -> Person:
-        """Return the person whom a proxy names."""
+        """Return the person that a proxy names."""
         account = self.accounts.find(name)
         grants = account.grants if account is not None else self.config.defaults()
         if not grants:
@@ -141,7 +141,7 @@ class AccessDesk:
         return token
 
     async def log_in_by_provider(self, name: str, groups: list[str], address: str) -> str:
-        """Begin a session of a user whom the OpenID provider names; return its token. NotAllowed: no role."""
+        """Begin a session of a user that the OpenID provider names; return its token. NotAllowed: no role."""
         account = self.accounts.find(name)
         grants = self.config.grants_of_groups(groups) + (account.grants if account is not None else ())
         grants = grants or self.config.defaults()

@@ -8,7 +8,7 @@ at once, such as a log-in, is one line `noted`.
 
 The file is written with O_APPEND alone. That keeps this program from rewriting it; it
 does not keep others from it who may write the file. Each line has the digest of the line before, so a line that was
-changed, removed or put in is found by `read_audit`, unless all lines after it were made anew. Against that, keep the
+changed, removed or inserted is found by `read_audit`, unless all lines after it were recomputed. Against that, keep the
 digest of the last line elsewhere, or have the kernel allow appending alone: `chattr +a FILE`.
 """
 

@@ -2,7 +2,7 @@
 
 `frames` has the bytes, `sender` the master's end of one connection, `follower` the slave's, `replicas` what a master
 knows of all its slaves. `epochs`, `epoch_frames`, `epoch_follower` and `epoch_sender` are the same for controller
-mode, in which logs know by whom they were written, and `in_sync` is the set of replicas that may become master. `node`
+mode, in which logs know which master wrote them, and `in_sync` is the set of replicas that may become master. `node`
 runs them on sockets.
 """
 

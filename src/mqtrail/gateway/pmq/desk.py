@@ -5,7 +5,7 @@ an old id is refused and never reaches another queue, and clients register again
 
 A group changes in two steps, because a member must let go of its queues before another one gets them: a change of the
 members raises the versions, with the queues as before; when each old member has handed its queues over, or after
-HAND_OVER_MS, the queues are dealt anew and the versions are raised again.
+HAND_OVER_MS, the queues are assigned again and the versions are raised again.
 
 Source: ConsumerGroupRbService, ConsumerServiceImpl, QueueOffsetServiceImpl of pmq.
 """
