@@ -132,7 +132,7 @@ def token_add(
     within: Annotated[str, typer.Option(help="Time until it expires, for example 30d.")] = "90d",
     config: ConfigFile = None,
 ) -> int:
-    """Make an API token of a user, and print it. It is shown once."""
+    """Create an API token of a user, and print it. It is shown once."""
     from mqtrail.client.core import now_ms
 
     ends_ms = now_ms() + duration_ms(within, "--within")

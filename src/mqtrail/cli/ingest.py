@@ -283,7 +283,7 @@ def sample(
 
 
 def migrate(lake: LakeFolder = None, config: ConfigFile = None) -> int:
-    """Bring a lake that mqtrail 0.1 wrote to this version, in its place. Stop its pipeline first.
+    """Migrate a lake of mqtrail 0.1 to this version, in place. Stop its pipeline first.
 
     An interrupted migration is continued by the same command.
     """

@@ -92,7 +92,7 @@ def _default_url(data: Path | None, config: Path | None) -> str | None:
 
 
 def pmq_token(json: Json = False) -> int:
-    """Make a token for a topic or a group, and its hash for the file of --rules."""
+    """Create a token for a topic or a group, and print its hash for the file of --rules."""
     from mqtrail.gateway import new_token
 
     token, token_hash = new_token()

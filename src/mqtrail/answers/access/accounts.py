@@ -143,7 +143,7 @@ class Accounts:
         self._change(change)
 
     def add_token(self, name: str, token_name: str, now_ms: int, ends_ms: int) -> str:
-        """Make an API token of a user, and return it: only its hash is kept. InvalidAccount."""
+        """Create an API token of a user, and return it: only its hash is kept. InvalidAccount."""
         token = TOKEN_PREFIX + secrets.token_urlsafe(32)
 
         def change(users: dict[str, UserAccount]) -> None:
