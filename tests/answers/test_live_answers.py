@@ -12,7 +12,8 @@ import pytest
 from mqtrail import trail
 from mqtrail.answers import Answers, Status, TraceAnswer, live, moment_text
 from mqtrail.client import QueryResult, SyncAdmin, SyncProducer
-from mqtrail.wire import Message, decode_record, encode_record
+from mqtrail.lake import connect, stored_rows
+from mqtrail.wire import DELAY_LEVELS_MS, SCHEDULE_TOPIC, Message, decode_record, encode_record
 from tests.answers.conftest import Shop
 from tests.answers.lakes import id_of
 
@@ -97,9 +98,12 @@ def test_invalid_trace_records(shop: Shop) -> None:
     assert any("timeStamp: found 'now'" in omission for omission in answer.scope.omissions)
 
 
-@pytest.mark.parametrize("level", ["²", "9" * 5_000, "-1", "0", "x", "9999999999"])
-def test_invalid_properties(level: str) -> None:
-    """DELAY is set by the sender; an invalid level counts as none."""
+@pytest.mark.parametrize(
+    ("level", "delay_ms"),
+    [("²", None), ("9" * 5_000, None), ("-1", None), ("0", None), ("x", None), ("2", 5_000), ("9999999999", 7_200_000)],
+)
+def test_invalid_properties(level: str, delay_ms: int | None) -> None:
+    """DELAY is set by the sender; an invalid level has no delay, one above the highest has that of the highest."""
     message = decode_record(
         encode_record(
             "orders",
@@ -114,7 +118,9 @@ def test_invalid_properties(level: str) -> None:
             store_host=bytes(8),
         )
     )[0]
-    assert live._meta(message, "orders", "c", 2)["delay_level"] is None
+    [row] = stored_rows(connect(threads=1), [live._stored(message, SCHEDULE_TOPIC)], "c", DELAY_LEVELS_MS, 2)
+    assert (row["delay_ms"], row["due_ms"]) == (delay_ms, None if delay_ms is None else 1 + delay_ms)
+    assert (row["cluster"], row["stored_kind"], row["born_ms"]) == ("c", "DELAY_WAIT", (1 << 63) - 1)
 
 
 @pytest.mark.parametrize("at_ms", [1 << 62, -(1 << 63), -62_135_596_800_001, 253_402_300_800_000])

@@ -7,7 +7,6 @@ skipped: a query returns only some of them, and the missing numbers would look l
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +16,9 @@ from mqtrail.client import RouteNotFound, SyncAdmin
 from mqtrail.wire import (
     DELAY_LEVELS_DEFAULT,
     DELAY_LEVELS_MS,
-    PROPERTY_SHARDING_KEY,
+    PROPERTY_DELAY,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_UNIQ_KEY,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TRACE_TOPIC,
@@ -28,9 +29,7 @@ from mqtrail.wire import (
     MessageExt,
     MQError,
     business_topics,
-    delay_of_level,
     dlq_topic,
-    encode_properties,
     group_of,
     is_business_group,
     parse_delay_levels,
@@ -43,16 +42,20 @@ from .born import MESSAGES_MAX, WINDOW_MS, BirthRead
 
 Row = dict[str, Any]
 
-_LEVEL = re.compile(r"0{0,8}[1-9][0-9]{0,8}", re.ASCII)  # clients can set any text as DELAY
 IDS_MAX = 20  # most ids followed for one key
 TOPICS_MAX = 64  # most topics searched for a message whose topic no trace record names
 
 
 @dataclass(slots=True)
 class LiveEvidence:
-    """Evidence rows by relation name, message ids found in them, sources and omissions."""
+    """Evidence rows by relation name, message ids found in them, sources and omissions.
+
+    stored: copies of messages, for `lake.stored_rows`. delays_ms: of the cluster's delay levels 1, 2, …
+    """
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
+    stored: list[Row] = field(default_factory=list)
+    delays_ms: tuple[int, ...] = DELAY_LEVELS_MS
     omissions: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     is_reachable: bool = True
@@ -74,7 +77,7 @@ class LiveEvidence:
     @property
     def knows_message(self) -> bool:
         """Whether a stored copy was found."""
-        return bool(self.rows.get(trail.MESSAGE_META.name))
+        return bool(self.stored)
 
     @property
     def is_traced(self) -> bool:
@@ -229,7 +232,7 @@ class _Seeker:
         self._live = live
         self._cluster = cluster
         self._now_ms = now_ms
-        self._delays_ms: tuple[int, ...] | None = None
+        self._has_delays = False
         self._seen: set[tuple[str, int]] = set()
         self._committed: dict[str, list[GroupOffsets]] | None = None
 
@@ -243,7 +246,8 @@ class _Seeker:
         if not found:
             found |= self._by_offset_ids(asked)
         if self._ask(SCHEDULE_TOPIC, asked, is_optional=True):
-            found |= {row["real_topic"] for row in self._live.rows[trail.MESSAGE_META.name] if row["real_topic"]}
+            waiting = [dict(row["properties"]) for row in self._live.stored if row["topic"] == SCHEDULE_TOPIC]
+            found |= {target for one in waiting if (target := one.get(PROPERTY_REAL_TOPIC))}
         traced = {row["topic"] for row in self._live.rows.get(trail.TRACE_EVENTS.name, ()) if row.get("topic")}
         concerned = sorted(name for name in found | traced if group_of(name) is None)
         groups = sorted({group for topic in concerned for group in self._groups(topic)})
@@ -292,24 +296,19 @@ class _Seeker:
         return topics
 
     def _add(self, message: MessageExt, topic: str) -> None:
-        row = _meta(message, topic, self._cluster, self._now_ms)
-        if row["delay_level"] is not None:
-            row["delay_ms"] = delay_of_level(row["delay_level"], self._delays(message.broker_name))
-            if topic == SCHEDULE_TOPIC:
-                row["due_ms"] = row["store_ms"] + row["delay_ms"]
-        self._live.add(trail.MESSAGE_META.name, row)
+        self._live.stored.append(_stored(message, topic))
         self._live.ids.add(message.msg_id)
+        if PROPERTY_DELAY in message.properties and not self._has_delays:
+            self._has_delays = True
+            self._find_delays(message.broker_name)
 
-    def _delays(self, broker_name: str) -> tuple[int, ...]:
-        if self._delays_ms is None:
-            self._delays_ms = DELAY_LEVELS_MS
-            try:
-                address = self._admin.masters().get(broker_name, "")
-                text = self._admin.broker_config(address).get("messageDelayLevel", DELAY_LEVELS_DEFAULT)
-                self._delays_ms = parse_delay_levels(text)
-            except MQError as error:
-                self._live.omissions.append(f"the delay levels could not be queried, so the defaults are used: {error}")
-        return self._delays_ms
+    def _find_delays(self, broker_name: str) -> None:
+        try:
+            address = self._admin.masters().get(broker_name, "")
+            text = self._admin.broker_config(address).get("messageDelayLevel", DELAY_LEVELS_DEFAULT)
+            self._live.delays_ms = parse_delay_levels(text)
+        except MQError as error:
+            self._live.omissions.append(f"the delay levels could not be queried, so the defaults are used: {error}")
 
     def _groups(self, topic: str) -> set[str]:
         """Return the groups that read a topic: by the brokers, by their committed offsets and by the trace."""
@@ -347,40 +346,26 @@ class _Seeker:
         return self._committed
 
 
-def _meta(message: MessageExt, topic: str, cluster: str, now_ms: int) -> Row:
-    properties = message.properties
-    real_topic = properties.get("REAL_TOPIC", "") if topic == SCHEDULE_TOPIC else ""
-    level = properties.get("DELAY", "")
+def _stored(message: MessageExt, topic: str) -> Row:
+    """Return a row of lake.STORED."""
     return {
-        "cluster": cluster,
-        "broker_name": message.broker_name,
         "topic": topic,
+        "broker_name": message.broker_name,
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,
         "physical_offset": message.physical_offset,
         "offset_msg_id": message.offset_msg_id,
-        "own_unique_key": properties.get("UNIQ_KEY", ""),
-        "last_unique_key": properties.get("UNIQ_KEY", ""),
-        "keys": properties.get("KEYS", ""),
-        "tags": message.tags,
-        "traceparent": trail.traceparent_of(properties),
-        "born_ms": message.born_timestamp_ms,
-        "born_host": str(message.born_host),
-        "store_ms": message.store_timestamp_ms,
-        "store_host": str(message.store_host),
-        "store_size": message.store_size,
+        "own_unique_key": message.properties.get(PROPERTY_UNIQ_KEY, ""),
+        "properties": list(message.properties.items()),
+        "stored_body_size": None,
         "body_crc": message.body_crc,
+        "store_size": message.store_size,
         "sys_flag": message.sys_flag,
+        "born_timestamp_ms": message.born_timestamp_ms,
+        "born_host": str(message.born_host),
+        "store_timestamp_ms": message.store_timestamp_ms,
+        "store_host": str(message.store_host),
         "reconsume_times": message.reconsume_times,
-        "delay_level": int(level) if _LEVEL.fullmatch(level) else None,
-        "real_topic": real_topic,
-        "retry_topic": properties.get("RETRY_TOPIC", ""),
-        "group_name": group_of(real_topic or topic) or "",
-        "origin_msg_id": properties.get("ORIGIN_MESSAGE_ID", ""),
-        "trace_on": properties.get("TRACE_ON", ""),
-        "sharding_key": properties.get(PROPERTY_SHARDING_KEY, ""),
-        "properties": encode_properties(properties),
-        "read_ms": now_ms,
     }
 
 

@@ -8,11 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-import duckdb
-
 from mqtrail import trail
 from mqtrail.client import ClusterLag, InstanceConfig, SyncAdmin
-from mqtrail.lake import Lake, LakeError, LakePath, connect, judge_messages
+from mqtrail.lake import Lake, LakeError, LakePath, connect, judge_messages, stored_rows
 from mqtrail.trail.incidents import IncidentSettings
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
@@ -26,7 +24,7 @@ from .history import latency_history, verdict_history
 from .lag_sql import OVER_MS
 from .lake_lag import lake_lag
 from .lakeview import LakeView, UnknownCluster, fetch, read_trajectories
-from .live import LiveEvidence, Row, gather
+from .live import LiveEvidence, gather
 from .model import (
     LatencySegment,
     Report,
@@ -247,8 +245,8 @@ class Answers:
     ) -> list[Trajectory]:
         """Judge the evidence of lake and cluster together, as of now."""
         duck = connect()
-        evidence = dict(live.rows)
-        _fill_kinds(duck, evidence.get(trail.MESSAGE_META.name, []))
+        copies = stored_rows(duck, live.stored, cluster, live.delays_ms, now_ms)
+        evidence = live.rows | {trail.MESSAGE_META.name: copies}
         ids = sorted({one.msg_id for one in known} | live.ids)
 
         def judged(lake: Lake | None) -> list[Trajectory]:
@@ -342,18 +340,6 @@ def _with_cluster(scope: Scope, live: LiveEvidence | None, problem: str, now_ms:
         )
     sources = (*scope.sources, *dict.fromkeys(live.sources))
     return replace(scope, as_of_ms=now_ms, sources=sources, omissions=tuple(dict.fromkeys(omissions)))
-
-
-def _fill_kinds(duck: duckdb.DuckDBPyConnection, rows: list[Row]) -> None:
-    """Fill stored_kind of message_meta rows, by trail's SQL."""
-    texts = ("topic", "real_topic", "retry_topic", "tags", "origin_msg_id", "own_unique_key", "last_unique_key")
-    numbers = ("delay_level", "delay_ms", "due_ms", "sys_flag", "reconsume_times")
-    for row in rows:
-        picks = [f"cast(? AS varchar) AS {name}" for name in texts]
-        picks += [f"cast(? AS bigint) AS {name}" for name in numbers]
-        values = [row.get(name, "") for name in texts] + [row.get(name) for name in numbers]
-        [found] = fetch(duck, f"SELECT {trail.stored_kind()} AS kind FROM (SELECT {', '.join(picks)})", values)
-        row["stored_kind"] = found["kind"]
 
 
 def _conclude(

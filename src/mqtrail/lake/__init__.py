@@ -5,7 +5,7 @@ The tables are Delta tables, written by delta-rs. DuckDB runs the SQL of `trail`
 
 from .batches import Batches, Change, LakeBatch
 from .cycles import BULK_RESULTS, Bulk, Cycle, LastJudgement
-from .decoding import DecodedTrace, EvidencePlan, EvidenceWriter
+from .decoding import STORED, DecodedTrace, EvidencePlan, EvidenceWriter, stored_rows
 from .duck import arrow_rows, connect, define, define_compared, judge_rows, run_stages
 from .edge import lake_errors
 from .errors import (
@@ -54,6 +54,7 @@ __all__ = [
     "JUDGED",
     "JUDGED_APP",
     "SCHEMA_VERSION",
+    "STORED",
     "TABLES",
     "Answer",
     "Batches",
@@ -124,6 +125,7 @@ __all__ = [
     "sample_files",
     "settings_at",
     "settled_ms",
+    "stored_rows",
     "sweep",
     "sweeping",
     "text_of",

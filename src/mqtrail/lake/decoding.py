@@ -51,6 +51,27 @@ _RENAMED = {
 }
 
 
+_NUMBERS = ("queue_offset", "physical_offset", "stored_body_size", "body_crc", "store_size", "sys_flag")
+STORED = pa.schema(
+    [(name, pa.string()) for name in ("topic", "broker_name", "offset_msg_id", "own_unique_key")]
+    + [("properties", pa.map_(pa.string(), pa.string())), ("born_host", pa.string()), ("store_host", pa.string())]
+    + [(name, pa.int64()) for name in ("queue_id", *_NUMBERS, "born_timestamp_ms", "store_timestamp_ms")]
+    + [("reconsume_times", pa.int64())]
+)
+"""Stored messages, as trail.message_meta_sql reads them."""
+
+
+def stored_rows(
+    duck: duckdb.DuckDBPyConnection, stored: Sequence[Row], cluster: str, delays_ms: Sequence[int], read_ms: int
+) -> list[Row]:
+    """Return rows of MESSAGE_META, with their properties, of a few stored messages. stored: rows of STORED."""
+    duck.register("stored_messages", pa.Table.from_pylist(list(stored), schema=STORED))
+    topics = {row["topic"] for row in stored}
+    found = duck.execute(trail.message_meta_sql("stored_messages", cluster, delays_ms, read_ms, topics)).fetchall()
+    duck.unregister("stored_messages")
+    return [dict(zip(trail.MESSAGE_META.names, row, strict=True)) for row in found]
+
+
 class DecodedTrace:
     """Trace messages, decoded in one DuckDB connection. The last one of a connection can be read."""
 

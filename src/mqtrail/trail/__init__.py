@@ -58,7 +58,6 @@ from .kinds import (
     stored_kind,
 )
 from .lags import folded_queue_spans_sql, lag_stages, queue_spans_sql
-from .otel_context import traceparent_of
 from .overtaking import OVERTAKEN, finishes_sql, overtaken_found_sql, overtaken_known_sql, overtaken_sql
 from .results import (
     ATTEMPTS,
@@ -221,7 +220,6 @@ __all__ = [
     "trace_events_sql",
     "trace_records_sql",
     "trace_rows",
-    "traceparent_of",
     "twins_sql",
     "verdict_stages",
     "with_requests_sql",

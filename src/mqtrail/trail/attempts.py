@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from mqtrail.wire import HALF_TOPIC, SCHEDULE_TOPIC, TIME_MS_MAX, TIMER_TOPIC
+from mqtrail.wire import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC, TIME_MS_MAX, TIMER_TOPIC
 
 from .columns import Column
 from .hours import publish_hour_select
-from .kinds import POP_KINDS, quoted, retry_group
+from .kinds import POP_KINDS, quoted, retry_group, starts_with
 from .results import ATTEMPTS
 from .stages import Stage
 
@@ -158,7 +158,8 @@ RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
         "stored_kind": f"""CASE WHEN topic = '{SCHEDULE_TOPIC}' AND stored_kind = 'RETRY' THEN 'RETRY_WAIT'
             WHEN topic = '{HALF_TOPIC}' THEN 'HALF' WHEN stored_kind = 'RECALL' THEN 'RECALL'
             WHEN topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}') THEN 'DELAY_WAIT'
-            WHEN {retry_group("topic")} <> '' THEN CASE WHEN substr(topic, 1, 5) = '%DLQ%' THEN 'DLQ' ELSE 'RETRY' END
+            WHEN {retry_group("topic")} <> '' THEN
+              CASE WHEN {starts_with("topic", DLQ_PREFIX)} THEN 'DLQ' ELSE 'RETRY' END
             WHEN stored_kind IN ('BATCH', 'COMMIT') THEN stored_kind WHEN stored_kind = 'DELAY' THEN 'DELAYED'
             ELSE 'NORMAL' END""",
         "physical_offset": "physical_offset",

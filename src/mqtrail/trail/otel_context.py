@@ -5,25 +5,15 @@ Source: W3C Trace Context, https://www.w3.org/TR/trace-context/#traceparent-head
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-
 TRACEPARENT = "traceparent"
 """Property of a message: version-traceid-spanid-flags, all hexadecimal; later versions may append fields."""
 TRACEPARENT_SIZE = 55
 _PATTERN = "[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
 _ZEROS = "0" * 32
-_matches = re.compile(_PATTERN, re.DOTALL).fullmatch
-
-
-def traceparent_of(properties: Mapping[str, str]) -> str:
-    """Return the four fields of a message's traceparent; '' if it has none or an invalid one."""
-    text = properties.get(TRACEPARENT, "")
-    return text[:TRACEPARENT_SIZE] if _matches(text) and text[3:35] != _ZEROS else ""
 
 
 def traceparent_sql(text: str) -> str:
-    """SQL: the same of an expression, NULL included."""
+    """SQL: the four fields of a message's traceparent; '' if it has none (NULL) or an invalid one."""
     is_valid = f"regexp_full_match({text}, '{_PATTERN}', 's') AND substr({text}, 4, 32) <> '{_ZEROS}'"
     return f"CASE WHEN {is_valid} THEN substr({text}, 1, {TRACEPARENT_SIZE}) ELSE '' END"
 
