@@ -13,8 +13,9 @@ from mqtrail.answers.lake_lag import BROADCASTING, DELAYED_NOT_READ, NOT_READ, N
 from mqtrail.answers.lakeview import UnknownCluster
 from mqtrail.client import ClusterLag, GroupLag, Trend
 from mqtrail.client.admin.backlog import NO_OFFSET, PAST_END
+from mqtrail.pipeline.changes import NOT_ASKED
 from tests.answers.lakes import AS_OF_MS, make_lake
-from tests.trail.story import AS_OF, BROKER, History, unique_id
+from tests.trail.story import AS_OF, BROKER, History, at, unique_id
 
 EARLIER = AS_OF - 700
 LAST = AS_OF - 1
@@ -146,6 +147,27 @@ def test_unknown_is_not_zero(answers: Answers) -> None:
     done = groups["done"]
     assert (done.topics.lag_count, done.lag_ms, done.delayed_count) == (0, 0, 0)
     assert groups["gone"].member_count is None
+
+
+def test_a_broker_that_has_not_answered_for_long(tmp_path: Path) -> None:
+    """Its queues are unknown, although neither sample has them. Those of a broker that has left do not count."""
+    found = Shop("shop")
+    found.queue("orders", (0, 50))
+    found.at("g", "orders", 50, 50)
+    for broker, why in (("broker-b", "timeout"), ("broker-c", NOT_ASKED)):
+        place = {"broker_name": broker, "topic": "orders", "queue_id": 0}
+        found.sampled("queue_ranges", EARLIER - 100, **place, min_offset=0, max_offset=100)
+        found.sampled("group_offsets", EARLIER - 100, **place, group_name="g", consumer_offset=0)
+        failed = {"what": "OFFSETS", "broker_name": broker, "status": "FAILED", "reason": why}
+        found.sampled("samples", EARLIER - 50, **failed, seen_ms=at(EARLIER - 90))
+    make_lake(tmp_path / "lake", found.rows)
+    answers = Answers(tmp_path / "lake", cluster="shop")
+    [group] = answers.lag(AS_OF_MS).groups
+    assert {queue.broker_name: queue.why for queue in group.queues} == {BROKER: "", "broker-b": NOT_SAMPLED}
+    assert (group.topics.lag_count, group.lag_ms, group.trend) == (0, None, Trend())
+    with answers.query("SELECT lag_count, lag_seconds, unknown_queues, trend FROM group_lag", AS_OF_MS) as answer:
+        [row] = [row for batch in answer.batches for row in batch.to_pylist()]
+    assert tuple(row.values()) == (0, None, 1, "UNKNOWN")
 
 
 def test_delayed_copies_of_a_topic_that_is_not_read(lake_path: Path) -> None:

@@ -3,7 +3,8 @@
     lag (one row per queue, group and sample) → samples: the last one and an earlier one → queues → groups
     message_meta → delayed copies, if the pipeline reads their topics
 
-A queue of the earlier sample that the last one lacks is unknown: its broker did not answer, or its offset is gone.
+A queue of the earlier sample that the last one lacks is unknown: its broker did not answer, or its offset is gone. So
+are those of a broker that has not answered for longer, as of its last answer.
 `mqtrail lag --lake` has the same rules in `mqtrail.client` (backlog.py); a test holds both to the same result.
 """
 
@@ -16,6 +17,8 @@ from mqtrail.wire import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
 OVER_MS: Final = 600_000
 """Time between the two samples of a trend, at least, if the lake has an earlier one."""
+NOT_ASKED: Final = "not asked"
+"""What the reason begins with for which a broker that has left has no answer."""
 _PLACE = ("cluster", "group_name", "topic", "broker_name", "queue_id")
 _DELAY_TOPICS = f"('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}')"
 TREND: Final = """CASE WHEN l.lag_count IS NULL OR l.consumed_per_second IS NULL OR l.produced_per_second IS NULL
@@ -50,6 +53,18 @@ FROM (SELECT DISTINCT cluster, sampled_ms, max(sampled_ms) OVER (PARTITION BY cl
 GROUP BY cluster, last_ms"""
 
     @property
+    def silent(self) -> str:
+        """cluster, broker_name, known_ms: brokers that did not answer at the last sample, and their last lag."""
+        return f"""
+SELECT cluster, broker_name, max(sampled_ms) AS known_ms
+FROM (SELECT cluster, broker_name, max_by(struct_pack(status := status, seen_ms := seen_ms, reason := reason),
+    sampled_ms) AS state
+  FROM {self._table("samples")} WHERE what = 'OFFSETS' GROUP BY cluster, broker_name) AS asked
+JOIN (SELECT DISTINCT cluster, sampled_ms FROM {self._table("lag")}) AS taken USING (cluster)
+WHERE state.status = 'FAILED' AND NOT starts_with(state.reason, '{NOT_ASKED}') AND sampled_ms <= state.seen_ms
+GROUP BY cluster, broker_name"""
+
+    @property
     def queues(self) -> str:
         """One row per group and queue: both samples, and the messages per second between them; NULL: unknown."""
         values = ("sampled_ms", "consumer_offset", "min_offset", "max_offset", "lag_count", "lag_ms")
@@ -71,7 +86,8 @@ SELECT {", ".join(_PLACE)}, starts_with(topic, '{RETRY_PREFIX}') AS is_retry, la
   {passed.format("(last_max_offset - earlier_max_offset)")} AS produced_per_second
 FROM (SELECT {", ".join(_PLACE)}, last_ms, earlier_ms, {both}
   FROM {self._table("lag")} JOIN ({self.samples}) AS samples USING (cluster)
-  WHERE sampled_ms IN (last_ms, earlier_ms) GROUP BY ALL) AS places"""
+  LEFT JOIN ({self.silent}) AS silent USING (cluster, broker_name)
+  WHERE sampled_ms IN (last_ms, earlier_ms, known_ms) GROUP BY ALL) AS places"""
 
     @property
     def groups(self) -> str:
