@@ -195,6 +195,7 @@ def test_limits_of_the_page(row: str, parts: list[str]) -> None:
         f"take {http_server.HEAD_SIZE_MAX // KIB} KiB of headers",
         f"{DoorConfig(hosts=None).bodies_size_max // MIB} MiB of large bodies together",
         f"complete within {http_server.REQUEST_S:.0f} s",
+        f"above {http_server.UNREAD_SIZE_MAX // MIB} MiB of answers",
         f"the client's loop reads for {client.TURN_S * 1000:.0f} ms",
         f"{ConsumerConfig().assigned_count_max} queues (`assigned_count_max`)",
         f"at most {log.LINES_A_WINDOW} lines in ten seconds",

@@ -175,3 +175,28 @@ async def test_a_deadline_ends_once() -> None:
     other.start(partial(ended.append, 4))
     await until(partial(ended.__contains__, 4))
     assert ended == [1, 2, 4]
+
+
+async def test_answers_that_nobody_reads_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection with the most ends; one alone may have an answer of any size, and one that is read ends well."""
+    monkeypatch.setattr(http_server, "UNREAD_SIZE_MAX", LARGE_ANSWER)
+    ask = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with connected() as (first, writer):
+        writer.write(ask)
+        await first.readuntil(b"\r\n\r\n")
+        second, other = await asyncio.open_connection(*writer.get_extra_info("peername"))
+        other.write(ask)
+        await second.readuntil(b"\r\n\r\n")
+        found = await asyncio.gather(ended(first), ended(second))
+        assert sorted(one < LARGE_ANSWER for one in found) == [False, True]
+        other.close()
+
+
+async def ended(reader: asyncio.StreamReader) -> int:
+    """Return how many bytes of an answer came."""
+    size = 0
+    with suppress(ConnectionError):
+        async with asyncio.timeout(60):
+            while size < LARGE_ANSWER and (part := await reader.read(1 << 20)):
+                size += len(part)
+    return size

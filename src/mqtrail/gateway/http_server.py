@@ -3,6 +3,7 @@
     HEAD_SIZE_MAX    bytes of a request's line and headers, of a chunk's head, of trailers
     REQUEST_S        for a whole request, from its first byte; for the first one from the connection's start
     UNREAD_S         for the peer to read something of an answer
+    UNREAD_SIZE_MAX  bytes of answers that wait to be read, of all connections
     MESSAGE_SIZE_MAX bytes of a message on a WebSocket
 
 h11 parses, also if httptools is installed: that one takes headers of any size, and makes an object for each of the
@@ -23,6 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEAD_SIZE_MAX: Final = 64 * 1024
 REQUEST_S: Final = 60.0
 UNREAD_S: Final = 60.0
+UNREAD_SIZE_MAX: Final = 256 << 20
 MESSAGE_SIZE_MAX: Final = 1 << 20
 MESSAGES_MAX: Final = 4  # of a WebSocket, that wait to be read
 KEEP_ALIVE_S: Final = 60
@@ -52,6 +54,28 @@ class _ConnectionTimer:
         act()
 
 
+class _UnreadAnswers:
+    """The answers of this process that wait to be read. Above UNREAD_SIZE_MAX the connection with the most ends."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[asyncio.Transport, int] = {}
+
+    def add(self, transport: asyncio.Transport) -> None:
+        """Note what waits for a peer. A single answer may be of any size."""
+        self._sizes[transport] = transport.get_write_buffer_size()
+        while len(self._sizes) > 1 and sum(self._sizes.values()) > UNREAD_SIZE_MAX:
+            largest = max(self._sizes, key=lambda one: self._sizes[one])
+            del self._sizes[largest]
+            largest.abort()
+
+    def remove(self, transport: asyncio.Transport) -> None:
+        """Note that nothing waits for a peer any more."""
+        self._sizes.pop(transport, None)
+
+
+_unread = _UnreadAnswers()
+
+
 class BoundedHttp(H11Protocol):
     """One connection. uvicorn closes it between requests, after KEEP_ALIVE_S."""
 
@@ -67,6 +91,7 @@ class BoundedHttp(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._request_end.stop()
         self._unread_end.stop()
+        _unread.remove(self.transport)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -99,10 +124,12 @@ class BoundedHttp(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        _unread.add(self.transport)
         self._watch_unread(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         self._unread_end.stop()
+        _unread.remove(self.transport)
         super().resume_writing()
 
     def _watch_unread(self, size: int) -> None:
