@@ -28,9 +28,11 @@ from mqtrail.answers.access import (
     SeenSources,
 )
 from mqtrail.answers.access import accounts as passwords
+from mqtrail.answers.access.confined import ConfinedAnswers
 from mqtrail.answers.access.sessions import Attempts, Sessions
 from mqtrail.answers.changes import AuditLog, ClusterChanges, read_audit
 from mqtrail.answers.http import API_PREFIX, Changing, make_api
+from mqtrail.answers.lookup import Answers
 from mqtrail.wire import MQError
 from tests.answers.conftest import Shop
 from tests.answers.lakes import id_of, key_of
@@ -232,6 +234,8 @@ def test_a_role_on_a_topic_shows_that_topic_alone(lake_path: Path) -> None:
         lambda: other.neighbours(id_of("hung"), 0),
         lambda: other.report(0),
         lambda: other.history(0),
+        lambda: other.clocks(0),
+        lambda: other.lag(0),
         lambda: other.incidents(0),
         lambda: other.export(0),
         lambda: other.query("SELECT 1", 0),
@@ -239,6 +243,12 @@ def test_a_role_on_a_topic_shows_that_topic_alone(lake_path: Path) -> None:
     ):
         with pytest.raises(NotAllowed):
             refused()
+
+
+def test_every_look_up_is_confined_or_refused() -> None:
+    """A new one is not open to a role on a topic only because nobody thought of it."""
+    names = {name for name, one in vars(Answers).items() if callable(one) and not name.startswith("_")}
+    assert names <= set(vars(ConfinedAnswers))
 
 
 def test_a_role_in_a_cluster_shows_that_cluster_alone(lake_path: Path) -> None:

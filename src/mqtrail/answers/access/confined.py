@@ -7,11 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from mqtrail.client import ClusterLag
+
 from ..lookup import Answers
 from ..model import LatencySegment, Report, SearchAnswer, SearchConditions, Status, TraceAnswer, Trajectory
 from ..queries import QueryAnswer
 from ..sources import Sources
 from ..summaries import (
+    ClocksAnswer,
     DeadLetterConditions,
     DeadLettersAnswer,
     IncidentsAnswer,
@@ -99,6 +102,14 @@ class ConfinedAnswers(Answers):
     def latency(
         self, segment: LatencySegment, now_ms: int, first_ms: int | None = None, end_ms: int | None = None
     ) -> LatencyHistory:
+        """Refuse: it is about all topics."""
+        raise self._refused()
+
+    def clocks(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> ClocksAnswer:
+        """Refuse: it is about the hosts of all topics."""
+        raise self._refused()
+
+    def lag(self, *arguments: Any, **settings: Any) -> ClusterLag:
         """Refuse: it is about all topics."""
         raise self._refused()
 
