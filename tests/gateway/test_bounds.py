@@ -267,6 +267,25 @@ def test_values_of_json_are_counted_outside_of_texts(text: bytes, expected: bool
     assert has_many_values(text, 3) is expected
 
 
+async def test_receivers_that_wait_keep_no_sender_out() -> None:
+    """However many consumers are idle; a request that waits counts again when it goes on."""
+    broker = FakeBroker()
+    async with asking(broker, requests_max=1) as client:
+        waits = asyncio.create_task(client.post(RECEIVE, json={"topic": "t", "wait_s": 30}))
+        await broker.held.wait()
+        assert (await client.post(MESSAGES, json={"body": "x"})).status_code == 200
+        waits.cancel()
+        await asyncio.wait([waits])
+        broker.gate.clear()
+        broker.asked.clear()
+        first = asyncio.create_task(client.post(MESSAGES, json={"body": "x"}))
+        while not broker.asked:
+            await asyncio.sleep(0)
+        assert (await client.post(MESSAGES, json={"body": "y"})).status_code == 503
+        broker.gate.set()
+        assert (await first).status_code == 200
+
+
 async def test_a_busy_door_asks_to_slow_down() -> None:
     """The messages are taken; the answer has the pause."""
     async with asking(FakeBroker(), busy_from=1) as client:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
 
@@ -19,7 +19,7 @@ from mqtrail.wire import HeaderError, Host, Message, visible_json
 
 from .caller import Caller
 from .config import INVISIBLE_S_DEFAULT, INVISIBLE_S_MAX, KEY_LENGTH_MAX, RECEIVE_COUNT_MAX, DoorConfig
-from .crowd import Crowd
+from .crowd import Crowd, resting
 from .gate import Gate
 from .guard import BodyRoom, LocalGuard
 from .pmq import PmqInterface
@@ -202,7 +202,9 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
     async def receive(group: GroupName, request: Request) -> Response:
         wanted = read_json(await _json_body(request), Receive)
         gate.check_group(group, _token(request), _host(request).ip, wanted.topic)
-        return _json(await _unless_gone(request, stopping, receiver.receive(group, wanted, _host(request))))
+        work = receiver.receive(group, wanted, _host(request))
+        with resting(request.scope) if wanted.wait_s else nullcontext():
+            return _json(await _unless_gone(request, stopping, work))
 
     @router.post(
         "/groups/{group}/ack",
@@ -366,8 +368,9 @@ async def _events(
         if not found.messages:
             yield b": no message\n\n"
         try:
-            await asyncio.sleep(found.slow_down_ms / 1000)
-            found = await _unless_gone(request, stopping, ask())
+            with resting(request.scope):
+                await asyncio.sleep(found.slow_down_ms / 1000)
+                found = await _unless_gone(request, stopping, ask())
         except Problem as problem:
             yield b"event: problem\ndata: " + _encode(problem.detail) + b"\n\n"
             return

@@ -25,8 +25,9 @@ class DoorConfig:
 
     body_size_max: of one message. request_size_max: of a request's body. bodies_size_max: of the bodies of all requests
     under way, without the first BODY_FREE of each. batch_count_max: messages of one request.
-    requests_max: requests under way; further ones are refused. receives_max: of these, receives that wait for a
-    message; further ones do not wait. busy_from: publishes under way from which answers ask to slow down.
+    requests_max: requests under way, without those that wait for messages; further ones are refused. receives_max:
+    receives that wait for a message; further ones do not wait. busy_from: publishes under way from which answers ask
+    to slow down.
     """
 
     hosts: frozenset[str] | None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from http import HTTPStatus
+from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .problems import problem_response
+
+PLACE: Final = "mqtrail.crowd"  # key of a scope
 
 
 class Crowd:
@@ -27,6 +32,21 @@ class Crowd:
             return
         self._count += 1
         try:
-            await self._app(scope, receive, send)
+            await self._app({**scope, PLACE: self}, receive, send)
         finally:
             self._count -= 1
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Give a request's place to others while it waits."""
+        self._count -= 1
+        try:
+            yield
+        finally:
+            self._count += 1
+
+
+def resting(scope: Scope) -> AbstractContextManager[None]:
+    """Return a block in which a request only waits for messages: it is not among those under way."""
+    crowd: Crowd | None = scope.get(PLACE)
+    return nullcontext() if crowd is None else crowd.resting()
