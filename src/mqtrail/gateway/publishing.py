@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -41,6 +40,7 @@ from mqtrail.wire import (
 )
 
 from .caller import ASK_TIMEOUT_MS, Caller, problem_of_error, succeed
+from .clock import now_ms
 from .config import PRODUCER_GROUP
 from .problems import Problem
 from .shapes import PublishedMessage
@@ -135,8 +135,8 @@ class MessageSender:
 
     async def _find(self, topic: str, repeatable: Repeatable, host: Host) -> dict[int, PublishedMessage]:
         """Return what is stored of a request, by place. Problem: the key belongs to other messages."""
-        now_ms = time.time_ns() // 1_000_000
-        header = QueryMessageHeader(topic, repeatable.token, 2 * IDEMPOTENT_MAX, now_ms - KEPT_MS, now_ms + KEPT_MS)
+        asked_ms = now_ms()
+        header = QueryMessageHeader(topic, repeatable.token, 2 * IDEMPOTENT_MAX, asked_ms - KEPT_MS, asked_ms + KEPT_MS)
         reply = await self._caller.ask(
             RemotingCommand(RequestCode.QUERY_MESSAGE, header.to_ext()), host, ASK_TIMEOUT_MS
         )
@@ -175,7 +175,7 @@ class MessageSender:
         await succeed(self._caller, RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext()), host)
 
     async def _send(self, messages: Sequence[Message], host: Host, queue_id: int = ANY_QUEUE) -> list[PublishedMessage]:
-        started_ms = time.time_ns() // 1_000_000
+        started_ms = now_ms()
         topic = messages[0].topic
         ids = [self._next_id() for _ in messages]
         texts = [
@@ -215,7 +215,7 @@ class MessageSender:
                 keys=" ".join(words),
                 store_host=str(parse_offset_msg_id(stored.msg_id.split(",")[0])[0]),
                 body_length=size,
-                cost_time=max(0, time.time_ns() // 1_000_000 - started_ms),
+                cost_time=max(0, now_ms() - started_ms),
                 offset_msg_id=stored.msg_id,
             )
         )

@@ -6,7 +6,6 @@ broker's POP itself delivers without end.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -48,6 +47,7 @@ from mqtrail.wire import (
 )
 
 from .caller import ASK_TIMEOUT_MS, Caller, problem_of_error, succeed
+from .clock import now_ms
 from .config import CLIENT_ID, DoorConfig
 from .problems import Problem
 from .publishing import PROPERTY_IDEMPOTENCY, TOKEN_PREFIX
@@ -78,9 +78,9 @@ class Receiver:
         wait_ms = int(wanted.wait_s * 1000) if may_wait else 0
         self.waiting_count += 1
         try:
-            deadline_ms = _now_ms() + wait_ms
+            deadline_ms = now_ms() + wait_ms
             while True:
-                reply = await self._pop(group, wanted, max(0, deadline_ms - _now_ms()), host)
+                reply = await self._pop(group, wanted, max(0, deadline_ms - now_ms()), host)
                 if reply.code in (ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND):
                     is_full = reply.code == ResponseCode.POLLING_FULL or (wanted.wait_s > 0 and not may_wait)
                     return ReceivedMessages([], FULL_PAUSE_MS if is_full else 0)
@@ -102,7 +102,7 @@ class Receiver:
             max_msg_nums=wanted.max,
             invisible_time=int(wanted.invisible_s * 1000),
             poll_time=wait_ms,
-            born_time=_now_ms(),
+            born_time=now_ms(),
             init_mode=INIT_FROM_MIN if wanted.from_first else INIT_FROM_MAX,
             exp_type="TAG",
             exp=wanted.tag or "*",
@@ -145,7 +145,7 @@ class Receiver:
         await self._acknowledge(group, message.topic, PopHandle.decode(message.properties[PROPERTY_POP_CK]), host)
 
     def _received(self, group: str, messages: Sequence[MessageExt], topic: str) -> list[Received]:
-        request_id, started_ms = self._next_id(), _now_ms()
+        request_id, started_ms = self._next_id(), now_ms()
         found = []
         for message in messages:
             properties = message.properties
@@ -264,8 +264,8 @@ class Receiver:
     def _trace_end(self, group: str, receipt: Receipt, result: ConsumeReturnType, reason: str) -> None:
         if not receipt.region:
             return
-        now_ms, handle = _now_ms(), receipt.handle
-        cost_ms = max(0, now_ms - receipt.started_ms)
+        ended_ms, handle = now_ms(), receipt.handle
+        cost_ms = max(0, ended_ms - receipt.started_ms)
         self._tracer.record(
             SubAfter(
                 request_id=receipt.request_id,
@@ -274,7 +274,7 @@ class Receiver:
                 is_success=result is ConsumeReturnType.SUCCESS,
                 keys=receipt.keys,
                 context_code=result,
-                time_stamp=now_ms,
+                time_stamp=ended_ms,
                 group_name=group,
             ),
             SubResult(
@@ -288,7 +288,7 @@ class Receiver:
                 retry_times=receipt.times,
                 result=result.name,
                 cost_time=cost_ms,
-                time_stamp=now_ms,
+                time_stamp=ended_ms,
                 client_id=CLIENT_ID,
                 detail=reason[:TRACE_DETAIL_LENGTH_MAX] or None,
             ),
@@ -313,7 +313,3 @@ async def _settled(receipts: Sequence[str], act: Callable[[Receipt, str], Awaita
 
 def _is_of_application(name: str) -> bool:
     return name not in RESERVED_PROPERTIES and name != PROPERTY_IDEMPOTENCY
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -6,7 +6,6 @@ fit into RECORDS_MAX, or cannot be sent, is counted, and a TraceLoss record repo
 
 import asyncio
 import secrets
-import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -30,6 +29,7 @@ from mqtrail.wire import (
 )
 
 from .caller import Caller, succeed
+from .clock import now_ms
 from .config import CLIENT_ID, PRODUCER_GROUP
 
 LINGER_S: Final = 0.2
@@ -73,7 +73,7 @@ class Tracer:
 
     def _lose(self, count: int) -> None:
         if not self._lost_count:
-            self._lost_from_ms = _now_ms()
+            self._lost_from_ms = now_ms()
         self._lost_count += count
         self._lost_total += count
 
@@ -97,7 +97,7 @@ class Tracer:
                 client_id=CLIENT_ID,
                 start_id=self._start_id,
                 sequence=self._sequence,
-                time_stamp=_now_ms(),
+                time_stamp=now_ms(),
                 dropped_total=self._lost_total,
             )
         ]
@@ -109,7 +109,7 @@ class Tracer:
                     client_id=CLIENT_ID,
                     start_id=self._start_id,
                     from_ms=lost_from_ms,
-                    to_ms=_now_ms(),
+                    to_ms=now_ms(),
                     count=lost_count,
                     reason="buffer of the HTTP door full, or refused by the broker",
                 )
@@ -117,7 +117,7 @@ class Tracer:
         properties = {PROPERTY_WAIT: "true"}
         if keys := _keys(records):
             properties[PROPERTY_KEYS] = keys
-        header = SendMessageHeader(PRODUCER_GROUP, self._topic, born_timestamp=_now_ms())
+        header = SendMessageHeader(PRODUCER_GROUP, self._topic, born_timestamp=now_ms())
         header.properties = encode_properties(properties)
         body = encode_trace([*head, *records]).encode("utf-8", "replace")
         try:
@@ -155,7 +155,3 @@ def _keys(records: Sequence[TraceRecord]) -> str:
             break
         kept.append(cleaned)
     return " ".join(kept)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -21,6 +21,7 @@ from fastapi.responses import PlainTextResponse, Response
 from mqtrail.wire import Host, Message, MQError, OffsetCommit, PropertiesError, encode_properties
 
 from ..caller import Caller, problem_of_error
+from ..clock import now_ms
 from ..config import CLIENT_ID
 from ..gate import Gate
 from ..json_size import VALUES_MAX, has_many_values
@@ -83,7 +84,7 @@ class PmqInterface:
         self._tracer = tracer
         self._broker_name = broker_name
         self._stopping = stopping
-        self._desk = PmqDesk(_now_ms())
+        self._desk = PmqDesk(now_ms())
         self._waker = Waker()
         publisher.on_stored = self._stored
         self._changed = asyncio.Event()
@@ -111,7 +112,7 @@ class PmqInterface:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            if self._desk.tick(_now_ms()):
+            if self._desk.tick(now_ms()):
                 self._wake()
 
     def _wake(self) -> None:
@@ -125,7 +126,7 @@ class PmqInterface:
     async def register(self, body: RegisterBody, broker: PmqBroker) -> Answer:
         if not body.name:
             return refused("ConsumerName不能为空！", id=0)
-        return done(id=self._desk.register(body.name, _now_ms(), address_of(body.name, broker.host.ip)))
+        return done(id=self._desk.register(body.name, now_ms(), address_of(body.name, broker.host.ip)))
 
     async def register_group(self, body: RegisterGroupBody, broker: PmqBroker) -> Answer:
         if not self._desk.knows(body.consumer_id):
@@ -154,8 +155,8 @@ class PmqInterface:
             if not self._desk.knows(body.consumer_id):  # it left meanwhile, and would keep its queues for ever
                 return refused(f"ConsumerId_{body.consumer_id}不存在！")
             if self._gate.admits(name, broker.host.ip):  # else it runs without queues, as in pmq
-                self._desk.join(name, body.consumer_id, subscribed, _now_ms())
-        self._desk.tick(_now_ms())
+                self._desk.join(name, body.consumer_id, subscribed, now_ms())
+        self._desk.tick(now_ms())
         self._wake()
         return done(**empty)
 
@@ -171,13 +172,13 @@ class PmqInterface:
             return refused("ConsumerDeRegisterRequest id 不能为空！")
         for group in self._desk.groups_of(body.id):
             self._gate.check_group(group, None, broker.host.ip)  # ids can be guessed
-        self._desk.deregister(body.id, _now_ms())
-        self._desk.tick(_now_ms())
+        self._desk.deregister(body.id, now_ms())
+        self._desk.tick(now_ms())
         self._wake()
         return done()
 
     async def heartbeat(self, body: HeartbeatBody, broker: PmqBroker) -> Answer:
-        known = self._desk.beat(body.consumer_id, _now_ms())
+        known = self._desk.beat(body.consumer_id, now_ms())
         is_deleted = not known and body.asyn == 0 and body.consumer_id != 0
         return done(heatbeatTime=5, deleted=int(is_deleted), bakUrl="")
 
@@ -327,7 +328,7 @@ class PmqInterface:
             for item in body.queue_offsets or ():
                 await self._commit_one(item, is_last=body.flag == 1, broker=broker)
         if body.flag == 1:
-            self._desk.tick(_now_ms())
+            self._desk.tick(now_ms())
             self._wake()
         return done()
 
@@ -350,7 +351,7 @@ class PmqInterface:
             one.committed = item.offset
             self._tracer.record(
                 OffsetCommit(
-                    time_stamp=_now_ms(),
+                    time_stamp=now_ms(),
                     group_name=group.name,
                     topic=one.queue.topic,
                     broker_name=self._broker_name,
@@ -514,7 +515,3 @@ def _server_ip(request: Request) -> str:
 def _address(request: Request) -> str:
     """Return the address of the door as the client named it."""
     return f"{request.url.scheme}://{request.url.netloc}"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
