@@ -138,6 +138,10 @@ class FolderCluster:
 
     # What the source asks.
 
+    def topics(self) -> list[str]:
+        self._answer("topics")
+        return sorted({pickle.loads(path.read_bytes())[0].topic for path in self.folder.glob("*.queue")})
+
     def queues(self, topic: str) -> list[MessageQueue]:
         self._answer("queues")
         found = [pickle.loads(path.read_bytes())[0] for path in self.folder.glob("*.queue")]

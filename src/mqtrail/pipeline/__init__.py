@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .backfills import Backfill, BackfillFiles, shown
+    from .behind import BehindListener, QueueBehind, SourceBehind
     from .clock import now_ms
     from .config import JobConfig, JobFailed, JobReport, StartingOffsets
     from .java import JavaNotFound
@@ -23,6 +24,7 @@ __all__ = [
     "TRACE_SCHEMA",
     "Backfill",
     "BackfillFiles",
+    "BehindListener",
     "ClusterStatus",
     "DataLoss",
     "JavaNotFound",
@@ -31,8 +33,10 @@ __all__ = [
     "JobReport",
     "PipelineJob",
     "PipelineStatus",
+    "QueueBehind",
     "RocketMQDataSource",
     "SessionConfig",
+    "SourceBehind",
     "SourceOptionError",
     "StartingOffsets",
     "StatusFile",
@@ -50,6 +54,7 @@ __all__ = [
 
 _MODULES = {
     "backfills": ("Backfill", "BackfillFiles", "shown"),
+    "behind": ("BehindListener", "QueueBehind", "SourceBehind"),
     "clock": ("now_ms",),
     "config": ("JobConfig", "JobFailed", "JobReport", "StartingOffsets"),
     "java": ("JavaNotFound",),

@@ -43,6 +43,9 @@ class Pulled:
 class Cluster(Protocol):
     """The requests of the source."""
 
+    def topics(self) -> list[str]:
+        """Return the names of all topics."""
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, sorted; none if no name server knows the topic."""
 
@@ -124,6 +127,9 @@ class _ReaderCluster:
 
     def __init__(self, reader: QueueReader) -> None:
         self._reader = reader
+
+    def topics(self) -> list[str]:
+        return self._reader.topics()
 
     def queues(self, topic: str) -> list[MessageQueue]:
         try:

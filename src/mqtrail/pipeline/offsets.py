@@ -59,6 +59,11 @@ def _members(value: Any, place: str) -> Iterable[tuple[str, Any]]:
     return value.items()
 
 
+def backlog_of(start: Mapping[MessageQueue, int], target: Mapping[MessageQueue, int]) -> int:
+    """Return how many messages are between start and target, in the queues of start."""
+    return sum(max(target.get(queue, at) - at, 0) for queue, at in start.items())
+
+
 def advance(
     start: Mapping[MessageQueue, int], target: Mapping[MessageQueue, int], count_max: int | None
 ) -> QueueOffsets:

@@ -6,6 +6,7 @@ Options that Spark's Kafka source has too have the same names. docs/design/pipel
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,18 +16,34 @@ from mqtrail.client import Credentials, InstanceConfig, TlsClientConfig
 from mqtrail.wire import BODY_SIZE_MAX, MQError
 
 from .offsets import QueueOffsets, offsets_from_json
+from .times import QueueTimes, Strategy, times_from_json
 
 EARLIEST = -2  # in a JSON of offsets: the first message the broker still has
 DIGITS_MAX = 18  # of a number: Spark's are longs
 LATEST = -1  # in a JSON of offsets: after the last one it has now
+TRIGGER_DELAY_MAX_MS = 15 * 60_000
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 OPTIONS: Mapping[str, str] = {
     "nameServer": "addresses of the name servers, host:port, separated by `;` (required)",
-    "topic": "topic to read; several are separated by `,` (required)",
+    "topic": "topic to read; several are separated by `,` (required, unless `subscribePattern` is set)",
+    "subscribePattern": "regular expression: read the topics whose whole names match, but no system, retry or "
+    "dead-letter topics. A stream also reads topics that are created later, from their start",
     "startingOffsets": "`earliest` (default), `latest` or JSON `{topic: {broker: {queueId: offset}}}`; "
     "-2 in it is earliest, -1 latest. A stream uses it at its first start only",
     "endingOffsets": "batch only: `latest` (default) or JSON as above, exclusive",
+    "startingTimestamp": "instead of startingOffsets: start at the first message stored at or after this time (epoch "
+    "ms, broker's clock)",
+    "startingOffsetsByTimestamp": "the same as JSON: `{topic: ms}` or `{topic: {broker: {queueId: ms}}}`",
+    "startingOffsetsByTimestampStrategy": "`error` (default) or `latest`: fail, or start at the end of the queue, if a "
+    "queue has no message at or after its starting time",
+    "endingTimestamp": "batch only, instead of endingOffsets: end before the first message stored at or after this "
+    "time; a queue without one is read to its end",
+    "endingOffsetsByTimestamp": "the same as JSON",
     "maxOffsetsPerTrigger": "stream only: maximum number of messages per micro-batch, shared by backlog",
+    "minOffsetsPerTrigger": "stream only: minimum number of messages per micro-batch; fewer wait for maxTriggerDelay. "
+    "AvailableNow reads them at once",
+    "maxTriggerDelay": "maximum time that fewer messages wait: a number and ms, s, m, h or d (`15m`)",
     "minPartitions": "minimum number of Spark partitions; queues are split to reach it",
     "maxPartitions": "maximum number of Spark partitions; each then reads several queues (one per queue)",
     "failOnDataLoss": "`true` (default): fail when the broker no longer has a message to read; "
@@ -56,10 +73,16 @@ class SourceOptions:
     """The options, checked. Offsets are a map if they were given as JSON, otherwise EARLIEST or LATEST."""
 
     name_server: str
-    topics: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
     starting_offsets: QueueOffsets | int = EARLIEST
     ending_offsets: QueueOffsets | int = LATEST
+    starting_times: QueueTimes | None = None
+    ending_times: QueueTimes | None = None
+    starting_strategy: Strategy = "error"
     offsets_per_trigger_max: int | None = None
+    offsets_per_trigger_min: int | None = None
+    trigger_delay_max_ms: int = TRIGGER_DELAY_MAX_MS
     partitions_min: int = 0
     partitions_max: int | None = None
     fail_on_data_loss: bool = True
@@ -74,17 +97,24 @@ class SourceOptions:
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """Check the options that Spark passes (names in any case). SourceOptionError names the wrong option."""
     given = {name.lower(): value for name, value in options.items()}
-    topics = tuple(dict.fromkeys(name for name in (part.strip() for part in given.get("topic", "").split(",")) if name))
     name_server = given.get("nameserver", "").strip()
-    if not name_server or not topics:
-        missing = "nameServer" if not name_server else "topic"
-        raise SourceOptionError(f"option {missing} is missing: {OPTIONS[missing]}")
+    if not name_server:
+        raise SourceOptionError(f"option nameServer is missing: {OPTIONS['nameServer']}")
+    topics, pattern = _topics(given)
+    starting = _only_one(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+    ending = _only_one(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
     return SourceOptions(
         name_server=name_server,
         topics=topics,
+        topic_pattern=pattern,
         starting_offsets=_offsets(given, "startingOffsets", EARLIEST),
         ending_offsets=_offsets(given, "endingOffsets", LATEST),
+        starting_times=_times(given, starting),
+        ending_times=_times(given, ending),
+        starting_strategy=_strategy(given),
         offsets_per_trigger_max=_positive(given, "maxOffsetsPerTrigger"),
+        offsets_per_trigger_min=_positive(given, "minOffsetsPerTrigger"),
+        trigger_delay_max_ms=_duration_ms(given, "maxTriggerDelay", TRIGGER_DELAY_MAX_MS),
         partitions_min=_positive(given, "minPartitions") or 0,
         partitions_max=_positive(given, "maxPartitions"),
         fail_on_data_loss=_choice(given, "failOnDataLoss", {"true": True, "false": False}, default="true"),
@@ -112,6 +142,60 @@ def security_options(config: InstanceConfig) -> dict[str, str]:
         if tls.key_password:
             found["tlsKeyPassword"] = tls.key_password
     return found
+
+
+def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+    """Return the topics and the pattern: exactly one of them."""
+    _only_one(given, "topic", "subscribePattern")
+    topics = tuple(dict.fromkeys(name for name in (part.strip() for part in given.get("topic", "").split(",")) if name))
+    pattern = given.get("subscribepattern", "").strip() or None
+    if not topics and pattern is None:
+        raise SourceOptionError(f"option topic is missing: {OPTIONS['topic']}")
+    try:
+        re.compile(pattern or "")
+    except (re.error, OverflowError, RecursionError) as error:
+        raise SourceOptionError(
+            f"option subscribePattern is {(pattern or '')[:200]!r}, expected a regular expression ({error})"
+        ) from None
+    return topics, pattern
+
+
+def _only_one(given: Mapping[str, str], *names: str) -> str | None:
+    """Return which of these options is set; SourceOptionError if there are several."""
+    found = [name for name in names if given.get(name.lower(), "").strip()]
+    if len(found) > 1:
+        raise SourceOptionError(f"options {' and '.join(found)} are set, expected one of them: remove the others")
+    return found[0] if found else None
+
+
+def _times(given: Mapping[str, str], name: str | None) -> QueueTimes | None:
+    """Return the times of an option that gives times; None for an option that gives offsets."""
+    if name is None or name.endswith("Offsets"):
+        return None
+    text = given[name.lower()].strip()
+    try:
+        if name.endswith("ByTimestamp"):
+            return times_from_json(json.loads(text))
+        if not text.isdecimal() or len(text) > DIGITS_MAX:
+            raise ValueError("not a time")
+        return QueueTimes(int(text))
+    except (ValueError, RecursionError) as error:
+        raise SourceOptionError(f"option {name} is {text[:200]!r}, expected {OPTIONS[name]} ({error})") from None
+
+
+def _strategy(given: Mapping[str, str]) -> Strategy:
+    is_latest = _choice(given, "startingOffsetsByTimestampStrategy", {"error": False, "latest": True}, default="error")
+    return "latest" if is_latest else "error"
+
+
+def _duration_ms(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    found = re.fullmatch(r"\s*([0-9]{1,12})\s*(ms|s|m|h|d)\s*", text, flags=re.IGNORECASE)
+    if found is None:
+        raise SourceOptionError(f"option {name} is {text[:200]!r}, expected {OPTIONS[name]}")
+    return int(found[1]) * _UNITS_MS[found[2].lower()]
 
 
 def _credentials(given: Mapping[str, str]) -> Credentials | None:

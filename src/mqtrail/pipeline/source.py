@@ -14,7 +14,9 @@ Spark calls it one batch late, and not for the last batch. Spark's checkpoint ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +25,17 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from mqtrail.wire import INNER_TOPIC_PREFIXES, INNER_TOPICS, MessageQueue, decode_head
+
 from .bounds import Bounds, bounds_of, check_bounds
-from .cluster import Cluster, connect
+from .cluster import Cluster, Retrying, connect
 from .columns import SCHEMA, columns_for
 from .offsets import (
     OffsetsJson,
     QueueOffsets,
     QueueRange,
     advance,
+    backlog_of,
     offsets_from_json,
     offsets_to_json,
     pack_ranges,
@@ -39,6 +44,7 @@ from .offsets import (
 )
 from .options import EARLIEST, LATEST, SourceOptionError, SourceOptions, parse_options
 from .reading import read_ranges
+from .times import QueueTimes, Strategy, offsets_at
 
 
 class RocketMQDataSource(DataSource):
@@ -85,13 +91,17 @@ class RocketMQReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Find both ends of every queue and divide the messages between them into partitions."""
-        cluster = self._source.connect(self._options)
+        options = self._options
+        cluster = self._source.connect(options)
         try:
-            bounds = _require(_bounds(cluster, self._options), self._options)
+            bounds = _require(_bounds(cluster, options), options)
+            start = _starts(cluster, bounds, options)
+            if options.ending_times is None:
+                end = _resolve(options.ending_offsets, bounds)
+            else:
+                end = _resolve_times(cluster, options.ending_times, bounds, options)
         finally:
             cluster.close()
-        start = _resolve(self._options.starting_offsets, bounds)
-        end = _resolve(self._options.ending_offsets, bounds)
         return _partitions(ranges_between(start, {queue: end[queue] for queue in start if queue in end}), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -104,13 +114,16 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, source: RocketMQDataSource, options: SourceOptions, schema: StructType) -> None:
         columns_for(schema)
-        if options.ending_offsets != LATEST:
-            raise SourceOptionError("option endingOffsets applies to batch reads only, and this is a stream: remove it")
+        if options.ending_offsets != LATEST or options.ending_times is not None:
+            name = "endingOffsets" if options.ending_times is None else "endingTimestamp (or endingOffsetsByTimestamp)"
+            raise SourceOptionError(f"option {name} applies to batch reads only, and this is a stream: remove it")
         self._source = source
         self._options = options
         self._schema = schema
         self._cluster: Cluster | None = None
         self._target: Bounds | None = None
+        self._clock: Callable[[], float] = time.monotonic
+        self._triggered_at: float | None = None  # when a micro-batch with messages was last planned
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the connection: each executor opens its own."""
@@ -118,7 +131,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> OffsetsJson:
         """Where a stream without a checkpoint starts. Spark may call it twice."""
-        return offsets_to_json(_resolve(self._options.starting_offsets, _require(self._bounds(), self._options)))
+        bounds = self._bounds() if self._options.topic_pattern else _require(self._bounds(), self._options)
+        return offsets_to_json(_starts(self._opened(), bounds, self._options))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxOffsetsPerTrigger. Spark passes it to latestOffset as its limit."""
@@ -139,7 +153,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = self._target if self._target is not None else self._bounds()
         self._check(at, bounds)
         count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        ends = advance(at, {queue: end for queue, (_, end) in bounds.items()}, count_max)
+        ends = {queue: end for queue, (_, end) in bounds.items()}
+        ends = dict(at) if self._must_wait(backlog_of(at, ends)) else advance(at, ends, count_max)
         return offsets_to_json({queue: first for queue, (first, _) in bounds.items()} | ends)
 
     def reportLatestOffset(self) -> OffsetsJson:
@@ -164,10 +179,27 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster.close()
             self._cluster = None
 
-    def _bounds(self) -> Bounds:
+    def _must_wait(self, backlog: int) -> bool:
+        """Whether too few messages are there for a micro-batch, and maxTriggerDelay has not passed."""
+        now = self._clock()
+        if self._triggered_at is None:
+            self._triggered_at = now
+        count_min = self._options.offsets_per_trigger_min
+        waited_ms = (now - self._triggered_at) * 1000
+        is_early = count_min is not None and backlog < count_min and waited_ms < self._options.trigger_delay_max_ms
+        if is_early and self._target is None:
+            return True
+        if backlog:
+            self._triggered_at = now
+        return False
+
+    def _opened(self) -> Cluster:
         if self._cluster is None:
             self._cluster = self._source.connect(self._options)
-        return _bounds(self._cluster, self._options)
+        return self._cluster
+
+    def _bounds(self) -> Bounds:
+        return _bounds(self._opened(), self._options)
 
     def _check(self, at: QueueOffsets, bounds: Bounds) -> None:
         check_bounds(
@@ -179,7 +211,20 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _bounds(cluster: Cluster, options: SourceOptions) -> Bounds:
-    return bounds_of(cluster, options.topics, options.retry_timeout_ms, hold_unreachable=options.hold_unreachable)
+    topics = options.topics if options.topic_pattern is None else _matching(cluster, options)
+    return bounds_of(cluster, topics, options.retry_timeout_ms, hold_unreachable=options.hold_unreachable)
+
+
+def _matching(cluster: Cluster, options: SourceOptions) -> list[str]:
+    """Return the topics that subscribePattern names, sorted; no topic of RocketMQ itself."""
+    assert options.topic_pattern is not None
+    pattern = re.compile(options.topic_pattern)
+    topics = Retrying(options.retry_timeout_ms)("list of topics", cluster.topics)
+    return sorted(
+        topic
+        for topic in topics
+        if pattern.fullmatch(topic) and topic not in INNER_TOPICS and not topic.startswith(INNER_TOPIC_PREFIXES)
+    )
 
 
 def _require(bounds: Bounds, options: SourceOptions) -> Bounds:
@@ -187,12 +232,38 @@ def _require(bounds: Bounds, options: SourceOptions) -> Bounds:
 
     Under onUnreachable=hold they may be empty.
     """
+    if not bounds and options.topic_pattern is not None:
+        raise SourceOptionError(
+            f"no topic at {options.name_server} matches subscribePattern {options.topic_pattern!r}: the pattern must "
+            "match the whole name, and system, retry and dead-letter topics are left out"
+        )
     if not bounds and not options.hold_unreachable:
         raise SourceOptionError(
             f"no queue found for topic {', '.join(options.topics)} at {options.name_server}: "
             "check that the topic exists and that a broker of it is up"
         )
     return bounds
+
+
+def _starts(cluster: Cluster, bounds: Bounds, options: SourceOptions) -> QueueOffsets:
+    if options.starting_times is None:
+        return _resolve(options.starting_offsets, bounds)
+    return _resolve_times(cluster, options.starting_times, bounds, options, options.starting_strategy)
+
+
+def _resolve_times(
+    cluster: Cluster, times: QueueTimes, bounds: Bounds, options: SourceOptions, strategy: Strategy = "latest"
+) -> QueueOffsets:
+    retrying = Retrying(options.retry_timeout_ms)
+
+    def by_time(queue: MessageQueue, at_ms: int) -> int:
+        found = retrying(f"offset of {queue} at {at_ms}", lambda: cluster.offset_by_time(queue, at_ms))
+        # Some versions of brokers return the message before: the last one, if all are older.
+        pulled = retrying(f"pull of {queue} at {found}", lambda: cluster.pull(queue, found, 1))
+        is_before = any(decode_head(record).store_timestamp_ms < at_ms for record in pulled.records[:1])
+        return found + is_before
+
+    return offsets_at(times, bounds, by_time, strategy)
 
 
 def _resolve(wanted: QueueOffsets | int, bounds: Bounds) -> QueueOffsets:

@@ -121,6 +121,13 @@ def test_the_ranges_of_a_topic_take_one_request() -> None:
     assert codes.count(RequestCode.GET_TOPIC_STATS_INFO) == 1
 
 
+def test_the_topics_of_a_name_server() -> None:
+    """All names, sorted, by one request to a name server."""
+    found: list[str] = []
+    reading(lambda reader: found.extend(reader.topics()))
+    assert found == ["TBW102", "orders"]
+
+
 def test_bytes_bound_a_result_but_never_to_nothing() -> None:
     """A result ends once bytes_max is reached, but has at least one record."""
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from mqtrail.net import NAMESRV_DEFAULT, NetError, TlsClientConfig, parse_namesrv
+from mqtrail.net import NAMESRV_DEFAULT, TlsClientConfig, parse_namesrv
 from mqtrail.wire import (
     TOOLS_CONSUMER_GROUP,
     Credentials,
@@ -29,6 +29,7 @@ from mqtrail.wire import (
     RemotingCommand,
     RequestCode,
     ResponseCode,
+    TopicList,
     TopicRouteData,
     TopicStatsTable,
     refusal_for,
@@ -135,6 +136,12 @@ class QueueReader:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted, from a name server."""
+        command = RemotingCommand(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+        found = self._ask_name_server(command, lambda reply, _: read_body(reply, TopicList.decode))
+        return sorted(found.topic_list)
 
     def queues(self, topic: str, *, refresh: bool = True) -> list[MessageQueue]:
         """Return the readable queues of a topic, sorted. refresh: ask a name server even if the route is known."""
@@ -316,30 +323,32 @@ class QueueReader:
         return route
 
     def _ask_route(self, topic: str) -> TopicRouteData:
+        def read(reply: RemotingCommand, address: str) -> TopicRouteData:
+            if reply.code == ResponseCode.TOPIC_NOT_EXIST:
+                raise RouteNotFound(
+                    f"no broker has the topic {topic!r}, according to the name server {address}: create it"
+                )
+            return read_body(reply, read_route)
+
+        ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        return self._ask_name_server(RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext), read)
+
+    def _ask_name_server(self, command: RemotingCommand, read: Callable[[RemotingCommand, str], T]) -> T:
+        """Return read(reply, address) of the first name server that answers; its RouteNotFound is an answer."""
         failures: list[str] = []
         if self._url is not None and not self._namesrv:
             self._namesrv = ask_addresses(self._url)
         for turn in range(len(self._namesrv)):
             address = self._namesrv[(self._current + turn) % len(self._namesrv)]
-            command = RemotingCommand(
-                RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
-            )
             try:
-                reply = self._request(address, command)
-                if reply.code == ResponseCode.TOPIC_NOT_EXIST:
-                    raise RouteNotFound(
-                        f"no broker has the topic {topic!r}, according to the name server {address}: create it"
-                    )
-                data = read_body(reply, read_route)
-            except (RouteNotFound, NetError) as error:
-                if isinstance(error, RouteNotFound):
-                    raise
-                failures.append(f"{address}: {error}")
+                found = read(self._request(address, RemotingCommand(command.code, dict(command.ext))), address)
+            except RouteNotFound:
+                raise
             except MQError as error:
                 failures.append(f"{address}: {error}")
             else:
                 self._current = (self._current + turn) % len(self._namesrv)
-                return data
+                return found
         if self._url is not None:
             self._namesrv = ()  # they may have moved: the next attempt fetches their addresses again
         raise NoNameServer(
