@@ -38,6 +38,7 @@ MODULES = (
     "incidents",
     "demo_time",
     "pipeline_bench",
+    "sink",
     "cycle",
     "growth",
     "freshness",

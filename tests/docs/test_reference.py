@@ -18,7 +18,7 @@ from typer.main import get_command
 from mqtrail.cli.app import build
 from mqtrail.cli.config import ENVIRONMENT, TOP_KEYS
 from mqtrail.cli.exits import Exit
-from mqtrail.pipeline import OPTIONS
+from mqtrail.pipeline import OPTIONS, SINK_COLUMNS, SINK_OPTIONS
 from mqtrail.wire import settings_of
 
 ROOT = Path(__file__).parents[2]
@@ -119,6 +119,11 @@ def test_every_field_is_declared_as_a_setting() -> None:
 def test_options_of_the_spark_source() -> None:
     """Each option has its entry."""
     assert set(rows(sections(SETTINGS)["Spark source `rocketmq`"])) == set(OPTIONS)
+
+
+def test_options_and_columns_of_the_spark_sink() -> None:
+    """Each option and each column has its entry."""
+    assert set(rows(sections(SETTINGS)["Spark sink `rocketmq`"])) == {*SINK_OPTIONS, *SINK_COLUMNS}
 
 
 def test_keys_and_variables_are_listed() -> None:

@@ -1,4 +1,4 @@
-"""PySpark: the rocketmq source, stages for DataFrames, the job that turns trace into verdicts."""
+"""PySpark: the rocketmq source and sink, stages for DataFrames, the job that turns trace into verdicts."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     from .job import PipelineJob
     from .options import OPTIONS, SourceOptionError
     from .reading import DataLoss
+    from .replay import SinkFailed
+    from .rows import SINK_COLUMNS, SinkRowError
     from .sampler import sample_alone
     from .session import LONG_SESSION, SHORT_SESSION, SessionConfig, spark_session
+    from .sinkoptions import SINK_OPTIONS
     from .source import RocketMQDataSource
     from .stages import TRACE_SCHEMA, attempts, decoded, rejected, trajectories, verdicts
     from .status import ClusterStatus, PipelineStatus, StatusFile, pipeline_faults
@@ -21,6 +24,8 @@ __all__ = [
     "LONG_SESSION",
     "OPTIONS",
     "SHORT_SESSION",
+    "SINK_COLUMNS",
+    "SINK_OPTIONS",
     "TRACE_SCHEMA",
     "Backfill",
     "BackfillFiles",
@@ -36,6 +41,8 @@ __all__ = [
     "QueueBehind",
     "RocketMQDataSource",
     "SessionConfig",
+    "SinkFailed",
+    "SinkRowError",
     "SourceBehind",
     "SourceOptionError",
     "StartingOffsets",
@@ -61,6 +68,9 @@ _MODULES = {
     "job": ("PipelineJob",),
     "options": ("OPTIONS", "SourceOptionError"),
     "reading": ("DataLoss",),
+    "replay": ("SinkFailed",),
+    "rows": ("SINK_COLUMNS", "SinkRowError"),
+    "sinkoptions": ("SINK_OPTIONS",),
     "sampler": ("sample_alone",),
     "session": ("LONG_SESSION", "SHORT_SESSION", "SessionConfig", "spark_session"),
     "source": ("RocketMQDataSource",),

@@ -65,7 +65,7 @@ OPTIONS: Mapping[str, str] = {
 
 
 class SourceOptionError(MQError):
-    """An option of the source is missing or cannot be read."""
+    """An option of the source or the sink, or a column, is missing or cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,18 +112,18 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         starting_times=_times(given, starting),
         ending_times=_times(given, ending),
         starting_strategy=_strategy(given),
-        offsets_per_trigger_max=_positive(given, "maxOffsetsPerTrigger"),
-        offsets_per_trigger_min=_positive(given, "minOffsetsPerTrigger"),
+        offsets_per_trigger_max=positive(given, "maxOffsetsPerTrigger"),
+        offsets_per_trigger_min=positive(given, "minOffsetsPerTrigger"),
         trigger_delay_max_ms=_duration_ms(given, "maxTriggerDelay", TRIGGER_DELAY_MAX_MS),
-        partitions_min=_positive(given, "minPartitions") or 0,
-        partitions_max=_positive(given, "maxPartitions"),
-        fail_on_data_loss=_choice(given, "failOnDataLoss", {"true": True, "false": False}, default="true"),
-        hold_unreachable=_choice(given, "onUnreachable", {"fail": False, "hold": True}, default="fail"),
-        retry_timeout_ms=_positive(given, "retryTimeoutMs") or 30_000,
-        read_rate_max=_positive(given, "readRateMax"),
-        body_size_max=_positive(given, "bodySizeMax") or BODY_SIZE_MAX,
-        credentials=_credentials(given),
-        tls=_tls(given),
+        partitions_min=positive(given, "minPartitions") or 0,
+        partitions_max=positive(given, "maxPartitions"),
+        fail_on_data_loss=choice(given, "failOnDataLoss", {"true": True, "false": False}, default="true"),
+        hold_unreachable=choice(given, "onUnreachable", {"fail": False, "hold": True}, default="fail"),
+        retry_timeout_ms=positive(given, "retryTimeoutMs") or 30_000,
+        read_rate_max=positive(given, "readRateMax"),
+        body_size_max=positive(given, "bodySizeMax") or BODY_SIZE_MAX,
+        credentials=credentials_of(given),
+        tls=tls_of(given),
     )
 
 
@@ -184,7 +184,7 @@ def _times(given: Mapping[str, str], name: str | None) -> QueueTimes | None:
 
 
 def _strategy(given: Mapping[str, str]) -> Strategy:
-    is_latest = _choice(given, "startingOffsetsByTimestampStrategy", {"error": False, "latest": True}, default="error")
+    is_latest = choice(given, "startingOffsetsByTimestampStrategy", {"error": False, "latest": True}, default="error")
     return "latest" if is_latest else "error"
 
 
@@ -198,7 +198,7 @@ def _duration_ms(given: Mapping[str, str], name: str, default: int) -> int:
     return int(found[1]) * _UNITS_MS[found[2].lower()]
 
 
-def _credentials(given: Mapping[str, str]) -> Credentials | None:
+def credentials_of(given: Mapping[str, str]) -> Credentials | None:
     """Read the access key. SourceOptionError does not contain secrets."""
     try:
         found = Credentials(
@@ -211,15 +211,17 @@ def _credentials(given: Mapping[str, str]) -> Credentials | None:
     return found if found.access_key else None
 
 
-def _tls(given: Mapping[str, str]) -> TlsClientConfig:
+def tls_of(given: Mapping[str, str]) -> TlsClientConfig:
+    """Read the options of TLS."""
+
     def path(name: str) -> Path | None:
         text = given.get(name.lower(), "")
         return Path(text) if text else None
 
     try:
         return TlsClientConfig(
-            enable=_choice(given, "tls", {"true": True, "false": False}, default="false"),
-            verify=_choice(given, "tlsVerify", {"true": True, "false": False}, default="true"),
+            enable=choice(given, "tls", {"true": True, "false": False}, default="false"),
+            verify=choice(given, "tlsVerify", {"true": True, "false": False}, default="true"),
             trust_path=path("tlsTrustPath"),
             cert_path=path("tlsCertPath"),
             key_path=path("tlsKeyPath"),
@@ -243,16 +245,18 @@ def _offsets(given: Mapping[str, str], name: str, default: int) -> QueueOffsets 
         raise SourceOptionError(f"option {name} is {text[:200]!r}, expected {OPTIONS[name]} ({error})") from None
 
 
-def _positive(given: Mapping[str, str], name: str) -> int | None:
+def positive(given: Mapping[str, str], name: str, about: Mapping[str, str] = OPTIONS) -> int | None:
+    """Return a number above 0; None if the option is not set."""
     text = given.get(name.lower())
     if text is None:
         return None
     if not text.strip().isdecimal() or len(text) > DIGITS_MAX or int(text) == 0:
-        raise SourceOptionError(f"option {name} is {text[:200]!r}, expected a whole number above 0: {OPTIONS[name]}")
+        raise SourceOptionError(f"option {name} is {text[:200]!r}, expected a whole number above 0: {about[name]}")
     return int(text)
 
 
-def _choice(given: Mapping[str, str], name: str, choices: Mapping[str, bool], default: str) -> bool:
+def choice(given: Mapping[str, str], name: str, choices: Mapping[str, bool], default: str) -> bool:
+    """Return the value of one of a few words."""
     text = given.get(name.lower(), default).strip().lower()
     if text not in choices:
         raise SourceOptionError(f"option {name} is {text!r}, expected one of {', '.join(choices)}: {OPTIONS[name]}")

@@ -21,7 +21,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -44,11 +51,13 @@ from .offsets import (
 )
 from .options import EARLIEST, LATEST, SourceOptionError, SourceOptions, parse_options
 from .reading import read_ranges
+from .sink import BatchSink, StreamSink
+from .sinkoptions import parse_sink_options
 from .times import QueueTimes, Strategy, offsets_at
 
 
 class RocketMQDataSource(DataSource):
-    """The class that Spark instantiates for `format("rocketmq")`. Options: mqtrail.pipeline.options.OPTIONS."""
+    """The class that Spark instantiates for `format("rocketmq")`. Options: OPTIONS to read, SINK_OPTIONS to write."""
 
     @classmethod
     def name(cls) -> str:
@@ -70,6 +79,14 @@ class RocketMQDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read continuously: from startingOffsets at the first start, from Spark's checkpoint at later ones."""
         return RocketMQStreamReader(self, parse_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Write once: every row becomes a message."""
+        return BatchSink(schema, parse_sink_options(self.options), overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Write the rows of each micro-batch. Spark calls this for each of them, and again to commit it."""
+        return StreamSink(schema, parse_sink_options(self.options), overwrite=overwrite)
 
 
 @dataclass
