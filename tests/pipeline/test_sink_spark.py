@@ -42,7 +42,7 @@ with spark_session(SessionConfig(master="local[2]", driver_memory="512m", java_o
     query = (
         rows.writeStream.format("rocketmq").option("nameServer", namesrv).option("topic", "to")
         .option("checkpointLocation", str(folder / "checkpoint"))
-        .option("inFlightMax", "2").option("batchRowsMax", "4").option("retryTimeoutMs", "200000")
+        .option("inFlightMax", "1").option("batchRowsMax", "2").option("retryTimeoutMs", "200000")
         .trigger(availableNow=True).start()
     )
     query.awaitTermination()

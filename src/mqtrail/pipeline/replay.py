@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from mqtrail.client import Admin, RouteNotFound
-from mqtrail.wire import PROPERTY_UNIQ_KEY, MessageQueue, MQError, RecordError, decode_head, find_property
+from mqtrail.wire import PROPERTY_UNIQ_KEY, TIMER_TOPIC, MessageQueue, MQError, RecordError, decode_head, find_property
 
 from .bounds import bounds_of
 from .cluster import Cluster, Pulled, Retrying
@@ -41,6 +41,10 @@ class SinkFailed(MQError):
     """A request of the sink failed until its timeout. The task may run again: it finds what this one stored."""
 
 
+class NoTimers(SinkFailed):
+    """The cluster has no timer messages."""
+
+
 class Replay:
     """Looks up what is stored. Belongs to the event loop of one task."""
 
@@ -57,6 +61,8 @@ class Replay:
 
     async def stored(self, stored_in: str, marker: str) -> StoredRows | None:
         """Return what earlier attempts stored in a topic; None: nothing."""
+        if stored_in == TIMER_TOPIC:
+            await self._retrying(f"route of {stored_in}", self._check_timers)
         if self._again:
             await self._settle()
         begun_ms = await self._retrying(f"look-up of {marker} in {stored_in}", partial(self._find, stored_in, marker))
@@ -90,6 +96,16 @@ class Replay:
             raise SinkFailed(f"broker {broker_name} is in no route of {stored_in} now, and may have stored {msg_id}")
         return False
 
+    async def _check_timers(self) -> None:
+        """Raise SinkFailed if brokers have no timers: they would deliver the message at once."""
+        try:
+            await self._admin.queues(TIMER_TOPIC)
+        except RouteNotFound:
+            raise NoTimers(
+                f"found no topic {TIMER_TOPIC}, expected brokers of 5.x with timers (timerWheelEnable) for rows with "
+                "deliverAt: use delayLevel"
+            ) from None
+
     async def _find(self, stored_in: str, marker: str) -> int | None:
         """Return when the first message of this id was stored, epoch ms of its broker; None: nowhere."""
         try:
@@ -110,6 +126,8 @@ class Replay:
         while True:
             try:
                 return await request()
+            except NoTimers:
+                raise
             except MQError as error:
                 if time.monotonic() > until:
                     raise SinkFailed(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mqtrail.client import Producer, SendFailed, by_hash
+from mqtrail.client import InvalidMessage, Producer, SendFailed, by_hash
 from mqtrail.wire import PROPERTY_UNIQ_KEY, MessageIllegal, MessageQueue, MQError, Refusal
 
 from .replay import Replay, SinkFailed
@@ -199,7 +199,7 @@ class RowSender:
             except MQError as error:
                 if isinstance(error, SendFailed) and error.maybe_stored:
                     unsure = error.attempts[-1].broker_name
-                if isinstance(error, Refusal) or time.monotonic() > until:
+                if isinstance(error, Refusal | InvalidMessage) or time.monotonic() > until:
                     raise SinkFailed(
                         f"{len(rows)} rows to topic {rows[0].message.topic!r} are not stored: {error}. The task may "
                         "run again, and then sends only what is missing"
