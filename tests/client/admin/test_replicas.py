@@ -63,7 +63,7 @@ def controlled(*, with_controller: bool = True) -> dict[tuple[str, int], Any]:
         ).encode()
         for address, number in ((MASTER, 1), (SLAVE, 3))
     }
-    config = f"enableControllerMode=true\ncontrollerAddr={CONTROLLER}\n".encode()
+    config = f"enableControllerMode=true\ncontrollerAddr= {CONTROLLER} ; \n".encode()
     found[MASTER, RequestCode.GET_BROKER_CONFIG] = config
     if with_controller:
         leads = RemotingCommand(ResponseCode.SUCCESS, {"controllerLeaderAddress": CONTROLLER})
