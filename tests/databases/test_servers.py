@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 
 from mqtrail.node.in_time import InTime
 from mqtrail.store import MemoryDisk, StoreAway, StoreBroken, StoreError
-from mqtrail.store.sql import SqlStore
+from mqtrail.store.sql import SqlStore, look_at
 from mqtrail.wire import InvalidParameter, tags_code
 from tests.ports import free_ports
 from tests.store.kinds import CONFIG
@@ -356,3 +356,20 @@ def test_bytes_and_names_of_any_kind(store: SqlStore) -> None:
     store.append([large], NOW_MS)
     store.flush()
     assert bodies(store.read("orders", 0, 0, 9, EVERYTHING).records) == [large.body]
+
+
+def test_facts_for_operators(store: SqlStore, url: str) -> None:
+    """Server, sizes, connections and tables, beside the writer; the password is not shown."""
+    store.append([record(b"red"), record(b"green", queue_id=1)], NOW_MS)
+    store.flush()
+    found = look_at(url, queues=True, sizes=True)
+    assert found.queues is not None
+    used = [one for one in found.queues if one.state == "used"]
+    assert [(one.queue, one.next, one.last_stored_ms) for one in used] == [(0, 1, NOW_MS), (1, 1, NOW_MS)]
+    assert all(one.size for one in used)
+    assert found.size is not None
+    assert found.connections is not None
+    assert found.connections_max is not None
+    assert (found.size > 0, 0 < found.connections <= found.connections_max) == (True, True)
+    assert abs(found.clock_ms - time.time() * 1000) < 600_000
+    assert "secret" not in found.database

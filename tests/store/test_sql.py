@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection
 
 from mqtrail.store import LogDiffers, MemoryDisk, PendingRecord, RealDisk, Retention, StoreBroken, StoreError, StoreFull
-from mqtrail.store.sql import SqlStore
+from mqtrail.store.sql import SqlStore, look_at
 from mqtrail.store.sql.queues import Allotment, TableQueue
 from mqtrail.wire import InvalidParameter, QueryNotFound, decode_record
 
@@ -396,3 +396,46 @@ def test_unusable_databases_are_refused(tmp_path: Path) -> None:
             other.commit()
         with pytest.raises(StoreError, match=found):
             opened(tmp_path)
+
+
+def test_facts_for_operators(tmp_path: Path) -> None:
+    """Looking takes over nothing, makes no file, and shows what is committed, beside a broker and without one."""
+    url = sqlite_url(tmp_path)
+    with pytest.raises(StoreError, match="cannot be read"):
+        look_at(url)
+    assert not (tmp_path / "messages.db").exists()
+    with closing(opened(tmp_path)) as store:
+        store.append([record(b"red"), record(b"blue"), record(b"green", queue_id=1)], NOW_MS)
+        store.flush()
+        store.append([record(b"not committed")], NOW_MS)
+        found = look_at(url, queues=True, sizes=True)
+        assert found.queues is not None
+        used = {one.queue: one for one in found.queues if one.state == "used"}
+        assert [(one.topic, one.first, one.next, one.last_stored_ms) for one in used.values()] == [
+            ("orders", 0, 2, NOW_MS),
+            ("orders", 0, 1, NOW_MS),
+        ]
+        assert all(one.size is None or one.size > 0 for one in found.queues)
+        assert (found.dialect, found.writer, found.tables_by_state) == (
+            "sqlite",
+            1,
+            {"free": 14, "used": 2, "released": 0},
+        )
+        store.flush()  # it is still the writer
+    assert look_at(url).committed_size > found.committed_size
+
+
+def test_facts_of_other_databases(tmp_path: Path) -> None:
+    """A database without messages, or with tables of another version, is refused."""
+    path = tmp_path / "messages.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE others (id INTEGER)")
+        with pytest.raises(StoreError, match="found no messages of mqtrail"):
+            look_at(sqlite_url(tmp_path))
+        connection.execute("DROP TABLE others")
+    with closing(opened(tmp_path)):
+        pass
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE mqtrail_store SET version = 99")
+    with pytest.raises(StoreError, match="found tables of version 99"):
+        look_at(sqlite_url(tmp_path))

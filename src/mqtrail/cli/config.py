@@ -55,6 +55,7 @@ SECRETS: Mapping[tuple[str, str], str] = {
 }
 """(table, key) -> environment variable that overrides the file. No flag takes a secret itself, because other users of a
 machine can read command lines."""
+OPERATOR_TOKEN = "MQTRAIL_OPERATOR_TOKEN"  # environment variable: what an operator shows an HTTP door
 PASSWORD_IN_URL = re.compile(r"://[^/@:]*:[^/@]+@")
 TOP_KEYS = ("namesrv", "data", "lake", "tls_config")
 ROOMS: Mapping[str, tuple[str, str]] = {
@@ -227,6 +228,19 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     if any(_is_secret(key, found._table(name).get(key, "")) for name, key in SECRETS):
         warn_if_open_to_others(chosen)
     return found
+
+
+def operator_token(file: Path | None, environment: Mapping[str, str] | None = None) -> str | None:
+    """Return the token of a file, else of the environment; None: there is none. UsageError."""
+    if file is None:
+        return (os.environ if environment is None else environment).get(OPERATOR_TOKEN) or None
+    text = _text_of(file, "token file").strip()
+    if not text or not text.isascii() or not text.isprintable():
+        raise UsageError(
+            f"token file {file}: found no token, expected one line of ASCII, as `mqtrail pmq token` prints"
+        )
+    warn_if_open_to_others(file)
+    return text
 
 
 def _is_secret(key: str, value: object) -> bool:

@@ -11,6 +11,7 @@ from .config import DoorConfig
 from .gate import Gate, GateRules, new_token, read_rules
 from .guard import HOSTS, LocalGuard
 from .http_server import http_settings
+from .operator import Facts
 from .problems import (
     RESPONSES,
     DescribedApi,
@@ -28,6 +29,7 @@ __all__ = [
     "Caller",
     "DescribedApi",
     "DoorConfig",
+    "Facts",
     "Gate",
     "GateRules",
     "LocalGuard",

@@ -15,13 +15,22 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from mqtrail import __version__
-from mqtrail.wire import HeaderError, Host, Message, visible_json
+from mqtrail.wire import HeaderError, Message, visible_json
 
 from .caller import Caller
 from .config import INVISIBLE_S_DEFAULT, INVISIBLE_S_MAX, KEY_LENGTH_MAX, RECEIVE_COUNT_MAX, DoorConfig
 from .crowd import Crowd, resting
+from .exchange import answer_of as _answer_of
+from .exchange import body_of as _body_of
+from .exchange import host_of as _host
+from .exchange import json_answer as _json
+from .exchange import json_body as _json_body
+from .exchange import media_type_of as _media_type
+from .exchange import ref_of as _ref
+from .exchange import token_of as _token
 from .gate import Gate
 from .guard import BodyRoom, LocalGuard
+from .operator import Facts, Looking, looking_router, operator_schemas
 from .pmq import PmqInterface
 from .problems import RESPONSES, DescribedApi, Problem, add_problems
 from .publishing import MessageSender, Repeatable
@@ -30,7 +39,6 @@ from .receiving import Receiver
 from .shapes import (
     BYTES_TYPES,
     JSON_TYPE,
-    REF,
     Ack,
     Extend,
     ListedTopics,
@@ -73,10 +81,12 @@ def make_door(
     config: DoorConfig,
     stopping: asyncio.Event,
     gate: Gate | None = None,
+    facts: Facts | None = None,
 ) -> DescribedApi:
     """Return the application. caller: reaches the broker. next_id: makes ids of messages and requests.
 
-    stopping: once it is set, receives no longer wait. gate: the operator's rules; None: there are none.
+    stopping: once it is set, receives no longer wait. gate: the operator's rules; None: there are none. facts: of
+    the database; None: there is none.
     """
     gate = gate or Gate()
     tracer = Tracer(caller, config.trace_topic)
@@ -92,7 +102,7 @@ def make_door(
         await tracer.stop()
 
     app = DescribedApi(
-        schemas=schemas(),
+        schemas=schemas() | operator_schemas(),
         title="mqtrail",
         version=__version__,
         description="Publish and receive messages over HTTP.",
@@ -112,6 +122,7 @@ def make_door(
     _add_events(router, receiver, stopping, gate)
     _add_topics(router, Topics(caller), gate)
     app.include_router(router)
+    app.include_router(looking_router(Looking(caller, pmq, broker_name, facts), gate))
     app.include_router(pmq.router())
     add_problems(app)
     app.add_middleware(Crowd, count_max=config.requests_max)
@@ -302,45 +313,6 @@ def _add_topics(router: APIRouter, topics: Topics, gate: Gate) -> None:
 # Requests and answers.
 
 _OneOrMany: Any = Publish | list[Publish]
-
-
-def _ref(kind: type) -> dict[str, str]:
-    return {"$ref": REF.format(name=kind.__name__)}
-
-
-def _body_of(kind: type) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {JSON_TYPE: {"schema": _ref(kind)}}}}
-
-
-def _answer_of(kind: type) -> dict[int | str, dict[str, Any]]:
-    return {200: {"description": kind.__doc__ or "", "content": {JSON_TYPE: {"schema": _ref(kind)}}}}
-
-
-def _media_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-async def _json_body(request: Request) -> bytes:
-    """Return the body of a request that must be JSON. Problem: its type is another one."""
-    found = _media_type(request)
-    if found != JSON_TYPE:
-        detail = f"found Content-Type {found[:60]!r}, expected {JSON_TYPE}: set Content-Type"
-        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail)
-    return await request.body()
-
-
-def _json(value: msgspec.Struct) -> Response:
-    """Return a value as JSON with control and invisible characters escaped, as `VisibleJson`."""
-    return Response(visible_json(_encode(value).decode()).encode(), media_type=JSON_TYPE)
-
-
-def _token(request: Request) -> str | None:
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip() if kind.lower() == "bearer" else None
-
-
-def _host(request: Request) -> Host:
-    return Host("127.0.0.1", 0) if request.client is None else Host(*request.client)
 
 
 async def _unless_gone(request: Request, stopping: asyncio.Event, work: Awaitable[T]) -> T:

@@ -1,4 +1,4 @@
-"""Who may publish and receive through the door, from where, and how fast: the rules of an operator.
+"""Who may publish, receive and operate through the door, from where, and how fast: the rules of an operator.
 
     [topics.orders]
     tokens = ["sha256:…"]       # to publish, one of these is needed
@@ -10,7 +10,12 @@
     allow = ["10.0.0.0/8"]      # only from there
     deny = ["10.9.9.9"]
 
-A topic or group without rules is open to all who reach the door. Tokens are kept as hashes.
+    [operators.ann]             # may use the operators' interface; the audit log names her
+    tokens = ["sha256:…"]
+    read_only = true            # may look, and change nothing
+
+A topic or group without rules is open to all who reach the door; without operators their interface is closed. Tokens
+are kept as hashes.
 
 A group's own topics hold copies of messages of others: its retries, its dead letters, pmq's G_T_fail. So the rules of
 that group hold for them, and those of the topics that the copies may be from. Topics of the broker itself, which hold
@@ -73,11 +78,19 @@ class GroupRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         return not among(self.deny) and (not self.allow or among(self.allow))
 
 
+class OperatorRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """tokens: one of them is needed. read_only: the operator may look, and change nothing."""
+
+    tokens: Annotated[tuple[TokenHash, ...], msgspec.Meta(min_length=1)]
+    read_only: bool = False
+
+
 class GateRules(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The rules of all topics and groups that have any."""
+    """The rules of all topics and groups that have any, and the operators by name."""
 
     topics: dict[str, TopicRule] = {}
     groups: dict[str, GroupRule] = {}
+    operators: dict[str, OperatorRule] = {}
 
 
 def read_rules(text: str, where: str) -> GateRules:
@@ -86,8 +99,8 @@ def read_rules(text: str, where: str) -> GateRules:
         return msgspec.convert(tomllib.loads(text), GateRules)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, ValueError) as error:
         raise InvalidParameter(
-            f"{where}: found rules that cannot be used ({error}), expected [topics.NAME] and [groups.NAME] with "
-            "tokens, groups, messages_per_s, allow, deny: correct the file"
+            f"{where}: found rules that cannot be used ({error}), expected [topics.NAME], [groups.NAME] and "
+            "[operators.NAME] with tokens, groups, messages_per_s, allow, deny, read_only: correct the file"
         ) from error
 
 
@@ -185,6 +198,31 @@ class Gate:
         """Return whether a client of this address gets queues of the group."""
         rule = self.rules.groups.get(group)
         return rule is None or rule.admits(ip)
+
+    def operator(self, token: str | None, *, changes: bool) -> str:
+        """Return the name of the operator with this token. changes: who may also change. Problem: there is none."""
+        if not self.rules.operators:
+            detail = (
+                "found no operators in the rules of this door, expected some: add [operators.NAME] with tokens to the "
+                "file of --rules (`mqtrail pmq token` makes one)"
+            )
+            raise Problem(HTTPStatus.FORBIDDEN, detail)
+        if token is None:
+            raise Problem(
+                HTTPStatus.UNAUTHORIZED,
+                "found no token, expected one of an operator: set MQTRAIL_OPERATOR_TOKEN, or send Authorization: "
+                "Bearer …",
+            )
+        found = token_hash(token)
+        for name, rule in self.rules.operators.items():
+            if found in rule.tokens:
+                if changes and rule.read_only:
+                    detail = (
+                        f"found the operator {name!r}, who may only look, expected one without read_only: ask another"
+                    )
+                    raise Problem(HTTPStatus.FORBIDDEN, detail)
+                return name
+        raise Problem(HTTPStatus.UNAUTHORIZED, "found another token, expected one of an operator: look into the rules")
 
     def take(self, topic: str, count: int, now_s: float) -> float:
         """Count messages to be published; return for how many seconds their sender should pause then. Problem: the

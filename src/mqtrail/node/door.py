@@ -14,7 +14,7 @@ from typing import Final
 
 import uvicorn
 
-from mqtrail.gateway import HOSTS, DoorConfig, Gate, GateRules, http_settings, make_door, read_rules
+from mqtrail.gateway import HOSTS, DoorConfig, Facts, Gate, GateRules, http_settings, make_door, read_rules
 from mqtrail.net import BindError, Log, TlsServerConfig, join_address
 from mqtrail.wire import InvalidParameter, UniqueIdFactory
 
@@ -38,12 +38,23 @@ class _Server(uvicorn.Server):
 class HttpDoor:
     """`bind`, `start`, then `stop`."""
 
-    def __init__(self, host: str, port: int, tls: TlsServerConfig | None = None, rules: Path | None = None) -> None:
-        """tls: with a certificate, the door speaks HTTPS only. rules: file of `gateway.gate`."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tls: TlsServerConfig | None = None,
+        rules: Path | None = None,
+        store_url: str = "",
+    ) -> None:
+        """tls: with a certificate, the door speaks HTTPS only. rules: file of `gateway.gate`.
+
+        store_url: database of the broker's messages; '': none.
+        """
         self._host = host
         self._port = port
         self._tls = None if tls is None else tls.context()
         self._rules = rules
+        self._store_url = store_url
         self._gate = Gate()
         self._watching: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
@@ -86,7 +97,8 @@ class HttpDoor:
             request_size_max=2 * config.message_size_max,  # base64, escapes, or several messages
             trace_topic=config.trace_topic,
         )
-        door = make_door(broker.caller(), ids.next, broker.name, bounds, self._stopping, self._gate)
+        facts = _facts_of(self._store_url) if self._store_url else None
+        door = make_door(broker.caller(), ids.next, broker.name, bounds, self._stopping, self._gate, facts)
         settings = http_settings(door, bounds.connections_max, websockets=False)
         settings.load()
         settings.ssl = self._tls
@@ -126,6 +138,13 @@ class HttpDoor:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _facts_of(url: str) -> Facts:
+    """Return what asks a database for its facts, in any thread."""
+    from mqtrail.store.sql import look_at  # an extra, which is installed: the broker's store is of it
+
+    return lambda queues, sizes: look_at(url, queues=queues, sizes=sizes)
 
 
 def _read(path: Path) -> GateRules:

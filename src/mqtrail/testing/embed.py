@@ -78,11 +78,12 @@ def embedded_config(
     store: CommitLogConfig | None = None,
     store_url: str = "",
     http: bool = False,
+    http_rules: Path | None = None,
 ) -> NodeConfig:
     """Return the settings of an embedded node: free ports on 127.0.0.1, small files, brokers broker-a, broker-b, ...
 
     broker None: the default settings with SQL92 filters enabled. store_url: database that keeps the messages. http:
-    with an HTTP door.
+    with an HTTP door. http_rules: file of its rules.
     """
     return NodeConfig(
         data=data,
@@ -93,6 +94,7 @@ def embedded_config(
         store=store or CommitLogConfig(segment_size=SEGMENT_SIZE),
         store_url=store_url,
         http_port=0 if http else None,
+        http_rules=http_rules,
     )
 
 
@@ -105,13 +107,18 @@ async def embedded_async(
     store: CommitLogConfig | None = None,
     store_url: str = "",
     http: bool = False,
+    http_rules: Path | None = None,
 ) -> AsyncIterator[Embedded]:
     """Run a node in the caller's event loop. data None: in memory. broker, store: settings of every broker.
 
     store_url: URL of a database that keeps the messages in tables, for one broker (docs/how-to/tables.md).
-    http: with an HTTP door, for one broker (docs/how-to/http.md).
+    http: with an HTTP door, for one broker (docs/how-to/http.md). http_rules: file of its rules.
     """
-    node = Node(embedded_config(data, brokers=brokers, broker=broker, store=store, store_url=store_url, http=http))
+    node = Node(
+        embedded_config(
+            data, brokers=brokers, broker=broker, store=store, store_url=store_url, http=http, http_rules=http_rules
+        )
+    )
     await node.start()
     try:
         yield Embedded(node, asyncio.get_running_loop())
@@ -128,9 +135,12 @@ def embedded(
     store: CommitLogConfig | None = None,
     store_url: str = "",
     http: bool = False,
+    http_rules: Path | None = None,
 ) -> Iterator[Embedded]:
     """Run a node in a thread with its own event loop, for plain tests. Parameters: see embedded_async."""
-    config = embedded_config(data, brokers=brokers, broker=broker, store=store, store_url=store_url, http=http)
+    config = embedded_config(
+        data, brokers=brokers, broker=broker, store=store, store_url=store_url, http=http, http_rules=http_rules
+    )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="mqtrail-embedded", daemon=True)
     thread.start()

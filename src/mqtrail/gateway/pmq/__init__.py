@@ -6,7 +6,8 @@
 Source: mq-rest and mq-client of github.com/FinVolution/pmq, commit 86e2d93, and exchanges recorded between them.
 """
 
-from .desk import PmqDesk
+from .broker import PmqBroker
+from .desk import PmqDesk, QueueName
 from .interface import PmqInterface
 
-__all__ = ["PmqDesk", "PmqInterface"]
+__all__ = ["PmqBroker", "PmqDesk", "PmqInterface", "QueueName"]

@@ -216,6 +216,11 @@ class PmqDesk:
         """Return the queues that a consumer owns."""
         return [queue for queue in group.queues.values() if queue.owner == consumer_id]
 
+    def members_of(self, name: str) -> list[PmqConsumer]:
+        """Return the members of a group."""
+        group = self.groups.get(name)
+        return [] if group is None else [self._consumers[number] for number in group.members]
+
     def owners_of(self, queue: QueueName) -> list[tuple[ClientAddress, str]]:
         """Return address and group of each owner of a queue that takes wake-ups."""
         found = []

@@ -29,7 +29,7 @@ from ..problems import Problem
 from ..publishing import ANY_QUEUE, MessageSender
 from ..tracer import Tracer
 from .broker import PmqBroker, message_of, parts_of, pulled
-from .desk import Full, Group, GroupQueue, PmqDesk, QueueName
+from .desk import Full, Group, GroupQueue, PmqConsumer, PmqDesk, QueueName
 from .shapes import (
     CommitBody,
     CommitItem,
@@ -102,6 +102,15 @@ class PmqInterface:
             with suppress(asyncio.CancelledError):
                 await self._ticker
         await self._waker.stop()
+
+    def members_of(self, group: str) -> list[PmqConsumer]:
+        """Return the members of a group that are online."""
+        return self._desk.members_of(group)
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics of a group whose members are, or were, online since the start."""
+        known = self._desk.groups.get(group)
+        return [] if known is None else list(known.topics)
 
     def _stored(self, topic: str, queue_id: int) -> None:
         """Wake those who consume a queue."""

@@ -1,0 +1,144 @@
+"""The operations of the operators' interface. Each needs the token of an operator (`gate`)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from http import HTTPStatus
+from typing import Annotated, Final, TypeVar
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import Response
+
+from mqtrail.wire import MQError
+
+from ..caller import problem_of_error
+from ..exchange import answer_of, host_of, json_answer, token_of
+from ..gate import Gate
+from ..problems import RESPONSES, Problem
+from .looking import Looking
+from .shapes import (
+    KeptMessage,
+    KeptMessages,
+    OperatedGroupDetail,
+    OperatedGroups,
+    OperatedNode,
+    OperatedQueues,
+    OperatedSubscriptions,
+    OperatedTopic,
+    OperatedTopics,
+)
+
+T = TypeVar("T")
+PREFIX: Final = "/v1/operator"
+MESSAGES_MAX: Final = 1_000
+
+Name = Annotated[str, Path(max_length=255)]
+Count = Annotated[int, Query(ge=1, le=MESSAGES_MAX, description="Most messages of the answer.")]
+
+
+async def asked(work: Awaitable[T]) -> T:
+    """Return what the broker answers. Problem."""
+    try:
+        return await work
+    except (MQError, TimeoutError) as error:
+        raise problem_of_error(error) from error
+
+
+def looking_router(looking: Looking, gate: Gate) -> APIRouter:
+    """Return the operations that change nothing."""
+    router = APIRouter(prefix=PREFIX, responses=RESPONSES)
+    _add_topics(router, looking, gate)
+    _add_groups(router, looking, gate)
+    _add_messages(router, looking, gate)
+
+    @router.get("/node", summary="Show the broker and its database", responses=answer_of(OperatedNode))
+    async def node(request: Request) -> Response:
+        gate.operator(token_of(request), changes=False)
+        return json_answer(await asked(looking.node(host_of(request))))
+
+    return router
+
+
+def _add_topics(router: APIRouter, looking: Looking, gate: Gate) -> None:
+    @router.get("/topics", summary="List the topics of applications", responses=answer_of(OperatedTopics))
+    async def topics(request: Request) -> Response:
+        gate.operator(token_of(request), changes=False)
+        return json_answer(OperatedTopics(await asked(looking.topics(host_of(request)))))
+
+    @router.get("/topics/{topic}", summary="Show a topic", responses=answer_of(OperatedTopic))
+    async def topic(topic: Name, request: Request) -> Response:
+        gate.operator(token_of(request), changes=False)
+        return json_answer(await asked(looking.topic(topic, host_of(request))))
+
+    @router.get("/queues", summary="List queues with their messages", responses=answer_of(OperatedQueues))
+    async def queues(
+        request: Request,
+        topic: Annotated[str | None, Query(max_length=255, description="Only of this topic.")] = None,
+        tables: Annotated[bool, Query(description="With the table of each queue, and its size.")] = False,
+    ) -> Response:
+        gate.operator(token_of(request), changes=False)
+        return json_answer(OperatedQueues(await asked(looking.queues(topic, tables, host_of(request)))))
+
+
+def _add_groups(router: APIRouter, looking: Looking, gate: Gate) -> None:
+    @router.get("/groups", summary="List the groups of applications", responses=answer_of(OperatedGroups))
+    async def groups(request: Request) -> Response:
+        gate.operator(token_of(request), changes=False)
+        return json_answer(OperatedGroups(await asked(looking.groups(host_of(request)))))
+
+    @router.get(
+        "/groups/{group}", summary="Show a group, its members and offsets", responses=answer_of(OperatedGroupDetail)
+    )
+    async def group(group: Name, request: Request) -> Response:
+        gate.operator(token_of(request), changes=False)
+        return json_answer(await asked(looking.group(group, host_of(request))))
+
+    @router.get(
+        "/subscriptions", summary="List which group consumes which topic", responses=answer_of(OperatedSubscriptions)
+    )
+    async def subscriptions(request: Request) -> Response:
+        gate.operator(token_of(request), changes=False)
+        return json_answer(OperatedSubscriptions(await asked(looking.subscriptions(host_of(request)))))
+
+
+def _add_messages(router: APIRouter, looking: Looking, gate: Gate) -> None:
+    @router.get(
+        "/topics/{topic}/messages",
+        summary="List stored messages: the last ones, from an offset or a time on, or those with a key or an id",
+        responses=answer_of(KeptMessages),
+    )
+    async def messages(
+        topic: Name,
+        request: Request,
+        queue: Annotated[int | None, Query(ge=0, description="Only of this queue.")] = None,
+        first: Annotated[int | None, Query(ge=0, alias="from", description="From this offset of the queue on.")] = None,
+        from_ms: Annotated[int | None, Query(ge=0, description="Stored at or after this time.")] = None,
+        key: Annotated[str | None, Query(max_length=1_000, description="Only with this key.")] = None,
+        id: Annotated[str | None, Query(max_length=255, description="Only with this id, with bodies.")] = None,
+        count: Count = 20,
+    ) -> Response:
+        gate.operator(token_of(request), changes=False)
+        host = host_of(request)
+        if sum(one is not None for one in (first, from_ms, key, id)) > 1 or (first is not None and queue is None):
+            detail = (
+                "found several of from, from_ms, key and id, or from without queue, expected one: leave the others out"
+            )
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+        word = key if id is None else id
+        if word is not None:
+            found = await asked(looking.messages_by_key(topic, word, count, host, is_id=id is not None))
+            found = [one for one in found if queue in (None, one.queue)]
+        else:
+            found = await asked(looking.messages(topic, queue, first, from_ms, count, host))
+        return json_answer(KeptMessages(found))
+
+    @router.get(
+        "/topics/{topic}/queues/{queue}/messages/{offset}",
+        summary="Show a stored message with its body and properties",
+        responses=answer_of(KeptMessage),
+    )
+    async def message(
+        topic: Name, queue: Annotated[int, Path(ge=0)], offset: Annotated[int, Path(ge=0)], request: Request
+    ) -> Response:
+        gate.operator(token_of(request), changes=False)
+        return json_answer(await asked(looking.message(topic, queue, offset, host_of(request))))

@@ -1,0 +1,158 @@
+"""`mqtrail pmq topic|queue|group|…` over a door and over its database: output, exit codes, refusals."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+from mqtrail.gateway import new_token
+from mqtrail.testing import Embedded, embedded
+
+from .conftest import Command, commands
+
+TOKEN, HASH = new_token()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("portal")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Embedded]:
+    """A door with an operator: a topic `orders` with two queues and 6 messages, of which the group `stock` read 2."""
+    rules = folder / "rules.toml"
+    rules.write_text(f'[operators.ann]\ntokens = ["{HASH}"]\n')
+    url = f"sqlite:///{folder}/m.db"
+    with embedded(folder / "data", store_url=url, http=True, http_rules=rules) as running:
+        with httpx.Client(base_url=running.http_url, timeout=60) as http:
+            http.put("/v1/topics/orders", json={"queues": 2}).raise_for_status()
+            messages = [{"body": f"häl\x1b[0mlo {number}", "key": f"k{number}"} for number in range(3)]
+            for _ in range(2):
+                http.post("/v1/topics/orders/messages", json=messages).raise_for_status()
+            got = http.post("/v1/groups/stock/receive", json={"topic": "orders", "max": 2, "wait_s": 10}).json()
+            receipts = [one["receipt"] for one in got["messages"]]
+            http.post("/v1/groups/stock/ack", json={"receipts": receipts}).raise_for_status()
+        yield running
+
+
+@pytest.fixture
+def pmq(
+    server: Embedded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Command:
+    """Runs `mqtrail pmq …` on the door, as its operator, without a terminal."""
+    monkeypatch.setenv("MQTRAIL_OPERATOR_TOKEN", TOKEN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    run = commands(capsys)
+    return lambda *words: run("pmq", *words, "--url", server.http_url)
+
+
+def test_topics_and_queues(pmq: Command) -> None:
+    """JSON has what the door answers; a table has the same numbers."""
+    (row,) = [one for one in pmq("topic", "list", "--json").json["topics"] if one["topic"] == "orders"]
+    assert (row["write_queues"], row["messages"], row["groups"]) == (2, 6, ["stock"])
+    shown = pmq("topic", "show", "orders", "--json").json
+    assert [one["queue"] for one in shown["queues"]] == [0, 1]
+    assert [one["group"] for one in shown["subscriptions"]] == ["stock"]
+    drawn = pmq("topic", "show", "orders")
+    assert (drawn.code, "stock" in drawn.out) == (0, True)
+    queues = pmq("queue", "list", "--topic", "orders", "--tables", "--json").json["queues"]
+    assert sum(one["messages"] for one in queues) == 6
+    assert "message_" in pmq("queue", "list", "--tables").out
+    assert "last stored (UTC)" in pmq("topic", "list").out
+
+
+def test_groups_and_subscriptions(pmq: Command) -> None:
+    """The backlog in all and by queue."""
+    (row,) = pmq("group", "list", "--json").json["groups"]
+    assert (row["group"], row["pending"]) == ("stock", 4)
+    assert sum(one["pending"] for one in pmq("group", "show", "stock", "--json").json["queues"]) == 4
+    assert "no members" in pmq("group", "show", "stock").out
+    assert [
+        one["topic"] for one in pmq("subscription", "list", "--group", "stock", "--json").json["subscriptions"]
+    ] == ["orders"]
+    assert pmq("subscription", "list", "--group", "none").out == "no rows\n"
+
+
+def test_messages(pmq: Command) -> None:
+    """A list, one message whole, and texts of other programs as what they are."""
+    rows = pmq("message", "list", "orders", "--limit", "4", "--json").json["messages"]
+    assert len(rows) == 4
+    (one,) = pmq("message", "show", "orders", "--id", rows[0]["id"], "--json").json["messages"]
+    assert one["body"].startswith("häl\x1b[0mlo")
+    shown = pmq("message", "show", "orders", "--queue", str(one["queue"]), "--offset", str(one["offset"]))
+    assert (shown.code, "häl\\x1b[0mlo" in shown.out, "property KEYS: k" in shown.out) == (0, True, True)
+    assert len(pmq("message", "list", "orders", "--key", "k1", "--json").json["messages"]) == 2
+    assert len(pmq("message", "list", "orders", "--from", "1h", "--json").json["messages"]) == 6
+    assert pmq("message", "show", "orders", "--id", "none").code == 1
+    for wrong in (("--offset", "1"), ("--key", "a", "--from", "1h")):
+        assert pmq("message", "list", "orders", *wrong).code == 2
+    assert pmq("message", "show", "orders", "--queue", "0").code == 2
+
+
+def test_the_node_and_its_database(pmq: Command, mqtrail: Command, server: Embedded, folder: Path) -> None:
+    """The same database through the door and by itself, where free tables are listed too."""
+    by_door = pmq("node", "--json").json
+    assert by_door["broker"] == "broker-a"
+    db = f"sqlite:///{folder}/m.db"
+    by_itself = mqtrail("pmq", "node", "--db", db, "--json").json
+    assert by_itself["database"]["writer"] == by_door["database"]["writer"]
+    assert "database dialect: sqlite" in mqtrail("pmq", "node", "--db", db).out
+    tables = mqtrail("pmq", "queue", "list", "--db", db, "--json").json["queues"]
+    assert {one["state"] for one in tables} == {"free", "used"}
+    assert sum(one["next"] - one["first"] for one in tables if one["topic"] == "orders") == 6
+    assert mqtrail("pmq", "queue", "list", "--db", db, "--topic", "orders").out.count("message_") == 2
+
+
+def test_what_is_refused(mqtrail: Command, server: Embedded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One line: found, expected, remedy; exit code 1, or 2 for a wrong option."""
+    monkeypatch.delenv("MQTRAIL_OPERATOR_TOKEN", raising=False)
+    (tmp_path / "token").write_text("wrong\n")
+    (tmp_path / "token").chmod(0o600)
+    (tmp_path / "empty").write_text("\n")
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        port = silent.getsockname()[1]
+    url = ("--url", server.http_url)
+    for words, code, expected in (
+        (("topic", "list", *url), 1, "found no token"),
+        (("topic", "list", *url, "--token-file", "token"), 1, "found another token"),
+        (("topic", "list", *url, "--token-file", "empty"), 2, "found no token"),
+        (("topic", "list", *url, "--token-file", "missing"), 2, "cannot be read"),
+        (("topic", "list", *url, "--ca", "missing"), 2, "--ca: missing cannot be read"),
+        (("topic", "list", "--url", f"http://127.0.0.1:{port}"), 1, "found no answer of"),
+        (("topic", "list", "--url", "ftp://x"), 2, "expected the address of a door"),
+        (("topic", "list", "--url", "http://a@x"), 2, "expected the address of a door"),
+        (("node", "--db", f"sqlite:///{tmp_path}/none.db"), 1, "cannot be read"),
+        (("node", "--db", "sqlite:///x", *url), 2, "found --db and --url"),
+    ):
+        done = mqtrail("pmq", *words)
+        assert (done.code, done.err.count("\n"), expected in done.err) == (code, 1, True), done.err
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_door_without_operators(mqtrail: Command, folder: Path) -> None:
+    """Without operators in the rules their interface is closed, also with a token."""
+    import asyncio
+
+    from mqtrail.gateway import DoorConfig, make_door
+    from tests.gateway.test_bounds import FakeBroker
+
+    async def ask() -> httpx.Response:
+        app = make_door(FakeBroker(), lambda: "id", "broker-a", DoorConfig(hosts=None), asyncio.Event())
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://door") as client:
+            return await client.get("/v1/operator/topics", headers={"Authorization": f"Bearer {TOKEN}"})
+
+    answer = asyncio.run(ask())
+    assert (answer.status_code, "expected some: add [operators.NAME]" in json.loads(answer.text)["detail"]) == (
+        403,
+        True,
+    )
