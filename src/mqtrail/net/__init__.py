@@ -1,10 +1,12 @@
 """Remoting over TCP, both sides.
 
 `ConnectionPool` and `Connection` are the client side, `Server` the server side. They turn bytes into `RemotingCommand`
-and back; other rooms decide what a command means. Errors state whether the peer may have received the request.
+and back; other rooms decide what a command means. Errors state whether the peer may have received the request. Also
+here: what several doors need, such as the structured log and the audit log of changes.
 """
 
 from .address import NAMESRV_DEFAULT, address_list, join_address, parse_namesrv, split_address
+from .audit import Actor, AuditAnswer, AuditedChange, AuditFailed, AuditLog, read_audit
 from .child_environment import child_environment, is_ours
 from .client import Connection
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
@@ -31,7 +33,12 @@ from .tls_session import tls_failure
 
 __all__ = [
     "NAMESRV_DEFAULT",
+    "Actor",
     "Application",
+    "AuditAnswer",
+    "AuditFailed",
+    "AuditLog",
+    "AuditedChange",
     "BindError",
     "ClientAuth",
     "ConnectError",
@@ -62,6 +69,7 @@ __all__ = [
     "next_command",
     "parse_namesrv",
     "part_file",
+    "read_audit",
     "read_tls_properties",
     "split_address",
     "tls_failure",

@@ -4,10 +4,10 @@ A change is a value. `ClusterChanges.plan` says which requests it sends and what
 `ClusterChanges.perform` records it in the audit log, does it, and records what came of each part.
 """
 
-from .audit import AuditAnswer, AuditedChange, AuditFailed, AuditLog, read_audit
+from mqtrail.net import Actor, AuditAnswer, AuditedChange, AuditFailed, AuditLog, read_audit
+
 from .kinds import LETTERS_MAX, Change, ConsumeDirectly, ResendDeadLetters, ResendMessage, ResetOffsets
 from .model import (
-    Actor,
     ChangedMeanwhile,
     ChangeOutcome,
     ChangePlan,

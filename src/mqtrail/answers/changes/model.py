@@ -132,12 +132,3 @@ class ChangeResult:
     def is_done(self) -> bool:
         """Whether every part was done."""
         return all(one.fate is Fate.DONE for one in self.outcomes)
-
-
-@dataclass(frozen=True, slots=True)
-class Actor:
-    """Who asked for a change. name: '' without accounts. address: of the peer. door: page or api."""
-
-    name: str
-    address: str
-    door: str

@@ -9,12 +9,12 @@ from uuid import uuid4
 
 from mqtrail.client import InstanceConfig, SyncAdmin
 from mqtrail.client.core import now_ms
+from mqtrail.net import Actor, AuditAnswer, AuditFailed, AuditLog, read_audit
 from mqtrail.wire import MQError
 
 from ..model import Scope
-from .audit import AuditAnswer, AuditFailed, AuditLog, read_audit
 from .kinds import Change
-from .model import Actor, ChangedMeanwhile, ChangeOutcome, ChangePlan, ChangeResult, NothingToChange, basis_of
+from .model import ChangedMeanwhile, ChangeOutcome, ChangePlan, ChangeResult, NothingToChange, basis_of
 
 
 class ClusterChanges:

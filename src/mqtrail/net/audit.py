@@ -29,10 +29,17 @@ from uuid import uuid4
 
 from mqtrail.wire import MQError, visible_json
 
-from .model import Actor
-
 TAIL_SIZE: Final = 1 << 16  # bytes read at once to find the last line
 ZERO: Final = "0" * 64  # `previous` of the first line
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who asked for a change. name: '' without accounts. address: of the peer. door: page, api, command or http."""
+
+    name: str
+    address: str
+    door: str
 
 
 class AuditFailed(MQError):
@@ -63,6 +70,10 @@ class AuditLog:
         """Add a line for what is over at once, such as a log-in. error: why it was refused. AuditFailed."""
         who = {"who": actor.name, "address": actor.address, "door": actor.door}
         self.append(uuid4().hex, "noted", {**who, "action": action, "parameters": dict(parameters), "error": error})
+
+    def last(self, count_max: int) -> AuditAnswer:
+        """Return the last changes, and where the lines are broken. AuditFailed."""
+        return read_audit(self.path, count_max)
 
     def _open(self) -> int:
         return os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
