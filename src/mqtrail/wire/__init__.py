@@ -49,6 +49,7 @@ from .pop_info import *
 from .pop_reply import *
 from .properties import *
 from .recall import *
+from .resending import *
 from .record import *
 from .record_messages import *
 

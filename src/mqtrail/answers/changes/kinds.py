@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 from mqtrail.client import END_MS_MAX, Gathered, QueueMove, Resent, SyncAdmin
-from mqtrail.wire import PROPERTY_RETRY_TOPIC, MessageExt, MessageQueue, MQError, QueueOffsets, RequestCode, retry_topic
+from mqtrail.wire import MessageExt, MessageQueue, MQError, QueueOffsets, RequestCode, resend_target
 
 from ..places import parse_place, place_text
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned
@@ -141,7 +141,8 @@ class ResendDeadLetters:
         if not letters:
             raise NothingToChange(f"found no dead letter of group {self.group!r}{' with these ids' if wanted else ''}")
         steps = [
-            ChangeStep(one.msg_id, place_of(one), _target_of(one, self.group, self.is_to_topic)) for one in letters
+            ChangeStep(one.msg_id, place_of(one), resend_target(one, self.group, to_topic=self.is_to_topic))
+            for one in letters
         ]
         return Planned(steps, [f"{msg_id}: group {self.group!r} has no such dead letter" for msg_id in missing])
 
@@ -180,7 +181,7 @@ class ResendMessage:
     def plan(self, admin: SyncAdmin) -> Planned:
         """Return the message with its place and the topic that it is sent to."""
         found = message_at(admin, self.place)
-        target = _target_of(found, self.group, self.is_to_topic)
+        target = resend_target(found, self.group, to_topic=self.is_to_topic)
         admin.route(target)
         return Planned([ChangeStep(found.msg_id, self.place, target)])
 
@@ -249,10 +250,6 @@ def message_at(admin: SyncAdmin, place: str) -> MessageExt:
 def place_of(message: MessageExt) -> str:
     """Return broker/topic/queue@offset of a stored message."""
     return place_text(MessageQueue(message.topic, message.broker_name, message.queue_id), message.queue_offset)
-
-
-def _target_of(message: MessageExt, group: str, is_to_topic: bool) -> str:
-    return message.properties.get(PROPERTY_RETRY_TOPIC) or message.topic if is_to_topic else retry_topic(group)
 
 
 def _outcome_of(one: Resent) -> ChangeOutcome:

@@ -223,6 +223,8 @@ class SendMessages:
         """Return the dead-letter topic if the retries are exhausted or the group consumes in order, else
         destination."""
         group = header.topic.removeprefix(RETRY_PREFIX)
+        if self._groups.get(group) is None:
+            group = self._popping_group(group) or group
         config = self._groups.find(group, now_ms)
         if config is None:
             raise SubscriptionGroupNotExist(
@@ -237,9 +239,21 @@ class SendMessages:
         dead = self._topics.create_own(dlq_topic(group), DLQ_QUEUES, Perm.READ | Perm.WRITE, now_ms)
         return _Destination(dead.topic, 0, _filter_bit(dead), {PROPERTY_DELAY: "-1"}, group, cause)
 
+    def _popping_group(self, name: str) -> str | None:
+        """Return the group whose pop retry topic is %RETRY%name; None: no known group and topic make this name."""
+        for place, letter in enumerate(name):
+            if letter == "_" and name[place + 1 :] in self._topics and self._groups.get(name[:place]) is not None:
+                return name[:place]
+        return None
+
     def _queue_of(self, queue_id: int, admission: Admission) -> int:
         if queue_id >= 0:
             return queue_id
+        config = self._topics.get(admission.topic)
+        if config is not None and not config.perm & Perm.WRITE:
+            raise NoPermission(
+                f"the topic[{admission.topic}] sending message is forbidden: it has no permission to write"
+            )
         if admission.write_queue_nums <= 0:
             raise InvalidParameter(
                 f"found no writable queue in topic {admission.topic}, expected at least 1: raise writeQueueNums"

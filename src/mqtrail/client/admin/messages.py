@@ -8,17 +8,6 @@ from enum import StrEnum
 from mqtrail.wire import (
     DLQ_PREFIX,
     INNER_PRODUCER_GROUP,
-    PROPERTY_CONSUME_START_TIME,
-    PROPERTY_DELAY,
-    PROPERTY_MAX_OFFSET,
-    PROPERTY_MIN_OFFSET,
-    PROPERTY_ORIGIN_MESSAGE_ID,
-    PROPERTY_REAL_QID,
-    PROPERTY_REAL_TOPIC,
-    PROPERTY_RETRY_TOPIC,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELIVER_MS,
     RETRY_PREFIX,
     TOOLS_CONSUMER_GROUP,
     BroadcastConsumption,
@@ -27,7 +16,6 @@ from mqtrail.wire import (
     ConsumerNotOnline,
     ConsumeType,
     DirectConsumeResult,
-    Message,
     MessageExt,
     MessageModel,
     MessageQueue,
@@ -41,9 +29,12 @@ from mqtrail.wire import (
     RequestCode,
     dlq_topic,
     is_system_topic,
+    origin_topic,
     parse_offset_msg_id,
+    popped_topic,
     read_records,
-    retry_topic,
+    resend_target,
+    resent_copy,
     validate_topic,
 )
 
@@ -331,9 +322,10 @@ class AdminMessages(AdminOffsets):
     async def resend_message(self, message: MessageExt, group: str, *, to_topic: bool = False) -> Resent:
         """Send a copy of a stored message with its id; the message remains.
 
-        It is sent to the group's retry topic, so that other groups do not get it, or (to_topic) to the topic that the
-        message was first sent to. That topic is the property RETRY_TOPIC, which any sender can set: it must exist,
-        and must not be a system, retry or dead-letter topic. Otherwise nothing is sent and the outcome has an `error`.
+        It is sent to the retry topic that the group reads, so that other groups do not get it, or (to_topic) to the
+        topic that the message was first sent to. That topic is from the property RETRY_TOPIC, which any sender can set:
+        it must exist, and must not be a system, retry or dead-letter topic. Otherwise nothing is sent and the outcome
+        has an `error`.
         """
         return await self._resend(self._resender(), message, group, to_topic=to_topic)
 
@@ -342,16 +334,10 @@ class AdminMessages(AdminOffsets):
         return Sender(self._client, Composer(INNER_PRODUCER_GROUP, config, unique_ids().next), config, (), ())
 
     async def _resend(self, sender: Sender, letter: MessageExt, group: str, *, to_topic: bool) -> Resent:
-        properties = {name: value for name, value in letter.properties.items() if name not in _OF_THE_COPY}
-        origin = letter.properties.get(PROPERTY_RETRY_TOPIC) or letter.topic
-        properties[PROPERTY_ORIGIN_MESSAGE_ID] = letter.properties.get(PROPERTY_ORIGIN_MESSAGE_ID) or letter.msg_id
-        if not to_topic:
-            properties[PROPERTY_RETRY_TOPIC] = origin
-        message = Message(
-            origin if to_topic else retry_topic(group), letter.body, flag=letter.flag, properties=properties
-        )
+        message = resent_copy(letter, group, resend_target(letter, group, to_topic=to_topic))
+        origin = origin_topic(letter, group) if to_topic else popped_topic(letter, group)
         try:
-            if to_topic:
+            if origin is not None:
                 await self._check_origin(origin)
             if letter.undecodable is not None:
                 raise CompressionError(f"the message cannot be read, not by its group either: {letter.undecodable}")
@@ -384,22 +370,6 @@ class AdminMessages(AdminOffsets):
                 pass
         host = message.store_host
         return f"[{host.ip}]:{host.port}" if ":" in host.ip else str(host)
-
-
-_OF_THE_COPY = frozenset(
-    {
-        PROPERTY_CONSUME_START_TIME,
-        PROPERTY_DELAY,
-        PROPERTY_MAX_OFFSET,
-        PROPERTY_MIN_OFFSET,
-        PROPERTY_REAL_QID,
-        PROPERTY_REAL_TOPIC,
-        PROPERTY_RETRY_TOPIC,
-        PROPERTY_TIMER_DELAY_MS,
-        PROPERTY_TIMER_DELAY_SEC,
-        PROPERTY_TIMER_DELIVER_MS,
-    }
-)
 
 
 def _is_asked_for(message: MessageExt, topic: str, key: str, unique: bool) -> bool:
