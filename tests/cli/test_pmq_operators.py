@@ -156,3 +156,70 @@ def test_a_door_without_operators(mqtrail: Command, folder: Path) -> None:
         403,
         True,
     )
+
+
+def test_a_topics_life(pmq: Command) -> None:
+    """A plan, a change with its outcome, a question without a terminal, and the refusal of a door."""
+    assert pmq("topic", "create", "life", "--queues", "2", "--dry-run").out.endswith("nothing was changed\n")
+    assert pmq("topic", "show", "life").code == 1
+    made = pmq("topic", "create", "life", "--queues", "2")
+    assert (made.code, "life: DONE read 2, write 2, rw" in made.out) == (0, True)
+    assert "expected at most 1 queues" in pmq("topic", "create", "life", "--queues", "1").err
+    assert pmq("topic", "shrink", "life", "--queues", "1", "--yes", "--json").json["outcomes"][1]["fate"] == "DONE"
+    assert pmq("topic", "perm", "life", "r").code == 0
+    assert pmq("topic", "perm", "life", "x").code == 2
+    asked = pmq("topic", "delete", "life")
+    assert (asked.code, "expected --yes" in asked.err) == (2, True)
+    assert pmq("topic", "delete", "life", "--yes").out.endswith("life: DONE\n")
+
+
+def test_groups_offsets_and_letters(pmq: Command) -> None:
+    """What is skipped and repeated is said before; a paused group says so."""
+    assert pmq("group", "create", "late", "--retries", "1").code == 0
+    assert pmq("group", "pause", "late").out.endswith("late: DONE paused, retries 1\n")
+    assert pmq("group", "show", "late", "--json").json["paused"] is True
+    assert pmq("group", "resume", "late").code == 0
+    moved = pmq("offset", "set", "late", "orders", "--to", "first", "--yes", "--json").json
+    assert [one["detail"] for one in moved["outcomes"]] == ["0", "0"]
+    plan = pmq("offset", "set", "late", "orders", "--to", "end", "--dry-run", "--json").json
+    assert sum(one["counts"]["skipped"] for one in plan["steps"]) == 6
+    assert "skipped" in pmq("offset", "set", "late", "orders", "--to", "1h", "--queue", "0", "--dry-run").out
+    assert pmq("offset", "set", "late", "orders", "--offset", "1", "--queue", "0", "--yes").code == 0
+    for wrong in ((), ("--to", "first", "--offset", "1", "--queue", "0"), ("--offset", "1"), ("--to", "nonsense")):
+        assert pmq("offset", "set", "late", "orders", *wrong, "--yes").code == 2
+    none = pmq("message", "resend", "late", "--yes")
+    assert (none.code, "found no message in %DLQ%late" in none.err) == (1, True)
+    assert pmq("group", "delete", "late", "--yes").code == 0
+
+
+def test_the_audit_log(pmq: Command, mqtrail: Command, folder: Path) -> None:
+    """Over the door, and as a file; a line that was changed is found."""
+    pmq("group", "create", "seen", "--retries", "3")
+    (one,) = pmq("audit", "--limit", "1", "--json").json["changes"]
+    assert (one["who"], one["action"], one["parameters"]) == (
+        "ann",
+        "create-group",
+        {"group": "seen", "retries_max": 3},
+    )
+    assert "runs, retries 3" in pmq("audit").out
+    path = folder / "data" / "audit.jsonl"
+    assert mqtrail("audit", str(path), "--limit", "1", "--json").json["changes"] == [one]
+    text = path.read_text()
+    path.write_text(text.replace("retries 3", "retries 4", 1))
+    broken = pmq("audit")
+    assert (broken.code, "a line was changed" in broken.err) == (1, True)
+    path.write_text(text)
+
+
+def test_failed_messages_of_pmqs_client_are_sent_again(pmq: Command, server: Embedded) -> None:
+    """Those whose tries are used up, with one try counted."""
+    with httpx.Client(base_url=server.http_url, timeout=60) as http:
+        http.put("/v1/topics/G_T_fail", json={"queues": 1}).raise_for_status()
+        for tries in (1, 3):
+            body = {"topicName": "G_T_fail", "msgs": [{"body": f"try {tries}", "bizId": "b", "retryCount": tries}]}
+            assert http.post("/api/client/consumer/publish", json=body).json()["suc"]
+    assert pmq("message", "resend", "G", "--failed-of", "T", "--yes").code == 0
+    rows = pmq("message", "list", "G_T_fail", "--json").json["messages"]
+    assert len(rows) == 3
+    (again,) = pmq("message", "show", "G_T_fail", "--queue", "0", "--offset", "2", "--json").json["messages"]
+    assert (again["body"], again["properties"]["pmq_retryCount"]) == ("try 3", "1")

@@ -28,6 +28,18 @@ read_only = true
 class Desk(Door):
     """Requests of the operator ann."""
 
+    def change(self, action: str, *, dry_run: bool = False, **parameters: Any) -> Any:
+        """Do a change and return its report."""
+        answer = self.http.post(
+            f"/v1/operator/changes?dry_run={str(dry_run).lower()}", json={"action": action, **parameters}
+        )
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def unchanged(self, action: str, **parameters: Any) -> tuple[int, str]:
+        """Ask for a change that is refused."""
+        return self.refused("POST", "/v1/operator/changes", json={"action": action, **parameters})
+
     def get(self, path: str, **query: Any) -> Any:
         answer = self.http.get(f"/v1/operator/{path}", params=query)
         assert answer.status_code == 200, answer.text
@@ -123,3 +135,139 @@ def test_the_node(desk: Desk) -> None:
     assert (database["dialect"], database["is_read_only"], database["writer"]) == ("sqlite", False, 1)
     assert database["size"] > 0
     assert database["tables_by_state"]["used"] >= 1
+
+
+def fates(report: Any) -> list[tuple[str, str]]:
+    """Return what came of each part of a change."""
+    return [(one["target"], one["fate"]) for one in report["outcomes"]]
+
+
+def test_a_topics_life(desk: Desk) -> None:
+    """Create, expand, refuse to lose queues, permission, delete; a dry run changes nothing."""
+    planned = desk.change("create-topic", topic="life", queues=2, dry_run=True)
+    assert planned["steps"] == [{"target": "life", "before": None, "after": "read 2, write 2, rw", "counts": {}}]
+    assert desk.refused("GET", "/v1/operator/topics/life")[0] == 404
+    assert fates(desk.change("create-topic", topic="life", queues=2)) == [("life", "DONE")]
+    assert desk.change("create-topic", topic="life", queues=3)["outcomes"][0]["detail"] == "read 3, write 3, rw"
+    assert "topic shrink" in desk.unchanged("create-topic", topic="life", queues=1)[1]
+    assert fates(desk.change("set-topic-permission", topic="life", permission="r")) == [("life", "DONE")]
+    assert desk.refused("POST", "/v1/topics/life/messages", json={"body": "x"})[0] == 403
+    deleted = desk.change("delete-topic", topic="life")
+    assert (deleted["steps"][0]["counts"], fates(deleted)) == ({"deleted": 0}, [("life", "DONE")])
+    assert desk.unchanged("delete-topic", topic="life")[0] == 404
+    for topic in ("%RETRY%stock", "TBW102", "a b"):
+        assert desk.unchanged("delete-topic", topic=topic)[0] == 422
+
+
+def test_shrinking_waits_for_groups(desk: Desk) -> None:
+    """Publishers leave a queue at once; consumers when all groups have consumed it. No message is lost."""
+    desk.change("create-topic", topic="wide", queues=2)
+    while {one["messages"] for one in desk.get("queues", topic="wide")["queues"]} != {1}:
+        desk.publish("wide", {"body": "x"})  # the broker takes the queues in turns
+    desk.change("create-group", group="slow")
+    desk.change("set-offsets", group="slow", topic="wide", at_ms=0)
+    plan = desk.change("shrink-topic", topic="wide", queues=1, dry_run=True)
+    assert [one["target"] for one in plan["steps"]] == ["write queues", "read queues"]
+    assert plan["steps"][1]["counts"] == {"pending": 1, "unreadable": 1}
+    first = desk.change("shrink-topic", topic="wide", queues=1)
+    assert fates(first) == [("write queues", "DONE"), ("read queues", "WAITS")]
+    assert {one["queue"] for _ in range(3) for one in desk.publish("wide", {"body": "y"})} == {0}
+    desk.change("set-offsets", group="slow", topic="wide", at_ms=-1)
+    second = desk.change("shrink-topic", topic="wide", queues=1)
+    assert fates(second) == [("read queues", "DONE")]
+    assert desk.get("topics/wide")["read_queues"] == 1
+    assert "topic create" in desk.unchanged("shrink-topic", topic="wide", queues=1)[1]
+
+
+def test_a_groups_life(desk: Desk) -> None:
+    """Create, pause: nothing is received; resume, delete with its offsets."""
+    desk.change("create-topic", topic="quiet", queues=1)
+    assert fates(desk.change("create-group", group="sleepy", retries_max=2)) == [("sleepy", "DONE")]
+    assert desk.get("groups/sleepy")["retries_max"] == 2
+    desk.publish("quiet", {"body": "x"})
+    assert desk.change("pause-group", group="sleepy", paused=True)["outcomes"][0]["detail"] == "paused, retries 2"
+    assert desk.refused("POST", "/v1/groups/sleepy/receive", json={"topic": "quiet"})[0] == 403
+    desk.change("pause-group", group="sleepy", paused=False)
+    assert len(desk.receive("sleepy", "quiet", wait_s=10)) == 1
+    gone = desk.change("delete-group", group="sleepy")
+    assert (gone["steps"][0]["counts"]["offsets"], fates(gone)) == (1, [("sleepy", "DONE")])
+    assert desk.unchanged("delete-group", group="sleepy")[0] == 404
+    assert desk.unchanged("pause-group", group="TOOLS_CONSUMER", paused=True)[0] == 422
+
+
+def test_moving_offsets(desk: Desk) -> None:
+    """To the first message, an offset, the end: counts before, offsets after; then messages come again."""
+    desk.change("create-topic", topic="again", queues=1)
+    desk.publish("again", [{"body": str(number)} for number in range(4)])
+    got = desk.receive("reader", "again", wait_s=10)
+    desk.settle("reader", "ack", [one["receipt"] for one in got])
+    (step,) = desk.change("set-offsets", group="reader", topic="again", at_ms=0, dry_run=True)["steps"]
+    assert (step["before"], step["after"], step["counts"]) == ("4", "0", {"skipped": 0, "repeated": 4})
+    moved = desk.change("set-offsets", group="reader", topic="again", offset=1, queue=0)
+    assert (fates(moved), moved["outcomes"][0]["detail"]) == ([("again/0", "DONE")], "1")
+    assert [one["body"] for one in desk.receive("reader", "again", wait_s=10)] == ["1", "2", "3"]
+    desk.change("set-offsets", group="reader", topic="again", at_ms=0)
+    (step,) = desk.change("set-offsets", group="reader", topic="again", at_ms=-1, dry_run=True)["steps"]
+    assert step["counts"] == {"skipped": 4, "repeated": 0}
+    wrongs: list[dict[str, int]] = [{}, {"at_ms": 0, "offset": 0, "queue": 0}, {"offset": 1}]
+    for wrong in (*wrongs, {"offset": 9, "queue": 0}, {"at_ms": 0, "queue": 7}):
+        assert desk.unchanged("set-offsets", group="reader", topic="again", **wrong)[0] == 422
+    assert desk.unchanged("set-offsets", group="nobody", topic="again", at_ms=0)[0] == 404
+
+
+def test_dead_letters_come_again(desk: Desk) -> None:
+    """A letter goes to its group alone, or to the topic; the letter stays."""
+    desk.change("create-topic", topic="hard", queues=1)
+    desk.change("create-group", group="picky", retries_max=0)
+    (published,) = desk.publish("hard", {"body": "x", "key": "hard-1"})
+    (got,) = desk.receive("picky", "hard", wait_s=10)
+    desk.settle("picky", "nack", [got["receipt"]], delay_s=1)
+    assert "found no message in %DLQ%picky" in desk.unchanged("resend-messages", group="picky")[1]
+    while not desk.get("groups/picky")["dead_letters"]:
+        assert desk.receive("picky", "hard", wait_s=2) == []  # the door moves it when the group would get it again
+    plan = desk.change("resend-messages", group="picky", dry_run=True)
+    assert [one["target"] for one in plan["steps"]] == [published["id"]]
+    done = desk.change("resend-messages", group="picky", ids=[published["id"], "none"])
+    assert (fates(done), len(done["warnings"])) == ([(published["id"], "DONE")], 1)
+    (again,) = desk.receive("picky", "hard", wait_s=10)
+    assert (again["body"], again["attempt"], again["id"]) == ("x", 1, published["id"])
+    assert fates(desk.change("resend-messages", group="picky", to="topic")) == [(published["id"], "DONE")]
+    assert len(desk.receive("others", "hard", wait_s=10)) == 2
+    assert desk.get("groups/picky")["dead_letters"] == 1
+
+
+def test_changes_are_audited(desk: Desk) -> None:
+    """Who, from where, what, before, after, and what came of it; a dry run and a refusal leave no line."""
+    desk.change("create-topic", topic="seen", queues=1)
+    before = desk.get("audit", count=1)
+    desk.change("create-topic", topic="seen", queues=2, dry_run=True)
+    desk.unchanged("create-topic", topic="seen", queues=0)
+    after = desk.get("audit", count=1)
+    assert (after, after["problems"]) == (before, [])
+    (change,) = after["changes"]
+    expected = {"who": "ann", "address": "127.0.0.1", "door": "http", "action": "create-topic", "error": ""}
+    assert {name: change[name] for name in expected} == expected
+    assert change["parameters"] == {"topic": "seen", "queues": 1}
+    assert change["steps"][0]["after"] == "read 1, write 1, rw"
+    assert [one["fate"] for one in change["outcomes"]] == ["DONE"]
+    assert change["ended_at"]
+
+
+def test_who_may_only_look(desk: Desk) -> None:
+    """Looks and dry runs, but no change."""
+    viewer = {"Authorization": f"Bearer {VIEWER}"}
+    body = {"action": "create-topic", "topic": "never", "queues": 1}
+    assert desk.http.get("/v1/operator/topics", headers=viewer).status_code == 200
+    assert desk.http.post("/v1/operator/changes?dry_run=true", json=body, headers=viewer).status_code == 200
+    found = desk.refused("POST", "/v1/operator/changes", json=body, headers=viewer)
+    assert (found[0], "who may only look" in found[1]) == (403, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["{}", '{"action": "x"}', '{"action": "create-topic"}', "[", '{"action": "delete-topic", "topic": "t", "a": 1}'],
+)
+def test_what_is_no_change(desk: Desk, body: str) -> None:
+    """400 or 422, with the place of the fault."""
+    headers = {"Content-Type": "application/json"}
+    assert desk.refused("POST", "/v1/operator/changes", content=body, headers=headers)[0] in (400, 422)

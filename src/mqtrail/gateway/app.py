@@ -30,7 +30,7 @@ from .exchange import ref_of as _ref
 from .exchange import token_of as _token
 from .gate import Gate
 from .guard import BodyRoom, LocalGuard
-from .operator import Facts, Looking, looking_router, operator_schemas
+from .operator import Audit, Facts, Looking, OperatorChanges, changing_router, looking_router, operator_schemas
 from .pmq import PmqInterface
 from .problems import RESPONSES, DescribedApi, Problem, add_problems
 from .publishing import MessageSender, Repeatable
@@ -82,11 +82,12 @@ def make_door(
     stopping: asyncio.Event,
     gate: Gate | None = None,
     facts: Facts | None = None,
+    audit: Audit | None = None,
 ) -> DescribedApi:
     """Return the application. caller: reaches the broker. next_id: makes ids of messages and requests.
 
     stopping: once it is set, receives no longer wait. gate: the operator's rules; None: there are none. facts: of
-    the database; None: there is none.
+    the database; None: there is none. audit: where changes of operators are recorded; None: nowhere.
     """
     gate = gate or Gate()
     tracer = Tracer(caller, config.trace_topic)
@@ -123,6 +124,7 @@ def make_door(
     _add_topics(router, Topics(caller), gate)
     app.include_router(router)
     app.include_router(looking_router(Looking(caller, pmq, broker_name, facts), gate))
+    app.include_router(changing_router(OperatorChanges(caller, pmq, publisher, audit), gate))
     app.include_router(pmq.router())
     add_problems(app)
     app.add_middleware(Crowd, count_max=config.requests_max)

@@ -44,7 +44,7 @@ async def json_body(request: Request) -> bytes:
     return await request.body()
 
 
-def json_answer(value: msgspec.Struct) -> Response:
+def json_answer(value: msgspec.Struct | dict[str, Any]) -> Response:
     """Return a value as JSON with control and invisible characters escaped, as `VisibleJson`."""
     return Response(visible_json(msgspec.json.encode(value).decode()).encode(), media_type=JSON_TYPE)
 

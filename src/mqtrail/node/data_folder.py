@@ -6,6 +6,7 @@
       namesrv/               the tables of the name server
       <brokerName>/          Apache's storePathRootDir: commitlog/, consumequeue/, index/, config/
       tls/                   the node's self-signed certificate
+      audit.jsonl            the changes of operators of the HTTP door, and of a console
       lake/                  the pipeline's tables; the node does not use them
 
 A folder of an unknown format is refused. It is never converted.

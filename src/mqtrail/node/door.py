@@ -15,13 +15,14 @@ from typing import Final
 import uvicorn
 
 from mqtrail.gateway import HOSTS, DoorConfig, Facts, Gate, GateRules, http_settings, make_door, read_rules
-from mqtrail.net import BindError, Log, TlsServerConfig, join_address
+from mqtrail.net import AuditLog, BindError, Log, TlsServerConfig, join_address
 from mqtrail.wire import InvalidParameter, UniqueIdFactory
 
 from .addresses import is_loopback
 from .broker_node import BrokerNode
 from .clock import wall_clock_ms
 
+AUDIT_FILE: Final = "audit.jsonl"  # also that of a console with this data folder
 WATCH_S: Final = 1.0  # between two looks at the rules
 
 log = Log()
@@ -45,16 +46,18 @@ class HttpDoor:
         tls: TlsServerConfig | None = None,
         rules: Path | None = None,
         store_url: str = "",
+        data: Path | None = None,
     ) -> None:
         """tls: with a certificate, the door speaks HTTPS only. rules: file of `gateway.gate`.
 
-        store_url: database of the broker's messages; '': none.
+        store_url: database of the broker's messages; '': none. data: the data folder, for the audit log.
         """
         self._host = host
         self._port = port
         self._tls = None if tls is None else tls.context()
         self._rules = rules
         self._store_url = store_url
+        self._data = data
         self._gate = Gate()
         self._watching: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
@@ -98,7 +101,8 @@ class HttpDoor:
             trace_topic=config.trace_topic,
         )
         facts = _facts_of(self._store_url) if self._store_url else None
-        door = make_door(broker.caller(), ids.next, broker.name, bounds, self._stopping, self._gate, facts)
+        audit = None if self._data is None else AuditLog(self._data / AUDIT_FILE)
+        door = make_door(broker.caller(), ids.next, broker.name, bounds, self._stopping, self._gate, facts, audit)
         settings = http_settings(door, bounds.connections_max, websockets=False)
         settings.load()
         settings.ssl = self._tls

@@ -1,10 +1,12 @@
 """The operators' interface: the work of pmq's portal, as operations of the door, onto the broker's own requests.
 
-`looking` asks; `routes` serves it to who has an operator's token.
+`looking` asks; `changing` plans and performs changes (`topic_changes`, `group_changes`) and records them; `routes`
+serves both to who has an operator's token.
 """
 
+from .changing import OperatorChanges
 from .looking import Facts, Looking
-from .routes import looking_router
-from .shapes import operator_schemas
+from .plans import Audit
+from .routes import changing_router, looking_router, operator_schemas
 
-__all__ = ["Facts", "Looking", "looking_router", "operator_schemas"]
+__all__ = ["Audit", "Facts", "Looking", "OperatorChanges", "changing_router", "looking_router", "operator_schemas"]

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from http import HTTPStatus
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_args
 
+import msgspec
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
 from mqtrail.wire import MQError
 
 from ..caller import problem_of_error
-from ..exchange import answer_of, host_of, json_answer, token_of
+from ..exchange import answer_of, host_of, json_answer, json_body, ref_of, token_of
 from ..gate import Gate
 from ..problems import RESPONSES, Problem
+from ..shapes import JSON_TYPE, REF, read_json
+from .changing import AnyChange, OperatorChanges
 from .looking import Looking
+from .plans import ChangeReport
 from .shapes import (
+    SHAPES,
     KeptMessage,
     KeptMessages,
     OperatedGroupDetail,
@@ -31,9 +36,17 @@ from .shapes import (
 T = TypeVar("T")
 PREFIX: Final = "/v1/operator"
 MESSAGES_MAX: Final = 1_000
+_ANY_CHANGE: Final[Any] = AnyChange
 
 Name = Annotated[str, Path(max_length=255)]
 Count = Annotated[int, Query(ge=1, le=MESSAGES_MAX, description="Most messages of the answer.")]
+
+
+def operator_schemas() -> dict[str, Any]:
+    """Return the schemas of all shapes, by name."""
+    shapes = (*SHAPES, ChangeReport, *get_args(AnyChange))
+    _, components = msgspec.json.schema_components(shapes, ref_template=REF)
+    return components
 
 
 async def asked(work: Awaitable[T]) -> T:
@@ -55,6 +68,40 @@ def looking_router(looking: Looking, gate: Gate) -> APIRouter:
     async def node(request: Request) -> Response:
         gate.operator(token_of(request), changes=False)
         return json_answer(await asked(looking.node(host_of(request))))
+
+    return router
+
+
+def changing_router(changes: OperatorChanges, gate: Gate) -> APIRouter:
+    """Return the operations that change something, and the log of the changes."""
+    router = APIRouter(prefix=PREFIX, responses=RESPONSES)
+
+    @router.post(
+        "/changes",
+        summary="Do a change; it is recorded in the audit log",
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {JSON_TYPE: {"schema": {"oneOf": [ref_of(kind) for kind in get_args(AnyChange)]}}},
+            }
+        },
+        responses=answer_of(ChangeReport),
+    )
+    async def perform(
+        request: Request,
+        dry_run: Annotated[bool, Query(description="Only say what the change would do.")] = False,
+    ) -> Response:
+        who = gate.operator(token_of(request), changes=not dry_run)
+        change: AnyChange = read_json(await json_body(request), _ANY_CHANGE)
+        host = host_of(request)
+        return json_answer(await (changes.plan(change, host) if dry_run else changes.perform(change, who, host)))
+
+    @router.get("/audit", summary="The last changes of the audit log, and whether its lines are unbroken")
+    async def audit(
+        request: Request, count: Annotated[int, Query(ge=1, le=MESSAGES_MAX, description="Most changes.")] = 20
+    ) -> Response:
+        gate.operator(token_of(request), changes=False)
+        return json_answer(await changes.audited(count))
 
     return router
 

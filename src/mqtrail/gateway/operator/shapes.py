@@ -6,8 +6,6 @@ from typing import Any, Final
 
 import msgspec
 
-from ..shapes import REF
-
 
 class OperatedTopic(msgspec.Struct):
     """A topic. read_queues is larger than write_queues while a topic shrinks. messages: that its queues keep.
@@ -181,9 +179,3 @@ SHAPES: Final = (
     KeptMessages,
     OperatedNode,
 )
-
-
-def operator_schemas() -> dict[str, Any]:
-    """Return the schemas of all shapes, by name."""
-    _, components = msgspec.json.schema_components(SHAPES, ref_template=REF)
-    return components

@@ -6,8 +6,17 @@
 Source: mq-rest and mq-client of github.com/FinVolution/pmq, commit 86e2d93, and exchanges recorded between them.
 """
 
-from .broker import PmqBroker
+from .broker import FAILURE_TRIES, RETRY_COUNT, PmqBroker, failure_topic, tries_of
 from .desk import PmqDesk, QueueName
 from .interface import PmqInterface
 
-__all__ = ["PmqBroker", "PmqDesk", "PmqInterface", "QueueName"]
+__all__ = [
+    "FAILURE_TRIES",
+    "RETRY_COUNT",
+    "PmqBroker",
+    "PmqDesk",
+    "PmqInterface",
+    "QueueName",
+    "failure_topic",
+    "tries_of",
+]

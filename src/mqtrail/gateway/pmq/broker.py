@@ -27,6 +27,7 @@ from mqtrail.wire import (
     RemotingCommand,
     RequestCode,
     ResponseCode,
+    SubscriptionGroupConfig,
     TopicConfig,
     UpdateConsumerOffsetHeader,
     read_records,
@@ -41,6 +42,7 @@ BIZ_ID: Final = "pmq_bizId"
 TRACE_ID: Final = "pmq_traceId"
 RETRY_COUNT: Final = "pmq_retryCount"
 HEAD: Final = "pmq_head"
+FAILURE_TRIES: Final = 3  # a message of a failure topic with so many is not delivered any more
 NO_TAG: Final = "null"  # what pmq stores for a message without a tag
 
 
@@ -66,6 +68,12 @@ class PmqBroker:
         """Return whether a group exists."""
         command = RemotingCommand(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
         return (await self.caller.ask(command, self.host, ASK_TIMEOUT_MS)).code == ResponseCode.SUCCESS
+
+    async def is_paused(self, name: str) -> bool:
+        """Return whether an operator stopped the delivery of messages to a group."""
+        command = RemotingCommand(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
+        reply = await self.caller.ask(command, self.host, ASK_TIMEOUT_MS)
+        return reply.code == ResponseCode.SUCCESS and not SubscriptionGroupConfig.decode(reply.body).consume_enable
 
     async def end_of(self, queue: QueueName) -> int:
         """Return the offset behind the last message, which is pmq's last id."""
@@ -141,10 +149,20 @@ def pulled(message: MessageExt) -> dict[str, object]:
         found["head"] = _head_of(properties[HEAD])
     found["body"] = message.body.decode("utf-8", "replace")
     found["traceId"] = properties.get(TRACE_ID, message.msg_id)
-    found["retryCount"] = _number_of(properties.get(RETRY_COUNT, "0"))
+    found["retryCount"] = tries_of(message)
     found["sendIp"] = message.born_host.ip
     found["sendTime"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(message.store_timestamp_ms // 1000)) + ":000"
     return found
+
+
+def failure_topic(group: str, topic: str) -> str:
+    """Return the topic of a group's messages that failed."""
+    return f"{group}_{topic}_fail"
+
+
+def tries_of(message: MessageExt) -> int:
+    """Return how often a message of a failure topic was tried."""
+    return _number_of(message.properties.get(RETRY_COUNT, "0"))
 
 
 def _head_of(text: str) -> dict[str, str]:

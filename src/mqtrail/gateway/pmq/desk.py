@@ -244,6 +244,13 @@ class PmqDesk:
         group.meta_version += 1
         group.handing_over.discard(queue.owner)
 
+    def renew(self, name: str) -> bool:
+        """Note that the settings of a group changed; return whether it has members or had some."""
+        group = self.groups.get(name)
+        if group is not None:
+            group.meta_version += 1
+        return group is not None
+
     def moved_by_operator(self, offset_id: int, offset: int) -> None:
         """Note that the offset is another one than that of the last commit."""
         group, queue = self._offsets[offset_id]

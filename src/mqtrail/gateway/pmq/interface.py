@@ -18,7 +18,16 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from mqtrail.wire import Host, Message, MQError, OffsetCommit, PropertiesError, encode_properties
+from mqtrail.wire import (
+    Host,
+    Message,
+    MQError,
+    OffsetCommit,
+    Perm,
+    PropertiesError,
+    TopicConfig,
+    encode_properties,
+)
 
 from ..caller import Caller, problem_of_error
 from ..clock import now_ms
@@ -28,7 +37,7 @@ from ..json_size import VALUES_MAX, has_many_values
 from ..problems import Problem
 from ..publishing import ANY_QUEUE, MessageSender
 from ..tracer import Tracer
-from .broker import PmqBroker, message_of, parts_of, pulled
+from .broker import FAILURE_TRIES, PmqBroker, failure_topic, message_of, parts_of, pulled
 from .desk import Full, Group, GroupQueue, PmqConsumer, PmqDesk, QueueName
 from .shapes import (
     CommitBody,
@@ -112,6 +121,11 @@ class PmqInterface:
         known = self._desk.groups.get(group)
         return [] if known is None else list(known.topics)
 
+    def settings_changed(self, group: str) -> None:
+        """Have the members of a group learn its settings: an operator changed them."""
+        if self._desk.renew(group):
+            self._wake()
+
     def _stored(self, topic: str, queue_id: int) -> None:
         """Wake those who consume a queue."""
         queue = QueueName(topic, queue_id)
@@ -156,7 +170,7 @@ class PmqInterface:
                 if config is None:
                     return refused(f"topic_{topic}_is_not_exist!", **empty)
                 subscribed[topic] = [(QueueName(topic, number), False) for number in range(config.read_queue_nums)]
-                failure = f"{name}_{topic}_fail"
+                failure = failure_topic(name, topic)
                 if await broker.topic(failure) is None:
                     await broker.create_topic(failure, FAILURE_QUEUES)
                 subscribed[topic] += [(QueueName(failure, number), True) for number in range(FAILURE_QUEUES)]
@@ -275,8 +289,8 @@ class PmqInterface:
             **SETTINGS[one.is_failure],
             "pullBatchSize": 50,
             "consumerBatchSize": 1,
-            "retryCount": 3,
-            "stopFlag": 0,
+            "retryCount": FAILURE_TRIES,
+            "stopFlag": int(await broker.is_paused(group.name)),
             "traceFlag": 0,
             "lastId": await broker.end_of(one.queue),
             "maxPullTime": 5,
@@ -301,7 +315,7 @@ class PmqInterface:
         for (number, is_strict), items in parts_of(body.msgs).items():
             queue = self._desk.queue_of(number)
             queue_id = ANY_QUEUE
-            if queue is not None and queue.topic == topic and queue.queue_id < config.write_queue_nums:
+            if queue is not None and queue.topic == topic and _may_write(config, queue.queue_id):
                 queue_id = queue.queue_id
             elif is_strict:
                 return refused(f"found the queue {number}, expected a writable queue of {topic}", sleepTime=0)
@@ -524,3 +538,7 @@ def _server_ip(request: Request) -> str:
 def _address(request: Request) -> str:
     """Return the address of the door as the client named it."""
     return f"{request.url.scheme}://{request.url.netloc}"
+
+
+def _may_write(config: TopicConfig, queue_id: int) -> bool:
+    return bool(config.perm & Perm.WRITE) and queue_id < config.write_queue_nums

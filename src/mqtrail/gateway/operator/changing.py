@@ -1,0 +1,141 @@
+"""Plans and performs the changes of operators, and records each in the audit log.
+
+A change has a line in the log before its first request, one for each part, and one at its end. If the log cannot be
+written, nothing is changed. A change that began goes on although its operator leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from mqtrail.wire import Host, MQError
+
+from ..caller import Caller, problem_of_error
+from ..pmq import PmqInterface
+from ..problems import Problem
+from ..publishing import MessageSender
+from .broker import OperatorBroker
+from .group_changes import GroupCreation, GroupDeletion, GroupPause, LetterResend, OffsetMove
+from .plans import Audit, ChangeReport, Hands, OperatedOutcome, OperatedPlan, OperatorChange, outcome_of_error
+from .topic_changes import TopicCreation, TopicDeletion, TopicPermission, TopicShrinking
+
+T = TypeVar("T")
+DOOR: Final = "http"  # how the audit log names this way of asking
+
+AnyChange: TypeAlias = (
+    TopicCreation
+    | TopicShrinking
+    | TopicPermission
+    | TopicDeletion
+    | GroupCreation
+    | GroupPause
+    | GroupDeletion
+    | OffsetMove
+    | LetterResend
+)
+"""Every change. `action` tells them apart."""
+
+
+class OperatorChanges:
+    """Of one door, one after the other. audit: None: there is no data folder, and nothing is recorded."""
+
+    def __init__(self, caller: Caller, pmq: PmqInterface, sender: MessageSender, audit: Audit | None) -> None:
+        self._caller = caller
+        self._pmq = pmq
+        self._sender = sender
+        self._audit = audit
+        self._turn = asyncio.Lock()
+        self._under_way: set[asyncio.Task[ChangeReport]] = set()
+
+    async def plan(self, change: AnyChange, host: Host) -> ChangeReport:
+        """Return what a change would do now. Problem."""
+        planned = await self._planned(change, self._hands(host))
+        return ChangeReport(_action(change), True, list(planned.steps), list(planned.warnings))
+
+    async def perform(self, change: AnyChange, who: str, host: Host) -> ChangeReport:
+        """Do it. Problem: nothing was done; or, of the audit log, the rest was not done."""
+        task = asyncio.create_task(self._perform(change, who, host))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
+
+    async def audited(self, count_max: int) -> dict[str, Any]:
+        """Return the last changes of the audit log, and where its lines are broken. Problem."""
+        if self._audit is None:
+            detail = "found a broker without a data folder, expected one: its changes are not recorded"
+            raise Problem(HTTPStatus.NOT_FOUND, detail)
+        audit = self._audit
+        found: dict[str, Any] = msgspec.to_builtins(await _recorded(lambda: audit.last(count_max)))
+        return found
+
+    def _hands(self, host: Host) -> Hands:
+        return Hands(OperatorBroker(self._caller, host), self._pmq, self._sender)
+
+    async def _planned(self, change: OperatorChange, hands: Hands) -> OperatedPlan:
+        try:
+            return await change.plan(hands)
+        except (MQError, TimeoutError) as error:
+            raise problem_of_error(error) from error
+
+    async def _perform(self, change: AnyChange, who: str, host: Host) -> ChangeReport:
+        async with self._turn:
+            hands = self._hands(host)
+            planned = await self._planned(change, hands)
+            report = ChangeReport(_action(change), False, list(planned.steps), list(planned.warnings))
+            report.change_id = uuid4().hex
+            parameters = {name: value for name, value in msgspec.to_builtins(change).items() if name != "action"}
+            asked = {
+                "who": who,
+                "address": host.ip,
+                "door": DOOR,
+                "action": report.action,
+                "parameters": parameters,
+                "requests": [f"{code.name} ({code.value})" for code in change.requests],
+                "steps": msgspec.to_builtins(report.steps),
+            }
+            await self._note(report.change_id, "asked", asked)
+            await self._do(change, hands, report)
+            return report
+
+    async def _do(self, change: AnyChange, hands: Hands, report: ChangeReport) -> None:
+        async def add(outcome: OperatedOutcome) -> None:
+            report.outcomes.append(outcome)
+            await self._note(report.change_id, "outcome", {**msgspec.to_builtins(outcome), "place": ""})
+
+        error = ""
+        try:
+            async for outcome in change.perform(hands):
+                await add(outcome)
+        except (MQError, TimeoutError) as failure:  # of the rest
+            await add(outcome_of_error("", failure))
+        except BaseException as failure:
+            error = type(failure).__name__
+            raise
+        finally:
+            counts = Counter(one.fate.value for one in report.outcomes)
+            await self._note(report.change_id, "ended", {"counts": dict(counts), "error": error})
+
+    async def _note(self, change_id: str, event: str, fields: Mapping[str, Any]) -> None:
+        if self._audit is not None:
+            audit = self._audit
+            await _recorded(lambda: audit.append(change_id, event, fields, is_synced=event != "outcome"))
+
+
+async def _recorded(act: Callable[[], T]) -> T:
+    """Call the audit log in a thread. Problem: it cannot be written, or read."""
+    called: Awaitable[T] = asyncio.to_thread(act)
+    try:
+        return await called
+    except MQError as error:
+        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}, so nothing further is changed") from error
+
+
+def _action(change: AnyChange) -> str:
+    return str(change.__struct_config__.tag)

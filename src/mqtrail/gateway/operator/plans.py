@@ -1,0 +1,121 @@
+"""What a change of an operator would do, what came of it, and what it needs for that."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+from mqtrail.wire import RequestCode
+
+from ..pmq import PmqInterface
+from ..problems import Problem
+from ..publishing import MessageSender
+from .broker import OperatorBroker
+
+
+class OperatedStep(msgspec.Struct):
+    """One part of a change. before: None: there is none, or it is unknown. counts: messages that it affects, and how.
+
+    A count is None if it is unknown.
+    """
+
+    target: str
+    before: str | None
+    after: str
+    counts: dict[str, int | None] = {}
+
+
+class OperatedFate(StrEnum):
+    """What came of one part of a change."""
+
+    DONE = "DONE"
+    FAILED = "FAILED"  # refused: it was not done
+    UNKNOWN = "UNKNOWN"  # sent without an answer: it may have been done
+    WAITS = "WAITS"  # not yet: the same change does it later
+
+
+class OperatedOutcome(msgspec.Struct):
+    """What came of one part. detail: what it is now, or why it was not done."""
+
+    target: str
+    fate: OperatedFate
+    detail: str = ""
+
+
+class ChangeReport(msgspec.Struct):
+    """A change: what it would do (steps, warnings) and, unless it was a dry run, what came of it (outcomes)."""
+
+    action: str
+    is_dry_run: bool
+    steps: list[OperatedStep]
+    warnings: list[str] = []
+    outcomes: list[OperatedOutcome] = []
+    change_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatedPlan:
+    """The parts of a change. warnings: what else it does, as sentences."""
+
+    steps: Sequence[OperatedStep]
+    warnings: Sequence[str] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What changes work with, for one client."""
+
+    broker: OperatorBroker
+    pmq: PmqInterface
+    sender: MessageSender
+
+
+class OperatorChange(Protocol):
+    """A change: a shape of a request. Both raise MQError, TimeoutError, and Problem if it must not be done."""
+
+    requests: ClassVar[tuple[RequestCode, ...]]
+
+    async def plan(self, hands: Hands) -> OperatedPlan:
+        """Return the parts. Nothing is changed."""
+        ...
+
+    def perform(self, hands: Hands) -> AsyncIterator[OperatedOutcome]:
+        """Do it; yield what came of each part."""
+        ...
+
+
+class Audit(Protocol):
+    """Where changes are recorded: before the first request, after each part, at the end. Its methods may block.
+
+    Raises MQError: it cannot be written, or read.
+    """
+
+    def append(self, change_id: str, event: str, fields: Mapping[str, Any], *, is_synced: bool = True) -> None:
+        """Add a line."""
+        ...
+
+    def last(self, count_max: int) -> Any:
+        """Return the last changes, a dataclass."""
+        ...
+
+
+def refusal(detail: str) -> Problem:
+    """Return the problem of a change that must not be done now."""
+    return Problem(HTTPStatus.CONFLICT, detail)
+
+
+def wrong(detail: str) -> Problem:
+    """Return the problem of a change with a wrong parameter."""
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+
+
+def outcome_of_error(target: str, error: Exception) -> OperatedOutcome:
+    """Return what came of a part that ended with an error."""
+    if isinstance(error, TimeoutError):
+        return OperatedOutcome(target, OperatedFate.UNKNOWN, "no answer of the broker in time")
+    return OperatedOutcome(target, OperatedFate.FAILED, str(error))
