@@ -106,6 +106,10 @@ def test_the_node_and_its_database(pmq: Command, mqtrail: Command, server: Embed
     db = f"sqlite:///{folder}/m.db"
     by_itself = mqtrail("pmq", "node", "--db", db, "--json").json
     assert by_itself["database"]["writer"] == by_door["database"]["writer"]
+    by_door = pmq("lock", "--json").json
+    by_itself = mqtrail("pmq", "lock", "--db", db, "--json").json
+    assert by_itself["starts"] == by_door["starts"]
+    assert str(by_door["starts"][0]["pid"]) in pmq("lock").out
     assert "database dialect: sqlite" in mqtrail("pmq", "node", "--db", db).out
     tables = mqtrail("pmq", "queue", "list", "--db", db, "--json").json["queues"]
     assert {one["state"] for one in tables} == {"free", "used"}

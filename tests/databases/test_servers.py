@@ -373,3 +373,5 @@ def test_facts_for_operators(store: SqlStore, url: str) -> None:
     assert (found.size > 0, 0 < found.connections <= found.connections_max) == (True, True)
     assert abs(found.clock_ms - time.time() * 1000) < 600_000
     assert "secret" not in found.database
+    assert [one.writer for one in found.writers] == [found.writer]
+    assert abs(found.writers[0].started_ms - found.clock_ms) < 600_000

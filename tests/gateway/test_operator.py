@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from mqtrail.gateway import new_token
 from mqtrail.testing import embedded
 
 from .conftest import Door
+from .pmq.test_interface import enter, group_of
 
 TOKEN, HASH = new_token()
 VIEWER, VIEWER_HASH = new_token()
@@ -271,3 +273,26 @@ def test_what_is_no_change(desk: Desk, body: str) -> None:
     """400 or 422, with the place of the fault."""
     headers = {"Content-Type": "application/json"}
     assert desk.refused("POST", "/v1/operator/changes", content=body, headers=headers)[0] in (400, 422)
+
+
+def test_the_lock(desk: Desk) -> None:
+    """The process of the broker is the writer."""
+    found = desk.get("lock")
+    assert (found["writer"], found["starts"][0]["pid"]) == (1, os.getpid())
+
+
+def test_members_of_pmqs_client(desk: Desk) -> None:
+    """They count as online, and learn at once that their group is paused."""
+    desk.change("create-topic", topic="stoppable", queues=1)
+    desk.change("create-group", group="pm")
+    consumer = enter(desk, "10.0.0.9|1", "pm", "stoppable")
+    seen = group_of(desk, consumer, "pm")
+    assert {one["stopFlag"] for one in seen["queues"].values()} == {0}
+    desk.change("pause-group", group="pm", paused=True)
+    newer = group_of(desk, consumer, "pm", seen["meta"]["version"])
+    assert {one["stopFlag"] for one in newer["queues"].values()} == {1}
+    assert desk.get("groups/pm")["members"] == [{"client": "10.0.0.9|1", "address": "10.0.0.9", "interface": "pmq"}]
+    assert desk.unchanged("delete-group", group="pm")[0] == 409
+    assert desk.unchanged("delete-topic", topic="stoppable")[0] == 409
+    assert fates(desk.change("delete-topic", topic="stoppable", force=True)) == [("stoppable", "DONE")]
+    assert fates(desk.change("delete-group", group="pm", force=True)) == [("pm", "DONE")]

@@ -439,3 +439,22 @@ def test_facts_of_other_databases(tmp_path: Path) -> None:
         connection.execute("UPDATE mqtrail_store SET version = 99")
     with pytest.raises(StoreError, match="found tables of version 99"):
         look_at(sqlite_url(tmp_path))
+
+
+def test_who_the_writer_is(tmp_path: Path, sql: sqlite3.Connection) -> None:
+    """Each start is noted with the clock of the database; a database of an earlier version gets the table."""
+    with closing(opened(tmp_path)):
+        pass
+    sql.execute("DROP TABLE mqtrail_writer")
+    assert look_at(sqlite_url(tmp_path)).writers == ()
+    for _ in range(2):
+        with closing(opened(tmp_path)):
+            pass
+    found = look_at(sqlite_url(tmp_path))
+    assert [one.writer for one in found.writers] == [3, 2]
+    assert (found.writer, found.writers[0].pid, found.writers[0].host) == (3, os.getpid(), os.uname().nodename)
+    assert found.writers[1].started_ms <= found.writers[0].started_ms <= found.clock_ms
+    sql.execute("UPDATE mqtrail_store SET writer = 500")
+    with closing(opened(tmp_path)):
+        pass
+    assert [one.writer for one in look_at(sqlite_url(tmp_path)).writers] == [501]

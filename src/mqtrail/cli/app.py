@@ -161,6 +161,7 @@ COMMANDS = {
     "pmq message show": "pmq_look:message_show",
     "pmq message resend": "pmq_change:message_resend",
     "pmq node": "pmq_look:node",
+    "pmq lock": "pmq_look:lock",
     "pmq audit": "pmq_change:audit",
     "pmq token": "pmq:pmq_token",
     "pmq up": "pmq:pmq_up",

@@ -177,12 +177,31 @@ def node(
         found = door_at(url, token_file, ca).get("node")
     else:
         _check_alone(url)
-        found = {"database": {name: value for name, value in _facts_of(db).items() if name != "queues"}}
+        facts = _facts_of(db)
+        found = {"database": {name: value for name, value in facts.items() if name not in ("queues", "writers")}}
     if json:
         show_json(found)
         return Exit.OK
     _lines({name: value for name, value in found.items() if name != "database"})
     _lines({f"database {name}": value for name, value in (found["database"] or {}).items() if name != "database"})
+    return Exit.OK
+
+
+def lock(
+    db: DatabaseOf = None, url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False
+) -> int:
+    """Show which process may write to the database, since when, and the earlier ones."""
+    if db is None:
+        found = door_at(url, token_file, ca).get("lock")
+    else:
+        _check_alone(url)
+        facts = _facts_of(db)
+        found = {"writer": facts["writer"], "clock_ms": facts["clock_ms"], "starts": list(facts["writers"])}
+    if json:
+        show_json(found)
+        return Exit.OK
+    _lines({name: value for name, value in found.items() if name != "starts"})
+    _draw(found["starts"], "starts")
     return Exit.OK
 
 

@@ -35,6 +35,7 @@ from .shapes import (
     KeptMessage,
     OperatedGroup,
     OperatedGroupDetail,
+    OperatedLock,
     OperatedMember,
     OperatedNode,
     OperatedQueue,
@@ -222,7 +223,8 @@ class Looking:
         database: dict[str, Any] | None = None
         if self._facts is not None:
             found = await self._ask_database(False, False)
-            database = {name: value for name, value in msgspec.to_builtins(found).items() if name != "queues"}
+            leaves = ("queues", "writers")
+            database = {name: value for name, value in msgspec.to_builtins(found).items() if name not in leaves}
         end, first = int(figures["commitLogMaxOffset"]), int(figures["commitLogMinOffset"])
         today = int(figures.get("msgPutTotalTodayNow", 0)) - int(figures.get("msgPutTotalTodayMorning", 0))
         return OperatedNode(
@@ -235,6 +237,15 @@ class Looking:
             today,
             database,
         )
+
+    async def lock(self) -> OperatedLock:
+        """Return which process may write to the database, and earlier ones. Problem: there is no database."""
+        if self._facts is None:
+            raise Problem(
+                HTTPStatus.NOT_FOUND, "found a broker with a CommitLog, expected one on tables: it has no lock"
+            )
+        found = await self._ask_database(False, False)
+        return OperatedLock(found.writer, found.clock_ms, msgspec.to_builtins(found.writers))
 
 
 def _kept(reach: TopicOffset) -> int:

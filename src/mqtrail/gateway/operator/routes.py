@@ -26,6 +26,7 @@ from .shapes import (
     KeptMessages,
     OperatedGroupDetail,
     OperatedGroups,
+    OperatedLock,
     OperatedNode,
     OperatedQueues,
     OperatedSubscriptions,
@@ -68,6 +69,11 @@ def looking_router(looking: Looking, gate: Gate) -> APIRouter:
     async def node(request: Request) -> Response:
         gate.operator(token_of(request), changes=False)
         return json_answer(await asked(looking.node(host_of(request))))
+
+    @router.get("/lock", summary="Show which process may write to the database", responses=answer_of(OperatedLock))
+    async def lock(request: Request) -> Response:
+        gate.operator(token_of(request), changes=False)
+        return json_answer(await asked(looking.lock()))
 
     return router
 

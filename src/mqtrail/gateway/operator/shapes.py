@@ -151,6 +151,17 @@ class KeptMessages(msgspec.Struct):
     messages: list[KeptMessage]
 
 
+class OperatedLock(msgspec.Struct):
+    """Who may write to the database. writer: number of the process, one more at each start. clock_ms: the database's.
+
+    starts: the last starts, the latest first: writer, started_ms, host, pid, version of mqtrail.
+    """
+
+    writer: int
+    clock_ms: int
+    starts: list[dict[str, Any]]
+
+
 class OperatedNode(msgspec.Struct):
     """The broker and its database. away: why the database does not answer; None: it answers.
 
@@ -178,4 +189,5 @@ SHAPES: Final = (
     KeptMessage,
     KeptMessages,
     OperatedNode,
+    OperatedLock,
 )

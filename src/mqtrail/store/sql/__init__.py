@@ -3,7 +3,7 @@
 It needs SQLAlchemy, `pip install mqtrail[pmq]`; only `mqtrail up --store` and `mqtrail pmq` import it.
 """
 
-from .facts import DatabaseFacts, QueueTable, look_at
+from .facts import DatabaseFacts, QueueTable, WriterStart, look_at
 from .store import SqlStore
 
-__all__ = ["DatabaseFacts", "QueueTable", "SqlStore", "look_at"]
+__all__ = ["DatabaseFacts", "QueueTable", "SqlStore", "WriterStart", "look_at"]

@@ -10,18 +10,21 @@ answers (`revive`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Row, Select, insert, select, update
+from sqlalchemy import Connection, Row, Select, delete, insert, or_, select, text, update
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoTurn
 
+from mqtrail import __version__
+
 from ..errors import StoreAway, StoreBroken, StoreError
-from .engines import is_server, make_engine, open_problem, parse
-from .schema import METADATA, STORE, STORE_ROW, VERSION, check_shape
+from .engines import CLOCKS, is_server, make_engine, open_problem, parse
+from .schema import METADATA, STARTS_KEPT, STORE, STORE_ROW, VERSION, WRITER, check_shape
 
 Result = TypeVar("Result")
 Apart = Callable[[Callable[[], Any]], Any]
@@ -74,6 +77,7 @@ class Database:
         if not check_shape(connection):
             METADATA.create_all(connection, tables=[table for table in METADATA.sorted_tables if table is not STORE])
             STORE.create(connection)  # last: without it the start is repeated
+        WRITER.create(connection, checkfirst=True)  # a database of an earlier version has none
         self.is_new = connection.execute(select(STORE.c.id)).first() is None
         if self.is_new:
             row = {"id": STORE_ROW, "version": VERSION, "writer": 0, "end_offset": 0, "store_ms": 0}
@@ -86,6 +90,7 @@ class Database:
             )
         self._writer: int = found.writer + 1
         connection.execute(update(STORE).values(writer=self._writer))
+        _note_writer(connection, self._writer)
         self.end_offset: int = found.end_offset
         self.store_ms: int = found.store_ms
 
@@ -186,6 +191,19 @@ class Database:
             self._reads.close()
         for engine in (self._reads_engine, self._engine):
             engine.dispose()
+
+
+def _note_writer(connection: Connection, writer: int) -> None:
+    """Note for people who the writer is, since when. Old starts are forgotten."""
+    row = {
+        "writer": writer,
+        "started_ms": connection.execute(text(CLOCKS[connection.dialect.name])).scalar_one(),
+        "host": os.uname().nodename[:255],
+        "pid": os.getpid(),
+        "mqtrail": __version__[:40],
+    }
+    connection.execute(delete(WRITER).where(or_(WRITER.c.writer >= writer, WRITER.c.writer <= writer - STARTS_KEPT)))
+    connection.execute(insert(WRITER), row)
 
 
 def cause(error: Exception) -> str:

@@ -164,6 +164,14 @@ def _connect_postgresql(dialect: object, record: object, args: list[Any], option
     return connection
 
 
+_MYSQL_CLOCK: Final = "SELECT CAST(unix_timestamp(now(3)) * 1000 AS SIGNED)"
+CLOCKS: Final = {
+    "sqlite": "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
+    "postgresql": "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)",
+    "mysql": _MYSQL_CLOCK,
+    "mariadb": _MYSQL_CLOCK,
+}
+"""Asks for the clock of the database, in ms since 1970 UTC."""
 _MYSQL_SESSIONS: Final = {
     True: (),
     False: (f"SET SESSION innodb_lock_wait_timeout = {BUSY_S}",),

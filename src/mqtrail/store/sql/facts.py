@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, select, text
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import StoreError
 from .database import REMEDIES, cause
-from .engines import BUSY_S, is_server, make_engine, parse
-from .schema import QUEUE, STORE, VERSION, QueueUse, check_shape, message_table
+from .engines import BUSY_S, CLOCKS, is_server, make_engine, parse
+from .schema import QUEUE, STORE, VERSION, WRITER, QueueUse, check_shape, message_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,23 @@ class QueueTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriterStart:
+    """A start of a broker on the database: which process became the writer. started_ms: the clock of the database."""
+
+    writer: int
+    started_ms: int
+    host: str
+    pid: int
+    mqtrail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseFacts:
     """A database of messages. Times are ms since 1970 UTC, sizes bytes; None: the server does not say.
 
     database: URL without the password. clock_ms: the server's clock. writer: number of the process that may write, one
-    more at each start. committed_size: bytes of all committed records since the first start. queues: None: not asked.
+    more at each start. writers: the last starts, the latest first. committed_size: bytes of all committed records since
+    the first start. queues: None: not asked.
     """
 
     database: str
@@ -56,6 +68,7 @@ class DatabaseFacts:
     tables_version: int
     tables_by_state: Mapping[str, int]
     writer: int
+    writers: tuple[WriterStart, ...]
     committed_size: int
     last_stored_ms: int
     queues: tuple[QueueTable, ...] | None
@@ -63,7 +76,6 @@ class DatabaseFacts:
 
 _MYSQL: Final = {
     "version": "SELECT version()",
-    "clock_ms": "SELECT CAST(unix_timestamp(now(3)) * 1000 AS SIGNED)",
     "size": "SELECT CAST(sum(data_length + index_length) AS SIGNED) FROM information_schema.tables "
     "WHERE table_schema = database()",
     "connections": "SELECT count(*) FROM information_schema.processlist WHERE db = database()",
@@ -75,14 +87,12 @@ _MYSQL: Final = {
 _QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "sqlite": {
         "version": "SELECT sqlite_version()",
-        "clock_ms": "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
         "size": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
         "is_read_only": "SELECT 0",
         "sizes": "SELECT name, sum(pgsize) FROM dbstat GROUP BY name",  # it reads the whole file
     },
     "postgresql": {
         "version": "SHOW server_version",
-        "clock_ms": "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)",
         "size": "SELECT pg_database_size(current_database())",
         "connections": "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()",
         "connections_max": "SELECT CAST(current_setting('max_connections') AS integer)",
@@ -142,7 +152,7 @@ def _facts(connection: Connection, url: URL, *, queues: bool, sizes: bool) -> Da
         database=shown,
         dialect=url.drivername,
         version=str(known["version"]),
-        clock_ms=int(known["clock_ms"]),
+        clock_ms=int(connection.execute(text(CLOCKS[url.drivername])).scalar_one()),
         size=None if known["size"] is None else int(known["size"]),
         connections=known.get("connections"),
         connections_max=known.get("connections_max"),
@@ -150,10 +160,18 @@ def _facts(connection: Connection, url: URL, *, queues: bool, sizes: bool) -> Da
         tables_version=row.version,
         tables_by_state={use.value: sum(one.state == use for one in tables) for use in QueueUse},
         writer=row.writer,
+        writers=_writers(connection),
         committed_size=row.end_offset,
         last_stored_ms=row.store_ms,
         queues=tuple(_queue_table(connection, one, measured) for one in tables) if queues else None,
     )
+
+
+def _writers(connection: Connection) -> tuple[WriterStart, ...]:
+    if not inspect(connection).has_table(WRITER.name):
+        return ()  # no version that notes it was started on it
+    rows = connection.execute(select(WRITER).order_by(WRITER.c.writer.desc()))
+    return tuple(WriterStart(**row._mapping) for row in rows)
 
 
 def _queue_table(connection: Connection, row: Any, sizes: Mapping[str, int]) -> QueueTable:

@@ -6,6 +6,7 @@
     mqtrail_place     physical offset -> queue and row
     mqtrail_key       hash of topic#key -> physical offsets, as in an IndexFile
     mqtrail_unqueued  records that are in no queue: prepared and rolled back messages
+    mqtrail_writer    one row per start: which process became the writer, and when; for people
 
 Message tables have one column per field of a record, so that they can be read with SQL. `msg_id`, `tag` and `msg_keys`
 repeat properties for that purpose; the store itself does not read them.
@@ -102,6 +103,19 @@ UNQUEUED: Final = Table(
     Column("record", BODY, nullable=False),
     **OPTIONS,
 )
+
+
+WRITER: Final = Table(
+    "mqtrail_writer",
+    MetaData(),  # not of METADATA: databases of earlier versions lack it, and the store does not read it
+    Column("writer", LONG, primary_key=True, autoincrement=False),
+    Column("started_ms", LONG, nullable=False),  # the clock of the database
+    Column("host", String(255), nullable=False),
+    Column("pid", LONG, nullable=False),
+    Column("mqtrail", String(40), nullable=False),
+    **OPTIONS,
+)
+STARTS_KEPT: Final = 100
 
 
 def message_table(name: str) -> Table:
