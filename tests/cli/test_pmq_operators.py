@@ -143,6 +143,15 @@ def test_what_is_refused(mqtrail: Command, server: Embedded, monkeypatch: pytest
     assert not (tmp_path / "none.db").exists()
 
 
+def test_a_missing_package_names_its_extra(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a database needs SQLAlchemy; asking a door does not."""
+    for name in [name for name in sys.modules if name.startswith("mqtrail.store.sql")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    done = mqtrail("pmq", "node", "--db", "sqlite:///x")
+    assert (done.code, "pip install 'mqtrail[pmq]'" in done.err) == (2, True), done.err
+
+
 def test_a_door_without_operators(mqtrail: Command, folder: Path) -> None:
     """Without operators in the rules their interface is closed, also with a token."""
     import asyncio

@@ -59,6 +59,7 @@ EXTRA_OF_MODULE = {
     "uvicorn": "console",
     "nicegui": "console",
     "mcp": "mcp",
+    "sqlalchemy": "pmq",
 }
 """Top-level module of an optional dependency -> the extra that installs it."""
 
