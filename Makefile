@@ -54,7 +54,7 @@ browser: bootstrap  ## The console in the system's Chromium (as root the Debian 
 	@sh scripts/chromium.sh
 	@$(PYTEST) tests/browser -m browser -n 2
 
-databases: bootstrap  ## The store on tables over real PostgreSQL and MariaDB servers (as root their Debian packages are installed)
+databases: bootstrap  ## The store on tables and the client over real PostgreSQL, MariaDB and Redis (as root their Debian packages are installed)
 	@sh scripts/databases.sh
 	@for mode in postgresql mariadb; do $(VENV)/python -m tests.crash --mode $$mode --rounds 2 & jobs="$$jobs $$!"; done; \
 	$(PYTEST) tests/databases tests/store tests/scenarios -m databases -n 2; failed=$$?; \
@@ -87,7 +87,7 @@ release: bootstrap  ## Build wheel and sdist in dist/, install the wheel in an e
 lock: bootstrap  ## Renew the locked versions and hashes from pyproject.toml
 	@$(VENV)/python -m pip --disable-pip-version-check --quiet install uv
 	@$(COMPILE) --group build -o requirements/build.lock
-	@$(COMPILE) pyproject.toml --extra tls --extra pipeline --extra s3 --extra otel --extra console --extra oidc --extra mcp --extra pmq-client --extra postgresql --extra mysql --group dev -o requirements/all.lock
+	@$(COMPILE) pyproject.toml --extra tls --extra pipeline --extra s3 --extra otel --extra console --extra oidc --extra mcp --extra pmq-client --extra postgresql --extra mysql --extra redis --group dev -o requirements/all.lock
 	@$(COMPILE) --group docs -o requirements/docs.lock
 
 clean:  ## Remove what the targets made

@@ -5,6 +5,7 @@ set -eu
 missing=""
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="postgresql"
 command -v mariadbd >/dev/null 2>&1 || [ -x /usr/sbin/mariadbd ] || missing="$missing mariadb-server-core"
+command -v redis-check-rdb >/dev/null 2>&1 || missing="$missing redis-tools" # the server's program, without its service
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "databases: found no $missing, expected them; install them (Debian: apt install $missing)" >&2

@@ -38,6 +38,7 @@ from .outgoing import REGION_DEFAULT, Outgoing, SendResult, send_result
 from .replies import make_reply
 from .reply_records import requested_records
 from .routes import TopicRoute, queue_name, read_route
+from .sql import Connect, SqlConnection, SqlDialect, delete_in_pieces, table_name, transaction
 
 __all__ = [
     "NEVER",
@@ -49,6 +50,7 @@ __all__ = [
     "ClientError",
     "ClientInstance",
     "Composer",
+    "Connect",
     "ConsumeHook",
     "ConsumerConfig",
     "EmptyAnswers",
@@ -71,11 +73,14 @@ __all__ = [
     "SendFailed",
     "SendHook",
     "SendResult",
+    "SqlConnection",
+    "SqlDialect",
     "TooManyInFlight",
     "TopicRoute",
     "TraceConfig",
     "TransactionChecker",
     "ask_addresses",
+    "delete_in_pieces",
     "endpoint_url",
     "keep_going",
     "local_address",
@@ -89,6 +94,8 @@ __all__ = [
     "report",
     "requested_records",
     "send_result",
+    "table_name",
+    "transaction",
     "unique_ids",
     "with_namespace",
     "without_namespace",
