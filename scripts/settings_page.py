@@ -15,7 +15,11 @@ from mqtrail.cli.config import ROOMS
 from mqtrail.wire import Setting, settings_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
-WITHOUT_TABLE = (("mqtrail.client", "LitePullConfig"), ("mqtrail.client", "ReaderConfig"))
+WITHOUT_TABLE = (
+    ("mqtrail.client", "LitePullConfig"),
+    ("mqtrail.client", "ReaderConfig"),
+    ("mqtrail.client", "RelayConfig"),
+)
 """Config classes that only Python programs use."""
 _TABLE = re.compile(r"^\|.*\|$(\n^\|.*\|$)*", re.MULTILINE)
 

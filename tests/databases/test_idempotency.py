@@ -14,7 +14,7 @@ import pytest
 import redis.asyncio
 from sqlalchemy import create_engine, text
 
-from mqtrail.client import KeyClaim, ClaimState, ClientError, Idempotent, Inbox, KeyBusy, RedisClaims
+from mqtrail.client import ClaimState, ClientError, Idempotent, Inbox, KeyBusy, KeyClaim, RedisClaims
 from mqtrail.client.core import SqlConnection
 
 from .redis_server import RedisServer, redis_server

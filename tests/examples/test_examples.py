@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import json
 import sys
@@ -103,6 +104,43 @@ def test_the_asyncio_service(mqtrail_broker: Embedded, tmp_path: Path, monkeypat
             assert sorted(json.loads(body)["amount"] for body in bodies) == [0, 5, 10]
         else:
             assert bodies == [b"nonsense"]
+
+
+def test_the_inbox_and_the_outbox(
+    mqtrail_broker: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every order is billed once, also one whose message is sent again as after kill -9; a failed one never."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    example = importlib.import_module("examples.inbox_outbox")
+    monkeypatch.setattr(example, "SHOP", tmp_path / "shop.db")
+    monkeypatch.setattr(example, "BILLING", tmp_path / "billing.db")
+    namesrv = mqtrail_broker.namesrv_address
+
+    async def serve_until(count: int) -> None:
+        serving = asyncio.create_task(example.serve(namesrv, config=QUICK))
+        async with asyncio.timeout(60):
+            while len(example.bills()) < count or unsent():
+                await asyncio.sleep(0.02)
+        serving.cancel()
+        await asyncio.wait([serving])
+
+    def unsent() -> int:
+        with contextlib.closing(example.open_shop()) as connection:
+            return int(connection.execute("SELECT count(*) FROM mqtrail_outbox WHERE sent_ms = 0").fetchone()[0])
+
+    example.main(["order", "3"], namesrv)
+    with contextlib.closing(example.open_shop()) as connection:
+        example.OUTBOX.add(connection, Message("orders", b"99"))
+        connection.rollback()
+    run(serve_until(3))
+    with contextlib.closing(example.open_shop()) as connection, connection:
+        connection.execute("UPDATE mqtrail_outbox SET sent_ms = 0")
+    example.main(["order", "1"], namesrv)
+    run(serve_until(4))
+    example.main(["bills"], namesrv)
+    assert capsys.readouterr().out.splitlines() == ["orders [1, 2, 3]", "orders [4]", "billed [1, 2, 3, 4]"]
+    with pytest.raises(SystemExit):
+        example.main([], namesrv)
 
 
 class FakeFastAPI:

@@ -109,6 +109,7 @@ from .idempotency import (
     inbox_ddl,
     message_id,
 )
+from .outbox import Outbox, OutboxRelay, RelayConfig, RelayCounts, outbox_ddl
 from .producer import (
     BatchOutcome,
     CheckHandler,
@@ -199,6 +200,8 @@ __all__ = [
     "NotARequest",
     "OnUndecodable",
     "Once",
+    "Outbox",
+    "OutboxRelay",
     "Outgoing",
     "Producer",
     "ProducerConfig",
@@ -213,6 +216,8 @@ __all__ = [
     "ReadFailed",
     "ReaderConfig",
     "RedisClaims",
+    "RelayConfig",
+    "RelayCounts",
     "ReplicaInfo",
     "ReplicaReport",
     "Resent",
@@ -255,6 +260,7 @@ __all__ = [
     "local_address",
     "make_reply",
     "message_id",
+    "outbox_ddl",
     "parse_namesrv",
     "queue_lag",
     "ranked_lags",
