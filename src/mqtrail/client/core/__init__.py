@@ -38,9 +38,11 @@ from .outgoing import REGION_DEFAULT, Outgoing, SendResult, send_result
 from .replies import make_reply
 from .reply_records import requested_records
 from .routes import TopicRoute, queue_name, read_route
+from .spool_file import DAMAGED_MAX, SpoolError, SpoolFile, SpoolFull, folder_name, orphans
 from .sql import Connect, SqlConnection, SqlDialect, delete_in_pieces, table_name, transaction
 
 __all__ = [
+    "DAMAGED_MAX",
     "NEVER",
     "REGION_DEFAULT",
     "AttemptFailure",
@@ -73,6 +75,9 @@ __all__ = [
     "SendFailed",
     "SendHook",
     "SendResult",
+    "SpoolError",
+    "SpoolFile",
+    "SpoolFull",
     "SqlConnection",
     "SqlDialect",
     "TooManyInFlight",
@@ -82,11 +87,13 @@ __all__ = [
     "ask_addresses",
     "delete_in_pieces",
     "endpoint_url",
+    "folder_name",
     "keep_going",
     "local_address",
     "make_reply",
     "now_ms",
     "off_loop",
+    "orphans",
     "queue_name",
     "read_body",
     "read_route",

@@ -1,25 +1,16 @@
 """The spool file shared by all dispatchers of a process, and the files that ended processes left in the same folder."""
 
 import os
-import re
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from zlib import crc32
 
+from ..core import folder_name
 from .spool import Spool, SpooledMessage, orphans
 
-_NAME_LENGTH_MAX = 100
 _lock = threading.Lock()
 _shared: dict[Path, "SharedSpool"] = {}
-
-
-def _folder_name(namesrv: Sequence[str]) -> str:
-    """Return the folder name of a set of name servers; their order does not matter."""
-    addresses = "+".join(sorted(namesrv))
-    name = re.sub(r"[^A-Za-z0-9.+-]", "_", addresses)
-    return name if len(name) <= _NAME_LENGTH_MAX else f"{name[:_NAME_LENGTH_MAX]}-{crc32(addresses.encode()):08x}"
 
 
 class SharedSpool:
@@ -42,7 +33,7 @@ class SharedSpool:
         Each cluster, identified by its name servers, has a separate folder, so that the next client on this machine
         does not send one cluster's trace to another cluster.
         """
-        folder = (Path.home() / ".mqtrail" / "spool" if folder is None else folder) / _folder_name(namesrv)
+        folder = (Path.home() / ".mqtrail" / "spool" if folder is None else folder) / folder_name(namesrv)
         with _lock:
             spool = _shared.get(folder)
             if spool is None:
