@@ -10,6 +10,7 @@ import sys
 import time
 import types
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,35 @@ def test_the_inbox_and_the_outbox(
     assert capsys.readouterr().out.splitlines() == ["orders [1, 2, 3]", "orders [4]", "billed [1, 2, 3, 4]"]
     with pytest.raises(SystemExit):
         example.main([], namesrv)
+
+
+def test_the_degraded_producer(
+    mqtrail_broker: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Orders placed while the broker is down arrive after it is back, in order, sent by the next run."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    example = importlib.import_module("examples.degraded_producer")
+    monkeypatch.setattr(
+        example, "CONFIG", replace(example.CONFIG, degrade_dir=tmp_path / "degraded", send_timeout_ms=300)
+    )
+    namesrv = mqtrail_broker.namesrv_address
+    mqtrail_broker.stop_broker()
+    example.main(["order-1", "order-2"], namesrv, 0.0)
+    mqtrail_broker.start_broker()
+    monkeypatch.setattr(example, "CONFIG", replace(example.CONFIG, send_timeout_ms=10_000))
+    example.main(["order-3"], namesrv, 120.0)
+    first, left, _, last = capsys.readouterr().out.splitlines()
+    assert first == "0 orders sent, 2 kept for later"
+    assert left == "0 sent from the file, 2 wait in it, 0 need a person"
+    assert last.endswith("0 wait in it, 0 need a person")
+    with SyncConsumer("reader", namesrv, {"orders": "*"}, config=QUICK) as consumer:
+        bodies: list[bytes] = []
+        while len(set(bodies)) < 3:
+            delivery = consumer.receive(60_000)
+            assert delivery is not None
+            delivery.ack()
+            bodies.append(delivery.body)
+    assert list(dict.fromkeys(bodies)) == [b"order-1", b"order-2", b"order-3"]
 
 
 class FakeFastAPI:

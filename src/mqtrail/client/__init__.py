@@ -113,6 +113,7 @@ from .outbox import Outbox, OutboxRelay, RelayConfig, RelayCounts, outbox_ddl
 from .producer import (
     BatchOutcome,
     CheckHandler,
+    DegradedCounts,
     LocalHandler,
     Producer,
     Selector,
@@ -123,6 +124,7 @@ from .producer import (
     by_hash,
     by_machine_room,
     by_random,
+    held_messages,
     split_batches,
 )
 from .sync import (
@@ -172,6 +174,7 @@ __all__ = [
     "ConsumerStats",
     "ConsumerTotals",
     "Credentials",
+    "DegradedCounts",
     "Deleted",
     "Delivery",
     "Gathered",
@@ -256,6 +259,7 @@ __all__ = [
     "by_random",
     "fencing_token",
     "group_lag",
+    "held_messages",
     "inbox_ddl",
     "local_address",
     "make_reply",

@@ -39,12 +39,16 @@ _LEVEL = re.compile(r"-?[0-9]{1,9}")
 
 
 class SendStatus(Enum):
-    """The broker's status of a stored message. All but SEND_OK: stored, but less safely than requested."""
+    """The broker's status of a stored message. All but SEND_OK: stored, but less safely than requested.
+
+    DEGRADED is the client's own, with `degrade` of its settings: no broker has the message, a local file keeps it.
+    """
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    DEGRADED = "DEGRADED"
 
 
 @dataclass(frozen=True, slots=True, order=True)

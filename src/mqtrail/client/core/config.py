@@ -119,6 +119,19 @@ class ProducerConfig:
     auto_batch_total_size: int = setting(
         32 * MIB, "maximum bytes of collected messages; further ones are sent alone", like="totalBatchMaxBytes"
     )
+    degrade: bool = setting(
+        False, "keep a message in a local file when all attempts fail, answer DEGRADED, and send it later"
+    )
+    degrade_dir: Path | None = setting(
+        None, "folder of these files, with a folder per cluster and group; none: ~/.mqtrail/degraded"
+    )
+    degrade_size_max: int = setting(256 * MIB, "maximum bytes of the file of a producer")
+    degrade_age_max_ms: int = setting(
+        24 * 60 * MINUTE_MS, "age at which a kept message is not sent any more but moved to a file for people"
+    )
+    degrade_sync: bool = setting(True, "answer DEGRADED once the disk has the message: it survives a power cut")
+    degrade_retry_ms: int = setting(1_000, "delay after a failed attempt to send kept messages; doubles")
+    degrade_retry_max_ms: int = setting(30_000, "maximum delay between two such attempts")
     requests_max: int = setting(65_535, "maximum number of requests waiting for a reply")
     check_concurrency: int = setting(1, "number of transactions checked at once", like="checkThreadPoolMaxSize")
     check_queue_max: int = setting(

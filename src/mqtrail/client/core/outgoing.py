@@ -24,7 +24,8 @@ class SendResult(NamedTuple):
 
     msg_id: the client's id; of a batch, the ids joined by commas. offset_msg_id: the broker's id, likewise.
     queue_offset: of a batch, that of its first message. status other than SEND_OK: stored, but less safely than
-    requested. recall_handle: of a delayed message, from brokers >= 5.3.2.
+    requested, or with `degrade` not yet sent (DEGRADED: offset_msg_id is empty, queue_offset -1, the queue's id -1
+    unless the caller chose it). recall_handle: of a delayed message, from brokers >= 5.3.2.
     """
 
     status: SendStatus
@@ -58,6 +59,7 @@ class Outgoing:
         "body",
         "body_size",
         "code",
+        "degradable",
         "flag",
         "keys",
         "msg_id",
@@ -110,6 +112,7 @@ class Outgoing:
         self.queue: MessageQueue | None = None
         self.address = ""
         self.started_ms = 0  # epoch
+        self.degradable = False  # if all attempts fail, a local file keeps it: the last failure is not the end
         self.send_id = ""  # set when a record of this send needs it
 
 

@@ -64,6 +64,8 @@ class OutboxRelay:
         self.config = config or RelayConfig()
         if self.config.batch_count_max < 1 or self.config.lease_ms < 1:
             raise ClientError("found batch_count_max or lease_ms below 1, expected at least 1")
+        if producer.config.degrade:
+            raise ClientError("found a producer with degrade, expected one without: a message in its file is not sent")
         if self.config.lease_ms * LEASE_SHARE < producer.config.send_timeout_ms:
             raise ClientError(
                 f"found lease_ms {self.config.lease_ms} and a send_timeout_ms of {producer.config.send_timeout_ms}, "

@@ -3,6 +3,8 @@
 `Producer` and `TransactionProducer` are the public classes; `Sender` makes the attempts.
 """
 
+from .degraded import DegradedCounts
+from .degraded_file import held_messages
 from .producer import Producer
 from .selectors import Selector, by_hash, by_machine_room, by_random
 from .sending import Sender
@@ -19,6 +21,7 @@ from .transactions import (
 __all__ = [
     "BatchOutcome",
     "CheckHandler",
+    "DegradedCounts",
     "LocalHandler",
     "Producer",
     "Selector",
@@ -30,5 +33,6 @@ __all__ = [
     "by_hash",
     "by_machine_room",
     "by_random",
+    "held_messages",
     "split_batches",
 ]

@@ -139,11 +139,12 @@ class Accumulator:
 def shares(result: SendResult, count: int) -> list[SendResult]:
     """Return the result of each message of a batch: its ids and its queue offset."""
     msg_ids, offset_msg_ids = result.msg_id.split(","), result.offset_msg_id.split(",")
+    offset = result.queue_offset
     if len(msg_ids) != count:
         return [result] * count
     if len(offset_msg_ids) != count:
         offset_msg_ids = [result.offset_msg_id] * count
     return [
-        result._replace(msg_id=msg_id, offset_msg_id=offset_msg_id, queue_offset=result.queue_offset + place)
+        result._replace(msg_id=msg_id, offset_msg_id=offset_msg_id, queue_offset=offset + place if offset >= 0 else -1)
         for place, (msg_id, offset_msg_id) in enumerate(zip(msg_ids, offset_msg_ids, strict=True))
     ]

@@ -54,6 +54,7 @@ from ..core import (
 )
 from ..trace import ClientTracer
 from .accumulator import Accumulator
+from .degraded import Degraded, DegradedCounts, Journey, Target
 from .detector import Detector
 from .selectors import Selector, queue_of_hash
 from .sending import RETRY_CODES, Sender
@@ -100,6 +101,18 @@ class Producer:
         self._accumulator = (
             Accumulator(self._send_now, self._client.spawn, self.config) if self.config.auto_batch else None
         )
+        self._degraded = (
+            Degraded(
+                self._client,
+                self._wire_group,
+                self.config,
+                self._compose,
+                self._send_directly,
+                self._sender.note_detour,
+            )
+            if self.config.degrade
+            else None
+        )
         self._detecting: asyncio.Task[None] | None = None
         self._running = False
 
@@ -120,6 +133,11 @@ class Producer:
         """The trace of this producer, when trace is on."""
         return self._tracer
 
+    @property
+    def degraded(self) -> DegradedCounts:
+        """What a local file keeps, with `degrade` on; else zeros."""
+        return DegradedCounts() if self._degraded is None else self._degraded.counts
+
     async def start(self) -> None:
         """Start the producer. Connections are opened by the first send."""
         if self._running:
@@ -132,6 +150,8 @@ class Producer:
             detector = Detector(self._client, self._sender.faults, self.config, self._sender.any_topic)
             self._detecting = self._client.spawn(detector.run())
         self._running = True
+        if self._degraded is not None:
+            await self._degraded.start()
 
     async def close(self) -> None:
         """Stop sending, flush the trace, leave the group. Sends in flight fail; collected messages are sent first."""
@@ -143,6 +163,8 @@ class Producer:
         if self._detecting is not None:
             self._detecting.cancel()
         try:
+            if self._degraded is not None:
+                await self._degraded.close()
             if self._tracer is not None:
                 await self._tracer.close()
             await self._client.remove_producer(self._wire_group)
@@ -170,6 +192,8 @@ class Producer:
 
         Raises InvalidMessage, RouteNotFound, NoNameServer, a Refusal that a retry would not change, or SendFailed,
         whose `maybe_stored` says whether the message may be stored. The message of a cancelled send may be stored too.
+        With `degrade`, RouteNotFound, NoNameServer and SendFailed (not TooManyInFlight) become a result with the status
+        DEGRADED: a local file keeps the message, and this or a later producer of the group sends it under its msg_id.
         """
         if not self._running:
             raise self._closed()
@@ -177,7 +201,18 @@ class Producer:
         if plain and self._accumulator is not None and isinstance(message, Message):
             self._composer.check(message)  # an invalid message must not fail the rest of its batch
             return await self._accumulator.send(message, queue)
-        out = self._composer.message(message) if isinstance(message, Message) else self._composer.batch(message)
+        target = Target(queue, order_key, select, timeout_ms)
+        if self._degraded is not None:
+            return await self._degraded.send(message, target)
+        return await self._send_directly(message, target)
+
+    async def _send_directly(
+        self, message: Message | Sequence[Message], target: Target, journey: Journey | None = None
+    ) -> SendResult:
+        queue, order_key, select, timeout_ms = target
+        out = self._compose(message)
+        if journey is not None:
+            journey.begin(out)
         timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         route = self._client.known_route(out.wire_topic) or await self._sender.route(out, deadline)
@@ -187,6 +222,9 @@ class Producer:
             first = message if isinstance(message, Message) else message[0]
             queue = self._chosen(route, out, first, queue, order_key, select)
         return await self._sender.send(out, route, queue, deadline)
+
+    def _compose(self, message: Message | Sequence[Message]) -> Outgoing:
+        return self._composer.message(message) if isinstance(message, Message) else self._composer.batch(message)
 
     async def send_oneway(
         self,

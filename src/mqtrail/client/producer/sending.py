@@ -126,7 +126,7 @@ class Sender:
             cost_ms = int((loop.time() - begun) * 1000)
             text = str(error) or f"no name server answered within {cost_ms} ms"
             failure = AttemptFailure("", "", "NOT_SENT", None, text, cost_ms)
-            self._failed(out, failure, final=True)
+            self._failed(out, failure, final=not out.degradable)
             if isinstance(error, MQError):
                 raise
             raise SendFailed(out.topic, out.msg_id, [failure], "the timeout expired") from error
@@ -135,7 +135,7 @@ class Sender:
         """Send before deadline (seconds, the loop's clock), to the queue `fixed` if given. Raises as Producer.send."""
         loop = asyncio.get_running_loop()
         may_retry = fixed is None or _has_replicas(route, fixed.broker_name)
-        out.attempt_max = 1 + self._config.retry_count * may_retry
+        out.attempt_max = out.attempt + 1 + self._config.retry_count * may_retry
         failures: list[AttemptFailure] = []
         stored: SendResult | None = None
         last_broker: str | None = None
@@ -235,7 +235,7 @@ class Sender:
     def _failed_for_good(self, out: Outgoing, failure: AttemptFailure, cause: MQError, *, is_last: bool) -> bool:
         """Note a failed attempt. Return whether it was the last one."""
         final = self._is_final(cause) or out.attempt >= out.attempt_max or is_last
-        self._failed(out, failure, final=final)
+        self._failed(out, failure, final=final and (self._is_final(cause) or not out.degradable))
         self._note_failure(failure.broker_name, failure.cost_ms, cause)
         if _may_be_stale(cause):
             self._refresh_soon(out.wire_topic)
@@ -292,6 +292,14 @@ class Sender:
     def _failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:
         for hook in self._hooks:
             hook.send_failed(out, failure, final=final)
+
+    def note_detour(self, out: Outgoing, text: str, *, final: bool) -> None:
+        """Report to the hooks that a local file keeps the message instead of another attempt, or (final) nothing does."""
+        out.attempt += 1
+        out.attempt_max = max(out.attempt, out.attempt_max)
+        out.queue, out.address, out.started_ms = None, "", now_ms()
+        for hook in self._hooks:
+            hook.send_failed(out, AttemptFailure("", "", "NOT_SENT", None, text, 0), final=final)
 
     def _note_failure(self, broker_name: str, cost_ms: int, cause: MQError) -> None:
         """Note in the fault table what a failed attempt means for its broker, exactly as the Java client does."""
@@ -382,7 +390,7 @@ class Sender:
         out.queue, out.address, out.started_ms = None, "", now_ms()
         text = "no other attempt was possible before the timeout: no broker of the topic became master in time"
         failure = AttemptFailure("", "", "NOT_SENT", None, text, 0)
-        self._failed(out, failure, final=True)
+        self._failed(out, failure, final=not out.degradable)
         return failure
 
     async def _is_reached(self, address: str, deadline: float) -> bool:

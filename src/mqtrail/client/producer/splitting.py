@@ -19,6 +19,7 @@ from mqtrail.wire import (
     RETRY_PREFIX,
     Message,
     MQError,
+    SendStatus,
 )
 
 from ..core import InvalidMessage, SendResult
@@ -44,8 +45,8 @@ class BatchOutcome:
 
     @property
     def stored(self) -> bool:
-        """Whether the broker acknowledged it."""
-        return self.result is not None
+        """Whether the broker acknowledged it. False also if a local file keeps it (status DEGRADED)."""
+        return self.result is not None and self.result.status is not SendStatus.DEGRADED
 
 
 def split_batches(messages: Iterable[Message], size_max: int) -> Iterator[tuple[Message, ...]]:

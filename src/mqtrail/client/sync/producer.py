@@ -7,7 +7,15 @@ from mqtrail.net import NAMESRV_DEFAULT
 from mqtrail.wire import Message
 
 from ..core import ProducerConfig, SendResult
-from ..producer import CheckHandler, Producer, Transaction, TransactionProducer, TransactionResult, TransactionState
+from ..producer import (
+    CheckHandler,
+    DegradedCounts,
+    Producer,
+    Transaction,
+    TransactionProducer,
+    TransactionResult,
+    TransactionState,
+)
 from .facade import Facade, background, waiting
 
 
@@ -31,6 +39,11 @@ class SyncProducer(Facade[Producer]):
     request = waiting(Producer.request)
     reply = waiting(Producer.reply)
     recall = waiting(Producer.recall)
+
+    @property
+    def degraded(self) -> DegradedCounts:
+        """What a local file keeps; see Producer.degraded."""
+        return self._get().degraded
 
 
 class SyncTransaction:
