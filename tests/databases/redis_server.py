@@ -15,14 +15,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .servers import END_S, NOBODY, READY_S, free_port
+from tests.ports import free_ports
+
+from .servers import END_S, NOBODY, READY_S
 
 
 class RedisServer:
     """One server without persistence. `start` after `kill` is an empty one on the same port."""
 
     def __init__(self) -> None:
-        self.port = free_port()
+        [self.port] = free_ports(1)
         self.folder = Path(tempfile.mkdtemp(prefix="mqtrail-redis-"))
         if os.getuid() == 0:
             os.chown(self.folder, 65534, 65534)

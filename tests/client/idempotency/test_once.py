@@ -26,8 +26,8 @@ from mqtrail.client import (
     fencing_token,
 )
 from mqtrail.testing import embedded_async
+from tests.waiting import until
 
-from ..helpers import until
 from .helpers import Settled, delivered
 
 

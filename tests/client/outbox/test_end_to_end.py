@@ -22,8 +22,8 @@ from mqtrail.client import (
     RelayConfig,
 )
 from mqtrail.testing import embedded_async
+from tests.waiting import until
 
-from ..helpers import until
 from .helpers import Shop
 
 QUICK = ConsumerConfig(

@@ -13,8 +13,8 @@ from mqtrail.client import ClientError, InvalidMessage, OutboxRelay, ProducerCon
 from mqtrail.client.core import SqlConnection, now_ms
 from mqtrail.client.outbox import relay as module
 from mqtrail.wire import InvalidParameter, Message
+from tests.waiting import until
 
-from ..helpers import until
 from .helpers import Shop, Sink
 
 CONFIG = RelayConfig(poll_ms=5, retry_ms=20, retry_max_ms=40)

@@ -39,9 +39,9 @@ from mqtrail.wire import (
     SystemError_,
     decode_properties,
 )
+from tests.waiting import until
 
 from ..fake_cluster import HANG_UP, FakeBroker, FakeCluster, fake_cluster, refuse
-from ..helpers import until
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 

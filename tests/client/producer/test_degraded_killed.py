@@ -10,9 +10,9 @@ import pytest
 
 from mqtrail.client import Producer, ProducerConfig
 from mqtrail.wire import PROPERTY_UNIQ_KEY, RequestCode, decode_properties
+from tests.waiting import until
 
 from ..fake_cluster import HANG_UP, fake_cluster
-from ..helpers import until
 
 SCRIPT = """
 import asyncio, sys

@@ -294,7 +294,7 @@ class Sender:
             hook.send_failed(out, failure, final=final)
 
     def note_detour(self, out: Outgoing, text: str, *, final: bool) -> None:
-        """Report to the hooks that a local file keeps the message instead of another attempt, or (final) nothing does."""
+        """Report to the hooks that a local file keeps the message instead of another attempt. final: nothing does."""
         out.attempt += 1
         out.attempt_max = max(out.attempt, out.attempt_max)
         out.queue, out.address, out.started_ms = None, "", now_ms()
