@@ -16,6 +16,7 @@ from sqlalchemy import create_engine, text
 
 from mqtrail.client import ClaimState, ClientError, Idempotent, Inbox, KeyBusy, KeyClaim, RedisClaims
 from mqtrail.client.core import SqlConnection
+from mqtrail.client.idempotency.redis_claims import CLAIM
 
 from .redis_server import RedisServer, redis_server
 from .servers import DatabaseServer
@@ -243,5 +244,7 @@ async def test_a_redis_server_that_is_down_or_empty(server: RedisServer) -> None
 
 async def test_a_blocking_client_is_refused(server: RedisServer) -> None:
     """It would stop the event loop."""
-    with redis.Redis(port=server.port) as client, pytest.raises(ClientError, match=r"redis\.asyncio"):
-        await RedisClaims(client).claim("a", 1, 1)
+    with redis.Redis(port=server.port) as client:
+        client.script_load(CLAIM.text)
+        with pytest.raises(ClientError, match=r"redis\.asyncio"):
+            await RedisClaims(client).claim("a", 1, 1)
