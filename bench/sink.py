@@ -11,7 +11,7 @@ from bench.broker import BOTH_CORES
 from bench.registry import figure
 from bench.rows import Bar, CannotMeasure, Row
 from bench.session import Session
-from mqtrail.client import Producer, ProducerConfig
+from mqtrail.client import Producer
 from mqtrail.pipeline import JavaNotFound, RocketMQDataSource, SessionConfig, spark_session
 from mqtrail.pipeline.sinkoptions import SinkOptions
 from mqtrail.wire import Message
@@ -73,8 +73,7 @@ async def plain(namesrv: str, count: int, options: SinkOptions) -> None:
         finally:
             permits.release()
 
-    config = ProducerConfig(retry_count=0)
-    async with Producer("plain", namesrv, config=config) as producer, asyncio.TaskGroup() as tasks:
+    async with Producer("plain", namesrv) as producer, asyncio.TaskGroup() as tasks:
         for start in range(0, count, options.batch_rows_max):
             await permits.acquire()
             tasks.create_task(send(start))

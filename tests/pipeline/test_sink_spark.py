@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 from tests.pipeline.sinking import FAST, bodies_of, counts, create, each_once, send, sink_options, stored_count
 
-from mqtrail.pipeline import RocketMQDataSource
+from mqtrail.pipeline import BehindListener, RocketMQDataSource, SourceBehind
 from mqtrail.pipeline.sink import BatchSink, TaskSent
 from mqtrail.pipeline.sinkoptions import parse_sink_options
 from mqtrail.testing import embedded
@@ -24,7 +24,7 @@ from mqtrail.testing import embedded
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
-KILL_COUNT = 6_000
+KILL_COUNT = 3_000
 WAIT_S_MAX = 240
 PROGRAM = """
 import sys
@@ -98,7 +98,10 @@ def test_a_killed_worker_and_its_next_attempt_write_each_row_once(spark: SparkSe
 
 
 def test_a_stream_from_topic_to_topic(spark: SparkSession, namesrv: str, tmp_path: Path) -> None:
-    """Every message is written once over two runs; rows that cannot be sent are in the reject table."""
+    """Every message is written once over two runs; rows that cannot be sent are in the reject table.
+
+    A listener reports that the stream has read all.
+    """
     spark.dataSource.register(RocketMQDataSource)
     checkpoint, rejects = tmp_path / "checkpoint", tmp_path / "rejects"
 
@@ -117,7 +120,17 @@ def test_a_stream_from_topic_to_topic(spark: SparkSession, namesrv: str, tmp_pat
     send([{"body": b"first %d" % n, "tags": f"T{n % 2}"} for n in range(40)], sink_options(namesrv), "write 1")
     before = Counter({body: count for body, count in counts(namesrv).items() if body.startswith(b"first")})
     assert sum(before.values()) == 40
+    reports: list[SourceBehind] = []
+    listener = BehindListener({"nameServer": namesrv, "topic": "orders"}, reports.append)
+    spark.streams.addListener(listener)
     run()
+    until = time.monotonic() + WAIT_S_MAX
+    while not reports:  # events come later than the query ends
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    spark.streams.removeListener(listener)
+    assert (reports[0].messages, reports[0].seconds) == (0, 0.0)
+    assert {one.queue.topic for one in reports[0].queues} == {"orders"}
     send([{"body": b"second", "tags": "T1"}], sink_options(namesrv), "write 2")
     run()
     copied = counts(namesrv, "copies")
