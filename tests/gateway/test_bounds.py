@@ -25,6 +25,7 @@ from mqtrail.wire import (
     SendMessageHeader,
     SendResponseHeader,
     ServiceNotAvailable,
+    SubscriptionGroupConfig,
     TopicConfig,
     TopicConfigTable,
     TopicList,
@@ -73,6 +74,10 @@ class FakeBroker:
         if command.code == RequestCode.GET_TOPIC_CONFIG:
             reply = RemotingCommand.reply_to(command, ResponseCode.SUCCESS)
             reply.body = TopicConfig("t").encode()
+            return reply
+        if command.code == RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG:
+            reply = RemotingCommand.reply_to(command, ResponseCode.SUCCESS)
+            reply.body = SubscriptionGroupConfig(command.ext["group"]).encode()
             return reply
         if command.code in OFFSETS:
             return RemotingCommand.reply_to(command, ResponseCode.SUCCESS, None, {"offset": OFFSETS[command.code]})

@@ -16,6 +16,7 @@ from mqtrail.wire import (
     RemotingCommand,
     RequestCode,
     ResponseCode,
+    SubscriptionGroupConfig,
     UpdateConsumerOffsetHeader,
 )
 
@@ -235,6 +236,7 @@ class PmqBroker(FakeBroker):
         reply = RemotingCommand.reply_to(command, ResponseCode.SUCCESS)
         match command.code:
             case RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG:
+                reply.body = SubscriptionGroupConfig("g").encode()
                 return reply
             case RequestCode.GET_MAX_OFFSET:
                 QueueHeader.from_ext(command.ext)

@@ -127,6 +127,11 @@ def make_door(
     app.include_router(changing_router(OperatorChanges(caller, pmq, publisher, audit), gate))
     app.include_router(pmq.router())
     add_problems(app)
+    _add_bounds(app, config)
+    return app
+
+
+def _add_bounds(app: DescribedApi, config: DoorConfig) -> None:
     app.add_middleware(Crowd, count_max=config.requests_max)
     app.add_middleware(
         LocalGuard,
@@ -134,7 +139,6 @@ def make_door(
         body_size_max=config.request_size_max,
         room=BodyRoom(max(config.bodies_size_max, config.request_size_max)),
     )
-    return app
 
 
 def _add_publishing(router: APIRouter, publisher: MessageSender, config: DoorConfig, gate: Gate) -> None:
