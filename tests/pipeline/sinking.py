@@ -2,15 +2,20 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from mqtrail.client import QueueReader, SyncAdmin
+from mqtrail.pipeline import RocketMQDataSource
 from mqtrail.pipeline.sink import TaskSent, send_task
 from mqtrail.pipeline.sinkoptions import SinkOptions, parse_sink_options
 from mqtrail.testing import Embedded
 from mqtrail.wire import MessageExt, TopicConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FAST = {"retryTimeoutMs": "20000", "replaySettleMs": "20", "sendTimeoutMs": "5000"}
 
@@ -70,3 +75,17 @@ def stored_count(namesrv: str, topic: str = "orders") -> int:
     """How many messages a topic has, by its queues' ends."""
     with QueueReader(namesrv) as reader:
         return sum(reader.range(queue)[1] for queue in reader.queues(topic))
+
+
+def copy_topic(spark: "SparkSession", namesrv: str, checkpoint: Path) -> None:
+    """Copy the topic `from` to the topic `to` as a stream, up to now, in small requests."""
+    spark.dataSource.register(RocketMQDataSource)
+    rows = spark.readStream.format("rocketmq").schema("body binary").options(nameServer=namesrv, topic="from").load()
+    query = (
+        rows.writeStream.format("rocketmq")
+        .options(nameServer=namesrv, topic="to", inFlightMax="1", batchRowsMax="2", retryTimeoutMs="200000")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()

@@ -40,6 +40,7 @@ def test_a_task_that_is_killed() -> None:
             while (count := stored_count(namesrv)) < 1_000:
                 assert time.monotonic() < until
                 assert process.poll() is None
+                time.sleep(0.02)
         finally:
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
