@@ -24,7 +24,8 @@ COUNT = 10_000
 PROGRAM = """
 import sys
 from tests.pipeline.sinking import bodies_of, send, sink_options
-print(send(bodies_of(int(sys.argv[2])), sink_options(sys.argv[1])), flush=True)
+options = sink_options(sys.argv[1], inFlightMax=1, batchRowsMax=2)  # slow enough to be killed midway
+print(send(bodies_of(int(sys.argv[2])), options), flush=True)
 """
 
 

@@ -34,7 +34,7 @@ from mqtrail.testing import embedded
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
-KILL_COUNT = 3_000
+KILL_COUNT = 5_000
 WAIT_S_MAX = 240
 PROGRAM = """
 import sys
