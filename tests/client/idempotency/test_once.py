@@ -17,6 +17,7 @@ from mqtrail.client import (
     ConsumerConfig,
     Delivery,
     Idempotent,
+    IdempotentCounts,
     KeyBusy,
     KeyClaim,
     MemoryClaims,
@@ -79,7 +80,7 @@ async def test_a_repeat_has_no_effect_and_gets_the_result() -> None:
     assert [msg_id for msg_id, _ in seen] == ["1", "2"]
     assert seen[0][1] < seen[1][1]
     assert again == [("1", b"BODY"), ("1", b"BODY")]
-    assert once.counts == (2, 2, 0, 0, 0, 0)
+    assert once.counts == IdempotentCounts(2, 2, 0, 0, 0, 0)
     assert fencing_token() == 0
     assert handle.__name__ == "handle"
 
@@ -136,7 +137,7 @@ async def test_a_second_delivery_during_the_first_is_retried() -> None:
     go_on.set()
     await first
     assert await handle(delivered("1")) is None
-    assert once.counts == (1, 1, 2, 0, 0, 0)
+    assert once.counts == IdempotentCounts(1, 1, 2, 0, 0, 0)
 
 
 @pytest.mark.parametrize("how", ["raises", "raises RetryLater", "returns RetryLater"])
@@ -166,7 +167,7 @@ async def test_a_failed_handler_gives_the_key_back(how: str) -> None:
             await handle(delivered("1"))
     assert await handle(delivered("1")) is None
     assert calls == 2
-    assert once.counts == (1, 0, 0, 1, 0, 0)
+    assert once.counts == IdempotentCounts(1, 0, 0, 1, 0, 0)
 
 
 async def test_a_store_that_is_down_means_a_retry() -> None:

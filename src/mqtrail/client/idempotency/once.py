@@ -26,7 +26,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from mqtrail.net import Log
@@ -78,19 +78,10 @@ class Once(NamedTuple):
     result: bytes
 
 
-class IdempotentCounts(NamedTuple):
+@dataclass(slots=True)
+class IdempotentCounts:
     """Calls since the start. failed: the effect raised or asked for a retry. store_failed: the store did not answer."""
 
-    effects: int
-    repeats: int
-    busy: int
-    failed: int
-    lost: int
-    store_failed: int
-
-
-@dataclass(slots=True)
-class _Counts:
     effects: int = 0
     repeats: int = 0
     busy: int = 0
@@ -143,15 +134,12 @@ class Idempotent:
         self._threads_max = threads_max
         self._on_repeat = on_repeat
         self._pool: ThreadPoolExecutor | None = None
-        self._counts = _Counts()
+        self._counts = IdempotentCounts()
 
     @property
     def counts(self) -> IdempotentCounts:
-        """What happened since the start."""
-        counts = self._counts
-        return IdempotentCounts(
-            counts.effects, counts.repeats, counts.busy, counts.failed, counts.lost, counts.store_failed
-        )
+        """A copy of what was counted since the start."""
+        return replace(self._counts)
 
     def __call__(self, handler: Callable[[Delivery], Any]) -> OnceHandler:
         """Return a handler of single messages that runs this one once for each key. A decorator.
@@ -200,7 +188,7 @@ class Idempotent:
         token = _token.set(claim.token)
         try:
             result = await effect() or b""
-        except Exception:
+        except Exception:  # of the handler: any means a retry
             self._counts.failed += 1
             await self._release(id, claim, key)
             raise
@@ -233,7 +221,7 @@ class Idempotent:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await question
-        except Exception:
+        except Exception:  # of the store's client: any means that the store is down
             self._counts.store_failed += 1
             raise
 
