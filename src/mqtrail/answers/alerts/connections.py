@@ -19,7 +19,7 @@ from mqtrail.wire import MQError
 
 
 class NotAccepted(MQError):
-    """A channel did not take an alert, or did not say so."""
+    """A channel refused an alert, or did not answer."""
 
 
 class Deadline:

@@ -127,7 +127,7 @@ def forwarded_for(request: HTTPConnection) -> str:
 
 
 def _named_by_proxy(request: HTTPConnection, header: str) -> str:
-    """Return the user whom a proxy names; '': nobody, or several, because it did not remove what the client sent."""
+    """Return the user in a proxy's header. '': there is no such header, or several: the proxy kept the client's."""
     found = request.headers.getlist(header) if header else []
     return found[0] if len(found) == 1 else ""
 

@@ -21,7 +21,7 @@ from .schema import QUEUE, STORE, VERSION, WRITER, QueueUse, check_shape, messag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTable:
-    """A message table. state: free, used or released. topic, queue: whose it is, or was; None: nobody's yet.
+    """A message table. state: free, used or released. topic, queue: those that use it, or did; None: none yet.
 
     first, next: queue offsets of the first kept and of the next message, as committed. last_stored_ms: when the last
     message was stored; None: there is none. size: bytes of the table with its indexes; None: not measured, or unknown.
