@@ -39,7 +39,6 @@ MESSAGES = "/v1/topics/t/messages"
 RECEIVE = "/v1/groups/g/receive"
 TRACE = "RMQ_SYS_TRACE_TOPIC"
 OFFSETS: dict[int, str] = {
-    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: "",
     RequestCode.QUERY_CONSUMER_OFFSET: "0",
     RequestCode.GET_MAX_OFFSET: "9",
     RequestCode.UPDATE_CONSUMER_OFFSET: "",

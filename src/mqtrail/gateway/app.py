@@ -20,14 +20,7 @@ from mqtrail.wire import HeaderError, Message, visible_json
 from .caller import Caller
 from .config import INVISIBLE_S_DEFAULT, INVISIBLE_S_MAX, KEY_LENGTH_MAX, RECEIVE_COUNT_MAX, DoorConfig
 from .crowd import Crowd, resting
-from .exchange import answer_of as _answer_of
-from .exchange import body_of as _body_of
-from .exchange import host_of as _host
-from .exchange import json_answer as _json
-from .exchange import json_body as _json_body
-from .exchange import media_type_of as _media_type
-from .exchange import ref_of as _ref
-from .exchange import token_of as _token
+from .exchange import answer_of, body_of, host_of, json_answer, json_body, media_type_of, ref_of, token_of
 from .gate import Gate
 from .guard import BodyRoom, LocalGuard
 from .operator import Audit, Facts, Looking, OperatorChanges, changing_router, looking_router, operator_schemas
@@ -152,30 +145,30 @@ def _add_publishing(router: APIRouter, publisher: MessageSender, config: DoorCon
                 "required": True,
                 "content": {
                     JSON_TYPE: {
-                        "schema": {"oneOf": [_ref(Publish), {"type": "array", "items": _ref(Publish)}]},
+                        "schema": {"oneOf": [ref_of(Publish), {"type": "array", "items": ref_of(Publish)}]},
                     },
                     BYTES_TYPES[0]: {"schema": {"type": "string", "format": "binary"}},
                     BYTES_TYPES[1]: {"schema": {"type": "string"}},
                 },
             }
         },
-        responses=_answer_of(PublishedMessages),
+        responses=answer_of(PublishedMessages),
     )
     async def publish(
         topic: TopicName, request: Request, key: Key = "", tag: Tag = "", idempotency_key: IdempotencyKey = None
     ) -> Response:
         nonlocal under_way
-        gate.check_topic(topic, _token(request))
-        messages = _messages(topic, await request.body(), _media_type(request), (key, tag), config)
+        gate.check_topic(topic, token_of(request))
+        messages = _messages(topic, await request.body(), media_type_of(request), (key, tag), config)
         repeatable = None if idempotency_key is None else Repeatable.of(idempotency_key, messages)
         pause_s = gate.take(topic, len(messages), time.monotonic())
         under_way += 1
         try:
-            found = await publisher.publish(messages, repeatable, _host(request))
+            found = await publisher.publish(messages, repeatable, host_of(request))
             slow_down_ms = SLOW_DOWN_MS * under_way // config.busy_from if under_way >= config.busy_from else 0
         finally:
             under_way -= 1
-        return _json(PublishedMessages(found, max(slow_down_ms, math.ceil(1000 * pause_s))))
+        return json_answer(PublishedMessages(found, max(slow_down_ms, math.ceil(1000 * pause_s))))
 
 
 def _messages(topic: str, body: bytes, media_type: str, words: tuple[str, str], config: DoorConfig) -> list[Message]:
@@ -213,49 +206,51 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
     @router.post(
         "/groups/{group}/receive",
         summary="Receive messages for a group; wait for the first one",
-        openapi_extra=_body_of(Receive),
-        responses=_answer_of(ReceivedMessages),
+        openapi_extra=body_of(Receive),
+        responses=answer_of(ReceivedMessages),
     )
     async def receive(group: GroupName, request: Request) -> Response:
-        wanted = read_json(await _json_body(request), Receive)
-        gate.check_group(group, _token(request), _host(request).ip, wanted.topic)
-        work = receiver.receive(group, wanted, _host(request))
+        wanted = read_json(await json_body(request), Receive)
+        gate.check_group(group, token_of(request), host_of(request).ip, wanted.topic)
+        work = receiver.receive(group, wanted, host_of(request))
         with resting(request.scope) if wanted.wait_s else nullcontext():
-            return _json(await _unless_gone(request, stopping, work))
+            return json_answer(await _unless_gone(request, stopping, work))
 
     @router.post(
         "/groups/{group}/ack",
         summary="Acknowledge received messages",
-        openapi_extra=_body_of(Ack),
-        responses=_answer_of(SettledMessages),
+        openapi_extra=body_of(Ack),
+        responses=answer_of(SettledMessages),
     )
     async def ack(group: GroupName, request: Request) -> Response:
-        asked = read_json(await _json_body(request), Ack)
+        asked = read_json(await json_body(request), Ack)
         _check_receipts(gate, group, request, asked.receipts)
-        return _json(SettledMessages(await receiver.ack(group, asked.receipts, _host(request))))
+        return json_answer(SettledMessages(await receiver.ack(group, asked.receipts, host_of(request))))
 
     @router.post(
         "/groups/{group}/nack",
         summary="Have received messages delivered again",
-        openapi_extra=_body_of(Nack),
-        responses=_answer_of(SettledMessages),
+        openapi_extra=body_of(Nack),
+        responses=answer_of(SettledMessages),
     )
     async def nack(group: GroupName, request: Request) -> Response:
-        asked = read_json(await _json_body(request), Nack)
+        asked = read_json(await json_body(request), Nack)
         _check_receipts(gate, group, request, asked.receipts)
-        results = await receiver.nack(group, asked.receipts, asked.delay_s, asked.reason, _host(request))
-        return _json(SettledMessages(results))
+        results = await receiver.nack(group, asked.receipts, asked.delay_s, asked.reason, host_of(request))
+        return json_answer(SettledMessages(results))
 
     @router.post(
         "/groups/{group}/extend",
         summary="Take more time for received messages",
-        openapi_extra=_body_of(Extend),
-        responses=_answer_of(SettledMessages),
+        openapi_extra=body_of(Extend),
+        responses=answer_of(SettledMessages),
     )
     async def extend(group: GroupName, request: Request) -> Response:
-        asked = read_json(await _json_body(request), Extend)
+        asked = read_json(await json_body(request), Extend)
         _check_receipts(gate, group, request, asked.receipts)
-        return _json(SettledMessages(await receiver.extend(group, asked.receipts, asked.invisible_s, _host(request))))
+        return json_answer(
+            SettledMessages(await receiver.extend(group, asked.receipts, asked.invisible_s, host_of(request)))
+        )
 
 
 def _check_receipts(gate: Gate, group: str, request: Request, receipts: Sequence[str]) -> None:
@@ -266,7 +261,7 @@ def _check_receipts(gate: Gate, group: str, request: Request, receipts: Sequence
         with suppress(HeaderError):  # it is refused where it is used
             topics[Receipt.decode(text).topic] = None
     for topic in topics:
-        gate.check_group(group, _token(request), _host(request).ip, topic)
+        gate.check_group(group, token_of(request), host_of(request).ip, topic)
 
 
 def _add_events(router: APIRouter, receiver: Receiver, stopping: asyncio.Event, gate: Gate) -> None:
@@ -284,36 +279,36 @@ def _add_events(router: APIRouter, receiver: Receiver, stopping: asyncio.Event, 
         invisible_s: Annotated[float, Query(ge=1, le=INVISIBLE_S_MAX)] = INVISIBLE_S_DEFAULT,
         from_first: bool = True,
     ) -> StreamingResponse:
-        gate.check_group(group, _token(request), _host(request).ip, topic)
+        gate.check_group(group, token_of(request), host_of(request).ip, topic)
         wanted = Receive(topic, RECEIVE_COUNT_MAX, 0, invisible_s, tag, from_first)
-        first = await receiver.receive(group, wanted, _host(request))  # a refusal is an answer, not an event
+        first = await receiver.receive(group, wanted, host_of(request))  # a refusal is an answer, not an event
         wanted = msgspec.structs.replace(wanted, wait_s=EVENTS_WAIT_S)
         return StreamingResponse(
-            _events(request, stopping, first, lambda: receiver.receive(group, wanted, _host(request))),
+            _events(request, stopping, first, lambda: receiver.receive(group, wanted, host_of(request))),
             media_type=EVENTS_TYPE,
             headers={"Cache-Control": "no-store"},
         )
 
 
 def _add_topics(router: APIRouter, topics: Topics, gate: Gate) -> None:
-    @router.get("/topics", summary="List the topics of applications", responses=_answer_of(ListedTopics))
+    @router.get("/topics", summary="List the topics of applications", responses=answer_of(ListedTopics))
     async def list_topics(request: Request) -> Response:
-        return _json(ListedTopics(await topics.list(_host(request))))
+        return json_answer(ListedTopics(await topics.list(host_of(request))))
 
-    @router.get("/topics/{topic}", summary="Show a topic", responses=_answer_of(Topic))
+    @router.get("/topics/{topic}", summary="Show a topic", responses=answer_of(Topic))
     async def show_topic(topic: TopicName, request: Request) -> Response:
-        return _json(await topics.one(topic, _host(request)))
+        return json_answer(await topics.one(topic, host_of(request)))
 
     @router.put(
         "/topics/{topic}",
         summary="Create a topic, or change its number of queues",
-        openapi_extra=_body_of(NewTopic),
-        responses=_answer_of(Topic),
+        openapi_extra=body_of(NewTopic),
+        responses=answer_of(Topic),
     )
     async def create_topic(topic: TopicName, request: Request) -> Response:
-        gate.check_topic(topic, _token(request))
-        wanted = read_json(await _json_body(request), NewTopic)
-        return _json(await topics.create(topic, wanted.queues, _host(request)))
+        gate.check_topic(topic, token_of(request))
+        wanted = read_json(await json_body(request), NewTopic)
+        return json_answer(await topics.create(topic, wanted.queues, host_of(request)))
 
 
 # Requests and answers.

@@ -92,15 +92,14 @@ class OperatorBroker(PmqBroker):
         found = table.subscription_group_table
         return {name: found[name] for name in sorted(found) if is_business_group(name)}
 
-    async def group(self, name: str) -> SubscriptionGroupConfig:
+    async def known_group(self, name: str) -> SubscriptionGroupConfig:
         """Return a group. SubscriptionGroupNotExist."""
-        command = RemotingCommand(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
-        reply = await self.caller.ask(command, self.host, ASK_TIMEOUT_MS)
-        if reply.code != ResponseCode.SUCCESS:
+        found = await self.group(name)
+        if found is None:
             raise SubscriptionGroupNotExist(
                 f"found no group {name}, expected one: create it with `mqtrail pmq group create`"
             )
-        return SubscriptionGroupConfig.decode(reply.body)
+        return found
 
     async def online(self, group: str) -> ConsumerConnections:
         """Return the members that are online, with their subscriptions."""

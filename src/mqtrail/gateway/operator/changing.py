@@ -23,7 +23,7 @@ from ..problems import Problem
 from ..publishing import MessageSender
 from .broker import OperatorBroker
 from .group_changes import GroupCreation, GroupDeletion, GroupPause, LetterResend, OffsetMove
-from .plans import Audit, ChangeReport, Hands, OperatedOutcome, OperatedPlan, OperatorChange, outcome_of_error
+from .plans import Audit, ChangeContext, ChangeReport, OperatedOutcome, OperatedPlan, OperatorChange, outcome_of_error
 from .topic_changes import TopicCreation, TopicDeletion, TopicPermission, TopicShrinking
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class OperatorChanges:
 
     async def plan(self, change: AnyChange, host: Host) -> ChangeReport:
         """Return what a change would do now. Problem."""
-        planned = await self._planned(change, self._hands(host))
+        planned = await self._planned(change, self._context(host))
         return ChangeReport(_action(change), True, list(planned.steps), list(planned.warnings))
 
     async def perform(self, change: AnyChange, who: str, host: Host) -> ChangeReport:
@@ -75,19 +75,19 @@ class OperatorChanges:
         found: dict[str, Any] = msgspec.to_builtins(await _recorded(lambda: audit.last(count_max)))
         return found
 
-    def _hands(self, host: Host) -> Hands:
-        return Hands(OperatorBroker(self._caller, host), self._pmq, self._sender)
+    def _context(self, host: Host) -> ChangeContext:
+        return ChangeContext(OperatorBroker(self._caller, host), self._pmq, self._sender)
 
-    async def _planned(self, change: OperatorChange, hands: Hands) -> OperatedPlan:
+    async def _planned(self, change: OperatorChange, context: ChangeContext) -> OperatedPlan:
         try:
-            return await change.plan(hands)
+            return await change.plan(context)
         except (MQError, TimeoutError) as error:
             raise problem_of_error(error) from error
 
     async def _perform(self, change: AnyChange, who: str, host: Host) -> ChangeReport:
         async with self._turn:
-            hands = self._hands(host)
-            planned = await self._planned(change, hands)
+            context = self._context(host)
+            planned = await self._planned(change, context)
             report = ChangeReport(_action(change), False, list(planned.steps), list(planned.warnings))
             report.change_id = uuid4().hex
             parameters = {name: value for name, value in msgspec.to_builtins(change).items() if name != "action"}
@@ -101,17 +101,17 @@ class OperatorChanges:
                 "steps": msgspec.to_builtins(report.steps),
             }
             await self._note(report.change_id, "asked", asked)
-            await self._do(change, hands, report)
+            await self._do(change, context, report)
             return report
 
-    async def _do(self, change: AnyChange, hands: Hands, report: ChangeReport) -> None:
+    async def _do(self, change: AnyChange, context: ChangeContext, report: ChangeReport) -> None:
         async def add(outcome: OperatedOutcome) -> None:
             report.outcomes.append(outcome)
             await self._note(report.change_id, "outcome", {**msgspec.to_builtins(outcome), "place": ""})
 
         error = ""
         try:
-            async for outcome in change.perform(hands):
+            async for outcome in change.perform(context):
                 await add(outcome)
         except (MQError, TimeoutError) as failure:  # of the rest
             await add(outcome_of_error("", failure))

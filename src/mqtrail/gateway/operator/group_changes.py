@@ -16,7 +16,6 @@ from mqtrail.wire import (
     RequestCode,
     ResetOffsetHeader,
     SubscriptionGroupConfig,
-    SubscriptionGroupNotExist,
     dlq_topic,
     is_business_group,
     is_business_topic,
@@ -29,7 +28,16 @@ from mqtrail.wire import (
 
 from ..pmq import FAILURE_TRIES, RETRY_COUNT, QueueName, failure_topic, tries_of
 from ..problems import Problem
-from .plans import Hands, OperatedFate, OperatedOutcome, OperatedPlan, OperatedStep, outcome_of_error, refusal, wrong
+from .plans import (
+    ChangeContext,
+    OperatedFate,
+    OperatedOutcome,
+    OperatedPlan,
+    OperatedStep,
+    outcome_of_error,
+    refusal,
+    wrong,
+)
 
 LETTERS_MAX: Final = 1_000  # of one change
 SCANNED_MAX: Final = 20_000  # messages of a failure topic that one change looks at
@@ -51,16 +59,16 @@ def _check(group: str) -> None:
         raise wrong(f"found the group {group!r}, expected an application's: this one is RocketMQ's own")
 
 
-async def _write(hands: Hands, config: SubscriptionGroupConfig) -> OperatedOutcome:
+async def _write(context: ChangeContext, config: SubscriptionGroupConfig) -> OperatedOutcome:
     """Write a group's configuration; the outcome is what the broker has then."""
     name = config.group_name
     try:
         body = msgspec.structs.replace(config, attributes={}).encode()  # no attributes: they stay
-        await hands.broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-        found = await hands.broker.group(name)
+        await context.broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        found = await context.broker.known_group(name)
     except (MQError, TimeoutError) as error:
         return outcome_of_error(name, error)
-    hands.pmq.settings_changed(name)
+    context.pmq.settings_changed(name)
     fate = OperatedFate.DONE if text_of(found) == text_of(config) else OperatedFate.FAILED
     return OperatedOutcome(name, fate, text_of(found))
 
@@ -72,22 +80,16 @@ class GroupCreation(msgspec.Struct, forbid_unknown_fields=True, tag_field="actio
     retries_max: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 16
     requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,)
 
-    async def plan(self, hands: Hands) -> OperatedPlan:
+    async def plan(self, context: ChangeContext) -> OperatedPlan:
         """Return it before and after."""
         _check(self.group)
-        known = await self._known(hands)
+        known = await context.broker.group(self.group)
         before = None if known is None else text_of(known)
         return OperatedPlan([OperatedStep(self.group, before, text_of(self._wanted(known)))])
 
-    async def perform(self, hands: Hands) -> AsyncIterator[OperatedOutcome]:
+    async def perform(self, context: ChangeContext) -> AsyncIterator[OperatedOutcome]:
         """Write it."""
-        yield await _write(hands, self._wanted(await self._known(hands)))
-
-    async def _known(self, hands: Hands) -> SubscriptionGroupConfig | None:
-        try:
-            return await hands.broker.group(self.group)
-        except SubscriptionGroupNotExist:
-            return None
+        yield await _write(context, self._wanted(await context.broker.group(self.group)))
 
     def _wanted(self, known: SubscriptionGroupConfig | None) -> SubscriptionGroupConfig:
         known = known or SubscriptionGroupConfig(self.group)
@@ -101,15 +103,15 @@ class GroupPause(msgspec.Struct, forbid_unknown_fields=True, tag_field="action",
     paused: bool
     requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,)
 
-    async def plan(self, hands: Hands) -> OperatedPlan:
+    async def plan(self, context: ChangeContext) -> OperatedPlan:
         """SubscriptionGroupNotExist."""
         _check(self.group)
-        known = await hands.broker.group(self.group)
+        known = await context.broker.known_group(self.group)
         return OperatedPlan([OperatedStep(self.group, text_of(known), text_of(self._wanted(known)))])
 
-    async def perform(self, hands: Hands) -> AsyncIterator[OperatedOutcome]:
+    async def perform(self, context: ChangeContext) -> AsyncIterator[OperatedOutcome]:
         """Write it."""
-        yield await _write(hands, self._wanted(await hands.broker.group(self.group)))
+        yield await _write(context, self._wanted(await context.broker.known_group(self.group)))
 
     def _wanted(self, known: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         return msgspec.structs.replace(known, consume_enable=not self.paused)
@@ -122,14 +124,14 @@ class GroupDeletion(msgspec.Struct, forbid_unknown_fields=True, tag_field="actio
     force: bool = False
     requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.DELETE_SUBSCRIPTIONGROUP,)
 
-    async def plan(self, hands: Hands) -> OperatedPlan:
+    async def plan(self, context: ChangeContext) -> OperatedPlan:
         """SubscriptionGroupNotExist. Problem: members are online."""
         _check(self.group)
-        known = await hands.broker.group(self.group)
-        count = len((await hands.broker.online(self.group)).connection_set) + len(hands.pmq.members_of(self.group))
+        known = await context.broker.known_group(self.group)
+        count = len((await context.broker.online(self.group)).connection_set) + len(context.pmq.members_of(self.group))
         if count and not self.force:
             raise refusal(f"found {count} members of {self.group} online, expected none: stop them, or force it")
-        stats = (await hands.broker.places()).consume_stats.get(self.group, ())
+        stats = (await context.broker.places()).consume_stats.get(self.group, ())
         places = [at for one in stats for at in one.offset_table.values()]
         counts: dict[str, int | None] = {
             "offsets": len(places),
@@ -137,11 +139,11 @@ class GroupDeletion(msgspec.Struct, forbid_unknown_fields=True, tag_field="actio
         }
         return OperatedPlan([OperatedStep(self.group, text_of(known), "-", counts)])
 
-    async def perform(self, hands: Hands) -> AsyncIterator[OperatedOutcome]:
+    async def perform(self, context: ChangeContext) -> AsyncIterator[OperatedOutcome]:
         """Delete it."""
         header = DeleteGroupHeader(self.group, clean_offset=True, remove_offset=True)
         try:
-            await hands.broker.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header.to_ext())
+            await context.broker.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header.to_ext())
         except (MQError, TimeoutError) as error:
             yield outcome_of_error(self.group, error)
             return
@@ -161,30 +163,30 @@ class OffsetMove(msgspec.Struct, forbid_unknown_fields=True, tag_field="action",
     queue: Annotated[int, msgspec.Meta(ge=0)] | None = None
     requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,)
 
-    async def plan(self, hands: Hands) -> OperatedPlan:
+    async def plan(self, context: ChangeContext) -> OperatedPlan:
         """Return the offset of each queue before and after, and how many messages are skipped or delivered again.
 
         TopicNotExist, SubscriptionGroupNotExist. Problem: a parameter is wrong.
         """
         if (self.at_ms is None) == (self.offset is None) or (self.offset is not None and self.queue is None):
             raise wrong("found neither or both of at_ms and offset, or offset without queue, expected one: correct it")
-        await hands.broker.known_topic(self.topic)
-        await hands.broker.group(self.group)
+        await context.broker.known_topic(self.topic)
+        await context.broker.known_group(self.group)
         steps = []
-        for number, reach in (await hands.broker.reaches(self.topic)).items():
+        for number, reach in (await context.broker.reaches(self.topic)).items():
             if self.queue not in (None, number):
                 continue
             name = QueueName(self.topic, number)
             target = self.offset
             if target is None:
                 target = (
-                    reach.max_offset if self.at_ms == END_MS else await hands.broker.offset_at(name, self.at_ms or 0)
+                    reach.max_offset if self.at_ms == END_MS else await context.broker.offset_at(name, self.at_ms or 0)
                 )
             if not reach.min_offset <= target <= reach.max_offset:
                 raise wrong(
                     f"found the offset {target}, expected {reach.min_offset} to {reach.max_offset} in queue {number}"
                 )
-            now = await hands.broker.offset_of(self.group, name)
+            now = await context.broker.offset_of(self.group, name)
             counts: dict[str, int | None] = {"skipped": None, "repeated": None}
             if now is not None:
                 counts["skipped"] = max(0, target - max(now, reach.min_offset))
@@ -196,13 +198,13 @@ class OffsetMove(msgspec.Struct, forbid_unknown_fields=True, tag_field="action",
             )
         return OperatedPlan(steps)
 
-    async def perform(self, hands: Hands) -> AsyncIterator[OperatedOutcome]:
+    async def perform(self, context: ChangeContext) -> AsyncIterator[OperatedOutcome]:
         """Move it; an outcome for each queue."""
         header = ResetOffsetHeader(
             self.topic, self.group, -1 if self.at_ms is None else self.at_ms, True, self.queue, self.offset
         )
         try:
-            reply = await hands.broker.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header.to_ext())
+            reply = await context.broker.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header.to_ext())
         except (MQError, TimeoutError) as error:
             yield outcome_of_error(self.topic, error)
             return
@@ -225,25 +227,25 @@ class LetterResend(msgspec.Struct, forbid_unknown_fields=True, tag_field="action
     limit: Annotated[int, msgspec.Meta(ge=1, le=LETTERS_MAX)] = LETTERS_MAX
     requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.SEND_MESSAGE_V2,)
 
-    async def plan(self, hands: Hands) -> OperatedPlan:
+    async def plan(self, context: ChangeContext) -> OperatedPlan:
         """Return each message with its place and the topic that it is sent to. Problem: there is none."""
         _check(self.group)
-        letters = await self._letters(hands)
+        letters = await self._letters(context)
         missing = sorted(set(self.ids) - {one.msg_id for one in letters})
         if not letters:
             raise refusal(f"found no message in {self._source}{' with these ids' if self.ids else ''}, expected some")
         steps = [
             OperatedStep(
-                one.msg_id, f"{one.topic}/{one.queue_id}@{one.queue_offset}", await self._target(hands, one) or "-"
+                one.msg_id, f"{one.topic}/{one.queue_id}@{one.queue_offset}", await self._target(context, one) or "-"
             )
             for one in letters
         ]
         return OperatedPlan(steps, [f"{self._source} has no message {one}" for one in missing])
 
-    async def perform(self, hands: Hands) -> AsyncIterator[OperatedOutcome]:
+    async def perform(self, context: ChangeContext) -> AsyncIterator[OperatedOutcome]:
         """Send one after the other."""
-        for letter in await self._letters(hands):
-            target = await self._target(hands, letter)
+        for letter in await self._letters(context):
+            target = await self._target(context, letter)
             if target is None or letter.undecodable is not None:
                 why = letter.undecodable or "found that its topic is none of an application, expected one that exists"
                 yield OperatedOutcome(letter.msg_id, OperatedFate.FAILED, why)
@@ -252,7 +254,7 @@ class LetterResend(msgspec.Struct, forbid_unknown_fields=True, tag_field="action
             if self.failed_of:
                 copy = replace(copy, properties={**copy.properties, RETRY_COUNT: "1"})
             try:
-                (stored,) = await hands.sender.publish([copy], None, hands.broker.host)
+                (stored,) = await context.sender.publish([copy], None, context.broker.host)
             except Problem as problem:
                 is_unknown = problem.status in (503, 504)
                 fate = OperatedFate.UNKNOWN if is_unknown else OperatedFate.FAILED
@@ -264,28 +266,28 @@ class LetterResend(msgspec.Struct, forbid_unknown_fields=True, tag_field="action
     def _source(self) -> str:
         return failure_topic(self.group, self.failed_of) if self.failed_of else dlq_topic(self.group)
 
-    async def _target(self, hands: Hands, letter: MessageExt) -> str | None:
+    async def _target(self, context: ChangeContext, letter: MessageExt) -> str | None:
         """Return the topic to send to; None: there is none."""
         if self.failed_of:
             return self.failed_of if self.to == "topic" else letter.topic
         origin = origin_topic(letter, self.group) if self.to == "topic" else popped_topic(letter, self.group)
-        if origin is not None and not (is_business_topic(origin) and await hands.broker.topic(origin) is not None):
+        if origin is not None and not (is_business_topic(origin) and await context.broker.topic(origin) is not None):
             return None
         return resend_target(letter, self.group, to_topic=self.to == "topic")
 
-    async def _letters(self, hands: Hands) -> list[MessageExt]:
+    async def _letters(self, context: ChangeContext) -> list[MessageExt]:
         """Return the messages to send, each id once."""
         found: dict[str, MessageExt] = {}
         if self.ids:
             for wanted in dict.fromkeys(self.ids):
-                for one in await hands.broker.by_key(self._source, wanted, PULL_COUNT, is_id=True):
+                for one in await context.broker.by_key(self._source, wanted, PULL_COUNT, is_id=True):
                     found[wanted] = one
             return list(found.values())
         seen = 0
-        for number, reach in (await hands.broker.reaches(self._source)).items():
+        for number, reach in (await context.broker.reaches(self._source)).items():
             start = reach.min_offset
             while start < reach.max_offset and len(found) < self.limit and seen < SCANNED_MAX:
-                batch = await hands.broker.pull(QueueName(self._source, number), start, PULL_COUNT)
+                batch = await context.broker.pull(QueueName(self._source, number), start, PULL_COUNT)
                 if not batch:
                     break
                 seen += len(batch)

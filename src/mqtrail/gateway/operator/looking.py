@@ -126,7 +126,7 @@ class Looking:
     async def group(self, name: str, host: Host) -> OperatedGroupDetail:
         """SubscriptionGroupNotExist."""
         broker = self.broker(host)
-        config = await broker.group(name)
+        config = await broker.known_group(name)
         places = _places((await broker.places()).consume_stats.get(name, ()))
         online = await broker.online(name)
         row = await self._group(broker, config, places, online)

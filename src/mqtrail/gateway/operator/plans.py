@@ -67,7 +67,7 @@ class OperatedPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class ChangeContext:
     """What changes work with, for one client."""
 
     broker: OperatorBroker
@@ -80,11 +80,11 @@ class OperatorChange(Protocol):
 
     requests: ClassVar[tuple[RequestCode, ...]]
 
-    async def plan(self, hands: Hands) -> OperatedPlan:
+    async def plan(self, context: ChangeContext) -> OperatedPlan:
         """Return the parts. Nothing is changed."""
         ...
 
-    def perform(self, hands: Hands) -> AsyncIterator[OperatedOutcome]:
+    def perform(self, context: ChangeContext) -> AsyncIterator[OperatedOutcome]:
         """Do it; yield what came of each part."""
         ...
 

@@ -18,7 +18,16 @@ from mqtrail.wire import (
     validate_topic,
 )
 
-from .plans import Hands, OperatedFate, OperatedOutcome, OperatedPlan, OperatedStep, outcome_of_error, refusal, wrong
+from .plans import (
+    ChangeContext,
+    OperatedFate,
+    OperatedOutcome,
+    OperatedPlan,
+    OperatedStep,
+    outcome_of_error,
+    refusal,
+    wrong,
+)
 
 QUEUES_MAX: Final = 1_024
 PERMISSIONS: Final = {"r": Perm.READ, "w": Perm.WRITE, "rw": Perm.READ | Perm.WRITE}
@@ -40,7 +49,7 @@ def _check(topic: str) -> None:
         raise wrong(f"found the topic {topic!r}, expected an application's: this one is RocketMQ's own")
 
 
-async def _write(hands: Hands, config: TopicConfig) -> OperatedOutcome:
+async def _write(context: ChangeContext, config: TopicConfig) -> OperatedOutcome:
     """Write a topic's configuration; the outcome is what the broker has then."""
     header = CreateTopicHeader(
         config.topic,
@@ -52,8 +61,8 @@ async def _write(hands: Hands, config: TopicConfig) -> OperatedOutcome:
         order=config.order,
     )
     try:
-        await hands.broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext())
-        found = await hands.broker.known_topic(config.topic)
+        await context.broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext())
+        found = await context.broker.known_topic(config.topic)
     except (MQError, TimeoutError) as error:
         return outcome_of_error(config.topic, error)
     fate = OperatedFate.DONE if text_of(found) == text_of(config) else OperatedFate.FAILED
@@ -67,17 +76,17 @@ class TopicCreation(msgspec.Struct, forbid_unknown_fields=True, tag_field="actio
     queues: Queues = 4
     requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.UPDATE_AND_CREATE_TOPIC,)
 
-    async def plan(self, hands: Hands) -> OperatedPlan:
+    async def plan(self, context: ChangeContext) -> OperatedPlan:
         """Problem: it has more queues already."""
         _check(self.topic)
-        known = await hands.broker.topic(self.topic)
+        known = await context.broker.topic(self.topic)
         wanted = self._wanted(known)
         before = None if known is None else text_of(known)
         return OperatedPlan([OperatedStep(self.topic, before, text_of(wanted))])
 
-    async def perform(self, hands: Hands) -> AsyncIterator[OperatedOutcome]:
+    async def perform(self, context: ChangeContext) -> AsyncIterator[OperatedOutcome]:
         """Write it."""
-        yield await _write(hands, self._wanted(await hands.broker.topic(self.topic)))
+        yield await _write(context, self._wanted(await context.broker.topic(self.topic)))
 
     def _wanted(self, known: TopicConfig | None) -> TopicConfig:
         if known is None:
@@ -98,16 +107,16 @@ class TopicShrinking(msgspec.Struct, forbid_unknown_fields=True, tag_field="acti
     queues: Queues
     requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.UPDATE_AND_CREATE_TOPIC,)
 
-    async def plan(self, hands: Hands) -> OperatedPlan:
+    async def plan(self, context: ChangeContext) -> OperatedPlan:
         """TopicNotExist. Problem: it has no more queues than that."""
         _check(self.topic)
-        known = await hands.broker.known_topic(self.topic)
+        known = await context.broker.known_topic(self.topic)
         if max(known.read_queue_nums, known.write_queue_nums) <= self.queues:
             raise refusal(
                 f"found the topic {self.topic} with {text_of(known)}, expected more than {self.queues} queues: use "
                 "`mqtrail pmq topic create` to add some"
             )
-        kept, pending = await self._left(hands)
+        kept, pending = await self._left(context)
         steps = []
         if known.write_queue_nums > self.queues:
             steps.append(OperatedStep("write queues", str(known.write_queue_nums), str(self.queues)))
@@ -115,31 +124,31 @@ class TopicShrinking(msgspec.Struct, forbid_unknown_fields=True, tag_field="acti
         steps.append(OperatedStep("read queues", str(known.read_queue_nums), str(self.queues), counts))
         return OperatedPlan(steps, [f"waits for {name}: {count} messages" for name, count in pending.items()])
 
-    async def perform(self, hands: Hands) -> AsyncIterator[OperatedOutcome]:
+    async def perform(self, context: ChangeContext) -> AsyncIterator[OperatedOutcome]:
         """Stop publishers, then consumers unless a group has messages left."""
-        known = await hands.broker.known_topic(self.topic)
+        known = await context.broker.known_topic(self.topic)
         wanted = msgspec.structs.replace(known, write_queue_nums=min(known.write_queue_nums, self.queues))
         if wanted != known:
-            outcome = await _write(hands, wanted)
+            outcome = await _write(context, wanted)
             yield msgspec.structs.replace(outcome, target="write queues")
             if outcome.fate is not OperatedFate.DONE:
                 return
-        _, pending = await self._left(hands)
+        _, pending = await self._left(context)
         if pending:
             found = ", ".join(f"{count} messages for {name}" for name, count in pending.items())
             yield OperatedOutcome(
                 "read queues", OperatedFate.WAITS, f"found {found}, expected none: repeat this when they are consumed"
             )
             return
-        outcome = await _write(hands, msgspec.structs.replace(wanted, read_queue_nums=self.queues))
+        outcome = await _write(context, msgspec.structs.replace(wanted, read_queue_nums=self.queues))
         yield msgspec.structs.replace(outcome, target="read queues")
 
-    async def _left(self, hands: Hands) -> tuple[int, dict[str, int]]:
+    async def _left(self, context: ChangeContext) -> tuple[int, dict[str, int]]:
         """Return how many messages the queues keep that the topic loses, and how many of them each group has left."""
-        reaches = await hands.broker.reaches(self.topic)
+        reaches = await context.broker.reaches(self.topic)
         kept = sum(one.max_offset - one.min_offset for number, one in reaches.items() if number >= self.queues)
         pending: dict[str, int] = {}
-        for group, stats in (await hands.broker.places()).consume_stats.items():
+        for group, stats in (await context.broker.places()).consume_stats.items():
             for one in stats:
                 for queue, at in one.offset_table.items():
                     if queue.topic == self.topic and queue.queue_id >= self.queues:
@@ -157,15 +166,15 @@ class TopicPermission(msgspec.Struct, forbid_unknown_fields=True, tag_field="act
     permission: Literal["r", "w", "rw"]
     requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.UPDATE_AND_CREATE_TOPIC,)
 
-    async def plan(self, hands: Hands) -> OperatedPlan:
+    async def plan(self, context: ChangeContext) -> OperatedPlan:
         """TopicNotExist."""
         _check(self.topic)
-        known = await hands.broker.known_topic(self.topic)
+        known = await context.broker.known_topic(self.topic)
         return OperatedPlan([OperatedStep(self.topic, text_of(known), text_of(self._wanted(known)))])
 
-    async def perform(self, hands: Hands) -> AsyncIterator[OperatedOutcome]:
+    async def perform(self, context: ChangeContext) -> AsyncIterator[OperatedOutcome]:
         """Write it."""
-        yield await _write(hands, self._wanted(await hands.broker.known_topic(self.topic)))
+        yield await _write(context, self._wanted(await context.broker.known_topic(self.topic)))
 
     def _wanted(self, known: TopicConfig) -> TopicConfig:
         return msgspec.structs.replace(known, perm=int(PERMISSIONS[self.permission]))
@@ -178,30 +187,30 @@ class TopicDeletion(msgspec.Struct, forbid_unknown_fields=True, tag_field="actio
     force: bool = False
     requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.DELETE_TOPIC_IN_BROKER,)
 
-    async def plan(self, hands: Hands) -> OperatedPlan:
+    async def plan(self, context: ChangeContext) -> OperatedPlan:
         """TopicNotExist. Problem: members are online."""
         _check(self.topic)
-        known = await hands.broker.known_topic(self.topic)
-        groups = await hands.broker.groups_of(self.topic)
-        online = [name for name in groups if self.topic in (await hands.broker.online(name)).subscription_table]
-        online += [name for name in await hands.broker.groups() if self._is_pmq(hands, name)]
+        known = await context.broker.known_topic(self.topic)
+        groups = await context.broker.groups_of(self.topic)
+        online = [name for name in groups if self.topic in (await context.broker.online(name)).subscription_table]
+        online += [name for name in await context.broker.groups() if self._is_pmq(context, name)]
         if online and not self.force:
             raise refusal(
                 f"found members of {', '.join(sorted(set(online)))} online, which consume {self.topic}, expected none: "
                 "stop them, or force it"
             )
-        kept = sum(one.max_offset - one.min_offset for one in (await hands.broker.reaches(self.topic)).values())
+        kept = sum(one.max_offset - one.min_offset for one in (await context.broker.reaches(self.topic)).values())
         step = OperatedStep(self.topic, text_of(known), "-", {"deleted": kept})
         return OperatedPlan([step], [f"group {name} consumes it" for name in groups])
 
-    def _is_pmq(self, hands: Hands, group: str) -> bool:
-        return bool(hands.pmq.members_of(group)) and self.topic in hands.pmq.topics_of(group)
+    def _is_pmq(self, context: ChangeContext, group: str) -> bool:
+        return bool(context.pmq.members_of(group)) and self.topic in context.pmq.topics_of(group)
 
-    async def perform(self, hands: Hands) -> AsyncIterator[OperatedOutcome]:
+    async def perform(self, context: ChangeContext) -> AsyncIterator[OperatedOutcome]:
         """Delete it."""
         try:
-            await hands.broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": self.topic})
-            is_gone = await hands.broker.topic(self.topic) is None
+            await context.broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": self.topic})
+            is_gone = await context.broker.topic(self.topic) is None
         except TopicNotExist:
             is_gone = True
         except (MQError, TimeoutError) as error:

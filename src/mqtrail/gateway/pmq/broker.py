@@ -55,25 +55,25 @@ class PmqBroker:
 
     async def topic(self, name: str) -> TopicConfig | None:
         """Return a topic; None: there is none."""
-        reply = await self.caller.ask(
-            RemotingCommand(RequestCode.GET_TOPIC_CONFIG, {"topic": name}), self.host, ASK_TIMEOUT_MS
-        )
-        return TopicConfig.decode(reply.body) if reply.code == ResponseCode.SUCCESS else None
+        reply = await self._asked(RequestCode.GET_TOPIC_CONFIG, {"topic": name}, ResponseCode.TOPIC_NOT_EXIST)
+        return None if reply is None else TopicConfig.decode(reply.body)
 
     async def create_topic(self, name: str, queues: int) -> None:
         header = CreateTopicHeader(name, queues, queues, Perm.READ | Perm.WRITE)
         await succeed(self.caller, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext()), self.host)
 
-    async def has_group(self, name: str) -> bool:
-        """Return whether a group exists."""
-        command = RemotingCommand(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
-        return (await self.caller.ask(command, self.host, ASK_TIMEOUT_MS)).code == ResponseCode.SUCCESS
+    async def group(self, name: str) -> SubscriptionGroupConfig | None:
+        """Return a group; None: there is none."""
+        absent = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        reply = await self._asked(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name}, absent)
+        return None if reply is None else SubscriptionGroupConfig.decode(reply.body)
 
-    async def is_paused(self, name: str) -> bool:
-        """Return whether an operator stopped the delivery of messages to a group."""
-        command = RemotingCommand(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
-        reply = await self.caller.ask(command, self.host, ASK_TIMEOUT_MS)
-        return reply.code == ResponseCode.SUCCESS and not SubscriptionGroupConfig.decode(reply.body).consume_enable
+    async def _asked(self, code: RequestCode, ext: dict[str, str], absent: ResponseCode) -> RemotingCommand | None:
+        """Return the broker's answer; None: it answered that there is no such thing. Refusal."""
+        reply = await self.caller.ask(RemotingCommand(code, ext), self.host, ASK_TIMEOUT_MS)
+        if reply.code not in (ResponseCode.SUCCESS, absent):
+            raise refusal_for(reply.code, reply.remark)
+        return reply if reply.code == ResponseCode.SUCCESS else None
 
     async def end_of(self, queue: QueueName) -> int:
         """Return the offset behind the last message, which is pmq's last id."""

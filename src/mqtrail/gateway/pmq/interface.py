@@ -159,7 +159,7 @@ class PmqInterface:
         if not names:
             return refused("不存在", **empty)
         for name in names:
-            if not await broker.has_group(name):
+            if await broker.group(name) is None:
                 return refused(f"{name}不存在", **empty)
             for topic in names[name] or [""]:
                 self._gate.check_subscription(name, None, topic)
@@ -269,10 +269,15 @@ class PmqInterface:
             "version": group.version,
         }
         owned = self._desk.queues_of(group, consumer_id) if self._gate.admits(group.name, broker.host.ip) else []
-        queues = {str(self._desk.number_of(one.queue)): await self._queue_of(group, one, broker) for one in owned}
+        config = await broker.group(group.name) if owned else None
+        is_paused = config is not None and not config.consume_enable  # by an operator
+        queues = {
+            str(self._desk.number_of(one.queue)): await self._queue_of(group, one, broker, is_paused=is_paused)
+            for one in owned
+        }
         return {"meta": meta, "queues": queues}
 
-    async def _queue_of(self, group: Group, one: GroupQueue, broker: PmqBroker) -> Answer:
+    async def _queue_of(self, group: Group, one: GroupQueue, broker: PmqBroker, *, is_paused: bool) -> Answer:
         offset = await broker.offset_of(group.name, one.queue) or 0
         if one.committed is None:
             one.committed = offset
@@ -290,7 +295,7 @@ class PmqInterface:
             "pullBatchSize": 50,
             "consumerBatchSize": 1,
             "retryCount": FAILURE_TRIES,
-            "stopFlag": int(await broker.is_paused(group.name)),
+            "stopFlag": int(is_paused),
             "traceFlag": 0,
             "lastId": await broker.end_of(one.queue),
             "maxPullTime": 5,
