@@ -9,6 +9,7 @@ from .address import NAMESRV_DEFAULT, address_list, join_address, parse_namesrv,
 from .audit import Actor, AuditAnswer, AuditedChange, AuditFailed, AuditLog, read_audit
 from .child_environment import child_environment, is_ours
 from .client import Connection
+from .controllers import ControllerError, leading_controller
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
 from .log import Log, log_processors
 from .metrics_port import MetricsPort
@@ -45,6 +46,7 @@ __all__ = [
     "Connection",
     "ConnectionClosed",
     "ConnectionPool",
+    "ControllerError",
     "Log",
     "MetricsPort",
     "NetError",
@@ -64,6 +66,7 @@ __all__ = [
     "guard_stderr",
     "is_ours",
     "join_address",
+    "leading_controller",
     "log_processors",
     "mode_open_to_others",
     "next_command",

@@ -31,7 +31,7 @@ from mqtrail.broker import (
     MasterTerm,
     decode_identity,
 )
-from mqtrail.net import ConnectionPool, Log, NetError, bound_socket, join_address
+from mqtrail.net import ConnectionPool, ControllerError, Log, NetError, bound_socket, join_address
 from mqtrail.store import MessageStore, RealDisk, StoreError
 from mqtrail.wire import (
     ExchangeHaInfoHeader,
@@ -46,7 +46,7 @@ from mqtrail.wire import (
 from .broker_node import BrokerNode, GroupPart
 from .clock import wall_clock_ms
 from .config import NodeConfig
-from .controllers import ControllerError, Controllers, GroupState
+from .controllers import Controllers, GroupState
 from .in_sync_keeper import InSyncKeeper
 
 START_WAIT_S = 15.0  # after which a start goes on without a master; the broker serves once there is one

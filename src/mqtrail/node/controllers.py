@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mqtrail.broker import BrokerConfig, MasterTerm
-from mqtrail.net import ConnectionPool, NetError, address_list
+from mqtrail.net import ConnectionPool, ControllerError, address_list, leading_controller
 from mqtrail.wire import (
     ELECTION_PRIORITY_LAST,
     AlterSyncStateSetHeader,
@@ -17,10 +17,8 @@ from mqtrail.wire import (
     BrokerHeartbeatHeader,
     BrokerIdReply,
     BrokerNameHeader,
-    ControllerMetadataReply,
     ElectMasterHeader,
     MasterReply,
-    MQError,
     RegisterAtControllerHeader,
     RemotingCommand,
     RequestCode,
@@ -29,14 +27,6 @@ from mqtrail.wire import (
 )
 
 TIMEOUT_MS = 3_000
-
-
-class ControllerError(MQError):
-    """A controller refused a request, or none leads. code: its answer; 0: there was none."""
-
-    def __init__(self, text: str, code: int = 0) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class GroupState(NamedTuple):
@@ -76,25 +66,9 @@ class Controllers:
     def _addresses(self) -> Sequence[str]:
         return address_list(self._config.controller_addresses)
 
-    async def _find_leader(self) -> str:
-        """Return the address of the leading controller."""
-        found = []
-        for address in self._addresses:
-            try:
-                command = RemotingCommand(RequestCode.CONTROLLER_GET_METADATA_INFO)
-                reply = await self._pool.request(address, command, TIMEOUT_MS)
-                leader = ControllerMetadataReply.from_ext(reply.ext).controller_leader_address
-            except (NetError, MQError) as error:
-                found.append(f"{address}: {error}")
-            else:
-                if leader:
-                    return leader
-                found.append(f"{address}: it knows no leader")
-        raise ControllerError(f"found no leading controller ({'; '.join(found)}), expected one at controllerAddr")
-
     async def _ask(self, code: RequestCode, ext: dict[str, str], body: bytes = b"") -> RemotingCommand:
         """Send a request to the leader; return its answer of success."""
-        leader = self._leader or await self._find_leader()
+        leader = self._leader or await leading_controller(self._pool, self._addresses, TIMEOUT_MS)
         self._leader = ""
         reply = await self._pool.request(leader, RemotingCommand(code, ext, body=body), TIMEOUT_MS)
         if reply.code != ResponseCode.CONTROLLER_NOT_LEADER:

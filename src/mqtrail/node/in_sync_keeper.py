@@ -3,11 +3,11 @@
 import asyncio
 from contextlib import suppress
 
-from mqtrail.net import Log, NetError
+from mqtrail.net import ControllerError, Log, NetError
 from mqtrail.wire import MQError, ResponseCode
 
 from .broker_node import BrokerNode
-from .controllers import ControllerError, Controllers, GroupState
+from .controllers import Controllers, GroupState
 
 CHECK_S = 1.0  # interval at which slaves that fall behind are looked for
 RETRY_S = 0.2  # pause after a change that the controller refused, or did not answer

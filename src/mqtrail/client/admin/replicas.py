@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from mqtrail.net import NetError, address_list
+from mqtrail.net import ControllerError, address_list, leading_controller
 from mqtrail.wire import (
-    ControllerMetadataReply,
     EpochCache,
     GroupReplicas,
     HaRuntimeInfo,
@@ -192,17 +191,8 @@ class AdminReplicas(AdminBrokers):
         )
 
     async def _leader(self, controllers: list[str]) -> str:
-        """Return the address of the leading controller."""
-        found: list[str] = []
-        for address in controllers:
-            try:
-                command = RemotingCommand(RequestCode.CONTROLLER_GET_METADATA_INFO)
-                reply = await self._client.pool.request(address, command, self._timeout_ms)
-            except NetError as error:
-                found.append(str(error))
-                continue
-            leader = ControllerMetadataReply.from_ext(reply.ext).controller_leader_address
-            if leader:
-                return leader
-            found.append(f"{address}: it knows no leader")
-        raise ClientError(f"found no leading controller ({'; '.join(found)}), expected one: a majority must live")
+        """Return the address of the leading controller. Raises ClientError: none leads."""
+        try:
+            return await leading_controller(self._client.pool, controllers, self._timeout_ms)
+        except ControllerError as error:
+            raise ClientError(str(error)) from error
