@@ -87,7 +87,7 @@ release: bootstrap  ## Build wheel and sdist in dist/, install the wheel in an e
 lock: bootstrap  ## Renew the locked versions and hashes from pyproject.toml
 	@$(VENV)/python -m pip --disable-pip-version-check --quiet install uv
 	@$(COMPILE) --group build -o requirements/build.lock
-	@$(COMPILE) pyproject.toml --extra tls --extra pipeline --extra s3 --extra otel --extra console --extra oidc --extra mcp --extra pmq-client --extra postgresql --extra mysql --extra redis --group dev -o requirements/all.lock
+	@$(COMPILE) pyproject.toml --all-extras --group dev -o requirements/all.lock
 	@$(COMPILE) --group docs -o requirements/docs.lock
 
 clean:  ## Remove what the targets made
