@@ -114,10 +114,10 @@ class SendDirectly(Protocol):
     ) -> Awaitable[SendResult]: ...
 
 
-class NoteDetour(Protocol):
-    """Tells the hooks about a stay in a file."""
+class NoteNotSent(Protocol):
+    """Reports to the hooks that no further attempt was made, and why. Sender.note_not_sent."""
 
-    def __call__(self, out: Outgoing, text: str, *, final: bool) -> None: ...
+    def __call__(self, out: Outgoing, text: str, *, final: bool) -> object: ...
 
 
 class _LaneHeld(Exception):
@@ -145,7 +145,7 @@ class _Files:
 
 
 class Degraded:
-    """The detour of one producer. Belongs to one event loop."""
+    """Keeps the sends of one producer in a local file until the cluster is back. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -154,13 +154,13 @@ class Degraded:
         config: ProducerConfig,
         compose: Callable[[Message | Sequence[Message]], Outgoing],
         send_directly: SendDirectly,
-        note_detour: NoteDetour,
+        note_not_sent: NoteNotSent,
     ) -> None:
         self._client = client
         self._config = config
         self._compose = compose
         self._send = send_directly
-        self._note = note_detour
+        self._note = note_not_sent
         folder = Path.home() / ".mqtrail" / "degraded" if config.degrade_dir is None else config.degrade_dir
         self._folder = folder / folder_name(client.name_servers.names) / folder_name([group])
         self._files = self._new_files()

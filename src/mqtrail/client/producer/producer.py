@@ -108,7 +108,7 @@ class Producer:
                 self.config,
                 self._compose,
                 self._send_directly,
-                self._sender.note_detour,
+                self._sender.note_not_sent,
             )
             if self.config.degrade
             else None

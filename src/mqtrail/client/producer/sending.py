@@ -72,6 +72,7 @@ STALE_CODES = frozenset(
     int(code) for code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
 )
 REFRESH_PAUSE_S = 0.1  # between two requests for the route of a topic whose sends fail
+NO_MASTER_IN_TIME = "no other attempt was possible before the timeout: no broker of the topic became master in time"
 CHOOSERS_MAX = 65_536  # topics whose round robin is kept; beyond that all are started again
 BACK_PRESSURE_COUNT_MIN = 10
 BACK_PRESSURE_SIZE_MIN = 1024 * 1024
@@ -147,7 +148,7 @@ class Sender:
                 if fixed is None and not route.publish_queues:
                     route = await self.route_with_queues(out, route, deadline)
                 if failures and (loop.time() >= deadline or (fixed is None and not route.publish_queues)):
-                    failures.append(self._gave_up(out))
+                    failures.append(self.note_not_sent(out, NO_MASTER_IN_TIME, final=not out.degradable))
                     break
                 begun = loop.time()
                 queue = fixed or self._choose(route, last_broker)
@@ -293,13 +294,14 @@ class Sender:
         for hook in self._hooks:
             hook.send_failed(out, failure, final=final)
 
-    def note_detour(self, out: Outgoing, text: str, *, final: bool) -> None:
-        """Report to the hooks that a local file keeps the message instead of another attempt. final: nothing does."""
+    def note_not_sent(self, out: Outgoing, text: str, *, final: bool) -> AttemptFailure:
+        """Report to the hooks why no further attempt was made. final: no local file keeps the message either."""
         out.attempt += 1
         out.attempt_max = max(out.attempt, out.attempt_max)
         out.queue, out.address, out.started_ms = None, "", now_ms()
-        for hook in self._hooks:
-            hook.send_failed(out, AttemptFailure("", "", "NOT_SENT", None, text, 0), final=final)
+        failure = AttemptFailure("", "", "NOT_SENT", None, text, 0)
+        self._failed(out, failure, final=final)
+        return failure
 
     def _note_failure(self, broker_name: str, cost_ms: int, cause: MQError) -> None:
         """Note in the fault table what a failed attempt means for its broker, exactly as the Java client does."""
@@ -383,15 +385,6 @@ class Sender:
             may_be_late = False
             await _pause(deadline)
         return route
-
-    def _gave_up(self, out: Outgoing) -> AttemptFailure:
-        """Note that no further attempt was possible before the deadline."""
-        out.attempt += 1
-        out.queue, out.address, out.started_ms = None, "", now_ms()
-        text = "no other attempt was possible before the timeout: no broker of the topic became master in time"
-        failure = AttemptFailure("", "", "NOT_SENT", None, text, 0)
-        self._failed(out, failure, final=not out.degradable)
-        return failure
 
     async def _is_reached(self, address: str, deadline: float) -> bool:
         """Whether a broker accepts connections again."""
