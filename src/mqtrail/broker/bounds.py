@@ -7,7 +7,7 @@ that exceeds a bound is rejected before it changes anything. Java has no such bo
 from collections.abc import Sized
 from typing import Final
 
-from mqtrail.wire import HeartbeatData, InvalidParameter
+from mqtrail.wire import HeartbeatData, InvalidParameter, check_length
 
 BODY_SIZE_MAX: Final = 256 * 1024  # bytes of a request's body, unless its row (requests.py) sets another bound
 LIST_SIZE_MAX: Final = 2 * 1024 * 1024  # of a body that lists topics, groups, queues or acks
@@ -34,14 +34,6 @@ def check_count(what: str, found: Sized, count_max: int) -> None:
     if len(found) > count_max:
         raise InvalidParameter(
             f"found {len(found)} {what} in one request, expected at most {count_max}: send several requests"
-        )
-
-
-def check_length(what: str, text: str, length_max: int) -> None:
-    """Raise InvalidParameter if a name or text is longer than length_max."""
-    if len(text) > length_max:
-        raise InvalidParameter(
-            f"found {what} of {len(text)} characters ({text[:40]}…), expected at most {length_max}: use a shorter one"
         )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from mqtrail.wire import (
     BOOLEAN,
     DELAY_LEVELS_DEFAULT,
+    REGION_DEFAULT,
     SECONDS,
     TRACE_TOPIC,
     Host,
@@ -82,7 +83,7 @@ class BrokerConfig:
     permission: int = setting(
         Perm.READ | Perm.WRITE, "4: read, 2: write, 6: both", conf="brokerPermission", changeable=True
     )
-    region_id: str = setting("DefaultRegion", "region written to trace records", conf="regionId", least=1)
+    region_id: str = setting(REGION_DEFAULT, "region written to trace records", conf="regionId", least=1)
     use_tls: bool = False  # useTLS: reported only
     loses_unflushed: bool = False  # what is not flushed is gone after kill -9, so sends with WAIT=false wait too
     memory_size: int = 0  # bytes of the machine's memory; 0: unknown, so no reader is far

@@ -35,7 +35,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from mqtrail.wire import DLQ_PREFIX, RETRY_PREFIX, UNSENDABLE_TOPICS, InvalidParameter
+from mqtrail.wire import BROKER_TOPIC_PREFIXES, DLQ_PREFIX, RETRY_PREFIX, UNSENDABLE_TOPICS, InvalidParameter
 
 from .problems import Problem
 
@@ -43,7 +43,6 @@ PREFIX: Final = "sha256:"
 BURST_S: Final = 1.0  # what a topic may get at once, in seconds of its rate
 DEBT_S: Final = 5.0  # how far senders may go ahead of the rate before they are refused
 GROUP_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
-BROKER_PREFIXES: Final = ("RMQ_SYS_", "rmq_sys_", "%SYS%")
 FAILURE_SUFFIX: Final = "_fail"  # of pmq's failure topics
 
 TokenHash = Annotated[str, msgspec.Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
@@ -244,7 +243,7 @@ class Gate:
 
 def _refuse_of_broker(topic: str) -> None:
     """Problem: the broker keeps the topic for itself."""
-    if topic in UNSENDABLE_TOPICS or topic.startswith(BROKER_PREFIXES):
+    if topic in UNSENDABLE_TOPICS or topic.startswith(BROKER_TOPIC_PREFIXES):
         detail = f"found the topic {topic}, which is the broker's own and forbidden, expected one of applications"
         raise Problem(HTTPStatus.FORBIDDEN, f"{detail}: name another topic")
 

@@ -19,6 +19,7 @@ from mqtrail.wire import (
     PROPERTY_MSG_REGION,
     PROPERTY_POP_CK,
     PROPERTY_TRACE_ON,
+    REGION_DEFAULT,
     RESERVED_PROPERTIES,
     TRACE_DETAIL_LENGTH_MAX,
     AckHeader,
@@ -160,7 +161,7 @@ class Receiver:
                 times=message.reconsume_times,
                 request_id=request_id,
                 started_ms=started_ms,
-                region=properties.get(PROPERTY_MSG_REGION, "DefaultRegion") if is_traced else "",
+                region=properties.get(PROPERTY_MSG_REGION, REGION_DEFAULT) if is_traced else "",
             )
             text, encoded = body_of(message)
             found.append(

@@ -13,6 +13,7 @@ from typing import Final
 from zlib import crc32
 
 from mqtrail.wire import (
+    MASTER_ID,
     ORDER_TOPIC_CONFIG,
     AddWritePermResponseHeader,
     BrokerHeader,
@@ -42,7 +43,7 @@ from mqtrail.wire import (
 
 from .config import NameServerConfig
 from .key_values import KeyValues
-from .routes import EXT_ZONE_NAME, MASTER_ID, Registered, RouteTable, check_topic
+from .routes import EXT_ZONE_NAME, Registered, RouteTable, check_topic
 
 FILTER_SERVERS_MAX: Final = 1_000  # of one registration; they are read and not kept
 DIGEST_SIZE_A_SLICE: Final = 4 * 1024 * 1024  # bytes of a registration

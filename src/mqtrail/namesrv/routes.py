@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mqtrail.wire import (
+    MASTER_ID,
     BrokerData,
     BrokerHeader,
     DataVersion,
-    InvalidParameter,
     PeerId,
     Perm,
     QueueData,
@@ -35,11 +35,11 @@ from mqtrail.wire import (
     SystemError_,
     TopicRouteData,
     TopicSysFlag,
+    check_length,
 )
 
 from .config import NameServerConfig
 
-MASTER_ID = 0
 EXT_ZONE_NAME: Final = "__ZONE_NAME"  # a field of registrations and of requests for routes
 NAME_LENGTH_MAX: Final = 255  # of brokers, clusters, zones and topics
 ADDRESS_LENGTH_MAX: Final = 255
@@ -242,7 +242,7 @@ class RouteTable:
             ("a broker's address", header.broker_addr, ADDRESS_LENGTH_MAX),
             ("a broker's HA address", header.ha_server_addr, ADDRESS_LENGTH_MAX),
         ):
-            _check_length(what, text, length_max)
+            check_length(what, text, length_max)
         if header.broker_addr not in self._live and len(self._live) >= config.brokers_max:
             raise SystemBusy(
                 f"found {len(self._live)} brokers, expected fewer than {config.brokers_max}: raise brokers_max"
@@ -470,7 +470,7 @@ class RouteTable:
 def check_topic(topic: str) -> None:
     """InvalidParameter: a topic's name is too long."""
     if len(topic) > NAME_LENGTH_MAX:
-        _check_length("a topic", topic, NAME_LENGTH_MAX)
+        check_length("a topic", topic, NAME_LENGTH_MAX)
 
 
 def _with_perm(queues: QueueData, perm: int) -> QueueData:
@@ -486,10 +486,3 @@ def _takes_topics(group: BrokerGroup, header: RegisterBrokerHeader) -> bool:
 
 def _by_name(entry: tuple[str, BrokerGroup]) -> str:
     return entry[0]
-
-
-def _check_length(what: str, text: str, length_max: int) -> None:
-    if len(text) > length_max:
-        raise InvalidParameter(
-            f"found {what} of {len(text)} characters ({text[:40]}…), expected at most {length_max}: use a shorter one"
-        )

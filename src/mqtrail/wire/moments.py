@@ -4,13 +4,13 @@ from typing import Final
 
 __all__ = ["parse_duration", "parse_moment"]
 
-_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_duration(text: str) -> int:
     """Return the ms of `200ms`, `90s`, `15m`, `2h`, `3d`. ValueError."""
     text = text.strip()
-    number, unit_ms = (text[:-2], 1) if text.endswith("ms") else (text[:-1], _UNITS_MS.get(text[-1:], 0))
+    number, unit_ms = (text[:-2], 1) if text.endswith("ms") else (text[:-1], UNITS_MS.get(text[-1:], 0))
     if not unit_ms or not _is_number(number):
         raise ValueError(f"found {text!r}, expected a duration, for example 90s, 15m, 2h or 3d")
     return int(number) * unit_ms
@@ -24,7 +24,7 @@ def parse_moment(text: str, now_ms: int) -> int:
     from datetime import UTC, datetime
 
     text = text.strip()
-    if _is_number(text[:-1]) and text[-1:] in _UNITS_MS:
+    if _is_number(text[:-1]) and text[-1:] in UNITS_MS:
         return now_ms - parse_duration(text)
     if _is_number(text) and len(text) >= 12:
         return int(text)

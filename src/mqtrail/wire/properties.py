@@ -15,6 +15,7 @@ from typing import Final
 from .errors import PropertiesError
 
 __all__ = [
+    "DELAY_PROPERTIES",
     "PROPERTIES_SIZE_MAX",
     "PROPERTY_ARRIVE_TIME",
     "PROPERTY_BORN_TIMESTAMP",
@@ -56,7 +57,9 @@ __all__ = [
     "PROPERTY_TTL",
     "PROPERTY_UNIQ_KEY",
     "PROPERTY_WAIT",
+    "REGION_DEFAULT",
     "RESERVED_PROPERTIES",
+    "TIMER_PROPERTIES",
     "decode_properties",
     "encode_properties",
     "find_property",
@@ -131,6 +134,10 @@ PROPERTY_DUP_INFO: Final = "DUP_INFO"
 PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 PROPERTY_TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."  # never stored
+
+TIMER_PROPERTIES: Final = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
+DELAY_PROPERTIES: Final = (PROPERTY_DELAY, *TIMER_PROPERTIES)  # each of them delays a message
+REGION_DEFAULT: Final = "DefaultRegion"  # of brokers without the setting
 
 # Names with a meaning in RocketMQ; an application that sets one by accident changes how its message is handled.
 RESERVED_PROPERTIES: Final[frozenset[str]] = frozenset(

@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from .errors import InvalidParameter
+from .moments import UNITS_MS
 
 __all__ = [
     "BENCHMARK_TOPIC",
     "BROKER_GROUPS",
+    "BROKER_TOPIC_PREFIXES",
     "CLOUD_TRACE_TOPIC_PREFIX",
     "DEFAULT_TOPIC",
     "DELAY_LEVELS_DEFAULT",
@@ -40,6 +42,7 @@ __all__ = [
     "TRANS_CHECK_MAX_TIME_TOPIC",
     "UNSENDABLE_TOPICS",
     "business_topics",
+    "check_length",
     "delay_of_level",
     "dlq_topic",
     "group_of",
@@ -96,7 +99,8 @@ SYSTEM_TOPICS: Final = frozenset(
 )
 # Topics that no application uses, to tell applications' messages apart; a broker protects only some of them.
 INNER_TOPICS: Final = SYSTEM_TOPICS | {HEARTBEAT_SYNC_TOPIC, TIMER_TOPIC}
-INNER_TOPIC_PREFIXES: Final = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, DLQ_PREFIX, "%SYS%")
+BROKER_TOPIC_PREFIXES: Final = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, "%SYS%")
+INNER_TOPIC_PREFIXES: Final = (*BROKER_TOPIC_PREFIXES, RETRY_PREFIX, DLQ_PREFIX)
 # A client may not send to these (code 16). The trace topic is not among them.
 UNSENDABLE_TOPICS: Final = frozenset(
     {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_EVENT}
@@ -149,7 +153,6 @@ DELAY_LEVELS_DEFAULT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _DELAY = re.compile(r"([0-9]+)([smhd])")
-_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def validate_topic(topic: str) -> None:
@@ -164,6 +167,14 @@ def validate_topic(topic: str) -> None:
 def validate_group(group: str) -> None:
     """Raise InvalidParameter unless group is a name that brokers accept: characters as in topics, 1 to 120 of them."""
     _validate("group", group, GROUP_LENGTH_MAX)
+
+
+def check_length(what: str, text: str, length_max: int) -> None:
+    """Raise InvalidParameter if a name or text is longer than length_max."""
+    if len(text) > length_max:
+        raise InvalidParameter(
+            f"found {what} of {len(text)} characters ({text[:40]}…), expected at most {length_max}: use a shorter one"
+        )
 
 
 def _validate(what: str, name: str, length_max: int) -> None:
@@ -239,7 +250,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
         match = _DELAY.fullmatch(item)
         if match is None:
             raise InvalidParameter(f"found delay level {item!r} in {text!r}, expected a number with s, m, h or d")
-        delays.append(int(match[1]) * _UNIT_MS[match[2]])
+        delays.append(int(match[1]) * UNITS_MS[match[2]])
     if not delays:
         raise InvalidParameter("found no delay level, expected at least one, such as 1s")
     return tuple(delays)

@@ -32,6 +32,7 @@ from mqtrail.wire import (
     UnregisterClientHeader,
     Work,
     answer,
+    check_length,
     encode_list_in_slices,
     loads,
     queue_members,
@@ -48,7 +49,6 @@ from ..bounds import (
     SUBSCRIPTIONS_SIZE_MAX,
     check_count,
     check_heartbeat,
-    check_length,
 )
 from ..filter import compile_expression, is_tag_type, require_filter
 from ..jobs import BODY_SIZE_A_SLICE, CHANGES_A_SLICE, LOCKS_A_SLICE, NOTIFIED_A_SLICE

@@ -38,11 +38,12 @@ from mqtrail.wire import (
     TopicConfig,
     TopicNotExist,
     answer,
+    check_length,
     find_property,
     record_end,
 )
 
-from ..bounds import EXPRESSION_LENGTH_MAX, check_length
+from ..bounds import EXPRESSION_LENGTH_MAX
 from ..filter import MessageFilter, SqlFilter, compile_filter, is_tag_type, require_filter
 from ..state import BrokerState
 from ..tables import HeldPull

@@ -29,10 +29,11 @@ from mqtrail.wire import (
     SystemBusy,
     TopicConfig,
     answer,
+    check_length,
     pop_retry_topic,
 )
 
-from ..bounds import EXPRESSION_LENGTH_MAX, check_length
+from ..bounds import EXPRESSION_LENGTH_MAX
 from ..filter import MessageFilter, compile_filter
 from ..state import BrokerState
 from .checks import POP_COUNT_MAX

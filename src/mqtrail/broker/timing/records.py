@@ -21,6 +21,7 @@ from mqtrail.wire import (
     PROPERTY_TIMER_ENQUEUE_MS,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TIMER_ROLL_TIMES,
+    TIMER_PROPERTIES,
     TIMER_TOPIC,
     Buffer,
     MessageIllegal,
@@ -33,7 +34,7 @@ from mqtrail.wire import (
 )
 
 from ..copies import copy_of
-from ..properties import TIMER_PROPERTIES, real_queue, tag_hash, with_real_queue
+from ..properties import real_queue, tag_hash, with_real_queue
 
 ROLL_WINDOW_MS: Final = 2 * 86_400_000  # RocketMQ: timerRollWindowSlot; a longer delay consists of several parts
 _UNITS_MS: Final = {PROPERTY_TIMER_DELAY_SEC: 1_000, PROPERTY_TIMER_DELAY_MS: 1, PROPERTY_TIMER_DELIVER_MS: 1}

@@ -34,7 +34,7 @@ from .nameservers import read_body
 from .namespaces import with_namespace, without_namespace
 from .naming import Names
 from .numbers import reply_number
-from .outgoing import REGION_DEFAULT, Outgoing, SendResult, send_result
+from .outgoing import Outgoing, SendResult, send_result
 from .replies import make_reply
 from .reply_records import requested_records
 from .routes import TopicRoute, queue_name, read_route
@@ -44,7 +44,6 @@ from .sql import Connect, SqlConnection, SqlDialect, delete_in_pieces, table_nam
 __all__ = [
     "DAMAGED_MAX",
     "NEVER",
-    "REGION_DEFAULT",
     "AttemptFailure",
     "BaseConsumerConfig",
     "BrokerUnknown",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from mqtrail.wire import (
+    DELAY_PROPERTIES,
     PROPERTIES_SIZE_MAX,
     PROPERTY_DELAY,
     PROPERTY_INSTANCE_ID,
@@ -18,9 +19,6 @@ from mqtrail.wire import (
     PROPERTY_MSG_TYPE,
     PROPERTY_START_DELIVER_TIME,
     PROPERTY_TAGS,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TRAN_MSG,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
@@ -43,8 +41,6 @@ from .config import ProducerConfig
 from .errors import InvalidMessage
 from .namespaces import with_namespace
 from .outgoing import MSG_TYPE_DELAY, MSG_TYPE_HALF, MSG_TYPE_NORMAL, SEND, SEND_BATCH, SEND_REPLY, Outgoing
-
-_TIMERS = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
 
 
 class Composer:
@@ -130,7 +126,7 @@ class Composer:
                 raise InvalidMessage(f"a batch with topics {topic!r} and {message.topic!r}: expected one topic")
             self._check_body(message.body)
             properties = message.wire_properties()
-            if PROPERTY_DELAY in properties or any(name in properties for name in _TIMERS):
+            if any(name in properties for name in DELAY_PROPERTIES):
                 raise InvalidMessage("a delayed message in a batch: send delayed messages one by one")
             waits.add(properties[PROPERTY_WAIT])
             msg_id = properties.get(PROPERTY_UNIQ_KEY) or self._next_id()

@@ -5,14 +5,21 @@ Source: DefaultMQProducerImpl and MQClientAPIImpl.processSendResponse, RocketMQ 
 
 from typing import NamedTuple
 
-from mqtrail.wire import MessageQueue, RemotingCommand, RequestCode, ResponseCode, SendStatus
+from mqtrail.wire import (
+    EXT_MSG_REGION,
+    REGION_DEFAULT,
+    MessageQueue,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    SendStatus,
+)
 
 from .numbers import long_of
 
 MSG_TYPE_NORMAL = 0
 MSG_TYPE_HALF = 1
 MSG_TYPE_DELAY = 3
-REGION_DEFAULT = "DefaultRegion"
 
 SEND = int(RequestCode.SEND_MESSAGE_V2)
 SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
@@ -146,7 +153,7 @@ def send_result(out: Outgoing, queue: MessageQueue, reply: RemotingCommand) -> S
         queue,
         queue_offset,
         get("transactionId", ""),
-        get("MSG_REGION") or REGION_DEFAULT,
+        get(EXT_MSG_REGION) or REGION_DEFAULT,
         get("TRACE_ON") != "false",
         get("recallHandle", ""),
     )

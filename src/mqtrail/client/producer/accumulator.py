@@ -11,13 +11,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from mqtrail.wire import (
-    PROPERTY_DELAY,
+    DELAY_PROPERTIES,
     PROPERTY_MSG_TYPE,
     PROPERTY_PGROUP,
     PROPERTY_TAGS,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_WAIT,
     RETRY_PREFIX,
     Message,
@@ -29,14 +26,7 @@ from ..core import ProducerConfig, SendResult
 SendNow = Callable[[Message | Sequence[Message], MessageQueue | None], Awaitable[SendResult]]
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
-_ALONE = (
-    PROPERTY_DELAY,
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TIMER_DELIVER_MS,
-    PROPERTY_PGROUP,
-    PROPERTY_MSG_TYPE,
-)
+_ALONE = (*DELAY_PROPERTIES, PROPERTY_PGROUP, PROPERTY_MSG_TYPE)
 _Key = tuple[str, MessageQueue | None, str, str]
 
 

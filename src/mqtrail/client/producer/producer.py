@@ -19,6 +19,7 @@ from mqtrail.wire import (
     PROPERTY_CORRELATION_ID,
     PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_TTL,
+    REGION_DEFAULT,
     Message,
     MessageExt,
     MessageQueue,
@@ -32,7 +33,6 @@ from mqtrail.wire import (
 )
 
 from ..core import (
-    REGION_DEFAULT,
     BrokerUnknown,
     ClientClosed,
     ClientError,

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 
 from mqtrail.wire import (
     BATCH_ITEM_SIZE_MIN,
-    PROPERTY_DELAY,
+    DELAY_PROPERTIES,
     PROPERTY_MSG_TYPE,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TRAN_MSG,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
@@ -24,14 +21,7 @@ from mqtrail.wire import (
 
 from ..core import InvalidMessage, SendResult
 
-_ALONE = (
-    PROPERTY_DELAY,
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TIMER_DELIVER_MS,
-    PROPERTY_TRAN_MSG,
-    PROPERTY_MSG_TYPE,
-)
+_ALONE = (*DELAY_PROPERTIES, PROPERTY_TRAN_MSG, PROPERTY_MSG_TYPE)
 _ID_SIZE = 2 + len(PROPERTY_UNIQ_KEY) + 56  # the property of the id that is added, for an IPv6 host
 
 

@@ -27,6 +27,7 @@ from mqtrail.wire import (
     PROPERTY_PGROUP,
     PROPERTY_TAGS,
     PROPERTY_TRAN_MSG,
+    REGION_DEFAULT,
     CheckTransactionStateHeader,
     EndTransaction,
     EndTransactionHeader,
@@ -42,7 +43,6 @@ from mqtrail.wire import (
 )
 
 from ..core import (
-    REGION_DEFAULT,
     ClientError,
     ClientInstance,
     ProducerConfig,

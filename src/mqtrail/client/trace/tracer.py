@@ -11,6 +11,7 @@ from mqtrail.wire import (
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
     PROPERTY_TRACE_ON,
+    REGION_DEFAULT,
     CompressionType,
     EndTransaction,
     Message,
@@ -26,7 +27,6 @@ from mqtrail.wire import (
 
 from ..core import (
     NEVER,
-    REGION_DEFAULT,
     AttemptFailure,
     ClientInstance,
     Composer,
