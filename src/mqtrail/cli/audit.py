@@ -13,8 +13,6 @@ from .operate import table
 from .options import ConfigFile, Json
 from .output import say, show_json, warn
 
-AUDIT_FILE = "audit.jsonl"  # in the data folder
-
 
 def audit(
     file: Annotated[
@@ -27,6 +25,7 @@ def audit(
     """Check the audit log of a console, and list the last changes. Exit code 1: a line was changed or removed."""
     from mqtrail.answers import as_json
     from mqtrail.answers.changes import read_audit
+    from mqtrail.net import AUDIT_FILE
 
     found = read_audit(file or load(config).data(None) / AUDIT_FILE, limit)
     if json:

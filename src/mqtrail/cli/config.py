@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FILE_DEFAULT = "mqtrail.toml"
-NAMESRV_DEFAULT = "127.0.0.1:9876"
 DATA_DEFAULT = "mqtrail-data"
 ENVIRONMENT = {"namesrv": "NAMESRV_ADDR", "data": "MQTRAIL_DATA", "tls_config": "MQTRAIL_TLS_CONFIG"}
 """Key of the file -> environment variable that overrides it."""
@@ -106,7 +105,10 @@ class Config:
         text = self._top("namesrv", flag)
         if not text and self._table("client").get("namesrv_domain"):
             return ""
-        text = text or (NAMESRV_DEFAULT if is_default_used else "")
+        if not text and is_default_used:
+            from mqtrail.net import NAMESRV_DEFAULT
+
+            return NAMESRV_DEFAULT
         if text and not re.match(r"https?://[^/]+/.", text):
             namesrv_addresses(text)
         return text

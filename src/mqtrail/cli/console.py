@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .alerts import ALERTS_FILE
-from .audit import AUDIT_FILE
 from .config import Config, load
 from .console_users import USERS_FILE
 from .exits import Exit, UsageError
@@ -88,6 +87,7 @@ def access_of(settings: Config, host: str, audit_log: Path | None) -> AccessDesk
         return None
     from mqtrail.answers.access import AccessDesk, Accounts
     from mqtrail.answers.changes import AuditLog
+    from mqtrail.net import AUDIT_FILE
 
     known = Accounts(users)
     known.all()  # a damaged file is an error now, not at the first log-in
@@ -97,6 +97,7 @@ def access_of(settings: Config, host: str, audit_log: Path | None) -> AccessDesk
 def changes_of(sources: Sources, settings: Config, audit_log: Path | None) -> ClusterChanges:
     """Return the changes to the cluster of `sources`. UsageError: there is none. AuditFailed."""
     from mqtrail.answers.changes import AuditLog, ClusterChanges
+    from mqtrail.net import AUDIT_FILE
 
     if not sources.namesrv:
         raise UsageError("found --allow-changes without --namesrv, expected both: pass the name servers")

@@ -41,8 +41,7 @@ def accounts_of(settings: Config) -> Accounts:
 def _noted(settings: Config, action: str, **parameters: str) -> Iterator[Accounts]:
     """Change accounts in the block, and note it in the audit log."""
     from mqtrail.answers.changes import Actor, AuditLog
-
-    from .audit import AUDIT_FILE
+    from mqtrail.net import AUDIT_FILE
 
     log = AuditLog(settings.data(None) / AUDIT_FILE)
     yield accounts_of(settings)

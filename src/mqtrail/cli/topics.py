@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from mqtrail.client import SyncAdmin
     from mqtrail.wire import BrokerStatsData
 
-PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
-_LETTERS = {bits: letters for letters, bits in PERMISSIONS.items()}
 
 Topic = Annotated[str, typer.Argument(help="Topic name.")]
 
@@ -94,6 +92,8 @@ def topic_create(
 
 
 def _bits(perm: str) -> int:
+    from mqtrail.wire import PERMISSIONS
+
     if perm not in PERMISSIONS:
         raise UsageError(f"--perm: found {perm!r}, expected r, w or rw")
     return PERMISSIONS[perm]
@@ -140,8 +140,11 @@ def _draw_queues(topic: str, rows: list[dict[str, Any]], groups: list[str]) -> N
 
 def topic_route(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
     """Show the route of a topic: brokers, addresses, queues and permissions."""
+    from mqtrail.wire import PERMISSIONS
+
     with admin_of(load(config), namesrv) as admin:
         route = admin.route(topic)
+    letters = {int(bits): found for found, bits in PERMISSIONS.items()}
     addresses = {broker.broker_name: broker for broker in route.broker_datas}
     rows: list[dict[str, Any]] = [
         {
@@ -149,7 +152,7 @@ def topic_route(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None
             "broker": data.broker_name,
             "read_queues": data.read_queue_nums,
             "write_queues": data.write_queue_nums,
-            "perm": _LETTERS.get(data.perm & 6, "-"),
+            "perm": letters.get(data.perm & 6, "-"),
             "addresses": {
                 str(broker_id): address
                 for broker_id, address in sorted(addresses[data.broker_name].broker_addrs.items())

@@ -27,7 +27,7 @@ from mqtrail.wire import (
     loads,
 )
 
-from .groups import FIRST_ID, Decision, ReplicaGroup, ReplicaGroups
+from .groups import FIRST_ID, NO_GROUP, Decision, ReplicaGroup, ReplicaGroups
 
 Code = RequestCode
 NAMES_MAX: Final = 1_000  # groups that one request 1006 may name
@@ -164,7 +164,7 @@ WRITTEN: Final[Mapping[int, Written]] = {
 def _replica_info(request: RemotingCommand, groups: ReplicaGroups, alive: AliveIds) -> ReplyParts:
     group = groups.groups.get(BrokerNameHeader.from_ext(request.ext).broker_name)
     if group is None:
-        return ReplyParts(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed", {})
+        return ReplyParts(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, NO_GROUP, {})
     reply = MasterReply(group.master, group.master_address, group.master_epoch)
     return ReplyParts(ext=reply.to_ext(), body=in_sync_body(group))
 

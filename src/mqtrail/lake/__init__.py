@@ -30,7 +30,7 @@ from .lookup import Answer, LookUp, relation_of
 from .maintenance import Join, compact, expire, joins_due, settled_ms, sweep, sweeping
 from .migration import migrate
 from .objects import ObjectPath
-from .parquet import copy, copy_hours, of_cluster, parquet_of, rows_of, text_of
+from .parquet import copy, copy_hours, of_cluster, parquet_of, quoted_path, rows_of, text_of
 from .places import (
     LakePath,
     emptied,
@@ -116,6 +116,7 @@ __all__ = [
     "parquet_source",
     "part_file",
     "place_of",
+    "quoted_path",
     "rebuild",
     "record_incidents",
     "relation_of",

@@ -18,7 +18,7 @@ from .cycles import LastJudgement
 from .errors import LakeUnreadable
 from .judged import JUDGED_APP, Judgement, Judgements, seen_up_to
 from .lake import Lake
-from .parquet import of_cluster, parquet_of, quoted, rows_of, text_of
+from .parquet import of_cluster, parquet_of, quoted_path, rows_of, text_of
 from .places import LakePath, parquet_source, remove_tree
 from .samples import sample_files
 from .storeerrors import ObjectStoreError
@@ -139,7 +139,7 @@ class LakeKnown:
         remove_tree(folder)
         folder.mkdir(parents=True)
         for name in trail.STATE:
-            duck.execute(f"COPY {name} TO '{quoted(folder / f'{name}.parquet')}' (FORMAT parquet)")
+            duck.execute(f"COPY {name} TO '{quoted_path(folder / f'{name}.parquet')}' (FORMAT parquet)")
 
     def drop_states(self) -> None:
         """Delete the states that no later judgement reads, after the commit."""

@@ -29,18 +29,16 @@ from mqtrail.trail import Relation
 from .duck import connect
 from .edge import lake_errors
 from .errors import LakeMissing, LakeUnsupported, SchemaVersionError
-from .indexes import ADDED, SOURCES, add_indexes, missing_indexes, sync, write_index
+from .indexes import ADDED, MEMORY_LIMIT, SOURCES, add_indexes, missing_indexes, sync, write_index
 from .lock import WriteLock
 from .maintenance import EXPIRED_KEY
 from .marks import MARKS
-from .parquet import copy, parquet_of, quoted
+from .parquet import copy, parquet_of, quoted_path
 from .places import LakePath, place_of
 from .schemas import MIGRATED_VERSION, SCHEMA_VERSION, TABLES, Table
 from .tables import VERSION_KEY, LakeTable, create_table, has_log
 
 FOLDER: Final = "_migration"
-MEMORY_LIMIT: Final = "1GB"
-"""Memory of the conversion of samples; beyond it, DuckDB uses files below `_migration`."""
 
 _LAST: Final = trail.TRACE_EVENTS.name
 _HOURS: Final = Path("_checkpoints", "hours.json")  # hours to judge, which version 1 noted
@@ -139,7 +137,7 @@ class _Migration:
             kept = self._open(name)
             kept.readable(kept.files())  # damage is found before anything is replaced
         duck = connect(memory_limit=MEMORY_LIMIT)
-        duck.execute(f"SET temp_directory = '{quoted(self._new / 'spilled')}'")
+        duck.execute(f"SET temp_directory = '{quoted_path(self._new / 'spilled')}'")
         for name in _COLUMNS:
             duck.execute(f"CREATE VIEW old_{name} AS {_old_rows(self._open(name))}")
         clusters = define_changes(duck)

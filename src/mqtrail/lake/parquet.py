@@ -81,7 +81,7 @@ def copy(
     groups exclude the others, and dictionaries of ids would nearly double the bytes.
     """
     order = f" ORDER BY {', '.join(table.sort_by)}" if table.sort_by else ""
-    duck.execute(f"COPY ({rows}{order}) TO '{quoted(target)}' ({_layout(table, row_count_max)})")
+    duck.execute(f"COPY ({rows}{order}) TO '{quoted_path(target)}' ({_layout(table, row_count_max)})")
 
 
 def copy_hours(
@@ -95,8 +95,8 @@ def copy_hours(
     order = ", ".join(("hour", *table.sort_by))
     folder.mkdir(parents=True, exist_ok=True)
     duck.execute(
-        f"COPY (SELECT {columns}, publish_hour AS hour FROM ({rows}) AS made ORDER BY {order}) TO '{quoted(folder)}' "
-        f"({_layout(table, row_count_max)}, PARTITION_BY (hour), OVERWRITE_OR_IGNORE)"
+        f"COPY (SELECT {columns}, publish_hour AS hour FROM ({rows}) AS made ORDER BY {order}) TO "
+        f"'{quoted_path(folder)}' ({_layout(table, row_count_max)}, PARTITION_BY (hour), OVERWRITE_OR_IGNORE)"
     )
     return sorted(folder.rglob("*.parquet"), key=str)
 
@@ -107,6 +107,6 @@ def _layout(table: Table, row_count_max: int) -> str:
     return f"FORMAT parquet, PARQUET_VERSION v2, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP_ROWS}{bloom}"
 
 
-def quoted(path: LakePath) -> str:
+def quoted_path(path: LakePath) -> str:
     """Return a path for SQL, inside its quotes."""
     return str(path).replace("'", "''")

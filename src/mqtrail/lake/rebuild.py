@@ -20,7 +20,7 @@ from .batches import Change
 from .duck import connect
 from .edge import lake_errors
 from .errors import LakeDamaged
-from .indexes import SOURCES, write_index
+from .indexes import MEMORY_LIMIT, SOURCES, write_index
 from .known import STATES
 from .lake import Lake
 from .maintenance import expired_before_ms
@@ -31,7 +31,6 @@ from .tables import DataFile, LakeTable, cluster_of
 APP: Final = "rebuild"
 PIECE_SIZE: Final = 64 * 1024 * 1024
 """Bytes of bronze files that are read at once."""
-MEMORY_LIMIT: Final = "1GB"
 
 _BRONZE: Final = (trail.TRACE_EVENTS, trail.MESSAGE_META)
 

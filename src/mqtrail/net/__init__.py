@@ -6,7 +6,7 @@ here: what several doors need, such as the structured log and the audit log of c
 """
 
 from .address import NAMESRV_DEFAULT, address_list, join_address, parse_namesrv, split_address
-from .audit import Actor, AuditAnswer, AuditedChange, AuditFailed, AuditLog, read_audit
+from .audit import AUDIT_FILE, Actor, AuditAnswer, AuditedChange, AuditFailed, AuditLog, read_audit
 from .child_environment import child_environment, is_ours
 from .client import Connection
 from .controllers import ControllerError, leading_controller
@@ -33,6 +33,7 @@ from .tls import (
 from .tls_session import tls_failure
 
 __all__ = [
+    "AUDIT_FILE",
     "NAMESRV_DEFAULT",
     "Actor",
     "Application",

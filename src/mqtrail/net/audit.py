@@ -29,6 +29,7 @@ from uuid import uuid4
 
 from mqtrail.wire import MQError, visible_json
 
+AUDIT_FILE: Final = "audit.jsonl"  # in a data folder
 TAIL_SIZE: Final = 1 << 16  # bytes read at once to find the last line
 ZERO: Final = "0" * 64  # `previous` of the first line
 

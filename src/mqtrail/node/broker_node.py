@@ -25,7 +25,17 @@ from mqtrail.broker import (
     MasterTerm,
 )
 from mqtrail.net import BindError, ConnectionPool, Log, Server, TlsClientConfig, TlsMode, join_address
-from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, Disk, MemoryDisk, MessageStore, RealDisk
+from mqtrail.store import (
+    MEMORY_SEGMENT_SIZE,
+    MEMORY_TIMER_LOG_FILE_SIZE,
+    CommitLogConfig,
+    CommitLogStore,
+    ConfigFileStore,
+    Disk,
+    MemoryDisk,
+    MessageStore,
+    RealDisk,
+)
 from mqtrail.wire import (
     BodyError,
     Host,
@@ -57,11 +67,9 @@ from .upkeep import Upkeep, UpkeepTimes
 from .watchdog import Watchdog
 
 # A store in memory is for tests: its files are small because they use memory.
-MEMORY_SEGMENT_SIZE = 16 * 1024 * 1024
 MEMORY_QUEUE_ENTRIES = 10_000
 MEMORY_INDEX_SLOTS = 10_000
 MEMORY_INDEX_ENTRIES = 40_000
-MEMORY_TIMER_LOG_FILE_SIZE = 1024 * 1024
 STUCK_S = 5.0  # at a stop: how long to wait for a database that commits nothing
 HA_PORT_STEP = 1  # from the broker's port to haListenPort, if that is not set
 

@@ -15,14 +15,13 @@ from typing import Final
 import uvicorn
 
 from mqtrail.gateway import HOSTS, DoorConfig, Facts, Gate, GateRules, http_settings, make_door, read_rules
-from mqtrail.net import AuditLog, BindError, Log, TlsServerConfig, join_address
+from mqtrail.net import AUDIT_FILE, AuditLog, BindError, Log, TlsServerConfig, join_address
 from mqtrail.wire import InvalidParameter, UniqueIdFactory
 
 from .addresses import is_loopback
 from .broker_node import BrokerNode
 from .clock import wall_clock_ms
 
-AUDIT_FILE: Final = "audit.jsonl"  # also that of a console with this data folder
 WATCH_S: Final = 1.0  # between two looks at the rules
 
 log = Log()
@@ -127,7 +126,9 @@ class HttpDoor:
                 self._gate.rules = _read(path)
                 log.info("door.rules_read", path=str(path))
             except InvalidParameter as error:
-                log.error("door.rules_unusable", found=str(error), remedy="the earlier rules stay")
+                log.error(
+                    "door.rules_unusable", found=str(error), remedy="the earlier rules stay"
+                )
 
     async def stop(self) -> None:
         """Answer requests under way, then close. Also after a failed start."""

@@ -21,10 +21,12 @@ from .commitlog import CommitLogConfig, CommitLogStore
 from .config_file import ConfigFileStore
 from .disk import Disk, File, RealDisk
 from .errors import LogDiffers, StoreAway, StoreBroken, StoreError, StoreFull
-from .memory import MemoryDisk, MemoryFile, MemoryStore
+from .memory import MEMORY_SEGMENT_SIZE, MEMORY_TIMER_LOG_FILE_SIZE, MemoryDisk, MemoryFile, MemoryStore
 from .timers import PRECISION_MS, Slot, TimerCheckpoint, TimerFiles, Unit, UnitMagic, floor_ms
 
 __all__ = [
+    "MEMORY_SEGMENT_SIZE",
+    "MEMORY_TIMER_LOG_FILE_SIZE",
     "PRECISION_MS",
     "Appended",
     "BatchPlaces",

@@ -20,6 +20,7 @@ MIB = 1024 * 1024
 MAPPED_WRITE_MAX = 8 * 1024  # bytes; larger writes use pwrite: page faults on fresh pages cost more than a call
 OPEN_FILES_MAX = 256  # open sparse files; the usual limit of a process is 1024 descriptors
 FREED_APART_SIZE = 16 * MIB  # bytes of a removed file from which on another thread frees them
+UNCLEAN_FILE = "abort"  # a clean stop removes it
 STAT_BLOCK_SIZE = 512  # bytes of a block that stat counts
 
 _LOCKED: set[tuple[int, int]] = set()  # (device, inode) of the lock files this process holds

@@ -14,6 +14,7 @@ __all__ = [
     "FLAG_ONEWAY",
     "FLAG_RESPONSE",
     "MQ_VERSION",
+    "PERMISSIONS",
     "VERSION_MAX_RECONSUME_TIMES",
     "VERSION_STRICT_ROUTE_JSON",
     "MessageSysFlag",
@@ -326,6 +327,10 @@ class Perm:
     READ: Final = 4
     WRITE: Final = 2
     INHERIT: Final = 1
+
+
+PERMISSIONS: Final = {"r": Perm.READ, "w": Perm.WRITE, "rw": Perm.READ | Perm.WRITE}
+"""Permissions as people write them."""
 
 
 class TopicSysFlag:

@@ -25,7 +25,12 @@ from .json_bounds import NODES_MAX
 from .values import MessageQueue
 
 __all__ = [
+    "PROP_CLIENT_VERSION",
+    "PROP_CONSUMER_START_TIMESTAMP",
     "PROP_CONSUME_ORDERLY",
+    "PROP_CONSUME_TYPE",
+    "PROP_NAMESERVER_ADDR",
+    "PROP_THREADPOOL_CORE_SIZE",
     "BrokerConsumeStats",
     "BrokerStatsData",
     "ClientConnection",

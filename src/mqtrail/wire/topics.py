@@ -18,6 +18,7 @@ __all__ = [
     "DEFAULT_TOPIC",
     "DELAY_LEVELS_DEFAULT",
     "DELAY_LEVELS_MS",
+    "DELAY_PROGRESS_PREFIX",
     "DLQ_PREFIX",
     "HALF_TOPIC",
     "INNER_GROUP_PREFIXES",
@@ -149,6 +150,8 @@ INNER_GROUP_PREFIXES: Final = (
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"  # namespace of name servers: topic -> the order of its queues
 RECALL_TAG: Final = "_RECALL_TAG_"  # tag of the timer's notes that delete a message
 
+# Key of the runtime table, before the level; its value: "<delivered>,<end>".
+DELAY_PROGRESS_PREFIX: Final = "scheduleMessageOffset_"
 DELAY_LEVELS_DEFAULT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")

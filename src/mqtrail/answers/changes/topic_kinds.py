@@ -11,9 +11,9 @@ import msgspec
 from mqtrail.client import SyncAdmin
 from mqtrail.wire import (
     DLQ_PREFIX,
+    PERMISSIONS,
     RETRY_PREFIX,
     MQError,
-    Perm,
     RequestCode,
     TopicConfig,
     is_system_topic,
@@ -24,7 +24,6 @@ from ..masters import masters_of
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned, raise_failure
 
 QUEUES_MAX: Final = 16_384
-PERMISSIONS: Final = {"r": Perm.READ, "w": Perm.WRITE, "rw": Perm.READ | Perm.WRITE}
 DELETED: Final = "-"
 
 

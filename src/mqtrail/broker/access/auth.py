@@ -134,9 +134,9 @@ class Auth:
             )
         user = self.users.get(name)
         if user is None:
-            raise NoPermission(f"User:{name} is not found. Create it with mqadmin createUser")
+            raise NoPermission(f"{USER_SUBJECT}{name} is not found. Create it with mqadmin createUser")
         if user.user_status == UserStatus.DISABLE:
-            raise NoPermission(f"User:{name} is disabled. Enable it with mqadmin updateUser")
+            raise NoPermission(f"{USER_SUBJECT}{name} is disabled. Enable it with mqadmin updateUser")
         return user
 
     # Changes.

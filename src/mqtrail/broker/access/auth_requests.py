@@ -163,7 +163,7 @@ class AuthRequests:
             return True
         user = self._auth.users.get(name)
         if user is None:
-            raise NoPermission(f"User:{name} is not found")
+            raise NoPermission(f"{USER_SUBJECT}{name} is not found")
         return user.user_type == UserType.SUPER
 
     def _subject(self, text: str) -> str:

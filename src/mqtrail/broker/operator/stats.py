@@ -6,6 +6,7 @@ Source: AdminBrokerProcessor, apache/rocketmq broker/processor/; BrokerControlle
 from collections.abc import Generator
 
 from mqtrail.wire import (
+    DELAY_PROGRESS_PREFIX,
     FRAME_SIZE_MAX,
     MQ_VERSION,
     BrokerConsumeStats,
@@ -253,7 +254,7 @@ class StatsRequests:
         }
         table |= dict.fromkeys(_ALWAYS_ZERO, 0)
         for level, (delivered, end) in self._delays.positions().items():
-            table[f"scheduleMessageOffset_{level}"] = f"{delivered},{end}"
+            table[f"{DELAY_PROGRESS_PREFIX}{level}"] = f"{delivered},{end}"
         if stats is not None:
             put, size = stats.put_total(), stats.put_size_total()
             table |= {

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable
 
-from mqtrail.wire import MQError, RequestCode, RequestCodeNotSupported, TimerMetrics
+from mqtrail.wire import DELAY_PROGRESS_PREFIX, MQError, RequestCode, RequestCodeNotSupported, TimerMetrics
 
 from ..core import ClientError
 from .access import AdminAccess
 from .lag import LagReading
-
-DELAY_KEY = "scheduleMessageOffset_"  # in the runtime table, with the level; its value: "<delivered>,<end>"
 
 
 class WaitingMessages:
@@ -52,7 +50,7 @@ class WaitingMessages:
 def _delayed(runtime: dict[str, str]) -> Iterable[str]:
     """Return the delay levels with messages that are not delivered. ClientError: the table has another form."""
     for key, text in sorted(runtime.items()):
-        if not key.startswith(DELAY_KEY):
+        if not key.startswith(DELAY_PROGRESS_PREFIX):
             continue
         delivered, _, end = text.partition(",")
         try:
@@ -60,4 +58,4 @@ def _delayed(runtime: dict[str, str]) -> Iterable[str]:
         except ValueError:
             raise ClientError(f"found {key}={text[:40]} at the broker, expected two numbers") from None
         if count > 0:
-            yield f"{count} messages of delay level {key.removeprefix(DELAY_KEY)}"
+            yield f"{count} messages of delay level {key.removeprefix(DELAY_PROGRESS_PREFIX)}"

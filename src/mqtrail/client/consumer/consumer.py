@@ -14,6 +14,8 @@ from typing import Any, Self, TypeVar, overload
 
 from mqtrail.net import NAMESRV_DEFAULT, Log
 from mqtrail.wire import (
+    PROP_CONSUME_ORDERLY,
+    PROP_THREADPOOL_CORE_SIZE,
     RETRY_PREFIX,
     SUBSCRIBE_ALL,
     ConsumerData,
@@ -254,7 +256,7 @@ class Consumer(ConsumerBase):
     def facts(self) -> dict[str, str]:
         """The settings shown to operators in the running info."""
         ordered = "true" if self.config.ordered else "false"
-        return {"PROP_CONSUMEORDERLY": ordered, "PROP_THREADPOOL_CORE_SIZE": str(self.config.concurrency)}
+        return {PROP_CONSUME_ORDERLY: ordered, PROP_THREADPOOL_CORE_SIZE: str(self.config.concurrency)}
 
     def pop_infos(self) -> Mapping[MessageQueue, PopQueue]:
         """The state of each assignment that is popped."""

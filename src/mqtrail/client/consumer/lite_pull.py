@@ -15,6 +15,8 @@ from typing import Any, Self
 
 from mqtrail.net import NAMESRV_DEFAULT, Log
 from mqtrail.wire import (
+    PROP_CONSUME_ORDERLY,
+    PROP_THREADPOOL_CORE_SIZE,
     SUBSCRIBE_ALL,
     ConsumerData,
     ConsumeType,
@@ -358,7 +360,7 @@ class LitePullConsumer(ConsumerBase):
 
     def facts(self) -> dict[str, str]:
         """The settings shown to operators in the running info."""
-        return {"PROP_CONSUMEORDERLY": "false", "PROP_THREADPOOL_CORE_SIZE": "1"}
+        return {PROP_CONSUME_ORDERLY: "false", PROP_THREADPOOL_CORE_SIZE: "1"}
 
     def pop_infos(self) -> Mapping[MessageQueue, PopQueue]:
         """An empty mapping: this consumer does not pop."""

@@ -10,6 +10,11 @@ from typing import Protocol
 from mqtrail.net import Log
 from mqtrail.wire import (
     MQ_VERSION,
+    PROP_CLIENT_VERSION,
+    PROP_CONSUME_ORDERLY,
+    PROP_CONSUME_TYPE,
+    PROP_CONSUMER_START_TIMESTAMP,
+    PROP_NAMESERVER_ADDR,
     BodyError,
     CompressionError,
     ConsumerData,
@@ -138,7 +143,7 @@ class ConsumerServices:
         except Exception as error:
             result, remark = "CR_THROW_EXCEPTION", repr(error)
         spent_ms = int((time.monotonic() - begun) * 1000)
-        ordered = consumer.facts()["PROP_CONSUMEORDERLY"] == "true"
+        ordered = consumer.facts()[PROP_CONSUME_ORDERLY] == "true"
         body = DirectConsumeResult(result, ordered, remark=remark, spent_time_mills=spent_ms)
         return RemotingCommand.reply_to(command, ResponseCode.SUCCESS, body=body.encode())
 
@@ -146,10 +151,10 @@ class ConsumerServices:
         consumer = self._consumer
         data = consumer.heartbeat_data()
         properties = {
-            "PROP_CLIENT_VERSION": version_text(MQ_VERSION),
-            "PROP_CONSUME_TYPE": data.consume_type.value,
-            "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_ms),
-            "PROP_NAMESERVER_ADDR": ";".join(consumer.namesrv_addresses),
+            PROP_CLIENT_VERSION: version_text(MQ_VERSION),
+            PROP_CONSUME_TYPE: data.consume_type.value,
+            PROP_CONSUMER_START_TIMESTAMP: str(consumer.started_ms),
+            PROP_NAMESERVER_ADDR: ";".join(consumer.namesrv_addresses),
             "PROP_UNDECODABLE_COUNT": str(consumer.stats.totals().undecodable),
             **consumer.facts(),
         }

@@ -11,9 +11,10 @@ from .flow import Flow
 from .process_queue import ProcessQueue
 from .ready import Ready
 from .running import RunningHandlers
-from .send_back import SendBackCalls
+from .send_back import ATTEMPTS_MAX_DEFAULT, SendBackCalls
 
 __all__ = [
+    "ATTEMPTS_MAX_DEFAULT",
     "SAMPLE_MS",
     "Batch",
     "ConsumerStats",

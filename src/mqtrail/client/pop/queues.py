@@ -23,14 +23,23 @@ from ..core import (
     queue_name,
     report,
 )
-from ..delivery import Batch, ConsumerStats, Delivery, Flow, Outcome, Ready, RunningHandlers, SendBackCalls
+from ..delivery import (
+    ATTEMPTS_MAX_DEFAULT,
+    Batch,
+    ConsumerStats,
+    Delivery,
+    Flow,
+    Outcome,
+    Ready,
+    RunningHandlers,
+    SendBackCalls,
+)
 from .calls import PopCalls, PopStatus, due_ms, handle_of
 
 log = Log()
 
 # Seconds until a failed message is delivered again, by its attempts or by delay_level (popDelayLevel).
 DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-ATTEMPTS_MAX_DEFAULT = 16
 ACK_RETRY_MS = 100
 HAND_BACK_S = 1  # seconds until a popped message that is not processed is delivered again
 

@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 
 from mqtrail.wire import (
+    PERMISSIONS,
     CreateTopicHeader,
     MQError,
-    Perm,
     RequestCode,
     TopicConfig,
     TopicNotExist,
@@ -30,7 +30,6 @@ from .plans import (
 )
 
 QUEUES_MAX: Final = 1_024
-PERMISSIONS: Final = {"r": Perm.READ, "w": Perm.WRITE, "rw": Perm.READ | Perm.WRITE}
 _LETTERS: Final = {int(bits): letters for letters, bits in PERMISSIONS.items()}
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]

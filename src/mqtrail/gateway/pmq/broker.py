@@ -35,6 +35,7 @@ from mqtrail.wire import (
 )
 
 from ..caller import ASK_TIMEOUT_MS, Caller, succeed
+from ..gate import FAILURE_SUFFIX
 from .desk import QueueName
 from .shapes import PmqMessage
 
@@ -157,7 +158,7 @@ def pulled(message: MessageExt) -> dict[str, object]:
 
 def failure_topic(group: str, topic: str) -> str:
     """Return the topic of a group's messages that failed."""
-    return f"{group}_{topic}_fail"
+    return f"{group}_{topic}{FAILURE_SUFFIX}"
 
 
 def tries_of(message: MessageExt) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from mqtrail.wire import RecordError
 
-from ..disk import Disk
+from ..disk import UNCLEAN_FILE, Disk
 from ..errors import LogDiffers
 from .log import CommitLog
 from .notes import NOTES_FILE
@@ -83,7 +83,7 @@ def note_cut(disk: Disk, end: int) -> None:
 def cut_log(disk: Disk, log: CommitLog, queues: Iterable[ConsumeQueue], end: int) -> None:
     """Wipe the log from `end` on. Nothing but a start may use the files afterwards."""
     last = last_record_before(log, queues, end)
-    disk.replace("abort", b"")
+    disk.replace(UNCLEAN_FILE, b"")
     disk.remove(NOTES_FILE)  # it has the ends of longer queues
     log.lower_mark(end, last)
     log.wipe(end)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..disk import Disk
+from ..disk import UNCLEAN_FILE, Disk
 from ..errors import StoreError
 from .checkpoint import QUEUES_A_SLICE, QUEUES_WRITTEN_A_SLICE
 from .deleted import DeletedTopics
@@ -88,7 +88,7 @@ class ConsumeQueues:
 
     def _clear(self, topic: str, queue_id: int, why: str, lost: list[str]) -> None:
         """Remove a damaged queue's files; it is rebuilt from the log."""
-        self._disk.replace("abort", b"")  # if this start does not complete it, a later one must
+        self._disk.replace(UNCLEAN_FILE, b"")  # if this start does not complete it, a later one must
         if (queue := self.by_key.pop((topic, queue_id), None)) is not None:
             queue.close()
         self._disk.remove(f"consumequeue/{topic}/{queue_id}")

@@ -33,7 +33,7 @@ from ..base import (
     Recovery,
     Retention,
 )
-from ..disk import Disk
+from ..disk import UNCLEAN_FILE, Disk
 from ..errors import LogDiffers, StoreError, StoreFull
 from ..timers import TimerFiles
 from .append import Appender
@@ -87,7 +87,7 @@ class CommitLogStore:
     def _start(self) -> None:
         disk, config = self._disk, self.config
         refuse_foreign(disk)
-        unclean = disk.size("abort") is not None
+        unclean = disk.size(UNCLEAN_FILE) is not None
         self._log = CommitLog(disk, config.segment_size)
         self._queues = ConsumeQueues(disk, self._log, config.queue_file_size)
         self._by_key = queues = self._queues.by_key
@@ -130,7 +130,7 @@ class CommitLogStore:
         self._checkpoints = Checkpoints(disk, self._log, self._index, queues, index_clean_ms(checkpoint))
         self.timers = TimerFiles(disk, config.timer_log_file_size)
         self.timers.recover(self._log.end_offset, self._queue_offset_at)
-        disk.replace("abort", b"")
+        disk.replace(UNCLEAN_FILE, b"")
         if unclean or lost or self.recovery.damage or self._checkpoints.dispatched < self._log.end_offset:
             try:
                 self._settle()
@@ -505,7 +505,7 @@ class CommitLogStore:
                 self._settle()  # writes the headers of full files
             if not self._checkpoints.is_frozen:
                 self._index.note_sums()
-                self._disk.remove("abort")  # after a failure it stays, and the next start checks more
+                self._disk.remove(UNCLEAN_FILE)  # after a failure it stays, and the next start checks more
         finally:
             self.abandon()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import datetime
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from ..base import (
     Appended,
@@ -26,7 +26,7 @@ from ..commitlog import CommitLogConfig
 from ..commitlog.foreign import TABLES_FILE
 from ..commitlog.reading import no_record_at
 from ..commitlog.store import at_once
-from ..disk import Disk
+from ..disk import UNCLEAN_FILE, Disk
 from ..errors import LogDiffers, StoreAway, StoreError, StoreFull
 from ..timers import TimerFiles
 from .database import Apart, Database, in_turns
@@ -34,9 +34,6 @@ from .queues import TableQueues
 from .reading import TableReader
 from .retention import Remover
 from .writing import RowWriter
-
-UNCLEAN: Final = "abort"  # the file that a clean stop removes
-
 
 Appending = Callable[[Sequence[PendingRecord], int], list[Appended]]
 
@@ -88,7 +85,7 @@ class SqlStore:
                     "found a CommitLog in the folder, expected none beside a store on tables: name another --data, or "
                     "start without --store"
                 )
-            unclean = disk.size(UNCLEAN) is not None
+            unclean = disk.size(UNCLEAN_FILE) is not None
             self._database = Database(url, self.config.record_size_max, apart)
         except BaseException:
             disk.close()
@@ -119,7 +116,7 @@ class SqlStore:
         )
         self.timers = TimerFiles(self._disk, config.timer_log_file_size)
         self.timers.recover(self.end_offset, self._reader.queue_offset_at)
-        for name in (UNCLEAN, TABLES_FILE):
+        for name in (UNCLEAN_FILE, TABLES_FILE):
             self._disk.replace(name, b"")
 
     # -- state -----------------------------------------------------------------------------------------------------
@@ -387,7 +384,7 @@ class SqlStore:
             if self.fault is None:
                 if self._writer.waits_for_commit:
                     self.flush()
-                self._disk.remove(UNCLEAN)
+                self._disk.remove(UNCLEAN_FILE)
         except StoreAway as error:
             size = self.end_offset - self.flushed_offset
             raise StoreError(
