@@ -28,7 +28,7 @@ def alerts_run(
     namesrv: Namesrv = None,
     config: ConfigFile = None,
 ) -> int:
-    """Watch the rules until a signal ends it. Exit code 1 with --once: a channel did not accept an alert."""
+    """Watch the rules until SIGINT or SIGTERM. Exit code 1 with --once: a channel did not accept an alert."""
     from mqtrail.answers.alerts import AlertHistory, read_rules, watch
 
     known = read_rules(rules)

@@ -128,13 +128,17 @@ def search(
     since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
     until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
     tag: Annotated[str, typer.Option(help="Tag of the message.")] = "",
-    host: Annotated[str, typer.Option(help="Address of its producer or of a consumer, or how it begins.")] = "",
-    handler_over: Annotated[str, typer.Option(help="A handler took, or has been running, at least so long: 2s.")] = "",
+    host: Annotated[
+        str, typer.Option(help="IP address of the producer or of a consumer, or its first characters.")
+    ] = "",
+    handler_over: Annotated[
+        str, typer.Option(help="Only messages whose handler ran at least this long, for example 2s.")
+    ] = "",
     deliveries_over: Annotated[
-        int | None, typer.Option(min=0, help="Only messages that a group got more often than this.")
+        int | None, typer.Option(min=0, help="Only messages that a group received more often than this.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of messages, newest first.")] = 50,
-    skip: Annotated[int, typer.Option(min=0, help="Number of matches to leave out, the newest first.")] = 0,
+    skip: Annotated[int, typer.Option(min=0, help="Number of newest matches to skip.")] = 0,
     lake: LakeFolder = None,
     cluster: LakeCluster = "",
     config: ConfigFile = None,
@@ -220,7 +224,7 @@ def export(
     cluster: LakeCluster = "",
     output: RowFile = None,
     config: ConfigFile = None,
-    json: Annotated[bool, typer.Option("--json", help="No effect: what is printed is always JSON.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="No effect: the output is always JSON.")] = True,
 ) -> int:
     """Print the verdicts of every message, one JSON line per message, or write them to a file."""
     if output is not None:

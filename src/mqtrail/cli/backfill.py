@@ -39,9 +39,11 @@ def backfill(
     ] = None,
     end: Annotated[str | None, typer.Option("--to", help="Latest store time. [default: now]")] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Show the progress until it has ended, if a running pipeline does it.")
+        bool, typer.Option("--wait", help="Show the progress until a running pipeline has finished it.")
     ] = False,
-    cancel: Annotated[str | None, typer.Option(metavar="ID", help="End this backfill; what it has read stays.")] = None,
+    cancel: Annotated[
+        str | None, typer.Option(metavar="ID", help="End this backfill; the data it has read is kept.")
+    ] = None,
     namesrv: Namesrv = None,
     lake: LakeFolder = None,
     topic: Topics = None,
@@ -55,7 +57,7 @@ def backfill(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Read what the pipeline left out: messages and trace stored from one time to another.
+    """Read messages and trace that the pipeline skipped, stored in a given period.
 
     The running pipeline of the lake reads it in pieces, between its cycles. If none runs, this command reads and judges
     it itself; interrupted, it is continued by the same command or by the next pipeline.

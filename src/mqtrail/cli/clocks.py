@@ -21,7 +21,7 @@ def clocks(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show how far the clocks of hosts differ from those of brokers, as far as the order of events shows it."""
+    """Estimate from the order of events how far the clocks of hosts differ from those of brokers."""
     from mqtrail.answers import as_json
 
     now = now_ms()

@@ -41,7 +41,7 @@ def console(
         bool, typer.Option("--allow-changes", help="Allow changes of the cluster; each change is recorded.")
     ] = False,
     audit_log: Annotated[
-        Path | None, typer.Option(readable=False, help="File that changes are recorded in. [default: DATA/audit.jsonl]")
+        Path | None, typer.Option(readable=False, help="File to record changes in. [default: DATA/audit.jsonl]")
     ] = None,
     config: ConfigFile = None,
 ) -> int:

@@ -115,7 +115,7 @@ def user_password(name: Name, password_stdin: PasswordFile = False, config: Conf
 
 
 def user_role(name: Name, role: Roles, config: ConfigFile = None) -> int:
-    """Set the roles of a user, instead of those before; they hold at once."""
+    """Replace the roles of a user, with effect at once."""
     from mqtrail.answers.access import Grant
 
     grants = tuple(map(Grant.parse, role))

@@ -14,15 +14,16 @@ from .output import show_answer, show_json
 
 
 def dead_letters(
-    group: Annotated[str, typer.Option(help="Group that gave the messages up. [default: all]")] = "",
+    group: Annotated[str, typer.Option(help="Consumer group of the dead letters. [default: all]")] = "",
     topic: Annotated[str, typer.Option(help="Topic of the messages. [default: all]")] = "",
     error: Annotated[
-        str | None, typer.Option(help="Error, as the counts name it; '': unknown. [default: any]", show_default=False)
+        str | None,
+        typer.Option(help="Only this error, as shown in the counts; '': unknown. [default: any]", show_default=False),
     ] = None,
     since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
     until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of letters, newest first.")] = 20,
-    skip: Annotated[int, typer.Option(min=0, help="Number of matches to leave out, the newest first.")] = 0,
+    skip: Annotated[int, typer.Option(min=0, help="Number of newest matches to skip.")] = 0,
     lake: LakeFolder = None,
     cluster: LakeCluster = "",
     config: ConfigFile = None,

@@ -38,7 +38,7 @@ def group_list(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """List the consumer groups of all brokers with what they still have to read, and their online members."""
+    """List the consumer groups of all brokers with their lag and their online members."""
     from mqtrail.wire import MQError, is_system_group
 
     internal: set[str] = set()

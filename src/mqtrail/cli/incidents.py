@@ -58,7 +58,7 @@ def incidents(
 
 
 def incidents_show(
-    incident: Annotated[str, typer.Argument(metavar="ID", help="Id of the incident, or how it begins.")],
+    incident: Annotated[str, typer.Argument(metavar="ID", help="Id of the incident, or its first characters.")],
     since: Since = "",
     until: Until = "",
     status: Statuses = None,
@@ -67,7 +67,7 @@ def incidents_show(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show one incident: extent, conditions, how sure they are, messages as proof, and what to do.
+    """Show one incident: extent, conditions with their certainty, messages as proof, and advice.
 
     Searches like `list`. Without --from, --to and --status, incidents that the lake keeps are shown without a search.
     """

@@ -71,7 +71,7 @@ StartAt = Annotated[
     str | None,
     typer.Option(
         "--starting-offsets",
-        help="Where a new lake begins: `latest`, and `pipeline backfill` reads what is before. [default: earliest]",
+        help="Start of a new lake: earliest or latest; `pipeline backfill` reads older messages. [default: earliest]",
     ),
 ]
 Retention = Annotated[str | None, typer.Option(help="Time that the lake keeps its data, for example 90d.")]

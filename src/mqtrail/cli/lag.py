@@ -65,7 +65,7 @@ def lag_show(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show what one group still has to read in each queue, and the messages that have waited longest."""
+    """Show the lag of one group in each queue, and the messages that have waited longest."""
     found = _read(load(config), _Source(namesrv, lake, cluster), group, over, messages, json)
     if json:
         show_json(_as_json(found))

@@ -37,10 +37,14 @@ With = Annotated[
         "its process on this machine with SIGTERM, and let what started it start it again]",
     ),
 ]
-Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="Time to wait until all is consumed.")]
+Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="Maximum time to wait for consumers.")]
 Quiet = Annotated[
     float,
-    typer.Option("--quiet", metavar="SECONDS", help="Time without a new message: clients refresh routes each 30 s."),
+    typer.Option(
+        "--quiet",
+        metavar="SECONDS",
+        help="Time without new messages before the stop; clients refresh routes every 30 s.",
+    ),
 ]
 NoStop = Annotated[bool, typer.Option("--no-stop", help="Do not stop the process.")]
 

@@ -14,7 +14,7 @@ from .pmq_door import CaFile, DoorUrl, OperatedDoor, TokenFile, door_at
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
-Force = Annotated[bool, typer.Option("--force", help="Do it although members are online.")]
+Force = Annotated[bool, typer.Option("--force", help="Delete even if members are online.")]
 
 
 def topic_create(
@@ -41,9 +41,9 @@ def topic_shrink(
     ca: CaFile = None,
     json: Json = False,
 ) -> int:
-    """Take queues from a topic: from publishers at once, from consumers when all groups have consumed them.
+    """Remove queues of a topic: for publishers at once, for consumers when all groups have consumed them.
 
-    Exit code 1 while a group has messages left: repeat it then.
+    Exit code 1 while a group has messages left: repeat the command later.
     """
     change = {"action": "shrink-topic", "topic": topic, "queues": queues}
     sure = f"leave topic {topic!r} {queues} queues; later groups cannot read what the others keep"
@@ -93,7 +93,7 @@ def group_create(
     ca: CaFile = None,
     json: Json = False,
 ) -> int:
-    """Create a group, or change how often it gets a message again."""
+    """Create a group, or change its number of retries."""
     change = {"action": "create-group", "group": group, "retries_max": retries}
     return _change(door_at(url, token_file, ca), change, None, yes=True, dry_run=dry_run, json=json)
 
@@ -119,7 +119,7 @@ def group_resume(
     ca: CaFile = None,
     json: Json = False,
 ) -> int:
-    """Deliver messages to a paused group again, from its offsets on."""
+    """Resume the delivery of messages to a paused group, from its offsets."""
     change = {"action": "pause-group", "group": group, "paused": False}
     return _change(door_at(url, token_file, ca), change, None, yes=True, dry_run=dry_run, json=json)
 
@@ -155,7 +155,10 @@ def offset_set(
     ca: CaFile = None,
     json: Json = False,
 ) -> int:
-    """Move a group on a topic; say how many messages it skips or gets again. Later commits of its members are void."""
+    """Move the offsets of a group on a topic, and show how many messages it skips or receives again.
+
+    Later commits of its current members have no effect.
+    """
     from mqtrail.client.core import now_ms
 
     if (to is None) == (offset is None) or (offset is not None and queue is None):
@@ -177,7 +180,11 @@ def message_resend(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="Maximum number of messages.")] = 1_000,
     to_topic: Annotated[
-        bool, typer.Option("--to-topic", help="Send to the topic, so that all groups get them, not to the group alone.")
+        bool,
+        typer.Option(
+            "--to-topic",
+            help="Send to the original topic, so that all of its groups receive them, instead of to this group only.",
+        ),
     ] = False,
     failed_of: Annotated[
         str,
@@ -190,7 +197,7 @@ def message_resend(
     ca: CaFile = None,
     json: Json = False,
 ) -> int:
-    """Send dead letters of a group again, with their ids. The dead letters stay."""
+    """Resend dead letters of a group with their ids. The dead letters are kept."""
     change: dict[str, Any] = {"action": "resend-messages", "group": group, "ids": id or [], "limit": limit}
     change |= {"to": "topic" if to_topic else "group", "failed_of": failed_of}
     sure = f"send these messages again to {'their topic' if to_topic else f'group {group!r}'}"

@@ -43,14 +43,12 @@ CaFile = Annotated[
         "--ca",
         metavar="FILE",
         readable=False,
-        help="File of the certificates that a door with https may have. [default: those of the system]",
+        help="File of the certificates to trust for an https door. [default: those of the system]",
     ),
 ]
 DatabaseOf = Annotated[
     str | None,
-    typer.Option(
-        "--db", metavar="URL", help="Read this database itself, also while no broker runs, instead of a door."
-    ),
+    typer.Option("--db", metavar="URL", help="Read this database directly instead of a door; no broker needs to run."),
 ]
 
 

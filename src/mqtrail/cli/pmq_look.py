@@ -16,8 +16,8 @@ from .pmq_door import CaFile, DatabaseOf, DoorUrl, TokenFile, check_database_url
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
-OnlyTopic = Annotated[str | None, typer.Option("--topic", help="Only of this topic. [default: all]")]
-OnlyGroup = Annotated[str | None, typer.Option("--group", help="Only of this group. [default: all]")]
+OnlyTopic = Annotated[str | None, typer.Option("--topic", help="Only queues of this topic. [default: all]")]
+OnlyGroup = Annotated[str | None, typer.Option("--group", help="Only subscriptions of this group. [default: all]")]
 
 
 def topic_list(url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False) -> int:
@@ -56,7 +56,7 @@ def queue_list(
     ca: CaFile = None,
     json: Json = False,
 ) -> int:
-    """List queues: first and next offset, messages, last message. With --db: all tables, also free ones."""
+    """List queues: first and next offset, messages, last message. With --db: all tables, including free ones."""
     if db is None:
         found = door_at(url, token_file, ca).get("queues", topic=topic, tables=tables or None)
         return _show(found, found["queues"], json, leaves=() if tables else ("table", "size"))
@@ -103,10 +103,8 @@ def subscription_list(
 def message_list(
     topic: TopicName,
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue. [default: all]")] = None,
-    offset: Annotated[int | None, typer.Option("--offset", min=0, help="Begin at this offset of --queue.")] = None,
-    since: Annotated[
-        str, typer.Option("--from", help="Begin with the first message stored at or after this time.")
-    ] = "",
+    offset: Annotated[int | None, typer.Option("--offset", min=0, help="Start at this offset of --queue.")] = None,
+    since: Annotated[str, typer.Option("--from", help="Start at the first message stored at or after this time.")] = "",
     key: Annotated[str | None, typer.Option("--key", help="Only messages with this key, the newest ones.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="Maximum number of messages.")] = 20,
     url: DoorUrl = None,
@@ -114,7 +112,7 @@ def message_list(
     ca: CaFile = None,
     json: Json = False,
 ) -> int:
-    """List stored messages of a topic: the last ones, from an offset or a time on, or those with a key.
+    """List stored messages of a topic: the newest, those from an offset or time, or those with a key.
 
     Dead letters of a group are in the topic %DLQ%GROUP.
     """

@@ -25,9 +25,9 @@ def prove(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Prove that messages were not lost, doubled, disordered or late; or show those that were.
+    """Prove that no message was lost, duplicated, reordered or late, or show those that were.
 
-    Exit code 0: none, and everything was covered. 1: found. 3: none found, but not everything was covered.
+    Exit code 0: found none, with all data covered. 1: found some. 3: found none, but some data is not covered.
     """
     from mqtrail.answers import ProofResult, as_json
 

@@ -127,7 +127,7 @@ def cluster_elect(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Have the controllers elect a master now, for example after a group had none."""
+    """Ask the controllers to elect a master now, for example for a group without one."""
     confirm_change(f"have a master of {broker!r} elected: sends wait a moment", yes)
     with admin_of(load(config), namesrv) as admin, progress("waiting for the controllers", enabled=not json):
         before = admin.replica_group(broker)

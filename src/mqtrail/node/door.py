@@ -127,7 +127,7 @@ class HttpDoor:
                 log.info("door.rules_read", path=str(path))
             except InvalidParameter as error:
                 log.error(
-                    "door.rules_unusable", found=str(error), remedy="the earlier rules stay"
+                    "door.rules_unusable", found=str(error), remedy="repair the file; previous rules stay in force"
                 )
 
     async def stop(self) -> None:

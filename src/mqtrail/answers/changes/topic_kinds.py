@@ -29,7 +29,7 @@ DELETED: Final = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTopic:
-    """Create a topic, or change its queues and permission; what else its brokers have configured stays.
+    """Create a topic, or change its queues and permission; its other settings are kept.
 
     permission: r, w or rw. broker: only on this one; '': on all masters.
     """

@@ -134,7 +134,7 @@ class Consumer(ConsumerBase):
                 "consumer.closed_over_handlers",
                 group=self.group,
                 count=count,
-                remedy="none required: these messages are delivered again; to wait longer, raise close_wait_ms",
+                remedy="none needed: these messages are delivered again; to wait longer, raise close_wait_ms",
             )
         await self._queues.let_go()
 

@@ -158,7 +158,7 @@ class OutboxRelay:
                     topic=entry.message.topic,
                     attempts=entry.attempts + 1,
                     error=str(error),
-                    remedy="none required: it is tried again; delete the row to give it up",
+                    remedy="none needed: it is retried; to stop retrying, delete the row",
                 )
                 return
             if result.status is not SendStatus.SEND_OK:

@@ -74,7 +74,7 @@ async def _write(context: ChangeContext, config: SubscriptionGroupConfig) -> Ope
 
 
 class GroupCreation(msgspec.Struct, forbid_unknown_fields=True, tag_field="action", tag="create-group"):
-    """Create a group, or change how often it gets a message again. What else it has configured stays."""
+    """Create a group, or change its number of retries. Its other settings are kept."""
 
     group: Name
     retries_max: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 16

@@ -126,7 +126,7 @@ def _add_topics(router: APIRouter, looking: Looking, gate: Gate) -> None:
     @router.get("/queues", summary="List queues with their messages", responses=answer_of(OperatedQueues))
     async def queues(
         request: Request,
-        topic: Annotated[str | None, Query(max_length=255, description="Only of this topic.")] = None,
+        topic: Annotated[str | None, Query(max_length=255, description="Only queues of this topic.")] = None,
         tables: Annotated[bool, Query(description="With the table of each queue, and its size.")] = False,
     ) -> Response:
         gate.operator(token_of(request), changes=False)

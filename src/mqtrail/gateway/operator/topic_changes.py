@@ -69,7 +69,7 @@ async def _write(context: ChangeContext, config: TopicConfig) -> OperatedOutcome
 
 
 class TopicCreation(msgspec.Struct, forbid_unknown_fields=True, tag_field="action", tag="create-topic"):
-    """Create a topic, or give it more queues. What else it has configured stays."""
+    """Create a topic, or give it more queues. Its other settings are kept."""
 
     topic: Name
     queues: Queues = 4
