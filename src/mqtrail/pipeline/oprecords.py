@@ -41,11 +41,11 @@ def ended_halves(cluster: Cluster, ops: pa.Table, options: SourceOptions) -> Ite
     """
     ends, stored_ms = _ends(ops), ops["store_timestamp_ms"].to_pylist()
     while some := list(islice(ends, ENDS_MAX)):
-        halves = read_at(cluster, {half for _, half in some}, options)
+        half_messages = read_at(cluster, {half for _, half in some}, options)
         found = [
-            (number, _properties(halves[half]))
+            (number, _properties(half_messages[half]))
             for number, half in some
-            if is_named(halves.get(half), stored_ms[number])
+            if is_named(half_messages.get(half), stored_ms[number])
         ]
         if found:
             yield filled(ops, found)

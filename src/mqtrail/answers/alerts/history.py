@@ -44,13 +44,13 @@ class AlertsFailed(MQError):
 class SubjectPhase:
     """A subject of a rule. next: what it is about to become, since since_ms; the phase itself: nothing.
 
-    told: the phase; before *cannot tell*, the one that was known last.
+    last_known: the phase; during *cannot tell*, the one before it.
     """
 
     phase: AlertPhase
     next: AlertPhase
     since_ms: int
-    told: AlertPhase = AlertPhase.GOOD
+    last_known: AlertPhase = AlertPhase.GOOD
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class AlertHistory:
             found: dict[str, SubjectPhase] = {}
             for subject, phase, after, since_ms, before in self._file.execute(asked, [rule]).fetchall():
                 is_blind = phase == AlertPhase.CANNOT_TELL and before is not None
-                told = AlertPhase(before if is_blind else phase)
-                found[subject] = SubjectPhase(AlertPhase(phase), AlertPhase(after), since_ms, told)
+                last_known = AlertPhase(before if is_blind else phase)
+                found[subject] = SubjectPhase(AlertPhase(phase), AlertPhase(after), since_ms, last_known)
             return found
 
     def keep(self, rule: str, phases: dict[str, SubjectPhase], alerts: Sequence[Alert], now_ms: int) -> None:

@@ -43,16 +43,18 @@ def step(
         if one is None and is_blind:
             phases[subject] = known
             continue
-        wanted = AlertPhase.GOOD if one is None else phase_of(rule, one, known.told)
+        wanted = AlertPhase.GOOD if one is None else phase_of(rule, one, known.last_known)
         since_ms = known.since_ms if wanted is known.next else now_ms
         if wanted is known.phase:
-            known = SubjectPhase(wanted, wanted, now_ms, known.told)
+            known = SubjectPhase(wanted, wanted, now_ms, known.last_known)
         elif now_ms - since_ms >= rule.hold_ms:
             value, why, query = (one.value, one.why, one.query) if one is not None else (None, "", "")
             alerts.append(
                 Alert(now_ms, rule.name, subject, rule.severity, known.phase, wanted, value, why, query, rule.channels)
             )
-            known = SubjectPhase(wanted, wanted, now_ms, known.told if wanted is AlertPhase.CANNOT_TELL else wanted)
+            known = SubjectPhase(
+                wanted, wanted, now_ms, known.last_known if wanted is AlertPhase.CANNOT_TELL else wanted
+            )
         else:
             known = replace(known, next=wanted, since_ms=since_ms)
         if known != SubjectPhase(AlertPhase.GOOD, AlertPhase.GOOD, now_ms):
