@@ -51,12 +51,6 @@ class Written(NamedTuple):
     answer: Callable[[RemotingCommand, ReplicaGroup | None, Decision], ReplyParts]
 
 
-def name_of(command: Mapping[str, Any]) -> str:
-    name = command["name"]
-    assert isinstance(name, str)
-    return name
-
-
 def _alter(request: RemotingCommand) -> dict[str, Any]:
     header = AlterSyncStateSetHeader.from_ext(request.ext)
     body = SyncStateSet.decode(request.body)

@@ -28,7 +28,6 @@ __all__ = [
     "decompress",
 ]
 
-COMPRESS_SIZE_MIN: Final = 4096  # bytes; a Java client's compressMsgBodyOverHowmuch
 COMPRESS_LEVEL: Final = 5
 BODY_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of one decompressed body; a broker's maxMessageSize is 4 MiB
 EXPANDED_SIZE_MAX: Final = 128 * 1024 * 1024  # bytes of the decompressed bodies of one reply: 32 of 4 MiB

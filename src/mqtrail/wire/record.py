@@ -84,12 +84,10 @@ assert RECORD_START.size == 48
 RECORD_SIZE_MIN: Final = RECORD_V4.size + 1 + 2  # no body, topic or properties
 
 # Positions of fields that a store changes or reads without decoding the record, from the record's start.
-QUEUE_ID_AT: Final = 12
 QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
 _PHYSICAL_OFFSET: Final = struct.Struct(">q")
 SYS_FLAG_AT: Final = 36
-STORE_TIMESTAMP_AT_V4: Final = 56  # 12 more where the born host is IPv6
 
 _V6_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 _I16 = struct.Struct(">h")

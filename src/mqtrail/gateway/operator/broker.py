@@ -13,7 +13,6 @@ from mqtrail.wire import (
     MessageExt,
     OffsetResponseHeader,
     QueryMessageHeader,
-    QueueHeader,
     RemotingCommand,
     RequestCode,
     ResponseCode,
@@ -73,11 +72,6 @@ class OperatorBroker(PmqBroker):
             raise refusal_for(reply.code, reply.remark)
         table = TopicStatsTable.decode(reply.body).offset_table
         return {queue.queue_id: reach for queue, reach in sorted(table.items())}
-
-    async def first_of(self, queue: QueueName) -> int:
-        """Return the offset of the first kept message."""
-        reply = await self.ask(RequestCode.GET_MIN_OFFSET, QueueHeader(*queue).to_ext())
-        return OffsetResponseHeader.from_ext(reply.ext).offset
 
     async def offset_at(self, queue: QueueName, time_ms: int) -> int:
         """Return the offset of the first message stored at or after a time; the queue's end: there is none."""
