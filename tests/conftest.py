@@ -101,6 +101,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
 
 
 USES_SPARK = re.compile(r"[\[-]spark[\]-]")  # the parameter of the fixture
+# With a session of their own, in the process that would wait for the others. It takes a third of the tests' time.
+SECOND_SESSION = ("tests/pipeline/test_sink_spark.py", "tests/pipeline/test_source.py")
 SERVER_KIND = re.compile(r"\[(mqtrail|apache-[\d.]+)[-\]]")
 # In the folder of the shared stage, but with servers of another version.
 OWN_STAGE = ("tests/interop/features/test_mqadmin_4_9_commands.py",)
@@ -124,7 +126,7 @@ TOGETHER = (
 class SharedServers(LoadGroupScheduling):
     """Gives each test to a free process, but all tests that share something slow to start to one process.
 
-    For the tests that use Spark's session it is Spark; they go first. For the real peers it is the servers of a folder
+    For the tests that use Spark's session it is Spark, in two processes; they go first. For the real peers it is the servers of a folder
     or of a file, and one kind of server if the tests are parametrized with it.
 
     xdist's own groups (loadgroup) have no effect here: this pytest does not read the name that carries the group.
@@ -133,7 +135,7 @@ class SharedServers(LoadGroupScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         if file.startswith("tests/pipeline/") and USES_SPARK.search(nodeid):
-            return "spark"
+            return "second spark" if file in SECOND_SESSION else "spark"
         if file.startswith("tests/interop/features/") and file not in OWN_STAGE:
             return "stage"
         if shared := next((place for place in TOGETHER if file.startswith(place)), None):
