@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -28,6 +29,9 @@ settings.register_profile("thorough", settings.get_profile("mqtrail"), max_examp
 settings.load_profile("mqtrail")
 
 
+SUITES = frozenset({"slow", "spark", "cycles", "browser", "databases", "interop"})
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect tests without garbage collection, which would take a fifth of the time: nearly all of it stays."""
@@ -38,10 +42,31 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.hookimpl(trylast=True)
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """If one suite is asked for, such as -m spark: do not import a file whose text does not name its marker.
+
+    To import and collect all files takes 10 s of each process.
+    """
+    suite = config.getoption("markexpr")
+    is_one = suite.isidentifier() and collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if is_one and suite not in _text(collection_path) else None
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_text().lower()
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a test whose examples have a deadline: one that was made before the profile was loaded."""
+    """Refuse a test whose file does not name its marker, and one whose examples have a deadline."""
     for item in items:
+        for marker in item.iter_markers():
+            if marker.name in SUITES and marker.name not in _text(item.path):
+                raise pytest.UsageError(
+                    f"found {item.nodeid} in the suite {marker.name}, expected that word in its file: "
+                    f"-m {marker.name} looks for it"
+                )
         own = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
         if own is not None and own.deadline is not None:
             raise pytest.UsageError(
@@ -126,8 +151,8 @@ TOGETHER = (
 class SharedServers(LoadGroupScheduling):
     """Gives each test to a free process, but all tests that share something slow to start to one process.
 
-    For the tests that use Spark's session it is Spark, in two processes; they go first. For the real peers it is the servers of a folder
-    or of a file, and one kind of server if the tests are parametrized with it.
+    For the tests that use Spark's session it is Spark, in two processes; they go first. For the real peers it is the
+    servers of a folder or of a file, and one kind of server if the tests are parametrized with it.
 
     xdist's own groups (loadgroup) have no effect here: this pytest does not read the name that carries the group.
     """
