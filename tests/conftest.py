@@ -23,7 +23,7 @@ from .loops import LoopFactory, run
 from .shaking import shake
 
 # The duration of an example depends on the machine's load. pytest's own limits find hanging tests.
-# Each run tries other examples. --hypothesis-profile thorough tries twenty times as many.
+# Each run tries other examples. --hypothesis-profile thorough tries twenty times as many; see also `thorough` below.
 settings.register_profile("mqtrail", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 settings.register_profile("thorough", settings.get_profile("mqtrail"), max_examples=1_000)
 settings.load_profile("mqtrail")
@@ -73,6 +73,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 f"found {item.nodeid} with a deadline of {own.deadline} for each example, expected none: load the "
                 'profile "mqtrail" before the test is made'
             )
+
+
+@pytest.fixture
+def thorough() -> bool:
+    """Whether a test takes all its seeds and histories: the suites of CI take some of them."""
+    return settings.get_current_profile_name() == "thorough"
 
 
 @pytest.fixture(autouse=True)

@@ -28,5 +28,9 @@ def test_planted_bugs_are_found(planted: Planted, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(targets, "HANG_S", HANG_S)
     planted.plant(monkeypatch)
     with pytest.raises(Bug, match=planted.message):
-        for life in range(LIVES_MAX):
-            confirmed(planted.target, planted.seed + life)
+        _live(planted.target, range(planted.seed, planted.seed + LIVES_MAX))
+
+
+def _live(kind: type[Target], seeds: range) -> None:
+    for seed in seeds:
+        confirmed(kind, seed)
