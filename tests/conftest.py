@@ -34,11 +34,15 @@ SUITES = frozenset({"slow", "spark", "cycles", "browser", "databases", "interop"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect tests without garbage collection, which would take a fifth of the time: nearly all of it stays."""
+    """Collect tests without garbage collection, which would take a fifth of the time: nearly all of it stays.
+
+    What is there then is left out of the collections during the tests.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 
