@@ -41,12 +41,13 @@ def warn_if_open(config: NodeConfig) -> None:
         )
     broker = config.broker
     takes_slaves = (broker.broker_role or broker.controller_mode or config.ha_port is not None) and not broker.is_slave
-    if takes_slaves and not is_loopback(config.host) and (broker.acl or broker.authentication or config.server.tls.on):
+    is_guarded = broker.acl or broker.authentication or config.server.tls.on
+    if takes_slaves and is_guarded and not is_loopback(config.host) and not broker.slave_addresses:
         log.warning(
             "node.ha_port_open",
             found="the port for slaves has neither TLS nor access control: whoever reaches it can read every message",
-            remedy="let only the slaves' machines reach it, or run without brokerRole, haListenPort and "
-            "enableControllerMode",
+            remedy="set slave_addresses (slaveAddresses) to the addresses of the group's brokers and let only them "
+            "reach the port, or run without brokerRole, haListenPort and enableControllerMode",
         )
     servers = open_servers(config)
     if "brokers" in servers:

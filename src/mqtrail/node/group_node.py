@@ -62,6 +62,19 @@ class LocalMember:
         return pause_s
 
 
+def with_own_slaves(config: NodeConfig, advertised: str) -> NodeConfig:
+    """Return the settings of a broker whose HA port takes connections of this machine alone, with access control on.
+
+    All members are on this machine, and connect to its advertised address, from this address. A value of
+    slave_addresses has precedence.
+    """
+    broker = config.broker
+    if broker.slave_addresses or not (broker.acl or broker.authentication):
+        return config
+    own = ",".join(dict.fromkeys(("127.0.0.1", advertised)))
+    return replace(config, broker=replace(broker, slave_addresses=own))
+
+
 class GroupNode(BaseNode):
     """`start`, then `stop`. Errors of start: DataFolderError, BindError, InvalidParameter, WorkerEnded."""
 
@@ -211,7 +224,7 @@ class GroupNode(BaseNode):
         )
 
     def _broker_config(self, index: int) -> NodeConfig:
-        config = self.config.of_broker(index)
+        config = with_own_slaves(self.config.of_broker(index), self._advertised)
         if not config.broker_port:  # the ports beside a free one may be used
             config = replace(config, ha_port=0, fast_port=False)
         if self.group.mode is GroupMode.CONTROLLER:
