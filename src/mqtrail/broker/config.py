@@ -496,7 +496,10 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         """InvalidParameter: a setting is invalid."""
         check_settings(self)
-        address_matcher(self.slave_addresses)
+        try:
+            address_matcher(self.slave_addresses)
+        except InvalidParameter as error:
+            raise InvalidParameter(f"slave_addresses (slaveAddresses): {error}") from error
         if self.default_request_mode not in ("PULL", "POP"):
             raise InvalidParameter(f"found default_request_mode {self.default_request_mode!r}, expected PULL or POP")
         if self.broker_role not in ROLES:

@@ -7,7 +7,7 @@ asks another one. Commands to other addresses (messages of consensus, 1008) are 
 Source: ControllerManager, ControllerRequestProcessor, DLedgerController, apache/rocketmq 5.3.3 controller/.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,10 +26,12 @@ from mqtrail.raft import (
     encode_message,
 )
 from mqtrail.wire import (
+    Accounts,
     BrokerHeartbeatHeader,
     ControllerMetadataReply,
     InvalidParameter,
     MQError,
+    NoPermission,
     Peer,
     PeerId,
     RemotingCommand,
@@ -43,8 +45,10 @@ from mqtrail.wire import (
     WorkParts,
     answer,
     answer_error,
+    no_accounts,
 )
 
+from .access import ControllerAccess
 from .config import ControllerConfig
 from .entries import check_entry, check_snapshot
 from .groups import Decision, ElectionReason, ReplicaGroup, ReplicaGroups
@@ -54,6 +58,7 @@ from .settings import settings_text, update_settings
 
 PENDING_MAX: Final = 1_024  # requests whose entries are not applied
 BODY_SIZE_MAX: Final = 256 * 1024  # of requests of brokers and operators
+REFUSALS_MAX: Final = 20  # that wait to be logged
 NOT_LEADER: Final = "The controller is not in leader state"
 
 
@@ -77,12 +82,19 @@ class _Pending:
 
 
 class Controller:
-    """One controller. chance: see Raft. disk: for the log.
+    """One controller. chance: see Raft. disk: for the log. accounts: whose signatures count with `acl`.
 
     `failure` is set when this controller must stop: its disk failed, or is older than the others know it.
     """
 
-    def __init__(self, config: ControllerConfig, disk: RaftDisk, chance: Callable[[], float], now_ms: int) -> None:
+    def __init__(
+        self,
+        config: ControllerConfig,
+        disk: RaftDisk,
+        chance: Callable[[], float],
+        now_ms: int,
+        accounts: Accounts = no_accounts,
+    ) -> None:
         """RaftIdentityError, RaftDamaged: the files cannot be used."""
         self.config = config
         self.groups = ReplicaGroups()
@@ -92,7 +104,9 @@ class Controller:
         self.parts = WorkParts()
         raft_config = config.raft()
         self.raft = Raft(raft_config, Journal(raft_config, disk), chance, now_ms)
-        self._live = HeardBrokers(config.broker_expire_ms)
+        self._access = ControllerAccess(config, accounts)
+        self._refusals: list[tuple[str, str]] = []
+        self._live = HeardBrokers(config.broker_expire_ms, self._is_member)
         self._addresses = dict(config.addresses)
         self._calls: list[Call] = []
         self._pending: dict[int, _Pending] = {}  # index of the entry -> request
@@ -111,6 +125,11 @@ class Controller:
         calls, self._calls = self._calls, []
         return calls
 
+    def take_refusals(self) -> list[tuple[str, str]]:
+        """Return address and reason of requests and messages that were refused since the last call, some of many."""
+        found, self._refusals = self._refusals, []
+        return found
+
     # Commands, connections and the clock, as in the broker.
 
     def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
@@ -119,16 +138,20 @@ class Controller:
             return []
         self._now_ms = now_ms
         try:
+            self._access.check(peer.address.ip, command)
             sends = self._act(peer, command, now_ms)
         except MQError as error:
             sends = answer_error(peer, command, error)
+            is_told = not isinstance(error, NoPermission) and command.code != RequestCode.CONTROLLER_CONSENSUS
+            if not is_told and len(self._refusals) < REFUSALS_MAX:
+                self._refusals.append((str(peer.address), str(error)))
         sends = [] if command.is_oneway else sends
         return sends + self._settle(now_ms)
 
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Elect another master for the groups whose master's connection closed."""
-        self._live.disconnected(peer)
-        self._elect_where_needed(self._now_ms)
+        if names := self._live.disconnected(peer):
+            self._elect_where_needed(self._now_ms, names)
         return self._settle(self._now_ms)
 
     def lost(self, address: str) -> list[Send]:
@@ -189,6 +212,7 @@ class Controller:
                 check_entry(entry.data)
         if message.kind is MessageKind.SNAPSHOT:
             check_snapshot(message.data)
+        self.raft.check(message)
         with suppress(NotLeader), self._step():
             self.raft.receive(message, now_ms)
 
@@ -256,12 +280,21 @@ class Controller:
         found = {} if group is None else self._live.of_group(name, group.members, now_ms)
         return {str(one): [live.epoch, live.max_offset, live.priority] for one, live in found.items()}
 
-    def _elect_where_needed(self, now_ms: int) -> None:
-        """Propose an election for each group whose master is dead, or that lost it, while another broker lives."""
+    def _is_member(self, key: tuple[str, int]) -> bool:
+        name, broker_id = key
+        group = self.groups.groups.get(name)
+        return group is not None and broker_id in group.members
+
+    def _elect_where_needed(self, now_ms: int, names: Iterable[str] | None = None) -> None:
+        """Propose an election for each group whose master is dead, or that lost it, while another broker lives.
+
+        names: of the groups to look at; None: all.
+        """
         if not self.is_leader or self._led_since_ms is None:
             return
-        for name, group in self.groups.groups.items():
-            if name in self._electing or not group.master_epoch:
+        for name in [*self.groups.groups] if names is None else names:
+            group = self.groups.groups.get(name)
+            if group is None or name in self._electing or not group.master_epoch:
                 continue
             alive = self._alive(name, now_ms)
             if not self._needs_master(name, group, alive, now_ms):

@@ -136,6 +136,12 @@ class NodeConfig:
         """InvalidParameter: a setting is outside its bounds."""
         check_settings(self)
 
+    @property
+    def group_credentials(self) -> Credentials | None:
+        """What the members of a group on one machine know each other by, made at this start; None: a user's are set."""
+        is_made = self.group is not None and not self.broker.inner_credentials.strip()
+        return self.namesrv_credentials if is_made else None
+
     def of_broker(self, index: int) -> "NodeConfig":
         """Return the settings of a broker in a process of its own: each has its own metrics port and HA port."""
         return replace(

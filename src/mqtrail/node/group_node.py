@@ -25,7 +25,7 @@ from mqtrail.wire import InvalidParameter
 from .base import NAMESRV_ROOM, BaseNode
 from .config import GroupConfig, GroupMode, NodeConfig
 from .exposure import warn_if_open
-from .namesrv_access import SavedKeys, SigningKeys
+from .namesrv_access import SavedKeys, SigningKeys, controllers_check
 from .report import ServerReport
 from .tasks import BrokerTask, ControllerTask, NamesrvTask
 from .worker import Task
@@ -204,11 +204,16 @@ class GroupNode(BaseNode):
     def _controller_task(self, self_id: str, name: str) -> Task:
         peers = ";".join(f"{one}-{address}" for one, address in self._controllers.items())
         return ControllerTask(
-            controller=replace(self.group.controller or ControllerConfig(), peers=peers, self_id=self_id),
+            controller=replace(self._controller_settings(), peers=peers, self_id=self_id),
             data=self._folder_of(name),
+            rooms=tuple(self._folder_of(name) for name in self._brokers),
             config=self.config,
             use_uvloop=self._use_uvloop,
         )
+
+    def _controller_settings(self) -> ControllerConfig:
+        """Return the controllers' settings: they check requests if the brokers do, and can sign."""
+        return replace(self.group.controller or ControllerConfig(), acl=controllers_check(self.config))
 
     def _broker_task(self, index: int, name: str) -> Task:
         known = self._members[name].report.address
