@@ -31,6 +31,8 @@ from .groups import FIRST_ID, Decision, ReplicaGroup, ReplicaGroups
 
 Code = RequestCode
 NAMES_MAX: Final = 1_000  # groups that one request 1006 may name
+PORT_MAX: Final = 65_535
+PORT_DIGITS: Final = 5
 AliveIds = Callable[[str], Mapping[str, list[int]]]
 
 
@@ -100,6 +102,9 @@ def _elected(request: RemotingCommand, group: ReplicaGroup | None, outcome: Deci
 
 def _register(request: RemotingCommand) -> dict[str, Any]:
     header = RegisterAtControllerHeader.from_ext(request.ext)
+    host, _, port = header.broker_address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < len(port) <= PORT_DIGITS and int(port) <= PORT_MAX):
+        raise InvalidParameter(f"found the address {header.broker_address[:60]!r} of a broker, expected host:port")
     return {
         "do": "register",
         "name": header.broker_name,
