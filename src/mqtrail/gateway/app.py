@@ -125,7 +125,7 @@ def make_door(
 
 
 def _add_bounds(app: DescribedApi, config: DoorConfig) -> None:
-    app.add_middleware(Crowd, count_max=config.requests_max)
+    app.add_middleware(Crowd, count_max=config.requests_max, shares=config.shares(config.requests_max))
     app.add_middleware(
         LocalGuard,
         hosts=config.hosts,
