@@ -85,7 +85,7 @@ def make_door(
     gate = gate or Gate()
     tracer = Tracer(caller, config.trace_topic)
     publisher = MessageSender(caller, tracer, next_id)
-    pmq = PmqInterface(caller, publisher, tracer, broker_name, stopping, gate)
+    pmq = PmqInterface(caller, publisher, tracer, broker_name, stopping, gate, config)
 
     @asynccontextmanager
     async def life(_: object) -> AsyncIterator[None]:
