@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from mqtrail.gateway import http_server, http_settings
 from mqtrail.gateway.http_server import HEAD_SIZE_MAX
-from mqtrail.gateway.shares import Shares
+from mqtrail.gateway.shares import AddressShares
 from tests.waiting import until
 
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
@@ -78,7 +78,9 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def connected(shares: Shares | None = None) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(
+    shares: AddressShares | None = None,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection to a server of the application."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         settings = http_settings(application, 10, websockets=True, shares=shares)
@@ -130,7 +132,7 @@ async def test_a_connection_without_a_request_ends(deadlines: list[Deadline]) ->
 async def test_one_address_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """One beyond its share is answered at once and closed; when another one ends, the next is served."""
     monkeypatch.setattr("mqtrail.gateway.shares.is_own_machine", lambda ip: False)
-    shares = Shares(4, 25)
+    shares = AddressShares(4, 25)
     async with connected(shares) as (reader, writer):
         writer.write(WHOLE)
         assert (await reader.readline()).split()[1] == b"200"

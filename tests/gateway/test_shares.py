@@ -2,12 +2,12 @@
 
 import pytest
 
-from mqtrail.gateway.shares import Shares, owner_of
+from mqtrail.gateway.shares import AddressShares, owner_of
 
 
 def test_an_address_has_its_share() -> None:
     """What it gives back it can have again, and others do not notice."""
-    shares = Shares(8, 25)
+    shares = AddressShares(8, 25)
     assert [shares.take("10.0.0.1") for _ in range(3)] == [True, True, False]
     assert shares.take("10.0.0.2")
     shares.give_back("10.0.0.1")
@@ -21,17 +21,17 @@ def test_an_address_has_its_share() -> None:
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "127.9.9.9", "10.1.0.7"])
 def test_who_stands_for_many_clients_has_no_bound(ip: str) -> None:
     """This machine, where a proxy may be, and the proxies that are named."""
-    shares = Shares(8, 25, "10.1.0.{7,8}")
+    shares = AddressShares(8, 25, "10.1.0.{7,8}")
     assert all(shares.take(ip) for _ in range(9))
 
 
 def test_there_may_be_no_bound() -> None:
-    shares = Shares(2)
+    shares = AddressShares(2)
     assert all(shares.take("10.0.0.1") for _ in range(3))
 
 
 def test_few_places_leave_one() -> None:
-    assert Shares(2, 1).take("10.0.0.1")
+    assert AddressShares(2, 1).take("10.0.0.1")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Final
 
 from mqtrail.wire import TRACE_TOPIC
 
-from .shares import Shares
+from .shares import AddressShares
 
 MIB: Final = 1024 * 1024
 PRODUCER_GROUP: Final = "HTTP_PRODUCER"  # of messages that come through the door
@@ -48,6 +48,6 @@ class DoorConfig:
     wakes_local: bool = False
     trace_topic: str = TRACE_TOPIC
 
-    def shares(self, places: int) -> Shares:
+    def shares(self, places: int) -> AddressShares:
         """Return the shares of so many places."""
-        return Shares(places, self.address_percent, self.proxies)
+        return AddressShares(places, self.address_percent, self.proxies)

@@ -10,7 +10,7 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .problems import problem_response
-from .shares import Shares
+from .shares import AddressShares
 
 PLACE: Final = "mqtrail.crowd"  # key of a scope
 
@@ -19,10 +19,10 @@ class Crowd:
     """An ASGI middleware: above count_max requests, further ones are refused with 503 and Retry-After, and above the
     share of their address with 429."""
 
-    def __init__(self, app: ASGIApp, count_max: int, shares: Shares | None = None) -> None:
+    def __init__(self, app: ASGIApp, count_max: int, shares: AddressShares | None = None) -> None:
         self._app = app
         self._count_max = count_max
-        self._shares = shares or Shares(count_max)
+        self._shares = shares or AddressShares(count_max)
         self._count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

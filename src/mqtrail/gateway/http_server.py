@@ -22,7 +22,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .shares import Shares
+from .shares import AddressShares
 
 HEAD_SIZE_MAX: Final = 64 * 1024
 REQUEST_S: Final = 60.0
@@ -89,7 +89,7 @@ NO_PLACE: Final = (
 class BoundedHttp(H11Protocol):
     """One connection. uvicorn closes it between requests, after KEEP_ALIVE_S. shares: of connections."""
 
-    def __init__(self, *args: Any, shares: Shares | None = None, **settings: Any) -> None:
+    def __init__(self, *args: Any, shares: AddressShares | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._shares = shares
         self._ip: str | None = None  # that has taken a place
@@ -173,7 +173,7 @@ class BoundedHttp(H11Protocol):
 
 
 def http_settings(
-    app: ASGIApp | Callable[..., Any], connections_max: int, *, websockets: bool, shares: Shares | None = None
+    app: ASGIApp | Callable[..., Any], connections_max: int, *, websockets: bool, shares: AddressShares | None = None
 ) -> uvicorn.Config:
     """Return the settings of a server for an application: no log of its own, these bounds. shares: of connections."""
     return uvicorn.Config(

@@ -16,7 +16,7 @@ from mqtrail.wire import address_matcher
 NETWORK_BITS: Final = 64  # that a client cannot choose
 
 
-class Shares:
+class AddressShares:
     """Places of one kind. count_max: of one address.
 
     percent: of all places; 100: no bound. proxies: addresses without a bound, a pattern of ACL files.
