@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqtrail.controller.access import LEVELS
-from mqtrail.controller.requests import READ, WRITTEN
+from mqtrail.controller.controller import REQUESTS
 from mqtrail.raft import MessageKind, RaftMessage, encode_message
 from mqtrail.wire import AccountKey, Credentials, Level, RemotingCommand, RequestCode, ResponseCode
 
@@ -37,15 +36,11 @@ def request_of(code: int) -> tuple[dict[str, str], bytes]:
 
 
 @pytest.mark.parametrize("who", LEVEL_OF, ids=str)
-@pytest.mark.parametrize("code", sorted(LEVELS.keys() - {Code.CONTROLLER_CONSENSUS}))
+@pytest.mark.parametrize("code", sorted(REQUESTS.keys() - {Code.CONTROLLER_CONSENSUS}))
 def test_each_code_needs_its_level(trio: Trio, code: int, who: Credentials | None) -> None:
     ext, body = request_of(code)
     reply = trio.ask(code, ext, body, as_=who)
-    assert (reply.code != ResponseCode.NO_PERMISSION) == (LEVEL_OF[who] >= LEVELS[code]), reply.remark
-
-
-def test_every_code_that_is_served_has_a_level() -> None:
-    assert {*WRITTEN, *READ} <= LEVELS.keys()
+    assert (reply.code != ResponseCode.NO_PERMISSION) == (LEVEL_OF[who] >= REQUESTS[code].level), reply.remark
 
 
 @pytest.mark.parametrize("code", [1, 10, 9_999])
@@ -65,10 +60,10 @@ def test_only_an_operator_designates_a_master(trio: Trio) -> None:
 def test_a_trusted_address_need_not_sign() -> None:
     """For brokers up to 5.2. It is no operator, and no controller."""
     trio = Trio(1, acl=True, accounts=accounts, trusted_addresses="127.0.0.1")
-    for code, level in LEVELS.items():
+    for code, row in REQUESTS.items():
         if code != Code.CONTROLLER_CONSENSUS:
             reply = trio.ask(code, *request_of(code))
-            assert (reply.code == ResponseCode.NO_PERMISSION) == (level is Level.ADMIN), code
+            assert (reply.code == ResponseCode.NO_PERMISSION) == (row.level is Level.ADMIN), code
 
 
 def forged(trio: Trio, sender: str, target: str) -> RemotingCommand:

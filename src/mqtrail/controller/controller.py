@@ -7,11 +7,11 @@ asks another one. Commands to other addresses (messages of consensus, 1008) are 
 Source: ControllerManager, ControllerRequestProcessor, DLedgerController, apache/rocketmq 5.3.3 controller/.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mqtrail.raft import (
     Journal,
@@ -30,6 +30,7 @@ from mqtrail.wire import (
     BrokerHeartbeatHeader,
     ControllerMetadataReply,
     InvalidParameter,
+    Level,
     MQError,
     NoPermission,
     Peer,
@@ -53,7 +54,7 @@ from .config import ControllerConfig
 from .entries import check_entry, check_snapshot
 from .groups import Decision, ElectionReason, ReplicaGroup, ReplicaGroups
 from .live import HeardBrokers
-from .requests import READ, WRITTEN, ReplyParts, elect_command, encode_entry, in_sync_body
+from .requests import READ, WRITTEN, ReadRequest, ReplyParts, Written, elect_command, encode_entry, in_sync_body
 from .settings import settings_text, update_settings
 
 PENDING_MAX: Final = 1_024  # requests whose entries are not applied
@@ -138,8 +139,9 @@ class Controller:
             return []
         self._now_ms = now_ms
         try:
-            self._access.check(peer.address.ip, command)
-            sends = self._act(peer, command, now_ms)
+            row = REQUESTS.get(command.code)
+            self._access.check(peer.address.ip, command, None if row is None else row.level)
+            sends = self._act(peer, command, row, now_ms)
         except MQError as error:
             sends = answer_error(peer, command, error)
             is_told = not isinstance(error, NoPermission) and command.code != RequestCode.CONTROLLER_CONSENSUS
@@ -183,29 +185,18 @@ class Controller:
 
     # Requests.
 
-    def _act(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
-        code = command.code
-        if code == RequestCode.CONTROLLER_CONSENSUS:
-            self._receive(command, now_ms)
-            return []
-        if len(command.body) > BODY_SIZE_MAX:
+    def _act(self, peer: Peer, command: RemotingCommand, row: "ControllerRow | None", now_ms: int) -> list[Send]:
+        if row is None:
+            raise RequestCodeNotSupported(f" request type {command.code} not supported")
+        if len(command.body) > BODY_SIZE_MAX and command.code != RequestCode.CONTROLLER_CONSENSUS:
             raise SystemBusy(f"found a body of {len(command.body)} bytes, expected at most {BODY_SIZE_MAX}")
-        if code in WRITTEN:
-            return self._write(peer, command, now_ms)
-        if code in READ:
+        if isinstance(row, Written):
+            return self._write(peer, command, row, now_ms)
+        if isinstance(row, ReadRequest):
             return self._read(peer, command, now_ms)
-        if code == RequestCode.BROKER_HEARTBEAT:
-            return self._heartbeat(peer, command, now_ms)
-        if code == RequestCode.CONTROLLER_GET_METADATA_INFO:
-            return answer(peer, command, self._metadata().to_ext())
-        if code == RequestCode.GET_CONTROLLER_CONFIG:
-            return answer(peer, command, body=settings_text(self.config).encode())
-        if code == RequestCode.UPDATE_CONTROLLER_CONFIG:
-            update_settings(self.config, str(command.body, "utf-8", "replace"))
-            return answer(peer, command)
-        raise RequestCodeNotSupported(f" request type {code} not supported")
+        return row.serve(self, peer, command, now_ms)
 
-    def _receive(self, command: RemotingCommand, now_ms: int) -> None:
+    def _receive(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
         message = decode_message(command.body, self.raft.config.members)
         for entry in message.entries:
             if entry.data:
@@ -215,6 +206,7 @@ class Controller:
         self.raft.check(message)
         with suppress(NotLeader), self._step():
             self.raft.receive(message, now_ms)
+        return []
 
     def _heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         header = BrokerHeartbeatHeader.from_ext(request.ext)
@@ -225,8 +217,8 @@ class Controller:
         self._live.heartbeat(peer.id, header, now_ms)
         return answer(peer, request, remark="Heart beat success")
 
-    def _write(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        command = WRITTEN[request.code].command(request)
+    def _write(self, peer: Peer, request: RemotingCommand, row: Written, now_ms: int) -> list[Send]:
+        command = row.command(request)
         try:
             self._propose(command, now_ms, peer, request)
         except NotLeader:
@@ -262,15 +254,23 @@ class Controller:
             raise SystemBusy(str(error)) from error
         return []
 
-    def _metadata(self) -> ControllerMetadataReply:
+    def _metadata(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         leader = self.raft.leader
-        return ControllerMetadataReply(
+        reply = ControllerMetadataReply(
             self.config.group,
             leader,
             None if leader is None else self._addresses[leader],
             self.is_leader,
             "".join(f"{member}:{address};" for member, address in self._addresses.items()),
         )
+        return answer(peer, request, reply.to_ext())
+
+    def _settings(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        return answer(peer, request, body=settings_text(self.config).encode())
+
+    def _update_settings(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        update_settings(self.config, str(request.body, "utf-8", "replace"))
+        return answer(peer, request)
 
     # Elections.
 
@@ -398,7 +398,7 @@ class Controller:
 
     def _answer_read(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         try:
-            reply = READ[request.code](request, self.groups, lambda name: self._alive(name, now_ms))
+            reply = READ[request.code].answer(request, self.groups, lambda name: self._alive(name, now_ms))
         except MQError as error:
             return answer_error(peer, request, error)
         return _answered(peer, request, reply)
@@ -413,6 +413,26 @@ class Controller:
             if one.peer is not None and one.request is not None
             for send in _not_leader(one.peer, one.request)
         ]
+
+
+class DirectRequest(NamedTuple):
+    """A request that the controller answers at once."""
+
+    level: Level
+    serve: Callable[[Controller, Peer, RemotingCommand, int], list[Send]]
+
+
+ControllerRow = Written | ReadRequest | DirectRequest
+REQUESTS: Final[Mapping[int, ControllerRow]] = {
+    **WRITTEN,
+    **READ,
+    RequestCode.BROKER_HEARTBEAT: DirectRequest(Level.BROKER, Controller._heartbeat),
+    RequestCode.CONTROLLER_CONSENSUS: DirectRequest(Level.BROKER, Controller._receive),  # of the other controllers
+    RequestCode.CONTROLLER_GET_METADATA_INFO: DirectRequest(Level.NONE, Controller._metadata),
+    RequestCode.GET_CONTROLLER_CONFIG: DirectRequest(Level.ADMIN, Controller._settings),
+    RequestCode.UPDATE_CONTROLLER_CONFIG: DirectRequest(Level.ADMIN, Controller._update_settings),
+}
+"""All requests: how each is served, and the account that it needs with access control on."""
 
 
 def _answered(peer: Peer, request: RemotingCommand, reply: ReplyParts) -> list[Send]:
