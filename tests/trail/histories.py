@@ -97,11 +97,20 @@ HISTORIES = (
     .gap(60, 70, TOPIC).gap(-1, 1, "payments").group(CLIENT).expect("SEND_FAILED", reasons=("NO_COPY",)),
     History("send uncertain, its topic was read before").tried(AS_OF - 20, 1, "TIMEOUT", True, cost=15).scanned()
     .group(CLIENT).expect("SEND_UNCERTAIN", knowledge="INCOMPLETE", reasons=("COPY_PENDING", "!NO_COPY")),
+    History("send uncertain, its queue was first read when it may have been removed")
+    .tried(0, 1, "TIMEOUT", True, cost=3).scanned().left_out(5, TOPIC).group(CLIENT)
+    .expect("SEND_UNCERTAIN", knowledge="INCOMPLETE", reasons=("COPY_NOT_FOUND", "RANGE_NOT_READ_orders", "!NO_COPY")),
+    History("send uncertain, later than all that was removed before the first read").tried(0, 1, "TIMEOUT", True, 3)
+    .scanned().left_out(-11, TOPIC).left_out(5, "payments").left_out(-5).group(CLIENT)
+    .expect("SEND_UNCERTAIN", reasons=("NO_COPY",)),
     History("acknowledged, its range was lost").pub().scanned().gap(-5, 5, TOPIC).group(CLIENT).handled()
     .expect(knowledge="INCOMPLETE", reasons=("COPY_NOT_FOUND", "RANGE_NOT_READ_orders"), CG="CONSUMED"),
     hung("hung, messages of its topic were lost").scanned().gap(90, 590, TOPIC).expect(CG="HUNG"),
     hung("hung, a range of a trace topic that counts as read was lost").scanned("RMQ_SYS_TRACE_TOPIC").gap(90, 590)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC",)),
+    hung("hung, its end may have been removed before the first read").left_out(150)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_MAY_BE_LOST",)),
+    hung("hung, later than all that was removed before the first read").left_out(99).expect(CG="HUNG"),
     hung("hung, copies that wait for a retry were lost").scanned("SCHEDULE_TOPIC_XXXX")
     .gap(90, 590, "SCHEDULE_TOPIC_XXXX")
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("RANGE_NOT_READ_SCHEDULE_TOPIC_XXXX",)),

@@ -41,7 +41,9 @@ def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
 def group_losses_stage() -> Stage:
     """Losses that can concern a group: losses of its known clients, and unread ranges of the trace topic."""
     return Stage(
-        "group_losses", _GROUP_LOSSES, ("losses", "live_clients", "handed_clients", "topic_groups", "traced_groups")
+        "group_losses",
+        _GROUP_LOSSES,
+        ("widest_losses", "live_clients", "handed_clients", "topic_groups", "traced_groups"),
     )
 
 
@@ -225,12 +227,12 @@ FROM (SELECT *, {rounds} AS rounds, {state} AS stated
 _GROUP_LOSSES = f"""
 SELECT DISTINCT l.cluster AS cluster, k.group_name AS group_name, l.client_id AS client_id, l.from_ms AS from_ms,
     l.to_ms AS to_ms, l.lost_count AS lost_count, l.reason AS reason
-FROM losses l JOIN (SELECT cluster, group_name, client FROM live_clients
+FROM widest_losses l JOIN (SELECT cluster, group_name, client FROM live_clients
   UNION SELECT cluster, group_name, client_id FROM handed_clients) k
   ON l.cluster = k.cluster AND l.client_id = k.client
 UNION ALL
 SELECT l.cluster, g.group_name, l.client_id, l.from_ms, l.to_ms, l.lost_count, l.reason
-FROM losses l JOIN (SELECT DISTINCT cluster, group_name FROM topic_groups
+FROM widest_losses l JOIN (SELECT DISTINCT cluster, group_name FROM topic_groups
   UNION SELECT cluster, group_name FROM traced_groups) g ON l.cluster = g.cluster
 WHERE l.client_id = '' AND l.host <> '{OF_MESSAGES}'"""
 
