@@ -28,6 +28,7 @@ from mqtrail.pipeline.pulling import PulledFile, PullTasks, PullWork, SparkPulls
 from mqtrail.wire import (
     DELAY_LEVELS_MS,
     MessageQueue,
+    MQError,
     Pub,
     SubAfter,
     SubBefore,
@@ -455,6 +456,31 @@ def test_what_was_removed_of_queues_that_come_later(reader: Reader, cluster: Any
         [(*gap, to_ms)] = reader.rows(trail.GAPS, GAP_COLUMNS)
         assert gap == ["orders", "broker-c", 0, 1, "NOT_READ"]
         assert before_ms <= to_ms <= now_ms()
+
+
+def test_a_broker_that_does_not_answer(reader: Reader, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queues are not read to their ends, also those that were never read. What they lack then becomes a gap."""
+    fill(cluster)
+    topic_bounds, bounds = FolderCluster.topic_bounds, FolderCluster.bounds
+
+    def refuse(broker_name: str) -> None:
+        if broker_name == "broker-b":
+            raise MQError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            FolderCluster, "bounds", lambda self, queue: (refuse(queue.broker_name), bounds(self, queue))[1]
+        )
+        patched.setattr(
+            FolderCluster, "topic_bounds", lambda self, topic, name: (refuse(name), topic_bounds(self, topic, name))[1]
+        )
+        reader.run()
+    assert reader.ingest.silent() == reader.ingest.left() == {T1}
+    assert T1 not in reader.ingest.offsets()
+    cluster.expire(T1, 1)
+    reader.run()
+    assert not reader.ingest.left()
+    assert reader.rows(trail.GAPS, GAP_COLUMNS) == [("TRACE", "broker-b", 0, 1, "NOT_READ", STORED_MS + 1 + BORDER_MS)]
 
 
 class LatePulls(LocalPulls):

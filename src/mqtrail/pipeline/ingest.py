@@ -26,7 +26,7 @@ from mqtrail.lake import Change, DataFile, Lake, LakeBatch, LakeError, LakePath,
 from mqtrail.wire import HALF_TOPIC, MessageQueue, MQError
 
 from .begin import BORDER_MS, MESSAGES_LEAD_MS, begin_latest
-from .bounds import Bounds, bounds_of, check_bounds
+from .bounds import Bounds, FoundBounds, bounds_of, check_bounds
 from .checkpoint import spark_offsets
 from .clock import now_ms
 from .cluster import Cluster, Retrying
@@ -129,8 +129,12 @@ class Ingest:
 
     def left(self) -> set[MessageQueue]:
         """The queues that the last run did not read to their ends, or whose ends are not known."""
-        unknown = self._reached.keys() - self._bounds.keys()
+        unknown = (self._reached.keys() - self._bounds.keys()) | self.silent()
         return unknown | {queue for queue, (_, end) in self._bounds.items() if self._reached.get(queue, 0) < end}
+
+    def silent(self) -> set[MessageQueue]:
+        """The queues of brokers that did not answer the last run, also those that were never read."""
+        return set(self._bounds.silent) if isinstance(self._bounds, FoundBounds) else set()
 
     def position(self, cluster: str) -> Position:
         """What the lake has of a cluster."""
