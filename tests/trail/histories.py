@@ -103,6 +103,12 @@ HISTORIES = (
     History("send uncertain, later than all that was removed before the first read").tried(0, 1, "TIMEOUT", True, 3)
     .scanned().left_out(-11, TOPIC).left_out(5, "payments").left_out(-5).group(CLIENT)
     .expect("SEND_UNCERTAIN", reasons=("NO_COPY",)),
+    History("send uncertain, removed before the first read, by a clock that is ahead")
+    .tried(300, 1, "TIMEOUT", True, 3, stored=4).scanned().left_out(5, TOPIC).group(CLIENT)
+    .expect("SEND_UNCERTAIN", knowledge="INCOMPLETE", reasons=("COPY_NOT_FOUND", "RANGE_NOT_READ_orders", "!NO_COPY")),
+    History("send uncertain, its topic was read before, by a clock that is behind")
+    .tried(0, 1, "TIMEOUT", True, 3, stored=AS_OF - 5).scanned().group(CLIENT)
+    .expect("SEND_UNCERTAIN", knowledge="INCOMPLETE", reasons=("COPY_PENDING", "!NO_COPY")),
     History("acknowledged, its range was lost").pub().scanned().gap(-5, 5, TOPIC).group(CLIENT).handled()
     .expect(knowledge="INCOMPLETE", reasons=("COPY_NOT_FOUND", "RANGE_NOT_READ_orders"), CG="CONSUMED"),
     hung("hung, messages of its topic were lost").scanned().gap(90, 590, TOPIC).expect(CG="HUNG"),

@@ -60,12 +60,15 @@ GROUP BY m.cluster, m.msg_id"""
 
 
 def _lost_copies(settings: Settings) -> str:
-    """The range of its topic that was not read and may have the copy of a message. NULL ends of it are unbounded."""
+    """The range of its topic that was not read and may have the copy of a message. NULL ends of it are unbounded.
+
+    The clock of the client may be ahead, but a broker stored its records after what they tell.
+    """
     hit = packed(padded("l.from_ms"), padded("l.to_ms"), padded("l.lost_count"), "l.reason")
     return f"""
 SELECT m.cluster AS cluster, m.msg_id AS msg_id, max({hit}) AS loss
 FROM messages m JOIN losses l ON m.cluster = l.cluster AND l.reason = '{RANGE_NOT_READ}' || m.topic
-  AND l.to_ms >= coalesce(m.send_start_ms, m.handed_ms) - {settings.trace_delay_ms}
+  AND l.to_ms >= least(coalesce(m.send_start_ms, m.handed_ms), m.seen_ms) - {settings.trace_delay_ms}
   AND l.from_ms <= coalesce(m.send_end_ms, m.handed_ms) + {settings.trace_delay_ms}
 WHERE m.stored_ms IS NULL GROUP BY m.cluster, m.msg_id"""
 
