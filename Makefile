@@ -3,13 +3,12 @@ PYTHON ?= python3
 VENV := .venv/bin
 CODE := src tests bench interop examples scripts
 
-.PHONY: help demo test slow check format coverage spark cycles browser databases interop sim crash kills fuzz bench docs release lock clean bootstrap
+.PHONY: help demo test slow thorough check format coverage spark cycles browser databases interop sim crash kills fuzz bench docs release lock clean bootstrap
 .DEFAULT_GOAL := help
 # Tests and tools start hundreds of Python processes: let them keep what they compile.
 unexport PYTHONDONTWRITEBYTECODE
 # RERUN=FILE runs failed tests once more, alone, and lists those that then pass in FILE. .ci/run sets it.
 PYTEST := $(VENV)/python -m $(if $(RERUN),tests.rerun --flaky $(RERUN),pytest)
-# One process runs all tests of Spark: beyond four the others would only wait for it.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 COMPILE = $(VENV)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 	--no-annotate --no-header
@@ -28,6 +27,9 @@ test: bootstrap  ## The fast suite, under five minutes on two cores (JOBS=N: pro
 
 slow: bootstrap  ## What takes a second or more a test: large tables, killed processes, further seeds, planted bugs
 	@$(PYTEST) tests -m slow -n $(JOBS)
+
+thorough: bootstrap  ## The suites test and slow with all seeds and histories, and twenty times as many examples
+	@$(PYTEST) tests -m "not interop and not spark and not cycles and not browser and not databases" -n $(JOBS) --hypothesis-profile thorough --timeout 3600
 
 spark: bootstrap  ## The pipeline on Spark: jobs, sources, tasks, pipelines that are killed
 	@$(PYTEST) tests -m spark -n 2

@@ -215,6 +215,12 @@ _EXPORTED = re.compile(
 # Passwords, which our broker never returns (docs: compatibility).
 _PASSWORD = re.compile(r"^(someone +)secret\b", re.MULTILINE)
 _FAILED = re.compile(r"\b(?:\w+\.)*(\w+(?:Exception|Error)): .*?CODE: (\d+)")
+_EXCEPTION = re.compile(r"Exception(?!\w*\()")  # not a method of a thread's stack, such as `withException(`
+
+
+def has_exception(output: str) -> bool:
+    """Whether an output shows an exception."""
+    return _EXCEPTION.search(output) is not None
 
 
 def comparable(output: str, how: How) -> list[str]:

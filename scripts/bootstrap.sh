@@ -33,7 +33,8 @@ fi
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 pip() { .venv/bin/python -m pip --disable-pip-version-check --quiet "$@"; }
 pip install --require-hashes -r requirements/build.lock
-pip install --require-hashes --no-build-isolation -r requirements/all.lock
+# Python compiles what is used: to compile everything takes as long as to install it.
+pip install --no-compile --require-hashes --no-build-isolation -r requirements/all.lock
 pip install --no-deps --no-build-isolation --editable .
 printf '%s' "$want" >"$stamp"
 echo "bootstrap: ready" >&2

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -22,32 +23,66 @@ from .loops import LoopFactory, run
 from .shaking import shake
 
 # The duration of an example depends on the machine's load. pytest's own limits find hanging tests.
-# Each run tries other examples. --hypothesis-profile thorough tries twenty times as many.
+# Each run tries other examples. --hypothesis-profile thorough tries twenty times as many; see also `thorough` below.
 settings.register_profile("mqtrail", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 settings.register_profile("thorough", settings.get_profile("mqtrail"), max_examples=1_000)
 settings.load_profile("mqtrail")
 
 
+SUITES = frozenset({"slow", "spark", "cycles", "browser", "databases", "interop"})
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect tests without garbage collection, which would take a fifth of the time: nearly all of it stays."""
+    """Collect tests without garbage collection, which would take a fifth of the time: nearly all of it stays.
+
+    What is there then is left out of the collections during the tests.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 
-@pytest.hookimpl(trylast=True)
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """If one suite is asked for, such as -m spark: do not import a file whose text does not name its marker.
+
+    To import and collect all files takes 10 s of each process.
+    """
+    suite = config.getoption("markexpr")
+    is_one = suite.isidentifier() and collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if is_one and suite not in _text(collection_path) else None
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_text().lower()
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a test whose examples have a deadline: one that was made before the profile was loaded."""
+    """Refuse a test whose file does not name its marker, and one whose examples have a deadline."""
     for item in items:
+        for marker in item.iter_markers():
+            if marker.name in SUITES and marker.name not in _text(item.path):
+                raise pytest.UsageError(
+                    f"found {item.nodeid} in the suite {marker.name}, expected that word in its file: "
+                    f"-m {marker.name} looks for it"
+                )
         own = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
         if own is not None and own.deadline is not None:
             raise pytest.UsageError(
                 f"found {item.nodeid} with a deadline of {own.deadline} for each example, expected none: load the "
                 'profile "mqtrail" before the test is made'
             )
+
+
+@pytest.fixture
+def thorough() -> bool:
+    """Whether a test takes all its seeds and histories: the suites of CI take some of them."""
+    return settings.get_current_profile_name() == "thorough"
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +136,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
 
 
 USES_SPARK = re.compile(r"[\[-]spark[\]-]")  # the parameter of the fixture
+# With a session of their own, in the process that would wait for the others. It takes a third of the tests' time.
+SECOND_SESSION = ("tests/pipeline/test_sink_spark.py", "tests/pipeline/test_source.py")
 SERVER_KIND = re.compile(r"\[(mqtrail|apache-[\d.]+)[-\]]")
 # In the folder of the shared stage, but with servers of another version.
 OWN_STAGE = ("tests/interop/features/test_mqadmin_4_9_commands.py",)
@@ -124,8 +161,8 @@ TOGETHER = (
 class SharedServers(LoadGroupScheduling):
     """Gives each test to a free process, but all tests that share something slow to start to one process.
 
-    For the tests that use Spark's session it is Spark; they go first. For the real peers it is the servers of a folder
-    or of a file, and one kind of server if the tests are parametrized with it.
+    For the tests that use Spark's session it is Spark, in two processes; they go first. For the real peers it is the
+    servers of a folder or of a file, and one kind of server if the tests are parametrized with it.
 
     xdist's own groups (loadgroup) have no effect here: this pytest does not read the name that carries the group.
     """
@@ -133,7 +170,7 @@ class SharedServers(LoadGroupScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         if file.startswith("tests/pipeline/") and USES_SPARK.search(nodeid):
-            return "spark"
+            return "second spark" if file in SECOND_SESSION else "spark"
         if file.startswith("tests/interop/features/") and file not in OWN_STAGE:
             return "stage"
         if shared := next((place for place in TOGETHER if file.startswith(place)), None):

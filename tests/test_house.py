@@ -41,7 +41,9 @@ def _statements(tree: ast.Module) -> Iterator[ast.ImportFrom | Named]:
     while waiting:
         node = waiting.pop()
         waiting += [inner for name in BLOCKS for inner in getattr(node, name, ())]
-        if isinstance(node, ast.ImportFrom | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, Named):
+            node.body = []  # it was walked; the nodes are kept
+        if isinstance(node, ast.ImportFrom | Named):
             yield node
 
 

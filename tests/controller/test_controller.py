@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mqtrail.controller import ControllerConfig, ReplicaGroups, parse_peers
+from mqtrail.controller import ControllerConfig, ReplicaGroups, live, parse_peers
 from mqtrail.controller.requests import encode_entry
 from mqtrail.raft import LogEntry, MessageKind, RaftIdentityError, RaftMessage, encode_message
 from mqtrail.store import MemoryDisk
@@ -432,3 +432,100 @@ def test_an_id_that_is_no_number_of_a_broker_is_refused(ids: str) -> None:
     trio = Trio(1)
     reply = trio.ask(Code.CLEAN_BROKER_DATA, {"brokerName": "b", "brokerControllerIdsToClean": ids})
     assert reply.code == ResponseCode.INVALID_PARAMETER
+
+
+TOO_HIGH = (1 << 64) - 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kind": MessageKind.VOTE, "term": TOO_HIGH},
+        {"kind": MessageKind.PRE_VOTE_REPLY, "term": TOO_HIGH},
+        {"kind": MessageKind.HEARTBEAT, "term": 1 << 40},
+        {"kind": MessageKind.SNAPSHOT, "term": 5, "index": TOO_HIGH, "log_term": 1, "data": b'{"groups":{}}'},
+        {"kind": MessageKind.SNAPSHOT, "term": 5, "index": 9, "log_term": 6, "data": b'{"groups":{}}'},
+        {"kind": MessageKind.APPEND, "term": 5, "entries": (LogEntry(7, 1, b""),)},
+        {"kind": MessageKind.APPEND, "term": 5, "entries": (LogEntry(1, 1, b""), LogEntry(1, 1, b""))},
+        {"kind": MessageKind.APPEND, "term": 5, "entries": (LogEntry(1, 6, b""),)},
+        {"kind": MessageKind.APPEND, "term": 5, "entries": (LogEntry(1, 5, b""),), "commit": 1},
+        {"kind": MessageKind.HEARTBEAT_REPLY, "term": 1, "round": TOO_HIGH},
+    ],
+    ids=lambda fields: f"{fields['kind'].name}-{fields['term']}",
+)
+def test_false_messages_of_consensus_change_nothing(fields: dict[str, Any]) -> None:
+    """Gaps, another entry in the place of a committed one, terms and indexes that no log reaches: each one stopped a
+    controller, or its group for good. The reason is kept for the log."""
+    trio = Trio()
+    leader = trio.leader
+    core, members = trio.controllers[leader], sorted(trio.configs)
+    before = core.raft.term, core.raft.journal.last_index
+    sender = next(name for name in members if name != leader)
+    message = RaftMessage(sender=sender, target=leader, group_key=core.raft.config.group_key, **fields)
+    request = RemotingCommand(Code.CONTROLLER_CONSENSUS, {}, encode_message(message, members), flag=2)
+    assert core.handle(Peer(PeerId(9), Host("10.0.0.6", 1)), request, trio.now_ms) == []
+    trio.advance(1_000)
+    assert core.failure is None
+    assert (trio.leader, core.raft.term, core.raft.journal.last_index) == (leader, *before)
+    ((peer, why),) = core.take_refusals()
+    assert peer == "10.0.0.6:1"
+    assert "false message" in why
+
+
+def heartbeat_of(name: str, broker_id: int = 1, **more: str) -> dict[str, str]:
+    names = {"clusterName": CLUSTER, "brokerName": name, "brokerAddr": "a:1", "brokerId": str(broker_id)}
+    return names | {"epoch": "1", "maxOffset": "1"} | more
+
+
+def test_heartbeats_of_strangers_make_room_for_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They filled the table for good, with times that never end; then no broker was alive any more."""
+    monkeypatch.setattr(live, "BROKERS_MAX", 4)
+    trio = Trio(1)
+    trio.group_of_two()
+    core = trio.controllers["n0"]
+    for number in range(10):
+        ext = heartbeat_of(f"x{number}", heartbeatTimeoutMills=str(1 << 62))
+        assert trio.ask(Code.BROKER_HEARTBEAT, ext, peer=40 + number).code == 0
+    trio.beat(1)
+    trio.beat(2)
+    trio.advance(6_000)
+    assert trio.info() == ("1", "1", (1, 2))
+    assert trio.ask(Code.BROKER_HEARTBEAT, heartbeat_of("x" * 256)).code == ResponseCode.INVALID_PARAMETER
+    trio.now_ms += live.EXPIRE_MS_MAX
+    core.tick(trio.now_ms)
+    core.tick(trio.now_ms + 6_000)
+    assert not core._live._brokers
+    assert not core._live._by_peer
+
+
+def test_a_closed_connection_concerns_the_groups_of_its_brokers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections that come and go cost the same with many groups as with none."""
+    trio = Trio(1)
+    trio.group_of_two()
+    core, looked_at = trio.controllers["n0"], list[str]()
+    alive = core._alive
+    monkeypatch.setattr(core, "_alive", lambda name, now_ms: looked_at.append(name) or alive(name, now_ms))
+    for number in range(5):
+        core.disconnected(PeerId(900 + number))
+    assert looked_at == []
+    core.disconnected(PeerId(1))
+    assert set(looked_at) == {GROUP}
+
+
+def test_a_broker_cannot_take_an_id_beyond_the_next_one() -> None:
+    """With the highest id that there is, no other broker could ever join."""
+    trio = Trio(1)
+    trio.group_of_two()
+    names = {"clusterName": CLUSTER, "brokerName": GROUP}
+    for broker_id, code in ((4, 2014), ((1 << 63) - 1, 2014), (3, 0)):
+        ext = names | {"appliedBrokerId": str(broker_id), "registerCheckCode": "z:1;1"}
+        assert trio.ask(Code.CONTROLLER_APPLY_BROKER_ID, ext).code == code
+    assert trio.ask(Code.CONTROLLER_GET_NEXT_BROKER_ID, names).ext["nextBrokerId"] == "4"
+
+
+@pytest.mark.parametrize("address", ["junk", "a:b", ":1", "a:99999", "a:1 2", "a:" + "9" * 5_000])
+def test_a_broker_registers_with_host_and_port(address: str) -> None:
+    """The controller connects to it."""
+    trio = Trio(1)
+    trio.group_of_two()
+    assert trio.register(1, address).code == ResponseCode.INVALID_PARAMETER

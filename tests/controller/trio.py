@@ -5,16 +5,31 @@ from typing import Any
 
 from mqtrail.controller import Call, Controller, ControllerConfig
 from mqtrail.store import MemoryDisk
-from mqtrail.wire import Host, Peer, PeerId, RemotingCommand, RequestCode, SyncStateSet
+from mqtrail.wire import (
+    Accounts,
+    Credentials,
+    Host,
+    Peer,
+    PeerId,
+    RemotingCommand,
+    RequestCode,
+    SyncStateSet,
+    no_accounts,
+    sign,
+)
 
 Code = RequestCode
+BROKER = Credentials(access_key="brokers", secret_key="a secret of brokers")
 CLUSTER, GROUP = "DefaultCluster", "broker-a"
 
 
 class Trio:
     """count controllers. Calls to brokers are kept in `notified`."""
 
-    def __init__(self, count: int = 3, **settings: Any) -> None:
+    def __init__(self, count: int = 3, *, accounts: Accounts = no_accounts, **settings: Any) -> None:
+        """accounts: of operators and brokers. With `acl` the controllers sign as the broker's account does."""
+        self.accounts = accounts
+        self.sign_as: Credentials | None = BROKER if settings.get("acl") else None
         self.now_ms = 1_000_000
         peers = ";".join(f"n{number}-127.0.0.1:{27010 + number}" for number in range(count))
         self.configs = {
@@ -32,7 +47,7 @@ class Trio:
 
     def start(self, name: str) -> Controller:
         chance = random.Random(name).random
-        self.controllers[name] = Controller(self.configs[name], self.disks[name], chance, self.now_ms)
+        self.controllers[name] = Controller(self.configs[name], self.disks[name], chance, self.now_ms, self.accounts)
         return self.controllers[name]
 
     @property
@@ -55,6 +70,8 @@ class Trio:
                     self.notified.append(call)
                 elif (target := addresses[call.address]) in self.controllers:
                     call.command.flag = 2
+                    if self.sign_as is not None:
+                        sign(call.command, self.sign_as)
                     self._note(self.controllers[target].handle(_peer(0), call.command, self.now_ms))
 
     def _note(self, sends: list[Any]) -> None:
@@ -62,11 +79,20 @@ class Trio:
             self.replies[send.command.opaque] = send.command
 
     def ask(
-        self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", *, at: str | None = None, peer: int = 1
+        self,
+        code: int,
+        ext: dict[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        at: str | None = None,
+        peer: int = 1,
+        as_: Credentials | None = None,
     ) -> RemotingCommand:
-        """Send a request, to the leader by default; return its reply."""
+        """Send a request, to the leader by default; return its reply. as_: who signs it."""
         self._opaque += 1
-        request = RemotingCommand(code, ext or {}, body, opaque=self._opaque)
+        request = RemotingCommand(code, dict(ext or {}), body, opaque=self._opaque)
+        if as_ is not None:
+            sign(request, as_)
         name = self.leader if at is None else at
         self._note(self.controllers[name].handle(_peer(peer), request, self.now_ms))
         self.settle()

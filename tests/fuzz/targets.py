@@ -19,7 +19,6 @@ from mqtrail.client.core.outgoing import Outgoing, send_result
 from mqtrail.client.core.routes import TopicRoute, queue_count, read_route
 from mqtrail.controller import Controller, ControllerConfig
 from mqtrail.namesrv import NameServer, NameServerConfig
-from mqtrail.namesrv.access import Level
 from mqtrail.namesrv.requests import REQUESTS
 from mqtrail.net import Connection, Server, ServerConfig
 from mqtrail.net.server_connection import PieceConnection
@@ -34,6 +33,7 @@ from mqtrail.wire import (
     EXPANDED_SIZE_MAX,
     FLAG_RESPONSE,
     FrameDecoder,
+    Level,
     MessageExt,
     MessageQueue,
     MQError,
@@ -294,7 +294,7 @@ class NameServerAcl(NameServerCore):
 
     def check(self, sends: list[Send]) -> None:
         super().check(sends)
-        if REQUESTS[self._asked].level > Level.ROUTES if self._asked in REQUESTS else False:
+        if REQUESTS[self._asked].level > Level.NONE if self._asked in REQUESTS else False:
             for send in sends:
                 if send.command.code == 0:
                     raise Bug(f"request {self._asked} is served without an account")

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx
@@ -34,6 +34,7 @@ from mqtrail.wire import (
     decode_trace,
     offset_msg_id,
 )
+from tests.waiting import until
 
 MESSAGES = "/v1/topics/t/messages"
 RECEIVE = "/v1/groups/g/receive"
@@ -150,6 +151,60 @@ async def test_requests_are_bounded() -> None:
         broker.gate.set()
         assert (await first).status_code == 200
         assert (await client.post(MESSAGES, json={"body": "y"})).status_code == 200
+
+
+@asynccontextmanager
+async def asking_from(broker: FakeBroker, *ips: str, **bounds: Any) -> AsyncIterator[list[httpx.AsyncClient]]:
+    """Clients of one door at these addresses."""
+    app = make_door(broker, _ids(), "broker-a", DoorConfig(hosts=None, **bounds), asyncio.Event())
+    async with app.router.lifespan_context(app), AsyncExitStack() as stack:
+        clients = []
+        for ip in ips:
+            transport = httpx.ASGITransport(app=app, client=(ip, 1_234))
+            client = httpx.AsyncClient(transport=transport, base_url="http://door", timeout=60)
+            clients.append(await stack.enter_async_context(client))
+        yield clients
+
+
+async def test_one_address_cannot_take_all_places() -> None:
+    """Beyond its share its requests are refused, while others and proxies are served; then it has places again."""
+    broker = FakeBroker()
+    broker.gate.clear()
+    ips, bounds = ("10.0.0.1", "10.0.0.2", "10.1.0.1"), {"requests_max": 8, "address_percent": 25}
+    async with asking_from(broker, *ips, **bounds, proxies="10.1.0.1") as clients:
+        greedy, other, proxy = clients
+
+        def posts(client: httpx.AsyncClient, count: int) -> list[asyncio.Task[httpx.Response]]:
+            return [asyncio.create_task(client.post(MESSAGES, json={"body": "x"})) for _ in range(count)]
+
+        taken = posts(greedy, 2)
+        await until(lambda: len(broker.asked) == 2)
+        refused = await greedy.post(MESSAGES, json={"body": "y"})
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert "found 2 requests of 10.0.0.1" in refused.json()["detail"]
+        taken += posts(other, 2) + posts(proxy, 4)
+        await until(lambda: len(broker.asked) == 8)
+        broker.gate.set()
+        assert [(await one).status_code for one in taken] == [200] * 8
+        assert (await greedy.post(MESSAGES, json={"body": "y"})).status_code == 200
+
+
+async def test_one_address_cannot_take_all_waits() -> None:
+    """Beyond its share its receives do not wait; those of others do, and hold no place of requests."""
+    broker = FakeBroker()
+    bounds = {"receives_max": 2, "requests_max": 2, "address_percent": 50}
+    async with asking_from(broker, "10.0.0.1", "10.0.0.2", **bounds) as (greedy, other):
+        wanted = {"topic": "t", "wait_s": 30}
+        held = [asyncio.create_task(greedy.post(RECEIVE, json=wanted))]
+        await until(lambda: len(broker.asked) == 1)
+        assert (await greedy.post(RECEIVE, json=wanted)).json() == {"messages": [], "slow_down_ms": 1_000}
+        held.append(asyncio.create_task(other.post(RECEIVE, json=wanted)))
+        await until(lambda: len(broker.asked) == 3)
+        assert [command.ext["pollTime"] != "0" for command in broker.asked] == [True, False, True]
+        for one in held:
+            one.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
 
 
 async def test_bodies_share_a_room() -> None:

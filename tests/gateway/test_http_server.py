@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from mqtrail.gateway import http_server, http_settings
 from mqtrail.gateway.http_server import HEAD_SIZE_MAX
+from mqtrail.gateway.shares import AddressShares
 from tests.waiting import until
 
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
@@ -76,10 +78,12 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(
+    shares: AddressShares | None = None,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection to a server of the application."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        settings = http_settings(application, 10, websockets=True)
+        settings = http_settings(application, 10, websockets=True, shares=shares)
         settings.lifespan = "off"
         server = uvicorn.Server(settings)
         settings.load()
@@ -123,6 +127,30 @@ async def test_a_connection_without_a_request_ends(deadlines: list[Deadline]) ->
         deadlines[0].end()
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await reader.readexactly(1)
+
+
+async def test_one_address_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One beyond its share is answered at once and closed; when another one ends, the next is served."""
+    monkeypatch.setattr("mqtrail.gateway.shares.is_own_machine", lambda ip: False)
+    shares = AddressShares(4, 25)
+    async with connected(shares) as (reader, writer):
+        writer.write(WHOLE)
+        assert (await reader.readline()).split()[1] == b"200"
+        server = writer.get_extra_info("peername")
+        refused, writing = await asyncio.open_connection(*server)
+        answer = await refused.read()
+        assert answer.startswith(b"HTTP/1.1 429 ")
+        assert b"Retry-After: 1\r\n" in answer
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert json.loads(body)["status"] == 429
+        assert f"Content-Length: {len(body)}".encode() in head
+        writing.close()
+        writer.close()
+        await until(lambda: not shares._counts)
+        reader, writing = await asyncio.open_connection(*server)
+        writing.write(WHOLE)
+        assert (await reader.readline()).split()[1] == b"200"
+        writing.close()
 
 
 @pytest.mark.parametrize("piece", [b"P", HEAD, CHUNKED, CHUNKED + b"1\r\nh", HEAD + b"Content-Length: 2\r\n\r\nh"])

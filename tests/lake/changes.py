@@ -78,6 +78,7 @@ ONE_LATE_ROW: tuple[tuple[History, Callable[[History], object]], ...] = (
         sent("group_losses").group(CLIENT, offset=7).before(trace_client_id=CLIENT),
         lambda h: h.trace_not_read(1, AS_OF - 0.5),
     ),
+    (traced("group_losses of a client").group(CLIENT, offset=7), lambda h: h.loss(50, 60)),
     (traced("unread").group(CLIENT, offset=9), lambda h: h.unread("EXPIRED", 5, 9)),
     (
         traced("unread_retries").group(CLIENT).handled(success=False).retry_copy(10, 1).offset(0, topic="%RETRY%CG"),

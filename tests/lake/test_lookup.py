@@ -92,8 +92,8 @@ def test_views_of_all_tables(lake: Lake) -> None:
 COMPARED = ("cluster", "msg_id", "group_name", "state", "codes", "reasons")
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 12])
-def test_judged_from_the_lake_alone(lake: Lake, step: int) -> None:
+@pytest.mark.parametrize(("first", "step"), [pytest.param(1, 3, marks=pytest.mark.slow), (0, 12)])
+def test_judged_from_the_lake_alone(lake: Lake, first: int, step: int, thorough: bool) -> None:
     """A message judged again from the lake's silver gets the verdict in gold, also for batches. step: of histories."""
     connection = connect()
     columns = ", ".join(COMPARED)
@@ -101,7 +101,7 @@ def test_judged_from_the_lake_alone(lake: Lake, step: int) -> None:
     look_up = LookUp(lake)
     look_up.define_views()
     judged = look_up.connection.sql(query).fetchall()
-    clusters = sorted({row[0] for row in judged})[::step]
+    clusters = sorted({row[0] for row in judged})[first :: 1 if thorough else step]
     wanted, found = [row for row in judged if row[0] in clusters], []
     for cluster in clusters:
         judge_messages(lake, [unique_id(2)], AS_OF_MS, {}, connection, cluster=cluster)

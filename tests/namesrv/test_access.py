@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
-from mqtrail.namesrv import AccountKey, Level, NameServer, NameServerConfig
+from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.wire import (
+    AccountKey,
     Credentials,
     Host,
     InvalidParameter,
+    Level,
     Peer,
     PeerId,
     RegisterBrokerBody,
@@ -32,7 +34,7 @@ ACCOUNTS = {
 KEYS = {"seller1": "seller123", "broker1": "broker123", "operator": "operator1"}
 ALL_CODES = sorted({*range(1_100), *map(int, RequestCode), *range(2_990, 3_020)})
 LEVELS = {
-    **dict.fromkeys((105, 106, 206, 224, 304, 311, 312, 313, 901), Level.ROUTES),
+    **dict.fromkeys((105, 106, 206, 224, 304, 311, 312, 313, 901), Level.NONE),
     **dict.fromkeys((101, 219), Level.ACCOUNT),
     **dict.fromkeys((103, 104, 217, 322, 904), Level.BROKER),
     **dict.fromkeys((100, 102, 205, 216, 318, 319, 327), Level.ADMIN),
@@ -63,11 +65,11 @@ def ask(server: NameServer, command: RemotingCommand, who: str = "", secret: str
 @pytest.mark.parametrize("who", ["", "seller1", "broker1", "operator"])
 def test_all_codes_as_every_kind_of_account(who: str, protect_routes: bool) -> None:
     """For every code, an account is served exactly if its level is high enough."""
-    level = {"": Level.ROUTES, "seller1": Level.ACCOUNT, "broker1": Level.BROKER, "operator": Level.ADMIN}[who]
+    level = {"": Level.NONE, "seller1": Level.ACCOUNT, "broker1": Level.BROKER, "operator": Level.ADMIN}[who]
     server = name_server(protect_routes=protect_routes)
     for code in ALL_CODES:
         needed = LEVELS.get(code)
-        if needed is Level.ROUTES and protect_routes:
+        if needed is Level.NONE and protect_routes:
             needed = Level.ACCOUNT
         found = ask(server, RemotingCommand(code, {"topic": "orders"}), who)
         if needed is None:

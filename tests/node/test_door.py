@@ -40,7 +40,7 @@ from .test_inside import HERE, broker_of
 def test_settings_that_do_not_go_with_it(config: NodeConfig, expected: str) -> None:
     """They are refused before anything starts."""
     with pytest.raises(InvalidParameter, match=expected):
-        HttpDoor("127.0.0.1", 0, rules=Node(replace(config, http_port=0)).config.http_rules).bind()
+        HttpDoor(Node(replace(config, http_port=0)).config, 0).bind()
 
 
 async def test_a_taken_port_stops_the_start() -> None:

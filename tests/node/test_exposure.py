@@ -11,6 +11,7 @@ from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ServerConfig, TlsServerConfig
 from mqtrail.node import NodeConfig
 from mqtrail.node.exposure import warn_if_open
+from mqtrail.node.group_node import with_own_slaves
 
 CHECKED = {"acl": True}
 TLS = ServerConfig(tls=TlsServerConfig(self_signed=True))
@@ -25,6 +26,7 @@ TLS = ServerConfig(tls=TlsServerConfig(self_signed=True))
         ({"controller_mode": True, "controller_addresses": "127.0.0.1:9878", **CHECKED}, {}, True),
         ({"broker_role": "SLAVE", "broker_id": 1, **CHECKED}, {}, False),  # it takes the port and does not listen
         (CHECKED, {}, False),
+        ({"broker_role": "ASYNC_MASTER", "slave_addresses": "10.0.0.{1,2}", **CHECKED}, {}, False),
         ({"broker_role": "ASYNC_MASTER"}, {}, False),  # `node.open_to_others` says more
         ({"broker_role": "ASYNC_MASTER", **CHECKED}, {"host": "127.0.0.1"}, False),
     ],
@@ -39,6 +41,21 @@ def test_the_port_for_slaves(
     found = [line for line in logs if line["event"] == "node.ha_port_open"]
     assert bool(found) is is_warned_of
     assert all("enableControllerMode" in line["remedy"] for line in found)
+
+
+@pytest.mark.parametrize(
+    ("broker", "expected"),
+    [
+        ({}, ""),
+        (CHECKED, "127.0.0.1,10.0.0.5"),
+        ({"authentication": True}, "127.0.0.1,10.0.0.5"),
+        ({"slave_addresses": "*", **CHECKED}, "*"),
+    ],
+)
+def test_a_group_on_one_machine_takes_slaves_of_it_alone(broker: dict[str, Any], expected: str) -> None:
+    """With access control on, and no addresses named."""
+    config = with_own_slaves(NodeConfig(broker=BrokerConfig(**broker)), "10.0.0.5")
+    assert config.broker.slave_addresses == expected
 
 
 @pytest.mark.parametrize(

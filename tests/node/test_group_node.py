@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from mqtrail.broker import IDENTITY_FILE, BrokerConfig
-from mqtrail.client import Admin, ClientError
+from mqtrail.client import Admin, ClientError, Credentials, InstanceConfig
 from mqtrail.net import ConnectionPool, NetError
 from mqtrail.node import GroupConfig, GroupMode, GroupNode, NodeConfig, WorkerEnded
 from mqtrail.node.group_node import RESTART_MAX_S, RESTART_S, STEADY_S, LocalMember
 from mqtrail.node.worker_process import WorkerProcess
 from mqtrail.store import CommitLogConfig
-from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode
+from mqtrail.wire import ElectMasterHeader, InvalidParameter, RemotingCommand, RequestCode, ResponseCode
 from tests.waiting import until
 
 from .helpers import read_all, send_command
@@ -127,6 +128,28 @@ async def test_any_member_may_be_killed(tmp_path: Path) -> None:
         assert node.failure is None
     async with running(config_of(tmp_path)) as (node, pool):
         assert not set(load.acknowledged) - await stored_bodies(node, pool)
+
+
+@GROUP
+@pytest.mark.slow
+async def test_a_group_with_access_control(tmp_path: Path) -> None:
+    """Brokers and controllers know each other without a setting; strangers change nothing, an operator does."""
+    plain = config_of(tmp_path)
+    broker = replace(
+        plain.broker, authentication=True, authorization=True, init_user='{"username":"root","password":"rootpass"}'
+    )
+    async with running(replace(plain, broker=broker)) as (node, stranger):
+        master = await whole(stranger, node.controller_addresses)
+        addresses = node.controller_addresses
+        header = ElectMasterHeader("DefaultCluster", "broker-a", 2, True).to_ext()
+        for address in addresses:
+            reply = await stranger.request(
+                address, RemotingCommand(RequestCode.CONTROLLER_ELECT_MASTER, header), 10_000
+            )
+            assert reply.code == ResponseCode.NO_PERMISSION
+        root = InstanceConfig(credentials=Credentials(access_key="root", secret_key="rootpass"))
+        async with Admin(node.namesrv_address, config=root) as admin:
+            assert (await admin.set_master("broker-a")).master_address != master
 
 
 @GROUP

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from mqtrail import trail
 from mqtrail.lake import EvidenceWriter, Lake, LakeError, LakeTable, arrow_rows, parquet_of, write_parquet
 from mqtrail.lake.batches import Batches
 from mqtrail.pipeline import JobConfig, JobFailed, ingest
+from mqtrail.pipeline.begin import BORDER_MS
 from mqtrail.pipeline.bounds import bounds_of
+from mqtrail.pipeline.clock import now_ms
 from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.ingest import Counts, Ingest, ReadCluster
 from mqtrail.pipeline.late_workers import WORKER_STARTS_MAX
@@ -25,6 +28,7 @@ from mqtrail.pipeline.pulling import PulledFile, PullTasks, PullWork, SparkPulls
 from mqtrail.wire import (
     DELAY_LEVELS_MS,
     MessageQueue,
+    MQError,
     Pub,
     SubAfter,
     SubBefore,
@@ -41,6 +45,8 @@ T0 = MessageQueue("TRACE", "broker-a", 0)
 T1 = MessageQueue("TRACE", "broker-b", 0)
 ORDERS = MessageQueue("orders", "broker-a", 0)
 HOUR_0_MS = 1_700_000_000_000
+STORED_MS = 1_700_000_000_005
+"""When the first message of each queue was stored; the next ones 1 ms later each."""
 CLUSTER = ReadCluster("c", ("TRACE",), ("orders",), tuple(DELAY_LEVELS_MS))
 BRONZE_KEYS = {
     trail.TRACE_EVENTS: ("broker_name", "queue_id", "queue_offset", "record_no", "item_no"),
@@ -417,6 +423,64 @@ def test_data_loss_as_gaps(reader: Reader, cluster: Any) -> None:
     assert trace_gap[:5] == ("TRACE", "broker-b", 2, 3, "EXPIRED")
     assert trace_gap[5] > 1_700_000_000_013  # nothing is stored behind it: up to now
     assert len(reader.rows(trail.MESSAGE_META)) == 10
+
+
+GAP_COLUMNS = "topic, broker_name, first_offset, end_offset, reason, to_ms"
+
+
+def test_what_was_removed_before_the_first_read(reader: Reader, cluster: Any) -> None:
+    """It was stored before every message that its broker still has, so the least of their times ends the gap."""
+    fill(cluster)
+    cluster.expire(ORDERS, 4)
+    cluster.expire(T0, 1)  # it is empty
+    reader.run()
+    until_ms = STORED_MS + 4 + BORDER_MS
+    gaps = [("TRACE", "broker-a", 0, 1, "NOT_READ", until_ms), ("orders", "broker-a", 0, 4, "NOT_READ", until_ms)]
+    assert reader.rows(trail.GAPS, GAP_COLUMNS) == gaps
+    fill(cluster, first=6, count=2)
+    reader.run()
+    assert reader.rows(trail.GAPS, GAP_COLUMNS) == gaps
+    assert reader.ingest.offsets() == {T0: 2, T1: 2, ORDERS: 8}
+
+
+def test_what_was_removed_of_queues_that_come_later(reader: Reader, cluster: Any) -> None:
+    """It is a gap once, also if there is nothing left to read. Without any message its time is that of the read."""
+    fill(cluster)
+    reader.run()
+    late = replace(ORDERS, broker_name="broker-c")
+    cluster.append(late, b"body")
+    cluster.expire(late, 1)
+    before_ms = now_ms()
+    for _ in range(2):
+        assert not reader.run().rows
+        [(*gap, to_ms)] = reader.rows(trail.GAPS, GAP_COLUMNS)
+        assert gap == ["orders", "broker-c", 0, 1, "NOT_READ"]
+        assert before_ms <= to_ms <= now_ms()
+
+
+def test_a_broker_that_does_not_answer(reader: Reader, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queues are not read to their ends, also those that were never read. What they lack then becomes a gap."""
+    fill(cluster)
+    topic_bounds, bounds = FolderCluster.topic_bounds, FolderCluster.bounds
+
+    def refuse(broker_name: str) -> None:
+        if broker_name == "broker-b":
+            raise MQError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            FolderCluster, "bounds", lambda self, queue: (refuse(queue.broker_name), bounds(self, queue))[1]
+        )
+        patched.setattr(
+            FolderCluster, "topic_bounds", lambda self, topic, name: (refuse(name), topic_bounds(self, topic, name))[1]
+        )
+        reader.run()
+    assert reader.ingest.silent() == reader.ingest.left() == {T1}
+    assert T1 not in reader.ingest.offsets()
+    cluster.expire(T1, 1)
+    reader.run()
+    assert not reader.ingest.left()
+    assert reader.rows(trail.GAPS, GAP_COLUMNS) == [("TRACE", "broker-b", 0, 1, "NOT_READ", STORED_MS + 1 + BORDER_MS)]
 
 
 class LatePulls(LocalPulls):

@@ -97,11 +97,26 @@ HISTORIES = (
     .gap(60, 70, TOPIC).gap(-1, 1, "payments").group(CLIENT).expect("SEND_FAILED", reasons=("NO_COPY",)),
     History("send uncertain, its topic was read before").tried(AS_OF - 20, 1, "TIMEOUT", True, cost=15).scanned()
     .group(CLIENT).expect("SEND_UNCERTAIN", knowledge="INCOMPLETE", reasons=("COPY_PENDING", "!NO_COPY")),
+    History("send uncertain, its queue was first read when it may have been removed")
+    .tried(0, 1, "TIMEOUT", True, cost=3).scanned().left_out(5, TOPIC).group(CLIENT)
+    .expect("SEND_UNCERTAIN", knowledge="INCOMPLETE", reasons=("COPY_NOT_FOUND", "RANGE_NOT_READ_orders", "!NO_COPY")),
+    History("send uncertain, later than all that was removed before the first read").tried(0, 1, "TIMEOUT", True, 3)
+    .scanned().left_out(-11, TOPIC).left_out(5, "payments").left_out(-5).group(CLIENT)
+    .expect("SEND_UNCERTAIN", reasons=("NO_COPY",)),
+    History("send uncertain, removed before the first read, by a clock that is ahead")
+    .tried(300, 1, "TIMEOUT", True, 3, stored=4).scanned().left_out(5, TOPIC).group(CLIENT)
+    .expect("SEND_UNCERTAIN", knowledge="INCOMPLETE", reasons=("COPY_NOT_FOUND", "RANGE_NOT_READ_orders", "!NO_COPY")),
+    History("send uncertain, its topic was read before, by a clock that is behind")
+    .tried(0, 1, "TIMEOUT", True, 3, stored=AS_OF - 5).scanned().group(CLIENT)
+    .expect("SEND_UNCERTAIN", knowledge="INCOMPLETE", reasons=("COPY_PENDING", "!NO_COPY")),
     History("acknowledged, its range was lost").pub().scanned().gap(-5, 5, TOPIC).group(CLIENT).handled()
     .expect(knowledge="INCOMPLETE", reasons=("COPY_NOT_FOUND", "RANGE_NOT_READ_orders"), CG="CONSUMED"),
     hung("hung, messages of its topic were lost").scanned().gap(90, 590, TOPIC).expect(CG="HUNG"),
     hung("hung, a range of a trace topic that counts as read was lost").scanned("RMQ_SYS_TRACE_TOPIC").gap(90, 590)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC",)),
+    hung("hung, its end may have been removed before the first read").left_out(150)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_MAY_BE_LOST",)),
+    hung("hung, later than all that was removed before the first read").left_out(99).expect(CG="HUNG"),
     hung("hung, copies that wait for a retry were lost").scanned("SCHEDULE_TOPIC_XXXX")
     .gap(90, 590, "SCHEDULE_TOPIC_XXXX")
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("RANGE_NOT_READ_SCHEDULE_TOPIC_XXXX",)),
@@ -250,6 +265,29 @@ HISTORIES = (
     .unread("OFFSET_MOVED", 5, 9).expect(CG="NO_CONSUMER").expect(msg=2, CG="CONSUMED"),
     traced("skipped, and set back and consumed").group(CLIENT, offset=9).unread("OFFSET_MOVED", 5, 9).handled(90)
     .expect(CG="CONSUMED").expect(msg=2, CG="CONSUMED"),
+    traced("waiting, its hand-over may be among lost records").group(CLIENT, offset=7).loss(90, 110)
+    .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=("TRACE_DROPPED_SPOOL_FULL",))
+    .expect(msg=2, CG="CONSUMED"),
+    traced("waiting, records were lost before it").group(CLIENT, offset=7).loss(-9, -1)
+    .expect(CG="WAITING").expect(msg=2, CG="CONSUMED"),
+    traced("no consumer, what its last client did may be among lost records").group(offset=7).gap(5, 9)
+    .expect(knowledge="INCOMPLETE", CG="NO_CONSUMER", group_reasons=("RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC",))
+    .expect(msg=2, CG="CONSUMED"),
+    hung("in flight, its end may be among lost records", AS_OF - 20).loss(AS_OF - 15, AS_OF - 12)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_MAY_BE_LOST", "TRACE_DROPPED_SPOOL_FULL")),
+    hung("in flight, another client lost records", AS_OF - 20).numbered(-5, 1, "10.9.9.9@7#1")
+    .numbered(AS_OF - 12, 2, "10.9.9.9@7#1", dropped=4)
+    .sampled("clients", AS_OF - 1, group_name=GROUP, status="OK", client_id="10.9.9.9@7#1", client_host="10.9.9.9:1")
+    .expect(CG="IN_FLIGHT"),
+    History("skipped, records were lost long after it was stored").pub(-60).stored(-60).scanned().pub(msg=2)
+    .stored(offset=3, msg=2).handled(msg=2, request="R8").group(CLIENT, offset=9, known=-62)
+    .unread("OFFSET_MOVED", 5, 9, 580).loss(560, 570)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("OFFSET_MOVED", "TRACE_DROPPED_SPOOL_FULL"))
+    .expect(msg=2, CG="CONSUMED"),
+    History("skipped, records were lost after that").pub(-60).stored(-60).scanned().pub(msg=2)
+    .stored(offset=3, msg=2).handled(msg=2, request="R8").group(CLIENT, offset=9, known=-62)
+    .unread("OFFSET_MOVED", 5, 9, 580).loss(582, 585)
+    .expect(CG="SKIPPED", group_reasons=("OFFSET_MOVED",)).expect(msg=2, CG="CONSUMED"),
     traced("skipped while trace was lost").group(CLIENT, offset=9).unread("OFFSET_MOVED", 5, 9).gap(-1, 90)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("OFFSET_MOVED", "RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC"))
     .expect(msg=2, CG="CONSUMED"),

@@ -72,6 +72,17 @@ RECORDED_POPS = (
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POP_GIVEN_UP",)),
     popped_at(popped("POP, acknowledged just now"), 560, 620, acked=595)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
+    popped_at(popped("POP, acknowledged, a copy may still be made"), 560, 620, acked=571)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
+    popped_at(popped("POP, acknowledged, no copy was made"), 560, 620, acked=569)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=("POP_ACKED",)),
+    on_retries(again(popped_at(popped("POP, given back for a second: its new check point is not read"), 0.02, 60,
+                               acked=0.05), 4), 0)
+    .expect(knowledge="INCOMPLETE", CG="RETRYING"),
+    popped_at(popped("POP, for a second: its check point is not read"), 0.2, 1.2, acked=0.5, check_point=False)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=("POP_ACKED",)),
+    popped_at(popped("POP, for a second: maybe acknowledged too late"), 0.2, 1.2, acked=1.1, check_point=False)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
     popped_at(popped("POP, acknowledged too late"), 0.02, 60, acked=61)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
     popped_at(popped_at(popped("POP, the client takes more time"), 0.02, 60, acked=30), 29.9, AS_OF + 30)

@@ -387,6 +387,12 @@ class History:
         row |= {"first_offset": first, "end_offset": end, "live_count": live}
         return self.sampled("unread_ranges", time, **row)
 
+    def left_out(self, until: float, topic: str = "RMQ_SYS_TRACE_TOPIC") -> Self:
+        """What a broker had removed of a queue before its first read: it was stored before `until`."""
+        self.gap(0, until, topic)
+        self.rows["gaps"][-1] |= {"first_offset": 0, "end_offset": 5, "from_ms": None, "reason": "NOT_READ"}
+        return self
+
     def gap(self, first: float, last: float, topic: str = "RMQ_SYS_TRACE_TOPIC") -> Self:
         """A range of a topic that was gone before it could be read."""
         row = {"broker_name": BROKER, "topic": topic, "queue_id": 0, "first_offset": 5, "end_offset": 9}

@@ -21,7 +21,18 @@ list of Sends (wire).
 
 from mqtrail.wire import Peer, PeerId, Send
 
-from .access import USERS_FILE, AclFiles, Key, PlainRules, User, inner_credentials, keys_of, read_rules, read_users
+from .access import (
+    USERS_FILE,
+    AclFiles,
+    Key,
+    PlainRules,
+    User,
+    inner_credentials,
+    keys_of,
+    read_credentials,
+    read_rules,
+    read_users,
+)
 from .broker import Broker
 from .config import SLAVE, SYNC_MASTER, BrokerConfig, properties_text
 from .ha import (
@@ -98,6 +109,7 @@ __all__ = [
     "keys_of",
     "master_end",
     "properties_text",
+    "read_credentials",
     "read_rules",
     "read_users",
     "samples",

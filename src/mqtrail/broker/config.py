@@ -16,6 +16,7 @@ from mqtrail.wire import (
     InvalidParameter,
     Perm,
     SettingUnit,
+    address_matcher,
     check_settings,
     conf_lines,
     setting,
@@ -190,9 +191,15 @@ class BrokerConfig:
         conf="haSendHeartbeatInterval",
         least=1,
     )
+    slave_addresses: str = setting(
+        "",
+        "IP addresses that may connect to the HA port, for example `10.0.0.{1,2}` or `10.0.0.*`; none: all",
+        conf="slaveAddresses",
+    )
     ha_silence_ms: int = setting(
         20_000,
-        "time without bytes after which master or slave closes the connection",
+        "time without a whole report of the slave, or without bytes of the master, after which the other side closes "
+        "the connection",
         conf="haHousekeepingInterval",
         least=1,
     )
@@ -490,6 +497,10 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         """InvalidParameter: a setting is invalid."""
         check_settings(self)
+        try:
+            address_matcher(self.slave_addresses)
+        except InvalidParameter as error:
+            raise InvalidParameter(f"slave_addresses (slaveAddresses): {error}") from error
         if self.default_request_mode not in ("PULL", "POP"):
             raise InvalidParameter(f"found default_request_mode {self.default_request_mode!r}, expected PULL or POP")
         if self.broker_role not in ROLES:

@@ -47,6 +47,8 @@ SECRETS: Mapping[tuple[str, str], str] = {
     ("credentials", "security_token"): "MQTRAIL_SECURITY_TOKEN",
     ("broker", "init_user"): "MQTRAIL_INIT_USER",
     ("broker", "inner_credentials"): "MQTRAIL_INNER_CREDENTIALS",
+    ("controller", "inner_credentials"): "MQTRAIL_INNER_CREDENTIALS",
+    ("controller", "admin_credentials"): "MQTRAIL_ADMIN_CREDENTIALS",
     ("tls_server", "key_password"): "MQTRAIL_TLS_SERVER_KEY_PASSWORD",
     ("tls", "key_password"): "MQTRAIL_TLS_KEY_PASSWORD",
     ("console", "oidc_client_secret"): "MQTRAIL_OIDC_CLIENT_SECRET",

@@ -75,8 +75,9 @@ def controller(
             say(f"  data         {folder}")
         if node.is_open_to_others:
             warn(
-                f"{node.host} accepts connections from other machines, and controllers do not authenticate them: let "
-                "only brokers, controllers and operators reach this port (docs/how-to/controller.md)"
+                f"{node.host} accepts connections from other machines, and this controller does not authenticate them: "
+                "set inner_credentials in [controller], or let only brokers, controllers and operators reach this port "
+                "(docs/how-to/controller.md)"
             )
 
     return run_controller(make, on_ready=ready)

@@ -473,7 +473,13 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
             '"ENFORCING" in [tls_server] (docs/how-to/tls.md)'
         )
     servers = node.open_servers
-    if servers == ["name server"]:
+    if servers == ["controllers"]:
+        warn(
+            f"{config.host} accepts connections from other machines, and the controllers do not authenticate them: "
+            "anyone who reaches them can change masters. Listen on --host 127.0.0.1, or set inner_credentials in "
+            "[broker] (docs/how-to/controller.md)"
+        )
+    elif servers == ["name server"]:
         warn(
             f"{config.host} accepts connections from other machines, and the name server does not authenticate them: "
             "anyone who reaches it can register brokers and change or delete routes. Listen on --host 127.0.0.1, or "

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mqtrail.raft import RaftConfig
-from mqtrail.wire import InvalidParameter, check_settings, setting
+from mqtrail.wire import InvalidParameter, address_matcher, check_settings, setting
 
 
 def parse_peers(text: str) -> dict[str, str]:
@@ -65,9 +65,34 @@ class ControllerConfig:
         least=10,
     )
 
+    acl: bool | None = setting(
+        None,
+        "check the signatures of requests that change something, and of the other controllers; none: if "
+        "`inner_credentials` is set; `mqtrail up --ha`: if its brokers check requests",
+    )
+    inner_credentials: str = setting(
+        "",
+        "account of the brokers and of all controllers of the group, the same as `inner_credentials` of the brokers: "
+        '`{"accessKey":…,"secretKey":…}`',
+        conf="innerClientAuthenticationCredentials",
+        secret=True,
+    )
+    admin_credentials: str = setting(
+        "",
+        "with `acl`: account of operators, who may elect a given master, clean data, and see and change settings: "
+        '`{"accessKey":…,"secretKey":…}`',
+        conf="adminCredentials",
+        secret=True,
+    )
+    trusted_addresses: str = setting(
+        "",
+        "with `acl`: addresses of brokers that need not sign (RocketMQ up to 5.2), for example `10.0.0.{1,2}`",
+    )
+
     def __post_init__(self) -> None:
         """InvalidParameter, RaftIdentityError: a setting is invalid."""
         check_settings(self)
+        address_matcher(self.trusted_addresses)
         self.raft()
 
     @property

@@ -7,11 +7,11 @@ asks another one. Commands to other addresses (messages of consensus, 1008) are 
 Source: ControllerManager, ControllerRequestProcessor, DLedgerController, apache/rocketmq 5.3.3 controller/.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mqtrail.raft import (
     Journal,
@@ -26,10 +26,13 @@ from mqtrail.raft import (
     encode_message,
 )
 from mqtrail.wire import (
+    Accounts,
     BrokerHeartbeatHeader,
     ControllerMetadataReply,
     InvalidParameter,
+    Level,
     MQError,
+    NoPermission,
     Peer,
     PeerId,
     RemotingCommand,
@@ -43,17 +46,20 @@ from mqtrail.wire import (
     WorkParts,
     answer,
     answer_error,
+    no_accounts,
 )
 
+from .access import ControllerAccess
 from .config import ControllerConfig
 from .entries import check_entry, check_snapshot
 from .groups import Decision, ElectionReason, ReplicaGroup, ReplicaGroups
 from .live import HeardBrokers
-from .requests import READ, WRITTEN, ReplyParts, elect_command, encode_entry, in_sync_body
+from .requests import READ, WRITTEN, ReadRequest, ReplyParts, Written, elect_command, encode_entry, in_sync_body
 from .settings import settings_text, update_settings
 
 PENDING_MAX: Final = 1_024  # requests whose entries are not applied
 BODY_SIZE_MAX: Final = 256 * 1024  # of requests of brokers and operators
+REFUSALS_MAX: Final = 20  # that wait to be logged
 NOT_LEADER: Final = "The controller is not in leader state"
 
 
@@ -77,12 +83,19 @@ class _Pending:
 
 
 class Controller:
-    """One controller. chance: see Raft. disk: for the log.
+    """One controller. chance: see Raft. disk: for the log. accounts: whose signatures count with `acl`.
 
     `failure` is set when this controller must stop: its disk failed, or is older than the others know it.
     """
 
-    def __init__(self, config: ControllerConfig, disk: RaftDisk, chance: Callable[[], float], now_ms: int) -> None:
+    def __init__(
+        self,
+        config: ControllerConfig,
+        disk: RaftDisk,
+        chance: Callable[[], float],
+        now_ms: int,
+        accounts: Accounts = no_accounts,
+    ) -> None:
         """RaftIdentityError, RaftDamaged: the files cannot be used."""
         self.config = config
         self.groups = ReplicaGroups()
@@ -92,7 +105,9 @@ class Controller:
         self.parts = WorkParts()
         raft_config = config.raft()
         self.raft = Raft(raft_config, Journal(raft_config, disk), chance, now_ms)
-        self._live = HeardBrokers(config.broker_expire_ms)
+        self._access = ControllerAccess(config, accounts)
+        self._refusals: list[tuple[str, str]] = []
+        self._live = HeardBrokers(config.broker_expire_ms, self._is_member)
         self._addresses = dict(config.addresses)
         self._calls: list[Call] = []
         self._pending: dict[int, _Pending] = {}  # index of the entry -> request
@@ -111,6 +126,11 @@ class Controller:
         calls, self._calls = self._calls, []
         return calls
 
+    def take_refusals(self) -> list[tuple[str, str]]:
+        """Return address and reason of requests and messages that were refused since the last call, some of many."""
+        found, self._refusals = self._refusals, []
+        return found
+
     # Commands, connections and the clock, as in the broker.
 
     def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
@@ -119,16 +139,21 @@ class Controller:
             return []
         self._now_ms = now_ms
         try:
-            sends = self._act(peer, command, now_ms)
+            row = REQUESTS.get(command.code)
+            self._access.check(peer.address.ip, command, None if row is None else row.level)
+            sends = self._act(peer, command, row, now_ms)
         except MQError as error:
             sends = answer_error(peer, command, error)
+            is_told = not isinstance(error, NoPermission) and command.code != RequestCode.CONTROLLER_CONSENSUS
+            if not is_told and len(self._refusals) < REFUSALS_MAX:
+                self._refusals.append((str(peer.address), str(error)))
         sends = [] if command.is_oneway else sends
         return sends + self._settle(now_ms)
 
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Elect another master for the groups whose master's connection closed."""
-        self._live.disconnected(peer)
-        self._elect_where_needed(self._now_ms)
+        if names := self._live.disconnected(peer):
+            self._elect_where_needed(self._now_ms, names)
         return self._settle(self._now_ms)
 
     def lost(self, address: str) -> list[Send]:
@@ -160,37 +185,28 @@ class Controller:
 
     # Requests.
 
-    def _act(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
-        code = command.code
-        if code == RequestCode.CONTROLLER_CONSENSUS:
-            self._receive(command, now_ms)
-            return []
-        if len(command.body) > BODY_SIZE_MAX:
+    def _act(self, peer: Peer, command: RemotingCommand, row: "ControllerRow | None", now_ms: int) -> list[Send]:
+        if row is None:
+            raise RequestCodeNotSupported(f" request type {command.code} not supported")
+        if len(command.body) > BODY_SIZE_MAX and command.code != RequestCode.CONTROLLER_CONSENSUS:
             raise SystemBusy(f"found a body of {len(command.body)} bytes, expected at most {BODY_SIZE_MAX}")
-        if code in WRITTEN:
-            return self._write(peer, command, now_ms)
-        if code in READ:
+        if isinstance(row, Written):
+            return self._write(peer, command, row, now_ms)
+        if isinstance(row, ReadRequest):
             return self._read(peer, command, now_ms)
-        if code == RequestCode.BROKER_HEARTBEAT:
-            return self._heartbeat(peer, command, now_ms)
-        if code == RequestCode.CONTROLLER_GET_METADATA_INFO:
-            return answer(peer, command, self._metadata().to_ext())
-        if code == RequestCode.GET_CONTROLLER_CONFIG:
-            return answer(peer, command, body=settings_text(self.config).encode())
-        if code == RequestCode.UPDATE_CONTROLLER_CONFIG:
-            update_settings(self.config, str(command.body, "utf-8", "replace"))
-            return answer(peer, command)
-        raise RequestCodeNotSupported(f" request type {code} not supported")
+        return row.serve(self, peer, command, now_ms)
 
-    def _receive(self, command: RemotingCommand, now_ms: int) -> None:
+    def _receive(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
         message = decode_message(command.body, self.raft.config.members)
         for entry in message.entries:
             if entry.data:
                 check_entry(entry.data)
         if message.kind is MessageKind.SNAPSHOT:
             check_snapshot(message.data)
+        self.raft.check(message)
         with suppress(NotLeader), self._step():
             self.raft.receive(message, now_ms)
+        return []
 
     def _heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         header = BrokerHeartbeatHeader.from_ext(request.ext)
@@ -201,8 +217,8 @@ class Controller:
         self._live.heartbeat(peer.id, header, now_ms)
         return answer(peer, request, remark="Heart beat success")
 
-    def _write(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        command = WRITTEN[request.code].command(request)
+    def _write(self, peer: Peer, request: RemotingCommand, row: Written, now_ms: int) -> list[Send]:
+        command = row.command(request)
         try:
             self._propose(command, now_ms, peer, request)
         except NotLeader:
@@ -238,15 +254,23 @@ class Controller:
             raise SystemBusy(str(error)) from error
         return []
 
-    def _metadata(self) -> ControllerMetadataReply:
+    def _metadata(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         leader = self.raft.leader
-        return ControllerMetadataReply(
+        reply = ControllerMetadataReply(
             self.config.group,
             leader,
             None if leader is None else self._addresses[leader],
             self.is_leader,
             "".join(f"{member}:{address};" for member, address in self._addresses.items()),
         )
+        return answer(peer, request, reply.to_ext())
+
+    def _settings(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        return answer(peer, request, body=settings_text(self.config).encode())
+
+    def _update_settings(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        update_settings(self.config, str(request.body, "utf-8", "replace"))
+        return answer(peer, request)
 
     # Elections.
 
@@ -256,12 +280,21 @@ class Controller:
         found = {} if group is None else self._live.of_group(name, group.members, now_ms)
         return {str(one): [live.epoch, live.max_offset, live.priority] for one, live in found.items()}
 
-    def _elect_where_needed(self, now_ms: int) -> None:
-        """Propose an election for each group whose master is dead, or that lost it, while another broker lives."""
+    def _is_member(self, key: tuple[str, int]) -> bool:
+        name, broker_id = key
+        group = self.groups.groups.get(name)
+        return group is not None and broker_id in group.members
+
+    def _elect_where_needed(self, now_ms: int, names: Iterable[str] | None = None) -> None:
+        """Propose an election for each group whose master is dead, or that lost it, while another broker lives.
+
+        names: of the groups to look at; None: all.
+        """
         if not self.is_leader or self._led_since_ms is None:
             return
-        for name, group in self.groups.groups.items():
-            if name in self._electing or not group.master_epoch:
+        for name in [*self.groups.groups] if names is None else names:
+            group = self.groups.groups.get(name)
+            if group is None or name in self._electing or not group.master_epoch:
                 continue
             alive = self._alive(name, now_ms)
             if not self._needs_master(name, group, alive, now_ms):
@@ -365,7 +398,7 @@ class Controller:
 
     def _answer_read(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         try:
-            reply = READ[request.code](request, self.groups, lambda name: self._alive(name, now_ms))
+            reply = READ[request.code].answer(request, self.groups, lambda name: self._alive(name, now_ms))
         except MQError as error:
             return answer_error(peer, request, error)
         return _answered(peer, request, reply)
@@ -380,6 +413,26 @@ class Controller:
             if one.peer is not None and one.request is not None
             for send in _not_leader(one.peer, one.request)
         ]
+
+
+class DirectRequest(NamedTuple):
+    """A request that the controller answers at once."""
+
+    level: Level
+    serve: Callable[[Controller, Peer, RemotingCommand, int], list[Send]]
+
+
+ControllerRow = Written | ReadRequest | DirectRequest
+REQUESTS: Final[Mapping[int, ControllerRow]] = {
+    **WRITTEN,
+    **READ,
+    RequestCode.BROKER_HEARTBEAT: DirectRequest(Level.BROKER, Controller._heartbeat),
+    RequestCode.CONTROLLER_CONSENSUS: DirectRequest(Level.BROKER, Controller._receive),  # of the other controllers
+    RequestCode.CONTROLLER_GET_METADATA_INFO: DirectRequest(Level.NONE, Controller._metadata),
+    RequestCode.GET_CONTROLLER_CONFIG: DirectRequest(Level.ADMIN, Controller._settings),
+    RequestCode.UPDATE_CONTROLLER_CONFIG: DirectRequest(Level.ADMIN, Controller._update_settings),
+}
+"""All requests: how each is served, and the account that it needs with access control on."""
 
 
 def _answered(peer: Peer, request: RemotingCommand, reply: ReplyParts) -> list[Send]:

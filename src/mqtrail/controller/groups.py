@@ -260,7 +260,7 @@ class ReplicaGroups:
             if member.check_code == check_code:
                 return DONE
             return Decision(invalid, f"Fail to apply brokerId: {broker_id} in broker-set: {name}")
-        if broker_id < FIRST_ID or len(group.members) >= GROUP_BROKERS_MAX:
+        if not FIRST_ID <= broker_id <= group.next_id or len(group.members) >= GROUP_BROKERS_MAX:
             return Decision(invalid, f"Fail to apply brokerId: {broker_id} in broker-set: {name}")
         group.members[broker_id] = ReplicaMember(check_code.split(";")[0], check_code)
         group.next_id = max(group.next_id, broker_id) + 1

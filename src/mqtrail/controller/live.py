@@ -1,12 +1,14 @@
 """Which brokers are alive: their heartbeats (904) at this controller. Each controller has its own view."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from mqtrail.wire import ELECTION_PRIORITY_LAST, BrokerHeartbeatHeader, PeerId, SystemBusy
+from mqtrail.wire import ELECTION_PRIORITY_LAST, BrokerHeartbeatHeader, InvalidParameter, PeerId, SystemBusy
 
 BROKERS_MAX: Final = 10_000
+NAME_MAX: Final = 255  # characters of a brokerName
+EXPIRE_MS_MAX: Final = 3_600_000  # the longest time of its own that counts
 BrokerKey = tuple[str, int]  # brokerName, id
 
 
@@ -23,20 +25,31 @@ class HeardBroker:
 
 
 class HeardBrokers:
-    """Heartbeats by broker. expire_ms: for brokers that send no time of their own."""
+    """Heartbeats by broker. expire_ms: for brokers that send no time of their own. is_member: whether a broker has an
+    id in its group; others make room for those that have."""
 
-    def __init__(self, expire_ms: int) -> None:
+    def __init__(self, expire_ms: int, is_member: Callable[[BrokerKey], bool] = lambda key: False) -> None:
         self._expire_ms = expire_ms
+        self._is_member = is_member
+        self._by_peer: dict[PeerId, set[BrokerKey]] = {}
         self._brokers: dict[BrokerKey, HeardBroker] = {}
         self._ever: set[BrokerKey] = set()  # brokers heard since the start
         self._closed: set[BrokerKey] = set()  # of these, those whose connection closed
 
     def heartbeat(self, peer: PeerId, header: BrokerHeartbeatHeader, now_ms: int) -> None:
-        """Note a heartbeat. SystemBusy: too many brokers."""
+        """Note a heartbeat. SystemBusy: too many brokers. InvalidParameter: the name is too long."""
         assert header.broker_id is not None
         key = (header.broker_name, header.broker_id)
+        if len(header.broker_name) > NAME_MAX:
+            raise InvalidParameter(
+                f"found a brokerName of {len(header.broker_name)} characters, expected at most {NAME_MAX}"
+            )
         if key not in self._brokers and len(self._brokers) >= BROKERS_MAX:
-            raise SystemBusy(f"found {BROKERS_MAX} brokers with heartbeats, expected fewer")
+            self._make_room()
+        before = self._brokers.get(key)
+        if before is not None and before.peer != peer:
+            self._leave(before.peer, key)
+        self._by_peer.setdefault(peer, set()).add(key)
         if len(self._ever) >= 2 * BROKERS_MAX:
             self._ever, self._closed = set(self._brokers), set()
         self._ever.add(key)
@@ -44,21 +57,39 @@ class HeardBrokers:
         self._brokers[key] = HeardBroker(
             peer,
             now_ms,
-            header.heartbeat_timeout_mills or self._expire_ms,
+            min(header.heartbeat_timeout_mills or self._expire_ms, EXPIRE_MS_MAX),
             -1 if header.epoch is None else header.epoch,
             -1 if header.max_offset is None else header.max_offset,
             ELECTION_PRIORITY_LAST if header.election_priority is None else header.election_priority,
         )
 
+    def _make_room(self) -> None:
+        """Forget the brokers that are in no group. SystemBusy: all are."""
+        for key in [key for key in self._brokers if not self._is_member(key)]:
+            self._forget(key)
+        if len(self._brokers) >= BROKERS_MAX:
+            raise SystemBusy(f"found {BROKERS_MAX} brokers with heartbeats, expected fewer")
+
+    def _forget(self, key: BrokerKey) -> None:
+        self._leave(self._brokers.pop(key).peer, key)
+
+    def _leave(self, peer: PeerId, key: BrokerKey) -> None:
+        keys = self._by_peer[peer]
+        keys.discard(key)
+        if not keys:
+            del self._by_peer[peer]
+
     def was_heard(self, broker_name: str, broker_id: int) -> bool:
         """Whether a heartbeat of this broker came since the start."""
         return (broker_name, broker_id) in self._ever
 
-    def disconnected(self, peer: PeerId) -> None:
-        """Forget the brokers whose connection closed."""
-        for key in [key for key, broker in self._brokers.items() if broker.peer == peer]:
-            del self._brokers[key]
+    def disconnected(self, peer: PeerId) -> set[str]:
+        """Forget the brokers whose connection closed; return the names of their groups."""
+        keys = [*self._by_peer.get(peer, ())]
+        for key in keys:
+            self._forget(key)
             self._closed.add(key)
+        return {name for name, _ in keys}
 
     def has_closed(self, broker_name: str, broker_id: int) -> bool:
         """Whether this broker is not heard because its connection closed."""
@@ -67,7 +98,7 @@ class HeardBrokers:
     def expire(self, now_ms: int) -> None:
         """Forget the brokers whose heartbeats stopped."""
         for key in [key for key, broker in self._brokers.items() if now_ms - broker.heard_ms > broker.expire_ms]:
-            del self._brokers[key]
+            self._forget(key)
 
     def of_group(self, broker_name: str, ids: Iterable[int], now_ms: int) -> dict[int, HeardBroker]:
         """Return those of these brokers that are alive."""

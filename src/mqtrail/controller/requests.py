@@ -1,5 +1,8 @@
 """Requests of brokers and operators: into commands for the log, and into answers from the applied state.
 
+One row per code: how it is served, and the account that it needs with access control on. Rows of requests that the
+controller itself answers at once are in `controller`.
+
 Source: ControllerRequestProcessor, ReplicasInfoManager, apache/rocketmq 5.3.3 controller/.
 """
 
@@ -17,6 +20,7 @@ from mqtrail.wire import (
     CleanBrokerDataHeader,
     ElectMasterHeader,
     InvalidParameter,
+    Level,
     MasterReply,
     RegisterAtControllerHeader,
     RemotingCommand,
@@ -31,6 +35,8 @@ from .groups import FIRST_ID, NO_GROUP, Decision, ReplicaGroup, ReplicaGroups
 
 Code = RequestCode
 NAMES_MAX: Final = 1_000  # groups that one request 1006 may name
+PORT_MAX: Final = 65_535
+PORT_DIGITS: Final = 5
 AliveIds = Callable[[str], Mapping[str, list[int]]]
 
 
@@ -47,8 +53,16 @@ class Written(NamedTuple):
     """A request that changes something. command: makes it, without what the leader knows of brokers that are alive.
     answer: after it was applied."""
 
+    level: Level
     command: Callable[[RemotingCommand], dict[str, Any]]
     answer: Callable[[RemotingCommand, ReplicaGroup | None, Decision], ReplyParts]
+
+
+class ReadRequest(NamedTuple):
+    """A request that is answered from the applied state, once the leader is sure that it leads."""
+
+    level: Level
+    answer: Callable[[RemotingCommand, ReplicaGroups, AliveIds], ReplyParts]
 
 
 def _alter(request: RemotingCommand) -> dict[str, Any]:
@@ -94,6 +108,9 @@ def _elected(request: RemotingCommand, group: ReplicaGroup | None, outcome: Deci
 
 def _register(request: RemotingCommand) -> dict[str, Any]:
     header = RegisterAtControllerHeader.from_ext(request.ext)
+    host, _, port = header.broker_address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < len(port) <= PORT_DIGITS and int(port) <= PORT_MAX):
+        raise InvalidParameter(f"found the address {header.broker_address[:60]!r} of a broker, expected host:port")
     return {
         "do": "register",
         "name": header.broker_name,
@@ -146,11 +163,12 @@ def _cleaned(request: RemotingCommand, group: ReplicaGroup | None, outcome: Deci
 
 
 WRITTEN: Final[Mapping[int, Written]] = {
-    Code.CONTROLLER_ALTER_SYNC_STATE_SET: Written(_alter, _altered),
-    Code.CONTROLLER_ELECT_MASTER: Written(_elect, _elected),
-    Code.CONTROLLER_REGISTER_BROKER: Written(_register, _registered),
-    Code.CONTROLLER_APPLY_BROKER_ID: Written(_apply_id, _applied_id),
-    Code.CLEAN_BROKER_DATA: Written(_clean, _cleaned),
+    Code.CONTROLLER_ALTER_SYNC_STATE_SET: Written(Level.BROKER, _alter, _altered),
+    # To elect a given master needs Level.ADMIN (access).
+    Code.CONTROLLER_ELECT_MASTER: Written(Level.BROKER, _elect, _elected),
+    Code.CONTROLLER_REGISTER_BROKER: Written(Level.BROKER, _register, _registered),
+    Code.CONTROLLER_APPLY_BROKER_ID: Written(Level.BROKER, _apply_id, _applied_id),
+    Code.CLEAN_BROKER_DATA: Written(Level.ADMIN, _clean, _cleaned),
 }
 """Requests that go through the log."""
 
@@ -209,12 +227,11 @@ def _next_id(request: RemotingCommand, groups: ReplicaGroups, alive: AliveIds) -
     return ReplyParts(ext=BrokerIdReply(header.cluster_name, header.broker_name, next_id).to_ext())
 
 
-READ: Final[Mapping[int, Callable[[RemotingCommand, ReplicaGroups, AliveIds], ReplyParts]]] = {
-    Code.CONTROLLER_GET_REPLICA_INFO: _replica_info,
-    Code.CONTROLLER_GET_SYNC_STATE_DATA: _sync_state_data,
-    Code.CONTROLLER_GET_NEXT_BROKER_ID: _next_id,
+READ: Final[Mapping[int, ReadRequest]] = {
+    Code.CONTROLLER_GET_REPLICA_INFO: ReadRequest(Level.NONE, _replica_info),
+    Code.CONTROLLER_GET_SYNC_STATE_DATA: ReadRequest(Level.NONE, _sync_state_data),
+    Code.CONTROLLER_GET_NEXT_BROKER_ID: ReadRequest(Level.NONE, _next_id),
 }
-"""Requests that are answered from the applied state, once the leader is sure that it leads."""
 
 
 def master_reply(group: ReplicaGroup) -> MasterReply:

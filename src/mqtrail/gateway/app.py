@@ -85,7 +85,7 @@ def make_door(
     gate = gate or Gate()
     tracer = Tracer(caller, config.trace_topic)
     publisher = MessageSender(caller, tracer, next_id)
-    pmq = PmqInterface(caller, publisher, tracer, broker_name, stopping, gate)
+    pmq = PmqInterface(caller, publisher, tracer, broker_name, stopping, gate, config)
 
     @asynccontextmanager
     async def life(_: object) -> AsyncIterator[None]:
@@ -125,7 +125,7 @@ def make_door(
 
 
 def _add_bounds(app: DescribedApi, config: DoorConfig) -> None:
-    app.add_middleware(Crowd, count_max=config.requests_max)
+    app.add_middleware(Crowd, count_max=config.requests_max, shares=config.shares(config.requests_max))
     app.add_middleware(
         LocalGuard,
         hosts=config.hosts,

@@ -5,6 +5,8 @@ from typing import Final
 
 from mqtrail.wire import TRACE_TOPIC
 
+from .shares import AddressShares
+
 MIB: Final = 1024 * 1024
 PRODUCER_GROUP: Final = "HTTP_PRODUCER"  # of messages that come through the door
 CLIENT_ID: Final = "http-door"
@@ -27,7 +29,9 @@ class DoorConfig:
     under way, without the first BODY_FREE of each. batch_count_max: messages of one request.
     requests_max: requests under way, without those that wait for messages; further ones are refused. receives_max:
     receives that wait for a message; further ones do not wait. busy_from: publishes under way from which answers ask
-    to slow down.
+    to slow down. address_percent: of requests, receives and connections, the places that one address may hold.
+    proxies: addresses that stand for many clients, a pattern of ACL files. wakes_local: send pmq's wake-ups to
+    clients on this machine too.
     """
 
     hosts: frozenset[str] | None
@@ -39,4 +43,11 @@ class DoorConfig:
     receives_max: int = 1_000
     busy_from: int = 500
     connections_max: int = 4_000
+    address_percent: int = 100
+    proxies: str = ""
+    wakes_local: bool = False
     trace_topic: str = TRACE_TOPIC
+
+    def shares(self, places: int) -> AddressShares:
+        """Return the shares of so many places."""
+        return AddressShares(places, self.address_percent, self.proxies)

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, cast
 
 import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .shares import AddressShares
 
 HEAD_SIZE_MAX: Final = 64 * 1024
 REQUEST_S: Final = 60.0
@@ -74,27 +77,51 @@ class _UnreadAnswers:
 
 
 _unread = _UnreadAnswers()
+_DETAIL: Final = b"found too many connections of this address, expected fewer: close some; a proxy: http_proxies"
+_BODY: Final = b'{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"%b"}' % _DETAIL
+NO_PLACE: Final = (
+    b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n"
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
+)
+"""What a connection beyond the share of its address gets at once, before it is closed."""
 
 
 class BoundedHttp(H11Protocol):
-    """One connection. uvicorn closes it between requests, after KEEP_ALIVE_S."""
+    """One connection. uvicorn closes it between requests, after KEEP_ALIVE_S. shares: of connections."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args: Any, shares: AddressShares | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        self._shares = shares
+        self._ip: str | None = None  # that has taken a place
+        self._is_refused = False
         self._request_end = _ConnectionTimer(REQUEST_S)
         self._unread_end = _ConnectionTimer(UNREAD_S)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self._shares is not None:
+            ip = str((transport.get_extra_info("peername") or ("",))[0])
+            if not self._shares.take(ip):
+                self._is_refused = True
+                cast(asyncio.Transport, transport).write(NO_PLACE)
+                cast(asyncio.Transport, transport).close()
+                return
+            self._ip = ip
         super().connection_made(cast(asyncio.Transport, transport))
         self._request_end.start(self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._is_refused:
+            return
+        if self._shares is not None and self._ip is not None:
+            self._shares.give_back(self._ip)
         self._request_end.stop()
         self._unread_end.stop()
         _unread.remove(self.transport)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
         super().data_received(data)
         self._watch_request()
 
@@ -145,11 +172,13 @@ class BoundedHttp(H11Protocol):
         self._unread_end.start(look)
 
 
-def http_settings(app: ASGIApp | Callable[..., Any], connections_max: int, *, websockets: bool) -> uvicorn.Config:
-    """Return the settings of a server for an application: no log of its own, these bounds."""
+def http_settings(
+    app: ASGIApp | Callable[..., Any], connections_max: int, *, websockets: bool, shares: AddressShares | None = None
+) -> uvicorn.Config:
+    """Return the settings of a server for an application: no log of its own, these bounds. shares: of connections."""
     return uvicorn.Config(
         app,
-        http=BoundedHttp,
+        http=cast(Any, BoundedHttp if shares is None else partial(BoundedHttp, shares=shares)),
         ws="auto" if websockets else "none",
         ws_max_size=MESSAGE_SIZE_MAX,
         ws_max_queue=MESSAGES_MAX,

@@ -71,13 +71,15 @@ class Receiver:
         self._next_id = next_id
         self._broker_name = broker_name
         self._config = config
+        self._shares = config.shares(config.receives_max)
         self.waiting_count = 0
 
     async def receive(self, group: str, wanted: Receive, host: Host) -> ReceivedMessages:
         """Take messages for a group, or wait for the first. Problem. If the task is cancelled, nothing is taken."""
-        may_wait = self.waiting_count < self._config.receives_max
+        may_wait = self.waiting_count < self._config.receives_max and self._shares.has_room(host.ip)
         wait_ms = int(wanted.wait_s * 1000) if may_wait else 0
         self.waiting_count += 1
+        self._shares.add(host.ip)
         try:
             deadline_ms = now_ms() + wait_ms
             while True:
@@ -94,6 +96,7 @@ class Receiver:
             raise problem_of_error(error) from error
         finally:
             self.waiting_count -= 1
+            self._shares.give_back(host.ip)
 
     async def _pop(self, group: str, wanted: Receive, wait_ms: int, host: Host) -> RemotingCommand:
         header = PopHeader(

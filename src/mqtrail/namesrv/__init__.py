@@ -4,9 +4,8 @@
 or settings. routes keeps the tables; access checks the account that a request needs.
 """
 
-from .access import AccountKey, Accounts, Level, no_accounts
 from .config import NameServerConfig
 from .name_server import NameServer
 from .routes import RouteTable
 
-__all__ = ["AccountKey", "Accounts", "Level", "NameServer", "NameServerConfig", "RouteTable", "no_accounts"]
+__all__ = ["NameServer", "NameServerConfig", "RouteTable"]

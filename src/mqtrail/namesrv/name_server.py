@@ -12,6 +12,7 @@ from functools import partial
 
 from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.wire import (
+    Accounts,
     Job,
     Jobs,
     MQError,
@@ -25,9 +26,10 @@ from mqtrail.wire import (
     WorkParts,
     answer_error,
     answer_failure,
+    no_accounts,
 )
 
-from .access import Accounts, NameServerAccess, no_accounts
+from .access import NameServerAccess
 from .config import NameServerConfig
 from .key_values import KeyValues
 from .requests import REQUESTS, NameServerConcerns

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from mqtrail.wire import Handler, Jobs, RequestCode
+from mqtrail.wire import Handler, Jobs, Level, RequestCode
 
-from .access import Level
 from .config import NameServerConfig
 from .key_values import KeyValues
 from .queries import Queries
@@ -56,21 +55,19 @@ REQUESTS: Final[Mapping[int, NameServerRequest]] = {
     Code.QUERY_DATA_VERSION: NameServerRequest(lambda c: c.registrations.data_version, Level.BROKER),
     Code.REGISTER_TOPIC_IN_NAMESRV: NameServerRequest(lambda c: c.registrations.register_topic, Level.BROKER),
     # Routes.
-    Code.GET_ROUTEINFO_BY_TOPIC: NameServerRequest(lambda c: c.job(c.queries.route), Level.ROUTES),
-    Code.GET_BROKER_CLUSTER_INFO: NameServerRequest(lambda c: c.job(c.queries.cluster), Level.ROUTES),
-    Code.GET_BROKER_MEMBER_GROUP: NameServerRequest(lambda c: c.queries.member_group, Level.ROUTES),
-    Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: NameServerRequest(lambda c: c.job(c.queries.topics), Level.ROUTES),
-    Code.GET_TOPICS_BY_CLUSTER: NameServerRequest(lambda c: c.job(c.queries.topics_of_cluster), Level.ROUTES),
-    Code.GET_SYSTEM_TOPIC_LIST_FROM_NS: NameServerRequest(lambda c: c.queries.system_topics, Level.ROUTES),
+    Code.GET_ROUTEINFO_BY_TOPIC: NameServerRequest(lambda c: c.job(c.queries.route), Level.NONE),
+    Code.GET_BROKER_CLUSTER_INFO: NameServerRequest(lambda c: c.job(c.queries.cluster), Level.NONE),
+    Code.GET_BROKER_MEMBER_GROUP: NameServerRequest(lambda c: c.queries.member_group, Level.NONE),
+    Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: NameServerRequest(lambda c: c.job(c.queries.topics), Level.NONE),
+    Code.GET_TOPICS_BY_CLUSTER: NameServerRequest(lambda c: c.job(c.queries.topics_of_cluster), Level.NONE),
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_NS: NameServerRequest(lambda c: c.queries.system_topics, Level.NONE),
     # Topics of a unit; topics that units subscribe to; the latter without the former.
-    Code.GET_UNIT_TOPIC_LIST: NameServerRequest(
-        lambda c: c.job(partial(c.queries.unit_topics, unit=True)), Level.ROUTES
-    ),
+    Code.GET_UNIT_TOPIC_LIST: NameServerRequest(lambda c: c.job(partial(c.queries.unit_topics, unit=True)), Level.NONE),
     Code.GET_HAS_UNIT_SUB_TOPIC_LIST: NameServerRequest(
-        lambda c: c.job(partial(c.queries.unit_topics, subscribed=True)), Level.ROUTES
+        lambda c: c.job(partial(c.queries.unit_topics, subscribed=True)), Level.NONE
     ),
     Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: NameServerRequest(
-        lambda c: c.job(partial(c.queries.unit_topics, unit=False, subscribed=True)), Level.ROUTES
+        lambda c: c.job(partial(c.queries.unit_topics, unit=False, subscribed=True)), Level.NONE
     ),
     # Operators.
     Code.WIPE_WRITE_PERM_OF_BROKER: NameServerRequest(lambda c: c.job(c.registrations.wipe_write_perm), Level.ADMIN),

@@ -222,6 +222,8 @@ class BrokerNode:
             self.core = Broker(
                 config, self.store, files, unique_id=unique_ids.next, now_ms=self._clock(), acl_files=acl_files
             )
+            if self._config.group_credentials is not None:
+                self.core.access.trust(self._config.group_credentials)
             self._join_group(self.core, self.store)
             if acl_files is not None and self.core.access.reads_acl_files:
                 self._acl = AclWatch(self.name, acl_files, self.core.access.load_acl)

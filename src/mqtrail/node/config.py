@@ -10,7 +10,7 @@ from mqtrail.broker import BrokerConfig
 from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ServerConfig, TlsClientConfig, parse_namesrv
 from mqtrail.store import CommitLogConfig
-from mqtrail.wire import Credentials, InvalidParameter, SettingUnit, check_settings, setting
+from mqtrail.wire import Credentials, InvalidParameter, SettingUnit, address_matcher, check_settings, setting
 
 from .addresses import is_loopback
 
@@ -131,10 +131,34 @@ class NodeConfig:
         None,
         "TOML file of the [rules of the HTTP door](http.md#rules): tokens, addresses, limits; read again after changes",
     )
+    http_address_percent: int = setting(
+        25,
+        "part of the HTTP door's requests, waiting receives and connections that one client address may hold; loopback "
+        "and `http_proxies` have no bound; 100: none has",
+        least=1,
+        most=100,
+    )
+    http_proxies: str = setting(
+        "",
+        "addresses of proxies in front of the HTTP door, for example `10.0.0.{1,2}`: they stand for many clients, so "
+        "they have no bound and get no wake-ups",
+    )
+    http_wake_local: bool = setting(
+        False,
+        "also send [wake-ups](pmq.md#wake-ups) of pmq to clients on the door's machine; not behind a proxy on it, "
+        "since its clients choose the port",
+    )
 
     def __post_init__(self) -> None:
         """InvalidParameter: a setting is outside its bounds."""
         check_settings(self)
+        address_matcher(self.http_proxies)
+
+    @property
+    def group_credentials(self) -> Credentials | None:
+        """What the members of a group on one machine know each other by, made at this start; None: a user's are set."""
+        is_made = self.group is not None and not self.broker.inner_credentials.strip()
+        return self.namesrv_credentials if is_made else None
 
     def of_broker(self, index: int) -> "NodeConfig":
         """Return the settings of a broker in a process of its own: each has its own metrics port and HA port."""

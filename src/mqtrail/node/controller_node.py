@@ -3,9 +3,13 @@
 import asyncio
 import random
 from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from mqtrail.broker import read_credentials
 from mqtrail.controller import Call, Controller, ControllerConfig
 from mqtrail.net import (
     ConnectionPool,
@@ -17,6 +21,7 @@ from mqtrail.net import (
     split_address,
 )
 from mqtrail.store import MemoryDisk, RealDisk
+from mqtrail.wire import AccountKey, Accounts, Credentials, InvalidParameter, Level, MQError, no_accounts, sign
 
 from .addresses import is_loopback
 from .clock import SteadyClock
@@ -37,7 +42,8 @@ log = Log()
 class ControllerNode:
     """`start`, then `stop`. data None: keep everything in memory, for tests. port 0 is not possible: peers name it.
 
-    host: IP address to listen on; None: that of the own address in the list of peers.
+    host: IP address to listen on; None: that of the own address in the list of peers. credentials: in place of those in
+    config. accounts: further ones that may sign.
     """
 
     def __init__(
@@ -47,8 +53,20 @@ class ControllerNode:
         host: str | None = None,
         server: ServerConfig | None = None,
         tls: TlsClientConfig | None = None,
+        credentials: Credentials | None = None,
+        accounts: Accounts = no_accounts,
     ) -> None:
-        self.config = config
+        """InvalidParameter: the credentials are malformed, or acl is on without any."""
+        self._credentials = credentials or read_credentials(config.inner_credentials)
+        self._accounts = accounts
+        self._admin = read_credentials(config.admin_credentials)
+        acl = self._credentials is not None if config.acl is None else config.acl
+        if acl and self._credentials is None:
+            raise InvalidParameter(
+                "found acl = true without inner_credentials in [controller], expected the account of the brokers and "
+                "of all controllers of the group"
+            )
+        self.config = config = replace(config, acl=acl)
         self.data = data
         self.failure: BaseException | None = None
         self.failed = asyncio.Event()
@@ -71,8 +89,8 @@ class ControllerNode:
 
     @property
     def is_open_to_others(self) -> bool:
-        """Whether the port accepts connections from other machines, which controllers do not authenticate."""
-        return not is_loopback(self.host)
+        """Whether other machines reach the port, and need no account to change something."""
+        return not is_loopback(self.host) and not self.config.acl
 
     async def start(self) -> None:
         """Open the data folder and the port, then serve.
@@ -86,9 +104,11 @@ class ControllerNode:
                 self._folder = DataFolder.open(self.data)
                 disk = RealDisk(self._folder.room(ROOM))
             with unusable_files("the controller"):
-                self.core = Controller(self.config, disk, random.random, clock())
+                self.core = Controller(self.config, disk, random.random, clock(), self._account)
             self._pool = ConnectionPool(
-                on_disconnect=self._disconnected, tls=None if self._tls is None else self._tls.context()
+                on_disconnect=self._disconnected,
+                tls=None if self._tls is None else self._tls.context(),
+                sign=None if self._credentials is None else partial(sign, credentials=self._credentials),
             )
             self._shell = Shell(self.core, clock=clock, on_change=self._changed, watchdog=Watchdog(self.core.stalls))
             self._server = Server(self._shell, self._server_config)
@@ -121,10 +141,19 @@ class ControllerNode:
             self._folder.close()
             self._folder = None
 
+    def _account(self, access_key: str) -> Iterator[AccountKey]:
+        """Yield the keys of an account."""
+        for one, level in ((self._credentials, Level.BROKER), (self._admin, Level.ADMIN)):
+            if one is not None and one.access_key == access_key:
+                yield AccountKey(one.secret_key.encode(), level)
+        yield from self._accounts(access_key)
+
     def _changed(self) -> None:
         """After each step of the core: send its calls, report its role, stop if it failed."""
         core = self.core
         assert core is not None
+        for peer, why in core.take_refusals():
+            log.sparse.warning("controller.refused", controller=self.config.self_id, peer=peer, found=why)
         if self._shell is None:
             return  # it stops: its connections close
         for call in core.take_calls():
@@ -179,7 +208,7 @@ class _Line:
             call = self._calls.popleft()
             try:
                 await self._pool.oneway(self._address, call.command, CALL_TIMEOUT_MS)
-            except NetError as error:
+            except (NetError, MQError, ValueError, OSError) as error:  # ValueError: a host name that cannot be one
                 log.sparse.warning("controller.unreachable", address=self._address, error=str(error))
                 self._drop_old()
                 await asyncio.sleep(CALL_PAUSE_S)

@@ -15,12 +15,13 @@ from typing import Final
 import uvicorn
 
 from mqtrail.gateway import HOSTS, DoorConfig, Facts, Gate, GateRules, http_settings, make_door, read_rules
-from mqtrail.net import AUDIT_FILE, AuditLog, BindError, Log, TlsServerConfig, join_address
+from mqtrail.net import AUDIT_FILE, AuditLog, BindError, Log, join_address
 from mqtrail.wire import InvalidParameter, UniqueIdFactory
 
 from .addresses import is_loopback
 from .broker_node import BrokerNode
 from .clock import wall_clock_ms
+from .config import NodeConfig
 
 WATCH_S: Final = 1.0  # between two looks at the rules
 
@@ -38,25 +39,15 @@ class _Server(uvicorn.Server):
 class HttpDoor:
     """`bind`, `start`, then `stop`."""
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        tls: TlsServerConfig | None = None,
-        rules: Path | None = None,
-        store_url: str = "",
-        data: Path | None = None,
-    ) -> None:
-        """tls: with a certificate, the door speaks HTTPS only. rules: file of `gateway.gate`.
-
-        store_url: database of the broker's messages; '': none. data: the data folder, for the audit log.
-        """
-        self._host = host
+    def __init__(self, config: NodeConfig, port: int) -> None:
+        """config: with a certificate in `server.tls`, the door speaks HTTPS only."""
+        self._config = config
+        self._host = config.host
         self._port = port
-        self._tls = None if tls is None else tls.context()
-        self._rules = rules
-        self._store_url = store_url
-        self._data = data
+        self._tls = config.server.tls.context()
+        self._rules = config.http_rules
+        self._store_url = config.store_url
+        self._data = config.data
         self._gate = Gate()
         self._watching: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
@@ -98,11 +89,16 @@ class HttpDoor:
             body_size_max=config.message_size_max,
             request_size_max=2 * config.message_size_max,  # base64, escapes, or several messages
             trace_topic=config.trace_topic,
+            address_percent=self._config.http_address_percent,
+            proxies=self._config.http_proxies,
+            wakes_local=self._config.http_wake_local,
         )
         facts = _facts_of(self._store_url) if self._store_url else None
         audit = None if self._data is None else AuditLog(self._data / AUDIT_FILE)
         door = make_door(broker.caller(), ids.next, broker.name, bounds, self._stopping, self._gate, facts, audit)
-        settings = http_settings(door, bounds.connections_max, websockets=False)
+        settings = http_settings(
+            door, bounds.connections_max, websockets=False, shares=bounds.shares(bounds.connections_max)
+        )
         settings.load()
         settings.ssl = self._tls
         if self._rules is not None:

@@ -3,14 +3,17 @@
 from mqtrail.net import ClientAuth, Log, TlsMode
 
 from .addresses import is_loopback
-from .config import NodeConfig
+from .config import GroupMode, NodeConfig
 from .files import warn_if_open_to_others
+from .namesrv_access import controllers_check
 
 log = Log()
 
 
 def open_servers(config: NodeConfig) -> list[str]:
-    """Return which servers accept unauthenticated peers from other machines: "brokers", "name server", "HTTP door".
+    """Return which servers accept unauthenticated peers from other machines.
+
+    "brokers", "name server", "controllers", "HTTP door".
 
     config: as `with_namesrv_access` returns it.
     """
@@ -24,6 +27,9 @@ def open_servers(config: NodeConfig) -> list[str]:
         found.append("brokers")
     if config.namesrv_port is not None and not config.namesrv.acl:
         found.append("name server")
+    group = config.group
+    if group is not None and group.mode is GroupMode.CONTROLLER and not controllers_check(config):
+        found.append("controllers")
     if config.http_port is not None:
         found.append("HTTP door")
     return found
@@ -41,12 +47,13 @@ def warn_if_open(config: NodeConfig) -> None:
         )
     broker = config.broker
     takes_slaves = (broker.broker_role or broker.controller_mode or config.ha_port is not None) and not broker.is_slave
-    if takes_slaves and not is_loopback(config.host) and (broker.acl or broker.authentication or config.server.tls.on):
+    is_guarded = broker.acl or broker.authentication or config.server.tls.on
+    if takes_slaves and is_guarded and not is_loopback(config.host) and not broker.slave_addresses:
         log.warning(
             "node.ha_port_open",
             found="the port for slaves has neither TLS nor access control: whoever reaches it can read every message",
-            remedy="let only the slaves' machines reach it, or run without brokerRole, haListenPort and "
-            "enableControllerMode",
+            remedy="set slave_addresses (slaveAddresses) to the addresses of the group's brokers and let only them "
+            "reach the port, or run without brokerRole, haListenPort and enableControllerMode",
         )
     servers = open_servers(config)
     if "brokers" in servers:
@@ -67,6 +74,11 @@ def _remedy(server: str) -> str:
         return (
             "listen on --host 127.0.0.1, or remove acl = false from [namesrv_server]: anyone who reaches the name "
             "server can register brokers, and change or delete routes"
+        )
+    if server == "controllers":
+        return (
+            "set inner_credentials in [broker], and remove acl = false from [controller]: anyone who reaches a "
+            "controller can change masters"
         )
     return (
         "set http_rules in [node]: the HTTP door acts with the broker's own account, so anyone who reaches it can read "

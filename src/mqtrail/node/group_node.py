@@ -25,7 +25,7 @@ from mqtrail.wire import InvalidParameter
 from .base import NAMESRV_ROOM, BaseNode
 from .config import GroupConfig, GroupMode, NodeConfig
 from .exposure import warn_if_open
-from .namesrv_access import SavedKeys, SigningKeys
+from .namesrv_access import SavedKeys, SigningKeys, controllers_check
 from .report import ServerReport
 from .tasks import BrokerTask, ControllerTask, NamesrvTask
 from .worker import Task
@@ -60,6 +60,19 @@ class LocalMember:
             self.pause_s = RESTART_S
         pause_s, self.pause_s = self.pause_s, min(self.pause_s * 2, RESTART_MAX_S)
         return pause_s
+
+
+def with_own_slaves(config: NodeConfig, advertised: str) -> NodeConfig:
+    """Return the settings of a broker whose HA port takes connections of this machine alone, with access control on.
+
+    All members are on this machine, and connect to its advertised address, from this address. A value of
+    slave_addresses has precedence.
+    """
+    broker = config.broker
+    if broker.slave_addresses or not (broker.acl or broker.authentication):
+        return config
+    own = ",".join(dict.fromkeys(("127.0.0.1", advertised)))
+    return replace(config, broker=replace(broker, slave_addresses=own))
 
 
 class GroupNode(BaseNode):
@@ -191,11 +204,16 @@ class GroupNode(BaseNode):
     def _controller_task(self, self_id: str, name: str) -> Task:
         peers = ";".join(f"{one}-{address}" for one, address in self._controllers.items())
         return ControllerTask(
-            controller=replace(self.group.controller or ControllerConfig(), peers=peers, self_id=self_id),
+            controller=replace(self._controller_settings(), peers=peers, self_id=self_id),
             data=self._folder_of(name),
+            rooms=tuple(self._folder_of(name) for name in self._brokers),
             config=self.config,
             use_uvloop=self._use_uvloop,
         )
+
+    def _controller_settings(self) -> ControllerConfig:
+        """Return the controllers' settings: they check requests if the brokers do, and can sign."""
+        return replace(self.group.controller or ControllerConfig(), acl=controllers_check(self.config))
 
     def _broker_task(self, index: int, name: str) -> Task:
         known = self._members[name].report.address
@@ -211,7 +229,7 @@ class GroupNode(BaseNode):
         )
 
     def _broker_config(self, index: int) -> NodeConfig:
-        config = self.config.of_broker(index)
+        config = with_own_slaves(self.config.of_broker(index), self._advertised)
         if not config.broker_port:  # the ports beside a free one may be used
             config = replace(config, ha_port=0, fast_port=False)
         if self.group.mode is GroupMode.CONTROLLER:

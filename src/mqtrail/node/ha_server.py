@@ -1,17 +1,21 @@
 """The HA port of a master on real sockets: sends the log to slaves (mqtrail.broker.ha decides what).
 
 A slave that reads slowly holds nothing here: the next bytes are read from the log when its socket takes them. One turn
-sends each slave at most TURN_CHUNKS pieces, so that requests are served in between.
+sends each slave at most TURN_CHUNKS pieces, so that requests are served in between. The protocol has no authentication:
+`slave_addresses` says whose connections are taken. If all places are taken, an address that has more of them than the
+newcomer's gives one up.
 """
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import cast
 
 from mqtrail.broker import HaError, LogSender, Replicas
 from mqtrail.net import BindError, Log, accept_no_more, bound_socket, join_address, why_not_bound
 from mqtrail.store import LogDiffers, MessageStore, StoreError
+from mqtrail.wire import AddressMatcher, address_matcher
 
 SLAVES_MAX = 32  # connections; each may cost a share of the network
 TURN_CHUNKS = 16  # pieces for one slave before others are served
@@ -33,6 +37,7 @@ class HaServer:
         self._socket: socket.socket | None = None
         self._listener: asyncio.Server | None = None
         self._links: set[_Link] = set()
+        self._last_number = 0
         self._timer: asyncio.TimerHandle | None = None
         self._host = ""
         self.port = 0
@@ -41,6 +46,7 @@ class HaServer:
         self.on_acked: Callable[[], None] = lambda: None
         self._turn: asyncio.Handle | None = None
         self._is_stopping = False
+        self._is_allowed: AddressMatcher = lambda ip: True
 
     def bind(self, host: str, port: int) -> None:
         """Take the port. BindError."""
@@ -51,6 +57,8 @@ class HaServer:
         """Accept slaves. BindError: another process listens on the port now."""
         assert self._socket is not None, "bind comes first"
         self.store, self.replicas = store, replicas
+        if replicas.config.slave_addresses:
+            self._is_allowed = address_matcher(replicas.config.slave_addresses)
         loop = asyncio.get_running_loop()
         try:
             self._listener = await loop.create_server(lambda: _Link(self), sock=self._socket)
@@ -97,20 +105,42 @@ class HaServer:
     # For connections.
 
     def admit(self, link: "_Link") -> LogSender | None:
-        """Add a connection; None: there are too many, or asyncio accepted it while the port was being closed."""
+        """Add a connection. None: slave_addresses lacks its address, there are too many, or asyncio accepted it while
+        the port was being closed."""
         assert self.store is not None
         assert self.replicas is not None
         if self._is_stopping:
             return None
-        if len(self._links) >= SLAVES_MAX:
+        if not self._is_allowed(link.ip):
+            log.sparse.warning(
+                "ha.address_refused",
+                broker=self._name,
+                peer=link.peer,
+                expected=self.replicas.config.slave_addresses,
+                remedy="add the address to slave_addresses if it is a slave's",
+            )
+            return None
+        if len(self._links) >= SLAVES_MAX and not self._made_room(link.ip):
             log.sparse.warning(
                 "ha.too_many_slaves", broker=self._name, found=len(self._links) + 1, expected=SLAVES_MAX, peer=link.peer
             )
             return None
         sender = self.replicas.sender(self.store, self._clock())
+        self._last_number += 1
+        link.number = self._last_number
         self._links.add(link)
         self.replicas.add(link.peer, sender)
         return sender
+
+    def _made_room(self, ip: str) -> bool:
+        """Close a connection of the address with the most, if this one has two fewer; return whether it did."""
+        counts = Counter(one.ip for one in self._links)
+        most, count = counts.most_common(1)[0]
+        if count <= counts[ip] + 1:
+            return False
+        last = min((one for one in self._links if one.ip == most), key=lambda one: (one.is_known, -one.number))
+        last.give_up(f"another address needs a place, and {most} has {count} of {SLAVES_MAX}")
+        return True
 
     def forget(self, link: "_Link", why: str) -> None:
         """Remove a connection."""
@@ -133,13 +163,16 @@ class _Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._sender: LogSender | None = None
         self._paused = False
-        self._is_known = False
         self._why = "the connection closed"
-        self.peer = ""
+        self.is_known = False  # it has reported
+        self.number = 0  # in the order of connections
+        self.ip = self.peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = join_address(*transport.get_extra_info("peername")[:2])
+        ip, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]  # None: it is gone already
+        self.ip = str(ip).removeprefix("::ffff:")
+        self.peer = join_address(self.ip, int(port))
         self._transport.set_write_buffer_limits(high=BUFFER_SIZE)
         self._sender = self._server.admit(self)
         if self._sender is None:
@@ -154,9 +187,9 @@ class _Link(asyncio.Protocol):
         except HaError as error:
             self._refuse(error)
             return
-        if not self._is_known and sender.next_offset >= 0:
-            self._is_known = True
-            log.info("ha.slave_joined", slave=self.peer, from_physical_offset=sender.next_offset)
+        if not self.is_known and sender.next_offset >= 0:
+            self.is_known = True
+            log.sparse.info("ha.slave_joined", slave=self.peer, from_physical_offset=sender.next_offset)
         self._server.on_acked()
         self.send()
 
@@ -191,8 +224,14 @@ class _Link(asyncio.Protocol):
 
     def _refuse(self, error: Exception) -> None:
         log.sparse.error("ha.slave_refused", slave=self.peer, error=str(error))
-        self._why = str(error)
+        self.give_up(str(error))
+
+    def give_up(self, why: str) -> None:
+        """Close the connection for a reason of this side."""
+        self._why = why
+        self._sender = None
         self.close()
+        self._server.forget(self, why)
 
     def close(self) -> None:
         """Close the connection; what waits in its buffer is dropped."""

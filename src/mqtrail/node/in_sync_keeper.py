@@ -12,6 +12,7 @@ from .controllers import Controllers, GroupState
 CHECK_S = 1.0  # interval at which slaves that fall behind are looked for
 RETRY_S = 0.2  # pause after a change that the controller refused, or did not answer
 UNKNOWN_CODES = (0, ResponseCode.CONTROLLER_NOT_LEADER)  # after which the change may happen all the same
+STRANGER_CODES = (ResponseCode.CONTROLLER_INVALID_REPLICAS, ResponseCode.CONTROLLER_BROKER_NOT_ALIVE)
 
 log = Log()
 
@@ -60,7 +61,7 @@ class InSyncKeeper:
         except ControllerError as error:
             if error.code not in UNKNOWN_CODES:
                 found = await self._controllers.group()
-                in_sync.refused(found.number)
+                in_sync.refused(found.number, bars=error.code in STRANGER_CODES)
                 self.settle(node, found)
             raise
         self._settle(node, ids, number)

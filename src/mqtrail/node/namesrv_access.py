@@ -13,10 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from mqtrail.broker import USERS_FILE, Key, PlainRules, User, inner_credentials, keys_of, read_rules, read_users
-from mqtrail.namesrv import AccountKey, Accounts, Level
 from mqtrail.net import Log
 from mqtrail.store import ConfigFileStore, RealDisk, StoreError
-from mqtrail.wire import Credentials, InvalidParameter
+from mqtrail.wire import AccountKey, Accounts, Credentials, InvalidParameter, Level
 
 from .acl_files import AclFolder
 from .config import NodeConfig
@@ -40,10 +39,19 @@ def with_namesrv_access(config: NodeConfig) -> NodeConfig:
     if acl is None:
         acl = broker.acl or broker.authentication or broker.authorization
     credentials = inner_credentials(broker)
-    if credentials is None and acl and config.namesrv_port is not None:
+    if credentials is None and acl and (config.namesrv_port is not None or config.group is not None):
         name = f"mqtrail-{secrets.token_hex(8)}"
         credentials = Credentials(access_key=name, secret_key=secrets.token_hex(KEY_BYTES))
     return replace(config, namesrv=replace(config.namesrv, acl=acl), namesrv_credentials=credentials)
+
+
+def controllers_check(config: NodeConfig) -> bool:
+    """Return whether the controllers of a group check requests: if its brokers do, and have an account to sign with."""
+    group, broker = config.group, config.broker
+    if group is not None and group.controller is not None and group.controller.acl is not None:
+        return group.controller.acl
+    is_checked = broker.acl or broker.authentication or broker.authorization
+    return is_checked and config.namesrv_credentials is not None
 
 
 def accounts_of(config: NodeConfig, keys: SigningKeys) -> Accounts:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from mqtrail.namesrv import Accounts, NameServer, NameServerConfig, no_accounts
+from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.net import Log, Server, ServerConfig
 from mqtrail.store import ConfigFileStore, RealDisk
-from mqtrail.wire import change_settings
+from mqtrail.wire import Accounts, change_settings, no_accounts
 
 from .clock import wall_clock_ms
 from .files import unusable_files

@@ -148,6 +148,6 @@ def _make_door(config: NodeConfig, port: int) -> HttpDoor:
         raise InvalidParameter(
             f"found no module {error.name}, expected FastAPI and uvicorn for http_port: pip install 'mqtrail[pmq]'"
         ) from error
-    door = HttpDoor(config.host, port, config.server.tls, config.http_rules, config.store_url, config.data)
+    door = HttpDoor(config, port)
     door.bind()
     return door

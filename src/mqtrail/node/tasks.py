@@ -53,10 +53,11 @@ class _ServedBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerTask:
-    """A controller. data: its data folder; host: IP address to listen on."""
+    """A controller. data: its data folder; rooms: those of the brokers, whose users it knows."""
 
     controller: ControllerConfig
     data: Path | None
+    rooms: tuple[Path, ...]
     config: NodeConfig
     use_uvloop: bool = True
 
@@ -67,7 +68,16 @@ class ControllerTask:
 class _ServedController:
     def __init__(self, task: ControllerTask, on_failure: OnFailure) -> None:
         config = task.config
-        self._node = ControllerNode(task.controller, task.data, config.host, config.server, config.tls)
+        accounts = accounts_of(config, SavedKeys(config, task.rooms))
+        self._node = ControllerNode(
+            task.controller,
+            task.data,
+            config.host,
+            config.server,
+            config.tls,
+            config.namesrv_credentials,
+            accounts,
+        )
         self._on_failure = on_failure
         self._watch: asyncio.Task[None] | None = None
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from mqtrail import trail
 from mqtrail.lake import Lake
 from mqtrail.wire import MessageQueue
 
 from .backfills import CANCELLED, DONE, RUNNING, Backfill, BackfillFiles
-from .begin import MESSAGES_LEAD_MS
+from .begin import BORDER_MS, MESSAGES_LEAD_MS
 from .bounds import Bounds
 from .cluster import Cluster, Retrying
 from .config import JobConfig, JobFailed
@@ -25,10 +24,6 @@ from .ingest import Counts, Ingest, ReadCluster, count_of
 from .notread import filled_gaps
 from .offsets import QueueRange, advance
 from .positions import unread_in, without
-
-BORDER_MS: Final = 60_000
-"""Read besides at both ends: store times of a queue step back with the clock of a broker, which finds an offset by time
-as if they did not, and versions differ in which of two neighbours they return."""
 
 
 class Backfiller:
@@ -95,7 +90,7 @@ class Backfiller:
     def _window(
         self, connection: Cluster, one: Backfill, cluster: ReadCluster, bounds: Bounds
     ) -> Mapping[MessageQueue, tuple[int, int]]:
-        """The offsets of each queue that were stored in the times of a backfill.
+        """The offsets of each queue that were stored in the times of a backfill, and BORDER_MS before and after.
 
         What a broker no longer has was stored before what it has, so it belongs to times before its first message.
         """

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 MESSAGES_LEAD_MS: Final = 600_000
 """Stored messages are read from so much earlier than the trace, so that the first trace records find their copies."""
+BORDER_MS: Final = 60_000
+"""Store times of a queue step back by at most so much with the clock of a broker, which finds an offset by time as if
+they did not. Versions differ in which of two neighbours they return."""
 
 
 def begin_latest(

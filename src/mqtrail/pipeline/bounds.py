@@ -15,25 +15,36 @@ from .reading import DataLoss
 Bounds = dict[MessageQueue, tuple[int, int]]  # [first, end) of each queue
 
 
-def bounds_of(cluster: Cluster, topics: Iterable[str], retry_timeout_ms: int, *, hold_unreachable: bool) -> Bounds:
+class FoundBounds(Bounds):
+    """The bounds of queues, and `silent`: the queues of brokers that did not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.silent: set[MessageQueue] = set()
+
+
+def bounds_of(cluster: Cluster, topics: Iterable[str], retry_timeout_ms: int, *, hold_unreachable: bool) -> FoundBounds:
     """Return [first, end) of every queue of the topics, by one request per topic and broker if brokers support it.
 
     hold_unreachable: leave out a broker that does not answer in time, so that a reader keeps its offsets in the
     broker's queues. Otherwise BrokerUnreachable is raised.
     """
     retrying = Retrying(retry_timeout_ms)
-    bounds: Bounds = {}
+    bounds = FoundBounds()
     silent: set[str] = set()
     queues = all_queues(cluster, topics, retrying)
     for (topic, broker_name), group in groupby(queues, lambda queue: (queue.topic, queue.broker_name)):
+        of_broker = list(group)
         if broker_name in silent:
+            bounds.silent.update(of_broker)
             continue
         try:
-            bounds |= _of_broker(cluster, topic, broker_name, list(group), retrying)
+            bounds.update(_of_broker(cluster, topic, broker_name, of_broker, retrying))
         except BrokerUnreachable:
             if not hold_unreachable:
                 raise
             silent.add(broker_name)
+            bounds.silent.update(of_broker)
     return bounds
 
 

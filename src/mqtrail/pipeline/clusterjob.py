@@ -172,7 +172,8 @@ class ClusterJob:
         if found is not None:
             reached = self._ingest.offsets()
             self._sample_problems = [*found.problems, *found.behind(reached)]
-            read = found.read_topics(reached, recorder.left_topics).difference(asked.cluster.trace_topics)
+            silent = {queue.topic for queue in self._ingest.silent()}
+            read = found.read_topics(reached, recorder.left_topics | silent).difference(asked.cluster.trace_topics)
             recorder.read_up_to(found.sampled_ms, read)
 
     def _note_truncated(self, gone: list[Truncated]) -> None:

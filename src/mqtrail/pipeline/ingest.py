@@ -25,8 +25,8 @@ from mqtrail import trail
 from mqtrail.lake import Change, DataFile, Lake, LakeBatch, LakeError, LakePath, emptied, lake_errors, place_of
 from mqtrail.wire import HALF_TOPIC, MessageQueue, MQError
 
-from .begin import begin_latest
-from .bounds import Bounds, bounds_of, check_bounds
+from .begin import BORDER_MS, MESSAGES_LEAD_MS, begin_latest
+from .bounds import Bounds, FoundBounds, bounds_of, check_bounds
 from .checkpoint import spark_offsets
 from .clock import now_ms
 from .cluster import Cluster, Retrying
@@ -40,6 +40,7 @@ from .options import parse_options, security_options
 from .positions import APP, UNNAMED, Position, later, positions_from_json, positions_to_json
 from .pulling import TABLES, TRACE_MESSAGES, PulledFile, PullTasks, PullWork, files_of, last_records, pull
 from .reading import DataLoss
+from .removed import removed_until
 from .rewinds import CHECKED_MAX, Rewinds, replaced_text, rewound
 from .source import RocketMQDataSource
 from .truncated import Truncated, truncated_of
@@ -128,8 +129,12 @@ class Ingest:
 
     def left(self) -> set[MessageQueue]:
         """The queues that the last run did not read to their ends, or whose ends are not known."""
-        unknown = self._reached.keys() - self._bounds.keys()
+        unknown = (self._reached.keys() - self._bounds.keys()) | self.silent()
         return unknown | {queue for queue, (_, end) in self._bounds.items() if self._reached.get(queue, 0) < end}
+
+    def silent(self) -> set[MessageQueue]:
+        """The queues of brokers that did not answer the last run, also those that were never read."""
+        return set(self._bounds.silent) if isinstance(self._bounds, FoundBounds) else set()
 
     def position(self, cluster: str) -> Position:
         """What the lake has of a cluster."""
@@ -250,6 +255,9 @@ class Ingest:
                 counts.rows[trail.GAPS.name] += len(lost)
             later_on = set(replaced[CHECKED_MAX:])
             bounds = {queue: ends for queue, ends in bounds.items() if queue not in later_on}
+            new = {queue: first for queue, (first, _) in bounds.items() if queue not in position.offsets}
+            removed = {queue: [(0, first)] for queue, first in new.items() if first}
+            until_ms = removed_until(connection, removed, bounds, work.read_ms, self._config.retry_timeout_ms)
         check_bounds(
             {queue: offset for queue, offset in position.offsets.items() if queue in bounds},
             bounds,
@@ -258,12 +266,13 @@ class Ingest:
         )
         position = replace(position, brokers={**position.brokers, **cluster.brokers})
         target = {queue: end for queue, (_, end) in bounds.items()}
-        new = {queue: first for queue, (first, _) in bounds.items() if queue not in position.offsets}
         at = new | position.offsets
         if any(queue.topic == HALF_TOPIC for queue in new):  # its messages are from before the topics that began late
             begun_late = {queue.topic for queue in position.unread}
             work = replace(work, message_topics=tuple(set(work.message_topics) - begun_late))
-        unread = position.unread | {queue: [(0, first)] for queue, first in new.items() if first}
+        unread = position.unread | removed
+        gone = [QueueRange(queue, 0, first) for queue, [(_, first)] in sorted(removed.items())]
+        gaps = partial(added_gaps, work=work, ranges=gone, until_ms=until_ms) if gone else None
         left, total = limit.messages_max, count_of(ranges_between(at, target))
         while ranges := ranges_between(
             at, ends := advance(at, target, _least(left, self._config.offsets_per_batch_max))
@@ -271,10 +280,12 @@ class Ingest:
             if limit.is_over() or left == 0:
                 counts.behind = count_of(ranges_between(at, target))
                 break
-            position = self.batch(work, ranges, replace(position, offsets=ends, unread=unread), counts)
-            at = ends
+            position = self.batch(work, ranges, replace(position, offsets=ends, unread=unread), counts, gaps=gaps)
+            at, gaps = ends, None
             left = None if left is None else max(left - count_of(ranges), 0)
             self.progress(f"read {total - count_of(ranges_between(at, target))} of {total} messages")
+        if gaps and not counts.behind:  # there was nothing to read besides
+            self.batch(work, [], replace(position, offsets=at, unread=unread), counts, gaps=gaps)
         self._reached = at
 
     def _begun(
@@ -284,12 +295,11 @@ class Ingest:
         offsets = begin_latest(connection, cluster, bounds, work.read_ms, self._config.retry_timeout_ms)
         left_out = {queue: [(0, offset)] for queue, offset in offsets.items() if offset}
         position = Position(offsets, left_out, cluster.brokers)
-        skipped = [
-            QueueRange(queue, bounds[queue][0], offset)
-            for queue, offset in sorted(offsets.items())
-            if queue.topic in cluster.trace_topics and offset > bounds[queue][0]
-        ]
-        self.batch(work, [], position, counts, gaps=partial(added_gaps, work=work, ranges=skipped))
+        skipped = [QueueRange(queue, 0, offset) for queue, offset in sorted(offsets.items()) if offset]
+        led_ms = work.read_ms - MESSAGES_LEAD_MS + BORDER_MS
+        of_trace = cluster.trace_topics
+        until_ms = {each.queue: now_ms() if each.queue.topic in of_trace else led_ms for each in skipped}
+        self.batch(work, [], position, counts, gaps=partial(added_gaps, work=work, ranges=skipped, until_ms=until_ms))
         return position
 
     def _note_truncated(

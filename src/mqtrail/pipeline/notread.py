@@ -1,12 +1,13 @@
-"""Gaps of trace that was left out and may be read later: rows of GAPS with the reason NOT_READ.
+"""Gaps of what the first read of a queue left out and may read later: rows of GAPS with the reason NOT_READ.
 
-As long as a range of a trace topic is not read, nothing is claimed about what it may hold. Reading does not change the
-rows at once, because each change of the gaps makes messages due: the end of a backfill does.
+As long as a range of a trace topic or of messages is not read, nothing is claimed about what it may hold. Reading does
+not change the rows at once, because each change of the gaps makes messages due: the end of a backfill does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
@@ -25,8 +26,15 @@ NOT_READ: Final = "NOT_READ"
 Row = dict[str, Any]
 
 
-def added_gaps(folder: LakePath, work: PullWork, ranges: Iterable[QueueRange], reason: str = NOT_READ) -> Change:
-    """Return the change of GAPS that adds ranges of the time before the work."""
+def added_gaps(
+    folder: LakePath,
+    work: PullWork,
+    ranges: Iterable[QueueRange],
+    reason: str = NOT_READ,
+    until_ms: Mapping[MessageQueue, int] = MappingProxyType({}),
+) -> Change:
+    """Return the change of GAPS that adds ranges. until_ms: the time before which that of a queue was stored, by
+    default that of the work."""
     rows = [
         {
             "cluster": work.cluster,
@@ -35,7 +43,7 @@ def added_gaps(folder: LakePath, work: PullWork, ranges: Iterable[QueueRange], r
             "queue_id": each.queue.queue_id,
             "first_offset": each.start,
             "end_offset": each.end,
-            "to_ms": work.read_ms,
+            "to_ms": until_ms.get(each.queue, work.read_ms),
             "detected_ms": work.read_ms,
             "reason": reason,
         }

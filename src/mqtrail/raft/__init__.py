@@ -6,7 +6,7 @@ apply after it made the journal durable. messages has the wire form. Assumptions
 
 from .config import RaftConfig
 from .core import Decided, Raft, Role
-from .errors import NotLeader, RaftBusy, RaftDamaged, RaftError, RaftIdentityError, RaftOldDisk
+from .errors import NotLeader, RaftBadMessage, RaftBusy, RaftDamaged, RaftError, RaftIdentityError, RaftOldDisk
 from .journal import Journal, RaftDisk, RaftFile
 from .messages import LogEntry, MessageKind, RaftMessage, decode_message, encode_message
 
@@ -17,6 +17,7 @@ __all__ = [
     "MessageKind",
     "NotLeader",
     "Raft",
+    "RaftBadMessage",
     "RaftBusy",
     "RaftConfig",
     "RaftDamaged",

@@ -21,12 +21,13 @@ from enum import Enum
 from typing import Any, Final
 
 from .config import RaftConfig
-from .errors import NotLeader, RaftBusy, RaftOldDisk
+from .errors import NotLeader, RaftBadMessage, RaftBusy, RaftOldDisk
 from .journal import Journal
 from .messages import LogEntry, MessageKind, RaftMessage
 
 Kind = MessageKind
 NEVER_MS: Final = -(10**15)
+TERM_STEP_MAX: Final = 1 << 32  # terms, entries or rounds that a member can be behind another one
 
 
 class Role(Enum):
@@ -243,6 +244,29 @@ class Raft:
         return ready
 
     # Messages.
+
+    def check(self, message: RaftMessage) -> None:
+        """RaftBadMessage: no member sends this to this one, so it is false, and `receive` must not see it.
+
+        It proves nothing else: a false message may be plausible. Who can send one is up to the shell.
+        """
+        journal, term = self.journal, message.term
+        last = max(journal.last_index, self.commit_index)
+        if term > self.term + TERM_STEP_MAX or message.log_term > self.term + TERM_STEP_MAX:
+            raise _false(message, f"a term of at most {self.term + TERM_STEP_MAX}")
+        if message.index > last + TERM_STEP_MAX and message.kind is not Kind.HELLO_REPLY:
+            raise _false(message, f"an index of at most {last + TERM_STEP_MAX}")
+        if message.kind is Kind.HEARTBEAT_REPLY and term == self.term and message.round > self._round:
+            raise _false(message, f"a round of at most {self._round}")
+        if message.kind is Kind.SNAPSHOT and not message.log_term <= term:
+            raise _false(message, f"a snapshot of a term of at most {term}")
+        before = message.log_term
+        for place, entry in enumerate(message.entries, message.index + 1):
+            if entry.index != place or not before <= entry.term <= term:
+                raise _false(message, f"entry {place} with a term from {before} to {term}")
+            if journal.snapshot_index < place <= self.commit_index and journal.term_at(place) != entry.term:
+                raise _false(message, f"entry {place}, which is committed, as it is")
+            before = entry.term
 
     def receive(self, message: RaftMessage, now_ms: int) -> None:
         """Serve a message. One of another group, or for another member, has no effect."""
@@ -553,6 +577,14 @@ class Raft:
                 **fields,
             )
         )
+
+
+def _false(message: RaftMessage, expected: str) -> RaftBadMessage:
+    return RaftBadMessage(
+        f"found a false message of consensus ({message.kind.name}, term {message.term}, index {message.index}) in the "
+        f"name of {message.sender}, expected {expected}: let only controllers reach this port, or set "
+        "inner_credentials"
+    )
 
 
 _TERMLESS: Final = frozenset({Kind.HELLO, Kind.HELLO_REPLY, Kind.PRE_VOTE, Kind.PRE_VOTE_REPLY})

@@ -19,6 +19,10 @@ class RaftBusy(RaftError):
     """A bound of the log or of the waiting reads is reached: try again later."""
 
 
+class RaftBadMessage(RaftError):
+    """A message that no member of this group sends to this one now."""
+
+
 class RaftDamaged(RaftError):
     """The journal is damaged below a position that was durable: acknowledged entries may be missing."""
 

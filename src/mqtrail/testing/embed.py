@@ -95,6 +95,7 @@ def embedded_config(
         store_url=store_url,
         http_port=0 if http else None,
         http_rules=http_rules,
+        http_wake_local=True,
     )
 
 

@@ -38,6 +38,7 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
         end_scans_stage(),
         Stage("losses", losses_sql(as_of_ms, horizon), ("client_records", "gaps", "samples", "scanned_topics")),
+        Stage("widest_losses", _WIDEST_LOSSES, ("losses",)),
         pop_gaps_stage(),
         unread_stage(as_of_ms),
     ]
@@ -205,6 +206,16 @@ SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (
     FROM samples WHERE what = 'TRACE' AND sampled_ms <= {as_of_ms} GROUP BY cluster, broker_name) AS sources
   WHERE state.status <> 'OK') AS lost
 WHERE from_ms IS NOT NULL AND to_ms IS NOT NULL"""
+
+
+# Of losses of the same clients that begin at the same time, the last to end: it has all times of the others. The first
+# read of a cluster can find a lost range in every queue.
+_WIDEST_LOSSES = f"""
+SELECT cluster, client_id, host, from_ms, widest.to_ms AS to_ms, nullif(widest.lost_count, 0) AS lost_count,
+    widest.reason AS reason
+FROM (SELECT cluster, client_id, host, from_ms,
+    max(struct_pack(to_ms := to_ms, lost_count := coalesce(lost_count, 0), reason := reason)) AS widest
+  FROM losses GROUP BY cluster, client_id, host, from_ms, reason LIKE '{TRACE_NOT_READ}%') AS widths"""
 
 
 def ip(host: str) -> str:

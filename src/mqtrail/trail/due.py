@@ -383,14 +383,14 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
     finds = f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN {{}} c ON t.cluster = c.cluster
       WHERE (t.group_codes LIKE '%HUNG%' OR t.group_codes LIKE '%EXPIRED%' OR t.group_codes LIKE '%SKIPPED%'
         OR t.group_codes LIKE '%LOST%')
-      OR t.is_open = 1 AND c.reason LIKE '{TRACE_NOT_READ}%'
+      OR t.is_open = 1 AND ({{}} OR c.reason LIKE '{TRACE_NOT_READ}%')
       OR t.knowledge = 'INCOMPLETE' AND c.from_ms <= t.last_event_ms + {margin}"""
     columns = "cluster, client_id, from_ms, to_ms, lost_count, reason"
     return [
         Cause(
-            name, changed(name, f"{columns}, {own}"), finds.format(f"changed_{name}"), TRAJECTORIES
+            name, changed(name, f"{columns}, {own}"), finds.format(f"changed_{name}", of_open), TRAJECTORIES
         )
-        for name, own in (("group_losses", "group_name"), ("losses", "host"))
+        for name, own, of_open in (("group_losses", "group_name", "true"), ("losses", "host", "false"))
     ] + [_of_lost_ranges(changed("losses", "cluster, from_ms, to_ms, reason"))]  # fmt: skip
 
 

@@ -280,7 +280,7 @@ SAMPLES = Relation(
 GAPS = Relation(
     "gaps",
     "One row per range [first_offset, end_offset) of a queue that was lost before it could be read, or (NOT_READ) was "
-    "left out when the lake began. Key: cluster, broker_name, topic, queue_id, first_offset.",
+    "left out by the first read of its queue. Key: cluster, broker_name, topic, queue_id, first_offset.",
     (
         text("cluster", "as in trace_events"),
         text("broker_name", "broker"),
@@ -289,7 +289,7 @@ GAPS = Relation(
         number("first_offset", "first missing queue_offset"),
         number("end_offset", "queue_offset after the last missing one"),
         number("from_ms", "store time of the last record read before the range; NULL: none (unbounded)"),
-        number("to_ms", "store time of the first record read after the range"),
+        number("to_ms", "store time of the first record read after the range; NOT_READ: all of it was stored before"),
         number("detected_ms", "when the pipeline detected it"),
         text("reason", "why: EXPIRED (the queue's minimum moved), RECREATED (the maximum fell), UNREADABLE, NOT_READ"),
     ),

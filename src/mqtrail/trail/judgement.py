@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .context import ip
 from .ends import UNDECIDED
-from .evidence import OF_MESSAGES, TRACE_NOT_READ
+from .evidence import OF_MESSAGES
 from .kinds import quoted
 from .overtaking import REASON as OVERTAKEN_REASON
 from .packing import number_at, packed, padded, part
@@ -41,7 +41,9 @@ def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
 def group_losses_stage() -> Stage:
     """Losses that can concern a group: losses of its known clients, and unread ranges of the trace topic."""
     return Stage(
-        "group_losses", _GROUP_LOSSES, ("losses", "live_clients", "handed_clients", "topic_groups", "traced_groups")
+        "group_losses",
+        _GROUP_LOSSES,
+        ("widest_losses", "live_clients", "handed_clients", "topic_groups", "traced_groups"),
     )
 
 
@@ -225,12 +227,12 @@ FROM (SELECT *, {rounds} AS rounds, {state} AS stated
 _GROUP_LOSSES = f"""
 SELECT DISTINCT l.cluster AS cluster, k.group_name AS group_name, l.client_id AS client_id, l.from_ms AS from_ms,
     l.to_ms AS to_ms, l.lost_count AS lost_count, l.reason AS reason
-FROM losses l JOIN (SELECT cluster, group_name, client FROM live_clients
+FROM widest_losses l JOIN (SELECT cluster, group_name, client FROM live_clients
   UNION SELECT cluster, group_name, client_id FROM handed_clients) k
   ON l.cluster = k.cluster AND l.client_id = k.client
 UNION ALL
 SELECT l.cluster, g.group_name, l.client_id, l.from_ms, l.to_ms, l.lost_count, l.reason
-FROM losses l JOIN (SELECT DISTINCT cluster, group_name FROM topic_groups
+FROM widest_losses l JOIN (SELECT DISTINCT cluster, group_name FROM topic_groups
   UNION SELECT cluster, group_name FROM traced_groups) g ON l.cluster = g.cluster
 WHERE l.client_id = '' AND l.host <> '{OF_MESSAGES}'"""
 
@@ -238,20 +240,22 @@ WHERE l.client_id = '' AND l.host <> '{OF_MESSAGES}'"""
 def _loss_hits(as_of_ms: int, settings: Settings) -> str:
     """The latest loss that may explain the missing records of a group.
 
-    Every open state claims that a record does not exist. It may be among records that will be read later.
+    Every open state claims that a record does not exist. It may be lost, or among records that will be read later. A
+    message that was removed or passed may have been handed over at any time before.
     """
     begin = f"""coalesce(CASE WHEN e.state IN {_RUNNING} THEN e.open_ms WHEN e.state = 'RETRYING'
       THEN e.last_end_ms END, e.visible_ms, e.first_ms, e.stored_ms, e.acked_ms)"""
     end = f"""CASE WHEN e.state IN {_NOT_ENDED} THEN {as_of_ms}
-      ELSE least({as_of_ms}, coalesce(e.last_end_ms, e.last_ms, {begin}) + {settings.loss_window_ms}) END"""
+      ELSE least({as_of_ms}, greatest(coalesce(e.last_end_ms, e.last_ms, {begin}) + {settings.loss_window_ms},
+        CASE WHEN e.state IN {_NEVER_HANDED} THEN coalesce(e.retry_unread_ms, e.unread_ms, 0) ELSE 0 END)) END"""
     hit = packed(padded("l.from_ms"), padded("l.to_ms"), padded("l.lost_count"), "l.reason")
     return f"""
 SELECT e.cluster AS cluster, e.msg_id AS msg_id, e.group_name AS group_name, max({hit}) AS loss
 FROM group_states e JOIN group_losses l ON e.cluster = l.cluster AND e.group_name = l.group_name
   AND l.to_ms >= {begin} AND l.from_ms <= {end}
-  AND (l.client_id = '' OR e.state <> 'HUNG' OR e.open_client = '' OR l.client_id = e.open_client)
-WHERE e.state IN ('HUNG', 'EXPIRED', 'SKIPPED') OR e.state = 'LOST' AND NOT {_HAD_NO_CLIENT}
-  OR l.reason LIKE '{TRACE_NOT_READ}%' AND e.state IN {_NOT_ENDED}
+  AND (l.client_id = '' OR e.state NOT IN {_RUNNING} OR e.open_client = '' OR l.client_id = e.open_client)
+WHERE e.state IN ('EXPIRED', 'SKIPPED') OR e.state = 'LOST' AND NOT {_HAD_NO_CLIENT}
+  OR e.state IN {_NOT_ENDED}
   OR e.rounds_missing > 0 OR e.ends_missing > 0 OR e.beginless_count > 0
   OR e.state = 'UNKNOWN' AND e.why IN ('PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'END_NOT_TRACED', 'RETRY_PASSED_UNTRACED')
 GROUP BY e.cluster, e.msg_id, e.group_name"""
@@ -260,6 +264,7 @@ GROUP BY e.cluster, e.msg_id, e.group_name"""
 _HAD_NO_CLIENT = "coalesce(coalesce(e.retry_unread_live, e.unread_live) = 0, false)"
 """SQL: whether no client of the group could get the message. Then lost trace records have nothing to say about it."""
 _RUNNING = "('IN_FLIGHT', 'HUNG')"
+_NEVER_HANDED = "('EXPIRED', 'SKIPPED', 'LOST')"
 _NOT_ENDED = "('WAITING', 'NO_CONSUMER', 'IN_FLIGHT', 'HUNG', 'RETRYING')"
 LOSS_NAME = "replace(loss_name, ':', '_')"
 """SQL: the name of a loss as a reason, without ':', which names of reasons must not contain."""

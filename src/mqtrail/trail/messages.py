@@ -31,9 +31,13 @@ UNPROVEN = f"({has_code('send_codes', 'SEND_UNCERTAIN')} OR {has_code('send_code
 
 
 def copy_unread(settings: Settings) -> str:
-    """SQL over messages: whether a copy of such a send can be stored behind what was read of its topic."""
+    """SQL over messages: whether a copy of such a send can be stored behind what was read of its topic.
+
+    The clock of the client may be behind, but the broker stored the record of the send after it.
+    """
     return (
-        f"({UNPROVEN} AND stored_ms IS NULL AND scanned = 1 AND scanned_ms < send_end_ms + {settings.trace_delay_ms})"
+        f"({UNPROVEN} AND stored_ms IS NULL AND scanned = 1"
+        f" AND scanned_ms < greatest(send_end_ms, seen_ms) + {settings.trace_delay_ms})"
     )
 
 

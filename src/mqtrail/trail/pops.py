@@ -7,10 +7,18 @@ A pop writes a check point for the messages that it hands out, and an acknowledg
 topic until the time of the pop is up. A client that wants more time, or no longer wants the message, gets a new check
 point, and then the broker itself acknowledges the old one. So only the last pop of a message shows what became of it,
 and a pop with two check points of different times shows nothing.
-Source: PopReviveService.reviveRetry, ChangeInvisibleTimeProcessor and KeyBuilder, apache/rocketmq broker/ and common/.
+
+A check point is due a second before the time of its pop is up. One of a time of a second or less is due at once, so it
+is not in the timer's topic. So after an acknowledgement only a copy shows that the client gave the message back for so
+short a time, and the broker makes it some seconds later: it scans its records for up to 10 s (reviveScanTime) and waits
+4 s for more.
+Source: PopReviveService.reviveRetry and consumeReviveMessage, HookUtils.transformTimerMessage,
+ChangeInvisibleTimeProcessor.appendCheckPointThenAckOrigin and KeyBuilder, apache/rocketmq broker/ and common/.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from mqtrail.wire import RETRY_PREFIX, TIMER_TOPIC
 
@@ -126,6 +134,8 @@ FROM pops p LEFT JOIN scanned_topics s ON p.cluster = s.cluster AND s.topic = '{
 _IS_LAST = """(pop_ms IS NOT NULL AND offered_count = 1 AND coalesce(last_ms <= pop_until_ms, true)
       AND pop_times >= greatest(coalesce(copy_times, 0), coalesce(times_max, 0)))"""
 """SQL of group_evidence: whether no copy and no hand-over is newer than the last pop that was read."""
+REVIVED_AFTER: Final = 3
+"""Times of trace_delay_ms after an acknowledgement within which a copy may still be made and read."""
 _TRACED = "(delivery_count > 0 AND times_max = pop_times)"
 _ACCEPTED = "(excluded = 0 AND filter_why = '')"
 
@@ -146,7 +156,7 @@ def pop_states(as_of_ms: int, settings: Settings, running: str) -> str:
         f"{pop_is_open(as_of_ms)} AND pops_read_ms >= {as_of_ms - settings.state_age_ms_max} AND pops_lost_ms IS NULL"
     )
     return f"""
-    WHEN {acked} AND pop_acked_ms > {as_of_ms - settings.trace_delay_ms} THEN 'UNKNOWN:TRACE_PENDING'
+    WHEN {acked} AND pop_acked_ms > {as_of_ms - REVIVED_AFTER * settings.trace_delay_ms} THEN 'UNKNOWN:TRACE_PENDING'
     WHEN {acked} AND {_TRACED} AND last_outcome = 'FAILED' THEN 'UNKNOWN:POP_GIVEN_UP'
     WHEN {acked} AND ({_TRACED} OR {_ACCEPTED} AND consume_type <> '') THEN 'CONSUMED:POP_ACKED'
     WHEN {acked} AND {_ACCEPTED} THEN 'UNKNOWN:POP_ACKED'

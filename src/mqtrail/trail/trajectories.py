@@ -19,7 +19,7 @@ def trajectory_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     """group_sums, send_losses, lost_copies, message_events, trajectories and verdicts (the results of these names)."""
     return [
         Stage("group_sums", _group_sums(), ("group_verdicts",)),
-        Stage("send_losses", _send_losses(settings), ("messages", "losses")),
+        Stage("send_losses", _send_losses(settings), ("messages", "widest_losses")),
         Stage("lost_copies", _lost_copies(settings), ("messages", "losses")),
         Stage("message_events", _message_events(), ("resolved",)),
         Stage(
@@ -51,7 +51,7 @@ def _send_losses(settings: Settings) -> str:
     )  # fmt: skip
     return f"""
 SELECT m.cluster AS cluster, m.msg_id AS msg_id, max({hit}) AS loss
-FROM messages m JOIN losses l ON m.cluster = l.cluster AND l.host <> '{OF_MESSAGES}'
+FROM messages m JOIN widest_losses l ON m.cluster = l.cluster AND l.host <> '{OF_MESSAGES}'
   AND l.to_ms >= coalesce(m.send_start_ms, m.born_ms, m.stored_ms)
   AND l.from_ms <= coalesce(m.stored_ms, m.send_end_ms) + {settings.trace_delay_ms}
   AND (l.client_id = '' OR l.host = m.born_host OR split_part(l.client_id, '@', 1) = {ip("m.born_host")})
@@ -60,12 +60,15 @@ GROUP BY m.cluster, m.msg_id"""
 
 
 def _lost_copies(settings: Settings) -> str:
-    """The range of its topic that was not read and may have the copy of a message. NULL ends of it are unbounded."""
+    """The range of its topic that was not read and may have the copy of a message. NULL ends of it are unbounded.
+
+    The clock of the client may be ahead, but a broker stored its records after what they tell.
+    """
     hit = packed(padded("l.from_ms"), padded("l.to_ms"), padded("l.lost_count"), "l.reason")
     return f"""
 SELECT m.cluster AS cluster, m.msg_id AS msg_id, max({hit}) AS loss
 FROM messages m JOIN losses l ON m.cluster = l.cluster AND l.reason = '{RANGE_NOT_READ}' || m.topic
-  AND l.to_ms >= coalesce(m.send_start_ms, m.handed_ms) - {settings.trace_delay_ms}
+  AND l.to_ms >= least(coalesce(m.send_start_ms, m.handed_ms), m.seen_ms) - {settings.trace_delay_ms}
   AND l.from_ms <= coalesce(m.send_end_ms, m.handed_ms) + {settings.trace_delay_ms}
 WHERE m.stored_ms IS NULL GROUP BY m.cluster, m.msg_id"""
 

@@ -14,6 +14,7 @@ from .context import ip
 from .ends import TX_OPEN, TX_STATE
 from .judgement import LITE_AFTER_MS
 from .messages import AWAITS_SAMPLE, copy_unread, has_code
+from .pops import REVIVED_AFTER
 from .results import OPEN_IDS
 from .settings import Settings
 from .stages import Stage
@@ -110,7 +111,7 @@ def _of_groups(is_open: str, as_of_ms: int, settings: Settings) -> dict[str, str
         f"open_ms + {settings.hung_ms}",
         f"open_ms + greatest({settings.hung_ms}, coalesce(group_hung_ms, 0))",
         f"CASE WHEN {_POPPED} THEN {as_of_ms + 1} END",
-        f"pop_acked_ms + {settings.trace_delay_ms}",
+        f"pop_acked_ms + {REVIVED_AFTER * settings.trace_delay_ms}",
         f"CASE WHEN last_outcome = 'FAILED' THEN last_end_ms + {settings.next_attempt_ms_max + 1} END",
     )
     return {

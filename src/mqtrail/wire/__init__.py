@@ -21,6 +21,7 @@ from .work_parts import *
 from .command import *
 from .frame import *
 from .signature import *
+from .accounts import *
 
 # Headers of commands.
 from .admin_headers import *

@@ -6,6 +6,7 @@ import pytest
 
 from mqtrail.broker import BrokerConfig, InSyncSet, MasterTerm, Replicas
 from mqtrail.broker.ha import Epochs, EpochSender
+from mqtrail.broker.ha.in_sync import BARRED_MS
 from mqtrail.store import MemoryStore
 
 from .test_protocol import NOW_MS, STORE
@@ -178,6 +179,45 @@ def test_a_refused_change_is_forgotten() -> None:
     in_sync.refused(7)
     assert in_sync.counted == frozenset()
     assert found.review(NOW_MS) is None
+
+
+def test_a_stranger_holds_back_neither_sends_nor_other_replicas() -> None:
+    """One that the controller refuses: the lost replica is removed, the true one joins, and sends do not wait."""
+    found = replicas(3)  # 3 is lost
+    in_sync = in_sync_of(found)
+    found.add("stranger", slave(0, END))
+    found.add("slave", slave(2, END))
+    found.review(NOW_MS)
+    assert asked(found) == [1], "the lost one is removed first, and alone"
+    in_sync.ask(frozenset({1}))
+    in_sync.settle({1}, 8)
+    assert asked(found) == [0, 1], "one new replica at a time"
+    in_sync.ask(frozenset({0, 1}))
+    in_sync.refused(8, bars=True)
+    assert in_sync.counted == {2}
+    assert asked(found) == [1, 2]
+    in_sync.ask(frozenset({1, 2}))
+    in_sync.settle({1, 2}, 9)
+    assert found.review(NOW_MS) is None
+    found.review(NOW_MS + BARRED_MS)
+    assert found.review(NOW_MS + BARRED_MS) == frozenset({0, 1, 2}), "the controller may know it now"
+
+
+def test_who_was_refused_comes_after_the_others() -> None:
+    """Otherwise strangers with low ids would always come first."""
+    found = replicas()
+    for broker_id in (4, 0, 3):
+        found.add(str(broker_id), slave(broker_id, END))
+    found.review(NOW_MS)
+    now_ms, order = NOW_MS, []
+    for _ in range(6):
+        wanted = found.review(now_ms) or found.review(now_ms)
+        assert wanted is not None
+        order.append(max(wanted - {1}))
+        in_sync_of(found).ask(wanted)
+        in_sync_of(found).refused(7, bars=True)
+        now_ms += BARRED_MS // 2
+    assert order == [0, 3, 4, 0, 3, 4]
 
 
 @pytest.mark.parametrize(("least", "enough"), [(1, True), (2, True), (3, False)])

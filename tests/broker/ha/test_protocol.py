@@ -215,3 +215,17 @@ def test_under_sync_flush_a_slave_reports_what_is_durable(master: MemoryStore) -
     assert follower.report(NOW_MS) is None
     slave.flush()
     assert follower.report(NOW_MS) == i64(place.size)
+
+
+def test_a_log_begins_nowhere_for_records_of_another_place(master: MemoryStore) -> None:
+    """An empty slave would keep that place for ever, and its master would refuse it as a slave with a longer log."""
+    (place,) = master.append([record()], NOW_MS)
+    log = master.log_bytes(0, place.size)
+    slave = MemoryStore(STORE)
+    follower = Follower(slave, CONFIG, NOW_MS)
+    far = (1 << 62) // STORE.segment_size * STORE.segment_size
+    with pytest.raises(LogDiffers, match="found a record of physical offset 0"):
+        follower.receive(header(far, len(log)) + log, NOW_MS)
+    assert slave.end_offset == 0
+    Follower(slave, CONFIG, NOW_MS).receive(header(0, len(log)) + log, NOW_MS)
+    assert slave.log_bytes(0, place.size) == log

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from mqtrail.client import (
     RetryLater,
     TraceConfig,
 )
+from mqtrail.client.consumer import rebalance
 from mqtrail.wire import (
     ConsumerRunningInfo,
     DirectConsumeResult,
@@ -301,6 +303,29 @@ async def test_a_topic_that_comes_later_is_found() -> None:
         fake_cluster() as cluster,
         Consumer("CG", cluster.namesrv, {"orders": "*"}, config=QUICK) as consumer,
     ):
+        put(cluster.brokers[0], "orders", b"x")
+        cluster.name_server.topics["orders"] = 1
+        assert await consume(consumer, 1) == [b"x"]
+
+
+async def test_a_missing_topic_is_looked_for_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found long before the next rebalance is due, and does not cost a request a second for ever."""
+    monkeypatch.setattr(rebalance, "RETRY_MS", 10)
+    config = replace(QUICK, rebalance_ms=60_000, instance=InstanceConfig(route_refresh_ms=60_000))
+    async with (
+        fake_cluster() as cluster,
+        Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer,
+    ):
+        asked = [monotonic()]
+
+        def note(command: RemotingCommand) -> RemotingCommand | None:
+            if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and command.ext["topic"] == "orders":
+                asked.append(monotonic())
+            return None
+
+        cluster.name_server.script = note
+        await until(lambda: len(asked) > 5)
+        assert asked[5] - asked[1] > 0.01 + 0.02 + 0.04 + 0.08
         put(cluster.brokers[0], "orders", b"x")
         cluster.name_server.topics["orders"] = 1
         assert await consume(consumer, 1) == [b"x"]

@@ -1,4 +1,4 @@
-"""Our consumers on our broker: ordered, popped, filtered, batched and polled, and their trace."""
+"""Our consumers on our broker: ordered, popped, filtered, batched, polled, and their trace. On tables they are slow."""
 
 import asyncio
 from collections import Counter, defaultdict

@@ -35,6 +35,7 @@ from .test_lite_pull import LITE
 from .test_pull import CODES
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
+AT_ONCE_COUNT = FREE_COUNT + 5  # the waits between these answers are longer than AT_ONCE_MS together
 PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 
@@ -55,10 +56,12 @@ def empty_at_once(status: PullStatus, command: RemotingCommand) -> RemotingComma
     return RemotingCommand.reply_to(command, CODES[status], "at once", ext)
 
 
-@pytest.mark.parametrize("status", PullStatus)
-@pytest.mark.parametrize("kind", ["push", "lite", "pop"])
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [*((kind, status) for kind in ("push", "lite") for status in PullStatus), ("pop", PullStatus.NO_NEW_MESSAGE)],
+)
 async def test_a_broker_that_holds_nothing_is_not_asked_without_end(kind: str, status: PullStatus) -> None:
-    """The broker answers ten pulls at once without messages: they take time, and later messages are consumed."""
+    """The broker answers eight pulls at once without messages: they take time, and later messages are consumed."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         asked: list[float] = []
@@ -67,23 +70,23 @@ async def test_a_broker_that_holds_nothing_is_not_asked_without_end(kind: str, s
 
         def script(command: RemotingCommand) -> RemotingCommand | None:
             is_pull = command.code in PULLS and command.ext["topic"] == "orders"
-            if (is_pull or command.code == RequestCode.POP_MESSAGE) and len(asked) < 10:
+            if (is_pull or command.code == RequestCode.POP_MESSAGE) and len(asked) < AT_ONCE_COUNT:
                 asked.append(loop.time())
                 if pop is not None:
-                    return RemotingCommand.reply_to(command, CODES[PullStatus.NO_NEW_MESSAGE], "at once")
+                    return RemotingCommand.reply_to(command, CODES[status], "at once")
                 return empty_at_once(status, command)
             return None if pop is None else pop.script(command)
 
         broker.script = script
         if kind == "lite":
             async with LitePullConsumer("CG", cluster.namesrv, {"orders": "*"}, config=LITE) as lite:
-                await until(lambda: len(asked) == 10)
+                await until(lambda: len(asked) == AT_ONCE_COUNT)
                 put(broker, "orders", b"x")
                 assert [m.body for m in await lite.poll(60_000)] == [b"x"]
         else:
             config = replace(QUICK, client_rebalance=kind == "push", pull_interval_ms=0)
             async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer:
-                await until(lambda: len(asked) == 10)
+                await until(lambda: len(asked) == AT_ONCE_COUNT)
                 put(broker, "orders", b"x")
                 m = await anext(consumer)
                 assert m.body == b"x"

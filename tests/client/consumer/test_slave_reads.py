@@ -49,14 +49,14 @@ async def test_a_group_goes_on_at_the_slave(tmp_path: Path) -> None:
     slave_config = BrokerConfig(broker_role="SLAVE", broker_id=1, slave_read=True, offsets_save_ms=100, register_ms=500)
     master, slave = Node(master_config), Node(replace(base, broker=slave_config))
     await master.start()
-    await slave.start()
     seen: list[bytes] = []
 
     async def handler(message: Delivery) -> None:
         seen.append(message.body)
 
     try:
-        await send(namesrv, "first")
+        await send(namesrv, "first")  # creates the topic: a slave copies tables when it starts, and then every 10 s
+        await slave.start()
         await until(lambda: end_of(slave) == end_of(master) and "orders" in core_of(slave).topics)
         await master.stop()
         config = quick(tmp_path)

@@ -1,4 +1,4 @@
-"""Our producers and our own broker: transactions with checks, requests with replies, delays by time, recalls."""
+"""Our producers and our own broker: transactions, requests, delays by time, recalls. On tables they are slow."""
 
 import asyncio
 import time

@@ -6,11 +6,17 @@ import asyncio
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mqtrail.gateway import DoorConfig, Gate
+from mqtrail.gateway.pmq import waking
+from mqtrail.gateway.pmq.broker import PmqBroker
+from mqtrail.gateway.pmq.interface import PmqInterface
 from mqtrail.gateway.pmq.waking import ClientAddress, Waker, address_of
+from mqtrail.wire import Host
 
 from ..conftest import Door
 from .test_interface import CONSUMER, arrange, enter, group_of, ok
@@ -22,6 +28,8 @@ from .test_interface import CONSUMER, arrange, enter, group_of, ok
         ("10.9.9.9|77|1234|8081", ClientAddress("10.0.0.1", 8081)),  # the address of the connection, not of the name
         ("10.0.0.1|77|1234", None),
         ("10.0.0.1|77|1234|0", None),
+        ("10.0.0.1|77|1234|1023", None),  # of a service of the system
+        ("10.0.0.1|77|1234|1024", ClientAddress("10.0.0.1", 1024)),
         ("10.0.0.1|77|1234|70000", None),
         ("10.0.0.1|77|1234|80@evil", None),
         ("x", None),
@@ -29,6 +37,45 @@ from .test_interface import CONSUMER, arrange, enter, group_of, ok
 )
 def test_addresses_of_names(name: str, expected: ClientAddress | None) -> None:
     assert address_of(name, "10.0.0.1") == expected
+
+
+@pytest.mark.parametrize(
+    ("ip", "settings", "woken"),
+    [
+        ("10.0.0.9", {}, True),
+        ("127.0.0.1", {}, False),  # perhaps a proxy, whose clients would choose a port of this machine
+        ("::1", {}, False),
+        ("10.0.0.5", {}, False),  # the address that the door has itself
+        ("127.0.0.1", {"wakes_local": True}, True),
+        ("10.0.0.5", {"wakes_local": True}, True),
+        ("10.0.0.9", {"proxies": "10.0.0.9"}, False),
+        ("127.0.0.1", {"wakes_local": True, "proxies": "127.0.0.1"}, False),
+    ],
+)
+def test_who_gets_wake_ups(ip: str, settings: dict[str, Any], woken: bool) -> None:
+    """A client behind a proxy would have the door post to a port of the proxy's machine."""
+    nothing: Any = SimpleNamespace()
+    config = DoorConfig(hosts=None, **settings)
+    interface = PmqInterface(nothing, SimpleNamespace(), nothing, "broker-a", asyncio.Event(), Gate(), config)  # type: ignore[arg-type]
+    broker = PmqBroker(nothing, Host(ip, 1_234), "10.0.0.5")
+    expected = ClientAddress(ip, 8081) if woken else None
+    assert interface._listens_at("x|77|1234|8081", broker) == expected
+
+
+async def test_a_wake_up_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many queues and groups a client has."""
+    monkeypatch.setattr(waking, "ITEMS_MAX", 3)
+    posts = []
+
+    async def post(address: ClientAddress, body: dict[str, Any]) -> None:
+        posts.append(len(body["msgNotifyDtos"]))
+
+    waker = Waker(post)
+    for number in range(9):
+        waker.wake(ClientAddress("10.0.0.1", 8081), number, "g")
+    await asyncio.gather(*waker._posts.values())
+    assert posts == [3]
+    await waker.stop()
 
 
 async def test_the_dead_are_left_alone() -> None:

@@ -11,7 +11,7 @@
 """
 
 from .access import Access
-from .auth import USERS_FILE, inner_credentials
+from .auth import USERS_FILE, inner_credentials, read_credentials
 from .auth_requests import AuthRequests
 from .context import AccessContext, Permission
 from .keys import Key, keys_of, read_users
@@ -31,6 +31,7 @@ __all__ = [
     "User",
     "inner_credentials",
     "keys_of",
+    "read_credentials",
     "read_rules",
     "read_users",
 ]

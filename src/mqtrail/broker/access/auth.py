@@ -252,9 +252,14 @@ def read_json_object(text: str, expected: str) -> Mapping[str, Any]:
 
 def inner_credentials(config: BrokerConfig) -> Credentials | None:
     """Return the credentials of a broker for name servers; None: none. InvalidParameter contains no secret."""
-    if not config.inner_credentials.strip():
+    return read_credentials(config.inner_credentials)
+
+
+def read_credentials(text: str) -> Credentials | None:
+    """Return the credentials in a setting; None: it is empty. InvalidParameter contains no secret."""
+    if not text.strip():
         return None
-    fields = read_json_object(config.inner_credentials, '{"accessKey":"…","secretKey":"…"}')
+    fields = read_json_object(text, '{"accessKey":"…","secretKey":"…"}')
     return Credentials(
         access_key=str(fields.get("accessKey") or ""),
         secret_key=str(fields.get("secretKey") or ""),

@@ -52,13 +52,14 @@ class EpochSender(LogSender):
 
     def receive(self, data: bytes, now_ms: int) -> None:
         """Take bytes of the slave. HaError: they are not those of a slave that can follow this log."""
-        self._received_ms = now_ms
         data = self._partial + data
         at = 0
         if self.broker_id < 0:
             at = self._greet(data)
         if self.broker_id >= 0:
             at = self._read_reports(data, at, now_ms)
+        if at:  # only whole frames count: single bytes do not keep a place
+            self._received_ms = now_ms
         self._partial = data[at:]
 
     def _greet(self, data: bytes) -> int:

@@ -6,6 +6,8 @@ with both sets until it knows which one holds:
     joining    a slave that is near the log's end. Sends wait for it from then on, and once it has all that was
                acknowledged before, the controller is asked to add it
     asked      in a set that the controller may hold already, because its answer did not come
+    barred     a slave that the controller refused, because it does not know it or does not hear it. It counts for
+               nothing until the next try, so that a stranger with an id of its own holds back neither sends nor others
     removed    a slave whose connection closed, or that is behind for haMaxTimeSlaveNotCatchup. Sends wait for it until
                the controller has removed it
 
@@ -19,6 +21,8 @@ from typing import Final, NamedTuple
 from .epoch_sender import EpochSender
 
 JOIN_GAP_MAX: Final = 1 << 20  # bytes that a slave may be behind when sends begin to wait for it
+BARRED_MS: Final = 1_000  # until a slave that the controller refused is asked for again
+BARRED_MAX: Final = 1_000  # ids that are kept of them
 
 
 class MasterTerm(NamedTuple):
@@ -41,6 +45,8 @@ class InSyncSet:
         self._late_max_ms = late_max_ms
         self._joining: set[int] = set()
         self._asked: frozenset[int] = frozenset()
+        self._barred: dict[int, int] = {}  # id -> until when it is, or was last
+        self._reviewed_ms = 0
 
     @property
     def counted(self) -> frozenset[int]:
@@ -51,8 +57,9 @@ class InSyncSet:
         self, slaves: Iterable[EpochSender], end_offset: int, confirm_offset: int, now_ms: int
     ) -> frozenset[int] | None:
         """Return the set to ask the controller for; None: the present one is right."""
+        self._reviewed_ms = now_ms
         wanted = {self.term.broker_id}
-        near = set()
+        near, ready = set(), set()
         for slave in slaves:
             if slave.is_learner or slave.broker_id < 0 or slave.acked_offset < 0:
                 continue
@@ -61,20 +68,33 @@ class InSyncSet:
                 continue
             if slave.broker_id in self.ids:
                 wanted.add(slave.broker_id)
+            elif self._barred.get(slave.broker_id, 0) > now_ms:
+                continue
             elif slave.acked_offset >= self._start_offset and end_offset - slave.acked_offset <= JOIN_GAP_MAX:
                 near.add(slave.broker_id)
                 if slave.broker_id in self._joining and slave.acked_offset >= confirm_offset:
-                    wanted.add(slave.broker_id)
+                    ready.add(slave.broker_id)
         self._joining = near
+        if ready and wanted == self.ids:  # one change at a time: the controller takes or refuses a set as a whole
+            wanted.add(min(ready, key=lambda one: (self._barred.get(one, 0), one)))
         return None if wanted == self.ids and not self._asked else frozenset(wanted)
 
     def ask(self, wanted: frozenset[int]) -> None:
         """Note that the controller is asked for this set."""
         self._asked |= wanted
 
-    def refused(self, number: int) -> None:
-        """Note that the controller has refused what it was asked for, and held this number of the set afterwards."""
+    def refused(self, number: int, *, bars: bool = False) -> None:
+        """Note that the controller has refused what it was asked for, and held this number of the set afterwards.
+
+        bars: because it does not know the new replicas, or does not hear them; they count for nothing for BARRED_MS.
+        """
         if number == self.number:
+            if bars:
+                newcomers = self._asked - self.ids
+                self._barred |= dict.fromkeys(newcomers, self._reviewed_ms + BARRED_MS)
+                self._joining -= newcomers
+                while len(self._barred) > BARRED_MAX:
+                    del self._barred[next(iter(self._barred))]
             self._asked = frozenset()
 
     def settle(self, ids: Iterable[int], number: int) -> bool:

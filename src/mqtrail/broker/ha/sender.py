@@ -48,12 +48,12 @@ class LogSender:
 
     def receive(self, data: bytes, now_ms: int) -> None:
         """Take bytes of the slave. HaError: they are no report of a slave that can follow this log."""
-        self._received_ms = now_ms
         data = self._partial + data
         whole = len(data) - len(data) % REPORT.size
         self._partial = data[whole:]
         if not whole:
             return
+        self._received_ms = now_ms  # only whole reports count: single bytes do not keep a place
         if self.next_offset < 0:
             self._begin(REPORT.unpack_from(data)[0], data)
         self._take(REPORT.unpack_from(data, whole - REPORT.size)[0], data[whole - REPORT.size :])

@@ -29,6 +29,7 @@ from .start_offset import StartOffsets
 log = Log()
 
 ANY_QUEUE: Final = -1  # queue id of a broker's queues that are popped together
+RETRY_MS: Final = 1_000  # after a rebalance that could not assign a topic
 REPAIRS_A_TURN: Final = 1_000  # kept queues that are looked at before others are served
 QUEUES_OF_BROKER_MAX: Final = 65_536  # of one topic, the limit of mqtrail's broker; Java has no limit
 
@@ -108,19 +109,31 @@ class Rebalancer:
         self._popping = popping
         self._on_share = on_share
         self._wanted = asyncio.Event()
+        self._is_missing = False  # a topic that does not exist was met in this turn
+        self._missing_wait_ms = 0
 
     def wake(self) -> None:
         """Rebalance soon: members, routes or subscriptions changed."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Rebalance every interval and when woken; after one second if a topic could not be assigned."""
+        """Rebalance every interval and when woken; after one second if a topic could not be assigned.
+
+        A topic that does not exist is looked for after 1, 2, 4 seconds and so on up to the interval.
+        """
         await keep_going("rebalance", self._turn, group=self._group)
 
     async def _turn(self) -> None:
         self._wanted.clear()
+        self._is_missing = False
         settled = await self.once()
-        wait_ms = self._interval_ms if settled else min(1_000, self._interval_ms)
+        wait_ms = self._interval_ms
+        if self._is_missing:
+            wait_ms = self._missing_wait_ms = min(max(RETRY_MS, 2 * self._missing_wait_ms), wait_ms)
+        else:
+            self._missing_wait_ms = 0
+        if not settled:
+            wait_ms = min(RETRY_MS, wait_ms)
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 await self._wanted.wait()
@@ -148,7 +161,8 @@ class Rebalancer:
         try:
             route = await self._client.route(topic)
         except RouteNotFound:
-            return True  # does not exist yet: the route refresh finds it and wakes this task
+            self._is_missing = True
+            return True
         queues = route.subscribe_queues
         if self._model is MessageModel.BROADCASTING:
             return await self._apply(topic, await off_loop(len(queues), lambda: Share(queues, set(queues), set())))

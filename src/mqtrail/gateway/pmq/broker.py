@@ -49,10 +49,11 @@ NO_TAG: Final = "null"  # what pmq stores for a message without a tag
 
 @dataclass(frozen=True, slots=True)
 class PmqBroker:
-    """The broker for one client, whose address is host."""
+    """The broker for one client, whose address is host. own_ip: the door's address of this connection."""
 
     caller: Caller
     host: Host
+    own_ip: str = ""
 
     async def topic(self, name: str) -> TopicConfig | None:
         """Return a topic; None: there is none."""

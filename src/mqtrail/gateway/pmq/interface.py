@@ -26,16 +26,18 @@ from mqtrail.wire import (
     Perm,
     PropertiesError,
     TopicConfig,
+    address_matcher,
     encode_properties,
 )
 
 from ..caller import Caller, problem_of_error
 from ..clock import now_ms
-from ..config import CLIENT_ID
+from ..config import CLIENT_ID, DoorConfig
 from ..gate import Gate
 from ..json_size import VALUES_MAX, has_many_values
 from ..problems import Problem
 from ..publishing import ANY_QUEUE, MessageSender
+from ..shares import is_own_machine
 from ..tracer import Tracer
 from .broker import FAILURE_TRIES, PmqBroker, failure_topic, message_of, parts_of, pulled
 from .desk import Full, Group, GroupQueue, PmqConsumer, PmqDesk, QueueName
@@ -55,7 +57,7 @@ from .shapes import (
     ReportBody,
     TopicQueuesBody,
 )
-from .waking import Waker, address_of
+from .waking import ClientAddress, Waker, address_of
 
 T = TypeVar("T")
 Answer = dict[str, Any]
@@ -86,6 +88,7 @@ class PmqInterface:
         broker_name: str,
         stopping: asyncio.Event,
         gate: Gate,
+        config: DoorConfig,
     ) -> None:
         self._caller = caller
         self._gate = gate
@@ -95,6 +98,8 @@ class PmqInterface:
         self._stopping = stopping
         self._desk = PmqDesk(now_ms())
         self._waker = Waker()
+        self._config = config
+        self._is_proxy = address_matcher(config.proxies)
         publisher.on_stored = self._stored
         self._changed = asyncio.Event()
         self._stirred_s = time.monotonic()
@@ -149,7 +154,15 @@ class PmqInterface:
     async def register(self, body: RegisterBody, broker: PmqBroker) -> Answer:
         if not body.name:
             return refused("ConsumerName不能为空！", id=0)
-        return done(id=self._desk.register(body.name, now_ms(), address_of(body.name, broker.host.ip)))
+        return done(id=self._desk.register(body.name, now_ms(), self._listens_at(body.name, broker)))
+
+    def _listens_at(self, name: str, broker: PmqBroker) -> ClientAddress | None:
+        """Return where a client takes wake-ups; None: it gets none."""
+        ip = broker.host.ip
+        is_local = is_own_machine(ip) or ip == broker.own_ip
+        if self._is_proxy(ip) or (is_local and not self._config.wakes_local):
+            return None
+        return address_of(name, ip)
 
     async def register_group(self, body: RegisterGroupBody, broker: PmqBroker) -> Answer:
         if not self._desk.knows(body.consumer_id):
@@ -487,7 +500,8 @@ class PmqInterface:
                 return _json(request, failed(f"Could not read document: {error}"))
             client = request.client or ("127.0.0.1", 0)
             try:
-                answer = await serve(body, PmqBroker(self._caller, Host(*client)))
+                own = request.scope.get("server") or ("", 0)
+                answer = await serve(body, PmqBroker(self._caller, Host(*client), str(own[0])))
             except Problem as problem:
                 answer = refused(problem.detail)
             except (MQError, TimeoutError) as error:

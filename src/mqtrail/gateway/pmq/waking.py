@@ -1,7 +1,9 @@
 """Wake-ups: after an insert, the owner of the queue gets a POST to its own HTTP port, so that it pulls.
 
 The name of a consumer, `ip|pid|number|port`, has its port. The address is that of the connection which registered it,
-never the one in the name: the door sends nothing to others. A wake-up is a hint; a client without one pulls anyway.
+never the one in the name: the door sends nothing to others. But behind a proxy that is the proxy's address, and the
+client chooses the port. So there are no wake-ups to proxies, nor to this machine unless a setting allows it, and none
+to ports of the system's services. A wake-up is a hint; a client without one pulls anyway.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ DEAD_S: Final = 5.0  # an address that failed gets none for so long
 TIMEOUT_S: Final = 2.0
 POSTS_MAX: Final = 50  # at a time
 PORT_PART: Final = 3  # of the name
+PORT_LEAST: Final = 1_024  # below are services of the system, which no pmq client is
+ITEMS_MAX: Final = 1_000  # of one wake-up
 
 
 class ClientAddress(NamedTuple):
@@ -32,12 +36,12 @@ Post = Callable[[ClientAddress, dict[str, Any]], Awaitable[None]]
 
 
 def address_of(name: str, ip: str) -> ClientAddress | None:
-    """Return where a consumer of this name, which registered from ip, listens; None: it has no port."""
+    """Return where a consumer of this name, which registered from ip, listens; None: it has no port for that."""
     parts = name.split("|")
     if len(parts) <= PORT_PART or not (parts[PORT_PART].isascii() and parts[PORT_PART].isdecimal()):
         return None
     port = int(parts[PORT_PART][:6])
-    return ClientAddress(ip, port) if 0 < port < 1 << 16 else None
+    return ClientAddress(ip, port) if PORT_LEAST <= port < 1 << 16 else None
 
 
 class Waker:
@@ -67,7 +71,9 @@ class Waker:
             return
         if address not in self._posts and len(self._posts) >= POSTS_MAX:
             return
-        self._waiting.setdefault(address, {})[queue_number, group] = None
+        waiting = self._waiting.setdefault(address, {})
+        if len(waiting) < ITEMS_MAX:
+            waiting[queue_number, group] = None
         if address not in self._posts:
             self._posts[address] = asyncio.create_task(self._send(address))
 

@@ -8,6 +8,7 @@ Source: DefaultMessageStore.appendToCommitLog, apache/rocketmq store/.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from mqtrail.wire import MAGIC_BLANK, parse_delay_levels
@@ -21,6 +22,7 @@ from .notes import note_expired
 from .queues import ConsumeQueues
 from .scan import LogScan
 
+PLACE = struct.Struct(">28xq")  # of a record: what comes before it, its physical offset
 COPIED_RECORD_SIZE_MAX = 64 << 20  # bytes of one record, or of the padding of a segment
 
 
@@ -64,7 +66,7 @@ class LogCopy:
         if not parts:
             return 0, 0
         if begins_late:
-            self._begin_at(physical_offset)
+            self._begin_at(physical_offset, data)
         end = physical_offset
         try:
             for first, size in parts:
@@ -79,12 +81,13 @@ class LogCopy:
         scan = self._scan
         return end - physical_offset, 0 if scan is None else scan.last_store_ms
 
-    def _begin_at(self, physical_offset: int) -> None:
+    def _begin_at(self, physical_offset: int, data: Buffer) -> None:
         if physical_offset % self._log.segments.size:
             raise LogDiffers(
                 f"found a log that begins at physical offset {physical_offset}, expected a multiple of "
                 f"{self._log.segments.size}: start the slave with the file size of its master (mappedFileSizeCommitLog)"
             )
+        _check_place(physical_offset, data)
         note_expired(self._disk, physical_offset)  # otherwise a start would report the bytes before as missing
         self._log.begin_at(physical_offset)
         self._on_begin()
@@ -146,3 +149,16 @@ class LogCopy:
         if queue is not None and queue_offset < queue.next_offset:
             self._queues.delete_topic(topic)  # the other store deleted it, and has it again
         self._queues.put_entry(topic, queue_id, queue_offset, physical, size, tags_code)
+
+
+def _check_place(physical_offset: int, data: Buffer) -> None:
+    """Check the first record before an empty log begins there, which cannot be undone. LogDiffers: it is of another
+    place."""
+    if BLANK.unpack_from(data)[1] == MAGIC_BLANK:  # padding names no place
+        return
+    found = PLACE.unpack_from(data)[0] if len(data) >= PLACE.size else -1
+    if found != physical_offset:
+        raise LogDiffers(
+            f"found a record of physical offset {found} at the begin of a log at {physical_offset}, expected its own "
+            "place: the peer is no master of this group"
+        )
