@@ -652,6 +652,15 @@ def test_topics_of_brokers_that_went_are_cleared_in_slices(monkeypatch: pytest.M
     assert bench.register("c", "1.1.1.3:1", topics=tuple(f"c{n}" for n in range(28))).code == 0, "there is room again"
 
 
+@pytest.mark.parametrize("code", [RequestCode.REGISTER_TOPIC_IN_NAMESRV, RequestCode.QUERY_DATA_VERSION])
+def test_values_of_a_request_are_counted(code: RequestCode) -> None:
+    """Also of one whose class is used in larger replies."""
+    bench = Bench()
+    ext = {"topic": "t", "brokerName": "a", "brokerAddr": "1.1.1.1:1", "clusterName": "c", "brokerId": "0"}
+    reply = bench.ask(code, ext, b'{"x":[%b]}' % b",".join([b"{}"] * 60_000))
+    assert (reply.code, "expected at most 10000 values" in (reply.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+
+
 def test_topics_that_are_no_longer_registered_are_cleared_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """With deleteTopicWithBrokerRegistration. A topic registered by 217 meanwhile stays."""
     monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)

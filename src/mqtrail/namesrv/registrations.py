@@ -139,7 +139,7 @@ class Registrations:
     def data_version(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """322: return whether the broker's topics have changed since its registration."""
         header = BrokerHeader.from_ext(request.ext)
-        version = DataVersion.decode(request.body or b"{}")
+        version = DataVersion.decode_request(request.body or b"{}")
         changed, known = self._routes.refresh(header, version, now_ms)
         body = b"" if known is None else known.encode()
         return answer(peer, request, DataVersionResponseHeader(changed).to_ext(), body=body)
@@ -159,7 +159,7 @@ class Registrations:
     def register_topic(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """217."""
         header = TopicHeader.from_ext(request.ext)
-        route = TopicRouteData.decode(request.body or b"{}")
+        route = TopicRouteData.decode_request(request.body or b"{}")
         self._routes.register_topic(header.topic, {queues.broker_name: queues for queues in route.queue_datas})
         return answer(peer, request)
 
