@@ -263,6 +263,19 @@ def test_a_compressed_registration() -> None:
     assert bench.route("T") is not None
 
 
+def test_a_registration_of_one_name_many_times_is_served_in_slices() -> None:
+    """However often a registration has one topic: no turn has more than a slice of its lines."""
+    texts = ["{}", "U 1 1 6 SINGLE_TAG", *["T 1 1 6 SINGLE_TAG"] * 2_999, "[]"]
+    parts = [struct.pack(">i", len(text)) + text.encode() for text in texts]
+    body = zlib.compress(b"".join([parts[0], struct.pack(">i", 3_000), *parts[1:]]))
+    fields = RegisterBrokerHeader("a", "1.1.1.1:10911", "C", "h", 0, compressed=True)
+    bench = Bench()
+    reply, ticks = bench.tell(RemotingCommand(RequestCode.REGISTER_BROKER, fields.to_ext(), body), BROKER)
+    assert reply.code == 0, reply.remark
+    assert ticks >= 2
+    assert bench.route("T") is not None
+
+
 def test_clusters_and_topics() -> None:
     """106, 206, 224, 304 and 216 are consistent."""
     bench = Bench()

@@ -9,6 +9,7 @@ Source: DefaultRequestProcessor, apache/rocketmq namesrv/.
 
 from collections.abc import Generator
 from hashlib import blake2b
+from itertools import count
 from typing import Final
 from zlib import crc32
 
@@ -106,7 +107,7 @@ class Registrations:
         reader = read_registration(
             request.body, compressed=bool(header.compressed), topics_max=self._config.broker_topics_max
         )
-        while True:
+        for number in count():
             try:
                 topics = next(reader)
             except StopIteration as end:
@@ -118,7 +119,7 @@ class Registrations:
                 queues[topic] = QueueData(
                     name, registered.read_queue_nums, registered.write_queue_nums, perm, registered.topic_sys_flag
                 )
-            if len(queues) >= TOPICS_AT_ONCE or not topics:
+            if number or len(queues) >= TOPICS_AT_ONCE or not topics:  # a slice may have one name many times
                 yield
         if rest.filter_servers > FILTER_SERVERS_MAX:
             raise InvalidParameter(
