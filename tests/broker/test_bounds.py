@@ -104,6 +104,13 @@ def test_groups_of_one_connection_are_bounded_over_its_heartbeats() -> None:
     assert bench.ask(RequestCode.HEART_BEAT, body=heartbeat("one-more").encode(), peer=OTHER).code == 0
 
 
+@pytest.mark.parametrize("code", [RequestCode.CHECK_CLIENT_CONFIG, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP])
+def test_values_of_a_request_are_counted(code: RequestCode) -> None:
+    """Also of one whose class is used in larger replies, or that is not read by a class."""
+    reply = Bench().ask(code, body=b'{"x":[%b]}' % b",".join([b"{}"] * 60_000))
+    assert (reply.code, "expected at most 10000 values" in (reply.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+
+
 def test_producer_groups_are_bounded() -> None:
     """Producer groups have the same limit as consumer groups; known ones continue."""
     bench = Bench(producer_groups_max=3)

@@ -134,8 +134,9 @@ THREATS = joined(" ".join((PAGES / "design" / "threats.md").read_text().split())
             ],
         ),
         (
-            "JSON that clients send to a broker: heartbeats (34), locks (41, 42), assignments (400), modes (401), "
-            "batches of acks (200151), users and policies",
+            "JSON that clients send to a broker: heartbeats (34), subscriptions (46), groups (200), locks (41, 42), "
+            "assignments (400), modes (401), batches of acks (200151), users and policies; to a name server: routes "
+            "(217), versions (322)",
             [f"{body.REQUEST_NODES_MAX} names", f"{body.REQUEST_DIALECT_NODES_MAX} if"],
         ),
         (

@@ -263,6 +263,19 @@ def test_a_compressed_registration() -> None:
     assert bench.route("T") is not None
 
 
+def test_a_registration_of_one_name_many_times_is_served_in_slices() -> None:
+    """However often a registration has one topic: no turn has more than a slice of its lines."""
+    texts = ["{}", "U 1 1 6 SINGLE_TAG", *["T 1 1 6 SINGLE_TAG"] * 2_999, "[]"]
+    parts = [struct.pack(">i", len(text)) + text.encode() for text in texts]
+    body = zlib.compress(b"".join([parts[0], struct.pack(">i", 3_000), *parts[1:]]))
+    fields = RegisterBrokerHeader("a", "1.1.1.1:10911", "C", "h", 0, compressed=True)
+    bench = Bench()
+    reply, ticks = bench.tell(RemotingCommand(RequestCode.REGISTER_BROKER, fields.to_ext(), body), BROKER)
+    assert reply.code == 0, reply.remark
+    assert ticks >= 2
+    assert bench.route("T") is not None
+
+
 def test_clusters_and_topics() -> None:
     """106, 206, 224, 304 and 216 are consistent."""
     bench = Bench()
@@ -650,6 +663,15 @@ def test_topics_of_brokers_that_went_are_cleared_in_slices(monkeypatch: pytest.M
     reply, _ = bench.tell(RemotingCommand(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
     assert sorted(TopicList.decode(reply.body).topic_list) == ["b8", "new"]
     assert bench.register("c", "1.1.1.3:1", topics=tuple(f"c{n}" for n in range(28))).code == 0, "there is room again"
+
+
+@pytest.mark.parametrize("code", [RequestCode.REGISTER_TOPIC_IN_NAMESRV, RequestCode.QUERY_DATA_VERSION])
+def test_values_of_a_request_are_counted(code: RequestCode) -> None:
+    """Also of one whose class is used in larger replies."""
+    bench = Bench()
+    ext = {"topic": "t", "brokerName": "a", "brokerAddr": "1.1.1.1:1", "clusterName": "c", "brokerId": "0"}
+    reply = bench.ask(code, ext, b'{"x":[%b]}' % b",".join([b"{}"] * 60_000))
+    assert (reply.code, "expected at most 10000 values" in (reply.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
 
 
 def test_topics_that_are_no_longer_registered_are_cleared_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:

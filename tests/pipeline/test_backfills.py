@@ -17,7 +17,7 @@ from mqtrail import trail
 from mqtrail.lake import EvidenceWriter, LakeTable
 from mqtrail.lake.batches import Batches
 from mqtrail.pipeline import Backfill, BackfillFiles, JobConfig, PipelineJob, StartingOffsets, shown
-from mqtrail.pipeline.backfilling import BORDER_MS, Backfiller, next_piece
+from mqtrail.pipeline.backfilling import Backfiller, next_piece
 from mqtrail.pipeline.backfills import (
     CANCELLED,
     DONE,
@@ -26,7 +26,7 @@ from mqtrail.pipeline.backfills import (
     RUNNING,
     BackfillUnknown,
 )
-from mqtrail.pipeline.begin import MESSAGES_LEAD_MS
+from mqtrail.pipeline.begin import BORDER_MS, MESSAGES_LEAD_MS
 from mqtrail.pipeline.clusterjob import BACKFILL_PAUSE_S
 from mqtrail.pipeline.ingest import ReadCluster
 from mqtrail.pipeline.notread import NOT_READ

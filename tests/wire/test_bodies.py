@@ -368,6 +368,14 @@ def test_a_large_registration_is_read_in_slices(compressed: bool) -> None:
         assert slices >= 4
 
 
+def test_lines_of_one_name_are_read_in_slices() -> None:
+    """They become one topic, but each takes its time."""
+    lines = 2 * registration.TOPICS_A_SLICE + 1
+    found, _, slices = read(compressed_registration(*["T 1 1 6 SINGLE_TAG"] * lines), topics_max=lines)
+    assert found == {"T": RegisteredTopic(1, 1, 6)}
+    assert slices == 3
+
+
 @given(
     st.dictionaries(
         st.text(st.sampled_from('ab},"\\:{ é'), max_size=6),

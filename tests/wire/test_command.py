@@ -190,6 +190,19 @@ def test_a_header_has_so_many_fields() -> None:
                     decode_command(frame)
 
 
+def test_fields_of_one_name_count_each() -> None:
+    """A binary header of 256 KiB has room for 37,000 of them, and each takes its time."""
+    frame = frame_of(encode_command(RemotingCommand(11, {"f": "v"}, serialize=SerializeType.ROCKETMQ)))
+    head, field = frame.header[:21], frame.header[21:]
+    for count in (1_000, 1_001):
+        header = head[:-4] + (count * len(field)).to_bytes(4) + count * field
+        if count == 1_000:
+            assert decode_command(Frame(1, header, b"")).ext == {"f": "v"}
+        else:
+            with pytest.raises(RemotingError, match="expected at most 1000"):
+                decode_command(Frame(1, header, b""))
+
+
 @pytest.mark.parametrize("header", ['{"extFields":{"a":[' + "1," * 20_000 + "1]}}", "{a:'" + "\\v" * 20_000 + "'}"])
 def test_a_lenient_header_has_so_many_values(header: str) -> None:
     """The slow reader limits the number of values, not the header's size."""

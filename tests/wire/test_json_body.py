@@ -187,6 +187,15 @@ def test_following_references_is_counted() -> None:
     assert loads(json.dumps({"a": 1, "b": {"$ref": "$" + ".a" * 600}})) == {"a": 1, "b": None}  # no such depth
 
 
+def test_following_a_chain_of_references_is_counted() -> None:
+    """Each member refers to the next one, so that each costs up to 64 steps: 75 KB held a server for 150 ms."""
+    chain = {f"a{number}": {"$ref": f"$.a{number + 1}"} for number in range(3_000)}
+    with pytest.raises(BodyError, match=r"\$ref"):
+        loads(json.dumps(chain))
+    short = {f"a{number}": {"$ref": f"$.a{number + 1}"} for number in range(30)}
+    assert loads(json.dumps({**short, "a30": 1})) == dict.fromkeys([*short, "a30"], 1)
+
+
 @pytest.mark.parametrize("path", ["$..x", "$x.x", "$.x.", "$.x ]", "$[[0]", "$" + "." * 900 + ".x"])
 def test_a_path_is_made_of_steps_alone(path: str) -> None:
     """A thousand characters that are no steps cost as much as a thousand steps, but do not count as steps."""

@@ -28,7 +28,7 @@ from mqtrail.wire import (
     ResponseCode,
     SyncStateSet,
     dumps,
-    loads,
+    loads_request,
 )
 
 from .groups import FIRST_ID, NO_GROUP, Decision, ReplicaGroup, ReplicaGroups
@@ -67,7 +67,7 @@ class ReadRequest(NamedTuple):
 
 def _alter(request: RemotingCommand) -> dict[str, Any]:
     header = AlterSyncStateSetHeader.from_ext(request.ext)
-    body = SyncStateSet.decode(request.body)
+    body = SyncStateSet.decode_request(request.body)
     return {
         "do": "alter",
         "name": header.broker_name,
@@ -182,7 +182,7 @@ def _replica_info(request: RemotingCommand, groups: ReplicaGroups, alive: AliveI
 
 
 def _sync_state_data(request: RemotingCommand, groups: ReplicaGroups, alive: AliveIds) -> ReplyParts:
-    names = loads(request.body) if request.body else []
+    names = loads_request(request.body) if request.body else []
     if not isinstance(names, list) or len(names) > NAMES_MAX:
         raise BodyError(
             f"found a body of {len(request.body)} bytes, expected a list of at most {NAMES_MAX} brokerNames"

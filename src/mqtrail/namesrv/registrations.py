@@ -9,6 +9,7 @@ Source: DefaultRequestProcessor, apache/rocketmq namesrv/.
 
 from collections.abc import Generator
 from hashlib import blake2b
+from itertools import count
 from typing import Final
 from zlib import crc32
 
@@ -107,7 +108,7 @@ class Registrations:
         reader = read_registration(
             request.body, compressed=bool(header.compressed), topics_max=self._config.broker_topics_max
         )
-        while True:
+        for number in count():
             try:
                 topics = next(reader)
             except StopIteration as end:
@@ -119,7 +120,7 @@ class Registrations:
                 queues[topic] = QueueData(
                     name, registered.read_queue_nums, registered.write_queue_nums, perm, registered.topic_sys_flag
                 )
-            if len(queues) >= TOPICS_AT_ONCE or not topics:
+            if number or len(queues) >= TOPICS_AT_ONCE or not topics:  # a slice may have one name many times
                 yield
         if rest.filter_servers > FILTER_SERVERS_MAX:
             raise InvalidParameter(
@@ -140,7 +141,7 @@ class Registrations:
     def data_version(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """322: return whether the broker's topics have changed since its registration."""
         header = BrokerHeader.from_ext(request.ext)
-        version = DataVersion.decode(request.body or b"{}")
+        version = DataVersion.decode_request(request.body or b"{}")
         changed, known = self._routes.refresh(header, version, now_ms)
         body = b"" if known is None else known.encode()
         return answer(peer, request, DataVersionResponseHeader(changed).to_ext(), body=body)
@@ -160,7 +161,7 @@ class Registrations:
     def register_topic(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """217."""
         header = TopicHeader.from_ext(request.ext)
-        route = TopicRouteData.decode(request.body or b"{}")
+        route = TopicRouteData.decode_request(request.body or b"{}")
         self._routes.register_topic(header.topic, {queues.broker_name: queues for queues in route.queue_datas})
         return answer(peer, request)
 

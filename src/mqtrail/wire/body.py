@@ -22,6 +22,7 @@ __all__ = [
     "dumps_in_slices",
     "encode_in_slices",
     "encode_list_in_slices",
+    "loads_request",
     "queue_members",
 ]
 
@@ -58,7 +59,19 @@ class Body(msgspec.Struct, frozen=True, rename="camel"):
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview | str) -> Self:
         """Return the body. BodyError: not JSON, or a member is of another type."""
-        value = loads(data, nodes_max=cls.nodes_max, dialect_nodes_max=cls.dialect_nodes_max)
+        return cls._decode(data, cls.nodes_max, cls.dialect_nodes_max)
+
+    @classmethod
+    def decode_request(cls, data: bytes) -> Self:
+        """Return the body of a request to a server, with the limits of RequestBody. BodyError as decode.
+
+        For bodies that servers read and send: a reply may be larger than a request.
+        """
+        return cls._decode(data, REQUEST_NODES_MAX, REQUEST_DIALECT_NODES_MAX)
+
+    @classmethod
+    def _decode(cls, data: bytes | bytearray | memoryview | str, nodes_max: int, dialect_nodes_max: int) -> Self:
+        value = loads(data, nodes_max=nodes_max, dialect_nodes_max=dialect_nodes_max)
         if not isinstance(value, Mapping):
             raise BodyError(f"found a {type(value).__name__} as the body, expected the object of {cls.__name__}")
         return cls.read(value)
@@ -74,6 +87,11 @@ class RequestBody(Body, frozen=True):
 
     nodes_max: ClassVar[int] = REQUEST_NODES_MAX
     dialect_nodes_max: ClassVar[int] = REQUEST_DIALECT_NODES_MAX
+
+
+def loads_request(data: bytes) -> Any:
+    """Return the value of a request's JSON text, with the limits of RequestBody. BodyError: as loads."""
+    return loads(data, nodes_max=REQUEST_NODES_MAX, dialect_nodes_max=REQUEST_DIALECT_NODES_MAX)
 
 
 def encode_in_slices(

@@ -305,7 +305,11 @@ def _decode_binary(frame: Frame) -> RemotingCommand:
 
 def _decode_ext(header: bytes, position: int, end: int) -> dict[str, str]:
     ext = {}
+    count = 0
     while position < end:
+        count += 1
+        if count > EXT_FIELDS_MAX:  # equal names count, too: each takes its time
+            raise _too_many_fields()
         (name_size,) = _I16.unpack_from(header, position)
         value_start = position + 6 + name_size
         if name_size < 0 or value_start > end:
@@ -316,7 +320,5 @@ def _decode_ext(header: bytes, position: int, end: int) -> dict[str, str]:
             raise RemotingError(f"found an ext value of {value_size} bytes at {value_start}, expected it to fit")
         name = str(header[position + 2 : value_start - 4], "utf-8", "replace")
         ext[name] = str(header[value_start:value_end], "utf-8", "replace")
-        if len(ext) > EXT_FIELDS_MAX:
-            raise _too_many_fields()
         position = value_end
     return ext

@@ -13,6 +13,7 @@ NODES_PER_BYTE: Final = 4
 """Values that references may add per byte of a text, beside NODES_FREE. The shortest reference has 17 bytes; those that
 RocketMQ writes have 40 or more, and each points to a SubscriptionData or TopicConfig of about ten values."""
 NODES_FREE: Final = 1_000
+NODES_PER_STEP: Final = 4  # a step of a reference's path counts as so many values, since it takes as long to follow
 TEXT_PER_NODE: Final = 64  # a text that references add counts as one more value for so many characters
 REFERENCE_SIZE_MAX: Final = 1_000  # characters of a reference's path; a longer one points to nothing
 

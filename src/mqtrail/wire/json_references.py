@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from .errors import BodyError
-from .json_bounds import DEPTH_MAX, REFERENCE_SIZE_MAX, TEXT_PER_NODE, ObjectKey, nodes_of_references
+from .json_bounds import DEPTH_MAX, NODES_PER_STEP, REFERENCE_SIZE_MAX, TEXT_PER_NODE, ObjectKey, nodes_of_references
 
 
 def resolved(root: Any, size: int, nodes_max: int) -> Any:
@@ -64,7 +64,7 @@ class _Resolver:
         """Find what a path names: "$" the root, ".." the object that holds this one's holder, "$.a[0].b" a step each.
 
         Steps count like values, so many references to one long chain of references reach the limit as a large text
-        does. A path with anything but steps has no target.
+        does, and so do chains whose members all refer to the next one. A path with anything but steps has no target.
         """
         if path == "..":
             return parents[-2] if len(parents) > 1 else None
@@ -74,7 +74,7 @@ class _Resolver:
             found = self._root
             position = 1
             while position < len(path):
-                self._left -= 1
+                self._left -= NODES_PER_STEP
                 if self._left < 0:
                     raise self._too_many()
                 step = _PATH_STEP.match(path, position)

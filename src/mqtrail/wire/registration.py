@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from .bodies import RegisterBrokerBody
-from .body import Body, Long, convert
+from .body import Body, Long, convert, loads_request
 from .codes import Perm
 from .compression import BODY_SIZE_MAX
 from .configs import DataVersion
@@ -115,7 +115,7 @@ def _read_json(data: bytes, topics_max: int) -> Generator[dict[str, RegisteredTo
         raise BodyError("found topicConfigTable outside of topicConfigSerializeWrapper, expected it there, once")
     _check_count(count + len(table), topics_max)
     yield from _slices(table)
-    version = loads(bytes(wrapper.data_version), nodes_max=DIALECT_TEXT_NODES_MAX)
+    version = loads_request(bytes(wrapper.data_version))
     return Registration(_data_version(version), len(whole.filter_server_list or ()))
 
 
@@ -204,19 +204,19 @@ def _read_lines(data: bytes, topics_max: int) -> Generator[dict[str, RegisteredT
     except zlib.error as error:
         raise BodyError(f"found a compressed registration that is not a zlib stream: {error}") from error
     texts = _Texts(bytes(plain))
-    version = _data_version(loads(texts.next(), nodes_max=DIALECT_TEXT_NODES_MAX))
+    version = _data_version(loads_request(texts.next().encode()))
     count = texts.count()
     _check_count(count, topics_max)
     topics: dict[str, RegisteredTopic] = {}
     began = texts.position
-    for _ in range(count):
+    for number in range(1, count + 1):  # lines: several may have one name
         name, topic = _topic_of_line(texts.next())
         topics[name] = topic
-        if len(topics) >= TOPICS_A_SLICE or texts.position - began >= SIZE_A_SLICE:
+        if number % TOPICS_A_SLICE == 0 or texts.position - began >= SIZE_A_SLICE:
             yield topics
             topics, began = {}, texts.position
     yield topics
-    servers = loads(texts.next(), nodes_max=DIALECT_TEXT_NODES_MAX) or []
+    servers = loads_request(texts.next().encode()) or []
     return Registration(version, len(convert(servers, tuple[str, ...])))
 
 

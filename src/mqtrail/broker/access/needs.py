@@ -209,7 +209,7 @@ def made_topics(command: RemotingCommand, context: AccessContext) -> Iterator[Ne
 
 
 def made_group(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
-    yield Need(Resource("Group", SubscriptionGroupConfig.decode(command.body).group_name), ("Create", "Update"))
+    yield Need(Resource("Group", SubscriptionGroupConfig.decode_request(command.body).group_name), ("Create", "Update"))
 
 
 def made_groups(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:

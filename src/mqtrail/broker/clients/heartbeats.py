@@ -34,7 +34,7 @@ from mqtrail.wire import (
     answer,
     check_length,
     encode_list_in_slices,
-    loads,
+    loads_request,
     queue_members,
     retry_topic,
 )
@@ -198,7 +198,7 @@ class ClientRequests:
 
     def check_config(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """46: check a subscription. SubscriptionParseFailed, SystemError_: the broker cannot serve it."""
-        body = loads(request.body)
+        body = loads_request(request.body)
         subscription = SubscriptionData()
         if isinstance(body, dict) and isinstance(body.get("subscriptionData"), dict):
             subscription = SubscriptionData.read(body["subscriptionData"])

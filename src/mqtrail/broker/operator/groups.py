@@ -67,7 +67,7 @@ class GroupRequests:
 
     def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """200: create or change a group."""
-        self._update(SubscriptionGroupConfig.decode(request.body), now_ms)
+        self._update(SubscriptionGroupConfig.decode_request(request.body), now_ms)
         return answer(peer, request)
 
     def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
