@@ -46,6 +46,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter free what it would report as leaked."""
+    gc.unfreeze()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """If one suite is asked for, such as -m spark: do not import a file whose text does not name its marker.
 

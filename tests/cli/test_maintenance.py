@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from mqtrail.cli.exits import UsageError
-from mqtrail.cli.maintenance import _restart
-from mqtrail.client import SyncAdmin, SyncProducer
+from mqtrail.cli.maintenance import _restart, _successor
+from mqtrail.client import ClientError, NoControllers, SyncAdmin, SyncProducer
 from mqtrail.testing import embedded
 from mqtrail.wire import Message, MessageQueue, ReplicaState, SubscriptionGroupConfig, TopicConfig
 from tests.cli.conftest import Command
@@ -35,6 +38,21 @@ def test_a_broker_is_drained(mqtrail: Command) -> None:
             assert "1 messages of delay level 18" in mqtrail(*drain).json["waiting"]
         refused = mqtrail("cluster", "restart", "broker-a", "--yes", "--namesrv", server.namesrv_address)
         assert (refused.code, "expected enableControllerMode" in refused.err) == (1, True)
+
+
+@pytest.mark.parametrize("error", [ClientError, NoControllers])
+def test_whether_a_replica_takes_over(error: type[ClientError]) -> None:
+    """None does outside of controller mode. Where no controller answers this is unknown, so drain fails."""
+
+    def replica_group(broker: str) -> None:
+        raise error("no controller answered")
+
+    admin = cast(SyncAdmin, SimpleNamespace(replica_group=replica_group))
+    if error is NoControllers:
+        assert not _successor(admin, "broker-a")
+        return
+    with pytest.raises(ClientError, match="no controller answered"):
+        _successor(admin, "broker-a")
 
 
 @pytest.mark.parametrize(

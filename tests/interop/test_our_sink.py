@@ -26,7 +26,7 @@ from tests.pipeline.sinking import (
 from mqtrail.client import AttemptFailure, Message, Producer, SendFailed, SendResult
 from mqtrail.pipeline import SinkFailed
 from mqtrail.pipeline.sink import send_task
-from mqtrail.wire import SCHEDULE_TOPIC, TIMER_TOPIC
+from mqtrail.wire import SCHEDULE_TOPIC, TIMER_TOPIC, SendOutcome
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -99,7 +99,8 @@ def test_an_answer_that_is_lost(apache: ApacheCluster, monkeypatch: pytest.Monke
         if calls % 2:
             await real(self, message, **more)
         first = message if isinstance(message, Message) else message[0]
-        raise SendFailed(first.topic, "id", [AttemptFailure(apache.broker.name, "", "TIMEOUT", None, "no answer", 1)])
+        failure = AttemptFailure(apache.broker.name, "", SendOutcome.TIMEOUT, None, "no answer", 1)
+        raise SendFailed(first.topic, "id", [failure])
 
     monkeypatch.setattr(Producer, "send", losing)
     rows = bodies_of(200)

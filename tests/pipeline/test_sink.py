@@ -16,7 +16,7 @@ from mqtrail.pipeline import SinkFailed, SinkRowError
 from mqtrail.pipeline.rejects import RejectsLost
 from mqtrail.pipeline.sink import abort_tasks, commit_tasks, send_task
 from mqtrail.testing import embedded
-from mqtrail.wire import SCHEDULE_TOPIC, TIMER_TOPIC
+from mqtrail.wire import SCHEDULE_TOPIC, TIMER_TOPIC, SendOutcome
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_an_answer_that_is_lost(
         broker_name = "broker-a"
         if is_stored:
             broker_name = (await real(self, message, **more)).queue.broker_name
-        failure = AttemptFailure(broker_name, "", "TIMEOUT", None, "no answer", 1)
+        failure = AttemptFailure(broker_name, "", SendOutcome.TIMEOUT, None, "no answer", 1)
         raise SendFailed(first.topic, "id", [failure])
 
     monkeypatch.setattr(Producer, "send", losing)
@@ -137,7 +137,7 @@ def test_a_broker_that_never_answers(namesrv: str, monkeypatch: pytest.MonkeyPat
     """After retryTimeoutMs the task fails; the next attempt sends the rest."""
 
     async def failing(self: Producer, message: Any, **more: Any) -> SendResult:
-        raise SendFailed("orders", "id", [AttemptFailure("broker-a", "", "CONNECT", None, "refused", 1)])
+        raise SendFailed("orders", "id", [AttemptFailure("broker-a", "", SendOutcome.CONNECT, None, "refused", 1)])
 
     with monkeypatch.context() as patch:
         patch.setattr(Producer, "send", failing)

@@ -156,11 +156,11 @@ def cluster_drain(
 
 def _successor(admin: SyncAdmin, broker: str) -> bool:
     """Whether another replica of a group in controller mode can take over."""
-    from mqtrail.client import ClientError
+    from mqtrail.client import NoControllers
 
     try:
         group = admin.replica_group(broker)
-    except ClientError:  # the broker is not in controller mode
+    except NoControllers:
         return False
     return any(one.alive and one.broker_id != group.master_broker_id for one in group.in_sync_replicas)
 

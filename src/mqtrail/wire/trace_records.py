@@ -25,6 +25,7 @@ __all__ = [
     "Pub",
     "PubAttempt",
     "Recall",
+    "SendOutcome",
     "SentBack",
     "Stored",
     "StoredKind",

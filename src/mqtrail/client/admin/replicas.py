@@ -18,7 +18,7 @@ from mqtrail.wire import (
     read_records,
 )
 
-from ..core import ClientError, now_ms, read_body
+from ..core import ClientError, NoControllers, now_ms, read_body
 from .base import Gathered
 from .brokers import AdminBrokers
 
@@ -158,7 +158,10 @@ class AdminReplicas(AdminBrokers):
             return None
 
     async def replica_group(self, broker_name: str) -> GroupReplicas:
-        """The master and the replicas of a group, as its controllers know them. Raises ClientError: there is none."""
+        """The master and the replicas of a group, as its controllers know them. Raises ClientError: there is none.
+
+        NoControllers: the group is not in controller mode.
+        """
         return await self._replica_group(broker_name, await self._controllers_of(broker_name))
 
     async def _replica_group(self, broker_name: str, controllers: list[str]) -> GroupReplicas:
@@ -170,7 +173,7 @@ class AdminReplicas(AdminBrokers):
         return found
 
     async def _controllers_of(self, broker_name: str) -> list[str]:
-        """Return the addresses of the controllers, from the settings of a broker."""
+        """Return the addresses of the controllers, from the settings of a broker. Raises NoControllers."""
         broker = (await self.cluster()).broker_addr_table.get(broker_name)
         if broker is None:
             raise ClientError(f"found no broker {broker_name} at the name server, expected one: `mqtrail cluster list`")
@@ -185,7 +188,7 @@ class AdminReplicas(AdminBrokers):
                 return address_list(settings.get("controllerAddr", ""))
         if errors:
             raise errors[0]
-        raise ClientError(
+        raise NoControllers(
             f"found no controllers of {broker_name}, expected enableControllerMode: in classic mode an operator "
             "promotes a slave (docs/how-to/high-availability.md)"
         )

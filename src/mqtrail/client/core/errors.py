@@ -7,7 +7,7 @@ the caller must not assume that the message is not stored.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mqtrail.wire import MQError
+from mqtrail.wire import MQError, SendOutcome
 
 
 class ClientError(MQError):
@@ -30,6 +30,10 @@ class RouteNotFound(ClientError):
     """No name server knows a broker for the topic."""
 
 
+class NoControllers(ClientError):
+    """A group of brokers is not in controller mode."""
+
+
 class BrokerUnknown(ClientError):
     """A queue names a broker that is not in the topic's route, or no longer."""
 
@@ -48,7 +52,7 @@ class AttemptFailure:
 
     broker_name: str
     address: str
-    outcome: str
+    outcome: SendOutcome
     code: int | None
     text: str
     cost_ms: int
@@ -56,7 +60,7 @@ class AttemptFailure:
     @property
     def maybe_stored(self) -> bool:
         """Whether the broker may have stored the message although it did not answer."""
-        return self.outcome == "TIMEOUT"
+        return self.outcome is SendOutcome.TIMEOUT
 
     def __str__(self) -> str:
         return f"{self.broker_name or '?'} ({self.address or '?'}): {self.outcome} after {self.cost_ms} ms: {self.text}"

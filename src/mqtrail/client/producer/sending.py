@@ -29,6 +29,7 @@ from mqtrail.wire import (
     Refusal,
     RemotingCommand,
     ResponseCode,
+    SendOutcome,
     SendStatus,
     refusal_for,
 )
@@ -126,7 +127,7 @@ class Sender:
         except (MQError, TimeoutError) as error:
             cost_ms = int((loop.time() - begun) * 1000)
             text = str(error) or f"no name server answered within {cost_ms} ms"
-            failure = AttemptFailure("", "", "NOT_SENT", None, text, cost_ms)
+            failure = AttemptFailure("", "", SendOutcome.NOT_SENT, None, text, cost_ms)
             self._failed(out, failure, final=not out.degradable)
             if isinstance(error, MQError):
                 raise
@@ -229,7 +230,9 @@ class Sender:
 
     def _cancelled(self, out: Outgoing, broker_name: str, cost_ms: int) -> None:
         """Note an attempt that the caller cancelled: the broker may have stored the message."""
-        failure = AttemptFailure(broker_name, out.address, "TIMEOUT", None, "cancelled by the caller", cost_ms)
+        failure = AttemptFailure(
+            broker_name, out.address, SendOutcome.TIMEOUT, None, "cancelled by the caller", cost_ms
+        )
         self._failed(out, failure, final=True)
         self._note(broker_name, cost_ms, isolate=False, reachable=True)
 
@@ -278,7 +281,7 @@ class Sender:
                 f"found no permit within {cost_ms} ms: {self.permits.count} sends of {self.permits.size} bytes are in "
             )
             text += "flight; send more slowly, or raise in_flight_max (back_pressure_count, back_pressure_size)"
-            failure = AttemptFailure("", "", "NOT_SENT", None, text, cost_ms)
+            failure = AttemptFailure("", "", SendOutcome.NOT_SENT, None, text, cost_ms)
             self._failed(out, failure, final=True)
             raise TooManyInFlight(out.topic, out.msg_id, [failure], "back-pressure") from None
 
@@ -299,7 +302,7 @@ class Sender:
         out.attempt += 1
         out.attempt_max = max(out.attempt, out.attempt_max)
         out.queue, out.address, out.started_ms = None, "", now_ms()
-        failure = AttemptFailure("", "", "NOT_SENT", None, text, 0)
+        failure = AttemptFailure("", "", SendOutcome.NOT_SENT, None, text, 0)
         self._failed(out, failure, final=final)
         return failure
 
@@ -435,11 +438,11 @@ def failure_of(out: Outgoing, error: Exception, cost_ms: int) -> AttemptFailure:
     broker_name = out.queue.broker_name if out.queue is not None else ""
     code: int | None = None
     if isinstance(error, Refusal):
-        outcome, code = "ERROR", error.response_code
+        outcome, code = SendOutcome.ERROR, error.response_code
     elif isinstance(error, ConnectError):
-        outcome = "CONNECT"
+        outcome = SendOutcome.CONNECT
     elif isinstance(error, NetError) and error.sent:
-        outcome = "TIMEOUT"
+        outcome = SendOutcome.TIMEOUT
     else:
-        outcome = "NOT_SENT"
+        outcome = SendOutcome.NOT_SENT
     return AttemptFailure(broker_name, out.address, outcome, code, str(error), cost_ms)

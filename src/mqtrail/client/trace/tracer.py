@@ -20,6 +20,7 @@ from mqtrail.wire import (
     MessageQueue,
     MQError,
     Recall,
+    SendOutcome,
     SendStatus,
     encode_record_text,
     refusal_for,
@@ -155,7 +156,7 @@ class ClientTracer:
             )
             if out.attempt > 1:
                 final = success or out.attempt >= out.attempt_max
-                text += self._attempt(out, result.region_id, "OK", 0, cost_ms, final=final)
+                text += self._attempt(out, result.region_id, SendOutcome.OK, 0, cost_ms, final=final)
             self._record(out.topic, text, (msg_id, out.keys), out.started_ms)
 
     def _turn_to(self, topic: str, region_id: str, started_ms: int) -> None:
@@ -191,7 +192,7 @@ class ClientTracer:
     def send_oneway(self, out: Outgoing, cost_ms: int) -> None:
         """Write one PubAttempt: a Pub needs the broker's answer."""
         if out.topic != self._config.topic:
-            text = self._attempt(out, "", "ONEWAY", None, cost_ms, final=True)
+            text = self._attempt(out, "", SendOutcome.ONEWAY, None, cost_ms, final=True)
             self._record(out.topic, text, (out.msg_id, out.keys), out.started_ms)
 
     def record_seldom(self, record: EndTransaction | Recall) -> None:
@@ -201,7 +202,9 @@ class ClientTracer:
             keys = getattr(record, "keys", None) or ""
             self._record(topic, encode_record_text(record), (record.msg_id or "", keys), record.time_stamp)
 
-    def _attempt(self, out: Outgoing, region: str, outcome: str, code: int | None, cost_ms: int, *, final: bool) -> str:
+    def _attempt(
+        self, out: Outgoing, region: str, outcome: SendOutcome, code: int | None, cost_ms: int, *, final: bool
+    ) -> str:
         if not out.send_id:
             out.send_id = self._next_id()
         queue = out.queue
