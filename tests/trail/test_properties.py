@@ -118,12 +118,16 @@ def test_states_move_along_allowed_transitions(instants: tuple[int, ...]) -> Non
     assert set(ENDED) & set(before.values()) >= {"CONSUMED", "DEAD_LETTERED", "FILTERED"}
 
 
+IN_TIME = {"expired just now", "POP, acknowledged just now", "POP, acknowledged, a copy may still be made"}
+"""Histories that end because a trace record or a copy did not come in time: that is evidence."""
+
+
 def test_a_later_instant_alone_ends_nothing() -> None:
     """Time without evidence turns IN_FLIGHT into HUNG and fresh samples into stale ones; it proves no success."""
     rows = evidence()
     now, later = States(rows, AS_OF_MS), States(rows, AS_OF_MS + 60_000)
     for key, state in now.items() - {(key, now[key]) for key in now.gone(later)}:
-        if key[0] in {"expired just now", "POP, acknowledged just now"}:  # evidence; no trace record came in time
+        if key[0] in IN_TIME:
             continue
         if state in ENDED or later[key] in ENDED:
             assert later[key] == state, key
