@@ -105,12 +105,32 @@ class DatabaseServer:
         self._process.wait(END_S)
 
     def kill(self) -> None:
-        """End it as a crash does, with all its processes."""
+        """End it as a crash does, with all its processes, and wait for the end of each.
+
+        The first process is stopped before the others are looked up: it could start one more. PostgreSQL does not start
+        again while an old process has its shared memory.
+        """
         assert self._process is not None
-        for process in self._processes():
+        first = self._process.pid
+        with suppress(ProcessLookupError):
+            os.kill(first, signal.SIGSTOP)
+        self._wait(lambda: self.has_ended or _is_stopped(first))
+        processes = self._processes()
+        for process in processes:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         self._process.wait(END_S)
+        self._wait(lambda: not any(map(_is_alive, processes)))
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + END_S
+        while not condition():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
 
     def stop(self) -> None:
         """End it in order."""
@@ -119,10 +139,7 @@ class DatabaseServer:
     def pause(self) -> None:
         """Let it answer nothing more, with its connections open."""
         self._signal_all(signal.SIGSTOP)
-        deadline_s = time.monotonic() + END_S
-        while not all(map(_is_stopped, self._processes())):  # a signal is not yet its effect
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
+        self._wait(lambda: all(map(_is_stopped, self._processes())))  # a signal is not yet its effect
 
     def resume(self) -> None:
         """End a pause."""
@@ -165,6 +182,14 @@ def _is_stopped(process: int) -> bool:
     """Return whether no thread of a process runs: each is stopped, or a zombie whose stopped parent reaps nothing."""
     states = Path(f"/proc/{process}/task").glob("*/stat")
     return all(path.read_text().rpartition(")")[2].split()[0] in "TZ" for path in states)
+
+
+def _is_alive(process: int) -> bool:
+    """Return whether a process still has its memory: it is there, and no zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 class PostgreSQL(DatabaseServer):
@@ -260,7 +285,9 @@ def end_servers() -> None:
 
 
 def server(name: str) -> DatabaseServer:
-    """Return this process's server of a kind; it is started once."""
+    """Return this process's server of a kind. It is started once, and again if a failed test has left it dead."""
     if name not in _running:
         _running[name] = SERVERS[name]()
+    elif _running[name].has_ended:
+        _running[name].start()
     return _running[name]
