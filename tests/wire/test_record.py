@@ -277,6 +277,15 @@ def test_records_between_damage_are_found(pieces: list[bytes]) -> None:
         assert cut.count(good) == pieces.count(good)
 
 
+@pytest.mark.parametrize("size", [92, 116, 117, 200, 349])
+def test_a_damaged_size_takes_no_neighbour(size: int) -> None:
+    """The records behind one whose size is plausible and wrong are found."""
+    good = [record(body=b"%d" % number * 20) for number in range(4)]
+    assert len(good[0]) != size < 4 * len(good[0])
+    bad = size.to_bytes(4, "big") + good[1][4:]
+    assert cut_records(b"".join([good[0], bad, *good[2:]])) == [good[0], bad, *good[2:]]
+
+
 def test_cutting_many_damaged_pieces_is_linear() -> None:
     """A reply full of almost valid records is read once, not once per record."""
     data = (record() + b"\x00") * 20_000
@@ -298,7 +307,7 @@ def test_what_looks_like_records_all_over_is_not_tried_all_over(almost: bytes, m
     monkeypatch.setattr("mqtrail.wire.record_messages.decode_head", counted)
     data = b"\xff" * 4 + almost * 100_000
     assert cut_records(record() + data) == [record(), data]
-    assert looks <= RESYNCS_MAX
+    assert looks <= RESYNCS_MAX + 1  # one for the good record, which no other follows
 
 
 def test_what_cannot_be_written() -> None:

@@ -196,8 +196,8 @@ def cut_records(data: Buffer, count_max: int = sys.maxsize) -> list[bytes]:
     """Return the bytes of the first count_max records. This never fails: bytes that are not a record are a separate
     piece.
 
-    After an impossible size, it continues at the next whole record. After RESYNCS_MAX places that only looked like a
-    record, the rest is one piece.
+    After a size that is impossible or damaged, it continues at the next whole record. After RESYNCS_MAX places that
+    only looked like a record, the rest is one piece.
     """
     data = bytes(data)
     records: list[bytes] = []
@@ -205,12 +205,27 @@ def cut_records(data: Buffer, count_max: int = sys.maxsize) -> list[bytes]:
     position, end = 0, len(data)
     while position < end and len(records) < count_max:
         size = _I32.unpack_from(data, position)[0] if end - position >= 4 else 0
-        if not RECORD_SIZE_MIN <= size <= end - position:
+        if not RECORD_SIZE_MIN <= size <= end - position or not (
+            _begins_or_ends(data, position + size) or _is_record(data, position)
+        ):
             found, tries = _next_record(data, position + 1, tries)
             size = found - position
         records.append(data[position : position + size])
         position += size
     return records
+
+
+def _begins_or_ends(data: bytes, position: int) -> bool:
+    """Return whether the data ends there, or a record may begin: a damaged size names another place."""
+    return position == len(data) or _MAGIC.match(data, position + 4) is not None
+
+
+def _is_record(data: bytes, position: int) -> bool:
+    try:
+        decode_head(data, position)
+    except RecordError:
+        return False
+    return True
 
 
 def _next_record(data: bytes, position: int, tries: int) -> tuple[int, int]:
@@ -221,9 +236,7 @@ def _next_record(data: bytes, position: int, tries: int) -> tuple[int, int]:
     for match in _MAGIC.finditer(data, position + 4):
         if not tries:
             break
-        try:
-            decode_head(data, match.start() - 4)
+        if _is_record(data, match.start() - 4):
             return match.start() - 4, tries
-        except RecordError:
-            tries -= 1
+        tries -= 1
     return len(data), tries
