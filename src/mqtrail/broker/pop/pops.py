@@ -11,6 +11,7 @@ random which pops start with the retry topic and at which queue; here they take 
 from collections.abc import Callable
 from typing import Final
 
+from mqtrail.store import StoreError
 from mqtrail.wire import (
     EXPRESSION_TAG,
     ORDERLY_REVIVE_QUEUE,
@@ -109,6 +110,8 @@ class PopMessages:
                 f"found {ORDERS_MAX} queues that groups pop in order, expected fewer: pop fewer queues in order; "
                 "one that is not used is forgotten after a day"
             )
+        if not taking.queues and taking.damage:
+            raise StoreError(taking.damage)
         if not taking.queues:
             return self._wait(peer, request, header, wanted, taking, now_ms)
         after_offset = taking.end_offset

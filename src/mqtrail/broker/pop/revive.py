@@ -25,6 +25,7 @@ from mqtrail.wire import (
     MQError,
     Perm,
     PopCheckPoint,
+    RecordError,
     StoredKind,
     decode_head,
     find_property,
@@ -65,7 +66,7 @@ class Revive:
         self._timers = timers
         self._on_copied = on_copied
         self._copied = False
-        self._error: StoreError | None = None
+        self._error: StoreError | RecordError | None = None
         self._save_after = 0  # end of the log after the last copies
         self._save_ms: int | None = None  # when to check whether they are durable
         self._born_host = state.config.address.packed()
@@ -188,7 +189,7 @@ class Revive:
         for queue_offset in pending.open_offsets():
             try:
                 copy = self._copy_of(point, queue_offset)
-            except StoreError as error:  # damaged: it is tried again later, without delaying the others
+            except (StoreError, RecordError) as error:  # damaged: it is tried again later, without delaying the others
                 self._error = error
                 self._put_again(point, queue_offset, queue_id, now_ms)
                 continue

@@ -8,7 +8,7 @@ Source: PopMessageProcessor.popMsgFromQueue, ExtraInfoUtil, apache/rocketmq 5.3.
 
 from typing import Final, NamedTuple
 
-from mqtrail.store import GetStatus, ReadResult
+from mqtrail.store import GetStatus, ReadResult, StoreError
 from mqtrail.wire import (
     PROPERTY_POP_CK,
     Buffer,
@@ -16,6 +16,7 @@ from mqtrail.wire import (
     PopHandle,
     PopHeader,
     RecordError,
+    RecordHead,
     decode_head,
     encode_message_offsets,
     encode_order_counts,
@@ -83,6 +84,8 @@ class Taking:
         self.group = header.consumer_group
         self.passed = False
         """Whether an offset moved although no message was found: there may be more."""
+        self.damage = ""
+        """Why a queue could not be read: the others are popped."""
 
     @property
     def is_full(self) -> bool:
@@ -104,42 +107,55 @@ class Taking:
         if self.is_full:
             self.rest_count += max(0, end - start)
             return
-        found = self._read(topic, queue_id, start)
-        if found.status in _LOST:
-            start = found.next_queue_offset
-            self._offsets.move(group, topic, queue_id, start)
+        try:
             found = self._read(topic, queue_id, start)
-        if found.records:
-            self._keep(topic, queue_id, start, found)
-        elif found.status in _PASSED and found.next_queue_offset > start:
+            if found.status in _LOST:
+                start = found.next_queue_offset
+                self._offsets.move(group, topic, queue_id, start)
+                found = self._read(topic, queue_id, start)
+            if found.records:
+                found = self._keep(topic, queue_id, start, found)
+        except StoreError as error:
+            self.damage = str(error)
+            return
+        if not found.records and found.status in _PASSED and found.next_queue_offset > start:
             self._offsets.move(group, topic, queue_id, found.next_queue_offset)
             self.passed = True
         self.rest_count += max(0, found.max_offset - found.next_queue_offset)
 
-    def _read(self, topic: str, queue_id: int, start: int) -> ReadResult:
+    def _read(self, topic: str, queue_id: int, start: int, count_max: int | None = None) -> ReadResult:
         wanted = self._wanted
         return self._store.read(
             topic,
             queue_id,
             start,
-            self._header.max_msg_nums - len(self.records),
+            self._header.max_msg_nums - len(self.records) if count_max is None else count_max,
             self._size_left,
             None if wanted is None else wanted.tags_codes,
             accepts=None if wanted is None else wanted.accepts,
             scan_max=None if wanted is None else wanted.scan_max,
         )
 
-    def _keep(self, topic: str, queue_id: int, start: int, found: ReadResult) -> None:
-        heads = [decode_head(record) for record in found.records]
-        offsets = tuple(head.queue_offset for head in heads)
-        size = sum(head.size for head in heads)
+    def _keep(self, topic: str, queue_id: int, start: int, found: ReadResult) -> ReadResult:
+        """Keep the records up to the first damaged one, or that one alone; return what was kept."""
+        heads = _heads(found, start)
+        if not heads:  # alone, a damaged record has the offset before the next one; the consumer settles it
+            found = self._read(topic, queue_id, start, 1)
+            offsets: tuple[int, ...] = (found.next_queue_offset - 1,)
+        else:
+            offsets = tuple(head.queue_offset for head in heads)
+            self._end_offset = max(self._end_offset, *(head.physical_offset + head.size for head in heads))
+            if len(heads) < len(found.records):
+                found = found._replace(records=found.records[: len(heads)], next_queue_offset=offsets[-1] + 1)
+        records = found.records
+        size = sum(map(len, records))
         self.queues.append(TakenQueue(topic, queue_id, start, offsets, found.next_queue_offset, size))
         self._size_left -= size
-        self._end_offset = max(self._end_offset, *(head.physical_offset + head.size for head in heads))
-        if topic == self._header.topic or self._config.pop_actual_retry_topic:
-            self.records += found.records
+        if not heads or topic == self._header.topic or self._config.pop_actual_retry_topic:
+            self.records += records
         else:
-            self.records += [self._renamed(record, topic, queue_id, start) for record in found.records]
+            self.records += [self._renamed(record, topic, queue_id, start) for record in records]
+        return found
 
     def _renamed(self, record: Buffer, topic: str, queue_id: int, start: int) -> Buffer:
         """Return a retried message under its original topic, with the handle for its own queue."""
@@ -239,3 +255,19 @@ class Taking:
 
     def order_count_info(self) -> str | None:
         return ";".join(self._order_counts) if self._header.order else None
+
+
+def _heads(found: ReadResult, start: int) -> list[RecordHead]:
+    """Return the heads of the records before the first damaged one, whose numbers must be of this read."""
+    heads: list[RecordHead] = []
+    least = start
+    for record in found.records:
+        try:
+            head = decode_head(record)
+        except RecordError:
+            break
+        if head.size != len(record) or not least <= head.queue_offset < found.next_queue_offset:
+            break
+        heads.append(head)
+        least = head.queue_offset + 1
+    return heads
