@@ -2,12 +2,14 @@
 
 import json
 import sys
+import tracemalloc
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtrail.wire import visible, visible_json, visible_lines
+from mqtrail.wire import visible, visible_block, visible_json, visible_lines
 
 HOSTILE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 # DerivedCoreProperties.txt of Unicode 16, Default_Ignorable_Code_Point: (first, last)
@@ -61,6 +63,20 @@ def test_escapes_read_as_pythons() -> None:
     )
     assert visible("订单 ❤ ñ C:\\x [red]") == "订单 ❤ ñ C:\\x [red]"
     assert visible("❤\ufe0f orders\u180b") == "❤\\ufe0f orders\\u180b"
+
+
+@pytest.mark.parametrize("text", ["\x00", "\u202ea", "\n"])
+def test_a_large_body_of_control_characters_is_escaped_at_once(text: str) -> None:
+    """In the memory of the result, not of one match after the other, which takes ten times as long, too."""
+    text *= 20_000
+    for show in (visible, visible_lines, visible_block, visible_json):
+        size = len(show(text))
+        tracemalloc.start()
+        try:
+            show(text)
+            assert tracemalloc.get_traced_memory()[1] < 4 * size
+        finally:
+            tracemalloc.stop()
 
 
 @given(ANY)

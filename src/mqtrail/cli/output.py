@@ -38,9 +38,9 @@ def say(text: str) -> None:
 
 def say_lines(text: str) -> None:
     """Print a peer's text of several lines, indented, so that it cannot imitate mqtrail's own lines."""
-    from mqtrail.wire import visible
+    from mqtrail.wire import visible_block
 
-    sys.stdout.writelines(f"  {visible(line)}\n" for line in text.split("\n"))
+    sys.stdout.write(f"  {visible_block(text, '  ')}\n")
 
 
 @cache

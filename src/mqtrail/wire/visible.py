@@ -11,6 +11,8 @@ Considerations.
 """
 
 import re
+from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 __all__ = [
@@ -20,43 +22,49 @@ __all__ = [
     "visible_lines",
 ]
 
-_UNSAFE: Final = re.compile(
-    "["
-    "\x00-\x1f\x7f-\x9f"  # C0, DEL, C1
-    "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2"  # soft hyphen, marks that format, a bidi control
-    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"  # zero width, separators, bidi controls, isolates
-    "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"  # fillers and joiners, which are invisible
-    "\u180b-\u180f\ufe00-\ufe0f"  # variation selectors, and a separator of vowels
-    "\ufff0-\ufffb"  # not assigned, but invisible where they are; annotations
-    "\ud800-\udfff"  # surrogates, which UTF-8 cannot encode
-    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # marks that format
-    "\U000e0000-\U000e0fff"  # tags and selectors, which can hide text
-    "]"
+_UNSAFE_RANGES: Final = (  # first and last character, or one
+    *("\x00\x1f", "\x7f\x9f"),  # C0, DEL, C1
+    *("\xad", "\u0600\u0605", "\u061c", "\u06dd", "\u070f", "\u0890\u0891", "\u08e2"),  # soft hyphen, marks that format
+    *("\u200b\u200f", "\u2028\u202e", "\u2060\u206f", "\ufeff"),  # zero width, separators, bidi controls, isolates
+    *("\u034f", "\u115f\u1160", "\u17b4\u17b5", "\u3164", "\uffa0"),  # fillers and joiners, which are invisible
+    *("\u180b\u180f", "\ufe00\ufe0f"),  # variation selectors, and a separator of vowels
+    "\ufff0\ufffb",  # not assigned, but invisible where they are; annotations
+    "\ud800\udfff",  # surrogates, which UTF-8 cannot encode
+    *("\U000110bd", "\U000110cd", "\U00013430\U0001343f"),  # marks that format
+    *("\U0001bca0\U0001bca3", "\U0001d173\U0001d17a"),  # the same for shorthand and music
+    "\U000e0000\U000e0fff",  # tags and selectors, which can hide text
 )
+_UNSAFE: Final = re.compile("[" + "".join(f"{one[0]}-{one[-1]}" for one in _UNSAFE_RANGES) + "]")
 
 
 def visible(text: str) -> str:
     """Return text on one line, with control and invisible characters written as escapes."""
-    return _UNSAFE.sub(_escaped, text)
+    return text.translate(_escapes(_escaped)) if _UNSAFE.search(text) else text
 
 
 def visible_lines(text: str) -> str:
     """Return text of several lines: newlines stay, everything else as in `visible`."""
-    return "\n".join(map(visible, text.split("\n")))
+    return text.translate(_escapes(_escaped_in_lines)) if _UNSAFE.search(text) else text
 
 
-def visible_block(text: str) -> str:
+def visible_block(text: str, indent: str = "    ") -> str:
     """Return text of several lines, all but the first one indented: no line of a quoted peer looks like ours."""
-    return "\n    ".join(map(visible, text.split("\n")))
+    return visible_lines(text).replace("\n", f"\n{indent}")
 
 
 def visible_json(text: str) -> str:
     """Return JSON text with each such character as \\uXXXX, which means the same to its reader."""
-    return _UNSAFE.sub(_json_escaped, text)
+    return text.translate(_escapes(_json_escaped)) if _UNSAFE.search(text) else text
 
 
-def _escaped(match: re.Match[str]) -> str:
-    code = ord(match[0])
+@cache
+def _escapes(escape: Callable[[int], str]) -> dict[int, str]:
+    """Return the escapes of all unsafe characters: a body of millions of them is translated ten times as fast as by
+    the pattern, and in the memory of the result."""
+    return {code: escape(code) for one in _UNSAFE_RANGES for code in range(ord(one[0]), ord(one[-1]) + 1)}
+
+
+def _escaped(code: int) -> str:
     if code == 0x0A:
         return "\\n"
     if code == 0x09:
@@ -64,8 +72,11 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _json_escaped(match: re.Match[str]) -> str:
-    code = ord(match[0])
+def _escaped_in_lines(code: int) -> str:
+    return "\n" if code == 0x0A else _escaped(code)
+
+
+def _json_escaped(code: int) -> str:
     if code < 0x10000:
         return f"\\u{code:04x}"
     code -= 0x10000
