@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mqtrail.broker import BrokerConfig
+from mqtrail.broker import BrokerConfig, decode_epochs
 from mqtrail.broker.ha import Epoch, EpochFollower, Epochs, HaError, TailDiffers
+from mqtrail.broker.ha.epoch_frames import EPOCH, HANDSHAKE, HELLO_REPLY, TRANSFER, TRANSFER_HEADER
 from mqtrail.store import CommitLogConfig, LogDiffers, MemoryStore
 
 NOW_MS = 1_700_000_000_000
@@ -141,3 +142,38 @@ def test_what_is_no_master_is_refused(data: bytes, found: str) -> None:
     with pytest.raises((HaError, LogDiffers), match=found):
         slave.receive(data)
     assert slave.store.end_offset == 218
+
+
+def frames_of(epochs: range, *, data: bytes = LOG) -> bytes:
+    """Return a frame of one byte for each epoch, beginning with the log's first byte."""
+    frames = []
+    for at, epoch in enumerate(epochs):
+        header = TRANSFER_HEADER.pack(TRANSFER, 1, at, epoch, at, len(data))
+        frames.append(header + data[at : at + 1])
+    return b"".join(frames)
+
+
+def handshake(epochs: range) -> bytes:
+    body = b"".join(EPOCH.pack(epoch, at) for at, epoch in enumerate(epochs))
+    return HELLO_REPLY.pack(HANDSHAKE, len(body), len(LOG), epochs[-1]) + body
+
+
+def test_epochs_that_come_together_are_saved_once() -> None:
+    """A false master that names an epoch for each byte causes one save, before these bytes are appended."""
+    slave = Slave(is_learner=False)
+    slave.receive(handshake(range(1, 901)))
+    slave.receive(frames_of(range(1, 401)))
+    assert len(slave.saved) == 1
+    assert slave.store.end_offset == 218
+    assert slave.epochs.all() == [(number, number - 1) for number in range(1, 401)]
+    assert decode_epochs(slave.saved[0]).all() == slave.epochs.all()
+
+
+def test_a_master_that_raises_its_epoch_all_the_time_is_refused() -> None:
+    """Each epoch takes an election. What came before is kept."""
+    slave = Slave(is_learner=False)
+    slave.receive(handshake(range(1, 2)))
+    with pytest.raises(HaError, match="more than 100 epochs that began since the handshake"):
+        slave.receive(frames_of(range(1, 601)))
+    assert len(slave.saved) == 1
+    assert slave.epochs.last_number == 101

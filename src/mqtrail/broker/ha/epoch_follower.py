@@ -2,7 +2,8 @@
 
 It says who it is, compares the epochs of both logs, and then appends what comes, as in classic mode (`follower`). A log
 with bytes that the master does not have is not continued: `TailDiffers` names the place up to which both are the same.
-Each epoch is noted durably before its first byte is appended.
+Each epoch is noted durably before its first byte is appended. What came together is noted and appended together, so
+that a false master cannot cause a save with each of its frames.
 
 A learner appends only what all in-sync replicas have, as far as it knows, because the master does not wait for it. So
 it never shows a message that is lost with its master. The rest waits in memory.
@@ -29,6 +30,7 @@ from .epochs import Epoch, EpochError, Epochs
 from .follower import Follower, LogTarget
 from .frames import HaError, shown
 
+EPOCHS_NEW_MAX: Final = 100  # of one connection, that began after its handshake: each takes an election
 HELD_SIZE_MAX: Final = 64 << 20  # bytes of a learner's memory that wait for the in-sync replicas
 
 
@@ -66,7 +68,10 @@ class EpochFollower(Follower):
         self._save = save
         self._is_greeted = False
         self._master = Epochs()
+        self._new_epochs = 0
         self._confirmed = -1  # as the master said
+        self._is_unsaved = False  # epochs of bytes that wait in the tail
+        self._has_frames = False  # that are not appended yet
 
     def hello(self) -> bytes:
         """Return the first bytes to send."""
@@ -76,6 +81,24 @@ class EpochFollower(Follower):
         """Return a report if one is due; None before the master has answered the handshake."""
         position = self.due_report(now_ms) if self._is_greeted else None
         return None if position is None else EPOCH_REPORT.pack(TRANSFER, position)
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """As in classic mode; the bytes of all frames are appended at the end."""
+        try:
+            super().receive(data, now_ms)
+        finally:
+            self._append_frames()
+
+    def _append_frames(self) -> None:
+        if not self._has_frames:
+            return
+        self._has_frames = False
+        if self._is_unsaved:
+            self._save(self._epochs)
+            self._is_unsaved = False
+        if self._tail:
+            self._store_tail(self._tail)
+        self.confirm_offset = min(self._confirmed, self._store.end_offset)
 
     def _read_frame(self, received: bytearray, at: int) -> int | None:
         """Take the frame at `at`; return where it ends; None: feed more first."""
@@ -141,12 +164,12 @@ class EpochFollower(Follower):
         if len(received) - first < size:
             return None
         self._confirmed = confirm_offset
+        self._has_frames = True
         if size:
             self._note(Epoch(epoch, epoch_start), offset, size)
-            self._append(offset, received[first : first + size])
-        elif self._tail:
-            self._store_tail(self._tail)
-        self.confirm_offset = min(confirm_offset, self._store.end_offset)
+            if not self._tail:
+                self._tail_offset = offset
+            self._tail += received[first : first + size]
         return first + size
 
     def _store_tail(self, data: bytearray) -> None:
@@ -171,12 +194,17 @@ class EpochFollower(Follower):
                 "or later: the peer is no longer master"
             )
         try:
-            self._master.begin(epoch)
-            begun = [self._epochs.begin(one) for one in self._master.all() if one.start_offset < offset + size]
+            self._new_epochs += self._master.begin(epoch)
+            if self._new_epochs > EPOCHS_NEW_MAX:
+                raise HaError(
+                    f"found more than {EPOCHS_NEW_MAX} epochs that began since the handshake, expected one for each "
+                    "election: the peer is no master"
+                )
+            for one in self._master.after(self._epochs.last_number):
+                if one.start_offset < offset + size:
+                    self._is_unsaved |= self._epochs.begin(one)
         except EpochError as error:
             raise HaError(str(error)) from error
-        if any(begun):
-            self._save(self._epochs)
 
 
 def _shown(epochs: Epochs) -> str:

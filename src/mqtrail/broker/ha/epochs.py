@@ -9,6 +9,7 @@ the end of the last epoch that begins at one place in both; what is behind that 
 Source: EpochFileCache, CheckpointFile, apache/rocketmq store/ha/autoswitch/ and common/.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -62,6 +63,10 @@ class Epochs:
     def last_number(self) -> int:
         """The last epoch's number; -1: there are no epochs."""
         return self._epochs[-1].number if self._epochs else -1
+
+    def after(self, number: int) -> list[Epoch]:
+        """Return the epochs with larger numbers, oldest first."""
+        return self._epochs[bisect_right(self._epochs, number, key=lambda epoch: epoch.number) :]
 
     def begin(self, epoch: Epoch) -> bool:
         """Add an epoch that begins; return whether that changed anything. EpochError: it begins before the last one.
