@@ -3,6 +3,7 @@
 import gc
 import json
 import struct
+import time
 import zlib
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +36,7 @@ from mqtrail.wire import (
     TopicConfigTable,
     TopicList,
     TopicRouteData,
+    dumps_fastjson,
     read_registration,
 )
 
@@ -852,3 +854,23 @@ def test_one_topic_costs_the_same_in_any_table() -> None:
     assert len(table) == 1_000
     gc.collect()
     assert len(gc.get_objects()) - before < 100
+
+
+@given(st.dictionaries(st.text(max_size=3), st.dictionaries(st.text(max_size=3), st.text(max_size=9)), max_size=3))
+def test_values_are_saved_as_their_general_json(tables: dict[str, dict[str, str]]) -> None:
+    """The file has the same bytes, whatever the pieces."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(key_values, "PIECE_COUNT", 2)
+        patched.setattr(key_values, "LARGE_SIZE", 4)
+        assert key_values.encode_tables(tables) == dumps_fastjson({"configTable": tables})
+
+
+def test_many_values_are_encoded_together() -> None:
+    """A put waits for the save of the whole table, so its file must not take a call for each value."""
+    tables = {"n": {f"k{number}": "value" for number in range(20_000)}}
+    begun = time.process_time()
+    general = dumps_fastjson({"configTable": tables})
+    took = time.process_time() - begun
+    begun = time.process_time()
+    assert key_values.encode_tables(tables) == general
+    assert time.process_time() - begun < 0.7 * took
