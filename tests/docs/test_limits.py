@@ -143,7 +143,7 @@ THREATS = joined(" ".join((PAGES / "design" / "threats.md").read_text().split())
             "topics of one registration (103)",
             [
                 f"{registration.TOPIC_SIZE_MAX // KIB} KiB of text",
-                f"{registration.DIALECT_TEXT_NODES_MAX} names and values",
+                f"{registration.REFERENCES_NODES_MAX} or {registration.DIALECT_TEXT_NODES_MAX} names and values",
             ],
         ),
         (

@@ -40,6 +40,7 @@ from mqtrail.wire import (
     TopicConfig,
     TopicConfigTable,
     TopicRouteData,
+    body,
     encode_in_slices,
     json_runs,
     loads,
@@ -533,3 +534,20 @@ def test_an_entry_of_many_queues_is_written_in_slices() -> None:
         slices += 1
     assert body == ConsumerOffsetTable(offsets).encode(strict=False)
     assert slices == 11
+
+
+@pytest.mark.parametrize("item", [b"[]", b"{}", b"null", b'{"a":[]}'])
+def test_empty_values_of_a_request_cost_no_call_each(item: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body may have 25,000 of them, and other requests wait while it is read."""
+    calls = 0
+    plain = body._without_none
+
+    def counted(value: object) -> object:
+        nonlocal calls
+        calls += 1
+        return plain(value)
+
+    monkeypatch.setattr(body, "_without_none", counted)
+    decoded = HeartbeatData.decode(b'{"clientID":"c","x":[%b]}' % b",".join([item] * 1_000))
+    assert decoded.client_id == "c"
+    assert calls <= 2 + (1_000 if item == b'{"a":[]}' else 0)

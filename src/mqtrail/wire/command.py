@@ -42,7 +42,7 @@ __all__ = [
 LANGUAGE: Final = "PYTHON"
 
 EXT_FIELDS_MAX: Final = 1_000  # ext fields of one header; Apache's largest has fewer than 40
-HEADER_NODES_MAX: Final = 10_000  # values and names of a JSON header that only the lenient reader accepts
+HEADER_NODES_MAX: Final = 5_000  # values and names of a JSON header that only the lenient reader accepts
 REMARK_LENGTH_MAX: Final = 4_000  # characters of a reply's remark; it may quote what the peer sent
 _BINARY_HEAD = struct.Struct(
     ">h"  # code: requests above 32767 (POP) do not fit and must be JSON

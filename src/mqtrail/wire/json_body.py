@@ -167,6 +167,9 @@ def _strict_value(data: bytes | bytearray) -> Any:
     return value
 
 
+_CONTAINERS: Final = frozenset((dict, list))
+
+
 def _check_nesting(value: Any) -> None:
     """Raise BodyError if values nest deeper than DEPTH_MAX."""
     level = [value]
@@ -174,8 +177,8 @@ def _check_nesting(value: Any) -> None:
         level = [
             inner
             for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) in _CONTAINERS
         ]
         if not level:
             return
