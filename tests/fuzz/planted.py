@@ -23,16 +23,19 @@ from mqtrail.broker.requests import PERMISSIONS
 from mqtrail.broker.timing import timers
 from mqtrail.client.core import read_body
 from mqtrail.controller import Controller
+from mqtrail.controller.access import ControllerAccess
 from mqtrail.namesrv.access import NameServerAccess
 from mqtrail.net import TlsServerConfig, server_connection
 from mqtrail.net.tls_session import TlsSession
 from mqtrail.wire import (
     CompressionError,
+    Level,
     Peer,
     Refusal,
     RemotingCommand,
     RequestCode,
     Send,
+    check_account,
     record_messages,
     trace_text,
 )
@@ -44,6 +47,7 @@ from .targets import (
     BrokerCore,
     BrokerUsers,
     BrokerUsersBehindNet,
+    ControllerAcl,
     ControllerCore,
     LyingCluster,
     LyingServer,
@@ -187,6 +191,16 @@ def _unchecked_name_server(patch: Patch) -> None:
     patch.setattr(NameServerAccess, "check", lambda *args: None)
 
 
+def _unchecked_controller(patch: Patch) -> None:
+    """A controller serves whoever is known, whatever the account may do."""
+
+    def check(access: ControllerAccess, ip: str, command: RemotingCommand, needed: Level | None) -> None:
+        if needed is not None and needed > Level.NONE:
+            check_account(command, Level.ACCOUNT, access._accounts, "controller")
+
+    patch.setattr(ControllerAccess, "check", check)
+
+
 def _unchecked_consensus(patch: Patch) -> None:
     """A controller takes any entry and any snapshot from other controllers."""
     for name in ("check_entry", "check_snapshot"):
@@ -295,6 +309,7 @@ PLANTED = (
     Planted("lost text of TLS records", BrokerBehindTls, _lost_text, "bytes were decrypted, and are not"),
     Planted("no check in the lane", BrokerUsersBehindNet, _unchecked_lane, "without permission"),
     Planted("no check at the name server", NameServerAcl, _unchecked_name_server, "without an account"),
+    Planted("no check of levels at a controller", ControllerAcl, _unchecked_controller, "without the account of level"),
     Planted("no check of ACL files for a pull", BrokerAclFiles, _unchecked(11), "without permission"),
     *(Planted(f"no check of {code.name}", BrokerUsers, _unchecked(code), "without permission") for code in UNCHECKED),
 )

@@ -18,6 +18,7 @@ from mqtrail.client.core.background import AT_ONCE_MAX
 from mqtrail.client.core.outgoing import Outgoing, send_result
 from mqtrail.client.core.routes import TopicRoute, queue_count, read_route
 from mqtrail.controller import Controller, ControllerConfig
+from mqtrail.controller.controller import REQUESTS as CONTROLLER_REQUESTS
 from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.namesrv.requests import REQUESTS
 from mqtrail.net import Connection, Server, ServerConfig
@@ -32,6 +33,8 @@ from mqtrail.wire import (
     BODY_SIZE_MAX,
     EXPANDED_SIZE_MAX,
     FLAG_RESPONSE,
+    AccountKey,
+    Credentials,
     FrameDecoder,
     Level,
     MessageExt,
@@ -56,6 +59,7 @@ from mqtrail.wire import (
     frame_end,
     read_registration,
     refusal_for,
+    sign,
 )
 
 from .frames import FrameMaker
@@ -77,6 +81,7 @@ from .tls_peer import Sent, TlsPeer, server_config
 from .world import PEER, START_MS, STORE, World
 
 SHOWN_SIZE_MAX = 2_000  # bytes of a frame that are printed
+SIGNED_BY = ("AccessKey", "Signature")  # fields that a signature adds
 TICKS_MAX = 30  # after one frame
 SETTLE_TICKS_MAX = 10_000  # after a stroke, whose batches may have thousands of messages that are due
 READ_S_PER_BYTE = 5e-6  # CPU time for which a client or the pipeline may read a byte: they have no slices
@@ -303,6 +308,7 @@ class NameServerAcl(NameServerCore):
 class ControllerCore(CoreTarget):
     """A controller that leads alone, or one of three that gets messages of consensus from anyone."""
 
+    acl = False
     codes = (904, *range(1001, 1014), RequestCode.CONTROLLER_CONSENSUS)
     edges = (7, 1_000, (1 << 32) - 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
     commands = ("alter", "elect", "register", "apply_id", "clean", "x", 5, None)
@@ -311,8 +317,8 @@ class ControllerCore(CoreTarget):
         self._grammar = Grammar(self._chance)
         self._members = ["n0", "n1", "n2"][: self._chance.choice((1, 3))]
         peers = ";".join(f"{name}-127.0.0.1:{27010 + number}" for number, name in enumerate(self._members))
-        config = ControllerConfig(peers=peers, self_id="n0")
-        core = Controller(config, MemoryDisk(), self._chance.random, self._now_ms)
+        config = ControllerConfig(peers=peers, self_id="n0", acl=self.acl)
+        core = Controller(config, MemoryDisk(), self._chance.random, self._now_ms, _controllers_accounts)
         for _ in range(100):  # until it leads, if it is alone
             self._now_ms += 50
             core.tick(self._now_ms)
@@ -387,6 +393,81 @@ class ControllerCore(CoreTarget):
     def take(self, frame: bytes) -> None:
         super().take(frame)
         self._refused = False  # messages of consensus have no answer
+
+
+CONTROLLERS_ACCOUNTS = {
+    Level.ACCOUNT: Credentials(access_key="user", secret_key="a secret of a user"),
+    Level.BROKER: Credentials(access_key="brokers", secret_key="a secret of brokers"),
+    Level.ADMIN: Credentials(access_key="operator", secret_key="a secret of operators"),
+}
+FORGERS = (
+    Credentials(access_key="operator", secret_key="a guess"),
+    Credentials(access_key="nobody", secret_key="a secret of operators"),
+)
+
+
+def _controllers_accounts(access_key: str) -> Iterator[AccountKey]:
+    for level, one in CONTROLLERS_ACCOUNTS.items():
+        if one.access_key == access_key:
+            yield AccountKey(one.secret_key.encode(), level)
+
+
+class ControllerAcl(ControllerCore):
+    """A controller with access control: requests are signed by an account, signed wrongly, changed after that, or not
+    signed."""
+
+    acl = True
+
+    def next(self) -> bytes:
+        frame, chance = super().next(), self._chance
+        command = _command(frame)
+        if command is None or chance.random() < 0.3:
+            return frame
+        if chance.random() < 0.3:
+            command.ext["designateElect"] = "true"
+        with contextlib.suppress(UnicodeEncodeError):
+            sign(command, chance.choice((*CONTROLLERS_ACCOUNTS.values(), *FORGERS)))
+        if chance.random() < 0.3:
+            command.ext[chance.choice(list(command.ext))] = "3"
+        elif chance.random() < 0.1:
+            command.body += b" "
+        return frame_of(command)
+
+    def take(self, frame: bytes) -> None:
+        command = _command(frame)
+        self._lacks = None if command is None or not self._core.config.acl else self._lacking(command)
+        self._before = self._state()
+        super().take(frame)
+
+    def _lacking(self, command: RemotingCommand) -> Level | None:
+        """Return the level that a request needs and its signer has not; None: it may be served."""
+        row = CONTROLLER_REQUESTS.get(command.code)
+        needed = Level.ADMIN if row is None else row.level
+        if command.code == RequestCode.CONTROLLER_ELECT_MASTER and command.ext.get("designateElect") == "true":
+            needed = Level.ADMIN
+        return needed if needed > _signer(command) else None
+
+    def _state(self) -> tuple[int, int]:
+        return self._core.raft.term, self._core.raft.journal.last_index
+
+    def check(self, sends: list[Send]) -> None:
+        lacks, self._lacks = self._lacks, None
+        is_served = any(send.command.is_response and send.command.code == 0 for send in sends)
+        if lacks is not None and (is_served or self._state() != self._before):
+            raise Bug(f"request {self._asked} is served without the account of level {lacks.name}")
+        super().check(sends)
+
+
+def _signer(command: RemotingCommand) -> Level:
+    """Return the level of the account whose signature a request has, found by signing it again."""
+    ext = {name: value for name, value in command.ext.items() if name not in SIGNED_BY}
+    for level, one in CONTROLLERS_ACCOUNTS.items():
+        again = RemotingCommand(command.code, dict(ext), command.body, version=command.version)
+        with contextlib.suppress(UnicodeEncodeError):
+            sign(again, one)
+            if all(again.ext[name] == command.ext.get(name) for name in SIGNED_BY):
+                return level
+    return Level.NONE
 
 
 class FakeTransport(asyncio.Transport):
@@ -942,6 +1023,7 @@ TARGETS: tuple[type[Target], ...] = (
     NameServerCore,
     NameServerAcl,
     ControllerCore,
+    ControllerAcl,
     LyingServer,
     LyingCluster,
     ServingClient,
