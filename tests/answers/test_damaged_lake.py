@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail.answers import Answers, SearchConditions, Status
+from mqtrail.answers.lakeview import LakeView, UnknownCluster
 from mqtrail.lake import JUDGED, JUDGED_APP, Lake, LakeDamaged
 from tests.answers.lakes import AS_OF_MS, id_of, key_of
 
@@ -121,3 +122,17 @@ def test_a_judgement_that_is_not_complete(lake: Path) -> None:
         behind = ", ".join(later.name for later in JUDGED[done:])
         assert len(reported) == (done < len(JUDGED))
         assert all(behind in one for one in reported)
+
+
+@pytest.mark.parametrize("table", ["queue_ranges", "group_offsets", "trajectories"])
+def test_the_lag_names_what_could_not_be_read(lake: Path, table: str) -> None:
+    """A group without its samples does not look like one without lag, nor a damaged lake like an empty one."""
+    cluster = LakeView(lake).clusters[0]
+    for file in (lake / table).glob("part-*/*.parquet"):
+        DAMAGE["cut"](file)
+    try:
+        said = "; ".join(Answers(lake, cluster=cluster).lag(AS_OF_MS).problems)
+    except UnknownCluster as error:
+        said = str(error)
+    assert "damaged: " in said
+    assert f"{table}/part-" in said

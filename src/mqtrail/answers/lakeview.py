@@ -54,6 +54,7 @@ class LakeView:
         if cluster and cluster not in self.clusters:
             raise UnknownCluster(
                 f"{path}: found no cluster {cluster!r}, expected one of {', '.join(self.clusters) or 'none'}"
+                + "".join(f"; {one}" for one in self.damage_shown())
             )
 
     @cached_property
@@ -148,8 +149,12 @@ class LakeView:
             found.append(f"{self.rejects} trace records did not decode (table trace_rejects){self._latest_reject()}")
         found += self._not_sampled_lately()
         found += self._unfinished()
+        return found + self.damage_shown()
+
+    def damage_shown(self) -> list[str]:
+        """Return what an answer says about `damage`."""
         damage = self.damage
-        found += [f"damaged: {one}" for one in damage[:DAMAGE_SHOWN_MAX]]
+        found = [f"damaged: {one}" for one in damage[:DAMAGE_SHOWN_MAX]]
         if len(damage) > DAMAGE_SHOWN_MAX:
             found.append(f"{len(damage) - DAMAGE_SHOWN_MAX} further damaged files")
         return found

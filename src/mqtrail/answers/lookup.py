@@ -145,13 +145,16 @@ class Answers:
     ) -> ClusterLag:
         """Return the lag of groups as of the lake's last sample of one cluster (lake_lag.py). LakeError.
 
+        Its problems name the damaged parts of the lake.
         UnknownCluster: the lake has several, and none was chosen.
         """
         view = self._view()
         names = view.scope_clusters
         if len(names) != 1:
-            raise UnknownCluster(f"found {len(names)} clusters in {view.path}, expected one: pass --cluster")
-        return view.read(lambda read: lake_lag(read, names[0], now_ms, group, over_ms, oldest_count))
+            damaged = "".join(f"; {one}" for one in view.damage_shown())
+            raise UnknownCluster(f"found {len(names)} clusters in {view.path}, expected one: pass --cluster{damaged}")
+        found = view.read(lambda read: lake_lag(read, names[0], now_ms, group, over_ms, oldest_count))
+        return replace(found, problems=(*found.problems, *view.damage_shown()))
 
     def dead_letters(self, wanted: DeadLetterConditions, now_ms: int) -> DeadLettersAnswer:
         """Return the dead letters that match, with the error of each attempt. LakeError."""
