@@ -79,6 +79,10 @@ ONE_LATE_ROW: tuple[tuple[History, Callable[[History], object]], ...] = (
         lambda h: h.trace_not_read(1, AS_OF - 0.5),
     ),
     (traced("group_losses of a client").group(CLIENT, offset=7), lambda h: h.loss(50, 60)),
+    (
+        traced("group_losses by a client that vanished").group(CLIENT, offset=7),
+        lambda h: h.sampled("clients", 300, **OTHER),
+    ),
     (traced("unread").group(CLIENT, offset=9), lambda h: h.unread("EXPIRED", 5, 9)),
     (
         traced("unread_retries").group(CLIENT).handled(success=False).retry_copy(10, 1).offset(0, topic="%RETRY%CG"),

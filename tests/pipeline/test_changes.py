@@ -28,6 +28,7 @@ RELATIONS = (
     "client_samples",
     "group_clients",
     "live_clients",
+    "vanished_clients",
     "filter_runs",
     "scanned_topics",
 )
@@ -237,6 +238,25 @@ def test_a_lake_goes_on_after_restarts(tmp_path: Path) -> None:
     assert again.sampled_ms == last_ms
     expire(lake, last_ms + 10**6, now_ms=last_ms)  # what the latest state needs is kept
     assert context(recorded(lake, horizon), last_ms) == expected
+
+
+def test_keyframes_tell_when_a_client_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader of the last keyframe alone knows the first sample without a client, also after a restart."""
+    monkeypatch.setattr(changes_module, "KEYFRAME_FACTOR", 0)
+    monkeypatch.setattr(changes_module, "KEYFRAME_ROWS_MIN", 0)
+    lake, samples = Lake.create(tmp_path / "lake"), []
+    for sampled_ms, clients in ((1_000, ("x", "y")), (2_000, ("x",)), (3_000, ("x",)), (4_000, ("x",))):
+        samples.append(ClusterSample(sampled_ms))
+        for client in clients:
+            row = {"group_name": "g", "status": "OK", "client_id": f"{client}@1#1", "client_host": f"{client}:1"}
+            empty = {"language": "", "version": None, "ordered": "", "cluster": "C", "sampled_ms": sampled_ms}
+            samples[-1].add(trail.CLIENTS, empty | row)
+    Recorder(lake, "C", RETENTION_MS).record(samples[:3])
+    Recorder(lake, "C", RETENTION_MS).record(samples[3:])
+    rows = recorded(lake, 4_000)
+    assert {row["sampled_ms"] for row in rows["samples"]} == {4_000}
+    left = context(rows, 4_000, ("vanished_clients",))["vanished_clients"]
+    assert left == [str(("C", "g", "y@1#1", "y", 1_000 - SETTINGS.trace_delay_ms, 2_000))]
 
 
 def test_a_load_makes_one_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

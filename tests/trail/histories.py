@@ -26,6 +26,7 @@ from tests.trail.story import (
     offset_id,
     unique_id,
 )
+from tests.trail.vanished_histories import VANISHED_HISTORIES
 
 __all__ = ["AS_OF_MS", "BASE_MS", "HISTORIES", "Expected", "History", "Row", "evidence", "unique_id", "units"]
 
@@ -311,6 +312,7 @@ HISTORIES = (
     *FILTER_HISTORIES,
     *POP_HISTORIES,
     *ORDER_HISTORIES,
+    *VANISHED_HISTORIES,
     # --- handed over, no end
     History("in flight").pub().stored().scanned().group(CLIENT, offset=7).before(AS_OF - 20, client_id=CLIENT,
                                                                                trace_client_id=CLIENT)

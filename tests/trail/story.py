@@ -337,6 +337,17 @@ class History:
             self.offset(offset, time, group)
         return self
 
+    def vanished(
+        self, last: float, gone: float, client: str = "10.0.0.3@9#5", host: str = "10.0.0.3:7001", group: str = GROUP
+    ) -> Self:
+        """Another client of the group was in the sample `last`, and not in the next one. Call it after `group`."""
+        of_group = [row for row in self.rows["clients"] if row["group_name"] == group]
+        of_group = [row for row in of_group if row["sampled_ms"] == max(each["sampled_ms"] for each in of_group)]
+        row = {"group_name": group, "status": "OK", "client_id": client, "client_host": host, "ordered": "false"}
+        self.sampled("clients", last, **row, language="JAVA", version=479)
+        self.rows["clients"] += [each | {"sampled_ms": at(gone)} for each in of_group]
+        return self
+
     def says(self, ordered: str, group: str = GROUP) -> Self:
         """The clients of the group say whether they consume in order."""
         for row in self.rows["clients"]:

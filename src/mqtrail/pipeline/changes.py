@@ -40,24 +40,36 @@ NOT_ASKED = "not asked: its broker or topic is gone, or an earlier question foun
 
 @dataclass(slots=True)
 class _Kept:
-    """The latest row of a key. seen_ms: the last sample that had the key; None: the latest sample has it."""
+    """The latest row of a key. seen_ms: the last sample that had the key; None: the latest sample has it. gone_ms: the
+    first sample without it."""
 
     values: Key
     first: Key
     seen_ms: int | None = None
+    gone_ms: int | None = None
 
 
 class _Track:
-    """The rows of one relation by key; `values` are the columns that change below a key, `first` those of its first."""
+    """The rows of one relation by key; `values` are the columns that change below a key, `first` those of its first.
+
+    tells_gone: keyframes repeat also when each key was gone first.
+    """
 
     def __init__(
-        self, relation: trail.Relation, key: tuple[str, ...], values: tuple[str, ...] = (), first: tuple[str, ...] = ()
+        self,
+        relation: trail.Relation,
+        key: tuple[str, ...],
+        values: tuple[str, ...] = (),
+        first: tuple[str, ...] = (),
+        *,
+        tells_gone: bool = False,
     ) -> None:
         self.name = relation.name
         self.kept: dict[Key, _Kept] = {}
         self._key = key
         self._values = values
         self._first = first
+        self._tells_gone = tells_gone
 
     def changes(self, rows: Iterable[Row], sampled_ms: int, before: Callable[[Row], int | None]) -> Iterator[Row]:
         """Compare with the rows of a sample.
@@ -79,7 +91,7 @@ class _Track:
             if kept.seen_ms is None and key not in present:
                 row = self._row(key, kept)
                 if (seen_ms := before(row)) is not None:
-                    kept.seen_ms = seen_ms
+                    kept.seen_ms, kept.gone_ms = seen_ms, sampled_ms
                     yield row | {"change": "GONE", "seen_ms": seen_ms}
 
     def everything(self, keep_from_ms: int) -> Iterator[Row]:
@@ -89,10 +101,16 @@ class _Track:
         }
         for key, kept in self.kept.items():
             yield self._row(key, kept, with_first=True)
+            if self._tells_gone and kept.seen_ms is not None:
+                yield self._row(key, kept) | {"sampled_ms": kept.gone_ms}
 
     def load(self, duck: duckdb.DuckDBPyConnection, source: str, cluster: str) -> None:
         """Read the latest row of each key from the relation's rows. source: their SQL."""
         latest = ", ".join(f"{name} := {name}" for name in (*self._values, "change", "seen_ms"))
+        if self._tells_gone:
+            latest += ", gone_ms := gone_ms"
+            source = f"""SELECT *, min(sampled_ms) FILTER (change = 'GONE')
+                OVER (PARTITION BY cluster, {", ".join(self._key)}, seen_ms) AS gone_ms FROM ({source}) AS every"""
         columns = [
             *self._key,
             f"max_by(struct_pack({latest}), sampled_ms)",
@@ -104,7 +122,7 @@ class _Track:
         for found in duck.execute(query, [cluster]).fetchall():
             state = found[size]
             values = tuple(state[name] for name in self._values)
-            self.kept[found[:size]] = _Kept(values, found[size + 1 :], state["seen_ms"])
+            self.kept[found[:size]] = _Kept(values, found[size + 1 :], state["seen_ms"], state.get("gone_ms"))
 
     def _row(self, key: Key, kept: _Kept, *, with_first: bool = False) -> Row:
         row = dict(zip(self._key, key, strict=True)) | dict(zip(self._values, kept.values, strict=True))
@@ -129,7 +147,7 @@ class Changes:
         self._offsets = _Track(
             trail.GROUP_OFFSETS, ("group_name", *place), ("consumer_offset",), ("first_ms", "first_offset")
         )
-        self._clients = _Track(trail.CLIENTS, client, (), ("first_ms",))
+        self._clients = _Track(trail.CLIENTS, client, (), ("first_ms",), tells_gone=True)
         self._subscriptions = _Track(trail.SUBSCRIPTIONS, ("group_name", *subscription), (), ("first_ms",))
         self._ranges = _Track(trail.QUEUE_RANGES, place, ("min_offset", "max_offset"))
         self._failed: dict[Question, int | None] = {}

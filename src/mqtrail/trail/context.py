@@ -33,6 +33,7 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         Stage("client_samples", _CLIENT_SAMPLES, ("client_states",)),
         Stage("group_clients", _GROUP_CLIENTS, ("client_states", "client_samples")),
         Stage("live_clients", _live_clients(), ("client_states", "client_samples")),
+        Stage("vanished_clients", _vanished(as_of_ms, settings), ("client_states", "group_clients", "clients")),
         Stage("group_orders", group_orders_sql("clients", as_of_ms), ("clients",)),
         filter_runs_stage(settings),
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
@@ -150,6 +151,31 @@ FROM (SELECT c.cluster AS cluster, c.group_name AS group_name, c.client_id AS cl
     FROM client_states c JOIN client_samples s ON c.cluster = s.cluster AND c.group_name = s.group_name
     WHERE c.client_host <> '') AS named
 GROUP BY cluster, group_name, client"""
+
+
+def _vanished(as_of_ms: int, settings: Settings) -> str:
+    """Clients that are no longer there, and the time in which the last records of each can be lost.
+
+    A process that is killed takes the records along that it did not send yet. One that ends in good order leaves the
+    same samples. Nobody saw it between the last sample with it and the next one. A new connection under the same id is
+    a new process, unless the id contains the time of its start, after '#'.
+    """
+    pause_ms = settings.sample_pause_ms_max
+    return f"""
+SELECT cluster, group_name, client_id, host, at_ms - {settings.trace_delay_ms} AS from_ms,
+    least(at_ms + {pause_ms}, coalesce(next_ms, at_ms + {pause_ms})) AS to_ms
+FROM (SELECT *, min(sampled_ms) OVER (PARTITION BY cluster, group_name ORDER BY at_ms
+    RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next_ms
+  FROM (SELECT s.cluster, s.group_name, client_id, host, until_ms AS at_ms, NULL::bigint AS sampled_ms
+    FROM (SELECT cluster, group_name, client_id, max({ip("client_host")}) AS host, max(sampled_ms) AS until_ms
+      FROM client_states WHERE client_id <> ''
+      GROUP BY cluster, group_name, client_id, CASE WHEN instr(client_id, '#') > 0 THEN '' ELSE client_host END) s
+    JOIN group_clients g ON s.cluster = g.cluster AND s.group_name = g.group_name
+    WHERE g.live_count IS NOT NULL AND until_ms < g.clients_sampled_ms
+    UNION ALL
+    SELECT DISTINCT cluster, group_name, '', '', sampled_ms, sampled_ms FROM clients
+    WHERE sampled_ms <= {as_of_ms}) AS instants) AS followed
+WHERE client_id <> ''"""
 
 
 def _scanned_topics(as_of_ms: int) -> str:

@@ -7,6 +7,7 @@
                    ─→ NOT_NUMBERED: it was there, and its trace messages have no numbers, or it does not trace
 
 A client that left in good order sends all its records before, so VANISHED is a possible reason and no loss by itself.
+`judgement` doubts what only the absence of records proves of that time (CLIENT_VANISHED).
 """
 
 from __future__ import annotations

@@ -335,6 +335,8 @@ OF_MESSAGES = "messages"
 """Host of a loss of messages of a topic, in which no trace is."""
 TRACE_NOT_READ = "TRACE_NOT_READ:"
 """What the reason of a loss begins with that may end: the trace topics of a broker are not read; its name follows."""
+CLIENT_VANISHED = "CLIENT_VANISHED"
+"""Reason of a loss that is only possible: a client is no longer there, and it may have been killed."""
 
 EVIDENCE = (
     TRACE_EVENTS,

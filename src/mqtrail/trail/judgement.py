@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .context import ip
 from .ends import UNDECIDED
-from .evidence import OF_MESSAGES
+from .evidence import CLIENT_VANISHED, OF_MESSAGES
 from .kinds import quoted
 from .overtaking import REASON as OVERTAKEN_REASON
 from .packing import number_at, packed, padded, part
@@ -39,11 +39,12 @@ def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
 
 
 def group_losses_stage() -> Stage:
-    """Losses that can concern a group: losses of its known clients, and unread ranges of the trace topic."""
+    """Losses that can concern a group: losses of its known clients, unread ranges of the trace topic, and clients that
+    vanished, if the group is traced. host: the address of one that vanished."""
     return Stage(
         "group_losses",
         _GROUP_LOSSES,
-        ("widest_losses", "live_clients", "handed_clients", "topic_groups", "traced_groups"),
+        ("widest_losses", "live_clients", "handed_clients", "topic_groups", "traced_groups", "vanished_clients"),
     )
 
 
@@ -226,51 +227,91 @@ FROM (SELECT *, {rounds} AS rounds, {state} AS stated
 
 _GROUP_LOSSES = f"""
 SELECT DISTINCT l.cluster AS cluster, k.group_name AS group_name, l.client_id AS client_id, l.from_ms AS from_ms,
-    l.to_ms AS to_ms, l.lost_count AS lost_count, l.reason AS reason
+    l.to_ms AS to_ms, l.lost_count AS lost_count, l.reason AS reason, '' AS host
 FROM widest_losses l JOIN (SELECT cluster, group_name, client FROM live_clients
   UNION SELECT cluster, group_name, client_id FROM handed_clients) k
   ON l.cluster = k.cluster AND l.client_id = k.client
 UNION ALL
-SELECT l.cluster, g.group_name, l.client_id, l.from_ms, l.to_ms, l.lost_count, l.reason
+SELECT l.cluster, g.group_name, l.client_id, l.from_ms, l.to_ms, l.lost_count, l.reason, ''
 FROM widest_losses l JOIN (SELECT DISTINCT cluster, group_name FROM topic_groups
   UNION SELECT cluster, group_name FROM traced_groups) g ON l.cluster = g.cluster
-WHERE l.client_id = '' AND l.host <> '{OF_MESSAGES}'"""
+WHERE l.client_id = '' AND l.host <> '{OF_MESSAGES}'
+UNION ALL
+SELECT v.cluster, v.group_name, v.client_id, v.from_ms, v.to_ms, NULL, '{CLIENT_VANISHED}', v.host
+FROM vanished_clients v JOIN traced_groups g ON v.cluster = g.cluster AND v.group_name = g.group_name"""
 
 
 def _loss_hits(as_of_ms: int, settings: Settings) -> str:
-    """The latest loss that may explain the missing records of a group.
+    """The latest loss that may explain the missing records of a group; otherwise the latest client that vanished.
 
     Every open state claims that a record does not exist. It may be lost, or among records that will be read later. A
-    message that was removed or passed may have been handed over at any time before.
+    message that was removed or passed may have been handed over at any time before. `loss` begins with 1 if it is
+    known that something is lost.
     """
     begin = f"""coalesce(CASE WHEN e.state IN {_RUNNING} THEN e.open_ms WHEN e.state = 'RETRYING'
       THEN e.last_end_ms END, e.visible_ms, e.first_ms, e.stored_ms, e.acked_ms)"""
-    end = f"""CASE WHEN e.state IN {_NOT_ENDED} THEN {as_of_ms}
+    end = f"""CASE WHEN e.state IN {NOT_ENDED} THEN {as_of_ms}
       ELSE least({as_of_ms}, greatest(coalesce(e.last_end_ms, e.last_ms, {begin}) + {settings.loss_window_ms},
-        CASE WHEN e.state IN {_NEVER_HANDED} THEN coalesce(e.retry_unread_ms, e.unread_ms, 0) ELSE 0 END)) END"""
-    hit = packed(padded("l.from_ms"), padded("l.to_ms"), padded("l.lost_count"), "l.reason")
+        CASE WHEN e.state IN {NEVER_HANDED} THEN coalesce(e.retry_unread_ms, e.unread_ms, 0) ELSE 0 END)) END"""
+
+    def hit(is_known: str, loss: str, reason: str = "") -> str:
+        name = f"'{reason}'" if reason else f"{loss}.reason"
+        return packed(
+            f"'{is_known}'", padded(f"{loss}.from_ms"), padded(f"{loss}.to_ms"), padded(f"{loss}.lost_count"), name
+        )
+
+    same = "c.cluster = l.cluster AND c.group_name = l.group_name"
+    found = "SELECT c.cluster AS cluster, c.msg_id AS msg_id, c.group_name AS group_name"
     return f"""
-SELECT e.cluster AS cluster, e.msg_id AS msg_id, e.group_name AS group_name, max({hit}) AS loss
-FROM group_states e JOIN group_losses l ON e.cluster = l.cluster AND e.group_name = l.group_name
-  AND l.to_ms >= {begin} AND l.from_ms <= {end}
-  AND (l.client_id = '' OR e.state NOT IN {_RUNNING} OR e.open_client = '' OR l.client_id = e.open_client)
-WHERE e.state IN ('EXPIRED', 'SKIPPED') OR e.state = 'LOST' AND NOT {_HAD_NO_CLIENT}
-  OR e.state IN {_NOT_ENDED}
-  OR e.rounds_missing > 0 OR e.ends_missing > 0 OR e.beginless_count > 0
-  OR e.state = 'UNKNOWN' AND e.why IN ('PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'END_NOT_TRACED', 'RETRY_PASSED_UNTRACED')
-GROUP BY e.cluster, e.msg_id, e.group_name"""
+WITH claims AS (
+  SELECT e.cluster, e.msg_id, e.group_name, e.open_client, {ip("e.open_host")} AS open_ip,
+    CASE WHEN e.state IN {_RUNNING} THEN 1 ELSE 0 END AS runs, {begin} AS begin_ms, {end} AS end_ms,
+    CASE WHEN e.state IN ('WAITING', 'NO_CONSUMER') THEN coalesce(e.visible_ms, e.first_ms)
+      WHEN e.state = 'RETRYING' THEN coalesce({_NEXT_ATTEMPT_MS}, {begin}) ELSE {begin} END AS handed_from_ms,
+    CASE WHEN e.state IN {NEVER_HANDED} AND {_HAD_NO_CLIENT} THEN coalesce(e.retry_unread_ms, e.unread_ms)
+      ELSE {end} END AS handed_to_ms
+  FROM group_states e
+  WHERE e.state IN ('EXPIRED', 'SKIPPED') OR e.state = 'LOST' AND NOT {_HAD_NO_CLIENT}
+    OR e.state IN {NOT_ENDED}
+    OR e.rounds_missing > 0 OR e.ends_missing > 0 OR e.beginless_count > 0
+    OR e.state = 'UNKNOWN'
+      AND e.why IN ('PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'END_NOT_TRACED', 'RETRY_PASSED_UNTRACED')),
+vanished AS (SELECT * FROM group_losses WHERE reason = '{CLIENT_VANISHED}'),
+latest AS (
+  SELECT *, max(vanish) OVER (PARTITION BY cluster, group_name ORDER BY handed_to_ms) AS latest FROM (
+    SELECT c.cluster, c.msg_id, c.group_name, c.handed_to_ms, c.handed_from_ms, NULL AS vanish FROM claims c
+    JOIN (SELECT DISTINCT cluster, group_name FROM vanished) l ON {same} WHERE c.runs = 0
+    UNION ALL
+    SELECT cluster, '', group_name, from_ms, NULL, struct_pack(to_ms := to_ms, from_ms := from_ms, lost_count := 0)
+    FROM vanished) AS instants)
+SELECT cluster, msg_id, group_name, max(hit) AS loss FROM (
+  {found}, {hit("1", "l")} AS hit FROM claims c JOIN group_losses l ON {same}
+    AND l.to_ms >= c.begin_ms AND l.from_ms <= c.end_ms AND l.reason <> '{CLIENT_VANISHED}'
+    AND (l.client_id = '' OR c.runs = 0 OR c.open_client = '' OR l.client_id = c.open_client)
+  UNION ALL
+  {found}, {hit("0", "l")} FROM claims c JOIN vanished l ON {same} AND l.to_ms >= c.begin_ms
+    AND CASE WHEN c.open_client <> '' THEN c.open_client = l.client_id ELSE c.open_ip = l.host END
+  WHERE c.runs = 1
+  UNION ALL
+  {found}, {hit("0", "c.latest", CLIENT_VANISHED)} FROM latest c WHERE c.latest.to_ms >= c.handed_from_ms) AS hits
+GROUP BY cluster, msg_id, group_name"""
 
 
+_NEXT_ATTEMPT_MS = f"""CASE WHEN coalesce(e.copy_times, -1) <= coalesce(e.times_max, -1) THEN NULL
+  WHEN e.retry_place_times = e.copy_times THEN {number_at("e.retry_place", 2)} ELSE e.retry_due_ms END"""
+"""SQL of group_states e: since when the next attempt can be handed over, if its copy was read."""
 _HAD_NO_CLIENT = "coalesce(coalesce(e.retry_unread_live, e.unread_live) = 0, false)"
 """SQL: whether no client of the group could get the message. Then lost trace records have nothing to say about it."""
 _RUNNING = "('IN_FLIGHT', 'HUNG')"
-_NEVER_HANDED = "('EXPIRED', 'SKIPPED', 'LOST')"
-_NOT_ENDED = "('WAITING', 'NO_CONSUMER', 'IN_FLIGHT', 'HUNG', 'RETRYING')"
+NEVER_HANDED = ("EXPIRED", "SKIPPED", "LOST")
+NOT_ENDED = ("WAITING", "NO_CONSUMER", "IN_FLIGHT", "HUNG", "RETRYING")
+_CAN_BE_UNPROVEN = "('WAITING', 'NO_CONSUMER', 'RETRYING', 'EXPIRED', 'SKIPPED')"
+"""States that stay although a record may be lost: then they come with INCOMPLETE."""
 LOSS_NAME = "replace(loss_name, ':', '_')"
 """SQL: the name of a loss as a reason, without ':', which names of reasons must not contain."""
 LOSS_TO_MS = f"nullif(loss_to_ms, {NO_END})"
 """SQL: the end of a loss; NULL: it has none yet."""
-OPEN_STATES = ("WAITING", "NO_CONSUMER", "IN_FLIGHT", "HUNG", "RETRYING", "UNKNOWN")
+OPEN_STATES = (*NOT_ENDED, "UNKNOWN")
 """States that a later judgement can change without new records."""
 
 
@@ -299,13 +340,13 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
   CASE WHEN {_DONE} THEN {success["end"]} - {t0} END AS total_ms,
   CASE WHEN {_DONE} THEN cost_ms END AS handler_cost_ms,
   CASE WHEN final_state = 'UNKNOWN' OR final_why IN ({quoted(_UNPROVEN)}) OR {_UNTRACED}
-      OR rounds_missing > 0 OR final_state IN {_NOT_ENDED} AND loss IS NOT NULL
+      OR rounds_missing > 0 OR final_state IN {_CAN_BE_UNPROVEN} AND loss IS NOT NULL
       OR beginless_count > 0 OR ends_missing > 0 OR copies_missing > 0 THEN 1 ELSE 0 END AS lacks
 FROM (
-  SELECT e.*, h.loss AS loss, {number_at("h.loss", 1)} AS loss_from_ms, {number_at("h.loss", 2)} AS loss_to_ms,
-    {number_at("h.loss", 3)} AS loss_count, coalesce({part("h.loss", 4)}, '') AS loss_name,
-    CASE WHEN e.state IN ('IN_FLIGHT', 'HUNG', 'EXPIRED', 'SKIPPED', 'LOST') AND h.loss IS NOT NULL THEN 'UNKNOWN'
-      ELSE e.state END AS final_state,
+  SELECT e.*, h.loss AS loss, {number_at("h.loss", 2)} AS loss_from_ms, {number_at("h.loss", 3)} AS loss_to_ms,
+    {number_at("h.loss", 4)} AS loss_count, coalesce({part("h.loss", 5)}, '') AS loss_name,
+    CASE WHEN e.state IN ('IN_FLIGHT', 'HUNG', 'LOST') AND h.loss IS NOT NULL
+      OR e.state IN ('EXPIRED', 'SKIPPED') AND {part("h.loss", 1)} = '1' THEN 'UNKNOWN' ELSE e.state END AS final_state,
     CASE WHEN e.state IN {_RUNNING} AND h.loss IS NOT NULL THEN 'END_MAY_BE_LOST' ELSE e.why END AS final_why,
     CASE WHEN s.msg_id IS NULL THEN 0 ELSE 1 END AS is_split, s.split_begun_ms AS split_begun_ms,
     s.split_stored_ms AS split_stored_ms, s.split_visible_ms AS split_visible_ms, s.split_first_ms AS split_first_ms

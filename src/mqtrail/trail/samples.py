@@ -17,8 +17,8 @@ TRACE row says that the trace topics of a broker were not read to their ends (FA
 were again (OK). A broker without such a row was always read.
 
 A keyframe is a sample that repeats every row, every query, every gap and every TRACE row, with the first sample of
-each row. It is enough to read from the last keyframe at or before the horizon. `mqtrail.pipeline.changes` writes this
-format.
+each row. Of clients that left it also has the GONE row of the sample that showed it. It is enough to read from the last
+keyframe at or before the horizon. `mqtrail.pipeline.changes` writes this format.
 """
 
 from __future__ import annotations
