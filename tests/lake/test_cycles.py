@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import duckdb
 import pytest
@@ -21,7 +21,8 @@ from mqtrail.trail import Settings
 from tests.lake.changes import ONE_LATE_ROW, rows_of_changes
 from tests.lake.recorded import Batch, as_changes, needed
 from tests.lake.stories import small_stories, story
-from tests.trail.histories import AS_OF_MS, BASE_MS, HISTORIES, Row, evidence, units
+from tests.trail.histories import AS_OF_MS, BASE_MS, HISTORIES, Row, evidence, traced, units
+from tests.trail.story import CLIENT, GROUP, History
 
 SEEDS = int(os.environ.get("SEEDS", "1"))
 CYCLES = 4
@@ -310,6 +311,34 @@ def test_each_cause_finds_its_messages(monkeypatch: pytest.MonkeyPatch, causes: 
         old |= set(shown(tables.duck, tables.now(relation))) ^ now
     names = [history.name for history, _ in ONE_LATE_ROW]
     assert [name for name in names if not any(f"'cluster': '{name}'" in row for row in old)] == []
+
+
+@pytest.mark.cycles
+def test_a_loss_judges_what_it_can_concern() -> None:
+    """A late loss finds the open messages of its group that are not newer; a later client that vanished none that an
+    earlier one made INCOMPLETE."""
+    waiting = traced("waiting").group(CLIENT, offset=7).pub(200, msg=3).stored(200, offset=8, msg=3)
+    waiting.group(CLIENT, group="CG2", offset=9)
+    for number in (1, 2, 3):
+        waiting.handled(200 * (number // 3), group="CG2", request=f"R2{number}", msg=number)
+    tables = Tables()
+    tables.arrive(waiting.rows)
+    assert tables.judge(AS_OF_MS - 3, Settings()) == 3
+
+    def judged_after(as_of_ms: int, change: Callable[[History], object]) -> int:
+        late = History("waiting")
+        late.rows.clear()
+        late.records = as_of_ms
+        change(late)
+        tables.arrive(late.rows)
+        return tables.judge(as_of_ms, Settings())
+
+    gone = {"group_name": GROUP, "status": "OK", "client_id": "10.0.0.3@9#5", "client_host": "10.0.0.3:7001"}
+    later = gone | {"client_id": "10.0.0.3@1#5"}
+    assert judged_after(AS_OF_MS - 2, lambda late: late.sampled("clients", 300, **gone | {"group_name": "CG2"})) == 0
+    assert judged_after(AS_OF_MS - 1, lambda late: late.sampled("clients", 100, **gone)) == 1
+    assert judged_after(AS_OF_MS, lambda late: late.sampled("clients", 400, **later)) == 1
+    assert_as_at_once(tables, Settings())
 
 
 def test_nothing_new_takes_no_judgement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from .context import IN_ORDER
 from .ends import TX_STATE, TX_TOPICS
-from .evidence import RANGE_NOT_READ, TRACE_NOT_READ
+from .evidence import CLIENT_VANISHED, RANGE_NOT_READ
+from .judgement import NEVER_HANDED, NOT_ENDED
 from .kinds import quoted
 from .messages import offered_ms
 from .pops import of_retry_topic, retry_topics
@@ -380,18 +381,48 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
         return f"({new} EXCEPT {old}) UNION ALL ({old} EXCEPT {new}) UNION ALL {begun}"
 
     margin = max(settings.loss_window_ms, settings.trace_delay_ms) + _HANDLER_MARGIN_MS
-    finds = f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN {{}} c ON t.cluster = c.cluster
-      WHERE (t.group_codes LIKE '%HUNG%' OR t.group_codes LIKE '%EXPIRED%' OR t.group_codes LIKE '%SKIPPED%'
-        OR t.group_codes LIKE '%LOST%')
-      OR t.is_open = 1 AND ({{}} OR c.reason LIKE '{TRACE_NOT_READ}%')
-      OR t.knowledge = 'INCOMPLETE' AND c.from_ms <= t.last_event_ms + {margin}"""
     columns = "cluster, client_id, from_ms, to_ms, lost_count, reason"
+    unbounded = " OR ".join(f"v.reasons LIKE '%{reason}%'" for reason in _LOSS_SINCE)
     return [
         Cause(
-            name, changed(name, f"{columns}, {own}"), finds.format(f"changed_{name}", of_open), TRAJECTORIES
-        )
-        for name, own, of_open in (("group_losses", "group_name", "true"), ("losses", "host", "false"))
-    ] + [_of_lost_ranges(changed("losses", "cluster, from_ms, to_ms, reason"))]  # fmt: skip
+            "group_losses",
+            changed("group_losses", f"{columns}, group_name"),
+            f"""SELECT {_found("f")} FROM (
+              SELECT {_found("v")}, v.reasons, c.from_ms, c.reason,
+                max(v.as_of_ms) OVER (PARTITION BY v.cluster, v.msg_id, v.group_name) AS latest_ms
+              FROM {VERDICTS} v JOIN (SELECT cluster, group_name, reason, min(from_ms) AS from_ms, max(to_ms) AS to_ms
+                FROM changed_group_losses
+                GROUP BY cluster, group_name, reason, CASE WHEN reason <> '{CLIENT_VANISHED}' THEN (from_ms, to_ms) END
+              ) c ON v.cluster = c.cluster AND v.group_name = c.group_name
+              AND c.to_ms >= coalesce(least(v.visible_ms, v.first_delivered_ms), 0)
+              WHERE v.state IN {(*NOT_ENDED, *NEVER_HANDED)} OR v.state = 'UNKNOWN' AND ({unbounded})
+                OR (v.is_open = 1 OR v.reasons LIKE '%NOT_TRACED%')
+                  AND coalesce(c.from_ms <= greatest(v.visible_ms, v.last_delivered_ms) + {margin}, true)) f
+            WHERE f.reason <> '{CLIENT_VANISHED}'
+              OR f.as_of_ms = f.latest_ms AND coalesce(f.from_ms <= {_NAMED_FROM_MS}, true)""",
+            VERDICTS,
+        ),
+        Cause(
+            "losses",
+            changed("losses", f"{columns}, host"),
+            f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_losses c ON t.cluster = c.cluster
+              WHERE t.knowledge = 'INCOMPLETE' AND c.from_ms <= t.last_event_ms + {margin}""",
+            TRAJECTORIES,
+        ),
+        _of_lost_ranges(changed("losses", "cluster, from_ms, to_ms, reason")),
+    ]  # fmt: skip
+
+
+_NAMED_FROM_MS = f"try_cast(regexp_extract(f.reasons, '{CLIENT_VANISHED}\\(from_ms=(\\d+)', 1) AS bigint)"
+"""SQL: the begin of the time in which a client vanished, if that is a reason. A later one changes nothing."""
+_LOSS_SINCE = (
+    "END_MAY_BE_LOST",
+    "REMOVED_UNREAD",
+    "TOPIC_DELETED",
+    "OFFSET_MOVED",
+    "TRUNCATED",
+)
+"""Reasons of UNKNOWN that a loss at any time since the message was offered can give."""
 
 
 def _of_lost_ranges(changed: str) -> Cause:

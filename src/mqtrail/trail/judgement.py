@@ -242,11 +242,11 @@ FROM vanished_clients v JOIN traced_groups g ON v.cluster = g.cluster AND v.grou
 
 
 def _loss_hits(as_of_ms: int, settings: Settings) -> str:
-    """The latest loss that may explain the missing records of a group; otherwise the latest client that vanished.
+    """The latest loss that may explain the missing records of a group; otherwise the first client that vanished.
 
     Every open state claims that a record does not exist. It may be lost, or among records that will be read later. A
     message that was removed or passed may have been handed over at any time before. `loss` begins with 1 if it is
-    known that something is lost.
+    known that something is lost. It is the first client, because those that vanish later change no verdict then.
     """
     begin = f"""coalesce(CASE WHEN e.state IN {_RUNNING} THEN e.open_ms WHEN e.state = 'RETRYING'
       THEN e.last_end_ms END, e.visible_ms, e.first_ms, e.stored_ms, e.acked_ms)"""
@@ -277,14 +277,15 @@ WITH claims AS (
     OR e.state = 'UNKNOWN'
       AND e.why IN ('PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'END_NOT_TRACED', 'RETRY_PASSED_UNTRACED')),
 vanished AS (SELECT * FROM group_losses WHERE reason = '{CLIENT_VANISHED}'),
-latest AS (
-  SELECT *, max(vanish) OVER (PARTITION BY cluster, group_name ORDER BY handed_to_ms) AS latest FROM (
-    SELECT c.cluster, c.msg_id, c.group_name, c.handed_to_ms, c.handed_from_ms, NULL AS vanish FROM claims c
-    JOIN (SELECT DISTINCT cluster, group_name FROM vanished) l ON {same} WHERE c.runs = 0
+firsts AS (
+  SELECT *, min(vanish) OVER (PARTITION BY cluster, group_name ORDER BY handed_from_ms DESC) AS first FROM (
+    SELECT c.cluster, c.msg_id, c.group_name, c.handed_from_ms, c.handed_to_ms, NULL AS vanish FROM claims c
+    JOIN (SELECT DISTINCT cluster, group_name FROM vanished) l ON {same}
+    WHERE c.runs = 0 AND c.handed_from_ms IS NOT NULL
     UNION ALL
-    SELECT cluster, '', group_name, from_ms, NULL, struct_pack(to_ms := to_ms, from_ms := from_ms, lost_count := 0)
+    SELECT cluster, '', group_name, to_ms, NULL, struct_pack(from_ms := from_ms, to_ms := to_ms, lost_count := 0)
     FROM vanished) AS instants)
-SELECT cluster, msg_id, group_name, max(hit) AS loss FROM (
+SELECT cluster, msg_id, group_name, coalesce(max(hit) FILTER (hit LIKE '1%'), min(hit)) AS loss FROM (
   {found}, {hit("1", "l")} AS hit FROM claims c JOIN group_losses l ON {same}
     AND l.to_ms >= c.begin_ms AND l.from_ms <= c.end_ms AND l.reason <> '{CLIENT_VANISHED}'
     AND (l.client_id = '' OR c.runs = 0 OR c.open_client = '' OR l.client_id = c.open_client)
@@ -293,7 +294,7 @@ SELECT cluster, msg_id, group_name, max(hit) AS loss FROM (
     AND CASE WHEN c.open_client <> '' THEN c.open_client = l.client_id ELSE c.open_ip = l.host END
   WHERE c.runs = 1
   UNION ALL
-  {found}, {hit("0", "c.latest", CLIENT_VANISHED)} FROM latest c WHERE c.latest.to_ms >= c.handed_from_ms) AS hits
+  {found}, {hit("0", "c.first", CLIENT_VANISHED)} FROM firsts c WHERE c.first.from_ms <= c.handed_to_ms) AS hits
 GROUP BY cluster, msg_id, group_name"""
 
 
