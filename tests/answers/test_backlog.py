@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,14 +11,19 @@ from mqtrail.answers.backlog import (
     Advice,
     BacklogCause,
     BacklogMember,
+    SkipOutcome,
+    SkippedQueue,
+    SkipPlan,
     TopicBacklog,
     WayOut,
     advise,
+    is_forward,
     member_of,
+    perform_skip,
     scale_estimate,
     topic_backlog,
 )
-from mqtrail.client import Member, MessageQueue, QueueLag, Trend, TrendState, group_lag
+from mqtrail.client import Member, MessageQueue, QueueLag, QueueMove, SyncAdmin, Trend, TrendState, group_lag
 from mqtrail.wire import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo, SubscriptionData
 
 NOW_MS = 1_800_000_000_000
@@ -172,3 +177,24 @@ def test_estimates_of_what_is_unknown() -> None:
     in_order = scale_estimate(backlog(lags, [member("a", 0, 1, ordered="true")]), 2, 2)
     assert in_order.capacity_per_s == 200
     assert scale_estimate(backlog(lags, [member("a", 0, 1)]), 9, 2).capacity_per_s == 4_000, "2 queues: 2 members work"
+
+
+@pytest.mark.parametrize(
+    ("kept", "consumed", "new", "forward"),
+    [(0, 3, 9, True), (0, 9, 9, False), (0, 9, 3, False), (5, 3, 5, False), (5, None, 5, False), (5, None, 6, True)],
+)
+def test_which_queues_a_skip_moves(kept: int, consumed: int | None, new: int, forward: bool) -> None:
+    """Only those in which kept messages are left out: never backward, and not over messages that expired."""
+    assert is_forward(QueueMove(MessageQueue(TOPIC, "broker-a", 0), kept, consumed, new)) is forward
+
+
+def test_members_that_are_faster_than_a_skip() -> None:
+    """A queue that a member consumed past the planned end meanwhile is not moved back."""
+
+    class Admin:
+        def consumer_offset(self, group: str, queue: MessageQueue) -> int:
+            return 12
+
+    queue = SkippedQueue("broker-a", 0, 3, 3, 10, None, None)
+    plan = SkipPlan("G", TOPIC, None, (queue,), 0, frozenset({"broker-a"}))
+    assert perform_skip(cast("SyncAdmin", Admin()), plan) == [SkipOutcome("broker-a/0", 12)]

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mqtrail.client import ConsumeFromWhere, ConsumerConfig, MessageQueue, SyncAdmin, SyncConsumer, SyncProducer
+from mqtrail.client import (
+    ClientError,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    MessageQueue,
+    SyncAdmin,
+    SyncConsumer,
+    SyncProducer,
+)
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, SubscriptionGroupConfig, TopicConfig
 from tests.cli.conftest import Command, commands
@@ -18,11 +28,19 @@ from tests.waiting import wait_until
 TOPIC = "orders"
 PER_QUEUE = 5
 QUEUES = [MessageQueue(TOPIC, "broker-a", number) for number in range(2)]
+PLACES: dict[str, tuple[int | None, int | None]] = {
+    "Away": (1, 4),
+    "Half": (5, None),
+    "Skips": (1, 4),
+    "Timed": (3, 5),
+    "Partly": (1, 4),
+    "Idle": (None, None),
+}
 QUICK = ConsumerConfig(
     consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     rebalance_ms=50,
     offset_persist_ms=20,
-    close_wait_ms=200,
+    close_wait_ms=10,
     concurrency=4,
 )
 
@@ -35,9 +53,9 @@ def server() -> Iterator[Embedded]:
             assert admin.create_topic(TopicConfig(TOPIC, 2, 2)).complete
             for number in range(2 * PER_QUEUE):
                 producer.send(Message(TOPIC, b"%d" % number, keys=f"k{number}"), queue=QUEUES[number % 2])
-            for group, offsets in {"Away": (1, 4), "Half": (5, None), "Skips": (1, 4), "Idle": (None, None)}.items():
+            for group, places in PLACES.items():
                 assert admin.create_group(SubscriptionGroupConfig(group)).complete
-                for queue, offset in zip(QUEUES, offsets, strict=True):
+                for queue, offset in zip(QUEUES, places, strict=True):
                     if offset is not None:
                         admin.set_offset(group, queue, offset)
         yield running
@@ -65,7 +83,7 @@ def test_a_group_without_members(mqtrail: Command) -> None:
     assert (advice["cause"], advice["ways"][0]["kind"], advice["estimates"]) == ("NO_MEMBERS", "start", [])
     text = mqtrail("backlog", "show", "Away", "--over", "20ms").out
     assert "5 messages wait and no member is online (NO_MEMBERS)" in text
-    assert "mqtrail offset reset Away orders --to end --dry-run" in text
+    assert "mqtrail backlog skip Away --topic orders --to end --dry-run" in text
 
 
 def test_a_group_with_a_member(mqtrail: Command, server: Embedded) -> None:
@@ -96,3 +114,118 @@ def test_what_is_unknown_and_who_is_not_there(mqtrail: Command) -> None:
     assert mqtrail("backlog", "show", "Away", "--over", "20ms", "--topic", "payments").code == 1
     assert "neither an offset nor a subscription" in mqtrail("backlog", "show", "Idle", "--over", "20ms").out
     assert mqtrail("backlog", "show", "Away", "--over", "0s").code == 2
+
+
+def skip(mqtrail: Command, group: str, to: str, *more: str) -> Any:
+    return mqtrail("backlog", "skip", group, "--topic", TOPIC, "--to", to, *more)
+
+
+def offsets(server: Embedded, group: str) -> list[int | None]:
+    with SyncAdmin(server.namesrv_address) as admin:
+        return [admin.consumer_offset(group, queue) for queue in QUEUES]
+
+
+def test_a_dry_run_changes_nothing(mqtrail: Command, server: Embedded) -> None:
+    """It shows each queue with its range and times, and writes no record."""
+    found = skip(mqtrail, "Away", "end", "--dry-run", "--json")
+    assert (found.code, found.json["count"], found.json["record"]) == (0, 5, None)
+    ranges = [(one["queue_id"], one["first_offset"], one["end_offset"], one["count"]) for one in found.json["queues"]]
+    assert ranges == [(0, 1, 5, 4), (1, 4, 5, 1)]
+    assert all(one["first_ms"] <= one["last_ms"] for one in found.json["queues"])
+    assert "nothing was changed" in skip(mqtrail, "Away", "end", "--dry-run").out
+    refused = skip(mqtrail, "Away", "end")
+    assert (refused.code, "expected --yes" in refused.err) == (2, True)
+    assert offsets(server, "Away") == [1, 4]
+    assert list(Path().glob("*.jsonl")) == []
+
+
+def test_what_is_skipped_can_be_read_from_its_record(mqtrail: Command, server: Embedded) -> None:
+    """The record has each queue before it moves, and what came of it; its messages are printed from it."""
+    done = skip(mqtrail, "Skips", "end", "--yes", "--json")
+    assert (done.code, offsets(server, "Skips")) == (0, [5, 5])
+    lines = [json.loads(line) for line in Path(done.json["record"]).read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["skip", "queue", "queue", "outcome", "outcome"]
+    assert (lines[0]["group"], lines[0]["topic"], lines[0]["count"], "@" in lines[0]["who"]) == (
+        "Skips",
+        TOPIC,
+        5,
+        True,
+    )
+    assert [(line["place"], line["offset"], line["error"]) for line in lines[3:]] == [
+        ("broker-a/0", 5, ""),
+        ("broker-a/1", 5, ""),
+    ]
+    read = mqtrail("backlog", "skipped", done.json["record"], "--json")
+    assert [(row["queue"], row["queue_offset"]) for row in read.rows] == [(0, 1), (0, 2), (0, 3), (0, 4), (1, 4)]
+    assert "pass --limit 0" in mqtrail("backlog", "skipped", done.json["record"], "--limit", "2").err
+    again = skip(mqtrail, "Skips", "end", "--yes")
+    assert (again.code, "2 queues have nothing to skip" in again.out) == (0, True)
+
+
+def test_a_skip_to_a_time_moves_no_queue_backward(mqtrail: Command, server: Embedded) -> None:
+    """A queue whose offset is past the time stays, where a reset to the time would deliver its messages again."""
+    early = skip(mqtrail, "Timed", "2001-01-01", "--yes", "--json")
+    assert (early.code, early.json["queues"], offsets(server, "Timed")) == (0, [], [3, 5])
+    late = skip(mqtrail, "Timed", "2999-01-01", "--yes", "--json")
+    assert [(one["queue_id"], one["count"]) for one in late.json["queues"]] == [(0, 2)]
+    assert (late.code, offsets(server, "Timed")) == (0, [5, 5])
+
+
+def test_a_broker_that_does_not_reset_offsets_itself(mqtrail: Command, server: Embedded) -> None:
+    """Live members would write their offsets back, so nothing is changed until they are stopped."""
+    with SyncAdmin(server.namesrv_address) as admin:
+        admin.set_broker_config({"useServerSideResetOffset": "false"})
+        try:
+            with SyncConsumer("Old", server.namesrv_address, {TOPIC: "*"}, config=QUICK) as consumer:
+                delivery = consumer.receive(20_000)
+                assert delivery is not None
+                refused = skip(mqtrail, "Old", "end", "--yes")
+                assert (refused.code, "Stop them" in refused.err) == (1, True)
+                assert list(Path().glob("*.jsonl")) == []
+            wait_until(lambda: not any(one.connection_set for one in admin.group_connections("Old").values()))
+            assert skip(mqtrail, "Old", "end", "--yes").code == 0
+        finally:
+            admin.set_broker_config({"useServerSideResetOffset": "true"})
+    assert offsets(server, "Old") == [5, 5]
+
+
+def test_a_queue_that_cannot_be_moved(mqtrail: Command, server: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record was written before; it says which queue was moved, and which was not. A later run moves the rest."""
+    reset, before = SyncAdmin.reset_queue, []
+
+    def reset_one(admin: SyncAdmin, group: str, queue: MessageQueue, offset: int) -> None:
+        before.append([json.loads(line)["event"] for line in Path("skip.jsonl").read_text().splitlines()])
+        if queue.queue_id == 0:
+            raise ClientError("found no answer")
+        reset(admin, group, queue, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SyncAdmin, "reset_queue", reset_one)
+        done = skip(mqtrail, "Partly", "end", "--yes", "--record", "skip.jsonl", "--json")
+    assert (done.code, before) == (1, [["skip", "queue", "queue"]] * 2)
+    assert [(one["offset"], one["error"]) for one in done.json["outcomes"]] == [(None, "found no answer"), (5, "")]
+    assert json.loads(Path("skip.jsonl").read_text().splitlines()[3])["error"] == "found no answer"
+    assert offsets(server, "Partly") == [1, 5]
+    assert [one["queue_id"] for one in skip(mqtrail, "Partly", "end", "--yes", "--json").json["queues"]] == [0]
+    assert offsets(server, "Partly") == [5, 5]
+
+
+def test_a_group_with_live_members_is_moved(mqtrail: Command, server: Embedded) -> None:
+    """Its members go on behind what was skipped, and do not write their old offsets back."""
+    with SyncConsumer("Busy", server.namesrv_address, {TOPIC: "*"}, config=QUICK) as consumer:
+        delivery = consumer.receive(20_000)
+        assert delivery is not None
+        wait_until(lambda: len(consumer.assignment) == 2)
+        assert skip(mqtrail, "Busy", "end", "--yes").code == 0
+        assert offsets(server, "Busy") == [5, 5]
+        delivery.ack()
+    assert offsets(server, "Busy") == [5, 5], "it was closed, so it has committed the delivery"
+
+
+def test_files_that_are_no_record(mqtrail: Command) -> None:
+    """One line says what was found; an existing file is never overwritten, and nothing moves."""
+    Path("there.jsonl").write_text("[]\n")
+    assert "expected a record" in mqtrail("backlog", "skipped", "there.jsonl").err
+    assert mqtrail("backlog", "skipped", "missing.jsonl").code == 1
+    found = skip(mqtrail, "Away", "end", "--yes", "--record", "there.jsonl")
+    assert (found.code, Path("there.jsonl").read_text()) == (1, "[]\n")

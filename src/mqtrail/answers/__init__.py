@@ -1,7 +1,7 @@
 """Answers for the CLI and the console: look-up in lake and cluster, search, report, export, doctor.
 
 Every answer is one frozen value with its `Scope`: the searched range, omissions, and the time it is of. This room
-renders nothing; only `answers.changes` writes to a cluster.
+renders nothing; only `answers.changes` and `answers.backlog` write to a cluster.
 """
 
 from importlib import import_module

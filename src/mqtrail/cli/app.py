@@ -66,6 +66,8 @@ COMMANDS = {
     "clocks": "clocks:clocks",
     "dead-letters": "dead_letters:dead_letters",
     "backlog show": "backlog:backlog_show",
+    "backlog skip": "backlog:backlog_skip",
+    "backlog skipped": "backlog:backlog_skipped",
     "lag": "lag:lag",
     "lag show": "lag:lag_show",
     "doctor": "answers:doctor",

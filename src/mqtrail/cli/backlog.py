@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import getpass
+import itertools
+import re
+import shlex
+import socket
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,9 +18,13 @@ from mqtrail.wire import MQError
 from .config import load
 from .exits import Exit, SourceUnavailable, UsageError
 from .lag import OVER_MS_MAX
-from .operate import admin_of
-from .options import ConfigFile, Json, Namesrv, duration_ms
-from .output import progress, show_answer, show_json, warn
+from .messages import Body, message_row, print_message
+from .operate import DryRun, Yes, admin_of, confirm_change, table, warn_failures
+from .options import ConfigFile, Json, Namesrv, duration_ms, moment_ms
+from .output import progress, say, show_answer, show_json, warn
+
+if TYPE_CHECKING:
+    from mqtrail.answers.backlog import SkipPlan
 
 Group = Annotated[str, typer.Argument(help="Consumer group.")]
 
@@ -58,3 +69,105 @@ def backlog_show(
         warn(f"group {group!r} has neither an offset nor a subscription in topic {topic!r}")
         return Exit.FAILED
     return Exit.OK
+
+
+def backlog_skip(
+    group: Group,
+    topic: Annotated[str, typer.Option("--topic", help="Topic whose backlog is skipped.")],
+    to: Annotated[
+        str, typer.Option("--to", help="Skip what was stored before this time (UTC) or age such as 2h; end: all.")
+    ],
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            readable=False,
+            help="New file for the record. [default: backlog-skip-GROUP-TOPIC-MS.jsonl, MS: the time in ms]",
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Skip what waits for a group in a topic, and keep a record of what was skipped. No queue moves backward."""
+    from mqtrail.answers.backlog import add_outcomes, perform_skip, plan_skip, write_record
+    from mqtrail.client.core import now_ms
+
+    at_ms = now_ms()
+    to_ms = None if to == "end" else moment_ms(to, at_ms, "--to")
+    settings = load(config)
+    with admin_of(settings, namesrv) as admin:
+        with progress("querying the brokers", enabled=not json):
+            plan = plan_skip(admin, group, topic, to_ms)
+        value = _planned(plan)
+        if not json:
+            _draw_plan(plan)
+        if dry_run or not plan.queues:
+            if json:
+                show_json(value | {"record": None, "outcomes": []})
+            else:
+                say("nothing was changed")
+            return Exit.OK if dry_run or plan.kept_count else Exit.FAILED
+        confirm_change(f"make group {group!r} skip {plan.count} messages of topic {topic!r}", yes)
+        path = record or Path(f"backlog-skip-{_of_file(group)}-{_of_file(topic)}-{at_ms}.jsonl")
+        write_record(path, plan, f"{getpass.getuser()}@{socket.gethostname()}", at_ms)
+        outcomes = perform_skip(admin, plan)
+        add_outcomes(path, outcomes)
+    failures = {one.place: one.error for one in outcomes if one.error}
+    if json:
+        show_json(value | {"record": str(path), "outcomes": [asdict(one) for one in outcomes]})
+    else:
+        say(f"skipped {len(outcomes) - len(failures)} of {len(outcomes)} queues; record: {path}")
+        say(f"to read what was skipped: {shlex.join(('mqtrail', 'backlog', 'skipped', str(path)))}")
+    warn_failures(failures, f"did not move {group!r}")
+    return Exit.FAILED if failures else Exit.OK
+
+
+def _planned(plan: SkipPlan) -> dict[str, Any]:
+    queues = [asdict(one) | {"count": one.count} for one in plan.queues]
+    return {"group": plan.group_name, "topic": plan.topic, "to_ms": plan.to_ms, "count": plan.count, "queues": queues}
+
+
+def _draw_plan(plan: SkipPlan) -> None:
+    from .draw import day_clock
+
+    rows = [
+        (one.place, one.consumer_offset, one.end_offset, one.count, day_clock(one.first_ms), day_clock(one.last_ms))
+        for one in plan.queues
+    ]
+    if rows:
+        headings = ("queue", "offset", "new offset", "skipped", "stored from (UTC)", "to")
+        table(headings, rows, f"{plan.group_name} on {plan.topic}: {plan.count} messages")
+    if plan.kept_count:
+        say(f"{plan.kept_count} queues have nothing to skip")
+
+
+def _of_file(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
+
+
+def backlog_skipped(
+    record: Annotated[Path, typer.Argument(readable=False, help="Record of `mqtrail backlog skip`.")],
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Maximum number of messages; 0: no limit.")] = 100,
+    body: Body = True,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Print the messages that a record lists, as far as the queues still keep them. No offset is committed."""
+    from mqtrail.answers.backlog import read_record, skipped_messages
+
+    topic, queues = read_record(record)
+    wanted = sum(one.count for one in queues)
+    count = 0
+    with admin_of(load(config), namesrv) as admin:
+        for message in itertools.islice(skipped_messages(admin, topic, queues), limit or None):
+            print_message(message_row(message, body=body), json)
+            count += 1
+    if limit and count == limit < wanted:
+        warn(f"stopped after {limit} messages; pass --limit 0 to print all")
+    elif count < wanted:
+        warn(f"found {count} of {wanted} messages: the others expired, or their queue was deleted")
+    return Exit.OK if count else Exit.FAILED

@@ -45,7 +45,7 @@ def message_show(
         groups = {one.msg_id + one.offset_msg_id: admin.message_tracks(one) for one in found} if tracks else {}
     rows = []
     for message in found:
-        row = _row(message, body=True)
+        row = message_row(message, body=True)
         if tracks:
             found_tracks = groups[message.msg_id + message.offset_msg_id]
             row["groups"] = {one.group: one.status.value for one in found_tracks}
@@ -93,7 +93,7 @@ def message_find(
     begin_ms, end_ms = _range(begin, end)
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         result = admin.query(topic, key, begin_ms, end_ms, count_max=limit)
-    rows = [_row(message, body=body) for message in result.messages]
+    rows = [message_row(message, body=body) for message in result.messages]
     if not json:
         _list(rows)
     if result.cut_off:
@@ -132,11 +132,11 @@ def message_print(
     with admin_of(load(config), namesrv) as admin:
         if offset is not None:
             assert place is not None
-            _print(_row(admin.message_at_offset(place, offset), body=body), json)
+            print_message(message_row(admin.message_at_offset(place, offset), body=body), json)
             return Exit.OK
         found = (one for one in admin.messages(topic, begin_ms, end_ms, queue=place) if wanted.matches_tag(one.tags))
         for message in itertools.islice(found, limit or None):
-            _print(_row(message, body=body), json)
+            print_message(message_row(message, body=body), json)
             count += 1
     if limit and count == limit:
         warn(f"stopped after {limit} messages; pass --limit 0 to print all")
@@ -298,7 +298,7 @@ def _range(begin: str | None, end: str | None) -> tuple[int, int]:
     return begin_ms, end_ms
 
 
-def _row(message: MessageExt, *, body: bool) -> dict[str, Any]:
+def message_row(message: MessageExt, *, body: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "msg_id": message.msg_id,
         "offset_msg_id": message.offset_msg_id,
@@ -325,7 +325,7 @@ def _row(message: MessageExt, *, body: bool) -> dict[str, Any]:
     return row
 
 
-def _print(row: dict[str, Any], json: bool) -> None:
+def print_message(row: dict[str, Any], json: bool) -> None:
     if json:
         show_json(row)
         return
@@ -337,7 +337,7 @@ def _print(row: dict[str, Any], json: bool) -> None:
 
 def _list(rows: list[dict[str, Any]]) -> None:
     for row in rows:
-        _print(row, json=False)
+        print_message(row, json=False)
 
 
 def _draw(row: dict[str, Any]) -> None:

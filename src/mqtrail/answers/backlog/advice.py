@@ -232,7 +232,7 @@ def _is_ordered(members: Sequence[BacklogMember]) -> bool:
 def _ways(cause: BacklogCause, group: str, found: TopicBacklog, estimates: Sequence[ScaleEstimate]) -> Iterator[Way]:
     queue_count, now = len(found.queues), len(found.members or ())
     look = ("mqtrail", "group", "members", group, "--stacks")
-    skip = ("mqtrail", "offset", "reset", group, found.topic, "--to", "end", "--dry-run")
+    skip = ("mqtrail", "backlog", "skip", group, "--topic", found.topic, "--to", "end", "--dry-run")
     match cause:
         case BacklogCause.NO_MEMBERS:
             yield Way(WayOut.START, f"start members: up to {queue_count} have work, one for each queue")
@@ -267,7 +267,7 @@ def _ways(cause: BacklogCause, group: str, found: TopicBacklog, estimates: Seque
             why = f"{now} members have all {queue_count} queues, so more would be idle: " if now >= queue_count else ""
             yield _reshard(group, found, why, f" and start members: {_gives(more)}")
     if found.total.lag_count:
-        yield Way(WayOut.SKIP, "skip what waits, if it has lost its value", skip)
+        yield Way(WayOut.SKIP, "skip what waits, if it has lost its value; a record says what was skipped", skip)
 
 
 def _reshard(group: str, found: TopicBacklog, why: str, what: str = "") -> Way:

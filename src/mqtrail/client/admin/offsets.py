@@ -15,7 +15,7 @@ from mqtrail.wire import (
 )
 
 from ..consumer import in_waves
-from ..core import queue_name, reply_number
+from ..core import ClientError, queue_name, reply_number
 from .base import Gathered
 from .groups import AdminGroups
 
@@ -170,6 +170,23 @@ class AdminOffsets(AdminGroups):
             )
         except ConsumerNotOnline:
             return await self._write_offsets(group, [queue], timestamp_ms, force=False)
+
+    async def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Move a group on one queue to an offset, also while members are online.
+
+        Only for a broker that resets in the broker (5.x with useServerSideResetOffset): others ignore queue and offset.
+        ClientError: the broker moved it to another offset.
+        """
+        ext = _reset_header(group, queue.topic, -1, queue.queue_id) | {"isForce": "true", "offset": str(offset)}
+        done = await self._ask(
+            await self._address_of(queue),
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+            ext,
+            lambda body: _only(queue, body),
+        )
+        moved = done.offset_table.get(queue)
+        if moved != offset:
+            raise ClientError(f"found offset {moved} of {queue_name(queue)} after the reset, expected {offset}")
 
     async def _write_offsets(
         self, group: str, queues: list[MessageQueue], timestamp_ms: int, *, force: bool

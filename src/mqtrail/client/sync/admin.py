@@ -75,6 +75,7 @@ class SyncAdmin(Facade[Admin]):
     lag = waiting(Admin.lag)
     plan_reset = waiting(Admin.plan_reset)
     reset_offset = waiting(Admin.reset_offset)
+    reset_queue = waiting(Admin.reset_queue)
     skip_backlog = waiting(Admin.skip_backlog)
     set_offset = waiting(Admin.set_offset)
     set_offsets = waiting(Admin.set_offsets)
