@@ -66,6 +66,7 @@ COMMANDS = {
     "clocks": "clocks:clocks",
     "dead-letters": "dead_letters:dead_letters",
     "backlog show": "backlog:backlog_show",
+    "backlog reshard": "reshard:backlog_reshard",
     "backlog skip": "backlog:backlog_skip",
     "backlog skipped": "backlog:backlog_skipped",
     "lag": "lag:lag",

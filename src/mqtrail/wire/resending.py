@@ -1,10 +1,12 @@
 """Copies of stored messages that are sent again, for example of dead letters."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from .pop_info import pop_retry_topic, pop_topic_of
 from .properties import (
     PROPERTY_CONSUME_START_TIME,
+    PROPERTY_CRC32,
     PROPERTY_DELAY,
     PROPERTY_MAX_OFFSET,
     PROPERTY_MIN_OFFSET,
@@ -15,11 +17,12 @@ from .properties import (
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRAN_MSG,
 )
 from .topics import RETRY_PREFIX, retry_topic
 from .values import Message, MessageExt
 
-__all__ = ["origin_topic", "popped_topic", "resend_target", "resent_copy"]
+__all__ = ["copy_for_topic", "origin_topic", "popped_topic", "resend_target", "resent_copy"]
 
 _OF_THE_COPY: Final = frozenset(
     {
@@ -36,6 +39,16 @@ _OF_THE_COPY: Final = frozenset(
     }
 )
 """Properties that describe one stored copy, not the message."""
+
+
+_OF_A_COMMITTED: Final = frozenset({PROPERTY_CRC32, PROPERTY_TRAN_MSG})
+"""Further properties of a stored message that a sent one must not have: of its old bytes, and of its transaction."""
+
+
+def copy_for_topic(message: MessageExt, topic: str, properties: Mapping[str, str]) -> Message:
+    """Return a copy of a stored message for another topic, due at once, with its id. properties: further ones."""
+    kept = {name: value for name, value in message.properties.items() if name not in _OF_THE_COPY | _OF_A_COMMITTED}
+    return Message(topic, message.body, flag=message.flag, properties=kept | dict(properties))
 
 
 def popped_topic(letter: MessageExt, group: str) -> str | None:

@@ -271,7 +271,11 @@ def _ways(cause: BacklogCause, group: str, found: TopicBacklog, estimates: Seque
 
 
 def _reshard(group: str, found: TopicBacklog, why: str, what: str = "") -> Way:
-    return Way(WayOut.RESHARD, f"{why}move what waits to a topic with more queues{what}")
+    command = ("mqtrail", "backlog", "reshard", group, "--topic", found.topic, "--to", f"{found.topic}-more")
+    brokers = max(1, len({one.broker_name for one in found.queues}))
+    more = max(1, 2 * len(found.queues) // brokers)
+    words = (*command, "--queues", str(more), "--dry-run")
+    return Way(WayOut.RESHARD, f"{why}copy what waits to a topic with more queues{what}", words)
 
 
 def _gives(one: ScaleEstimate) -> str:
