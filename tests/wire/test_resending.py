@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqtrail.wire import Host, MessageExt, origin_topic, popped_topic, resend_target, resent_copy
+from mqtrail.wire import Host, MessageExt, copy_for_topic, origin_topic, popped_topic, resend_target, resent_copy
 
 HOST = Host("10.0.0.1", 10911)
 
@@ -40,3 +40,12 @@ def test_a_copy_keeps_the_message_and_names_its_origin() -> None:
     assert (copy.topic, copy.body) == ("%RETRY%g", b"x")
     assert "RETRY_TOPIC" not in resent_copy(one, "g", "orders").properties
     assert "RETRY_TOPIC" not in resent_copy(letter(RETRY_TOPIC="%RETRY%g_orders"), "g", "%RETRY%g_orders").properties
+
+
+def test_a_copy_for_another_topic_is_due_at_once() -> None:
+    """It keeps the id; it is neither delayed again, nor half a transaction, nor checked against its old checksum."""
+    one = letter(UNIQ_KEY="ID1", KEYS="k", DELAY="3", TIMER_DELIVER_MS="9", TRAN_MSG="true")
+    one.properties["__CRC32#"] = "1"
+    copy = copy_for_topic(one, "orders-16", {"COPIED_FROM": "b/orders/0@1"})
+    assert copy.properties == {"UNIQ_KEY": "ID1", "KEYS": "k", "COPIED_FROM": "b/orders/0@1"}
+    assert (copy.topic, copy.body) == ("orders-16", b"x")
