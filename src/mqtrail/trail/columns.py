@@ -8,7 +8,7 @@ Times are milliseconds since the epoch (UTC) and end in `_ms`; sizes are bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 ColumnType = Literal["string", "bigint", "boolean", "events"]
@@ -33,18 +33,16 @@ class Relation:
     name: str
     doc: str
     columns: tuple[Column, ...]
+    names: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The column names, in order."""
 
     def __post_init__(self) -> None:
-        names = [column.name for column in self.columns]
+        names = tuple(column.name for column in self.columns)
         assert len(names) == len(set(names)), f"{self.name}: two columns have one name"
+        object.__setattr__(self, "names", names)
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self.columns)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The column names, in order."""
-        return tuple(column.name for column in self.columns)
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -91,8 +91,11 @@ def body_reject(place: TracePlace, reason: str) -> Row:
 
 
 def _reject(place: TracePlace, record_no: int, reason: str, text: str) -> Row:
-    head = {name: value for name, value in _of_place(place).items() if name in TRACE_REJECTS.names}
-    return head | {"record_no": record_no, "reason": reason, "record_text": text}
+    return {name: getattr(place, name) for name in _REJECT_PLACE} | {
+        "record_no": record_no,
+        "reason": reason,
+        "record_text": text,
+    }
 
 
 def _of_place(place: TracePlace) -> Row:
@@ -117,6 +120,7 @@ def parts_problem(count: int) -> str | None:
 
 _PLACE: Final = tuple(field.name for field in fields(TracePlace))
 _EMPTY: Final[Row] = {column.name: "" if column.type == "string" else None for column in TRACE_EVENTS}
+_REJECT_PLACE: Final = tuple(name for name in _PLACE if name in TRACE_REJECTS.names)
 
 
 def trace_client_id(text: str) -> str:
