@@ -62,6 +62,13 @@ def test_flags_outweigh_environment_outweighs_file_outweighs_default(tmp_path: P
     assert (broker.long_polling, broker.trace_topic_enable, broker.broker_trace) == (False, True, True)
 
 
+def test_tables_of_topics(tmp_path: Path) -> None:
+    """A setting by topic is a table within its table."""
+    text = "[consumer]\nrate_max = 5\n[consumer.topic_rate_max]\norders = 2\n"
+    consumer = read(tmp_path, text).client("consumer")
+    assert (consumer.rate_max, consumer.topic_rate_max) == (5.0, {"orders": 2.0})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -72,6 +79,8 @@ def test_flags_outweigh_environment_outweighs_file_outweighs_default(tmp_path: P
         ("[broker]\nmessage_size_max = 0\n", "found message_size_max 0 (maxMessageSize), expected 1 or more"),
         ("[store]\nsegment_size = 'big'\n", "found 'big', expected a whole number"),
         ("[consumer]\nmodel = 'X'\n", "expected one of BROADCASTING, CLUSTERING"),
+        ("[consumer]\ntopic_rate_max = 3\n", "found 3, expected a table, each value a number"),
+        ("[consumer.topic_rate_max]\norders = 0\n", "topic_rate_max 0.0 of topic 'orders', expected more than 0"),
         ("broker = 3\n", "found broker = 3, expected a table"),
         ("namesrv = 3\n", "found namesrv = 3, expected a string"),
         ("not toml\n", "is not TOML"),

@@ -30,6 +30,7 @@ class FakePop:
         self.mode = mode
         self.assigned: list[int] | None = [-1]
         self.acked: list[tuple[str, int, int]] = []
+        self.acked_handles: list[str] = []
         self.invisible: list[tuple[str, int, int, int]] = []
         self.asked: list[QueryAssignmentBody] = []
         self.retries: deque[bytes] = deque()  # records of the group's pop retry topic
@@ -53,12 +54,14 @@ class FakePop:
                 return self.pop(command)
             case RequestCode.ACK_MESSAGE:
                 self.acked.append((ext["topic"], int(ext["queueId"]), int(ext["offset"])))
+                self.acked_handles.append(ext["extraInfo"])
                 return RemotingCommand.reply_to(command, 0)
             case RequestCode.CHANGE_MESSAGE_INVISIBLETIME:
                 self.invisible.append(
                     (ext["topic"], int(ext["queueId"]), int(ext["offset"]), int(ext["invisibleTime"]))
                 )
-                return RemotingCommand.reply_to(command, 0)
+                header = {"popTime": str(now_ms()), "invisibleTime": ext["invisibleTime"], "reviveQid": "5"}
+                return RemotingCommand.reply_to(command, 0, None, header)
         return None
 
     def pop(self, command: RemotingCommand) -> RemotingCommand:

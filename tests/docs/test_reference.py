@@ -106,8 +106,9 @@ PARTS = {
     ),  # of the broker
     *("data", "broker", "store", "server", "tls", "namesrv", "namesrv_credentials", "credentials"),
     *("group", "instance", "trace", "lake", "settings", "session", "spark_conf"),
+    "limit_key",  # a function
 }
-"""Fields of config classes that come from flags, from other tables or from the broker."""
+"""Fields of config classes that come from flags, from other tables, from the broker, or that only a program sets."""
 
 
 def test_every_field_is_declared_as_a_setting() -> None:

@@ -363,6 +363,8 @@ def _expected(kind: Any) -> str:
         return _expected(typing.get_args(kind)[0])
     if typing.get_origin(kind) is tuple:
         return f"a list, each entry {_expected(typing.get_args(kind)[0])}"
+    if typing.get_origin(kind) is Mapping:
+        return f"a table, each value {_expected(typing.get_args(kind)[1])}"
     if kind is bool:
         return "true or false"
     if kind is int:

@@ -2,10 +2,12 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from mqtrail.client import Batch, Consumer, Delivery, RetryLater
+from mqtrail.client.consumer import consumer as consumer_module
 from mqtrail.client.core.identity import now_ms
 from mqtrail.client.pop.calls import due_ms, handle_of, read_pop_reply
 from mqtrail.client.pop.queues import DELAYS_S
@@ -368,3 +370,71 @@ async def running_info(broker: FakeBroker, **ext: str) -> bytes:
         connection.write(encode_command(command))
     await until(lambda: any(one.is_response and one.opaque == 9_001 for one in broker.seen))
     return next(one.body for one in broker.seen if one.is_response and one.opaque == 9_001)
+
+
+async def test_what_waits_for_a_limit_stays_invisible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its invisible time is renewed while it waits, and it is acknowledged with the new handle."""
+    monkeypatch.setattr(consumer_module, "RENEWAL_CHECKS", 50)
+    async with fake_cluster({"orders": 1}) as cluster:
+        (broker,) = cluster.brokers
+        pop = FakePop(broker)
+        pop.age_ms = 3_000
+        put(broker, "orders", b"0", b"1")
+        gate = asyncio.Event()
+        bodies = []
+
+        async def handle(m: Delivery) -> None:
+            bodies.append(m.body)
+            await gate.wait()
+
+        config = replace(POP, pop_invisible_ms=5_000, topic_concurrency_max={"orders": 1})
+        async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer:
+            task = asyncio.create_task(consumer.run(handle))
+            await until(lambda: ("orders", 0, 1, 5_000) in pop.invisible)
+            assert bodies == [b"0"]
+            gate.set()
+            await until(lambda: len(pop.acked) == 2)
+        await task
+        assert pop.invisible == [("orders", 0, 1, 5_000)], "once; a running handler is not renewed"
+        first, second = (handle.split() for handle in pop.acked_handles)
+        assert (first[0], *first[2:]) == ("0", "5000", "3", "0", "broker-a", "0", "0")
+        assert (second[0], *second[2:]) == ("1", "5000", "5", "0", "broker-a", "0", "1")
+        assert int(second[1]) > int(first[1]) + 2_000
+
+
+async def test_a_renewal_in_flight_ends_before_the_answer() -> None:
+    """A message taken during its renewal is acknowledged with the new handle; one not renewed is left to its time."""
+    async with fake_cluster({"orders": 1}) as cluster:
+        (broker,) = cluster.brokers
+        pop = FakePop(broker)
+        pop.age_ms = 40_000
+        put(broker, "orders", b"0", b"1")
+        config = replace(POP, key_concurrency_max=1, consume_timeout_ms=900_000)
+        async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer:
+            await until(lambda: consumer.limits.waiting == 2)
+            popped: Any = consumer._popped
+            renew, gate = popped._calls.renew, asyncio.Event()
+
+            async def later(*arguments: Any) -> Any:
+                await gate.wait()
+                return await renew(*arguments)
+
+            popped._calls.renew = later
+            await popped.renew_waiting()
+            await popped.renew_waiting()
+            first, second = await anext(consumer), await anext(consumer)
+            settling = asyncio.create_task(first.ack())
+            await until(lambda: consumer.limits.running == 1)
+            assert not pop.acked
+            gate.set()
+            await settling
+            assert [handle.split()[3] for handle in pop.acked_handles] == ["5"]
+            assert [offset for _, _, offset, _ in pop.invisible] == [0, 1]
+            await second.ack()
+            put(broker, "orders", b"2")
+            await until(lambda: consumer.limits.waiting)
+            popped._clock = lambda: now_ms() + 2_000_000
+            await popped.renew_waiting()
+            popped._clock = now_ms
+        assert [offset for _, _, offset, _ in pop.invisible] == [0, 1, 2], "the last is handed back at the end"
+        assert pop.invisible[-1][3] == 1_000

@@ -129,12 +129,15 @@ class ConsumeService:
         queue = deliveries[0].process_queue
         assert isinstance(queue, ProcessQueue)
         self._running_handlers.ended(deliveries, outcomes, self._config.consume_timeout_ms)
+        succeeded = all(outcome.result == "SUCCESS" for outcome in outcomes)
+        if self._ready.is_limited:
+            self._ready.ended(deliveries, succeeded=succeeded)
         for delivery in deliveries:
             queue.returned(delivery.message.queue_offset)
         queue.out = max(0, queue.out - len(deliveries))
         if queue.dropped:
             return
-        if all(outcome.result == "SUCCESS" for outcome in outcomes):
+        if succeeded:
             self._done(queue, [delivery.message.queue_offset for delivery in deliveries])
         else:
             queue.out += self._config.ordered  # nothing of the queue is delivered until this is decided
@@ -146,6 +149,7 @@ class ConsumeService:
         assert isinstance(queue, ProcessQueue)
         if any(delivery.started_ms for delivery in deliveries):
             self._running_handlers.abandoned(deliveries)
+        self._ready.ended(deliveries, succeeded=None)
         for delivery in deliveries:
             queue.returned(delivery.message.queue_offset)
         queue.out = max(0, queue.out - len(deliveries))
@@ -256,6 +260,8 @@ class ConsumeService:
                 if message is None or queue.dropped:
                     continue
                 if await self._send_back.give_back(self._names.restored(message), EXPIRED_DELAY_LEVEL):
+                    if offset not in queue.running:
+                        self._ready.forget(queue, offset)
                     name = queue_name(queue.queue)
                     log.sparse.warning(
                         "consumer.handler_stuck", group=self._names.group, msg_id=message.msg_id, queue=name

@@ -26,7 +26,7 @@ from mqtrail.wire import (
 )
 
 from ..core import ClientClosed, ClientError, ClientInstance, ConsumeHook, ConsumerConfig
-from ..delivery import Batch, Delivery, Flow, Ready, RunningHandlers
+from ..delivery import Batch, Delivery, Flow, HandlerLimits, LimitedReady, LimitsNow, Ready, RunningHandlers
 from ..pop import PoppedQueues, PopQueue
 from .allocate import Allocation, Averagely
 from .base import ConsumerBase
@@ -43,6 +43,7 @@ H = TypeVar("H", bound=Handler)
 B = TypeVar("B", bound=BatchHandler)
 
 EXPIRED_CHECK_MAX_MS, EXPIRED_CHECK_MIN_MS = 60_000, 100
+RENEWAL_CHECKS = 6  # of popped messages that wait, in their invisible time
 
 
 class Consumer(ConsumerBase):
@@ -72,7 +73,7 @@ class Consumer(ConsumerBase):
         self._clustering = config.model is MessageModel.CLUSTERING
         self._allocation = allocation or Averagely()
         self._handlers = Handlers()
-        self._ready = Ready()
+        self._ready = LimitedReady(HandlerLimits(config, self._stats.throttled)) if config.is_limited else Ready()
         self._flow = Flow(config)
         self._running_handlers = RunningHandlers(self._client, self._hooks, self._stats)
         shared = (self._client, self._names, self._subscriptions, self._ready, self._running_handlers)
@@ -114,6 +115,9 @@ class Consumer(ConsumerBase):
             every(config.offset_persist_ms, queues.persist),
             every(expired_ms, queues.give_back_expired),
         ]
+        if config.is_limited:
+            renewal_ms = max(EXPIRED_CHECK_MIN_MS, config.pop_invisible_ms // RENEWAL_CHECKS)
+            work.append(every(renewal_ms, self._popped.renew_waiting))
         if queues.locks is not None:
             work.append(every(config.lock_ms, queues.renew_locks))
         return work
@@ -137,6 +141,11 @@ class Consumer(ConsumerBase):
                 remedy="none needed: these messages are delivered again; to wait longer, raise close_wait_ms",
             )
         await self._queues.let_go()
+
+    @property
+    def limits(self) -> LimitsNow:
+        """How many handlers may run, how many do, how many messages wait, and how many had to wait for a limit."""
+        return self._ready.now(self.config.concurrency, self._running_handlers.count)
 
     def suspend(self) -> None:
         """Stop pulling until `resume`; messages already pulled are still delivered."""
@@ -255,8 +264,13 @@ class Consumer(ConsumerBase):
 
     def facts(self) -> dict[str, str]:
         """The settings shown to operators in the running info."""
-        ordered = "true" if self.config.ordered else "false"
-        return {PROP_CONSUME_ORDERLY: ordered, PROP_THREADPOOL_CORE_SIZE: str(self.config.concurrency)}
+        limits = self.limits
+        return {
+            PROP_CONSUME_ORDERLY: "true" if self.config.ordered else "false",
+            PROP_THREADPOOL_CORE_SIZE: str(limits.concurrency),
+            "PROP_WAITING_COUNT": str(limits.waiting),
+            **{f"PROP_THROTTLED_{name.upper()}": str(count) for name, count in sorted(limits.throttled.items())},
+        }
 
     def pop_infos(self) -> Mapping[MessageQueue, PopQueue]:
         """The state of each assignment that is popped."""

@@ -1,11 +1,21 @@
 """Settings of consumers. Times are milliseconds, sizes bytes; the defaults are the Java client's, named beside each."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 from typing import Final
 
-from mqtrail.wire import BODY_SIZE_MAX, ConsumeFromWhere, MessageModel, check_settings, setting
+from mqtrail.wire import (
+    BODY_SIZE_MAX,
+    ConsumeFromWhere,
+    InvalidParameter,
+    MessageExt,
+    MessageModel,
+    check_settings,
+    setting,
+)
 
 from .config import KIB, MIB, MINUTE_MS, InstanceConfig, TraceConfig
 
@@ -103,6 +113,30 @@ class ConsumerConfig(BaseConsumerConfig):
     concurrency: int = setting(
         20, "maximum number of handlers running at once", like="consumeThreadMax", least=1, most=1_000
     )
+    concurrency_min: int | None = setting(
+        None,
+        "let the number of handlers running at once follow their latency, between this and `concurrency`; none: fixed",
+        least=1,
+        most=1_000,
+    )
+    key_concurrency_max: int | None = setting(
+        None,
+        "maximum number of handlers running at once for messages of one topic with the same key: the order key, or the"
+        " first of KEYS, or what `limit_key` returns; none: no limit",
+        least=1,
+        most=1_000,
+    )
+    topic_concurrency_max: Mapping[str, int] | None = setting(
+        None, "table: topic = maximum number of its handlers running at once"
+    )
+    rate_max: float = setting(0.0, "maximum messages per second to the handlers of this member; 0: no limit")
+    topic_rate_max: Mapping[str, float] | None = setting(
+        None, "table: topic = maximum messages per second to its handlers of this member"
+    )
+    rate_burst_s: float = setting(
+        1.0, "seconds of unused rate that are kept; always one message, or a batch of `batch_count_max`"
+    )
+    limit_key: Callable[[MessageExt], str | None] | None = None  # for key_concurrency_max; None: no limit
     batch_count_max: int = setting(
         1, "maximum number of messages per handler call", like="consumeMessageBatchMaxSize", least=1, most=1_024
     )
@@ -181,6 +215,29 @@ class ConsumerConfig(BaseConsumerConfig):
     close_wait_ms: int = setting(
         5_000, "time to wait for running handlers at close", like="awaitTerminationMillisWhenShutdown"
     )
+
+    def __post_init__(self) -> None:
+        BaseConsumerConfig.__post_init__(self)
+        if self.concurrency_min is not None and self.concurrency_min > self.concurrency:
+            raise InvalidParameter(
+                f"found concurrency_min {self.concurrency_min}, expected at most concurrency ({self.concurrency})"
+            )
+        for name in ("rate_max", "rate_burst_s"):
+            value = getattr(self, name)
+            if not isfinite(value) or value < 0:
+                raise InvalidParameter(f"found {name} {value}, expected 0 or more")
+        for topic, rate in (self.topic_rate_max or {}).items():
+            if not isfinite(rate) or rate <= 0:
+                raise InvalidParameter(f"found topic_rate_max {rate} of topic {topic!r}, expected more than 0")
+        for topic, count in (self.topic_concurrency_max or {}).items():
+            if count < 1:
+                raise InvalidParameter(f"found topic_concurrency_max {count} of topic {topic!r}, expected 1 or more")
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether messages may have to wait although a handler is free."""
+        tables = self.topic_rate_max, self.topic_concurrency_max
+        return any(tables) or self.rate_max > 0 or (self.concurrency_min or self.key_concurrency_max) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

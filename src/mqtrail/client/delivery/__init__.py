@@ -8,6 +8,8 @@ from .batch import Batch
 from .consumer_stats import SAMPLE_MS, ConsumerStats, ConsumerTotals
 from .delivery import Delivery, Outcome
 from .flow import Flow
+from .limited import LimitedReady
+from .limits import HandlerLimits, LimitsNow
 from .process_queue import ProcessQueue
 from .ready import Ready
 from .running import RunningHandlers
@@ -21,6 +23,9 @@ __all__ = [
     "ConsumerTotals",
     "Delivery",
     "Flow",
+    "HandlerLimits",
+    "LimitedReady",
+    "LimitsNow",
     "Outcome",
     "ProcessQueue",
     "Ready",

@@ -17,7 +17,10 @@ TOPICS_MAX = 1_024  # further topics are not counted
 
 
 class ConsumerTotals(NamedTuple):
-    """Totals since the start. Times are ms. undecodable: messages received that could not be read, delivered or not."""
+    """Totals since the start. Times are ms. undecodable: messages received that could not be read, delivered or not.
+
+    throttled: messages that had to wait for a limit of handlers (`rate_max` and others).
+    """
 
     pull_count: int = 0
     pulled: int = 0
@@ -26,6 +29,7 @@ class ConsumerTotals(NamedTuple):
     failed: int = 0
     consume_ms: int = 0
     undecodable: int = 0
+    throttled: int = 0
 
 
 @dataclass(slots=True)
@@ -59,6 +63,11 @@ class ConsumerStats:
         """Count one undecodable message, delivered or not."""
         if (totals := self._totals(topic)) is not None:
             totals[6] += 1
+
+    def throttled(self, topic: str, count: int) -> None:
+        """Count messages that have to wait for a limit of handlers."""
+        if (totals := self._totals(topic)) is not None:
+            totals[7] += count
 
     def totals(self, topic: str | None = None) -> ConsumerTotals:
         """Return the counts of a topic, or of all topics together."""

@@ -4,13 +4,21 @@ It needs no limit: the limits of the queues (flow.py) apply to it.
 """
 
 import asyncio
+from collections.abc import Iterable
+from typing import ClassVar
 
 from .batch import Batch
-from .delivery import Delivery
+from .delivery import Delivery, Source
+from .limits import LimitsNow
 
 
 class Ready:
-    """Deliveries and batches between pullers and handlers."""
+    """Deliveries and batches between pullers and handlers.
+
+    is_limited: `ended` and `forget` must be called.
+    """
+
+    is_limited: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._items: asyncio.Queue[Delivery | Batch | None] = asyncio.Queue()
@@ -33,3 +41,13 @@ class Ready:
                 return taken
         self._items.put_nowait(None)  # for the next waiter
         return None
+
+    def now(self, concurrency: int, running: int) -> LimitsNow:
+        """Return the state for operators. concurrency: the configured one. running: number of messages in handlers."""
+        return LimitsNow(concurrency, running, self._items.qsize(), {})
+
+    def ended(self, deliveries: Iterable[Delivery], *, succeeded: bool | None) -> None:
+        """Note that the application has settled messages. succeeded: of the handler; None: it was cancelled."""
+
+    def forget(self, source: Source, queue_offset: int) -> None:
+        """Note that a message was passed on and no handler of it has begun in time."""

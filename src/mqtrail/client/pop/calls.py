@@ -14,6 +14,7 @@ from mqtrail.wire import (
     INIT_FROM_MAX,
     INIT_FROM_MIN,
     PROPERTY_POP_CK,
+    ChangeInvisibleResponseHeader,
     ConsumeFromWhere,
     MessageExt,
     MessageQueue,
@@ -118,7 +119,20 @@ class PopCalls:
         ext = {"invisibleTime": str(invisible_ms)}
         await self._call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, topic, handle, ext)
 
-    async def _call(self, code: RequestCode, topic: str, handle: PopHandle, further: dict[str, str]) -> None:
+    async def renew(self, topic: str, handle: PopHandle, invisible_ms: int) -> PopHandle:
+        """Keep a message invisible for invisible_ms from now; return its new handle. Raises as `pop`."""
+        ext = {"invisibleTime": str(invisible_ms)}
+        reply = await self._call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, topic, handle, ext)
+        header = ChangeInvisibleResponseHeader.from_ext(reply.ext)
+        start = handle.start_offset if handle.queue_offset is None else handle.queue_offset
+        return handle._replace(
+            start_offset=start,
+            pop_time_ms=header.pop_time,
+            invisible_ms=header.invisible_time,
+            revive_queue_id=header.revive_qid,
+        )
+
+    async def _call(self, code: RequestCode, topic: str, handle: PopHandle, further: dict[str, str]) -> RemotingCommand:
         ext = {
             "consumerGroup": self._group,
             "topic": topic_of_marker(handle.marker, topic, self._group),
@@ -127,7 +141,8 @@ class PopCalls:
             "extraInfo": handle.encode(),
             "bname": handle.broker_name,
         } | further
-        await self._client.call(self._client.master(handle.broker_name), code, ext, timeout_ms=ACK_TIMEOUT_MS)
+        address = self._client.master(handle.broker_name)
+        return await self._client.call(address, code, ext, timeout_ms=ACK_TIMEOUT_MS)
 
 
 def handle_of(message: MessageExt) -> PopHandle:

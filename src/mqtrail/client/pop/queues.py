@@ -7,6 +7,7 @@ Source: ConsumeMessagePopConcurrentlyService, PopProcessQueue, DefaultMQPushCons
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from mqtrail.net import Log, NetError
@@ -52,7 +53,7 @@ class PopQueue:
         self.dropped = False
         self.waiting = 0
         self.expanded_size = 0  # bytes of bodies that were decompressed
-        self.unread: dict[str, MessageExt] = {}  # handle -> popped and not delivered yet
+        self.unread: dict[Delivery, int] = {}  # popped and not passed to the application yet -> ms when it was popped
         self.last_pop_ms = 0
         self.room = asyncio.Event()
         self.answers = EmptyAnswers()
@@ -97,6 +98,7 @@ class PoppedQueues:
         self._calls = PopCalls(client, names.group)
         self._send_back = SendBackCalls(client, names, config)
         self._queues: dict[MessageQueue, tuple[PopQueue, asyncio.Task[None]]] = {}
+        self._renewals: dict[Delivery, asyncio.Task[None]] = {}
         self._attempts_max = ATTEMPTS_MAX_DEFAULT if config.attempts_max is None else config.attempts_max
 
     @property
@@ -136,7 +138,11 @@ class PoppedQueues:
 
     async def _hand_back(self, popped: PopQueue) -> None:
         unread, popped.unread = popped.unread, {}
-        await asyncio.gather(*(self._redeliver_after(message, HAND_BACK_S) for message in unread.values()))
+        await asyncio.gather(*(self._hand_back_one(delivery) for delivery in unread))
+
+    async def _hand_back_one(self, delivery: Delivery) -> None:
+        await self._renewed(delivery)
+        await self._redeliver_after(delivery.message, HAND_BACK_S)
 
     # -- popping ---------------------------------------------------------------------------------------------------
 
@@ -217,8 +223,8 @@ class PoppedQueues:
             else:
                 self._client.spawn(self._ack(message))
         popped.popped(wanted)
-        popped.unread.update((message.properties[PROPERTY_POP_CK], message) for message in wanted)
         deliveries = [Delivery(self._names.restored(message), popped, self) for message in wanted]
+        popped.unread.update(dict.fromkeys(deliveries, self._clock()))
         count = self._config.batch_count_max
         if count == 1:
             for delivery in deliveries:
@@ -227,6 +233,41 @@ class PoppedQueues:
         for first in range(0, len(deliveries), count):
             self._ready.put(Batch(deliveries[first : first + count], self))
 
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    async def renew_waiting(self) -> None:
+        """Renew the invisible time of messages that wait for a limit and have used half of it, up to consume_timeout.
+
+        Without this the broker would deliver them again, each time as a further attempt.
+        """
+        now = self._clock()
+        due_before_ms = now + self._config.pop_invisible_ms // 2
+        popped_after_ms = now - self._config.consume_timeout_ms
+        for popped, _ in self._queues.values():
+            for delivery, popped_ms in popped.unread.items():
+                if (
+                    popped_ms > popped_after_ms
+                    and due_ms(delivery.message) <= due_before_ms
+                    and delivery not in self._renewals
+                ):
+                    self._renewals[delivery] = self._client.spawn(self._renew(delivery))
+
+    async def _renew(self, delivery: Delivery) -> None:
+        message = delivery.message
+        try:
+            topic = self._names.topic(message.topic)
+            handle = await self._calls.renew(topic, handle_of(message), self._config.pop_invisible_ms)
+            delivery.message = replace(message, properties={**message.properties, PROPERTY_POP_CK: handle.encode()})
+        except Exception as error:
+            report("consumer.pop_renewal_failed", error, group=self._names.group, msg_id=message.msg_id)
+        finally:
+            del self._renewals[delivery]
+
+    async def _renewed(self, delivery: Delivery) -> None:
+        """Wait for a renewal in flight: it changes the message's handle."""
+        if (renewal := self._renewals.get(delivery)) is not None:
+            await asyncio.wait([renewal])
+
     # -- settling --------------------------------------------------------------------------------------------------
 
     def startable(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
@@ -234,7 +275,7 @@ class PoppedQueues:
         popped = deliveries[0].process_queue
         assert isinstance(popped, PopQueue)
         for one in deliveries:
-            popped.unread.pop(one.properties[PROPERTY_POP_CK], None)
+            popped.unread.pop(one, None)
         now = self._clock()
         left = [one for one in deliveries if not popped.dropped and now < due_ms(one.message)]
         popped.settled([one for one in deliveries if one not in left])
@@ -249,12 +290,15 @@ class PoppedQueues:
         assert isinstance(popped, PopQueue)
         if any(delivery.started_ms for delivery in deliveries):
             self._running_handlers.abandoned(deliveries)
+        self._ready.ended(deliveries, succeeded=None)
         popped.settled(deliveries)
 
     async def settle(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
         popped = deliveries[0].process_queue
         assert isinstance(popped, PopQueue)
         self._running_handlers.ended(deliveries, outcomes, self._config.pop_invisible_ms)
+        if self._ready.is_limited:
+            self._ready.ended(deliveries, succeeded=all(outcome.result == "SUCCESS" for outcome in outcomes))
         popped.settled(deliveries)
         await self._running_handlers.finish(self._answer(deliveries, outcomes))
 
@@ -262,6 +306,7 @@ class PoppedQueues:
         await asyncio.gather(*(self._answer_one(*pair) for pair in zip(deliveries, outcomes, strict=True)))
 
     async def _answer_one(self, delivery: Delivery, outcome: Outcome) -> None:
+        await self._renewed(delivery)
         message = delivery.message
         if self._clock() >= due_ms(message):
             log.sparse.warning("consumer.pop_too_late", group=self._names.group, msg_id=message.msg_id)
