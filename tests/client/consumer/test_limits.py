@@ -52,10 +52,15 @@ class Settled:
         return None
 
 
-def delivery(number: int, topic: str = "orders", key: str = "", settler: Settled | None = None) -> Delivery:
+OTHER = ProcessQueue(MessageQueue("orders", "broker-a", 1))
+
+
+def delivery(
+    number: int, topic: str = "orders", key: str = "", settler: Settled | None = None, queue: ProcessQueue = QUEUE
+) -> Delivery:
     properties = {"__SHARDINGKEY": key} if key else {}
     one = replace(message(number), topic=topic, properties=properties)
-    return Delivery(one, QUEUE, settler or Settled())
+    return Delivery(one, queue, settler or Settled())
 
 
 def ignore(topic: str, count: int) -> None:
@@ -108,6 +113,7 @@ STEPS = st.lists(
         st.tuples(st.just("put"), st.sampled_from(TOPICS), st.sampled_from(["", "a", "b", "c"])),
         st.tuples(st.just("end"), st.integers(0, 50), st.just("")),
         st.tuples(st.just("time"), st.sampled_from([0, 1, 5]), st.just("")),
+        st.tuples(st.just("discard"), st.just(0), st.just("")),
     ),
     max_size=120,
 )
@@ -125,7 +131,7 @@ class Model:
         self.now = 0.0
 
     def put(self, number: int, topic: str, key: str) -> None:
-        self.limits.put(delivery(number, topic, key))
+        self.limits.put(delivery(number, topic, key, queue=OTHER if number % 3 == 0 else QUEUE))
         self.waiting.append((number, topic, key))
 
     def end(self, place: int) -> None:
@@ -187,8 +193,11 @@ def test_what_may_start_starts(
             model.put(number, what, key)
         elif step == "end":
             model.end(what)
-        else:
+        elif step == "time":
             model.now += what
+        else:
+            model.limits.discard(OTHER)
+            model.waiting = [one for one in model.waiting if one[0] % 3]
         model.start_all()
     while model.waiting or model.running:
         model.now += 2.0
@@ -381,7 +390,10 @@ async def test_what_waits_is_bounded() -> None:
             taking = asyncio.ensure_future(anext(consumer))
             await until(lambda: consumer.limits.throttled == {"rate_max": 1})
             assert consumer.limits.waiting <= 10 + 5
-            assert consumer.queue_infos()[MessageQueue("orders", "broker-a", 0)].cached_msg_count <= 10 + 5
+            queue = MessageQueue("orders", "broker-a", 0)
+            assert consumer.queue_infos()[queue].cached_msg_count <= 10 + 5
+            await consumer.reset_offsets({queue: 60})
+            assert consumer.limits.waiting == 0
         with pytest.raises(StopAsyncIteration):
             await taking
 

@@ -67,6 +67,7 @@ class HeldQueues:
     ) -> None:
         self._client = client
         self._group = names.group
+        self._ready = ready
         self._config = config
         self._offsets = offsets
         self._on_lost = on_lost
@@ -143,6 +144,7 @@ class HeldQueues:
 
     def _forget(self, held: Held) -> None:
         held.process_queue.dropped = True
+        self._ready.discard(held.process_queue)
         held.task.cancel()
         self._held.pop(held.process_queue.queue, None)
         self._work.answers.pop(held.process_queue.queue, None)
@@ -181,6 +183,7 @@ class HeldQueues:
     def _restart(self, held: Held, offset: int) -> None:
         queue = held.process_queue.queue
         held.process_queue.dropped = True  # results of its handlers are ignored from here on
+        self._ready.discard(held.process_queue)
         if held.task is not asyncio.current_task():
             held.task.cancel()
         self._offsets.update(queue, offset, only_up=False)

@@ -84,3 +84,6 @@ class LimitedReady(Ready):
 
     def forget(self, source: Source, queue_offset: int) -> None:
         self.ended(self._limits.found(source, queue_offset), succeeded=None)
+
+    def discard(self, source: Source) -> None:
+        self._limits.discard(source)

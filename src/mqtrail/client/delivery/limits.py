@@ -109,6 +109,24 @@ class _TopicItems:
             del self.by_keys[keys]
         return keys
 
+    def discard(self, source: Source) -> int:
+        """Remove the items of a queue; return their messages."""
+        count = 0
+        for keys, items in list(self.by_keys.items()):
+            kept = deque(one for one in items if _source(one.item) is not source)
+            if len(kept) < len(items):
+                count += sum(_count(one.item) for one in items if _source(one.item) is source)
+                self.by_keys[keys] = kept
+                if not kept:
+                    del self.by_keys[keys]
+        if count:
+            parked = {key: [keys for keys in lines if keys in self.by_keys] for key, lines in self.parked.items()}
+            self.parked = {key: lines for key, lines in parked.items() if lines}
+            hidden = {keys for lines in self.parked.values() for keys in lines}
+            self.open = [(items[0].number, keys) for keys, items in self.by_keys.items() if keys not in hidden]
+            heapq.heapify(self.open)
+        return count
+
     def free(self, keys: Keys) -> None:
         """A handler of these keys has ended."""
         self.running -= 1
@@ -259,6 +277,10 @@ class HandlerLimits:
             self._throttled[setting] += count
             self._on_throttled(waiting.item.topic, count)
 
+    def discard(self, source: Source) -> None:
+        """Remove the items of a queue that is no longer consumed."""
+        self._waiting -= sum(topic.discard(source) for topic in self._all)
+
     def started(self, picked: Picked, item: Item, now: float) -> None:
         """Count the handler of an item that `take` returned, or of those of its messages that are still wanted."""
         count = _count(item)
@@ -300,3 +322,7 @@ class HandlerLimits:
 
 def _count(item: Item) -> int:
     return 1 if isinstance(item, Delivery) else len(item)
+
+
+def _source(item: Item) -> Source:
+    return item.process_queue if isinstance(item, Delivery) else item[0].process_queue

@@ -51,3 +51,6 @@ class Ready:
 
     def forget(self, source: Source, queue_offset: int) -> None:
         """Note that a message was passed on and no handler of it has begun in time."""
+
+    def discard(self, source: Source) -> None:
+        """Note that a queue is no longer consumed. `take` skips its messages; where they may wait long, they go now."""

@@ -120,6 +120,7 @@ class PoppedQueues:
         found = self._queues.pop(queue, None)
         if found is not None:
             found[0].dropped = True
+            self._ready.discard(found[0])
             found[1].cancel()
             self._client.spawn(self._hand_back(found[0]))
 
