@@ -120,6 +120,8 @@ async def test_every_metric_can_be_seen() -> None:
         core.stats.put_counter("%DLQ%reader", 0).count += 1
         core.stats.put_counter("evil\u202e\x1b\ud800", 0).count += 1
         core.stalls["tick"] = [1, 60, 50]
+        core.limits.refused_sends["orders"] += 1
+        core.limits.refused_pulls["reader"] += 1
         seen = (await read(node)).keys()
         assert seen >= {name for name in METRICS if not name.startswith(WAITING)}
         assert node._metrics is not None

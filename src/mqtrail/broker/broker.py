@@ -69,6 +69,7 @@ class Broker:
         self.config, self.store, self.files, self.access = config, store, files, state.access
         self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
         self.clients, self.filters, self.held = state.clients, state.filters, state.held
+        self.limits = state.limits
         self.stats, self.trace, self.writer = state.stats, state.trace, state.writer
         self.locks, self.jobs, self.replicas = state.locks, state.jobs, state.replicas
         concerns = self._concerns = Concerns(state, self._serve_held_pop, self._settings_changed)

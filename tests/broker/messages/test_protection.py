@@ -71,6 +71,7 @@ def test_a_topic_takes_so_many_a_second() -> None:
     assert [bench.send("TBW102").code for _ in range(20)] == [0] * 20
     bench.now_ms += 400
     assert [bench.send().code for _ in range(3)] == [0, 0, 2]
+    assert bench.broker.limits.refused_sends == {"orders": 3, "RMQ_SYS_x": 1}
 
 
 def test_a_batch_counts_whole() -> None:
@@ -97,6 +98,7 @@ def test_a_group_gets_so_many_a_second() -> None:
     assert bench.pull(queue_offset=6, group="h").code == 0
     bench.now_ms += 1_000
     assert bench.pull(queue_offset=6).ext["nextBeginOffset"] == "9"
+    assert bench.broker.limits.refused_pulls == {"g": 2}
 
 
 def test_rates_of_attributes() -> None:
@@ -131,6 +133,14 @@ def test_buckets_are_bounded() -> None:
     limits.take_send(TopicConfig("late"), NOW_MS + 60_000)
     with pytest.raises(SystemBusy):
         limits.take_send(TopicConfig("late"), NOW_MS + 60_000)
+    limits.refused_sends.update(str(number) for number in range(BUCKETS_MAX))
+    with pytest.raises(SystemBusy):
+        limits.take_send(TopicConfig("late"), NOW_MS + 60_000)
+    for _ in range(2):
+        limits.take_send(TopicConfig("one more"), NOW_MS + 60_000)
+    with pytest.raises(SystemBusy):
+        limits.take_send(TopicConfig("one more"), NOW_MS + 60_000)
+    assert (limits.refused_sends["late"], limits.refused_sends["one more"]) == (2, 0)
     group = SubscriptionGroupConfig("g", attributes={PULL_ATTRIBUTE: "1"})
     limits.take_pulls(group, 5, NOW_MS)
     with pytest.raises(FlowControl):

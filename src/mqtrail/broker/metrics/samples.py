@@ -56,6 +56,10 @@ def samples(broker: Broker, now_ms: int) -> Iterator[Sample | None]:
     yield Sample("rocketmq_consumer_group_number", (), len(broker.groups.all()))
     yield Sample("mqtrail_held_pulls", (), len(broker.held))
     yield Sample("mqtrail_access_refused_total", (), broker.access.refused)
+    for topic, count in list(broker.limits.refused_sends.items()):
+        yield Sample("mqtrail_throttled_sends_total", (topic,), count)
+    for group, count in list(broker.limits.refused_pulls.items()):
+        yield Sample("mqtrail_throttled_pulls_total", (group,), count)
     for work, (times, took_ms, cpu_ms) in list(broker.stalls.items()):
         yield Sample("mqtrail_loop_stalls_total", (work,), times)
         yield Sample("mqtrail_loop_stalled_milliseconds_total", (work,), took_ms)

@@ -153,6 +153,12 @@ METRICS: Final[Mapping[str, Metric]] = {
         "number of times that the machine's clock was set by more than a second: forward, back",
     ),
     "mqtrail_access_refused_total": Metric("counter", (), "requests rejected by access control"),
+    "mqtrail_throttled_sends_total": Metric(
+        "counter", ("topic",), "sends rejected since the start because of the topic's rate"
+    ),
+    "mqtrail_throttled_pulls_total": Metric(
+        "counter", ("consumer_group",), "pulls and pops rejected since the start because of the group's rate"
+    ),
 }
 """Name -> metric."""
 

@@ -7,6 +7,7 @@ Apache has no such limits in the broker. A send above the rate of its topic is r
 broker. A pull above the rate of its group is refused with 215 (2 before 5.0); clients then wait 20 ms.
 """
 
+from collections import Counter
 from typing import Final
 
 from mqtrail.wire import FlowControl, SubscriptionGroupConfig, SystemBusy, TopicConfig
@@ -51,9 +52,14 @@ class _Buckets:
 
 
 class RateLimits:
-    """The buckets of a broker."""
+    """The buckets of a broker.
+
+    refused_sends, refused_pulls: number of refusals of a topic and of a group since the start.
+    """
 
     def __init__(self, config: BrokerConfig) -> None:
+        self.refused_sends: Counter[str] = Counter()
+        self.refused_pulls: Counter[str] = Counter()
         self._config = config
         self._sends = _Buckets(config.rate_burst_s)
         self._pulls = _Buckets(config.rate_burst_s)
@@ -71,6 +77,7 @@ class RateLimits:
         if not (rate := self.send_rate(topic)):
             return
         if self._sends.left(topic.topic, rate, now_ms) < 1:
+            _add(self.refused_sends, topic.topic)
             raise SystemBusy(
                 f"[FLOW_CONTROL]broker busy, start flow control for a while: topic {topic.topic} accepts {rate} "
                 f"messages a second: send more slowly, or raise topic_send_rate_max or its attribute {SEND_ATTRIBUTE}"
@@ -89,6 +96,7 @@ class RateLimits:
             return None
         left = int(self._pulls.left(group.group_name, rate, now_ms))
         if left < 1:
+            _add(self.refused_pulls, group.group_name)
             raise FlowControl(
                 f"[FLOW_CONTROL]start flow control for a while: group {group.group_name} receives {rate} messages a "
                 f"second: wait, or raise group_pull_rate_max or its attribute {PULL_ATTRIBUTE}"
@@ -100,6 +108,11 @@ class RateLimits:
         rate = self.pull_rate(group)
         if rate and count:
             self._pulls.take(group.group_name, rate, count, now_ms)
+
+
+def _add(counts: Counter[str], name: str) -> None:
+    if name in counts or len(counts) < BUCKETS_MAX:
+        counts[name] += 1
 
 
 def _own_rate(attributes: dict[str, str], name: str, otherwise: int) -> int:
