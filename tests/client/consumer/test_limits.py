@@ -323,6 +323,27 @@ async def test_a_cancelled_caller_takes_nothing() -> None:
     assert await asyncio.gather(*callers) == [None] * 3
 
 
+async def test_callers_are_woken_when_the_rate_allows() -> None:
+    """Each token wakes a caller, and what frees several places wakes several."""
+    ready = LimitedReady(limits_of(rate_max=500.0, rate_burst_s=0))
+    for number in range(5):
+        ready.put(delivery(number))
+    async with asyncio.timeout(60):
+        items = await asyncio.gather(*(ready.take() for _ in range(5)))
+    assert sorted(one.message.queue_offset for one in items if isinstance(one, Delivery)) == [0, 1, 2, 3, 4]
+    ready = LimitedReady(limits_of(batch_count_max=2, key_concurrency_max=1))
+    batch = Batch([delivery(0, key="a"), delivery(1, key="b")], Settled())
+    ready.put(batch)
+    assert await ready.take() is batch
+    callers = [asyncio.create_task(ready.take()) for _ in range(2)]
+    ready.put(delivery(2, key="a"))
+    ready.put(delivery(3, key="b"))
+    await until(lambda: ready.now(0, 0).throttled == {"key_concurrency_max": 2})
+    ready.ended(batch, succeeded=True)
+    async with asyncio.timeout(60):
+        assert len(await asyncio.gather(*callers)) == 2
+
+
 class Handling:
     """A handler that holds messages until they are released, and notes the most that ran at once."""
 
@@ -457,3 +478,29 @@ async def test_adaptive_concurrency_is_shown() -> None:
             await until(lambda: len(handling.done) == 8)
             assert handling.most == {"orders": 2}
         await task
+
+
+async def test_a_cancelled_handler_frees_its_place() -> None:
+    """Its message is delivered again."""
+    async with fake_cluster({"orders": 1}) as cluster:
+        put(cluster.brokers[0], "orders", b"0", b"1")
+        config = replace(QUICK, topic_concurrency_max={"orders": 1})
+        async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer:
+            handling = Handling(lambda m: m.topic)
+            task = asyncio.create_task(consumer.run(handling))
+            await until(lambda: handling.running["orders"] == 1)
+            task.cancel()
+            await asyncio.wait([task])
+            assert sorted(await consume(consumer, 2)) == [b"0", b"1"]
+
+
+async def test_messages_of_a_topic_given_up_do_not_wait() -> None:
+    """After the end of a subscription its messages leave the line."""
+    async with fake_cluster({"orders": 1, "stock": 1}) as cluster:
+        put(cluster.brokers[0], "orders", b"0", b"1")
+        config = replace(QUICK, topic_rate_max={"orders": 1e-6})
+        async with Consumer("CG", cluster.namesrv, {"orders": "*", "stock": "*"}, config=config) as consumer:
+            assert await consume(consumer, 1) == [b"0"]
+            assert consumer.limits.waiting == 1
+            consumer.unsubscribe("orders")
+            await until(lambda: consumer.limits.waiting == 0)

@@ -438,3 +438,22 @@ async def test_a_renewal_in_flight_ends_before_the_answer() -> None:
             popped._clock = now_ms
         assert [offset for _, _, offset, _ in pop.invisible] == [0, 1, 2], "the last is handed back at the end"
         assert pop.invisible[-1][3] == 1_000
+
+
+async def test_a_popped_message_gives_its_place_back() -> None:
+    """When its handler is cancelled, and when its assignment is withdrawn while it waits."""
+    async with fake_cluster({"orders": 1}) as cluster:
+        (broker,) = cluster.brokers
+        pop = FakePop(broker)
+        put(broker, "orders", b"0", b"1", b"2")
+        config = replace(POP, topic_concurrency_max={"orders": 1})
+        async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer:
+            with pytest.raises(asyncio.CancelledError):
+                async with (await anext(consumer)).process():
+                    raise asyncio.CancelledError
+            second = await anext(consumer)
+            assert consumer.limits[1:3] == (1, 1)
+            pop.assigned = []
+            await until(lambda: consumer.limits.waiting == 0)
+            await second.ack()
+            assert consumer.limits.running == 0
