@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mqtrail.wire import RemotingError
+from mqtrail.wire import RemotingError, loads_file
 
 Alive = dict[str, tuple[int, int, int]]
 
@@ -82,18 +82,20 @@ class _Any(msgspec.Struct):
 def check_entry(data: bytes) -> None:
     """RemotingError: an entry is not a command. One that only a newer version knows is."""
     try:
+        loads_file(data)  # nested values have a limit: whoever applies an entry reads it again, deeper in the stack
         kind: type[Any] | None = _KINDS.get(msgspec.json.decode(data, type=_Any).do)
         if kind is not None:
             msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RemotingError(f"found {len(data)} bytes that are no entry of a controller: {error}") from error
 
 
 def check_snapshot(data: bytes) -> None:
     """RemotingError: the data is not a snapshot."""
     try:
+        loads_file(data)
         found = msgspec.json.decode(data, type=_Snapshot)
         for group in found.groups.values():
             [int(key) for key in group.members]
-    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RemotingError(f"found {len(data)} bytes that are no snapshot of a controller: {error}") from error
