@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail.lake import part_file as part_file_of_lake
-from mqtrail.net import part_file
-from mqtrail.node.files import replace_file
+from mqtrail.net import part_file, replace_file
 
 PartFile = Callable[[Path], AbstractContextManager[Path]]
 

@@ -13,7 +13,7 @@ from .controllers import ControllerError, leading_controller
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
 from .log import Log, log_processors
 from .metrics_port import MetricsPort
-from .part_files import part_file
+from .part_files import part_file, replace_file, sync_folder
 from .pool import ConnectionPool
 from .secret_files import mode_open_to_others
 from .server import BindError, Server, accept_no_more, bound_socket, why_not_bound
@@ -75,7 +75,9 @@ __all__ = [
     "part_file",
     "read_audit",
     "read_tls_properties",
+    "replace_file",
     "split_address",
+    "sync_folder",
     "tls_failure",
     "tls_settings",
     "why_not_bound",

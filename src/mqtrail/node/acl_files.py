@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mqtrail.net import Log
+from mqtrail.net import Log, replace_file
 from mqtrail.wire import InvalidParameter
 
-from .files import Stamp, file_stamps, replace_file, warn_if_open_to_others
+from .files import Stamp, file_stamps, warn_if_open_to_others
 
 WATCH_S = 5.0
 FILE_SIZE_MAX = 16 * 1024 * 1024

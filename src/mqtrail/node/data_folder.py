@@ -18,9 +18,8 @@ import os
 from pathlib import Path
 
 from mqtrail import __version__
+from mqtrail.net import replace_file
 from mqtrail.wire import MQError
-
-from .files import replace_file
 
 FORMAT = 1
 FORMAT_FILE = "mqtrail.json"

@@ -1,12 +1,11 @@
-"""Small files of a node: their stamps, their durable replacement, and a warning for secrets that others can read."""
+"""Small files of a node: their stamps, and a warning for secrets that others can read."""
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mqtrail.net import Log, mode_open_to_others, part_file
+from mqtrail.net import Log, mode_open_to_others
 from mqtrail.store import StoreError
 from mqtrail.wire import MQError
 
@@ -31,19 +30,6 @@ def file_stamps(paths: Iterable[Path]) -> dict[str, Stamp]:
 def in_a_thread(act: Callable[[], None]) -> None:
     """Run act in a thread of its own. For rare work, such as freeing a large file."""
     threading.Thread(target=act, name="disk", daemon=True).start()
-
-
-def replace_file(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file durably, with this mode: a crash leaves the old file or the new one. OSError."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.unlink(missing_ok=True)  # one of an earlier attempt may have another mode
-    with part_file(temporary):
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with open(descriptor, "wb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
 
 
 @contextmanager

@@ -22,9 +22,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqtrail.net import Log, TlsError, TlsServerConfig
-
-from .files import replace_file
+from mqtrail.net import Log, TlsError, TlsServerConfig, replace_file
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -22,6 +22,7 @@ from typing import Any, Final
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from mqtrail.net import replace_file
 from mqtrail.wire import MQError
 
 from .model import NAME, Grant, InvalidAccount
@@ -205,15 +206,8 @@ class Accounts:
         return self._known
 
     def _save(self, users: Mapping[str, UserAccount]) -> None:
-        beside = self.path.with_name(f"{self.path.name}.new")
-        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "w", encoding="utf-8") as out:
-            json.dump(
-                {"version": 1, "users": {name: _written(one) for name, one in sorted(users.items())}}, out, indent=1
-            )
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(beside, self.path)
+        document = {"version": 1, "users": {name: _written(one) for name, one in sorted(users.items())}}
+        replace_file(self.path, json.dumps(document, indent=1).encode())
 
     @contextmanager
     def _errors(self, verb: str) -> Iterator[None]:

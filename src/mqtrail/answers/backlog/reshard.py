@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -28,11 +28,10 @@ from mqtrail.client import (
     Message,
     MessageQueue,
     Producer,
-    ReadFailed,
     RouteNotFound,
     by_hash,
 )
-from mqtrail.net import part_file
+from mqtrail.net import replace_file
 from mqtrail.wire import (
     PROPERTY_KEYS,
     PROPERTY_SHARDING_KEY,
@@ -45,7 +44,6 @@ from mqtrail.wire import (
 from ..places import parse_place, place_text
 
 COPIED_FROM: Final = "COPIED_FROM"
-PULL_COUNT: Final = 32
 CHUNK_COUNT: Final = 256  # messages of one source queue in a round
 CHUNK_SIZE: Final = 1024 * 1024  # bytes of bodies after which a chunk is not extended
 READERS: Final = 8  # source queues whose chunks are in memory at once
@@ -157,17 +155,7 @@ def read_progress(path: Path) -> ReshardProgress | None:
 
 def save_progress(path: Path, progress: ReshardProgress) -> None:
     """Replace the file, durable. OSError."""
-    with part_file(path.with_name(f"{path.name}.part")) as part:
-        with part.open("w", encoding="utf-8") as file:
-            json.dump(asdict(progress), file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    replace_file(path, json.dumps(asdict(progress)).encode())
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -283,8 +271,8 @@ async def _key_counts(admin: Admin, wish: ReshardWish, sources: Iterable[Reshard
     looked_at = 0
     for source in sources:
         queue, left = _queue(wish.topic, source.place), LOOKED_AT
-        async for message in _messages(
-            admin, queue, source.next_offset, min(source.next_offset + left, source.end_offset)
+        async for message in admin.messages_of_queue(
+            queue, source.next_offset, min(source.next_offset + left, source.end_offset)
         ):
             looked_at += 1
             key = order_key(message, wish.key_property)
@@ -296,19 +284,6 @@ async def _key_counts(admin: Admin, wish: ReshardWish, sources: Iterable[Reshard
                 keys[key] += 1
     largest = max(keys.values()) / looked_at if keys else None
     return KeyCounts(looked_at, dict(names), looked_at - sum(keys.values()), len(keys), largest)
-
-
-async def _messages(admin: Admin, queue: MessageQueue, first: int, end: int) -> AsyncIterator[MessageExt]:
-    """Yield the messages of [first, end) that the queue keeps."""
-    offset = max(first, await admin.min_offset(queue))
-    while offset < end:
-        result = await admin.pull(queue, offset, min(PULL_COUNT, end - offset))
-        if result.next_offset <= offset:
-            raise ReadFailed(f"found no message at offset {offset} of {place_text(queue, offset)}, expected one")
-        for message in result.open(queue, offset):
-            if message.queue_offset < end:
-                yield message
-        offset = result.next_offset
 
 
 def _place(queue: MessageQueue) -> str:
@@ -403,7 +378,7 @@ class ReshardRun:
         """Find the copies that the target got after the last save: at most about a chunk of each source queue."""
         for target in self._targets:
             end = self._ends[_place(target)] = await self._admin.max_offset(target)
-            async for message in _messages(self._admin, target, self._progress.targets[_place(target)], end):
+            async for message in self._admin.messages_of_queue(target, self._progress.targets[_place(target)], end):
                 try:
                     queue, offset = parse_place(message.properties.get(COPIED_FROM, ""))
                 except ValueError:
@@ -442,22 +417,23 @@ class ReshardRun:
         lanes: dict[MessageQueue, list[Message]] = defaultdict(list)
         size = 0
         limit = min(end, chunk.next_offset + CHUNK_COUNT)
-        async for message in _messages(self._admin, queue, chunk.next_offset, limit):
-            chunk.next_offset = message.queue_offset + 1
-            size += len(message.body)
-            if message.queue_offset in self._done[place]:
-                chunk.copied_count += 1
-            elif message.undecodable is not None:
-                chunk.left_out.append(place_text(queue, message.queue_offset))
+        async with aclosing(self._admin.messages_of_queue(queue, chunk.next_offset, limit)) as found:
+            async for message in found:
+                chunk.next_offset = message.queue_offset + 1
+                size += len(message.body)
+                if message.queue_offset in self._done[place]:
+                    chunk.copied_count += 1
+                elif message.undecodable is not None:
+                    chunk.left_out.append(place_text(queue, message.queue_offset))
+                else:
+                    source = place_text(queue, message.queue_offset)
+                    copy = copy_for_topic(message, self._progress.target, {COPIED_FROM: source})
+                    key = order_key(message, self._progress.key_property)
+                    lanes[target_queue(self._targets, copy, key, message.queue_offset)].append(copy)
+                if size >= CHUNK_SIZE:
+                    break
             else:
-                source = place_text(queue, message.queue_offset)
-                copy = copy_for_topic(message, self._progress.target, {COPIED_FROM: source})
-                key = order_key(message, self._progress.key_property)
-                lanes[target_queue(self._targets, copy, key, message.queue_offset)].append(copy)
-            if size >= CHUNK_SIZE:
-                break
-        else:
-            chunk.next_offset = limit
+                chunk.next_offset = limit
         sent = await asyncio.gather(*(self._lane(*lane) for lane in lanes.items()), return_exceptions=True)
         for copies, refused in zip(lanes.values(), sent, strict=True):
             if isinstance(refused, BaseException):

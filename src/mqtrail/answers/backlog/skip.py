@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mqtrail.client import MessageQueue, QueueMove, ReadFailed, SyncAdmin
+from mqtrail.client import MessageQueue, QueueMove, SyncAdmin
+from mqtrail.net import sync_folder
 from mqtrail.wire import MessageExt, MQError
 
 SERVER_SIDE_RESET = "useServerSideResetOffset"
-PULL_COUNT = 32
 
 
 class SkipRefused(MQError):
@@ -152,11 +152,7 @@ def write_record(path: Path, plan: SkipPlan, who: str, at_ms: int) -> None:
     lines = [head | {"to_ms": plan.to_ms, "count": plan.count}]
     lines += [{"event": "queue", "count": one.count, **asdict(one)} for one in plan.queues]
     _append(path, lines, os.O_EXCL)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def add_outcomes(path: Path, outcomes: Iterable[SkipOutcome]) -> None:
@@ -213,13 +209,4 @@ def skipped_messages(admin: SyncAdmin, topic: str, queues: Sequence[SkippedQueue
     """Yield the messages of a record that the queues still keep, queue by queue. Nothing is changed. MQError."""
     for one in queues:
         queue = one.of(topic)
-        offset = max(one.first_offset, admin.min_offset(queue))
-        end = min(one.end_offset, admin.max_offset(queue))
-        while offset < end:
-            result = admin.pull(queue, offset, min(PULL_COUNT, end - offset))
-            if result.next_offset <= offset:
-                raise ReadFailed(f"found no message at offset {offset} of {topic}/{one.place}, expected it below {end}")
-            for message in result.open(queue, offset):
-                if message.queue_offset < end:
-                    yield message
-            offset = result.next_offset
+        yield from admin.messages_of_queue(queue, one.first_offset, min(one.end_offset, admin.max_offset(queue)))

@@ -1,7 +1,8 @@
 """Messages: queries by id, key, offset or time; their consumers; direct consumption; resending of dead letters."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -193,24 +194,33 @@ class AdminMessages(AdminOffsets):
         """
         for one in [queue] if queue is not None else await self.queues(topic):
             end = await self.max_offset(one)
-            offset = await self.offset_by_time(one, begin_ms) if begin_ms > 0 else await self.min_offset(one)
-            while offset < end:
-                asked = offset
-                result = await self.pull(one, asked, min(32, end - asked))
-                if result.next_offset <= asked:
-                    raise ReadFailed(
-                        f"found {result.status} and nextBeginOffset {result.next_offset} for a pull at offset {asked} "
-                        f"of {queue_name(one)}, expected a higher one: the queue ended at {end} when listing began. "
-                        "Its messages from there on are not listed; if the topic was not deleted, list again"
-                    )
-                offset = result.next_offset
-                for message in result.open(one, asked):  # one body is decompressed at a time
+            begin = await self.offset_by_time(one, begin_ms) if begin_ms > 0 else 0
+            async with aclosing(self.messages_of_queue(one, begin, end)) as found:
+                async for message in found:
                     if message.store_timestamp_ms >= end_ms:
-                        offset = end
                         break
-                    is_late = message.store_timestamp_ms >= begin_ms or message.undecodable is not None
-                    if is_late and message.queue_offset < end:
+                    if message.store_timestamp_ms >= begin_ms or message.undecodable is not None:
                         yield message
+
+    async def messages_of_queue(self, queue: MessageQueue, begin: int, end: int) -> AsyncGenerator[MessageExt]:
+        """Yield the messages of a queue at the offsets [begin, end), as far as it keeps them. Nothing is changed.
+
+        Raises ReadFailed if the broker does not return all of them.
+        """
+        offset = max(begin, await self.min_offset(queue))
+        while offset < end:
+            asked = offset
+            result = await self.pull(queue, asked, min(32, end - asked))
+            if result.next_offset <= asked:
+                raise ReadFailed(
+                    f"found {result.status} and nextBeginOffset {result.next_offset} for a pull at offset {asked} "
+                    f"of {queue_name(queue)}, expected a higher one: the queue ended at {end} when listing began. "
+                    "Its messages from there on are not listed; if the topic was not deleted, list again"
+                )
+            offset = result.next_offset
+            for message in result.open(queue, asked):  # one body is decompressed at a time
+                if message.queue_offset < end:
+                    yield message
 
     async def consume_queue(
         self, queue: MessageQueue, index: int, count: int = 16, *, group: str | None = None

@@ -87,6 +87,7 @@ class SyncAdmin(Facade[Admin]):
     pull = waiting(Admin.pull)
     message_at_offset = waiting(Admin.message_at_offset)
     messages = iterating(Admin.messages)
+    messages_of_queue = iterating(Admin.messages_of_queue)
     consume_queue = waiting(Admin.consume_queue)
     message_tracks = waiting(Admin.message_tracks)
     consume_directly = waiting(Admin.consume_directly)
