@@ -44,6 +44,7 @@ from .model import (
     Trajectory,
     VerdictThresholds,
     as_json,
+    duration_text,
     export_line,
     moment_text,
 )
@@ -158,6 +159,7 @@ __all__ = [
     "View",
     "ViewColumn",
     "as_json",
+    "duration_text",
     "evidence_place",
     "examine",
     "export_line",

@@ -347,3 +347,13 @@ def moment_text(at_ms: int | None, form: str, *, cut: int = 0, zone: tzinfo = UT
     except (ValueError, OverflowError, OSError):
         return f"{at_ms} ms"
     return text[: len(text) - cut]
+
+
+def duration_text(ms: float | None) -> str:
+    """Return a duration in ms, s, min or h, '?' if unknown."""
+    if ms is None:
+        return "?"
+    for limit, unit, size in ((1_000, "ms", 1), (120_000, "s", 1_000), (7_200_000, "min", 60_000)):
+        if abs(ms) < limit:
+            return f"{ms / size:.3g} {unit}" if size > 1 else f"{ms:.0f} ms"
+    return f"{ms / 3_600_000:.3g} h"

@@ -19,6 +19,7 @@ from mqtrail.answers import (
     TraceAnswer,
     Trajectory,
     VerdictThresholds,
+    duration_text,
     moment_text,
 )
 
@@ -75,16 +76,6 @@ def day_clock(at_ms: int | None) -> str:
     return moment_text(at_ms, "%Y-%m-%d %H:%M:%S")
 
 
-def span(ms: float | None) -> str:
-    """Return a duration in ms, s, min or h, '?' if unknown."""
-    if ms is None:
-        return "?"
-    for limit, unit, size in ((1_000, "ms", 1), (120_000, "s", 1_000), (7_200_000, "min", 60_000)):
-        if abs(ms) < limit:
-            return f"{ms / size:.3g} {unit}" if size > 1 else f"{ms:.0f} ms"
-    return f"{ms / 3_600_000:.3g} h"
-
-
 _SENDING = frozenset({"SEND", "SEND_TRY", "STORED", "END_TRANSACTION", "RECALL"})
 _VERBS = {
     "SEND": "sent",
@@ -107,7 +98,7 @@ def _event_line(event: Event, start_ms: int | None) -> Text:
     if event.outcome:
         line.append(f" {event.outcome}", style=style_of(event.outcome))
     if event.duration_ms is not None:
-        line.append(f" {span(event.duration_ms)}")
+        line.append(f" {duration_text(event.duration_ms)}")
     if event.retry_times:
         line.append(f" retry {event.retry_times}", style="yellow")
     if event.place:
@@ -131,7 +122,7 @@ def _state_details(group: GroupVerdict) -> str:
 def _clocks(group: GroupVerdict) -> str:
     """Return how a latency split takes different clocks into account."""
     if group.clocks == "CORRECTED":
-        return f" (clocks differ; corrected, ± {span(group.clock_error_ms or 0)})"
+        return f" (clocks differ; corrected, ± {duration_text(group.clock_error_ms or 0)})"
     return " (clocks not compared)" if group.clocks == "ASSUMED" else ""
 
 
@@ -146,8 +137,8 @@ def _group_tree(tree: Tree, group: GroupVerdict, events: Iterable[Event], start_
         branch.add(Text(f"why: {reason}", style="italic"))
     split = [(name, ms) for name, ms in group.split.items() if ms is not None]
     if group.split.get("total") is not None:
-        parts = " + ".join(f"{name} {span(ms)}" for name, ms in split if name != "total")
-        branch.add(Text(f"{span(group.split['total'])} in all = {parts}{_clocks(group)}", style="dim"))
+        parts = " + ".join(f"{name} {duration_text(ms)}" for name, ms in split if name != "total")
+        branch.add(Text(f"{duration_text(group.split['total'])} in all = {parts}{_clocks(group)}", style="dim"))
 
 
 def timeline(trajectory: Trajectory, *, is_mixed: bool = False) -> RenderableType:

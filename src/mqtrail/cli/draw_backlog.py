@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from mqtrail.answers import duration_text
 from mqtrail.answers.backlog import Advice, BacklogAnswer, BacklogMember, ScaleEstimate, TopicBacklog
 
-from .draw import day_clock, span
+from .draw import day_clock
 from .draw_lag import UNKNOWN, trend_text
 
 QUEUES_MAX = 16
@@ -65,7 +66,7 @@ def _queues(topic: TopicBacklog) -> RenderableType:
         table.add_row(
             f"{queue.place}{' (hot)' if queue.place == topic.hot_queue else ''}",
             _known(queue.lag_count),
-            UNKNOWN if queue.lag_ms is None else span(queue.lag_ms) if queue.lag_count else "-",
+            UNKNOWN if queue.lag_ms is None else duration_text(queue.lag_ms) if queue.lag_count else "-",
             _number(queue.trend.consumed_per_s),
             _number(queue.trend.produced_per_s),
             owners,
@@ -80,7 +81,7 @@ def _members(members: Sequence[BacklogMember], slowest: str) -> RenderableType:
         table.add_row(
             f"{one.client_id}{' (slowest)' if is_marked else ''}",
             UNKNOWN if one.queues is None else str(len(one.queues)),
-            UNKNOWN if one.handler_ms is None else span(one.handler_ms),
+            UNKNOWN if one.handler_ms is None else duration_text(one.handler_ms),
             _known(one.threads),
             _number(one.consumed_per_s),
             _number(one.failed_per_s),
@@ -92,7 +93,9 @@ def _members(members: Sequence[BacklogMember], slowest: str) -> RenderableType:
 def _estimates(estimates: Sequence[ScaleEstimate]) -> RenderableType:
     table = _table("members", "queues", "would consume", "would drain in")
     for one in estimates:
-        drain = UNKNOWN if one.drains is None else "never" if one.drain_s is None else span(one.drain_s * 1_000)
+        drain = (
+            UNKNOWN if one.drains is None else "never" if one.drain_s is None else duration_text(one.drain_s * 1_000)
+        )
         capacity = UNKNOWN if one.capacity_per_s is None else f"{one.capacity_per_s:.3g}/s"
         table.add_row(str(one.member_count), str(one.queue_count), capacity, drain)
     return table

@@ -6,9 +6,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mqtrail.answers import ClocksAnswer, HostClock
+from mqtrail.answers import ClocksAnswer, HostClock, duration_text
 
-from .draw import day_clock, span
+from .draw import day_clock
 
 
 def host_clocks(found: ClocksAnswer) -> RenderableType:
@@ -32,8 +32,8 @@ def difference(one: HostClock) -> Text:
         ]
         return Text("it was set" if one.state == "CHANGED" else ", ".join(("?", *bounds)), style="yellow")
     if not one.offset_ms:
-        return Text(f"0 ± {span(one.error_ms or 0)}")
-    return Text(f"{signed(one.offset_ms)} ± {span(one.error_ms or 0)}", style="red")
+        return Text(f"0 ± {duration_text(one.error_ms or 0)}")
+    return Text(f"{signed(one.offset_ms)} ± {duration_text(one.error_ms or 0)}", style="red")
 
 
 def jump(one: HostClock) -> str:
@@ -45,4 +45,4 @@ def jump(one: HostClock) -> str:
 
 def signed(ms: int) -> str:
     """Return a difference with its sign."""
-    return f"{'-' if ms < 0 else '+'}{span(abs(ms))}" if ms else "0"
+    return f"{'-' if ms < 0 else '+'}{duration_text(abs(ms))}" if ms else "0"

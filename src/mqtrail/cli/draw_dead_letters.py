@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mqtrail.answers import DeadLetter, DeadLettersAnswer
+from mqtrail.answers import DeadLetter, DeadLettersAnswer, duration_text
 
-from .draw import day_clock, scope_line, span
+from .draw import day_clock, scope_line
 
 
 def letters(found: DeadLettersAnswer) -> RenderableType:
@@ -36,7 +36,7 @@ def _letter(one: DeadLetter, *, is_mixed: bool) -> list[RenderableType]:
     heading.append(f"  {one.topic}  {one.group_name}  {one.cause or 'cause unknown'}")
     lines: list[RenderableType] = [heading]
     for number, attempt in enumerate(one.attempts, 1):
-        took = "" if attempt.duration_ms is None else f" after {span(attempt.duration_ms)}"
+        took = "" if attempt.duration_ms is None else f" after {duration_text(attempt.duration_ms)}"
         words = f"{number}. {day_clock(attempt.at_ms or None)}  {attempt.outcome}{took}  {attempt.detail}".rstrip()
         lines.append(Padding(Text(words), (0, 0, 0, 2)))
     if not one.attempts:

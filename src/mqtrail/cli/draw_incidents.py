@@ -9,10 +9,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mqtrail.answers import IncidentsAnswer, ShownIncident
+from mqtrail.answers import IncidentsAnswer, ShownIncident, duration_text
 from mqtrail.trail.incidents import NO_SINGLE_CAUSE
 
-from .draw import day_clock, scope_line, span
+from .draw import day_clock, scope_line
 
 
 def incident_list(found: IncidentsAnswer, rows_max: int) -> RenderableType:
@@ -55,7 +55,7 @@ def _heading(one: ShownIncident, *, is_mixed: bool) -> Text:
     if is_mixed:
         line.append(f"  {one.cluster}", style="cyan")
     line.append(f"  {one.cause}", style="yellow" if one.cause == NO_SINGLE_CAUSE.name else "bold red")
-    line.append(f"  {day_clock(one.begin_ms)}, {span(one.end_ms - one.begin_ms)}")
+    line.append(f"  {day_clock(one.begin_ms)}, {duration_text(one.end_ms - one.begin_ms)}")
     return line
 
 

@@ -8,9 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from mqtrail.answers import duration_text
 from mqtrail.client import ClusterLag, GroupLag, LagSum, QueueLag, Trend, TrendState, WaitingMessage
 
-from .draw import day_clock, span
+from .draw import day_clock
 
 UNKNOWN = "?"
 
@@ -79,7 +80,7 @@ def group_lag(found: ClusterLag, rows_max: int) -> RenderableType:
             _place(queue.topic, queue.broker_name, queue.queue_id),
             "none" if queue.consumer_offset is None else str(queue.consumer_offset),
             UNKNOWN if queue.lag_count is None else str(queue.lag_count),
-            UNKNOWN if queue.lag_ms is None else span(queue.lag_ms) if queue.waits else "-",
+            UNKNOWN if queue.lag_ms is None else duration_text(queue.lag_ms) if queue.waits else "-",
             *([trend_text(queue.trend)] if found.over_ms is not None else []),
         )
     parts.append(table)
@@ -94,7 +95,7 @@ def _messages(found: ClusterLag) -> Iterator[RenderableType]:
     yield Text("Messages that have waited longest", style="italic")
     table = _table("message, keys", "stored (UTC)", "for")
     for message in found.oldest:
-        table.add_row(_message(message), day_clock(message.store_ms), span(message.lag_ms))
+        table.add_row(_message(message), day_clock(message.store_ms), duration_text(message.lag_ms))
     yield table
     [group] = found.groups
     waiting = sum(queue.lag_count or 0 for queue in group.queues)
@@ -146,13 +147,13 @@ def _longest(group: GroupLag) -> str:
         return UNKNOWN
     if not (group.topics.lag_count or group.retry.lag_count):
         return "-"
-    return f"{'≥ ' if group.is_unknown else ''}{span(group.lag_ms)}"
+    return f"{'≥ ' if group.is_unknown else ''}{duration_text(group.lag_ms)}"
 
 
 def _age(found: LagSum) -> str:
     if found.lag_ms is None:
         return UNKNOWN
-    return f"{_bound(found)}{span(found.lag_ms)}" if found.lag_count or found.unknown_count else "-"
+    return f"{_bound(found)}{duration_text(found.lag_ms)}" if found.lag_count or found.unknown_count else "-"
 
 
 _WORDS = {TrendState.EMPTY: "-", TrendState.GROWS: "grows", TrendState.STEADY: "steady"}
@@ -163,7 +164,7 @@ def trend_text(trend: Trend) -> str:
     if trend.state == TrendState.UNKNOWN or trend.consumed_per_s is None or trend.produced_per_s is None:
         return "trend unknown"
     if trend.state == TrendState.DRAINS and trend.drain_s is not None:
-        word = f"empty in {span(trend.drain_s * 1000)}"
+        word = f"empty in {duration_text(trend.drain_s * 1000)}"
     else:
         word = _WORDS[trend.state]
     return f"{word} ({_rate(trend.consumed_per_s)} out, {_rate(trend.produced_per_s)} in)" if word != "-" else word

@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mqtrail.answers import CodeCount, LagRow, LatencyHistory, LatencyRow, Report
+from mqtrail.answers import CodeCount, LagRow, LatencyHistory, LatencyRow, Report, duration_text
 
-from .draw import day_clock, scope_line, span, style_of, thresholds, timeline
+from .draw import day_clock, scope_line, style_of, thresholds, timeline
 
 T = TypeVar("T")
 GAPS_SHOWN_MAX = 5
@@ -91,7 +91,7 @@ def latency_history(found: LatencyHistory) -> RenderableType:
     table = _table(f"Latency of {found.segment}", ("time", "topic", "group"), names, "max ≤", is_mixed=is_mixed)
     for one in found.spans:
         about = (*_named(one.cluster, is_mixed), day_clock(one.at_ms), one.topic, one.group_name or "(send)")
-        table.add_row(*about, str(one.message_count), *map(span, (one.p50_ms, one.p99_ms, one.max_ms)))
+        table.add_row(*about, str(one.message_count), *map(duration_text, (one.p50_ms, one.p99_ms, one.max_ms)))
     nothing = [] if found.spans else [Text("no duration of this part is known in this time")]
     return Group(table, *nothing, Text(), scope_line(found.scope))
 
@@ -108,7 +108,7 @@ def _latency(rows: Iterable[LatencyRow], rows_max: int, *, is_mixed: bool) -> It
             continue
         others = [row for row in by_segment.values() if row is not whole]
         longest = max(others, key=lambda row: row.p99_ms, default=None)
-        part = "" if longest is None or not longest.p99_ms else f"{longest.segment} {span(longest.p99_ms)}"
+        part = "" if longest is None or not longest.p99_ms else f"{longest.segment} {duration_text(longest.p99_ms)}"
         lines.append((whole, (*_named(cluster, is_mixed), topic, group or "(send)"), part))
     lines.sort(key=lambda line: -line[0].p99_ms)
     shown, note = _cut(lines, rows_max, "topics and groups")
@@ -120,7 +120,9 @@ def _latency(rows: Iterable[LatencyRow], rows_max: int, *, is_mixed: bool) -> It
         is_mixed=is_mixed,
     )
     for whole, names, part in shown:
-        table.add_row(*names, str(whole.message_count), *map(span, (whole.p50_ms, whole.p99_ms, whole.max_ms)), part)
+        table.add_row(
+            *names, str(whole.message_count), *map(duration_text, (whole.p50_ms, whole.p99_ms, whole.max_ms)), part
+        )
     yield table
     yield from note
 
@@ -132,7 +134,7 @@ def _lag(rows: Sequence[LagRow], rows_max: int, *, is_mixed: bool) -> Iterator[R
     columns = ("group", "topic"), ("queues", "behind"), "age of oldest unread"
     table = _table("Lag at the last sample", *columns, is_mixed=is_mixed)
     for row in shown:
-        age = "unknown" if row.lag_ms is None else span(row.lag_ms)
+        age = "unknown" if row.lag_ms is None else duration_text(row.lag_ms)
         count = "unknown" if row.lag_count is None else f"{'≥ ' if row.unknown_count else ''}{row.lag_count}"
         table.add_row(*_named(row.cluster, is_mixed), row.group_name, row.topic, str(row.queue_count), count, age)
     yield table

@@ -14,6 +14,7 @@ from typing import Final
 
 from mqtrail.client import Trend, TrendState
 
+from ..model import duration_text
 from .model import BacklogMember, TopicBacklog
 
 BUSY_MIN: Final = 0.5  # below this share of their time in use, handlers are not what limits a group
@@ -158,19 +159,12 @@ def _unknown(found: TopicBacklog) -> str:
 
 def _drain(trend: Trend) -> str:
     if trend.state is TrendState.DRAINS and trend.drain_s is not None:
-        return f"it drains in {_seconds(trend.drain_s)} at the present rates"
+        return f"it drains in {duration_text(trend.drain_s * 1_000)} at the present rates"
     if trend.state is TrendState.GROWS:
         return "it never drains at the present rates, because more arrives than is consumed"
     if trend.state is TrendState.STEADY:
         return "it never drains at the present rates, because as much arrives as is consumed"
     return "the time to drain is unknown"
-
-
-def _seconds(seconds: float) -> str:
-    for limit, unit, size in ((120, "s", 1), (7_200, "min", 60), (172_800, "h", 3_600)):
-        if seconds < limit:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 86_400:.0f} days"
 
 
 # -- estimates ---------------------------------------------------------------------------------------------------------
@@ -286,4 +280,4 @@ def _gives(one: ScaleEstimate) -> str:
         return f"{who} consume {one.capacity_per_s:.3g}/s, and the time to drain is unknown"
     if one.drain_s is None:
         return f"{who} consume {one.capacity_per_s:.3g}/s, which is not enough"
-    return f"{who} consume {one.capacity_per_s:.3g}/s and drain it in {_seconds(one.drain_s)}"
+    return f"{who} consume {one.capacity_per_s:.3g}/s and drain it in {duration_text(one.drain_s * 1_000)}"
