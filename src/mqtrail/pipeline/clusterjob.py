@@ -23,7 +23,7 @@ from mqtrail.lake import JUDGED_APP, Lake, lake_errors
 
 from .backfilling import Backfiller
 from .backfills import Backfill
-from .bounds import Bounds
+from .bounds import FoundBounds
 from .clock import now_ms
 from .config import NOT_RUNNING, JobConfig, JobReport
 from .freshness import Freshness
@@ -65,7 +65,7 @@ class Asked:
     topology: Topology
     cluster: ReadCluster
     at_ms: int
-    bounds: Bounds | None = None
+    bounds: FoundBounds | None = None
 
 
 class ClusterJob:

@@ -116,7 +116,7 @@ class Ingest:
         self._say = say
         self.progress = say  # called with texts on the progress of a run
         self._reached: QueueOffsets = {}  # by the last run
-        self._bounds: Bounds = {}  # that the last run read to
+        self._bounds = FoundBounds()  # that the last run read to
         self._parsed: tuple[LakeBatch, dict[str, Position]] | None = None  # of the notes of this batch
         self.note_truncated: Callable[[list[Truncated]], None] = lambda gone: None  # called before it is committed
         self._rewinds = Rewinds(lake, config.retry_timeout_ms)
@@ -134,7 +134,7 @@ class Ingest:
 
     def silent(self) -> set[MessageQueue]:
         """The queues of brokers that did not answer the last run, also those that were never read."""
-        return set(self._bounds.silent) if isinstance(self._bounds, FoundBounds) else set()
+        return set(self._bounds.silent)
 
     def position(self, cluster: str) -> Position:
         """What the lake has of a cluster."""
@@ -172,14 +172,14 @@ class Ingest:
         *,
         fail_on_data_loss: bool,
         limit: Limit | None = None,
-        bounds: Bounds | None = None,
+        bounds: FoundBounds | None = None,
     ) -> Counts:
         """Read to the ends of all queues, or until the limit. JobFailed, LakeError: committed data is kept.
 
         bounds: the ends, if the cluster was asked for them just now.
         """
         counts = Counts()
-        self._reached, self._bounds = self.position(cluster.name).offsets, {}
+        self._reached, self._bounds = self.position(cluster.name).offsets, FoundBounds()
         if cluster.topics:
             with self.sure():
                 self._run(cluster, counts, limit or Limit(), bounds, fail_on_data_loss=fail_on_data_loss)
@@ -227,17 +227,17 @@ class Ingest:
         finally:
             cluster.close()
 
-    def bounds(self, connection: Cluster, topics: Sequence[str]) -> Bounds:
+    def bounds(self, connection: Cluster, topics: Sequence[str]) -> FoundBounds:
         """The ends of all queues; those of a broker that does not answer are left out."""
         return bounds_of(connection, topics, self._config.retry_timeout_ms, hold_unreachable=True)
 
     def _run(
-        self, cluster: ReadCluster, counts: Counts, limit: Limit, bounds: Bounds | None, *, fail_on_data_loss: bool
+        self, cluster: ReadCluster, counts: Counts, limit: Limit, found: FoundBounds | None, *, fail_on_data_loss: bool
     ) -> None:
         work = self.work(cluster, fail_on_data_loss=fail_on_data_loss)
         with self.connected(work) as connection:
-            bounds = self.bounds(connection, cluster.topics) if bounds is None else bounds
-            self._bounds = bounds
+            self._bounds = self.bounds(connection, cluster.topics) if found is None else found
+            bounds: Bounds = self._bounds
             position = self.position(cluster.name)
             if not position.offsets and self._config.starting_offsets is StartingOffsets.LATEST:
                 position = self._begun(connection, cluster, work, bounds, counts)
@@ -245,10 +245,10 @@ class Ingest:
             if replaced and fail_on_data_loss:
                 raise DataLoss(replaced_text(replaced, position))
             if not fail_on_data_loss and (
-                found := self._rewinds.find(connection, cluster.name, position, bounds, replaced)
+                again := self._rewinds.find(connection, cluster.name, position, bounds, replaced)
             ):
-                self._note_truncated(connection, cluster, position, found, bounds)
-                position, lost = rewound(position, found)
+                self._note_truncated(connection, cluster, position, again, bounds)
+                position, lost = rewound(position, again)
                 self.batch(
                     work, [], position, counts, gaps=partial(added_gaps, work=work, ranges=lost, reason=RECREATED)
                 )

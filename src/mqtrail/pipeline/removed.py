@@ -1,7 +1,7 @@
 """When messages were stored that a broker had removed before their queue was first read.
 
 A broker removes the oldest files of its CommitLog, for all queues at once. So each removed message was stored before
-every message that the broker still has, in whichever queue. A queue by itself may have no message left that says so.
+every message that the broker still has, of any queue. The queue itself may be empty now, so the others are asked, too.
 """
 
 from __future__ import annotations
