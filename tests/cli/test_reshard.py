@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -213,3 +214,29 @@ def test_what_is_refused(mqtrail: Command, server: Embedded, admin: SyncAdmin, t
     assert "expected a progress file" in reshard(mqtrail, topic, "--yes").err
     words = ("--topic", topic, "--to", "fresh", "--queues", "4", "--yes")
     assert "no offset of group" in mqtrail("backlog", "reshard", "Unknown", *words).err
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_continued(mqtrail: Command, server: Embedded, admin: SyncAdmin, tmp_path: Path) -> None:
+    """kill -9 in the middle of the copies: the next run copies the rest, and no message twice."""
+    topic, count = "killed", 4_000
+    assert admin.create_topic(TopicConfig(topic, 4, 4)).complete
+    with SyncProducer("PG", server.namesrv_address) as producer:
+        for number in range(count):
+            producer.send(Message(topic, b"%d" % number, keys=f"k{number % 9}"))
+    for queue in admin.queues(topic):
+        admin.set_offset(GROUP, queue, 0)
+
+    def copied() -> list[MessageExt]:
+        return list(admin.messages(f"{topic}-4"))
+
+    words = ["backlog", "reshard", GROUP, "--topic", topic, "--to", f"{topic}-4", "--queues", "4"]
+    words += ["--progress", str(tmp_path / "state.json"), "--namesrv", server.namesrv_address, "--yes", "--json"]
+    with subprocess.Popen([sys.executable, "-m", "mqtrail", *words], stdout=subprocess.DEVNULL) as run:
+        wait_until(lambda: (tmp_path / "state.json").exists() and len(copied()) > count / 8)
+        run.kill()
+    assert len(copied()) < count, "the kill came too late"
+    done = mqtrail(*words)
+    assert (done.code, done.json["copied_count"]) == (0, count)
+    places = [one.properties[COPIED_FROM] for one in copied()]
+    assert (len(places), len(set(places))) == (count, count)
