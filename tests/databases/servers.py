@@ -21,6 +21,7 @@ from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from tests.ports import free_ports
+from tests.waiting import wait_until
 
 READY_S = 60.0
 END_S = 30.0
@@ -114,19 +115,13 @@ class DatabaseServer:
         first = self._process.pid
         with suppress(ProcessLookupError):
             os.kill(first, signal.SIGSTOP)
-        self._wait(lambda: self.has_ended or _is_stopped(first))
+        wait_until(lambda: self.has_ended or _is_stopped(first), END_S)
         processes = self._processes()
         for process in processes:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         self._process.wait(END_S)
-        self._wait(lambda: not any(map(_is_alive, processes)))
-
-    def _wait(self, condition: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + END_S
-        while not condition():
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
+        wait_until(lambda: not any(map(_is_alive, processes)), END_S)
 
     @property
     def has_ended(self) -> bool:
@@ -139,7 +134,7 @@ class DatabaseServer:
     def pause(self) -> None:
         """Let it answer nothing more, with its connections open."""
         self._signal_all(signal.SIGSTOP)
-        self._wait(lambda: all(map(_is_stopped, self._processes())))  # a signal is not yet its effect
+        wait_until(lambda: all(map(_is_stopped, self._processes())), END_S)  # a signal is not yet its effect
 
     def resume(self) -> None:
         """End a pause."""

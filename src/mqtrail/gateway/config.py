@@ -30,7 +30,7 @@ class DoorConfig:
     requests_max: requests under way, without those that wait for messages; further ones are refused. receives_max:
     receives that wait for a message; further ones do not wait. busy_from: publishes under way from which answers ask
     to slow down. address_percent: of requests, receives and connections, the places that one address may hold.
-    proxies: addresses that stand for many clients, a pattern of ACL files. wakes_local: send pmq's wake-ups to
+    proxies: addresses that many clients share, a pattern of ACL files. wakes_local: send pmq's wake-ups to
     clients on this machine too.
     """
 

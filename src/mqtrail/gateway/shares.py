@@ -1,7 +1,7 @@
 """The share of the door's places that one client address may hold, so that it cannot take those of all others.
 
-Loopback addresses and those of proxies stand for many clients, so they have no bound. A client with IPv6 can have all
-addresses of a network of 64 bits, so these count as one.
+Many clients share a loopback address or that of a proxy, so these have no limit. A client with IPv6 may have all
+addresses of a network of 64 bits, so they count as one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AddressShares:
 
     def has_room(self, ip: str) -> bool:
         """Return whether the address has a place left."""
-        return not self._is_bounded or self._counts[owner_of(ip)] < self.count_max or self._stands_for_many(ip)
+        return not self._is_bounded or self._counts[owner_of(ip)] < self.count_max or self._is_shared(ip)
 
     def add(self, ip: str) -> None:
         """Count a place, whether or not there is one left."""
@@ -52,7 +52,7 @@ class AddressShares:
             if self._counts[owner] <= 0:
                 del self._counts[owner]
 
-    def _stands_for_many(self, ip: str) -> bool:
+    def _is_shared(self, ip: str) -> bool:
         return is_own_machine(ip) or self._is_proxy(ip)
 
 

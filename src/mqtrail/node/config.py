@@ -133,15 +133,15 @@ class NodeConfig:
     )
     http_address_percent: int = setting(
         25,
-        "part of the HTTP door's requests, waiting receives and connections that one client address may hold; loopback "
-        "and `http_proxies` have no bound; 100: none has",
+        "share of the HTTP door's requests, waiting receives and connections that one client address may hold; "
+        "loopback and `http_proxies` have no limit; 100: no address has one",
         least=1,
         most=100,
     )
     http_proxies: str = setting(
         "",
-        "addresses of proxies in front of the HTTP door, for example `10.0.0.{1,2}`: they stand for many clients, so "
-        "they have no bound and get no wake-ups",
+        "addresses of proxies in front of the HTTP door, for example `10.0.0.{1,2}`: many clients share them, so they "
+        "have no limit and get no wake-ups",
     )
     http_wake_local: bool = setting(
         False,

@@ -157,8 +157,8 @@ def _vanished(as_of_ms: int, settings: Settings) -> str:
     """Clients that are no longer there, and the time in which the last records of each can be lost.
 
     A process that is killed takes the records along that it did not send yet. One that ends in good order leaves the
-    same samples. Nobody saw it between the last sample with it and the next one. A new connection under the same id is
-    a new process, unless the id contains the time of its start, after '#'.
+    same samples. It ended between the last sample with it and the next one. A new connection under the same id is a
+    new process, unless the id contains the time of its start, after '#'.
     """
     pause_ms = settings.sample_pause_ms_max
     return f"""

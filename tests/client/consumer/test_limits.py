@@ -314,7 +314,9 @@ async def test_a_cancelled_caller_takes_nothing() -> None:
         ready.put(delivery(number, settler=settler))
     settler.gone.add(1)
     ready.ended([first], succeeded=None)
-    assert (await callers[2]).message.queue_offset == 2  # type: ignore[union-attr]
+    last = await callers[2]
+    assert isinstance(last, Delivery)
+    assert last.message.queue_offset == 2
     ready.forget(QUEUE, 2)
     assert limits.now == LimitsNow(20, 0, 0, {})
     callers = [asyncio.create_task(ready.take()) for _ in range(3)]
@@ -394,7 +396,8 @@ async def test_a_limited_topic_and_key_do_not_hold_back_others() -> None:
 
 async def running_info(consumer: Consumer) -> dict[str, str]:
     """Return the properties of the running info, as an operator gets them."""
-    reply = await consumer.serve(RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO))  # type: ignore[misc]
+    serving = consumer.serve(RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO))
+    reply = serving if isinstance(serving, RemotingCommand) or serving is None else await serving
     assert reply is not None
     assert encode_command(reply)
     return ConsumerRunningInfo.decode(reply.body).properties

@@ -27,7 +27,7 @@ SLOW_FACTOR: Final = 2  # a member is slow if its handler takes at least so many
 
 @dataclass(frozen=True, slots=True)
 class BacklogMember:
-    """A live member and its work on one topic. queues: BROKER/QUEUE; None: unknown, and why says so.
+    """A live member and its work on one topic. queues: BROKER/QUEUE; None: unknown, with the reason in why.
 
     handler_ms: mean time of the handler for a message (Java clients: for a call). threads: handlers that it may run at
     once; concurrency: that it can run with its queues. capacity_per_s: messages per second if all of these always work;
