@@ -131,7 +131,7 @@ async def test_a_connection_without_a_request_ends(deadlines: list[Deadline]) ->
 
 async def test_one_address_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """One beyond its share is answered at once and closed; when another one ends, the next is served."""
-    monkeypatch.setattr("mqtrail.gateway.shares.is_own_machine", lambda ip: False)
+    monkeypatch.setattr("mqtrail.gateway.shares.is_loopback", lambda ip: False)
     shares = AddressShares(4, 25)
     async with connected(shares) as (reader, writer):
         writer.write(WHOLE)

@@ -14,7 +14,7 @@ from .exits import Exit, UsageError
 from .imports import collector_paused, modules_hidden
 from .options import ConfigFile, LakeFolder, Namesrv
 from .output import say
-from .serving import is_loopback, listen, serve, sources_of
+from .serving import listen, serve, sources_of
 
 if TYPE_CHECKING:
     from mqtrail.answers import Sources
@@ -72,6 +72,7 @@ def console(
 def access_of(settings: Config, host: str, audit_log: Path | None) -> AccessDesk | None:
     """Return the accounts; None: there are none, and only this machine has access. UsageError, AuditFailed."""
     from mqtrail.answers.access import AccessConfig
+    from mqtrail.wire import is_loopback
 
     found: AccessConfig = settings.room("console")
     is_open = not is_loopback(host)

@@ -74,18 +74,10 @@ def _is_lake(folder: LakePath) -> bool:
     return isinstance(folder, Path) and (folder / "trajectories" / "_delta_log").is_dir()
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches the address."""
-    from ipaddress import ip_address
-
-    try:
-        return ip_address("127.0.0.1" if host == "localhost" else host).is_loopback
-    except ValueError:
-        return False
-
-
 def listen(host: str, port: int, *, is_open: bool = False) -> socket.socket:
     """Return a listening socket. UsageError: the address is not a loopback address, unless is_open."""
+    from mqtrail.wire import is_loopback
+
     if not is_open and not is_loopback(host):
         raise UsageError(
             f"--host: found {host!r}, expected a loopback address: it has no accounts, so it serves this "

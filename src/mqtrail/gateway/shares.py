@@ -11,7 +11,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
-from mqtrail.wire import address_matcher
+from mqtrail.wire import address_matcher, is_loopback
 
 NETWORK_BITS: Final = 64  # that a client cannot choose
 
@@ -53,7 +53,7 @@ class AddressShares:
                 del self._counts[owner]
 
     def _is_shared(self, ip: str) -> bool:
-        return is_own_machine(ip) or self._is_proxy(ip)
+        return is_loopback(ip) or self._is_proxy(ip)
 
 
 @lru_cache(maxsize=4096)
@@ -68,13 +68,3 @@ def owner_of(ip: str) -> str:
             return str(address.ipv4_mapped)
         return str(IPv6Address(int(address) >> NETWORK_BITS << NETWORK_BITS))
     return str(address)
-
-
-def is_own_machine(ip: str) -> bool:
-    """Return whether an address is a loopback address."""
-    try:
-        address = ip_address(ip.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback

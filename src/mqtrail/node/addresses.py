@@ -30,11 +30,3 @@ def advertised_ip(host: str, advertise: str | None) -> str:
             return str(sock.getsockname()[0])
         except OSError:
             return "::1" if family == socket.AF_INET6 else "127.0.0.1"
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address or host name is a loopback address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -10,9 +10,15 @@ from mqtrail.broker import BrokerConfig
 from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ServerConfig, TlsClientConfig, parse_namesrv
 from mqtrail.store import CommitLogConfig
-from mqtrail.wire import Credentials, InvalidParameter, SettingUnit, address_matcher, check_settings, setting
-
-from .addresses import is_loopback
+from mqtrail.wire import (
+    Credentials,
+    InvalidParameter,
+    SettingUnit,
+    address_matcher,
+    check_settings,
+    is_loopback,
+    setting,
+)
 
 if TYPE_CHECKING:
     from mqtrail.controller import ControllerConfig

@@ -21,9 +21,18 @@ from mqtrail.net import (
     split_address,
 )
 from mqtrail.store import MemoryDisk, RealDisk
-from mqtrail.wire import AccountKey, Accounts, Credentials, InvalidParameter, Level, MQError, no_accounts, sign
+from mqtrail.wire import (
+    AccountKey,
+    Accounts,
+    Credentials,
+    InvalidParameter,
+    Level,
+    MQError,
+    is_loopback,
+    no_accounts,
+    sign,
+)
 
-from .addresses import is_loopback
 from .clock import SteadyClock
 from .data_folder import DataFolder
 from .files import unusable_files

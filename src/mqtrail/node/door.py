@@ -16,9 +16,8 @@ import uvicorn
 
 from mqtrail.gateway import HOSTS, DoorConfig, Facts, Gate, GateRules, http_settings, make_door, read_rules
 from mqtrail.net import AUDIT_FILE, AuditLog, BindError, Log, join_address
-from mqtrail.wire import InvalidParameter, UniqueIdFactory
+from mqtrail.wire import InvalidParameter, UniqueIdFactory, is_loopback
 
-from .addresses import is_loopback
 from .broker_node import BrokerNode
 from .clock import wall_clock_ms
 from .config import NodeConfig

@@ -1,8 +1,8 @@
 """What other machines and other users of this machine can do without authentication, and the warnings about it."""
 
 from mqtrail.net import ClientAuth, Log, TlsMode
+from mqtrail.wire import is_loopback
 
-from .addresses import is_loopback
 from .config import GroupMode, NodeConfig
 from .files import warn_if_open_to_others
 from .namesrv_access import controllers_check

@@ -1,4 +1,4 @@
-"""Address rules: the patterns of ACL files, and the addresses and CIDR blocks of 5.x policies.
+"""Address rules: the patterns of ACL files, the addresses and CIDR blocks of 5.x policies, and loopback addresses.
 
     (blank)                   none
     *  *.*.*.*  *:*:*:*:*:*:*:*   all
@@ -21,6 +21,7 @@ __all__ = [
     "AddressMatcher",
     "address_matcher",
     "block_matcher",
+    "is_loopback",
 ]
 
 AddressMatcher = Callable[[str], bool]
@@ -159,3 +160,13 @@ def _wrong(pattern: str) -> InvalidParameter:
         f"Netaddress examine Exception netaddress is {pattern}: expected an address, a list, a range of one part "
         "such as 10.1.2.5-20, or *"
     )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address or host name is a loopback address: only this machine reaches it."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host == "localhost"
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback

@@ -28,6 +28,7 @@ from mqtrail.wire import (
     TopicConfig,
     address_matcher,
     encode_properties,
+    is_loopback,
 )
 
 from ..caller import Caller, problem_of_error
@@ -37,7 +38,6 @@ from ..gate import Gate
 from ..json_size import VALUES_MAX, has_many_values
 from ..problems import Problem
 from ..publishing import ANY_QUEUE, MessageSender
-from ..shares import is_own_machine
 from ..tracer import Tracer
 from .broker import FAILURE_TRIES, PmqBroker, failure_topic, message_of, parts_of, pulled
 from .desk import Full, Group, GroupQueue, PmqConsumer, PmqDesk, QueueName
@@ -159,7 +159,7 @@ class PmqInterface:
     def _listens_at(self, name: str, broker: PmqBroker) -> ClientAddress | None:
         """Return where a client takes wake-ups; None: it gets none."""
         ip = broker.host.ip
-        is_local = is_own_machine(ip) or ip == broker.own_ip
+        is_local = is_loopback(ip) or ip == broker.own_ip
         if self._is_proxy(ip) or (is_local and not self._config.wakes_local):
             return None
         return address_of(name, ip)
