@@ -184,7 +184,8 @@ async def kill_rounds(
             if database is not None and number % 2:
                 database.kill()
                 await asyncio.sleep(down_s)
-                await asyncio.to_thread(database.start)
+                database.launch()
+                await asyncio.to_thread(database.wait_ready)
                 continue
             await node.end(signal.SIGKILL)
             history.ends.append(Ended(engine.now_ms, BROKER))

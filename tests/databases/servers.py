@@ -81,18 +81,25 @@ class DatabaseServer:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Start it. It ends with the *thread* that calls this (PR_SET_PDEATHSIG), so call it in one that stays."""
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._as, *self.command()], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
             )
+
+    def wait_ready(self) -> None:
+        """Wait until a launched server answers. AssertionError: it ended, or did not in READY_S."""
         deadline_s = time.monotonic() + READY_S
         while True:
             try:
                 self.sql(lambda connection: connection.execute(text("SELECT 1")))
                 return
             except OperationalError as error:
-                ended = self._process.poll() is not None
-                if ended or time.monotonic() > deadline_s:
+                if self.has_ended or time.monotonic() > deadline_s:
                     found = (self.folder / "log").read_text("utf-8", "replace")[-3000:]
                     raise AssertionError(
                         f"{self.scheme} does not serve ({error.orig}); its log ends in\n{found}"
@@ -146,7 +153,10 @@ class DatabaseServer:
 
     def _processes(self) -> list[int]:
         assert self._process is not None
-        found = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
+        try:
+            found = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
+        except FileNotFoundError:  # it has ended by itself
+            return []
         return [self._process.pid, *map(int, found.split())]
 
     def remove(self) -> None:
