@@ -216,6 +216,7 @@ def seen_of(lake_path: Path, *grants: str) -> SeenSources:
     return SeenSources(sources, KnownClusters(sources), lambda: person)
 
 
+@pytest.mark.slow
 def test_a_role_on_a_topic_shows_that_topic_alone(lake_path: Path) -> None:
     """What can be confined is; what is about all topics is refused."""
     mine = seen_of(lake_path, "viewer/orders").of_lake()

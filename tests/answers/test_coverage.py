@@ -74,6 +74,7 @@ def shown(lake: Path, msg: int) -> list[CoverageTime]:
     return list(found.coverage)
 
 
+@pytest.mark.slow
 def test_a_client_that_vanished(lake: Path) -> None:
     """Since its last trace message, until the sample without it."""
     [one] = shown(lake, 1)
@@ -105,6 +106,7 @@ def test_what_concerns_every_client(lake: Path) -> None:
     assert (silent.kind, silent.from_ms, silent.to_ms) == ("SILENT", at(-5), at(40))
 
 
+@pytest.mark.slow
 def test_no_reason_is_invented(lake: Path) -> None:
     """All trace messages of the client are there, and it is there, also if what is known of it changed."""
     assert [shown(lake, msg) for msg in (40, 60, 70)] == [[], [], []]

@@ -40,6 +40,7 @@ def file_of(lake: Path, table: str) -> Path:
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_file_of_verdicts(lake: Path, how: str) -> None:
     """Messages are found without their verdicts, and every kind of answer names the file."""

@@ -224,6 +224,7 @@ def test_search_by_what_happened_in_a_group(lake_path: Path, text: str, names: s
     assert {one.msg_id for one in found.trajectories} == {id_of(name) for name in names}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment", LatencySegment)
 def test_latency_over_time(answers: Answers, segment: LatencySegment) -> None:
     """The histories are of one minute, so each row has the percentiles of the report; other times have none."""

@@ -149,6 +149,7 @@ def test_unknown_is_not_zero(answers: Answers) -> None:
     assert groups["gone"].member_count is None
 
 
+@pytest.mark.slow
 def test_a_broker_that_has_not_answered_for_long(tmp_path: Path) -> None:
     """Its queues are unknown, although neither sample has them. Those of a broker that has left do not count."""
     found = Shop("shop")

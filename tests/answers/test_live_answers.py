@@ -77,6 +77,7 @@ def test_an_id_that_was_never_sent(shop: Shop, lake_path: Path) -> None:
     assert len(answer.scope.sources) >= 3
 
 
+@pytest.mark.slow
 def test_invalid_trace_records(shop: Shop) -> None:
     """Records with null and invalid offsets beside the message's own trace: it is found; unknown values stay unknown,
     and undecodable records are listed."""
@@ -158,6 +159,7 @@ def forgetting(msg_id: str) -> Callable[..., QueryResult]:
     return query
 
 
+@pytest.mark.slow
 def test_an_id_that_the_index_forgot(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time in the id bounds a read of the trace topic, and the broker's id in the trace leads to the copy."""
     before = ask(shop, shop.traced)
@@ -179,6 +181,7 @@ def test_the_read_of_a_birth_is_bounded(shop: Shop, monkeypatch: pytest.MonkeyPa
     assert any("messages after its birth" in one for one in ask(shop, shop.traced).scope.omissions)
 
 
+@pytest.mark.slow
 def test_the_zone_of_a_producer(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids have the time of their producer's zone: it is taken from the latest records."""
     real, zone_ms = trail.born_ms, 8 * 3_600_000

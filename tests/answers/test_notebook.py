@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
+import pytest
+
 from tests.answers.lakes import NAMES
 
 
+@pytest.mark.slow
 def test_cells_of_pandas(lake_path: Path) -> None:
     """Codes, times of handlers and lag are those of the views, and NULL stays unknown."""
     notebook = importlib.import_module("examples.lake_notebook")

@@ -50,6 +50,7 @@ def test_none(prover: Prover) -> None:
     assert claims(found)["duplicate deliveries"].covered_count == 2, "neither of the filtered nor of the failed one"
 
 
+@pytest.mark.slow
 def test_duplicates(prover: Prover) -> None:
     """Found, with the messages that show it; of the others it is excluded."""
     found = prover(*GOOD, "delivered twice", "timed out and done twice")
@@ -71,6 +72,7 @@ def test_loss(prover: Prover) -> None:
     assert [(one.cluster, one.msg_id) for one in found.examples] == [("lost, no client since", unique_id(1))]
 
 
+@pytest.mark.slow
 def test_late(prover: Prover) -> None:
     """A delay is judged of delayed messages only."""
     delays = claims(prover(*GOOD, "delivered late", "scheduled"))["delays early or late"]
@@ -95,6 +97,7 @@ def test_what_is_not_covered(prover: Prover, name: str, claim: str, why: str) ->
     assert found.outcome is ProofResult.CANNOT_TELL
 
 
+@pytest.mark.slow
 def test_order(prover: Prover) -> None:
     """Found of a group that consumes in order; a concurrent group is left out, one that did not say is not covered."""
     found = claims(prover(*GOOD, "out of order in a queue", "out of order, two sharding keys in a queue"))
@@ -123,6 +126,7 @@ def limits_of(found: ProofAnswer) -> Sequence[str]:
     return found.limits
 
 
+@pytest.mark.slow
 def test_what_may_hide_something(prover: Prover) -> None:
     """Ranges that were not read, and records that did not decode: nothing is excluded."""
     first, second = limits_of(prover(*GOOD, gaps=True, rejects=2))
@@ -130,6 +134,7 @@ def test_what_may_hide_something(prover: Prover) -> None:
     assert "2 trace records since then did not decode" in second
 
 
+@pytest.mark.slow
 def test_nothing_there(prover: Prover) -> None:
     """No message: that proves nothing."""
     [limit] = limits_of(prover(*GOOD, topic="another's"))

@@ -67,6 +67,7 @@ def test_deliveries_and_results(answers: Answers) -> None:
     assert ask(answers, f"SELECT count(*) FROM group_results WHERE total_ms <> {parts}") == [(0,)]
 
 
+@pytest.mark.slow
 def test_the_latest_time_that_a_record_can_have(tmp_path: Path) -> None:
     """A peer can claim it, and it is still a timestamp."""
     rows = rows_of(("send ok",))

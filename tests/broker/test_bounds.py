@@ -423,6 +423,7 @@ def test_memberships_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert beat(OTHER, 2).code == 0
 
 
+@pytest.mark.slow
 def test_many_clients_are_listed_in_slices() -> None:
     """203, 204 and 328 are answered in slices: other requests are served meanwhile, and the reply lists every
     client."""

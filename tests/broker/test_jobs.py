@@ -136,6 +136,7 @@ def test_a_topic_that_is_deleted_during_a_batch() -> None:
     assert bench.store.max_offset("orders", 0) == 0
 
 
+@pytest.mark.slow
 def test_a_batch_of_too_many_is_refused_whole() -> None:
     """A batch with more messages than official clients can send is refused and not stored."""
     bench = Bench()

@@ -416,6 +416,7 @@ def test_a_lake_of_a_newer_version(mqtrail: Command, lake_path: Path, tmp_path: 
         assert "Upgrade mqtrail" in " ".join((result.err + result.out).split())  # lines break where the path lets them
 
 
+@pytest.mark.slow
 def test_upkeep(mqtrail: Command, tmp_path: Path) -> None:
     """A lake of 0.1 is refused until it is migrated; a rebuild says what comes next; without a lake both end with 3."""
     kept = Path(__file__).parents[1] / "lake" / "data" / "version1.tar.gz"

@@ -33,6 +33,7 @@ def lake(faulty_lake: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(faulty_lake, tmp_path / "lake"))
 
 
+@pytest.mark.slow
 def test_listed_kept_and_shown(mqtrail: Command, lake: Path) -> None:
     """The list keeps its incidents; `show` and `sql` read them from the lake, and a second list changes nothing."""
     listed = mqtrail("incidents", "--lake", str(lake), "--json")
@@ -87,6 +88,7 @@ def test_wrong_questions(mqtrail: Command, lake: Path) -> None:
     assert "zzzz" in result.err
 
 
+@pytest.mark.slow
 def test_a_pipeline_writes_the_lake(mqtrail: Command, lake: Path) -> None:
     """The incidents are printed at once, shown by their id, and in the table when the writer has recorded them."""
     with Lake.create(lake).writing():
@@ -101,6 +103,7 @@ def test_a_pipeline_writes_the_lake(mqtrail: Command, lake: Path) -> None:
     assert kept["incident_id"] == one["incident_id"]
 
 
+@pytest.mark.slow
 def test_damaged_lake_keeps_what_it_knew(mqtrail: Command, lake: Path) -> None:
     """A search without the verdicts finds nothing. It does not replace what an earlier one found, and says so."""
     [one] = mqtrail("incidents", "--lake", str(lake), "--json").json["incidents"]

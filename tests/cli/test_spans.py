@@ -36,6 +36,7 @@ def test_exported_once(mqtrail: Command, collector: FakeCollector, lake: Path) -
     assert result.json["is_whole"]
 
 
+@pytest.mark.slow
 def test_cluster(mqtrail: Command, collector: FakeCollector, lake: Path) -> None:
     """Only the messages of the cluster; an unknown one is named with the known ones."""
     of_one = mqtrail("spans", "--lake", str(lake), "--endpoint", collector.url, "--cluster", "send slow", "--json")

@@ -341,6 +341,7 @@ def test_a_loss_judges_what_it_can_concern() -> None:
     assert_as_at_once(tables, Settings())
 
 
+@pytest.mark.slow
 def test_nothing_new_takes_no_judgement(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cycle without new records, in which nothing that a message waits for has happened, only updates the state."""
     tables = Tables()

@@ -147,7 +147,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[Any,
     return contents(folder / "lake")
 
 
-@pytest.mark.parametrize("at", [15, *(pytest.param(at, marks=pytest.mark.cycles) for at in (1, 2, 5, 18, 19, 30, 42))])
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param(15, marks=pytest.mark.slow),
+        *(pytest.param(at, marks=pytest.mark.cycles) for at in (1, 2, 5, 18, 19, 30, 42)),
+    ],
+)
 def test_crashes(old: Path, whole: dict[str, list[tuple[Any, ...]]], at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a crash at any change of the folder, the repeated command gives the same lake."""
     calls = 0
@@ -190,6 +196,7 @@ def without_indexes(path: Path) -> None:
         (path / "_marks" / f"{relation.name}.json").unlink(missing_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["writer", "command"])
 def test_indexes_are_added(old: Path, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers refuse a lake without indexes; its writer or the command adds them, also after a crash."""
@@ -291,6 +298,7 @@ def test_rebuild(old: Path, is_expired: bool) -> None:
     assert codes_of(old, next(iter(rows.values()))["as_of"]) == wanted_codes(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["attempts", "trace_events"])
 def test_rebuild_of_a_damaged_lake(old: Path, table: str) -> None:
     """A missing file of silver is skipped, also where silver is only completed; a missing file of bronze is an

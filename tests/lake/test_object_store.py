@@ -309,6 +309,7 @@ def test_a_lake_copied_over_a_longer_one(place: ObjectPath, store: MemoryStore, 
     assert [table.table.name for table in Lake.open(longer.path, is_whole=False) if table.damage] == ["gaps", "lag"]
 
 
+@pytest.mark.slow
 def test_a_mark_behind_its_log(place: ObjectPath, store: MemoryStore) -> None:
     """A crash before the mark was written: the commits without it are known to follow, and so is the next one."""
     lake = Lake.create(place / "lake")

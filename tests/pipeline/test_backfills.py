@@ -88,6 +88,7 @@ def assert_once(reader: Reader, relation: trail.Relation, queue: MessageQueue, o
     assert sorted(found) == sorted(list(offsets) * records)
 
 
+@pytest.mark.slow
 def test_what_is_before_the_start_is_read_later(cluster: Any, tmp_path: Path) -> None:
     """A lake starts at the end, reports the range left out, and has each of its messages once after a backfill."""
     history(cluster, 20)
@@ -180,6 +181,7 @@ def test_a_start_at_the_latest_has_the_copies_of_its_first_trace(
     assert reader.rows(trail.TRACE_EVENTS) == []
 
 
+@pytest.mark.slow
 def test_what_retention_has_removed_becomes_a_gap(cluster: Any, tmp_path: Path) -> None:
     """Expired ranges before the lake's start, and before the backfill, are rows; they cost no pieces."""
     history(cluster, 20)
@@ -270,6 +272,7 @@ def test_live_cycles_do_not_wait_for_a_problem(tmp_path: Path, monkeypatch: pyte
     assert tried == [job.config.backfill_messages_max] * 2
 
 
+@pytest.mark.slow
 def test_one_that_is_cancelled(cluster: Any, tmp_path: Path) -> None:
     """Its read messages stay, the rest is still reported as left out, and a later backfill reads it."""
     history(cluster, 4)

@@ -192,7 +192,11 @@ def keyframes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("keyframes")
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.cycles) for seed in range(1, int(os.environ.get("SEEDS", "2"))))]
+    "seed",
+    [
+        pytest.param(0, marks=pytest.mark.slow),
+        *(pytest.param(seed, marks=pytest.mark.cycles) for seed in range(1, int(os.environ.get("SEEDS", "2")))),
+    ],
 )
 def test_changes_are_full_samples(seed: int) -> None:
     """The context of any instant is equal from full samples, from all changes, and from the last keyframe on."""

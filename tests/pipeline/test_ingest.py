@@ -241,6 +241,7 @@ WRITES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("place", "name"), WRITES, ids=lambda each: each if isinstance(each, str) else each.__name__)
 def test_a_crash_at_every_write(
@@ -300,6 +301,7 @@ def test_a_process_that_lives_on_finishes_its_batch(
     assert_all_once(reader)
 
 
+@pytest.mark.slow
 def test_tasks_read_the_same(cluster: Any, tmp_path: Path) -> None:
     """A large amount, divided into tasks and batches, gives the rows of a small one."""
     fill_all(cluster)
@@ -321,6 +323,7 @@ def test_tasks_read_the_same(cluster: Any, tmp_path: Path) -> None:
     assert last.number == 3
 
 
+@pytest.mark.slow
 def test_chunks_give_the_same_rows(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The size of the chunks that a task decodes changes files, not rows."""
     fill_all(cluster)
@@ -352,6 +355,7 @@ def test_spark_pulls_a_large_amount(spark: SparkSession, cluster: Any, tmp_path:
 SPARK_OFFSETS = "v1\n{}\n" + json.dumps({"TRACE": {"broker-a": {"0": 1}, "broker-b": {"0": 2}}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_lake_with_checkpoints_of_spark_continues(cluster: Any, tmp_path: Path, recorded: bool) -> None:
     """A lake that Spark streams filled is continued from their last recorded batch.

@@ -55,7 +55,9 @@ def _die(*_: Any) -> None:
     raise Crash
 
 
-@pytest.mark.parametrize("point", ["verdicts", pytest.param("batch", marks=pytest.mark.cycles)])
+@pytest.mark.parametrize(
+    "point", [pytest.param("verdicts", marks=pytest.mark.slow), pytest.param("batch", marks=pytest.mark.cycles)]
+)
 def test_a_crash_between_commits(tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """The crash is before the batch is recorded, and then between the commits of its tables."""
     reader = Reader(tmp_path, cluster)

@@ -45,6 +45,7 @@ def sampled(at_ms: int, offsets: dict[str, int], clients: dict[str, str]) -> Clu
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("left", "physical_offset", "kind"),
     [(3, 90_000, "TRUNCATED"), (0, 90_000, "RECREATED"), (0, 0, "TRUNCATED"), (0, 1, "RECREATED")],

@@ -35,6 +35,7 @@ def recreated(reader: Reader) -> list[tuple[Any, ...]]:
     return [row[:3] for row in found if row[3] == RECREATED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_topic_made_anew(reader: Reader, cluster: Any, count: int) -> None:
     """Its messages are read from the first one on, once each; a gap reports that old ones may be missing."""
@@ -69,6 +70,7 @@ def test_a_broker_wiped_and_refilled(reader: Reader, cluster: Any) -> None:
     assert restarted.ingest.position("c").offsets[T0] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", range(6))
 def test_a_broker_that_lost_its_last_messages(reader: Reader, cluster: Any, left: int) -> None:
     """The lake keeps the lost messages; new messages at these offsets are read, and nothing is read again."""
@@ -155,6 +157,7 @@ def test_idle_queues_are_compared_in_turns(cluster: Any, tmp_path: Path) -> None
     assert len(stored(reader)) == 2 * len(queues)
 
 
+@pytest.mark.slow
 def test_an_old_copy_of_a_queue_that_is_back(reader: Reader, cluster: Any) -> None:
     """The lake has both last records: reading goes on behind them."""
     fill(cluster)
@@ -213,6 +216,7 @@ def test_once_fails_by_default(reader: Reader, cluster: Any) -> None:
         reader.run()
 
 
+@pytest.mark.slow
 def test_what_was_left_out_of_a_topic_made_anew(cluster: Any, tmp_path: Path) -> None:
     """The range cannot be read any more: it becomes a gap, and no backfill reads new messages for it."""
     history(cluster, 6)
@@ -231,6 +235,7 @@ def test_what_was_left_out_of_a_topic_made_anew(cluster: Any, tmp_path: Path) ->
     assert sum(row == (LATER_MS, "broker-a", 0) for row in times) == 3
 
 
+@pytest.mark.slow
 def test_many_queues_are_compared_in_turns(cluster: Any, tmp_path: Path) -> None:
     """A wiped broker with many queues does not delay the cycle."""
     queues = [MessageQueue("orders", "broker-a", number) for number in range(CHECKED_MAX + 5)]
@@ -245,9 +250,8 @@ def test_many_queues_are_compared_in_turns(cluster: Any, tmp_path: Path) -> None
     assert len(stored(reader)) == 3 * len(queues)
 
 
-@pytest.mark.parametrize(
-    "at_ms", [0, *(pytest.param(at_ms, marks=pytest.mark.slow) for at_ms in (1, 4_102_444_800_000, 2**62, -1))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("at_ms", [0, 1, 4_102_444_800_000, 2**62, -1])
 def test_times_of_1970_and_2100(reader: Reader, cluster: Any, tmp_path: Path, at_ms: int) -> None:
     """Whatever a broker's or client's clock shows, all messages are read and judged once."""
     fill(cluster)

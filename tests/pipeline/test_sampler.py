@@ -291,6 +291,7 @@ def times(lake: Lake) -> list[int]:
     return [at_ms for (at_ms,) in connect().execute(recorded).fetchall()]
 
 
+@pytest.mark.slow
 def test_alone_and_beside_a_writer(broker: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone, the sampler records its samples; while a writer holds the lake they wait, and the writer records them.
     None is lost or recorded twice."""

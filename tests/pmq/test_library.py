@@ -71,6 +71,7 @@ async def test_a_message_arrives_as_it_was_published(url: str) -> None:
     assert [by_id[one.msg_id].body for one in places] == [bytes([255, number]) for number in range(33)]
 
 
+@pytest.mark.slow
 async def test_a_list_of_large_messages(url: str) -> None:
     """It goes in requests that the door takes, however large the whole is; each message may have 4 MiB."""
     messages = [Message("large", bytes([number]) * 600_000) for number in range(10)]

@@ -118,6 +118,7 @@ def duck() -> duckdb.DuckDBPyConnection:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", CASES)
 def test_the_true_difference_is_within(duck: duckdb.DuckDBPyConnection, cluster: str) -> None:
     """Whatever the clocks: the interval has the true value, no part is negative, and the parts add up."""

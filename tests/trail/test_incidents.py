@@ -101,6 +101,7 @@ def test_healthy_lake_has_no_incident() -> None:
     assert incidents_of(IncidentLake(0)) == ()
 
 
+@pytest.mark.slow
 def test_clusters_are_searched_apart() -> None:
     """A fault of one cluster is reported for it alone, and is not hidden by the good messages of another cluster."""
     lake = IncidentLake(4, messages=6_000)

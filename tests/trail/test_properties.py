@@ -100,7 +100,12 @@ class States(dict[tuple[str, str, str], str]):
 
 
 @pytest.mark.parametrize(
-    "instants", [(70, 4_200), pytest.param((1, 30, 70, 130, 600, 4_200), marks=pytest.mark.cycles)], ids=len
+    "instants",
+    [
+        pytest.param((70, 4_200), marks=pytest.mark.slow),
+        pytest.param((1, 30, 70, 130, 600, 4_200), marks=pytest.mark.cycles),
+    ],
+    ids=len,
 )
 def test_states_move_along_allowed_transitions(instants: tuple[int, ...]) -> None:
     """As records arrive and time passes, open states may become any state, final ones only what the table allows."""
@@ -122,6 +127,7 @@ IN_TIME = {"expired just now", "POP, acknowledged just now", "POP, acknowledged,
 """Histories that end because a trace record or a copy did not come in time: that is evidence."""
 
 
+@pytest.mark.slow
 def test_a_later_instant_alone_ends_nothing() -> None:
     """Time without evidence turns IN_FLIGHT into HUNG and fresh samples into stale ones; it proves no success."""
     rows = evidence()
@@ -193,6 +199,7 @@ def test_settings_move_the_thresholds() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_slow_group_is_hung_later() -> None:
     """HUNG waits for three times the 99th percentile if that is above the default and a hundred hand-overs ended."""
     slow = next(h for h in HISTORIES if h.name == "hung")

@@ -1,5 +1,6 @@
 """The inputs that stages declare, the rounds of a judgement, and aggregates of gathered rows that equal the whole's."""
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ PLANS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANS)
 def test_a_stage_reads_what_it_declares(name: str) -> None:
     """DuckDB finds exactly the declared relations in each text; each of them is an input or an earlier stage."""
@@ -78,8 +80,7 @@ def test_a_plan_that_no_share_can_follow() -> None:
 def test_a_percentile_of_counted_times(spans: list[tuple[int, int]]) -> None:
     """hung_limits of counted times is three times the percentile_cont of the times themselves."""
     duck = connect(threads=1)
-    duck.execute("CREATE TABLE times (ms BIGINT, share BIGINT)")
-    duck.executemany("INSERT INTO times VALUES (?, ?)", spans)
+    duck.register("times", pa.table(dict(zip(("ms", "share"), zip(*spans, strict=True), strict=True))))
     counted = (
         "SELECT 'c' AS cluster, 'SPAN' AS kind, 'g' AS group_name, '' AS name, ms AS value, count(*) AS row_count "
         "FROM times GROUP BY ms, share"

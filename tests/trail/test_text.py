@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
 from mqtrail import trail
@@ -39,8 +40,8 @@ def test_hours_of_ids() -> None:
         for late_ms in (0, -60_000, 10_000, 7_200_000, 20 * 24 * HOUR_MS):
             cases.append((msg_id, sent_ms, zone_ms, sent_ms + late_ms))
     connection = connect()
-    connection.execute("CREATE TABLE ids (msg_id string, sent_ms bigint, zone_ms bigint, event_ms bigint)")
-    connection.executemany("INSERT INTO ids VALUES (?, ?, ?, ?)", cases)
+    names = ("msg_id", "sent_ms", "zone_ms", "event_ms")
+    connection.register("ids", pa.table(dict(zip(names, zip(*cases, strict=True), strict=True))))
     rows = connection.sql(trail.publish_hour_select("ids", "msg_id", "event_ms", "msg_id, sent_ms, zone_ms")).fetchall()
     assert len(rows) == len(cases)
     for msg_id, sent_ms, zone_ms, hour in rows:

@@ -74,6 +74,7 @@ def test_a_body_with_too_many_parts(part: str) -> None:
 EXTREMES = (-(1 << 63), -(1 << 53), -1, 0, TIME_MS_MAX, TIME_MS_MAX + 1, 1 << 62, (1 << 63) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extreme", EXTREMES)
 def test_no_number_stops_a_judgement(extreme: int) -> None:
     """A client may write any number into trace records and messages: it is rejected or unknown, never an error."""

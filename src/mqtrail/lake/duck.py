@@ -184,7 +184,7 @@ def judge_rows(
     for relation in trail.EVIDENCE:
         connection.register(relation.name, arrow_rows(relation, evidence.get(relation.name, ())))
     connection.register(trail.GROUP_FOLDS.name, arrow_rows(trail.GROUP_FOLDS, ()))
-    define(connection, trail.attempts_stage())
+    define(connection, trail.attempts_stage(), table=True)
     define(connection, trail.client_records_stage())
     define_compared(connection, as_of_ms, settings or Settings())
     run_stages(connection, trail.judge(as_of_ms, settings))
