@@ -282,6 +282,8 @@ ROUTES: dict[tuple[str, str], tuple[dict[str, Any], frozenset[str]]] = {
     ("GET", "/topics"): ({}, EVERYONE),
     **{("GET", f"/{name}"): ({}, ALL) for name in ("export", "report", "verdicts", "latency", "incidents", "lag")},
     **{("GET", f"/{name}"): ({}, ALL) for name in ("brokers", "groups", "doctor", "alerts")},
+    **{("GET", f"/{name}"): ({}, ALL) for name in ("replication", "name-servers")},
+    ("GET", "/broker-access"): ({}, frozenset({"admin"})),
     ("GET", "/settings"): ({"broker": "broker-a"}, ALL),
     ("GET", "/members"): ({"group": "billing"}, ALL),
     ("GET", "/audit"): ({}, frozenset({"admin"})),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail import console
-from mqtrail.answers import LatencySegment, NeighbourRelation
+from mqtrail.answers import ELECTION_REASONS, LatencySegment, NeighbourRelation
 from mqtrail.answers.changes import Fate
 from mqtrail.console.looks import count, csv_text, duration, moment, zone_of
 from mqtrail.console.message import hex_dump
@@ -56,6 +56,7 @@ def test_pages_use_texts_that_exist() -> None:
         {f"same_{name}" for name in NeighbourRelation}
         | {f"part_{name}" for name in LatencySegment}
         | {fate.value for fate in Fate}
+        | {f"election_{reason}" for reason in ELECTION_REASONS}
     )
     assert set(TEXTS) - used - of_values - {code.severity for code in CODES.values()} == set()
 

@@ -48,6 +48,16 @@ from .model import (
     export_line,
     moment_text,
 )
+from .operations import (
+    ELECTION_REASONS,
+    BrokerAccessAnswer,
+    BrokerPolicy,
+    BrokerUser,
+    ElectedGroup,
+    NameServersAnswer,
+    ReplicaRow,
+    ReplicationAnswer,
+)
 from .query_text import FIELDS, QueryTextError, SearchField, parse_query, query_text, search_command
 from .sources import NoSource, Sources
 from .summaries import (
@@ -90,13 +100,17 @@ _LATE: Final = {
 """Name -> its module. They need DuckDB and Arrow, which take a third of a second to import: at their first use."""
 
 __all__ = [
+    "ELECTION_REASONS",
     "FIELDS",
     "ROW_FORMATS",
     "VIEWS",
     "Answers",
+    "BrokerAccessAnswer",
     "BrokerHealth",
+    "BrokerPolicy",
     "BrokerRow",
     "BrokerSettingsAnswer",
+    "BrokerUser",
     "BrokersAnswer",
     "ClaimProof",
     "ClocksAnswer",
@@ -109,6 +123,7 @@ __all__ = [
     "DeadLetterError",
     "DeadLettersAnswer",
     "Diagnosis",
+    "ElectedGroup",
     "Event",
     "EvidencePlace",
     "GroupOnBroker",
@@ -128,6 +143,7 @@ __all__ = [
     "LatencySpan",
     "MemberRow",
     "MembersAnswer",
+    "NameServersAnswer",
     "NeighbourMessage",
     "NeighbourRelation",
     "NeighboursAnswer",
@@ -137,6 +153,8 @@ __all__ = [
     "QueryAnswer",
     "QueryError",
     "QueryTextError",
+    "ReplicaRow",
+    "ReplicationAnswer",
     "Report",
     "Scope",
     "SearchAnswer",

@@ -10,12 +10,20 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from mqtrail.client import ClusterLag, InstanceConfig, Member, SyncAdmin
-from mqtrail.client.core import now_ms
 from mqtrail.wire import RETRY_PREFIX, MQError, business_topics, is_business_group, version_text
 
 from .changes.setting_kinds import is_secret_setting
 from .masters import masters_of
 from .model import Scope
+from .operations import (
+    BrokerAccessAnswer,
+    NameServersAnswer,
+    ReplicationAnswer,
+    broker_access,
+    cluster_scope,
+    name_servers,
+    replication,
+)
 from .places import parse_place
 
 T = TypeVar("T")
@@ -212,6 +220,18 @@ class ClusterAnswers:
         shown = {one: None if value and is_secret_setting(one) else value for one, value in found.items()}
         return BrokerSettingsAnswer(self._scope(()), name, shown)
 
+    def replication(self) -> ReplicationAnswer:
+        """Return how the brokers follow their masters."""
+        return replication(self._admin, self.namesrv)
+
+    def name_servers(self) -> NameServersAnswer:
+        """Return the settings of each name server; secrets are left out."""
+        return name_servers(self._admin, self.namesrv)
+
+    def broker_access(self) -> BrokerAccessAnswer:
+        """Return the users and policies of the masters, without passwords."""
+        return broker_access(self._admin, self.namesrv)
+
     def topics(self) -> TopicsAnswer:
         """Return every topic with its configuration on each master."""
         known = self._admin.cluster()
@@ -297,8 +317,7 @@ class ClusterAnswers:
         return found, omissions
 
     def _scope(self, omissions: Sequence[str], as_of_ms: int | None = None) -> Scope:
-        at_ms = now_ms() if as_of_ms is None else as_of_ms
-        return Scope(at_ms, (f"cluster at {self.namesrv}",), omissions=tuple(omissions))
+        return cluster_scope(self.namesrv, omissions, as_of_ms)
 
 
 def _sum(first: int | None, second: int | None) -> int | None:

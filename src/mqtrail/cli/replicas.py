@@ -24,14 +24,6 @@ NextMaster = Annotated[
 ElectedMaster = Annotated[
     int | None, typer.Option("--to", metavar="ID", help="Id of the master to elect. [default: the controllers choose]")
 ]
-REASONS = {
-    "first": "the group had none before",
-    "requested": "an operator asked for it",
-    "connection_closed": "the connection of the master before it closed",
-    "heartbeats_stopped": "the heartbeats of the master before it stopped",
-    "no_master": "the group had no master, until a broker in sync was there again",
-    "cleaned": "an operator removed the master from the group",
-}
 HEADINGS = ("broker", "id", "role", "address", "log end", "lag", "lag s", "epoch", "in sync", "process")
 
 
@@ -91,6 +83,8 @@ def _group(name: str, known: GroupReplicas) -> dict[str, Any]:
 
 def _sentence(group: dict[str, Any]) -> str:
     """Return a group in words; what is unknown is named as unknown."""
+    from mqtrail.answers import ELECTION_REASONS
+
     from .draw import day_clock
 
     master = "no master" if group["master"] is None else f"{group['master']} is master"
@@ -99,7 +93,7 @@ def _sentence(group: dict[str, Any]) -> str:
     if election is None:
         return f"{words}; last election: unknown"
     before = "" if election["master_before"] is None else f", before it {election['master_before']}"
-    reason = REASONS.get(election["reason"], election["reason"])
+    reason = ELECTION_REASONS.get(election["reason"], election["reason"])
     return f"{words}; last election: {day_clock(election['timestamp_ms'])}{before}, because {reason}"
 
 

@@ -20,6 +20,7 @@ from mqtrail.answers.http import Changing, Workers, actor_of, make_api
 from .alerts import alerts
 from .audit import audit
 from .broker import broker
+from .broker_access import broker_access
 from .change import change
 from .cluster import cluster
 from .dead_letters import dead_letters
@@ -30,8 +31,10 @@ from .incidents import incidents
 from .latency import latency
 from .login import add_login
 from .message import message
+from .name_servers import name_servers
 from .nonces import NoncedScripts
 from .pipeline import pipeline
+from .replication import replication
 from .search import search
 from .stored import stored
 from .texts import Language
@@ -122,6 +125,18 @@ def _add_cluster_pages(desk: Desk) -> None:
     @ui.page("/cluster", response_timeout=PAGE_S)
     async def cluster_page(request: Request) -> None:
         await cluster(desk.of(request), PageReader.of(request))
+
+    @ui.page("/replication", response_timeout=PAGE_S)
+    async def replication_page(request: Request) -> None:
+        await replication(desk.of(request), PageReader.of(request))
+
+    @ui.page("/name-servers", response_timeout=PAGE_S)
+    async def name_servers_page(request: Request) -> None:
+        await name_servers(desk.of(request), PageReader.of(request))
+
+    @ui.page("/broker-access", response_timeout=PAGE_S)
+    async def broker_access_page(request: Request) -> None:
+        await broker_access(desk.of(request), PageReader.of(request))
 
     @ui.page("/alerts", response_timeout=PAGE_S)
     async def alerts_page(request: Request) -> None:

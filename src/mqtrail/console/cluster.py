@@ -24,9 +24,16 @@ async def cluster(desk: Desk, reader: PageReader) -> None:
         if desk.sources.live is None:
             start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
             return
-        if desk.changing is not None:
-            with tag("div", classes="tools"):
+        with tag("div", classes="tools"):
+            for name, path in (
+                ("replication", "/replication"),
+                ("name_servers", "/name-servers"),
+                ("broker_access", "/broker-access"),
+            ):
+                link(reader.say(name), path, "button")
+            if desk.changing is not None:
                 link(reader.say("audit_log"), "/audit", "button")
+        if desk.changing is not None:
             with section(reader.say("set-topic")):
                 topic_form(reader)
         parts: list[PagePart] = []

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from mqtrail import trail
+from mqtrail.answers import ELECTION_REASONS
 
 
 class Language(StrEnum):
@@ -14,6 +15,15 @@ class Language(StrEnum):
     EN = "en"
     ZH = "zh"
 
+
+ELECTION_REASONS_ZH: Final = {
+    "first": "该组此前没有主节点",
+    "requested": "运维人员要求选举",
+    "connection_closed": "此前主节点的连接已关闭",
+    "heartbeats_stopped": "此前主节点的心跳已停止",
+    "no_master": "该组没有主节点，直到有同步副本恢复",
+    "cleaned": "运维人员将主节点移出了该组",
+}
 
 TEXTS: Final[dict[str, tuple[str, str]]] = {
     "alerts": ("Alerts", "告警"),
@@ -326,6 +336,49 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "write_queues": ("Queues to write", "写队列数"),
     "on_broker": ("Only on this broker; empty: on all", "仅此 Broker；留空：全部"),
     "setting": ("Setting", "配置项"),
+    "replication": ("Replication", "复制"),
+    "replication_text": (
+        "How far each broker is behind the master of its group, and which broker was elected last, and why.",
+        "各 Broker 落后其主节点的程度，以及最近一次选出的主节点和原因。",
+    ),
+    "broker_id": ("Id", "编号"),
+    "role": ("Role", "角色"),
+    "master": ("master", "主节点"),
+    "slave": ("slave", "从节点"),
+    "log_end": ("End of its log", "日志末尾"),
+    "behind_bytes": ("Behind by bytes", "落后字节数"),
+    "behind_time": ("Behind by time", "落后时间"),
+    "epoch": ("Epoch", "任期"),
+    "in_sync": ("In sync", "同步副本"),
+    "no_controllers": (
+        "No group is in controller mode: an operator promotes a slave if its master is lost.",
+        "没有处于控制器模式的组：主节点丢失时，须由运维人员提升从节点。",
+    ),
+    "no_master": ("no master", "没有主节点"),
+    "last_election": ("Last election", "最近一次选举"),
+    "reason": ("Why", "原因"),
+    "master_before": ("Master before", "此前的主节点"),
+    **{f"election_{name}": (ELECTION_REASONS[name], words) for name, words in ELECTION_REASONS_ZH.items()},
+    "name_servers": ("Name servers", "NameServer"),
+    "settings_differ": (
+        "The name servers differ in: {names}. Clients get other answers from one than from another.",
+        "各 NameServer 的以下配置不同：{names}。客户端从不同 NameServer 得到的结果可能不同。",
+    ),
+    "broker_access": ("Users and policies of the brokers", "Broker 的用户与权限策略"),
+    "broker_access_text": (
+        "The access control of RocketMQ 5, as each master reports it. Passwords are never shown.",
+        "RocketMQ 5 的访问控制，由各主节点报告。密码从不显示。",
+    ),
+    "users": ("Users", "用户"),
+    "no_users": ("No broker has a user.", "没有任何用户。"),
+    "policies": ("Policies", "权限策略"),
+    "no_policies": ("No broker has a policy.", "没有任何权限策略。"),
+    "decision": ("Decision", "决定"),
+    "resource": ("Resource", "资源"),
+    "actions": ("Actions", "操作"),
+    "source_ips": ("From", "来源地址"),
+    "everywhere": ("every address", "任意地址"),
+    "not_on": ("not on {names}", "{names} 上没有"),
     "settings": ("Settings", "配置"),
     "hidden": ("(hidden)", "（已隐藏）"),
     "unreadable": ("Messages that cannot be read any more", "不再可读的消息"),

@@ -36,6 +36,7 @@ from ..cluster import (
     TopicsAnswer,
 )
 from ..doctor import Diagnosis
+from ..operations import BrokerAccessAnswer, NameServersAnswer, ReplicationAnswer
 from ..places import topic_of_place
 from ..sources import Sources
 from .model import LOCAL, NotAllowed, Person, Right
@@ -168,6 +169,21 @@ class SeenCluster:
         """Return the settings of a master without secrets."""
         self.seen.check(Right.READ)
         return self.live.settings(broker)
+
+    def replication(self) -> ReplicationAnswer:
+        """Return how the brokers follow their masters."""
+        self.seen.check(Right.READ)
+        return self.live.replication()
+
+    def name_servers(self) -> NameServersAnswer:
+        """Return the settings of each name server without secrets."""
+        self.seen.check(Right.READ)
+        return self.live.name_servers()
+
+    def broker_access(self) -> BrokerAccessAnswer:
+        """Return the users and policies of the brokers: to administrators, since it shows what is open."""
+        self.seen.check(Right.ADMINISTER)
+        return self.live.broker_access()
 
     def topics(self) -> TopicsAnswer:
         """Return the topics that the person may read."""

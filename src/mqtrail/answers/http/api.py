@@ -34,6 +34,7 @@ from ..alerts import AlertsAnswer, read_alerts
 from ..cluster import BrokersAnswer, BrokerSettingsAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
 from ..doctor import Diagnosis
 from ..model import LatencySegment, Report, Scope, SearchAnswer, TraceAnswer
+from ..operations import BrokerAccessAnswer, NameServersAnswer, ReplicationAnswer
 from ..query_text import TEXT_SIZE_MAX, QueryTextError, parse_query
 from ..sources import Sources
 from ..summaries import (
@@ -285,6 +286,18 @@ def _add_cluster_operations(router: APIRouter, workers: Workers) -> None:
         broker: Annotated[str, Query(min_length=1, max_length=NAME_SIZE_MAX, description="Its name, or host:port.")],
     ) -> BrokerSettingsAnswer:
         return await workers.run(lambda: sources.of_cluster().settings(broker))
+
+    @router.get("/replication", summary="How brokers follow their masters, and the last elections")
+    async def replication(sources: Seen) -> ReplicationAnswer:
+        return await workers.run(lambda: sources.of_cluster().replication())
+
+    @router.get("/name-servers", summary="The settings of each name server, without secrets")
+    async def name_servers(sources: Seen) -> NameServersAnswer:
+        return await workers.run(lambda: sources.of_cluster().name_servers())
+
+    @router.get("/broker-access", summary="Users and policies of the brokers, without passwords")
+    async def broker_access(sources: Seen) -> BrokerAccessAnswer:
+        return await workers.run(lambda: sources.of_cluster().broker_access())
 
     @router.get("/topics", summary="Topics with their queues on each master")
     async def topics(sources: Seen) -> TopicsAnswer:
