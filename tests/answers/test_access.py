@@ -298,6 +298,8 @@ CHANGES: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
     "resend-dead-letters": ({"group": "billing"}, OPERATE),
     "set-topic": (TOPICS, frozenset({"admin"})),
     "delete-topic": ({"topic": "parcels"}, frozenset({"admin", "admin/parcels"})),
+    "set-group": ({"group": "billing"}, frozenset({"admin"})),
+    "delete-group": ({"group": "billing"}, frozenset({"admin"})),
     "set-broker-settings": ({"settings": {"fileReservedTime": "49"}}, frozenset({"admin"})),
 }
 

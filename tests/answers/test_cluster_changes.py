@@ -1,4 +1,4 @@
-"""Changes of topics and broker settings on two live brokers."""
+"""Changes of topics, groups and broker settings on two live brokers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from mqtrail.answers import ClusterAnswers
 from mqtrail.answers.changes import (
     Actor,
     AuditLog,
+    Change,
     ChangedMeanwhile,
     ClusterChanges,
+    DeleteGroup,
     DeleteTopic,
     Fate,
     InvalidChange,
     NothingToChange,
     SetBrokerSettings,
+    SetGroup,
     SetTopic,
 )
 from mqtrail.answers.masters import UnknownBroker
-from mqtrail.client import SyncAdmin, SyncProducer
+from mqtrail.client import SyncAdmin, SyncConsumer, SyncProducer
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import InvalidParameter, Message, SubscriptionGroupConfig, TopicConfig
 from tests.waiting import wait_until
@@ -84,6 +87,34 @@ def test_a_topic_is_created_changed_and_deleted(changes: ClusterChanges, cluster
     assert [one.action for one in changes.audited().changes] == ["delete-topic", "set-topic", "set-topic"]
 
 
+def test_a_group_is_created_changed_and_deleted(changes: ClusterChanges, cluster: Embedded, admin: SyncAdmin) -> None:
+    """What the change does not name stays as it is; live members are named before they stop."""
+    create = SetGroup(group="shippers", retry_count_max=3)
+    assert [(one.target, one.before, one.after) for one in changes.plan(create).steps] == [
+        (name, None, "3 retries, may consume") for name in BROKERS
+    ]
+    assert {one.fate for one in changes.perform(create, ANN).outcomes} == {Fate.DONE}
+    admin.create_group(SubscriptionGroupConfig("shippers", retry_max_times=3, consume_message_orderly=True))
+    stop = SetGroup(group="shippers", retry_count_max=5, is_consume_enabled=False, broker="broker-a")
+    admin.create_topic(TopicConfig("orders", 2, 2))
+    with SyncConsumer("shippers", cluster.namesrv_address, {"orders": "*"}) as consumer:
+        assert consumer.receive(timeout_ms=1) is None  # it is started
+        wait_until(lambda: any("1 live members stop to receive" in one for one in changes.plan(stop).warnings))
+    (outcome,) = changes.perform(stop, ANN).outcomes
+    assert (outcome.fate, outcome.detail) == (Fate.DONE, "5 retries, may not consume")
+    known = admin.groups(admin.masters()["broker-a"]).subscription_group_table["shippers"]
+    assert (known.retry_max_times, known.consume_enable, known.consume_message_orderly) == (5, False, True)
+    delete = DeleteGroup(group="shippers")
+    plan = changes.plan(delete)
+    assert [(one.before, one.after) for one in plan.steps] == [
+        ("5 retries, may not consume", "-"),
+        ("3 retries, may consume", "-"),
+    ]
+    assert {one.fate for one in changes.perform(delete, ANN, basis=plan.basis).outcomes} == {Fate.DONE}
+    with pytest.raises(NothingToChange, match="no master has the group 'shippers'"):
+        changes.plan(delete)
+
+
 def test_a_setting_is_what_the_broker_reports_then(
     changes: ClusterChanges, cluster: Embedded, admin: SyncAdmin
 ) -> None:
@@ -142,13 +173,17 @@ def test_only_registered_brokers_are_asked(changes: ClusterChanges, admin: SyncA
         SetTopic(topic="no/name"),
         SetTopic(topic="orders", read_queue_count=0),
         DeleteTopic(topic="SCHEDULE_TOPIC_XXXX"),
+        SetGroup(group="TOOLS_CONSUMER"),
+        SetGroup(group="no/name"),
+        SetGroup(group="CG", retry_count_max=-1),
+        DeleteGroup(group="DEFAULT_CONSUMER"),
         SetBrokerSettings(settings={}),
         SetBrokerSettings(settings={"initAuthenticationUser": "x"}),
         SetBrokerSettings(settings={"tlsServerKeyPassword": "x"}),
     ],
     ids=lambda change: str(change)[:60],
 )
-def test_what_is_refused(changes: ClusterChanges, change: SetTopic | DeleteTopic | SetBrokerSettings) -> None:
+def test_what_is_refused(changes: ClusterChanges, change: Change) -> None:
     """RocketMQ's own topics, wrong names, nothing, and secrets: the audit log would show them."""
     with pytest.raises((InvalidChange, InvalidParameter)):
         changes.perform(change, ANN)

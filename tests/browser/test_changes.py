@@ -107,7 +107,7 @@ def test_offsets_are_reset_from_the_page_of_a_group(changing: Changing, visit: B
     tab.page.fill("input[name=topic]", "orders")
     tab.page.fill("input[name=to]", "first")
     assert tab.violations() == []
-    tab.page.get_by_role("button", name="显示将要执行的操作").click()
+    tab.page.locator("form", has=tab.page.locator("[name=to]")).get_by_role("button").click()
     tab.page.wait_for_url("**/change?action=reset-offsets&**")
     tab.wait_for("再次消费的消息: 4")
     assert tab.violations() == []
@@ -142,13 +142,13 @@ def test_a_consumer_processes_a_message(changing: Changing, visit: Begin) -> Non
     assert handled == [b"bad"]
 
 
-def test_a_topic_and_a_setting(changing: Changing, visit: Begin) -> None:
-    """A topic is created, deleted with its messages counted; a setting is changed and read back."""
+def test_a_topic_a_group_and_a_setting(changing: Changing, visit: Begin) -> None:
+    """A topic is created, deleted with its messages counted; a group too; a setting is changed and read back."""
     tab = visit(changing.url)
     tab.open("/cluster")
     tab.page.fill("input[name=topic]", "parcels")
     assert tab.violations() == []
-    tab.page.get_by_role("button", name="Show what it will do").click()
+    tab.page.locator("form", has=tab.page.locator("[name=topic]")).get_by_role("button").click()
     tab.wait_for("read 8, write 8, rw")
     assert "parcels" not in changing.admin.topics()
     tab.page.get_by_role("button", name=DO_IT).click()
@@ -159,6 +159,16 @@ def test_a_topic_and_a_setting(changing: Changing, visit: Begin) -> None:
     tab.shot("topic-form")
     tab.page.get_by_role("link", name="Delete the topic …").click()
     tab.wait_for("Messages deleted: 0")
+    tab.page.get_by_role("button", name=DO_IT).click()
+    tab.wait_for("✔ done")
+    tab.open("/cluster")
+    tab.page.fill("input[name=group]", "shippers")
+    tab.page.locator("form", has=tab.page.locator("[name=retries]")).get_by_role("button").click()
+    tab.wait_for("16 retries, may consume")
+    tab.page.get_by_role("button", name=DO_IT).click()
+    tab.wait_for("✔ done")
+    tab.open("/group?name=shippers")
+    tab.page.get_by_role("link", name="Delete the group and its offsets …").click()
     tab.page.get_by_role("button", name=DO_IT).click()
     tab.wait_for("✔ done")
     tab.open("/broker?name=broker-a")

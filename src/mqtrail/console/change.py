@@ -18,6 +18,7 @@ from mqtrail.answers.changes import (
     ChangeOutcome,
     ChangePlan,
     ConsumeDirectly,
+    DeleteGroup,
     DeleteTopic,
     Fate,
     InvalidChange,
@@ -25,6 +26,7 @@ from mqtrail.answers.changes import (
     ResendMessage,
     ResetOffsets,
     SetBrokerSettings,
+    SetGroup,
     SetTopic,
 )
 from mqtrail.answers.http import Changing
@@ -43,7 +45,7 @@ PROGRESS_S: Final = 0.5
 FATES: Final = {Fate.DONE: "good", Fate.FAILED: "error", Fate.UNKNOWN: "warning"}
 ACTIONS: Final = (
     *("reset-offsets", "resend-dead-letters", "resend-message", "consume-directly"),
-    *("set-topic", "delete-topic", "set-broker-settings"),
+    *("set-topic", "delete-topic", "set-group", "delete-group", "set-broker-settings"),
 )
 COUNTS: Final = ("skipped", "repeated", "unreadable", "deleted")
 
@@ -97,13 +99,13 @@ async def _change_of(desk: Desk, asked: QueryParams) -> Change:
             return ResendMessage(place=asked.get("place", ""), group=group, is_to_topic=is_to_topic)
         case "consume-directly":
             return ConsumeDirectly(place=asked.get("place", ""), group=group, client_id=asked.get("client", ""))
-        case "set-topic" | "delete-topic" | "set-broker-settings":
+        case "set-topic" | "delete-topic" | "set-group" | "delete-group" | "set-broker-settings":
             return _of_brokers(asked)
     raise InvalidChange(f"action: found {asked.get('action')!r}, expected one of {', '.join(ACTIONS)}")
 
 
 def _of_brokers(asked: QueryParams) -> Change:
-    """Return the change of a topic or of a broker's setting. InvalidChange."""
+    """Return the change of a topic, of a group or of a broker's setting. InvalidChange."""
     topic, broker = asked.get("topic", "").strip(), asked.get("broker", "").strip()
     match asked.get("action"):
         case "set-topic":
@@ -120,6 +122,18 @@ def _of_brokers(asked: QueryParams) -> Change:
             )
         case "delete-topic":
             return DeleteTopic(topic=topic)
+        case "set-group":
+            retries = asked.get("retries", "")
+            if not retries.isdecimal():
+                raise InvalidChange(f"found {retries!r} retries, expected a number")
+            return SetGroup(
+                group=asked.get("group", "").strip(),
+                retry_count_max=int(retries[:9]),
+                is_consume_enabled="enabled" in asked,
+                broker=broker,
+            )
+        case "delete-group":
+            return DeleteGroup(group=asked.get("group", ""))
     return SetBrokerSettings(settings={asked.get("setting", "").strip(): asked.get("value", "")}, broker=broker)
 
 

@@ -12,6 +12,7 @@ from mqtrail.answers import BrokerRow, BrokersAnswer, GroupsAnswer, TopicRow, To
 from mqtrail.wire import MASTER_ID
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
+from .groups import group_form
 from .looks import count
 from .topic import permission, topic_form
 
@@ -36,6 +37,8 @@ async def cluster(desk: Desk, reader: PageReader) -> None:
         if desk.changing is not None:
             with section(reader.say("set-topic")):
                 topic_form(reader)
+            with section(reader.say("set-group")):
+                group_form(reader)
         parts: list[PagePart] = []
         for name, command, path in (
             ("brokers", "cluster list", "/brokers"),

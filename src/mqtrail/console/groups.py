@@ -9,6 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from mqtrail.answers import GroupWait, LagAnswer, MembersAnswer
+from mqtrail.answers.changes import RETRIES_MAX
 from mqtrail.client import GroupLag, TrendState
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, frame, link, section, start_with, table, tag
@@ -80,6 +81,10 @@ async def group(desk: Desk, reader: PageReader, name: str) -> None:
         if desk.changing is not None:
             with section(reader.say("reset-offsets")):
                 _reset(reader, name)
+            with section(reader.say("set-group")):
+                group_form(reader, name)
+            with section(reader.say("delete-group")):
+                link(f"{reader.say('delete-group')} …", "/change", "button", action="delete-group", group=name)
     cluster = desk.sources.of_cluster()
 
     async def load(over_ms: int | None = None) -> None:
@@ -104,6 +109,23 @@ def _reset(reader: PageReader, name: str) -> None:
         with tag("label"):
             tag("input", type="checkbox", name="no_skip")
             tag("span", f" {reader.say('no_skip')}")
+        tag("button", reader.say("plan_it"), type="submit")
+
+
+def group_form(reader: PageReader, name: str = "") -> None:
+    """Draw a form that leads to the plan: create a group, or change one."""
+    with tag("form", classes="tools", action="/change", method="get"):
+        tag("input", type="hidden", name="action", value="set-group")
+        words = reader.say("group")
+        tag("input", name="group", value=name, maxlength="120", required="", placeholder=words, **{"aria-label": words})
+        with tag("label"):
+            tag("span", f"{reader.say('retries')} ")
+            tag("input", type="number", name="retries", value="16", min="0", max=str(RETRIES_MAX), required="")
+        with tag("label"):
+            tag("input", type="checkbox", name="enabled", checked="")
+            tag("span", f" {reader.say('may_consume')}")
+        words = reader.say("on_broker")
+        tag("input", name="broker", maxlength="255", placeholder=words, **{"aria-label": words})
         tag("button", reader.say("plan_it"), type="submit")
 
 

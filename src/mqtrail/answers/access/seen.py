@@ -17,11 +17,13 @@ from mqtrail.trail import Settings
 from ..changes import (
     Change,
     ConsumeDirectly,
+    DeleteGroup,
     DeleteTopic,
     ResendDeadLetters,
     ResendMessage,
     ResetOffsets,
     SetBrokerSettings,
+    SetGroup,
     SetTopic,
 )
 from ..cluster import (
@@ -235,5 +237,5 @@ def needed(change: Change) -> tuple[Right, str]:
             return Right.OPERATE, ""
         case SetTopic() | DeleteTopic():
             return Right.ADMINISTER, change.topic
-        case SetBrokerSettings():
+        case SetGroup() | DeleteGroup() | SetBrokerSettings():
             return Right.ADMINISTER, ""

@@ -6,6 +6,7 @@ A change is a value. `ClusterChanges.plan` says which requests it sends and what
 
 from mqtrail.net import Actor, AuditAnswer, AuditedChange, AuditFailed, AuditLog, read_audit
 
+from .group_kinds import RETRIES_MAX, DeleteGroup, SetGroup
 from .kinds import LETTERS_MAX, Change, ConsumeDirectly, ResendDeadLetters, ResendMessage, ResetOffsets
 from .model import (
     ChangedMeanwhile,
@@ -23,6 +24,7 @@ from .topic_kinds import DeleteTopic, SetTopic
 
 __all__ = [
     "LETTERS_MAX",
+    "RETRIES_MAX",
     "Actor",
     "AuditAnswer",
     "AuditFailed",
@@ -36,6 +38,7 @@ __all__ = [
     "ChangedMeanwhile",
     "ClusterChanges",
     "ConsumeDirectly",
+    "DeleteGroup",
     "DeleteTopic",
     "Fate",
     "InvalidChange",
@@ -44,6 +47,7 @@ __all__ = [
     "ResendMessage",
     "ResetOffsets",
     "SetBrokerSettings",
+    "SetGroup",
     "SetTopic",
     "is_secret_setting",
     "plan_of",

@@ -14,6 +14,7 @@ from mqtrail.client import END_MS_MAX, Gathered, QueueMove, Resent, SyncAdmin
 from mqtrail.wire import MessageExt, MessageQueue, MQError, QueueOffsets, RequestCode, resend_target
 
 from ..places import parse_place, place_text
+from .group_kinds import DeleteGroup, SetGroup
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned
 from .setting_kinds import SetBrokerSettings
 from .topic_kinds import DeleteTopic, SetTopic
@@ -233,7 +234,15 @@ class ConsumeDirectly:
 
 
 Change: TypeAlias = (
-    ResetOffsets | ResendDeadLetters | ResendMessage | ConsumeDirectly | SetTopic | DeleteTopic | SetBrokerSettings
+    ResetOffsets
+    | ResendDeadLetters
+    | ResendMessage
+    | ConsumeDirectly
+    | SetTopic
+    | DeleteTopic
+    | SetGroup
+    | DeleteGroup
+    | SetBrokerSettings
 )
 """Every change. `action` distinguishes them."""
 

@@ -7,13 +7,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from mqtrail.client import ClientClosed, Gathered, SendFailed
 from mqtrail.net import NetError
 from mqtrail.wire import MQError, RemotingError
 
 from ..model import Scope
+
+DELETED: Final = "-"
+"""What a part that is deleted is afterwards."""
 
 
 class InvalidChange(MQError):

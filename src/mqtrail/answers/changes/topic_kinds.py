@@ -21,10 +21,9 @@ from mqtrail.wire import (
 )
 
 from ..masters import masters_of
-from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned, raise_failure
+from .model import DELETED, ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned, raise_failure
 
 QUEUES_MAX: Final = 16_384
-DELETED: Final = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
