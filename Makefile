@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 CODE := src tests bench interop examples scripts
 
-.PHONY: help demo test slow thorough check format coverage spark cycles browser databases interop sim crash kills fuzz bench docs release lock clean bootstrap
+.PHONY: help demo test slow thorough check format coverage spark cycles browser pictures databases interop sim crash kills fuzz bench docs release lock clean bootstrap
 .DEFAULT_GOAL := help
 # Tests and tools start hundreds of Python processes: let them keep what they compile.
 unexport PYTHONDONTWRITEBYTECODE
@@ -55,6 +55,10 @@ coverage: bootstrap  ## The suites test, slow, spark and cycles with coverage; a
 browser: bootstrap  ## The console in the system's Chromium (as root the Debian package is installed); pictures in .build/browser
 	@sh scripts/chromium.sh
 	@$(PYTEST) tests/browser -m browser -n 2
+
+pictures: bootstrap  ## Take the console's pictures of the docs anew, in docs/pictures
+	@sh scripts/chromium.sh
+	@PICTURES=1 $(PYTEST) tests/browser -m browser -n 2
 
 databases: bootstrap  ## The store on tables and the client over real PostgreSQL, MariaDB and Redis (as root their Debian packages are installed)
 	@sh scripts/databases.sh

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +22,15 @@ from mqtrail.wire import Message
 from tests.answers.lakes import id_of, make_lake, rows_of
 from tests.console.serving import console
 
-SHOTS = Path(__file__).parents[2] / ".build" / "browser"
+ROOT = Path(__file__).parents[2]
+SHOTS = ROOT / ".build" / "browser"
+IN_DOCS = ROOT / "docs" / "pictures"
+PICTURES = {
+    *("home-light", "search-light", "message-light", "incidents-light", "dead-letters-light", "latency-light"),
+    *("group-live", "change-plan", "replication", "alerts"),
+}
+"""Pages whose pictures the docs show. `make pictures` takes them."""
+PICTURE_QUALITY = 60
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text("utf-8")
 WAIT_MS = 30_000
 MARKUP = "<img/src=x/onerror=alert(1)>"
@@ -40,17 +50,20 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def of_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A console over a lake of histories. The keys and the tag of one message are hostile."""
+def of_lake() -> Iterator[str]:
+    """A console over a lake of histories. The keys and the tag of one message are hostile.
+
+    Pictures of the docs show its path, so it has a short one.
+    """
     rows = rows_of()
     for relation in rows.values():
         for row in relation:
             if row.get("keys") and row["keys"].split()[0] == "order-1":
                 row["keys"] = f"{MARKUP} {REORDERED} shared"
-    lake = tmp_path_factory.mktemp("browser") / "lake"
-    make_lake(lake, rows, gaps=True, rejects=2)
-    with console(lake) as url:
-        yield url
+    with tempfile.TemporaryDirectory(prefix="lake-") as folder:
+        make_lake(Path(folder) / "shop", rows, gaps=True, rejects=2)
+        with console(Path(folder) / "shop") as url:
+            yield url
 
 
 @dataclass(frozen=True)
@@ -94,10 +107,10 @@ class Visit:
         self.loaded()
 
     def loaded(self) -> None:
-        """Wait until no part is loading."""
+        """Wait until no part is loading. A page that is being left has no `main` for a moment."""
         self.page.wait_for_selector("main h1")
         self.page.wait_for_function(
-            "!/Loading …|加载中 …/.test(document.querySelector('main').innerText)", timeout=WAIT_MS
+            "!/Loading …|加载中 …/.test(document.querySelector('main')?.innerText ?? 'Loading …')", timeout=WAIT_MS
         )
 
     def text(self) -> str:
@@ -106,12 +119,15 @@ class Visit:
 
     def wait_for(self, words: str) -> None:
         """Wait until the page has these words."""
-        self.page.wait_for_function("words => document.body.innerText.includes(words)", arg=words, timeout=WAIT_MS)
+        self.page.wait_for_function("words => document.body?.innerText.includes(words)", arg=words, timeout=WAIT_MS)
 
     def shot(self, name: str) -> None:
         """Keep a picture of the page."""
         SHOTS.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
+        if name in PICTURES and os.environ.get("PICTURES"):
+            IN_DOCS.mkdir(exist_ok=True)
+            self.page.screenshot(path=IN_DOCS / f"{name}.jpg", type="jpeg", quality=PICTURE_QUALITY)
 
     def violations(self) -> list[str]:
         """Return what axe finds against WCAG 2.2 AA."""

@@ -89,7 +89,7 @@ def test_a_dead_letter_is_sent_again_and_followed(changing: Changing, visit: Beg
         assert delivery.msg_id == changing.dead
         with delivery.process():
             pass
-    tab.page.wait_for_function("document.body.innerText.includes('CONSUMED')", timeout=60_000)
+    tab.page.wait_for_function("document.body?.innerText.includes('CONSUMED')", timeout=60_000)
     assert tab.violations() == []
     tab.shot("change-followed")
     tab.page.get_by_role("link", name="Audit log").click()

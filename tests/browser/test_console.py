@@ -246,17 +246,18 @@ def test_a_cluster_and_what_can_be_traced(live: Live, visit: Begin) -> None:
     tab.page.get_by_role("link", name="DefaultCluster / broker-a / 0").click()
     tab.wait_for("fileReservedTime")
     assert tab.violations() == []
-    for page, words in (
-        ("Replication", "master"),
-        ("Name servers", "Setting"),
-        ("Users and policies of the brokers", "Policies"),
+    for page, path, words in (
+        ("Replication", "/replication", "master"),
+        ("Name servers", "/name-servers", "Setting"),
+        ("Users and policies of the brokers", "/broker-access", "Policies"),
     ):
         tab.open("/cluster")
         tab.page.get_by_role("link", name=page, exact=True).click()
+        tab.page.wait_for_url(f"**{path}")
         tab.loaded()
         tab.wait_for(words)
         assert tab.violations() == []
-        tab.shot(page.split()[0].lower())
+        tab.shot(path.strip("/"))
     tab.open("/topic?name=orders")
     tab.wait_for("4 to read, 4 to write")
     assert tab.page.get_by_role("link", name="Search", exact=True).nth(1).get_attribute("href") == (
