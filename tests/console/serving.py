@@ -17,7 +17,11 @@ def running(
     lake: Path | None = None, namesrv: str = "", *options: str, data: Path | None = None
 ) -> Iterator[tuple[str, int]]:
     """Run `mqtrail console` on a free port; yield its http://host:port and its process id. At the end it must have
-    logged no fault. data: the folder of its users."""
+    logged no fault. data: the folder of its users.
+
+    It does not know that a test runs: NiceGUI would leave out what users get, such as compressed files.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", "mqtrail", "console", "--port", "0", *options]
     command += ["--lake", str(lake)] if lake else []
     command += ["--namesrv", namesrv] if namesrv else []
@@ -28,7 +32,7 @@ def running(
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, **({"MQTRAIL_DATA": str(data)} if data else {})},
+            env={**env, **({"MQTRAIL_DATA": str(data)} if data else {})},
         ) as process,
     ):
         try:

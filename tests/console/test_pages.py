@@ -51,6 +51,20 @@ def test_every_page_opens(pages: httpx.Client, path: str) -> None:
     assert "https://" not in answer.text.replace("https://www.w3.org", "")
 
 
+@pytest.mark.parametrize("encodings", ["identity", "gzip, deflate, br, zstd"])
+def test_every_script_of_a_page_has_its_nonce(pages: httpx.Client, encodings: str) -> None:
+    """Else the browser runs none of them. Files are compressed for browsers that take it, pages are not."""
+    answer = pages.get("/", headers={"accept-encoding": encodings})
+    (nonce,) = re.findall("'nonce-([^']+)'", answer.headers["content-security-policy"])
+    scripts = re.findall("<script[^>]*>", answer.text)
+    assert scripts
+    assert all(f'nonce="{nonce}"' in one for one in scripts)
+    assert "content-encoding" not in answer.headers
+    (path,) = re.findall(r'src="(/_nicegui/[^"]+/nicegui\.js)"', answer.text)
+    file = pages.get(path, headers={"accept-encoding": encodings})
+    assert file.headers.get("content-encoding", "identity") == encodings.split(",")[0]
+
+
 @pytest.mark.parametrize(
     "words", ["</script><script>alert(1)</script>", "`${alert(1)}", "<img src=x onerror=alert(1)>"]
 )

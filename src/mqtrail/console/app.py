@@ -32,7 +32,7 @@ from .latency import latency
 from .login import add_login
 from .message import message
 from .name_servers import name_servers
-from .nonces import NoncedScripts
+from .nonces import CompressedFiles, NoncedScripts
 from .pipeline import pipeline
 from .replication import replication
 from .search import search
@@ -61,6 +61,22 @@ def make_console(
     app = make_api(sources, workers, changing, access, alerts)
     desk = Desk(app.state.seen, workers, changing, alerts)
 
+    _add_lake_pages(desk)
+    _add_cluster_pages(desk)
+    if changing is not None:
+        _add_changes(desk, changing)
+    app.add_api_route("/preferences", preferences, include_in_schema=False)
+    if access is not None:
+        add_login(app, access)
+    ui.run_with(
+        app, title="mqtrail", dark=None, tailwind=False, show_welcome_message=False, gzip_middleware_factory=None
+    )
+    app.add_middleware(NoncedScripts)
+    app.add_middleware(CompressedFiles)
+    return app
+
+
+def _add_lake_pages(desk: Desk) -> None:
     @ui.page("/", response_timeout=PAGE_S)
     async def home_page(request: Request) -> None:
         await home(desk.of(request), PageReader.of(request))
@@ -93,16 +109,6 @@ def make_console(
     @ui.page("/latency", response_timeout=PAGE_S)
     async def latency_page(request: Request, part: LatencySegment = LatencySegment.HANDLER) -> None:
         await latency(desk.of(request), PageReader.of(request), part)
-
-    _add_cluster_pages(desk)
-    if changing is not None:
-        _add_changes(desk, changing)
-    app.add_api_route("/preferences", preferences, include_in_schema=False)
-    if access is not None:
-        add_login(app, access)
-    ui.run_with(app, title="mqtrail", dark=None, tailwind=False, show_welcome_message=False)
-    app.add_middleware(NoncedScripts)
-    return app
 
 
 def _add_cluster_pages(desk: Desk) -> None:

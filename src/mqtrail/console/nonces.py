@@ -11,9 +11,11 @@ import secrets
 from typing import Final
 
 from starlette.datastructures import MutableHeaders
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 POLICY: Final = "content-security-policy"
+FILES: Final = "/_nicegui/"
 INLINE: Final = "script-src 'self' 'unsafe-inline'"
 
 
@@ -26,6 +28,22 @@ class NoncedScripts:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand the request on; rewrite the page that comes back."""
         await self._app(scope, receive, _Nonced(send).send if scope["type"] == "http" else send)
+
+
+class CompressedFiles:
+    """An ASGI middleware that compresses the files of NiceGUI, and no page.
+
+    A compressed page cannot be rewritten, and its size would tell something of its secrets beside words of the address.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._compressed = GZipMiddleware(app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand the request on."""
+        is_file = scope["type"] == "http" and scope["path"].startswith(FILES)
+        await (self._compressed if is_file else self._app)(scope, receive, send)
 
 
 class _Nonced:
