@@ -34,6 +34,7 @@ MODULES = (
     "recovery",
     "lag",
     "lookup",
+    "console",
     "prove",
     "incidents",
     "demo_time",
