@@ -6,8 +6,8 @@ import pytest
 
 from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore, PendingRecord
-from mqtrail.wire import Credentials as Keys
 from mqtrail.wire import (
+    ConsumerData,
     HeartbeatData,
     Host,
     Peer,
@@ -15,6 +15,7 @@ from mqtrail.wire import (
     ProducerData,
     RemotingCommand,
     Send,
+    SubscriptionData,
     SubscriptionGroupConfig,
     TopicConfig,
     decode_records,
@@ -25,6 +26,7 @@ from mqtrail.wire import (
     offset_msg_id,
     sign,
 )
+from mqtrail.wire import Credentials as Keys
 from mqtrail.wire.record import RECORD_V4
 
 from ..helpers import NOW_MS
@@ -356,3 +358,25 @@ def test_a_record_that_a_body_imitates_is_not_read(two: Two) -> None:
         assert reply.code in (1, 22)
         assert hers not in reply.body
     assert store.end_offset == before
+
+
+@pytest.mark.parametrize("code", [307, 309])
+def test_a_signature_is_not_passed_on_to_a_client(two: Two, code: int) -> None:
+    """An operator's request that is forwarded to a consumer does not give the consumer the operator's signature, which
+    would fit another request with the same values."""
+    if isinstance(two.guarded, WithUsers):
+        for resource in ("Topic:stock", "Group:h"):
+            two.guarded.allow("alicealice", resource, "Sub", "Get")
+    else:
+        two.broker.access.load_acl({"f": ACCOUNTS.replace("[g=SUB]", "[h=SUB]").replace("[orders=", "[stock=SUB, a=")})
+    consumer = ConsumerData("h", subscription_data_set=(SubscriptionData("stock", "*"),))
+    two.ask("bobbybobby", 34, {}, HeartbeatData("orders", consumer_data_set=(consumer,)).encode())
+    place = two.broker.store.end_offset
+    assert two.send("bobbybobby", "stock").code == 0
+    msg_id = offset_msg_id(Host("127.0.0.1", 10911), place)
+    ext = {"consumerGroup": "h", "clientId": "orders", "msgId": msg_id}
+    request = RemotingCommand(code, dict(ext), opaque=8)
+    sign(request, Keys(access_key="alicealice", secret_key="alicealicepass", security_token="token"))
+    (sent,) = two.broker.handle(ALICE, request, two.now_ms)
+    assert (sent.peer, sent.command.code) == (BOB.id, code)
+    assert sent.command.ext == ext
