@@ -48,6 +48,7 @@ from .access.needs import (
     permission,
     pops,
     recalled,
+    replies,
     resumed,
     sends,
     sent_back,
@@ -88,10 +89,10 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.SEND_MESSAGE_V2: Request(lambda c: c.send.handle, SEND, Wait.SEND, body_size=None),
     Code.SEND_BATCH_MESSAGE: Request(lambda c: c.send.handle, permission(sends, recalled), Wait.SEND, body_size=None),
     Code.SEND_REPLY_MESSAGE: Request(
-        lambda c: c.replies.handle, permission(sends, opened=BOTH), Wait.UNLIMITED, body_size=None
+        lambda c: c.replies.handle, permission(replies, opened=BOTH), Wait.UNLIMITED, body_size=None
     ),
     Code.SEND_REPLY_MESSAGE_V2: Request(
-        lambda c: c.replies.handle, permission(sends, opened=BOTH), Wait.UNLIMITED, body_size=None
+        lambda c: c.replies.handle, permission(replies, opened=BOTH), Wait.UNLIMITED, body_size=None
     ),
     Code.RECALL_MESSAGE: Request(lambda c: c.timer_requests.recall, permission(topic("Pub")), Wait.SEND),
     Code.END_TRANSACTION: Request(lambda c: c.transactions.end, permission(transaction, ended), Wait.TRANSACTION),

@@ -43,6 +43,7 @@ from mqtrail.wire import (
     decode_head,
     find_property,
     parse_offset_msg_id,
+    reply_topic,
     sent_properties,
     sent_topic,
     topic_of_marker,
@@ -168,6 +169,12 @@ def sends(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
         yield Need(Resource("Cluster", context.cluster), ("Update",))
     else:
         yield Need(Resource("Topic", topic), ("Pub",))
+
+
+def replies(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
+    """A reply is pushed to the client that it names, whatever topic it names: it also needs Pub on the reply topic."""
+    yield from sends(command, context)
+    yield Need(Resource("Topic", reply_topic(context.cluster)), ("Pub",))
 
 
 def transaction(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
