@@ -38,6 +38,7 @@ from .access.needs import (
     consumes,
     each,
     ended,
+    found_in,
     group,
     heartbeat,
     listed,
@@ -110,7 +111,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
         lambda c: c.pull.handle, permission(consumes("Sub"), opened=BOTH), Wait.LITE_PULL, fast_port=False
     ),
     Code.QUERY_MESSAGE: Request(
-        lambda c: c.job(c.query.by_key), permission(topic("Sub", "Get"), opened=NEVER), Wait.UNLIMITED
+        lambda c: c.job(c.query.by_key), permission(found_in("Sub", "Get"), opened=NEVER), Wait.UNLIMITED
     ),
     Code.VIEW_MESSAGE_BY_ID: Request(
         lambda c: c.query.by_offset, permission(topic("Get", optional=True), viewed), Wait.UNLIMITED

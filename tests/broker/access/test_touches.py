@@ -10,6 +10,8 @@ from mqtrail.wire import (
     ConsumerData,
     HeartbeatData,
     Host,
+    LockBatchBody,
+    MessageQueue,
     Peer,
     PeerId,
     ProducerData,
@@ -380,3 +382,85 @@ def test_a_signature_is_not_passed_on_to_a_client(two: Two, code: int) -> None:
     (sent,) = two.broker.handle(ALICE, request, two.now_ms)
     assert (sent.peer, sent.command.code) == (BOB.id, code)
     assert sent.command.ext == ext
+
+
+REFUSED = (1, 16)
+
+
+def grant(two: Two, name: str, topics: str, groups: str) -> None:
+    """Grant Pub and Sub on topics and Sub on groups, besides what the other one has."""
+    if isinstance(two.guarded, WithUsers):
+        for topic in topics.split():
+            two.guarded.allow(name, f"Topic:{topic}", "Pub", "Sub")
+        for group in groups.split():
+            two.guarded.allow(name, f"Group:{group}", "Sub")
+        return
+    perms = ", ".join(f"{topic}=PUB|SUB" for topic in topics.split())
+    group_perms = ", ".join(f"{group}=SUB" for group in groups.split())
+    own = f"{{accessKey: {name}, secretKey: {name}pass, topicPerms: [{perms}], groupPerms: [{group_perms}]}}"
+    others = [line for line in ACCOUNTS.splitlines() if name not in line]
+    two.broker.access.load_acl({"f": "\n".join([*others, f"- {own}"])})
+
+
+def test_no_group_takes_the_name_of_pop_retries(two: Two) -> None:
+    """%RETRY%g_orders has what g popped from orders. A grant for a group g_orders that does not exist does not open it,
+    and the group cannot be made to take it over; g itself goes on."""
+    two.broker.topics.update(TopicConfig("%RETRY%g_orders", 1, 1), NOW_MS)
+    grant(two, "bobbybobby", "stock", "g_orders")
+    consumer = ConsumerData("g_orders", subscription_data_set=(SubscriptionData("stock", "*"),))
+    lock = LockBatchBody("g_orders", "bob", (MessageQueue("stock", "broker-a", 0),))
+    for code, ext, body in (
+        (11, pull_ext("%RETRY%g_orders", "g_orders"), b""),
+        (11, pull_ext("stock", "g_orders"), b""),
+        (34, {}, HeartbeatData("bob", consumer_data_set=(consumer,)).encode()),
+        (36, {"group": "g_orders", "offset": "0", "delayLevel": "0"}, b""),
+        (41, {}, lock.encode()),
+        (310, {"a": "g_orders", "b": "%RETRY%g_orders", "e": "0", "i": ""}, b"x"),
+    ):
+        reply = two.ask("bobbybobby", code, ext, body)
+        assert reply.code in REFUSED, code
+        assert {"Group:g", "group:g:"} & set((reply.remark or "").split()), code
+    assert two.broker.groups.get("g_orders") is None
+    pop = {"invisibleTime": "10000", "pollTime": "0", "bornTime": "0", "initMode": "0"}
+    assert two.ask("alicealice", 200050, pull_ext("orders", "g") | pop).code not in REFUSED
+    assert two.ask("alicealice", 14, pull_ext("%RETRY%g_orders", "g")).code not in REFUSED
+    assert two.ask("alicealice", 310, {"a": "g", "b": "%RETRY%g_orders", "e": "0", "i": ""}, b"x").code == 0
+
+
+def test_pops_that_share_a_retry_topic_need_both(two: Two) -> None:
+    """What g pops from x_orders and g_x from orders is retried in %RETRY%g_x_orders: neither may read the other's."""
+    two.broker.groups.update(SubscriptionGroupConfig("g_x"), NOW_MS)
+    two.broker.topics.update(TopicConfig("x_orders", 1, 1), NOW_MS)
+    grant(two, "bobbybobby", "x_orders", "g")
+    pop = pull_ext("x_orders", "g") | {"invisibleTime": "10000", "pollTime": "0", "bornTime": "0", "initMode": "0"}
+    assert two.ask("bobbybobby", 200050, pop).code not in REFUSED
+    two.broker.topics.update(TopicConfig("%RETRY%g_x_orders", 1, 1), NOW_MS)
+    for code, ext in ((200050, pop), (11, pull_ext("%RETRY%g_x_orders", "g"))):
+        reply = two.ask("bobbybobby", code, ext)
+        assert reply.code in REFUSED
+        assert "g_x" in (reply.remark or "")
+    grant(two, "bobbybobby", "x_orders orders", "g g_x")
+    assert two.ask("bobbybobby", 200050, pop).code not in REFUSED
+
+
+def test_waiting_messages_are_not_shown_to_who_may_read_all_topics_but_theirs(two: Two) -> None:
+    """A delayed message of a denied topic is not read in the topic where it waits, by no request that returns
+    messages."""
+    two.send("alicealice", "orders", b"hers", DELAY="3", UNIQ_KEY="A1", KEYS="k")
+    if isinstance(two.guarded, WithUsers):
+        two.guarded.allow("bobbybobby", "Topic:*", "Sub", "Get")
+        two.guarded.allow("bobbybobby", "Topic:orders", "Sub", "Get", decision="Deny")
+    else:
+        keys = "accessKey: bobbybobby, secretKey: bobbybobbypass, defaultTopicPerm: SUB, topicPerms: [orders=DENY]"
+        two.broker.access.load_acl({"f": f"accounts: [{{{keys}, groupPerms: [h=SUB]}}]"})
+    pull = {**pull_ext("SCHEDULE_TOPIC_XXXX", "h"), "queueId": "2", "sysFlag": "4"}
+    pop = {"invisibleTime": "10000", "pollTime": "0", "bornTime": "0", "initMode": "0", "maxMsgNums": "1"}
+    query = {"key": "k", "maxNum": "9", "beginTimestamp": "0", "endTimestamp": str(NOW_MS * 2)}
+    requests = ((11, pull), (361, pull), (200050, pull | pop), (200052, pull | pop), (12, pull | query))
+    for code, ext in requests:
+        reply = two.ask("bobbybobby", code, ext)
+        assert reply.code in REFUSED, code
+        assert not reply.body
+    if isinstance(two.guarded, WithUsers):
+        two.guarded.allow("bobbybobby", "Cluster:DefaultCluster", "Get")
+        assert b"hers" in two.ask("bobbybobby", 11, pull).body

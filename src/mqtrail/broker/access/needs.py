@@ -49,7 +49,7 @@ from mqtrail.wire import (
     topic_of_marker,
 )
 
-from .context import AccessContext, AccessKind, Need, NeedsOf, Permission
+from .context import WAITING_TOPICS, AccessContext, AccessKind, Need, NeedsOf, Permission
 from .policies import Resource, topic_resource
 
 
@@ -94,13 +94,18 @@ def topic(*actions: str, optional: bool = False) -> NeedsOf:
     return needs
 
 
+def found_in(*actions: str) -> NeedsOf:
+    """Require the topic whose messages are read."""
+    return lambda command, context: _stored_in(command.ext.get("topic", ""), actions, context)
+
+
 def group(*actions: str, field: str = "consumerGroup", optional: bool = False) -> NeedsOf:
     """Require the group in a field; an optional field only if present."""
 
     def needs(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
         name = command.ext.get(field, "")
         if name or not optional:
-            yield Need(Resource("Group", name), actions)
+            yield from _of_group(name, actions, context)
 
     return needs
 
@@ -125,24 +130,47 @@ def each(*asks: NeedsOf) -> NeedsOf:
     return lambda command, context: (need for ask in asks for need in ask(command, context))
 
 
+def _of_group(group: str, actions: tuple[str, ...], context: AccessContext) -> Iterator[Need]:
+    """Yield the permissions for a group. A group that does not exist yet gets the retry topic of its name: if others
+    pop into that topic, it needs theirs too."""
+    yield Need(Resource("Group", group), actions)
+    yield from _popped(context.popped_as(group), actions)
+
+
+def _popped(owners: Iterable[tuple[str, str]], actions: tuple[str, ...]) -> Iterator[Need]:
+    for group, topic in owners:
+        yield Need(Resource("Group", group), actions)
+        yield Need(topic_resource(topic), actions)
+
+
+def _stored_in(topic: str, actions: tuple[str, ...], context: AccessContext) -> Iterator[Need]:
+    """Yield the permissions to read the messages of a topic. Those that wait in a system topic are of any topic: a
+    grant for all topics but one must not show them."""
+    yield Need(topic_resource(topic), actions)
+    if topic in WAITING_TOPICS and not context.like_apache:
+        yield Need(Resource("Cluster", context.cluster), ("Get",))
+
+
 def _consumed(topic: str, group: str, actions: tuple[str, ...], context: AccessContext) -> Iterator[Need]:
     """Yield the permissions of a group to consume a topic or one of its retry topics; other retry topics need their
     group.
 
     %RETRY%group_topic and %RETRY%group+topic contain retries of messages that the group popped from a topic. The first
-    is the retry topic of a group named group_topic, if that group exists.
+    is the retry topic of a group named group_topic, if that group exists. Without it, two groups with such names may
+    share the topic: then each needs the permissions of both.
     """
-    yield Need(Resource("Group", group), actions)
+    yield from _of_group(group, actions, context)
     if not topic.startswith(RETRY_PREFIX):
-        yield Need(Resource("Topic", topic), actions)
+        yield from _stored_in(topic, actions, context)
         return
     owner = topic[len(RETRY_PREFIX) :]
     if owner == group or context.like_apache:
         return
     if owner.startswith((f"{group}+", f"{group}_")) and not context.has_group(owner):
         yield Need(topic_resource(owner[len(group) + 1 :]), actions)
+        yield from _popped(context.popped_as(owner), actions)
         return
-    yield Need(Resource("Group", owner), actions)
+    yield from _of_group(owner, actions, context)
 
 
 def consumes(*actions: str) -> NeedsOf:
@@ -158,12 +186,18 @@ def pops(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     yield from _consumed(topic, group, ("Sub",), context)
     if context.has_group(f"{group}_{topic}") and not context.like_apache:
         yield Need(Resource("Group", f"{group}_{topic}"), ("Sub",))
+    yield from _popped(context.popped_as(f"{group}_{topic}"), ("Sub",))
 
 
 def sends(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
-    """Sends need Pub on the topic; to a retry topic Sub on its group, whatever group the request names."""
+    """Sends need Pub on the topic; to a retry topic Sub on its group, whatever group the request names.
+
+    Retry topics of pops need Sub on the groups and their topics.
+    """
     topic = sent_topic(command.ext)
-    if topic.startswith(RETRY_PREFIX):
+    if topic.startswith(RETRY_PREFIX) and (owners := context.popped_as(topic[len(RETRY_PREFIX) :])):
+        yield from _popped(owners, ("Sub",))
+    elif topic.startswith(RETRY_PREFIX):
         yield Need(topic_resource(topic), ("Sub",))
     elif topic in context.own_topics and not context.like_apache:
         yield Need(Resource("Cluster", context.cluster), ("Update",))
@@ -187,14 +221,14 @@ def transaction(command: RemotingCommand, context: AccessContext) -> Iterator[Ne
 def heartbeat(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     """Consumers need Sub; producers need nothing here, since checks of half messages verify permissions."""
     for consumer in HeartbeatData.decode(command.body).consumer_data_set:
-        yield Need(Resource("Group", consumer.group_name), ("Sub",))
+        yield from _of_group(consumer.group_name, ("Sub",), context)
         for subscription in consumer.subscription_data_set:
             yield from _consumed(subscription.topic, consumer.group_name, ("Sub",), context)
 
 
 def locks(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     body = LockBatchBody.decode(command.body)
-    yield Need(Resource("Group", body.consumer_group), ("Sub",))
+    yield from _of_group(body.consumer_group, ("Sub",), context)
     for topic in dict.fromkeys(queue.topic for queue in body.mq_set):
         yield from _consumed(topic, body.consumer_group, ("Sub",), context)
 
@@ -216,12 +250,13 @@ def made_topics(command: RemotingCommand, context: AccessContext) -> Iterator[Ne
 
 
 def made_group(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
-    yield Need(Resource("Group", SubscriptionGroupConfig.decode_request(command.body).group_name), ("Create", "Update"))
+    name = SubscriptionGroupConfig.decode_request(command.body).group_name
+    yield from _of_group(name, ("Create", "Update"), context)
 
 
 def made_groups(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     for config in SubscriptionGroupList.decode(command.body).group_config_list:
-        yield Need(Resource("Group", config.group_name), ("Create", "Update"))
+        yield from _of_group(config.group_name, ("Create", "Update"), context)
 
 
 # Records that a request touches.
