@@ -228,6 +228,29 @@ def test_only_the_broker_writes_its_own_logs(two: Two) -> None:
         assert two.broker.store.max_offset(topic, 0) == 0
 
 
+def test_only_the_broker_moves_its_own_groups(two: Two) -> None:
+    """The offsets of these groups are the progress of transactions and pops: Sub on all groups and topics does not move
+    them."""
+    if isinstance(two.guarded, WithUsers):
+        for resource in ("Topic:*", "Group:*"):
+            two.guarded.allow("bobbybobby", resource, "Sub")
+    else:
+        keys = "accessKey: bobbybobby, secretKey: bobbybobbypass, defaultTopicPerm: SUB, defaultGroupPerm: SUB"
+        two.broker.access.load_acl({"f": f"accounts: [{{{keys}}}]"})
+    for group, topic in (
+        ("CID_RMQ_SYS_REVIVE_GROUP", "rmq_sys_REVIVE_LOG_DefaultCluster"),
+        ("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_OP_HALF_TOPIC"),
+    ):
+        before = two.broker.offsets.get(group, topic, 0)
+        pull = pull_ext(topic, group) | {"commitOffset": "7", "sysFlag": "5"}
+        consumer = ConsumerData(group, subscription_data_set=(SubscriptionData("stock", "*"),))
+        beat = HeartbeatData("bob", consumer_data_set=(consumer,)).encode()
+        for code, ext, body in ((15, pull, b""), (11, pull, b""), (34, {}, beat)):
+            assert two.ask("bobbybobby", code, ext, body).code in (1, 16), code
+        assert two.broker.offsets.get(group, topic, 0) == before
+    assert two.ask("bobbybobby", 14, pull_ext("stock", "any")).code not in (1, 16)
+
+
 def test_a_pop_reads_no_retry_topic_of_a_group_that_is_named_alike(two: Two) -> None:
     """%RETRY%g_orders is the pop retry topic of g for orders, unless there is a group g_orders: then it is that
     group's."""

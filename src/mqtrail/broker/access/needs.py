@@ -22,6 +22,7 @@ from typing import Final
 from mqtrail.wire import (
     HALF_TOPIC,
     RETRY_PREFIX,
+    SYSTEM_GROUP_PREFIX,
     BatchAckBody,
     BodyError,
     ConsumeMessageDirectlyHeader,
@@ -131,9 +132,14 @@ def each(*asks: NeedsOf) -> NeedsOf:
 
 
 def _of_group(group: str, actions: tuple[str, ...], context: AccessContext) -> Iterator[Need]:
-    """Yield the permissions for a group. A group that does not exist yet gets the retry topic of its name: if others
-    pop into that topic, it needs theirs too."""
+    """Yield the permissions for a group.
+
+    A group that does not exist yet gets the retry topic of its name: if others pop into that topic, it needs theirs
+    too. Offsets of the broker's own groups are the progress of transactions and pops.
+    """
     yield Need(Resource("Group", group), actions)
+    if group.startswith(SYSTEM_GROUP_PREFIX) and "Get" not in actions and not context.like_apache:
+        yield Need(Resource("Cluster", context.cluster), ("Update",))
     yield from _popped(context.popped_as(group), actions)
 
 
