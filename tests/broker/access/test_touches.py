@@ -447,7 +447,17 @@ def test_no_group_takes_the_name_of_pop_retries(two: Two) -> None:
     pop = {"invisibleTime": "10000", "pollTime": "0", "bornTime": "0", "initMode": "0"}
     assert two.ask("alicealice", 200050, pull_ext("orders", "g") | pop).code not in REFUSED
     assert two.ask("alicealice", 14, pull_ext("%RETRY%g_orders", "g")).code not in REFUSED
-    assert two.ask("alicealice", 310, {"a": "g", "b": "%RETRY%g_orders", "e": "0", "i": ""}, b"x").code == 0
+    place = two.broker.store.end_offset
+    hers = {"a": "g", "b": "%RETRY%g_orders", "e": "0", "i": encode_properties({"KEYS": "k"})}
+    assert two.ask("alicealice", 310, hers, b"hers").code == 0
+    if isinstance(two.guarded, WithUsers):
+        two.guarded.allow("bobbybobby", "Group:g_orders", "Sub", "Get")
+        two.guarded.allow("alicealice", "Group:g", "Sub", "Get")
+        two.guarded.allow("alicealice", "Topic:orders", "Pub", "Sub", "Get")
+    query = {"topic": "%RETRY%g_orders", "key": "k", "maxNum": "9", "beginTimestamp": "0"}
+    for code, ext in ((12, query | {"endTimestamp": str(NOW_MS * 2)}), (33, {"offset": str(place)})):
+        assert two.ask("bobbybobby", code, ext).code in REFUSED, code
+        assert b"hers" in two.ask("alicealice", code, ext).body, code
 
 
 def test_pops_that_share_a_retry_topic_need_both(two: Two) -> None:

@@ -90,7 +90,7 @@ def topic(*actions: str, optional: bool = False) -> NeedsOf:
     def needs(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
         name = command.ext.get("topic", "")
         if name or not optional:
-            yield Need(topic_resource(name), actions)
+            yield from _of_topic(name, actions, context)
 
     return needs
 
@@ -149,10 +149,19 @@ def _popped(owners: Iterable[tuple[str, str]], actions: tuple[str, ...]) -> Iter
         yield Need(topic_resource(topic), actions)
 
 
+def _of_topic(topic: str, actions: tuple[str, ...], context: AccessContext) -> Iterator[Need]:
+    """Yield the permissions for a topic; for a retry topic those for its group, or for the groups that pop into it and
+    their topics."""
+    if topic.startswith(RETRY_PREFIX) and (owners := context.popped_as(topic[len(RETRY_PREFIX) :])):
+        yield from _popped(owners, actions)
+    else:
+        yield Need(topic_resource(topic), actions)
+
+
 def _stored_in(topic: str, actions: tuple[str, ...], context: AccessContext) -> Iterator[Need]:
     """Yield the permissions to read the messages of a topic. Those that wait in a system topic are of any topic: a
     grant for all topics but one must not show them."""
-    yield Need(topic_resource(topic), actions)
+    yield from _of_topic(topic, actions, context)
     if topic in WAITING_TOPICS and not context.like_apache:
         yield Need(Resource("Cluster", context.cluster), ("Get",))
 
@@ -196,15 +205,10 @@ def pops(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
 
 
 def sends(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
-    """Sends need Pub on the topic; to a retry topic Sub on its group, whatever group the request names.
-
-    Retry topics of pops need Sub on the groups and their topics.
-    """
+    """Sends need Pub on the topic; to a retry topic Sub on its group, whatever group the request names."""
     topic = sent_topic(command.ext)
-    if topic.startswith(RETRY_PREFIX) and (owners := context.popped_as(topic[len(RETRY_PREFIX) :])):
-        yield from _popped(owners, ("Sub",))
-    elif topic.startswith(RETRY_PREFIX):
-        yield Need(topic_resource(topic), ("Sub",))
+    if topic.startswith(RETRY_PREFIX):
+        yield from _of_topic(topic, ("Sub",), context)
     elif topic in context.own_topics and not context.like_apache:
         yield Need(Resource("Cluster", context.cluster), ("Update",))
     else:
@@ -279,7 +283,7 @@ def viewed(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     record = context.record_topics(ViewMessageHeader.from_ext(command.ext).offset)
     if record is not None:
         for topic in dict.fromkeys((record.topic, record.target_topic)):
-            yield Need(topic_resource(topic), ("Get",))
+            yield from _of_topic(topic, ("Get",), context)
 
 
 def sent_back(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
