@@ -6,12 +6,14 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
 from mqtrail.answers import Sources
+from mqtrail.answers.access import Grant, KnownClusters, Person, SeenSources
 from mqtrail.answers.changes import (
     Actor,
     AuditFailed,
@@ -29,6 +31,7 @@ from mqtrail.answers.changes import (
 from mqtrail.answers.changes.model import fate_of
 from mqtrail.answers.http import API_PREFIX, Changing, make_api
 from mqtrail.client import ConsumeFromWhere, ConsumerConfig, SyncAdmin, SyncConsumer, SyncDelivery, SyncProducer
+from mqtrail.gateway import Problem
 from mqtrail.net import ConnectError, RequestTimeout
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, MQError, SubscriptionGroupConfig, TopicConfig, dlq_topic, retry_topic
@@ -166,6 +169,32 @@ def test_a_stored_message_is_sent_to_one_group(changes: ClusterChanges, cluster:
             changes.plan(ResendMessage(place=wrong, group="DG"))
     with pytest.raises(MQError, match="no-such-group"):
         changes.plan(ResendMessage(place="broker-a/orders/0@3", group="no-such-group"))
+
+
+async def test_a_message_is_sent_again_where_its_operator_may(changes: ClusterChanges, cluster: Embedded) -> None:
+    """The topic that a message was first sent to is one of its properties: a role on the topic where it is stored is
+    not enough."""
+    changing = Changing(changes)
+    sources = Sources.open(None, cluster.namesrv_address)
+    place = f"broker-a/{dlq_topic('DG')}/0@0"
+    to_topic = ResendMessage(place=place, group="DG", is_to_topic=True)
+    stored, origin = Grant.parse(f"operator/{dlq_topic('DG')}"), Grant.parse("operator/letters")
+    try:
+        for grants, allowed in (((stored,), False), ((stored, origin), True), ((origin,), False)):
+            seen = SeenSources(sources, KnownClusters(sources), partial(Person, "ann", grants))
+            if allowed:
+                (step,) = (await changing.plan(to_topic, seen)).steps
+                assert step.after == "letters"
+                continue
+            for act in (changing.plan(to_topic, seen), changing.perform(to_topic, seen, ANN, "", [])):
+                with pytest.raises(Problem, match="right to operate on topic"):
+                    await act
+        seen = SeenSources(sources, KnownClusters(sources), partial(Person, "ann", (stored,)))
+        assert (await changing.plan(ResendMessage(place=place, group="DG"), seen)).steps
+        assert not changes.audited().changes
+    finally:
+        changing.close()
+        sources.close()
 
 
 def test_one_member_processes_a_message(changes: ClusterChanges, cluster: Embedded, admin: SyncAdmin) -> None:

@@ -179,6 +179,7 @@ def test_only_registered_brokers_are_asked(changes: ClusterChanges, admin: SyncA
         DeleteGroup(group="DEFAULT_CONSUMER"),
         SetBrokerSettings(settings={}),
         SetBrokerSettings(settings={"initAuthenticationUser": "x"}),
+        SetBrokerSettings(settings={"metricsGrpcExporterHeader": "authorization:x"}),
         SetBrokerSettings(settings={"tlsServerKeyPassword": "x"}),
     ],
     ids=lambda change: str(change)[:60],

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mqtrail.broker import Broker, BrokerConfig
+from mqtrail.client import Admin, Credentials, InstanceConfig
 from mqtrail.net import ConnectionPool
 from mqtrail.node import Node, NodeConfig
 from mqtrail.store import CommitLogConfig, MessageStore
@@ -105,6 +106,33 @@ async def test_a_slave_stores_nothing_itself() -> None:
         reply = await pool.request(slave.broker_addresses[0], RemotingCommand(RequestCode.PULL_MESSAGE), 5_000)
         assert (reply.code, "slaveReadEnable" in (reply.remark or "")) == (ResponseCode.SYSTEM_BUSY, True)
         await pool.close()
+
+
+async def test_users_are_changed_on_slaves_too() -> None:
+    """A slave does not copy users from its master: a deleted user could still read there."""
+    accounts: dict[str, Any] = {
+        "authentication": True,
+        "authorization": True,
+        "init_user": '{"username":"root","password":"rootpass"}',
+        "inner_credentials": '{"accessKey":"inner-broker","secretKey":"inner-secret"}',
+    }
+    root = InstanceConfig(credentials=Credentials(access_key="root", secret_key="rootpass"))
+    guarded = replace(MASTER, broker=replace(MASTER.broker, **accounts))
+    async with (
+        running(guarded) as master,
+        running(slave_of(master.namesrv_address, **accounts)) as slave,
+        Admin(master.namesrv_address, config=root) as admin,
+    ):
+        tables = [core.access.auth for node in (master, slave) if (core := broker_of(node).core) is not None]
+        name = f"broker-a ({slave.broker_addresses[0]})"
+        assert set((await admin.create_user("ann", "first-pass")).found) == {"broker-a", name}
+        assert (await admin.create_acl("User:ann", ["Topic:orders"], ["Sub"], broker="broker-a")).complete
+        assert ["User:ann" in table.acls for table in tables] == [True, True]
+        only = await admin.update_user("ann", password="second-pass", broker=slave.broker_addresses[0])
+        assert tuple(only.found) == slave.broker_addresses
+        assert [table.users["ann"].password for table in tables] == ["first-pass", "second-pass"]
+        assert (await admin.delete_user("ann")).complete
+        assert not any("ann" in table.users for table in tables)
 
 
 async def test_two_slaves_with_one_id() -> None:

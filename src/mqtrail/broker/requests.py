@@ -38,6 +38,7 @@ from .access.needs import (
     consumes,
     each,
     ended,
+    found_in,
     group,
     heartbeat,
     listed,
@@ -48,6 +49,7 @@ from .access.needs import (
     permission,
     pops,
     recalled,
+    replies,
     resumed,
     sends,
     sent_back,
@@ -88,10 +90,10 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.SEND_MESSAGE_V2: Request(lambda c: c.send.handle, SEND, Wait.SEND, body_size=None),
     Code.SEND_BATCH_MESSAGE: Request(lambda c: c.send.handle, permission(sends, recalled), Wait.SEND, body_size=None),
     Code.SEND_REPLY_MESSAGE: Request(
-        lambda c: c.replies.handle, permission(sends, opened=BOTH), Wait.UNLIMITED, body_size=None
+        lambda c: c.replies.handle, permission(replies, opened=BOTH), Wait.UNLIMITED, body_size=None
     ),
     Code.SEND_REPLY_MESSAGE_V2: Request(
-        lambda c: c.replies.handle, permission(sends, opened=BOTH), Wait.UNLIMITED, body_size=None
+        lambda c: c.replies.handle, permission(replies, opened=BOTH), Wait.UNLIMITED, body_size=None
     ),
     Code.RECALL_MESSAGE: Request(lambda c: c.timer_requests.recall, permission(topic("Pub")), Wait.SEND),
     Code.END_TRANSACTION: Request(lambda c: c.transactions.end, permission(transaction, ended), Wait.TRANSACTION),
@@ -109,7 +111,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
         lambda c: c.pull.handle, permission(consumes("Sub"), opened=BOTH), Wait.LITE_PULL, fast_port=False
     ),
     Code.QUERY_MESSAGE: Request(
-        lambda c: c.job(c.query.by_key), permission(topic("Sub", "Get"), opened=NEVER), Wait.UNLIMITED
+        lambda c: c.job(c.query.by_key), permission(found_in("Sub", "Get"), opened=NEVER), Wait.UNLIMITED
     ),
     Code.VIEW_MESSAGE_BY_ID: Request(
         lambda c: c.query.by_offset, permission(topic("Get", optional=True), viewed), Wait.UNLIMITED

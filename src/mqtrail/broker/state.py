@@ -63,6 +63,7 @@ def load_state(
         config.cluster_name,
         store,
         lambda group: groups.get(group) is not None,
+        lambda topic: topic in topics,
         permissions,
         like_apache=config.acl_like_apache,
     )

@@ -188,7 +188,7 @@ def policy_set(
     with admin_of(load(config), namesrv) as admin:
         found: dict[str, str] = {}
         failures: dict[str, Exception] = {}
-        for name, address in admin.targets(cluster, broker).items():
+        for name, address in admin.account_targets(cluster, broker).items():
             there = admin.acl(who, broker=address)
             change = admin.update_acl if any(there.values()) else admin.create_acl
             done = change(who, resource, actions, decision=decision, source_ips=sources, broker=address)

@@ -29,10 +29,12 @@ __all__ = [
     "is_signed_with",
     "sign",
     "signature_of",
+    "without_signature",
 ]
 
 EXT_SECURITY_TOKEN: Final = "SecurityToken"
 KEYS_KEPT_MAX: Final = 1_024  # keys whose initial hashes are cached
+_OF_SIGNATURE: Final = frozenset({EXT_ACCESS_KEY, EXT_SIGNATURE, EXT_SECURITY_TOKEN})
 
 _BLOCK_SIZE: Final = 64  # bytes, of SHA-1 (RFC 2104)
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
@@ -99,6 +101,15 @@ def sign(command: RemotingCommand, credentials: Credentials) -> None:
         command.version = min(command.version, VERSION_UNIQUE_KEY_UNSIGNED)
     content = signed_content(ext, command.body, command.version)
     ext[EXT_SIGNATURE] = signature_of(content, credentials.secret_key.encode()).decode("ascii")
+
+
+def without_signature(ext: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of a request without access key, token and signature, to pass them on.
+
+    A signature covers neither the request code nor the names of fields. Whoever gets one can use it for another
+    request with the same values.
+    """
+    return {name: value for name, value in ext.items() if name not in _OF_SIGNATURE}
 
 
 def is_signed_with(command: RemotingCommand, secret_key: bytes) -> bool:

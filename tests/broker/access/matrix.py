@@ -61,15 +61,19 @@ class Case:
     """Whether it must name its topic."""
     retry: str = ""
     """What a retry topic in the topic's place needs of its group, where a request about it is not refused anyway."""
+    also: str = ""
+    """Another topic that it needs Pub on."""
 
 
 TOPIC_GET, GROUP_GET, BOTH_GET = Case("Get"), Case(group="Get"), Case("Get", "Get")
 QUEUE = Case("Sub", retry="Sub")
 CONSUMES = Case("Sub", "Sub", retry="Sub")
 SENDS = Case("Pub", retry="Sub")
+REPLIES = Case("Pub", retry="Sub", also="DefaultCluster_REPLY_TOPIC")
 OWN_PORT_CODES_CLUSTER, CHANGES_CLUSTER = Case(cluster="Get"), Case(cluster="Update")
 CASES: dict[int, Case] = {
-    **dict.fromkeys((10, 310, 320, 324, 325), SENDS),
+    **dict.fromkeys((10, 310, 320), SENDS),
+    **dict.fromkeys((324, 325), REPLIES),
     370: Case("Pub"),
     37: Case("Pub", record=True, named=False),
     323: Case("Update", record=True, named=False),
@@ -180,8 +184,12 @@ class World:
         """Grant `trader` what a case needs of topic orders, group g and the cluster."""
         if self.kind == "files":
             admin = bool(case.cluster) or any(action in CHANGES for action in (case.topic, case.group))
-            lists = [("topicPerms", "orders", case.topic), ("groupPerms", "g", case.group or case.retry)]
-            text = "".join(f", {key}: [{name}={BITS[action]}]" for key, name, action in lists if action in BITS)
+            topics = [("orders", case.topic), (case.also, "Pub" if case.also else "")]
+            lists = [("topicPerms", topics), ("groupPerms", [("g", case.group or case.retry)])]
+            text = ""
+            for key, names in lists:
+                entries = [f"{name}={BITS[action]}" for name, action in names if action in BITS]
+                text += f", {key}: [{', '.join(entries)}]" if entries else ""
             self.admin = admin
             self.broker.access.load_acl(
                 {"f": f"accounts: [{{accessKey: traders, secretKey: traderpass, admin: {str(admin).lower()}{text}}}]"}
@@ -193,6 +201,7 @@ class World:
             (Resource("Topic", "orders"), case.topic),
             (Resource("Group", "g"), case.group or case.retry),
             (Resource("Cluster", "DefaultCluster"), case.cluster),
+            (Resource("Topic", case.also), "Pub" if case.also else ""),
         )
         entries = tuple(Entry(resource, (action,), (), True, ()) for resource, action in grants if action)
         auth.put_acl("User:traders", Acl(entries))

@@ -1,6 +1,7 @@
 """The permission matrix: every code, every way to name a resource, every path into the broker, both kinds of ACL."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,11 +55,10 @@ def test_every_need_counts(kind: str, code: int) -> None:
 
 
 def _reduced(case: Case) -> Iterator[Case]:
-    full = {"topic": case.topic, "group": case.group, "cluster": case.cluster}
-    for name, action in full.items():
-        if action:
-            full_but_one: dict[str, Any] = {**full, name: ""}
-            yield Case(**full_but_one)
+    for name in ("topic", "group", "cluster", "also"):
+        if getattr(case, name):
+            full_but_one: dict[str, Any] = {"retry": "", name: ""}
+            yield replace(case, **full_but_one)
 
 
 @pytest.mark.parametrize("code", [code for code, case in CASES.items() if case.cluster or case.topic in CHANGES])
@@ -75,7 +75,7 @@ def test_an_admin_of_acl_files_changes_things(code: int) -> None:
 def test_own_retry_topics(kind: str, code: int) -> None:
     """A group's retry topics belong to the group: they need Sub on it, and on the topic if they hold pops of one."""
     case = CASES[code]
-    world = World(kind, Case(case.topic, case.retry))
+    world = World(kind, Case(case.topic, case.retry, also=case.also))
     assert world.general(world.request(code, Naming("own retry", "%RETRY%g")))
     if case is CONSUMES:
         for topic in ("%RETRY%g_orders", "%RETRY%g+orders"):

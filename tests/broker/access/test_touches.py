@@ -6,15 +6,18 @@ import pytest
 
 from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore, PendingRecord
-from mqtrail.wire import Credentials as Keys
 from mqtrail.wire import (
+    ConsumerData,
     HeartbeatData,
     Host,
+    LockBatchBody,
+    MessageQueue,
     Peer,
     PeerId,
     ProducerData,
     RemotingCommand,
     Send,
+    SubscriptionData,
     SubscriptionGroupConfig,
     TopicConfig,
     decode_records,
@@ -25,6 +28,7 @@ from mqtrail.wire import (
     offset_msg_id,
     sign,
 )
+from mqtrail.wire import Credentials as Keys
 from mqtrail.wire.record import RECORD_V4
 
 from ..helpers import NOW_MS
@@ -224,6 +228,29 @@ def test_only_the_broker_writes_its_own_logs(two: Two) -> None:
         assert two.broker.store.max_offset(topic, 0) == 0
 
 
+def test_only_the_broker_moves_its_own_groups(two: Two) -> None:
+    """The offsets of these groups are the progress of transactions and pops: Sub on all groups and topics does not move
+    them."""
+    if isinstance(two.guarded, WithUsers):
+        for resource in ("Topic:*", "Group:*"):
+            two.guarded.allow("bobbybobby", resource, "Sub")
+    else:
+        keys = "accessKey: bobbybobby, secretKey: bobbybobbypass, defaultTopicPerm: SUB, defaultGroupPerm: SUB"
+        two.broker.access.load_acl({"f": f"accounts: [{{{keys}}}]"})
+    for group, topic in (
+        ("CID_RMQ_SYS_REVIVE_GROUP", "rmq_sys_REVIVE_LOG_DefaultCluster"),
+        ("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_OP_HALF_TOPIC"),
+    ):
+        before = two.broker.offsets.get(group, topic, 0)
+        pull = pull_ext(topic, group) | {"commitOffset": "7", "sysFlag": "5"}
+        consumer = ConsumerData(group, subscription_data_set=(SubscriptionData("stock", "*"),))
+        beat = HeartbeatData("bob", consumer_data_set=(consumer,)).encode()
+        for code, ext, body in ((15, pull, b""), (11, pull, b""), (34, {}, beat)):
+            assert two.ask("bobbybobby", code, ext, body).code in (1, 16), code
+        assert two.broker.offsets.get(group, topic, 0) == before
+    assert two.ask("bobbybobby", 14, pull_ext("stock", "any")).code not in (1, 16)
+
+
 def test_a_pop_reads_no_retry_topic_of_a_group_that_is_named_alike(two: Two) -> None:
     """%RETRY%g_orders is the pop retry topic of g for orders, unless there is a group g_orders: then it is that
     group's."""
@@ -356,3 +383,117 @@ def test_a_record_that_a_body_imitates_is_not_read(two: Two) -> None:
         assert reply.code in (1, 22)
         assert hers not in reply.body
     assert store.end_offset == before
+
+
+@pytest.mark.parametrize("code", [307, 309])
+def test_a_signature_is_not_passed_on_to_a_client(two: Two, code: int) -> None:
+    """An operator's request that is forwarded to a consumer does not give the consumer the operator's signature, which
+    would fit another request with the same values."""
+    if isinstance(two.guarded, WithUsers):
+        for resource in ("Topic:stock", "Group:h"):
+            two.guarded.allow("alicealice", resource, "Sub", "Get")
+    else:
+        two.broker.access.load_acl({"f": ACCOUNTS.replace("[g=SUB]", "[h=SUB]").replace("[orders=", "[stock=SUB, a=")})
+    consumer = ConsumerData("h", subscription_data_set=(SubscriptionData("stock", "*"),))
+    two.ask("bobbybobby", 34, {}, HeartbeatData("orders", consumer_data_set=(consumer,)).encode())
+    place = two.broker.store.end_offset
+    assert two.send("bobbybobby", "stock").code == 0
+    msg_id = offset_msg_id(Host("127.0.0.1", 10911), place)
+    ext = {"consumerGroup": "h", "clientId": "orders", "msgId": msg_id}
+    request = RemotingCommand(code, dict(ext), opaque=8)
+    sign(request, Keys(access_key="alicealice", secret_key="alicealicepass", security_token="token"))
+    (sent,) = two.broker.handle(ALICE, request, two.now_ms)
+    assert (sent.peer, sent.command.code) == (BOB.id, code)
+    assert sent.command.ext == ext
+
+
+REFUSED = (1, 16)
+
+
+def grant(two: Two, name: str, topics: str, groups: str) -> None:
+    """Grant Pub and Sub on topics and Sub on groups, besides what the other one has."""
+    if isinstance(two.guarded, WithUsers):
+        for topic in topics.split():
+            two.guarded.allow(name, f"Topic:{topic}", "Pub", "Sub")
+        for group in groups.split():
+            two.guarded.allow(name, f"Group:{group}", "Sub")
+        return
+    perms = ", ".join(f"{topic}=PUB|SUB" for topic in topics.split())
+    group_perms = ", ".join(f"{group}=SUB" for group in groups.split())
+    own = f"{{accessKey: {name}, secretKey: {name}pass, topicPerms: [{perms}], groupPerms: [{group_perms}]}}"
+    others = [line for line in ACCOUNTS.splitlines() if name not in line]
+    two.broker.access.load_acl({"f": "\n".join([*others, f"- {own}"])})
+
+
+def test_no_group_takes_the_name_of_pop_retries(two: Two) -> None:
+    """%RETRY%g_orders has what g popped from orders. A grant for a group g_orders that does not exist does not open it,
+    and the group cannot be made to take it over; g itself goes on."""
+    two.broker.topics.update(TopicConfig("%RETRY%g_orders", 1, 1), NOW_MS)
+    grant(two, "bobbybobby", "stock", "g_orders")
+    consumer = ConsumerData("g_orders", subscription_data_set=(SubscriptionData("stock", "*"),))
+    lock = LockBatchBody("g_orders", "bob", (MessageQueue("stock", "broker-a", 0),))
+    for code, ext, body in (
+        (11, pull_ext("%RETRY%g_orders", "g_orders"), b""),
+        (11, pull_ext("stock", "g_orders"), b""),
+        (34, {}, HeartbeatData("bob", consumer_data_set=(consumer,)).encode()),
+        (36, {"group": "g_orders", "offset": "0", "delayLevel": "0"}, b""),
+        (41, {}, lock.encode()),
+        (310, {"a": "g_orders", "b": "%RETRY%g_orders", "e": "0", "i": ""}, b"x"),
+    ):
+        reply = two.ask("bobbybobby", code, ext, body)
+        assert reply.code in REFUSED, code
+        assert {"Group:g", "group:g:"} & set((reply.remark or "").split()), code
+    assert two.broker.groups.get("g_orders") is None
+    pop = {"invisibleTime": "10000", "pollTime": "0", "bornTime": "0", "initMode": "0"}
+    assert two.ask("alicealice", 200050, pull_ext("orders", "g") | pop).code not in REFUSED
+    assert two.ask("alicealice", 14, pull_ext("%RETRY%g_orders", "g")).code not in REFUSED
+    place = two.broker.store.end_offset
+    hers = {"a": "g", "b": "%RETRY%g_orders", "e": "0", "i": encode_properties({"KEYS": "k"})}
+    assert two.ask("alicealice", 310, hers, b"hers").code == 0
+    if isinstance(two.guarded, WithUsers):
+        two.guarded.allow("bobbybobby", "Group:g_orders", "Sub", "Get")
+        two.guarded.allow("alicealice", "Group:g", "Sub", "Get")
+        two.guarded.allow("alicealice", "Topic:orders", "Pub", "Sub", "Get")
+    query = {"topic": "%RETRY%g_orders", "key": "k", "maxNum": "9", "beginTimestamp": "0"}
+    for code, ext in ((12, query | {"endTimestamp": str(NOW_MS * 2)}), (33, {"offset": str(place)})):
+        assert two.ask("bobbybobby", code, ext).code in REFUSED, code
+        assert b"hers" in two.ask("alicealice", code, ext).body, code
+
+
+def test_pops_that_share_a_retry_topic_need_both(two: Two) -> None:
+    """What g pops from x_orders and g_x from orders is retried in %RETRY%g_x_orders: neither may read the other's."""
+    two.broker.groups.update(SubscriptionGroupConfig("g_x"), NOW_MS)
+    two.broker.topics.update(TopicConfig("x_orders", 1, 1), NOW_MS)
+    grant(two, "bobbybobby", "x_orders", "g")
+    pop = pull_ext("x_orders", "g") | {"invisibleTime": "10000", "pollTime": "0", "bornTime": "0", "initMode": "0"}
+    assert two.ask("bobbybobby", 200050, pop).code not in REFUSED
+    two.broker.topics.update(TopicConfig("%RETRY%g_x_orders", 1, 1), NOW_MS)
+    for code, ext in ((200050, pop), (11, pull_ext("%RETRY%g_x_orders", "g"))):
+        reply = two.ask("bobbybobby", code, ext)
+        assert reply.code in REFUSED
+        assert "g_x" in (reply.remark or "")
+    grant(two, "bobbybobby", "x_orders orders", "g g_x")
+    assert two.ask("bobbybobby", 200050, pop).code not in REFUSED
+
+
+def test_waiting_messages_are_not_shown_to_who_may_read_all_topics_but_theirs(two: Two) -> None:
+    """A delayed message of a denied topic is not read in the topic where it waits, by no request that returns
+    messages."""
+    two.send("alicealice", "orders", b"hers", DELAY="3", UNIQ_KEY="A1", KEYS="k")
+    if isinstance(two.guarded, WithUsers):
+        two.guarded.allow("bobbybobby", "Topic:*", "Sub", "Get")
+        two.guarded.allow("bobbybobby", "Topic:orders", "Sub", "Get", decision="Deny")
+    else:
+        keys = "accessKey: bobbybobby, secretKey: bobbybobbypass, defaultTopicPerm: SUB, topicPerms: [orders=DENY]"
+        two.broker.access.load_acl({"f": f"accounts: [{{{keys}, groupPerms: [h=SUB]}}]"})
+    pull = {**pull_ext("SCHEDULE_TOPIC_XXXX", "h"), "queueId": "2", "sysFlag": "4"}
+    pop = {"invisibleTime": "10000", "pollTime": "0", "bornTime": "0", "initMode": "0", "maxMsgNums": "1"}
+    query = {"key": "k", "maxNum": "9", "beginTimestamp": "0", "endTimestamp": str(NOW_MS * 2)}
+    requests = ((11, pull), (361, pull), (200050, pull | pop), (200052, pull | pop), (12, pull | query))
+    for code, ext in requests:
+        reply = two.ask("bobbybobby", code, ext)
+        assert reply.code in REFUSED, code
+        assert not reply.body
+    if isinstance(two.guarded, WithUsers):
+        two.guarded.allow("bobbybobby", "Cluster:DefaultCluster", "Get")
+        assert b"hers" in two.ask("bobbybobby", 11, pull).body

@@ -16,6 +16,7 @@ from mqtrail.trail import Settings
 
 from ..changes import (
     Change,
+    ChangePlan,
     ConsumeDirectly,
     DeleteGroup,
     DeleteTopic,
@@ -124,6 +125,12 @@ class SeenSources:
     def check_change(self, change: Change) -> None:
         """Raise NotAllowed unless the person may do a change."""
         self.check(*needed(change))
+
+    def check_plan(self, change: Change, plan: ChangePlan) -> None:
+        """Raise NotAllowed unless the person may send a message again to the topic that it names, as any sender can."""
+        if isinstance(change, ResendMessage) and change.is_to_topic:
+            for step in plan.steps:
+                self.check(Right.OPERATE, step.after)
 
     def answers(self, cluster: str = "") -> Answers:
         """Return look-ups in all sources, confined to what the person may read. The first call imports DuckDB."""

@@ -44,13 +44,15 @@ class ClusterChanges:
         *,
         basis: str = "",
         seen: Callable[[ChangeOutcome], None] = lambda _: None,
+        check: Callable[[ChangePlan], None] = lambda _: None,
     ) -> ChangeResult:
         """Perform a change; call `seen` with the outcome of each part. AuditFailed: the rest was not done.
 
-        The errors of `plan`: nothing was done.
+        The errors of `plan`, and of `check` about what it returned: nothing was done.
         basis: of the plan that the actor saw; ChangedMeanwhile: it would do something else now.
         """
         plan = self.plan(change)
+        check(plan)
         if basis and basis != plan.basis:
             raise ChangedMeanwhile(
                 "the values changed after they were shown, so nothing was done: look at the plan again"

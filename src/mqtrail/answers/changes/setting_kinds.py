@@ -12,7 +12,11 @@ from mqtrail.wire import MQError, RequestCode
 from ..masters import masters_of
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, Planned, raise_failure
 
-SECRET_SETTINGS: Final = ("initAuthenticationUser", "innerClientAuthenticationCredentials")
+SECRET_SETTINGS: Final = (
+    "initAuthenticationUser",
+    "innerClientAuthenticationCredentials",
+    "metricsGrpcExporterHeader",  # headers for the collector of metrics, such as its token
+)
 SECRET_PARTS: Final = ("password", "secret")
 SETTINGS_MAX: Final = 100
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Query, Request
@@ -34,7 +35,9 @@ class Changing:
 
         def ask() -> ChangePlan:
             seen.check_change(change)
-            return self._changes.plan(change)
+            planned = self._changes.plan(change)
+            seen.check_plan(change, planned)
+            return planned
 
         return await self._workers.run(ask)
 
@@ -45,7 +48,8 @@ class Changing:
 
         def ask() -> ChangeResult:
             seen.check_change(change)
-            return self._changes.perform(change, actor, basis=basis, seen=outcomes.append)
+            check = partial(seen.check_plan, change)
+            return self._changes.perform(change, actor, basis=basis, seen=outcomes.append, check=check)
 
         return await self._workers.run(ask)
 

@@ -18,6 +18,7 @@ from mqtrail.wire import (
     RemotingCommand,
     decode_head,
     find_property,
+    retry_topic,
     revive_topic,
 )
 
@@ -53,7 +54,7 @@ class Need(NamedTuple):
 
 
 class AccessContext:
-    """Look-ups for permission checks. has_group: whether a consumer group is configured. like_apache: aclLikeApache.
+    """Look-ups for permission checks. has_group, has_topic: whether it is configured. like_apache: aclLikeApache.
 
     permissions: what each request code needs.
     """
@@ -63,6 +64,7 @@ class AccessContext:
         cluster: str,
         store: MessageStore,
         has_group: Callable[[str], bool],
+        has_topic: Callable[[str], bool],
         permissions: Mapping[int, "Permission"],
         *,
         like_apache: bool = False,
@@ -71,9 +73,20 @@ class AccessContext:
         self.permissions = permissions
         self.like_apache = like_apache
         self.has_group = has_group
+        self._has_topic = has_topic
         self.own_topics = frozenset({TIMER_TOPIC, revive_topic(cluster)})
         """Topics that only the broker writes to; Apache's broker accepts sends from everyone."""
         self._store = store
+
+    def popped_as(self, name: str) -> list[tuple[str, str]]:
+        """Return the groups and topics whose popped messages are retried in %RETRY%name.
+
+        None if there is no such topic, or if a group has this name: then the topic is that group's.
+        """
+        if self.like_apache or self.has_group(name) or not self._has_topic(retry_topic(name)):
+            return []
+        parts = [(name[:place], name[place + 1 :]) for place, letter in enumerate(name) if letter in "_+"]
+        return [(group, topic) for group, topic in parts if self.has_group(group) and self._has_topic(topic)]
 
     def record_topics(self, physical_offset: int) -> RecordTopics | None:
         """Return the record at an offset of the CommitLog; None: no record starts there."""

@@ -22,6 +22,7 @@ from typing import Final
 from mqtrail.wire import (
     HALF_TOPIC,
     RETRY_PREFIX,
+    SYSTEM_GROUP_PREFIX,
     BatchAckBody,
     BodyError,
     ConsumeMessageDirectlyHeader,
@@ -43,12 +44,13 @@ from mqtrail.wire import (
     decode_head,
     find_property,
     parse_offset_msg_id,
+    reply_topic,
     sent_properties,
     sent_topic,
     topic_of_marker,
 )
 
-from .context import AccessContext, AccessKind, Need, NeedsOf, Permission
+from .context import WAITING_TOPICS, AccessContext, AccessKind, Need, NeedsOf, Permission
 from .policies import Resource, topic_resource
 
 
@@ -88,9 +90,14 @@ def topic(*actions: str, optional: bool = False) -> NeedsOf:
     def needs(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
         name = command.ext.get("topic", "")
         if name or not optional:
-            yield Need(topic_resource(name), actions)
+            yield from _of_topic(name, actions, context)
 
     return needs
+
+
+def found_in(*actions: str) -> NeedsOf:
+    """Require the topic whose messages are read."""
+    return lambda command, context: _stored_in(command.ext.get("topic", ""), actions, context)
 
 
 def group(*actions: str, field: str = "consumerGroup", optional: bool = False) -> NeedsOf:
@@ -99,7 +106,7 @@ def group(*actions: str, field: str = "consumerGroup", optional: bool = False) -
     def needs(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
         name = command.ext.get(field, "")
         if name or not optional:
-            yield Need(Resource("Group", name), actions)
+            yield from _of_group(name, actions, context)
 
     return needs
 
@@ -124,24 +131,61 @@ def each(*asks: NeedsOf) -> NeedsOf:
     return lambda command, context: (need for ask in asks for need in ask(command, context))
 
 
+def _of_group(group: str, actions: tuple[str, ...], context: AccessContext) -> Iterator[Need]:
+    """Yield the permissions for a group.
+
+    A group that does not exist yet gets the retry topic of its name: if others pop into that topic, it needs theirs
+    too. Offsets of the broker's own groups are the progress of transactions and pops.
+    """
+    yield Need(Resource("Group", group), actions)
+    if group.startswith(SYSTEM_GROUP_PREFIX) and "Get" not in actions and not context.like_apache:
+        yield Need(Resource("Cluster", context.cluster), ("Update",))
+    yield from _popped(context.popped_as(group), actions)
+
+
+def _popped(owners: Iterable[tuple[str, str]], actions: tuple[str, ...]) -> Iterator[Need]:
+    for group, topic in owners:
+        yield Need(Resource("Group", group), actions)
+        yield Need(topic_resource(topic), actions)
+
+
+def _of_topic(topic: str, actions: tuple[str, ...], context: AccessContext) -> Iterator[Need]:
+    """Yield the permissions for a topic; for a retry topic those for its group, or for the groups that pop into it and
+    their topics."""
+    if topic.startswith(RETRY_PREFIX) and (owners := context.popped_as(topic[len(RETRY_PREFIX) :])):
+        yield from _popped(owners, actions)
+    else:
+        yield Need(topic_resource(topic), actions)
+
+
+def _stored_in(topic: str, actions: tuple[str, ...], context: AccessContext) -> Iterator[Need]:
+    """Yield the permissions to read the messages of a topic. Those that wait in a system topic are of any topic: a
+    grant for all topics but one must not show them."""
+    yield from _of_topic(topic, actions, context)
+    if topic in WAITING_TOPICS and not context.like_apache:
+        yield Need(Resource("Cluster", context.cluster), ("Get",))
+
+
 def _consumed(topic: str, group: str, actions: tuple[str, ...], context: AccessContext) -> Iterator[Need]:
     """Yield the permissions of a group to consume a topic or one of its retry topics; other retry topics need their
     group.
 
     %RETRY%group_topic and %RETRY%group+topic contain retries of messages that the group popped from a topic. The first
-    is the retry topic of a group named group_topic, if that group exists.
+    is the retry topic of a group named group_topic, if that group exists. Without it, two groups with such names may
+    share the topic: then each needs the permissions of both.
     """
-    yield Need(Resource("Group", group), actions)
+    yield from _of_group(group, actions, context)
     if not topic.startswith(RETRY_PREFIX):
-        yield Need(Resource("Topic", topic), actions)
+        yield from _stored_in(topic, actions, context)
         return
     owner = topic[len(RETRY_PREFIX) :]
     if owner == group or context.like_apache:
         return
     if owner.startswith((f"{group}+", f"{group}_")) and not context.has_group(owner):
         yield Need(topic_resource(owner[len(group) + 1 :]), actions)
+        yield from _popped(context.popped_as(owner), actions)
         return
-    yield Need(Resource("Group", owner), actions)
+    yield from _of_group(owner, actions, context)
 
 
 def consumes(*actions: str) -> NeedsOf:
@@ -157,17 +201,24 @@ def pops(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     yield from _consumed(topic, group, ("Sub",), context)
     if context.has_group(f"{group}_{topic}") and not context.like_apache:
         yield Need(Resource("Group", f"{group}_{topic}"), ("Sub",))
+    yield from _popped(context.popped_as(f"{group}_{topic}"), ("Sub",))
 
 
 def sends(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     """Sends need Pub on the topic; to a retry topic Sub on its group, whatever group the request names."""
     topic = sent_topic(command.ext)
     if topic.startswith(RETRY_PREFIX):
-        yield Need(topic_resource(topic), ("Sub",))
+        yield from _of_topic(topic, ("Sub",), context)
     elif topic in context.own_topics and not context.like_apache:
         yield Need(Resource("Cluster", context.cluster), ("Update",))
     else:
         yield Need(Resource("Topic", topic), ("Pub",))
+
+
+def replies(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
+    """A reply is pushed to the client that it names, whatever topic it names: it also needs Pub on the reply topic."""
+    yield from sends(command, context)
+    yield Need(Resource("Topic", reply_topic(context.cluster)), ("Pub",))
 
 
 def transaction(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
@@ -180,14 +231,14 @@ def transaction(command: RemotingCommand, context: AccessContext) -> Iterator[Ne
 def heartbeat(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     """Consumers need Sub; producers need nothing here, since checks of half messages verify permissions."""
     for consumer in HeartbeatData.decode(command.body).consumer_data_set:
-        yield Need(Resource("Group", consumer.group_name), ("Sub",))
+        yield from _of_group(consumer.group_name, ("Sub",), context)
         for subscription in consumer.subscription_data_set:
             yield from _consumed(subscription.topic, consumer.group_name, ("Sub",), context)
 
 
 def locks(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     body = LockBatchBody.decode(command.body)
-    yield Need(Resource("Group", body.consumer_group), ("Sub",))
+    yield from _of_group(body.consumer_group, ("Sub",), context)
     for topic in dict.fromkeys(queue.topic for queue in body.mq_set):
         yield from _consumed(topic, body.consumer_group, ("Sub",), context)
 
@@ -209,12 +260,13 @@ def made_topics(command: RemotingCommand, context: AccessContext) -> Iterator[Ne
 
 
 def made_group(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
-    yield Need(Resource("Group", SubscriptionGroupConfig.decode_request(command.body).group_name), ("Create", "Update"))
+    name = SubscriptionGroupConfig.decode_request(command.body).group_name
+    yield from _of_group(name, ("Create", "Update"), context)
 
 
 def made_groups(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     for config in SubscriptionGroupList.decode(command.body).group_config_list:
-        yield Need(Resource("Group", config.group_name), ("Create", "Update"))
+        yield from _of_group(config.group_name, ("Create", "Update"), context)
 
 
 # Records that a request touches.
@@ -231,7 +283,7 @@ def viewed(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     record = context.record_topics(ViewMessageHeader.from_ext(command.ext).offset)
     if record is not None:
         for topic in dict.fromkeys((record.topic, record.target_topic)):
-            yield Need(topic_resource(topic), ("Get",))
+            yield from _of_topic(topic, ("Get",), context)
 
 
 def sent_back(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:

@@ -23,6 +23,7 @@ from mqtrail.wire import (
     answer,
     parse_offset_msg_id,
     version_text,
+    without_signature,
 )
 
 from ..state import BrokerState
@@ -78,7 +79,8 @@ class ForwardedRequests:
     ) -> list[Send]:
         client = self._client(group, client_id)
         self.require_room(peer, [client.peer.id])
-        return self._put(peer, request, client.peer.id, RemotingCommand(request.code, dict(request.ext), body), now_ms)
+        command = RemotingCommand(request.code, without_signature(request.ext), body)
+        return self._put(peer, request, client.peer.id, command, now_ms)
 
     def ask(
         self, peer: Peer, request: RemotingCommand, asked: PeerId, command: RemotingCommand, finish: Finish, now_ms: int

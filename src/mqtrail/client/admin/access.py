@@ -1,10 +1,13 @@
 """Access control: users and policies of 5.x (3001 to 3010), and the accounts of 4.9's ACL files (50 to 53).
 
-Every change goes to all masters of a cluster, or to one broker; the result lists each broker.
+Every change goes to all masters of a cluster, or to one broker; the result lists each broker. Slaves do not copy users
+and policies from their master, so these are changed on slaves too: otherwise a deleted user could read there, and would
+be back after a change of master.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mqtrail.wire import (
     AclAccountHeader,
@@ -36,6 +39,29 @@ class AclVersion:
 
 class AdminAccess(AdminHandover):
     """Admin's methods for users, policies and accounts."""
+
+    async def account_targets(self, cluster: str | None = None, broker: str | None = None) -> dict[str, str]:
+        """The addresses that a change of users and policies is sent to: those of `targets`, and their slaves.
+
+        The name of a slave is that of its broker with its address: "broker-a (10.0.0.6:10911)".
+        """
+        targets = await self.targets(cluster, broker)
+        if broker is not None and ":" in broker:
+            return targets
+        info = await self.cluster()
+        return targets | {
+            f"{name} ({address})": address
+            for name, master in targets.items()
+            if (known := info.broker_addr_table.get(name)) is not None
+            for _, address in sorted(known.broker_addrs.items())
+            if address != master
+        }
+
+    async def _on_accounts(
+        self, cluster: str | None, broker: str | None, call: Callable[[str], Coroutine[Any, Any, str]]
+    ) -> Gathered[str]:
+        targets = await self.account_targets(cluster, broker)
+        return await self._gather({name: call(address) for name, address in targets.items()})
 
     # -- users of 5.x ----------------------------------------------------------------------------------------------
 
@@ -72,7 +98,7 @@ class AdminAccess(AdminHandover):
         body = UserInfo(username, password, user_type).encode()
         ext = {"username": username}
         code = RequestCode.AUTH_CREATE_USER
-        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext, body))
+        return await self._on_accounts(cluster, broker, lambda address: self._call(address, code, ext, body))
 
     async def update_user(
         self,
@@ -88,7 +114,7 @@ class AdminAccess(AdminHandover):
         body = UserInfo(username, password, user_type, user_status).encode()
         ext = {"username": username}
         code = RequestCode.AUTH_UPDATE_USER
-        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext, body))
+        return await self._on_accounts(cluster, broker, lambda address: self._call(address, code, ext, body))
 
     async def delete_user(
         self, username: str, *, cluster: str | None = None, broker: str | None = None
@@ -96,7 +122,7 @@ class AdminAccess(AdminHandover):
         """Delete a user; its policies remain."""
         ext = {"username": username}
         code = RequestCode.AUTH_DELETE_USER
-        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
+        return await self._on_accounts(cluster, broker, lambda address: self._call(address, code, ext))
 
     # -- policies of 5.x -------------------------------------------------------------------------------------------
 
@@ -142,7 +168,7 @@ class AdminAccess(AdminHandover):
         body = _acl(subject, resources, actions, decision, source_ips, policy_type).encode()
         ext = SubjectHeader(subject).to_ext()
         code = RequestCode.AUTH_CREATE_ACL
-        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext, body))
+        return await self._on_accounts(cluster, broker, lambda address: self._call(address, code, ext, body))
 
     async def update_acl(
         self,
@@ -160,7 +186,7 @@ class AdminAccess(AdminHandover):
         body = _acl(subject, resources, actions, decision, source_ips, policy_type).encode()
         ext = SubjectHeader(subject).to_ext()
         code = RequestCode.AUTH_UPDATE_ACL
-        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext, body))
+        return await self._on_accounts(cluster, broker, lambda address: self._call(address, code, ext, body))
 
     async def delete_acl(
         self,
@@ -174,7 +200,7 @@ class AdminAccess(AdminHandover):
         """Delete a subject's policies, or only the entry of one resource."""
         ext = SubjectHeader(subject, policy_type, resource).to_ext()
         code = RequestCode.AUTH_DELETE_ACL
-        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
+        return await self._on_accounts(cluster, broker, lambda address: self._call(address, code, ext))
 
     # -- accounts of 4.9 -------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ class SyncAdmin(Facade[Admin]):
     cluster = waiting(Admin.cluster)
     masters = waiting(Admin.masters)
     targets = waiting(Admin.targets)
+    account_targets = waiting(Admin.account_targets)
 
     topics = waiting(Admin.topics)
     topics_of_cluster = waiting(Admin.topics_of_cluster)
