@@ -203,8 +203,8 @@ class World:
             (Resource("Cluster", "DefaultCluster"), case.cluster),
             (Resource("Topic", case.also), "Pub" if case.also else ""),
         )
-        entries = tuple(Entry(resource, (action,), (), True, ()) for resource, action in grants if action)
-        auth.put_acl("User:traders", Acl(entries))
+        allowed = tuple(Entry(resource, (action,), (), True, ()) for resource, action in grants if action)
+        auth.put_acl("User:traders", Acl(allowed))
 
     # Requests.
 
