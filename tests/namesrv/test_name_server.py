@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mqtrail.namesrv import NameServer, NameServerConfig, key_values, queries, registrations, routes
 from mqtrail.namesrv.requests import BODY_SIZE_MAX, REQUESTS
-from mqtrail.store import ConfigFileStore, MemoryDisk
+from mqtrail.store import ConfigFileStore, MemoryDisk, StoreError
 from mqtrail.wire import (
     ORDER_TOPIC_CONFIG,
     BrokerHeader,
@@ -778,6 +778,24 @@ def test_a_value_is_durable_when_it_is_acknowledged() -> None:
     server.handle(CLIENT, RemotingCommand(RequestCode.PUT_KV_CONFIG, {**ext, "value": "w"}), NOW_MS)
     files.begin_save()
     files.end_save(failed=True)
+    (send,) = server.handle(CLIENT, RemotingCommand(RequestCode.GET_KV_CONFIG, ext), NOW_MS)
+    assert send.command.ext["value"] == "v"
+
+
+@pytest.mark.parametrize("damage", [b"{}", b'{"configTable":[]}', b'{"configTable":{"n":{"k":7}}}', b'{"conf', b""])
+def test_damaged_values_are_taken_from_the_bak(damage: bytes) -> None:
+    """The state before the last save is used and reported; without it the start is refused."""
+    disk = MemoryDisk()
+    disk.replace("config/kvConfig.json", damage)
+    with pytest.raises(StoreError, match=r"kvConfig\.json: .*repair one of them by hand"):
+        NameServer(NameServerConfig(), ConfigFileStore(disk), now_ms=NOW_MS)
+    disk.replace("config/kvConfig.json.bak", b'{"configTable":{"n":{"k":"v"}}}')
+    files = ConfigFileStore(disk)
+    server = NameServer(NameServerConfig(), files, now_ms=NOW_MS)
+    (found,) = files.report
+    assert "kvConfig.json: " in found
+    assert "using config/kvConfig.json.bak" in found
+    ext = {"namespace": "n", "key": "k"}
     (send,) = server.handle(CLIENT, RemotingCommand(RequestCode.GET_KV_CONFIG, ext), NOW_MS)
     assert send.command.ext["value"] == "v"
 

@@ -11,8 +11,9 @@ from mqtrail.client import Admin
 from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ConnectionPool
 from mqtrail.node import Node, NodeConfig, ProcessNode
+from mqtrail.node.namesrv_access import SavedKeys
 from mqtrail.node.table_writer import TableWriter
-from mqtrail.store import CommitLogConfig
+from mqtrail.store import CommitLogConfig, ConfigFileStore, RealDisk
 from mqtrail.wire import (
     Credentials,
     InvalidParameter,
@@ -92,6 +93,25 @@ async def test_first_users_are_saved_before_requests_are_served(
     async with running(data=tmp_path, broker=BrokerConfig(**USERS)):
         (file,) = tmp_path.rglob("users.json")
         assert b'"root"' in file.read_bytes()
+
+
+def test_a_damaged_file_of_users_takes_no_key_away(tmp_path: Path) -> None:
+    """The first look-up uses the .bak; later the keys stay that were known. Both are logged."""
+    files = ConfigFileStore(RealDisk(tmp_path))
+    for password in ("pass-1", "pass-2", "pass-3"):
+        files.save("users.json", {"userTable": {"root": {"username": "root", "password": password}}})
+    path = tmp_path / "config" / "users.json"
+    good = path.read_bytes()
+    path.write_bytes(b"{}")
+    keys = SavedKeys(NodeConfig(data=tmp_path, broker=BrokerConfig(**USERS)), [tmp_path])
+    with capture_logs() as logs:
+        assert [key.secret_key for key in keys("root")] == [b"pass-2"]
+        path.write_bytes(good)
+        assert [key.secret_key for key in keys("root")] == [b"pass-3"]
+        path.write_bytes(b"{ }")
+        assert [key.secret_key for key in keys("root")] == [b"pass-3"]
+    assert [line["event"] for line in logs] == ["tables.recovered", "namesrv.accounts_not_loaded"]
+    assert all("users.json.bak" in str(line) for line in logs)
 
 
 @pytest.mark.slow

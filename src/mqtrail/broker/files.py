@@ -3,10 +3,10 @@
 Source: ConfigManager, apache/rocketmq common/.
 """
 
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import Body, BodyError, DataVersion, InvalidParameter
+from mqtrail.wire import Body, BodyError, DataVersion
 
 Table = TypeVar("Table", bound=Body)
 
@@ -21,20 +21,18 @@ FILTERS_FILE: Final = "consumerFilter.json"
 
 
 def load_table(files: ConfigFileStore, name: str, kind: type[Table]) -> Table | None:
-    """Return a document as its body class; None: no such document. InvalidParameter: it does not have that shape.
+    """Return a document as its body class; None: no such document. StoreError: neither it nor its .bak has that shape.
 
     The first member of kind is the table itself. Every save writes it, so a document without it is damaged, not empty.
     """
-    document = files.load(name)
-    if document is None:
-        return None
     member = kind.__struct_encode_fields__[0]
-    try:
+
+    def read(document: dict[str, Any]) -> Table:
         if document.get(member) is None:
             raise BodyError(f"found no {member}, expected the table")
         return kind.read(document)
-    except BodyError as error:
-        raise InvalidParameter(f"{name}: {error}: restore {name}.bak or repair it by hand") from error
+
+    return files.load_as(name, read)
 
 
 class Unsaved:

@@ -12,7 +12,7 @@ import msgspec
 
 from mqtrail.store import ConfigFileStore
 from mqtrail.wire import (
-    InvalidParameter,
+    BodyError,
     KvHeader,
     KvResponseHeader,
     KvTable,
@@ -46,7 +46,7 @@ class KeyValues:
 
     def __init__(self, files: ConfigFileStore) -> None:
         self._files = files
-        self._tables = _read(self._files.load(FILE))
+        self._tables = self._files.load_as(FILE, _read) or {}
         self._count = sum(map(len, self._tables.values()))
         self._size = sum(len(key) + len(value) for table in self._tables.values() for key, value in table.items())
 
@@ -169,14 +169,12 @@ def _members(items: Iterable[tuple[str, str]]) -> Iterator[tuple[bytes, ...]]:
         yield (_encode(piece)[1:-1],)
 
 
-def _read(document: dict[str, Any] | None) -> dict[str, dict[str, str]]:
-    if document is None:
-        return {}
+def _read(document: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the values of a file. BodyError: it is another document."""
+    table = document.get("configTable")
+    if table is None:
+        raise BodyError("found no configTable, expected the table")
     try:
-        return msgspec.convert(document["configTable"], dict[str, dict[str, str]])
-    except KeyError:
-        raise InvalidParameter(
-            f"{FILE}: found no configTable, expected the table: restore {FILE}.bak or repair it by hand"
-        ) from None
+        return msgspec.convert(table, dict[str, dict[str, str]])
     except msgspec.ValidationError as error:
-        raise InvalidParameter(f"{FILE}: {error}: restore {FILE}.bak or repair it by hand") from error
+        raise BodyError(str(error)) from error

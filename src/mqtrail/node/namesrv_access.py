@@ -108,5 +108,13 @@ class SavedKeys:
             found += [({}, read_rules(folder.read())) for folder in self._acl]
         if broker.authentication or broker.authorization:
             files = [ConfigFileStore(RealDisk(room)) for room in self._rooms]
-            found += [(read_users(file.load(USERS_FILE)), PlainRules()) for file in files]
+            found += [(read_users(file), PlainRules()) for file in files]
+            self._report([line for file in files for line in file.report])
         return found
+
+    def _report(self, damages: list[str]) -> None:
+        """Log that users were taken from a .bak. StoreError: newer ones are known, and stay in force."""
+        if damages and self._tables:
+            raise StoreError("; ".join(damages))
+        for found in damages:
+            log.warning("tables.recovered", owner="name server", report=found)

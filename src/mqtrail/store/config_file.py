@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mqtrail.wire import BodyError, Send, SystemBusy, dumps_fastjson, loads_file
 
@@ -27,6 +27,8 @@ from .errors import StoreError
 FOLDER = "config"
 FOLLOW_UPS_A_SLICE: Final = 500  # of a finished save; each may write a slot of a file
 UNDONE_A_SLICE: Final = 500  # changes of a failed save
+
+Table = TypeVar("Table")
 
 Document = Callable[[], Callable[[], bytes]]
 """Captures the current state of a table; returns a function that encodes it for the file, in any thread."""
@@ -43,6 +45,7 @@ class ConfigFileStore:
         self._disk = disk
         self._gathers = gathers
         self._good: dict[str, int] = {}  # files that were read or written whole, and their sizes: the next .bak
+        self._readers: dict[str, Callable[[dict[str, Any]], Any]] = {}  # of the files loaded
         self._changed: dict[str, Document] = {}
         self._undos: list[tuple[int, str, Document, Callable[[], None]]] = []
         self._number = 0  # of the last change
@@ -55,28 +58,34 @@ class ConfigFileStore:
         self.report: list[str] = []  # for the operator: files found damaged and read from their .bak
 
     def load(self, name: str) -> dict[str, Any] | None:
+        """Return the document as `load_as` does, of any content."""
+        return self.load_as(name, dict)
+
+    def load_as(self, name: str, read: Callable[[dict[str, Any]], Table]) -> Table | None:
         """Return the document, or its .bak if it is absent or unreadable; None: there is neither.
 
-        An empty file counts as damaged, since every save writes a document.
+        read: converts it; BodyError or ValueError: it is another document. An empty file counts as damaged, and so does
+        `{}` in the place of a table, since every save writes the whole document.
         StoreError: one of them exists and neither can be read.
         """
         path = f"{FOLDER}/{name}"
+        self._readers[path] = read
         failures = []
         for place in (path, f"{path}.bak"):
             data = self._disk.read(place)
             if data is None:
                 continue
             try:
-                document = _document(data)
+                found = read(_document(data))
             except (BodyError, ValueError) as error:
                 failures.append(f"{place}: {error}")
                 continue
             if place == path:
                 self._good[path] = len(data)
             else:
-                found = failures[0] if failures else f"{path}: found no file"
-                self.report.append(f"{found}: using {place}, the state before the last save")
-            return document
+                why = failures[0] if failures else f"{path}: found no file"
+                self.report.append(f"{why}: using {place}, the state before the last save")
+            return found
         if failures:
             raise StoreError(
                 f"cannot read {'; '.join(failures)}; repair one of them by hand, or remove both to start "
@@ -101,7 +110,14 @@ class ConfigFileStore:
         if size is None or size == self._good.get(path):
             return size is not None
         before = self._disk.read(path)
-        return before is not None and _is_document(before)
+        return before is not None and self._is_readable(path, before)
+
+    def _is_readable(self, path: str, data: bytes) -> bool:
+        try:
+            self._readers.get(path, dict)(_document(data))
+        except (BodyError, ValueError):
+            return False
+        return True
 
     # -- changes that are saved together
 
@@ -248,11 +264,3 @@ def _document(data: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ValueError(f"found a {type(document).__name__}, expected a JSON object")
     return document
-
-
-def _is_document(data: bytes) -> bool:
-    try:
-        _document(data)
-    except (BodyError, ValueError):
-        return False
-    return True

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from mqtrail.broker import BrokerConfig
+from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.broker.access.auth import Auth
 from mqtrail.broker.config import QUEUES_MAX
 from mqtrail.broker.files import next_version
 from mqtrail.broker.tables.groups import GroupTable
 from mqtrail.broker.tables.offsets import OffsetTable
 from mqtrail.broker.tables.topics import TopicTable
-from mqtrail.store import ConfigFileStore, MemoryDisk
+from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore, StoreError
 from mqtrail.wire import DataVersion, InvalidParameter, Perm, SystemError_, TopicConfig
 
 from ..helpers import NOW_MS, Bench, at_once
@@ -146,29 +146,58 @@ def test_a_table_of_another_shape_is_named() -> None:
     """A config file that is no table of topics stops the start, with its name and the remedy."""
     disk = MemoryDisk()
     disk.replace("config/topics.json", b'{"topicConfigTable":[1]}')
-    with pytest.raises(InvalidParameter, match=r"topics\.json.*restore topics\.json\.bak"):
+    with pytest.raises(StoreError, match=r"topics\.json: .*repair one of them by hand"):
         TopicTable(BrokerConfig(), ConfigFileStore(disk), NOW_MS)
 
 
-@pytest.mark.parametrize("text", ["{}", '{"dataVersion":{"counter":1}}', '{"%s":null}'])
-@pytest.mark.parametrize(
-    ("name", "member", "load"),
-    [
-        ("topics.json", "topicConfigTable", lambda kept: TopicTable(BrokerConfig(), kept, NOW_MS)),
-        ("subscriptionGroup.json", "subscriptionGroupTable", lambda kept: GroupTable(BrokerConfig(), kept, NOW_MS)),
-        ("consumerOffset.json", "offsetTable", lambda kept: OffsetTable(kept, NOW_MS)),
-        ("users.json", "userTable", lambda kept: Auth(BrokerConfig(), kept, lambda: None)),
-        ("acls.json", "aclTable", lambda kept: Auth(BrokerConfig(), kept, lambda: None)),
-    ],
+def a_broker(kept: ConfigFileStore) -> Broker:
+    return Broker(BrokerConfig(), MemoryStore(), kept, unique_id=str, now_ms=NOW_MS)
+
+
+TABLES = (
+    ("topics.json", "topicConfigTable", lambda kept: TopicTable(BrokerConfig(), kept, NOW_MS)),
+    ("subscriptionGroup.json", "subscriptionGroupTable", lambda kept: GroupTable(BrokerConfig(), kept, NOW_MS)),
+    ("consumerOffset.json", "offsetTable", lambda kept: OffsetTable(kept, NOW_MS)),
+    ("users.json", "userTable", lambda kept: Auth(BrokerConfig(), kept, lambda: None)),
+    ("acls.json", "aclTable", lambda kept: Auth(BrokerConfig(), kept, lambda: None)),
+    ("delayOffset.json", "offsetTable", a_broker),
+    ("timermetrics", "timingCount", a_broker),
+    ("consumerFilter.json", "filterDataByTopic", a_broker),
+    ("consumerOrderInfo.json", "table", a_broker),
+    ("messageRequestMode.json", "messageRequestModeMap", a_broker),
 )
+
+
+@pytest.mark.parametrize("text", ["{}", '{"dataVersion":{"counter":1}}', '{"%s":null}'])
+@pytest.mark.parametrize(("name", "member", "load"), TABLES)
 def test_a_document_without_its_table_is_not_an_empty_table(
     name: str, member: str, load: Callable[[ConfigFileStore], object], text: str
 ) -> None:
     """Every save writes the table: a file without it would lose all topics, groups, offsets or users unnoticed."""
     disk = MemoryDisk()
     disk.replace(f"config/{name}", text.replace("%s", member).encode())
-    with pytest.raises(InvalidParameter, match=f"{name}: found no {member}, expected the table.*restore"):
+    with pytest.raises(StoreError, match=f"{name}: found no {member}, expected the table; repair one of them by hand"):
         load(ConfigFileStore(disk))
+
+
+@pytest.mark.parametrize("text", ["{}", '{"%s":7}', '{"%s":'])
+@pytest.mark.parametrize(("name", "member", "load"), TABLES)
+def test_a_document_that_is_no_table_is_replaced_by_its_bak(
+    name: str, member: str, load: Callable[[ConfigFileStore], object], text: str
+) -> None:
+    """Each table is taken from the state before the last save, and reported; the next save keeps the good .bak."""
+    disk = MemoryDisk()
+    good, bad = f'{{"{member}":{{}}}}'.encode(), text.replace("%s", member).encode()
+    disk.replace(f"config/{name}", bad)
+    disk.replace(f"config/{name}.bak", good)
+    kept = ConfigFileStore(disk)
+    load(kept)
+    (found,) = (line for line in kept.report if name in line)
+    assert found.startswith(f"config/{name}: ")
+    assert found.endswith(f": using config/{name}.bak, the state before the last save")
+    disk.replace(f"config/{name}", bad)
+    kept.save(name, {member: {}, "more": 1})
+    assert disk.read(f"config/{name}.bak") == good
 
 
 @pytest.mark.parametrize("number", [-7, QUEUES_MAX + 1, (1 << 63) - 1])

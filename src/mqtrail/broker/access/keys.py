@@ -6,11 +6,12 @@ A name server of a node uses the users and accounts of the node's brokers: of br
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from mqtrail.wire import BodyError, InvalidParameter, NoPermission
+from mqtrail.store import ConfigFileStore
+from mqtrail.wire import InvalidParameter, NoPermission
 
-from .auth import UserTable, read_user
+from ..files import load_table
+from .auth import USERS_FILE, UserTable, read_user
 from .plain import PlainRules
 from .policies import User, UserStatus, UserType
 
@@ -33,10 +34,10 @@ def keys_of(access_key: str, users: Mapping[str, User], rules: PlainRules) -> It
         yield Key(account.secret_key, account.admin)
 
 
-def read_users(document: Mapping[str, Any] | None) -> dict[str, User]:
-    """Return the users in users.json of a broker. InvalidParameter."""
+def read_users(files: ConfigFileStore) -> dict[str, User]:
+    """Return the users in users.json of a broker. InvalidParameter, StoreError."""
+    table = load_table(files, USERS_FILE, UserTable) or UserTable()
     try:
-        table = UserTable.read(document) if document else UserTable()
         return {name: read_user(name, info) for name, info in table.user_table.items()}
-    except (BodyError, NoPermission) as error:
-        raise InvalidParameter(f"users.json: {error}") from error
+    except NoPermission as error:
+        raise InvalidParameter(f"{USERS_FILE}: {error}") from error
