@@ -69,7 +69,7 @@ def load_state(
     )
     access = Access(config, files, context, acl_files)
     offsets = OffsetTable(files, now_ms)
-    if offsets.cut(store.max_offset):
+    if offsets.cut(store.max_offset, is_slave=config.is_slave):
         offsets.save(now_ms, store.end_offset, store.flushed_offset)
         files.finish()
     clients, held = ClientTable(), HeldPulls(config.held_pulls_max)

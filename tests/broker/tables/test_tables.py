@@ -114,11 +114,36 @@ def test_offsets_that_were_cut_are_saved_at_once() -> None:
     bench.broker.offsets.commit("g", "orders", 0, 10)
     bench.broker.save(bench.now_ms)
     bench.broker = bench._new_broker()
+    assert bench.files.report == [
+        "consumerOffset.json: found 1 offsets beyond the end of their queues, such as 10 of orders@g queue 0, whose "
+        "end is 0: set to the end"
+    ]
     assert OffsetTable(bench.files, NOW_MS).get("g", "orders", 0) == 0
     for _ in range(5):
         bench.send()
     bench.broker = bench._new_broker()
     assert bench.broker.offsets.get("g", "orders", 0) == 0
+
+
+def test_a_delay_level_beyond_its_end_is_reported_and_saved() -> None:
+    """Its messages up to the end count as delivered; the log says so once, and the file has the end then."""
+    bench = Bench()
+    bench.send(DELAY="1")
+    bench.files.save("delayOffset.json", {"offsetTable": {1: 7, 2: 0, 3: 9}})
+    bench.broker = bench._new_broker()
+    found = [line.partition(" delay level ") for line in bench.files.report]
+    assert [(start, end.partition(":")[0]) for start, _, end in found] == [
+        ("delayOffset.json: found 7 of", "1, expected at most 1, the end of its queue"),
+        ("delayOffset.json: found 9 of", "3, expected at most 0, the end of its queue"),
+    ]
+    bench.store.flush()
+    bench.advance(20_000)
+    bench.send(DELAY="1")
+    bench.advance(20_000)
+    bench.files.report.clear()
+    bench.broker = bench._new_broker()
+    assert bench.files.report == []
+    assert bench.broker.delays.positions() == {1: (2, 2)}
 
 
 def test_many_saves_before_a_flush() -> None:

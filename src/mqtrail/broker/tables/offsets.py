@@ -70,21 +70,29 @@ class OffsetTable:
             deque()
         )  # earlier offsets, and the end of the log that they wait for
 
-    def cut(self, max_offset: Callable[[str, int], int]) -> bool:
-        """Reset offsets beyond the end of their queue (max_offset); return whether there were any.
+    def cut(self, max_offset: Callable[[str, int], int], *, is_slave: bool = False) -> bool:
+        """Reset offsets beyond the end of their queue (max_offset), and report it; return whether there were any.
+
+        is_slave: do not report it. Its master's offsets are often ahead of its log.
 
         A power failure may lose messages that were consumed before they were durable. New messages take their places
         and would be skipped. Call it, and save the result, before any request: after another crash the difference is
         lost.
         """
-        changed = False
+        count, example = 0, ""
         for (group, topic), queues in self._offsets.items():
             for queue_id, consumer_offset in queues.items():
                 if consumer_offset > (end := max_offset(topic, queue_id)):
                     queues[queue_id] = end
                     self._changed.add((group, topic))
-                    changed = True
-        return changed
+                    count += 1
+                    example = example or f"{consumer_offset} of {topic}@{group} queue {queue_id}, whose end is {end}"
+        if count and not is_slave:
+            self._files.report.append(
+                f"{OFFSETS_FILE}: found {count} offsets beyond the end of their queues, such as {example}: "
+                "set to the end"
+            )
+        return count > 0
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the committed offset; None: nothing was committed."""

@@ -52,14 +52,20 @@ class DelayedMessages:
         self._offsets: dict[int, int] = {}
         for level in range(1, len(self.delays_ms) + 1):
             first, end = store.min_offset(SCHEDULE_TOPIC, level - 1), store.max_offset(SCHEDULE_TOPIC, level - 1)
-            self._offsets[level] = min(max(table.offset_table.get(level, 0), first), end)
+            known = table.offset_table.get(level, 0)
+            self._offsets[level] = min(max(known, first), end)
+            if known > end:
+                state.files.report.append(
+                    f"{DELAYS_FILE}: found {known} of delay level {level}, expected at most {end}, the end of its "
+                    "queue: set to the end; if delayed messages are missing, stop the broker and set a lower offset"
+                )
         self._due_ms: dict[int, int] = {}
         self._now_ms = 0  # at the last call
         self._unknown = set(self._offsets)  # levels whose first message was not read yet
         self._retry_ms = 0  # when unreadable levels are tried again
         self._error: StoreError | None = None
         self._set_back: dict[int, int] = {}  # level -> end of its queue when the clock was set back
-        self._saved = dict(self._offsets)
+        self._saved = {level: table.offset_table.get(level, 0) for level in self._offsets}
         self._unsaved: deque[tuple[int, dict[int, int]]] = deque()  # end of the log, offsets at that time
         state.writer.on_scheduled = self._unknown.add
 
