@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from mqtrail.broker import ABSENT, METRICS, BrokerConfig
 from mqtrail.namesrv import NameServerConfig
@@ -122,6 +123,11 @@ async def test_every_metric_can_be_seen() -> None:
         core.stalls["tick"] = [1, 60, 50]
         core.limits.refused_sends["orders"] += 1
         core.limits.refused_pulls["reader"] += 1
+        with capture_logs() as logs:
+            core.own.pass_by("rmq_sys_wheel_timer", "found damage")
+        assert [(line["event"], line["found"]) for line in logs] == [
+            ("store.own_queue_damaged", "found damage: the record is passed")
+        ]
         seen = (await read(node)).keys()
         assert seen >= {name for name in METRICS if not name.startswith(WAITING)}
         assert node._metrics is not None

@@ -71,7 +71,7 @@ class Broker:
         self.clients, self.filters, self.held = state.clients, state.filters, state.held
         self.limits = state.limits
         self.stats, self.trace, self.writer = state.stats, state.trace, state.writer
-        self.locks, self.jobs, self.replicas = state.locks, state.jobs, state.replicas
+        self.locks, self.jobs, self.replicas, self.own = state.locks, state.jobs, state.replicas, state.own
         concerns = self._concerns = Concerns(state, self._serve_held_pop, self._settings_changed)
         self.send, self.pop, self.transactions = concerns.send, concerns.pop, concerns.transactions
         self.delays, self.timers = concerns.delays, concerns.timers

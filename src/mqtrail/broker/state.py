@@ -14,6 +14,7 @@ from .config import BrokerConfig
 from .filter import FilterTable
 from .ha import Replicas
 from .jobs import BOUNDED_CODES
+from .own_queues import OwnQueues
 from .properties import PropertyRules
 from .tables import ClientTable, GroupTable, HeldPulls, LockTable, OffsetTable, RateLimits, TopicTable
 from .telemetry import BrokerTrace, Statistics
@@ -43,6 +44,7 @@ class BrokerState:
     trace: BrokerTrace | None
     writer: MessageWriter
     replicas: Replicas
+    own: OwnQueues
 
 
 def load_state(
@@ -98,4 +100,5 @@ def load_state(
         trace=trace,
         writer=MessageWriter(store, held, stats, trace, replicas),
         replicas=replicas,
+        own=OwnQueues(store),
     )

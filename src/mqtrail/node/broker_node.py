@@ -236,8 +236,12 @@ class BrokerNode:
             warn_if_open_to_others(sorted((self._folder / "config").glob(f"{USERS_FILE}*")))
         for found in files.report:
             log.warning("tables.recovered", broker=self.name, report=found)
+        self.core.own.report_to(self._own_damaged)
         for found in self.core.access.warnings():
             log.warning("access.open_question", broker=self.name, found=found)
+
+    def _own_damaged(self, found: str) -> None:
+        log.sparse.error("store.own_queue_damaged", broker=self.name, found=found)
 
     def _join_group(self, core: Broker, store: MessageStore) -> None:
         """Let the core know its part in the group."""

@@ -20,7 +20,7 @@ from .base import (
 from .commitlog import CommitLogConfig, CommitLogStore
 from .config_file import ConfigFileStore
 from .disk import Disk, File, RealDisk
-from .errors import LogDiffers, StoreAway, StoreBroken, StoreError, StoreFull
+from .errors import DamagedRecord, LogDiffers, StoreAway, StoreBroken, StoreError, StoreFull
 from .memory import MEMORY_SEGMENT_SIZE, MEMORY_TIMER_LOG_FILE_SIZE, MemoryDisk, MemoryFile, MemoryStore
 from .timers import PRECISION_MS, Slot, TimerCheckpoint, TimerFiles, Unit, UnitMagic, floor_ms
 
@@ -33,6 +33,7 @@ __all__ = [
     "CommitLogConfig",
     "CommitLogStore",
     "ConfigFileStore",
+    "DamagedRecord",
     "Disk",
     "File",
     "GetStatus",

@@ -23,6 +23,14 @@ class StoreError(MQError):
     """The files on disk cannot be opened or continued. The text names what was found and the remedy."""
 
 
+class DamagedRecord(StoreError):
+    """A record of a queue is damaged, while others of it can be read. queue_offset: its place."""
+
+    def __init__(self, what: str, queue_offset: int) -> None:
+        super().__init__(what)
+        self.queue_offset = queue_offset
+
+
 class StoreAway(StoreError):
     """The database of a table store does not answer. Nothing is lost: what waits is committed when it does."""
 

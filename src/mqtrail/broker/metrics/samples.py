@@ -164,6 +164,8 @@ def _storage(broker: Broker, now_ms: int) -> Iterator[Sample]:
             yield Sample("rocketmq_storage_message_reserve_time_milliseconds", _STORAGE, max(0, now_ms - oldest_ms))
     yield Sample("mqtrail_disk_ratio", (), store.disk_ratio)
     yield Sample("mqtrail_index_damaged_total", (), store.index_damage[0])
+    for topic, count in broker.own.passed.items():
+        yield Sample("mqtrail_damaged_records_total", (topic,), count)
 
 
 def _text(value: bool) -> str:

@@ -23,7 +23,6 @@ from mqtrail.wire import (
     BodyError,
     MQError,
     PopCheckPoint,
-    decode_head,
     find_property,
     number_of,
     revive_topic,
@@ -52,6 +51,7 @@ class Positions:
     def __init__(self, state: BrokerState, orders: OrderTable) -> None:
         self._config = state.config
         self._store = state.store
+        self._own = state.own
         self._offsets = state.offsets
         self._groups = state.groups
         self._boot_ms = state.boot_ms
@@ -174,9 +174,8 @@ class Positions:
         """Yield body, properties and store time of the records of a queue that have one of the tags."""
         position = max(start, self._store.min_offset(topic, queue_id))
         while position < self._store.max_offset(topic, queue_id):
-            found = self._store.read(topic, queue_id, position, _READ_COUNT, _READ_SIZE, tags_codes)
-            for record in found.records:
-                head = decode_head(record)
+            found = self._own.read(topic, queue_id, position, _READ_COUNT, _READ_SIZE, tags_codes)
+            for record, head in found.records:
                 properties = bytes(record[head.properties_start : head.properties_end])
                 yield bytes(record[head.body_start : head.body_end]), properties, head.store_timestamp_ms
             if found.next_queue_offset <= position:

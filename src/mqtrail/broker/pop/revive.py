@@ -58,6 +58,7 @@ class Revive:
     def __init__(self, state: BrokerState, log: ReviveLog, timers: Timing, on_copied: Callable[[int], None]) -> None:
         self._config = state.config
         self._store = state.store
+        self._own = state.own
         self._topics = state.topics
         self._groups = state.groups
         self._offsets = state.offsets
@@ -85,7 +86,9 @@ class Revive:
             self._offsets.commit(REVIVE_GROUP, topic, queue_id, end - 1)
             done = end - 1
         next_offset = max(0 if done is None else done + 1, first)
-        queue = ReviveQueue(self._store, topic, queue_id, next_offset, self._timers, self._config.broker_name)
+        queue = ReviveQueue(
+            self._store, self._own, topic, queue_id, next_offset, self._timers, self._config.broker_name
+        )
         if queue.unread_count > 0:
             queue.read_ms = now_ms
         return queue

@@ -20,11 +20,11 @@ from mqtrail.wire import (
     PopAck,
     PopCheckPoint,
     RecordHead,
-    decode_head,
     find_property,
     number_of,
 )
 
+from ..own_queues import OwnQueues
 from .revive_log import ACK, ACK_INTERVAL_MS, ACK_TAG, BATCH_ACK_TAG, CHECK_POINT, CHECK_POINT_TAG, What
 from .timing import Timing
 
@@ -57,12 +57,20 @@ class ReviveQueue:
     """Reads a queue of the log from next_offset. read_ms: when to read it; None: nothing new."""
 
     def __init__(
-        self, store: MessageStore, topic: str, queue_id: int, next_offset: int, timers: Timing, broker_name: str
+        self,
+        store: MessageStore,
+        own: OwnQueues,
+        topic: str,
+        queue_id: int,
+        next_offset: int,
+        timers: Timing,
+        broker_name: str,
     ) -> None:
         self.queue_id = queue_id
         self.next_offset = next_offset
         self.read_ms: int | None = None
         self._store = store
+        self._own = own
         self._topic = topic
         self._timers = timers
         self._broker_name = broker_name
@@ -112,16 +120,14 @@ class ReviveQueue:
         and when the oldest check point is settled."""
         left = count_max
         while left > 0 and self.settled() is None:
-            found = self._store.read(self._topic, self.queue_id, self.next_offset, min(left, SCAN_COUNT), SCAN_SIZE)
-            for record in found.records:
-                head = decode_head(record)
+            found = self._own.read(self._topic, self.queue_id, self.next_offset, min(left, SCAN_COUNT), SCAN_SIZE)
+            for record, head in found.records:
                 self._note(head, record)
                 self.next_offset = head.queue_offset + 1
             left -= max(1, len(found.records))
-            if not found.records:
-                if found.next_queue_offset <= self.next_offset:
-                    break
-                self.next_offset = found.next_queue_offset
+            if not found.records and found.next_queue_offset <= self.next_offset:
+                break
+            self.next_offset = max(self.next_offset, found.next_queue_offset)
         read_all = self.unread_count <= 0
         if read_all and not self._timers.is_behind(now_ms):
             self._end_ms = max(self._end_ms, now_ms)
@@ -167,9 +173,8 @@ class ReviveQueue:
         first = self._store.min_offset(self._topic, self.queue_id)
         position = max(first, self._store.offset_by_time(self._topic, self.queue_id, self._timers.kept_ms))
         while position < self.next_offset and len(self._done) < POINTS_MAX:
-            found = self._store.read(self._topic, self.queue_id, position, SCAN_COUNT, SCAN_SIZE)
-            for record in found.records:
-                head = decode_head(record)
+            found = self._own.read(self._topic, self.queue_id, position, SCAN_COUNT, SCAN_SIZE)
+            for record, head in found.records:
                 point = _check_point(head, record)
                 if point is not None and head.queue_offset < self.next_offset:
                     self._done.add((_key(point), point.re_puts))

@@ -15,14 +15,15 @@ every 100 ms; here when its first message is due.
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
-from mqtrail.store import PendingRecord, StoreError
+from mqtrail.store import PendingRecord
 from mqtrail.wire import (
     SCHEDULE_TOPIC,
     Buffer,
     DelayOffsetTable,
     MQError,
-    decode_head,
+    RecordHead,
     dumps_fastjson,
     parse_delay_levels,
 )
@@ -46,6 +47,7 @@ class DelayedMessages:
         store = state.store
         self._files = state.files
         self._store = store
+        self._own = state.own
         self._writer = state.writer
         self.delays_ms: Sequence[int] = parse_delay_levels(state.config.message_delay_level)
         table = load_table(state.files, DELAYS_FILE, DelayOffsetTable) or DelayOffsetTable()
@@ -63,7 +65,6 @@ class DelayedMessages:
         self._now_ms = 0  # at the last call
         self._unknown = set(self._offsets)  # levels whose first message was not read yet
         self._retry_ms = 0  # when unreadable levels are tried again
-        self._error: StoreError | None = None
         self._set_back: dict[int, int] = {}  # level -> end of its queue when the clock was set back
         self._saved = {level: table.offset_table.get(level, 0) for level in self._offsets}
         self._unsaved: deque[tuple[int, dict[int, int]]] = deque()  # end of the log, offsets at that time
@@ -90,10 +91,7 @@ class DelayedMessages:
         return self._retry_ms if due_ms is None else min(self._retry_ms, due_ms)
 
     def deliver(self, now_ms: int) -> None:
-        """Append due messages to their real queues. If the store or disk refuses, try again in a second.
-
-        StoreError: a waiting message is damaged and blocks those behind it.
-        """
+        """Append due messages to their real queues. If the store or disk refuses, try again in a second."""
         self._now_ms = now_ms
         if not now_ms < self._retry_ms <= now_ms + RETRY_MS:
             self._find_due_times()
@@ -107,11 +105,6 @@ class DelayedMessages:
                 batches -= self._deliver_level(level, now_ms, batches)
         if self._unknown:
             self._retry_ms = now_ms + RETRY_MS
-        if self._error is not None:
-            try:
-                raise self._error  # not by a local name, which would keep this frame until the next garbage collection
-            finally:
-                self._error = None
 
     def _deliver_level(self, level: int, now_ms: int, batches_max: int) -> int:
         """Deliver some due messages of a level; return the number of batches. The others are due immediately."""
@@ -120,39 +113,30 @@ class DelayedMessages:
                 if not self._deliver_some(level, now_ms):
                     self._set_back.pop(level, None)
                     return batches
-        except (MQError, OSError) as error:
+        except (MQError, OSError):
             self._due_ms[level] = now_ms + RETRY_MS
-            self._note(error)
         else:
             self._unknown.discard(level)
         return batches_max
 
-    def _note(self, error: Exception) -> None:
-        if isinstance(error, StoreError):
-            self._error = error
-
     def _find_due_times(self) -> None:
         """Read the due times of levels that were empty."""
         for level in list(self._unknown):
-            try:
+            with suppress(MQError, OSError):  # it is tried again in a second
                 self._find_due_time(level)
-            except (MQError, OSError) as error:
-                self._note(error)
-                return
 
     def _find_due_time(self, level: int) -> None:
         while level in self._offsets and level not in self._due_ms:
-            found = self._store.read(SCHEDULE_TOPIC, level - 1, self._offsets[level], 1, BATCH_SIZE)
+            found = self._own.read(SCHEDULE_TOPIC, level - 1, self._offsets[level], 1, BATCH_SIZE)
             if found.records:
-                self._due_ms[level] = self._due_of(found.records[0], level)
+                self._due_ms[level] = self._due_of(found.records[0][1], level)
             elif found.next_queue_offset > self._offsets[level]:
-                self._offsets[level] = found.next_queue_offset  # the store deleted the earlier entries
+                self._offsets[level] = found.next_queue_offset  # the earlier ones were deleted, or are damaged
             else:
                 break
         self._unknown.discard(level)
 
-    def _due_of(self, record: Buffer, level: int) -> int:
-        head = decode_head(record)
+    def _due_of(self, head: RecordHead, level: int) -> int:
         due_ms = head.store_timestamp_ms + self.delays_ms[level - 1]
         if head.store_timestamp_ms <= self._now_ms or not self._now_ms:
             return due_ms
@@ -163,17 +147,17 @@ class DelayedMessages:
     def _deliver_some(self, level: int, now_ms: int) -> bool:
         """Deliver due records of the level; return whether there may be more."""
         queue_offset = self._offsets[level]
-        found = self._store.read(SCHEDULE_TOPIC, level - 1, queue_offset, BATCH_COUNT, BATCH_SIZE)
+        found = self._own.read(SCHEDULE_TOPIC, level - 1, queue_offset, BATCH_COUNT, BATCH_SIZE)
         due: list[PendingRecord] = []
         next_offset = found.next_queue_offset
         next_due_ms = None
         waited_end = self._set_back.get(level, 0)  # the delay of records before it is over
-        for record in found.records:
-            due_ms = self._due_of(record, level)
-            if due_ms > now_ms and (place := decode_head(record).queue_offset) >= waited_end:
-                next_offset, next_due_ms = place, due_ms
+        for record, head in found.records:
+            due_ms = self._due_of(head, level)
+            if due_ms > now_ms and head.queue_offset >= waited_end:
+                next_offset, next_due_ms = head.queue_offset, due_ms
                 break
-            delivered = _real_record(record)
+            delivered = _real_record(record, head)
             if delivered is not None:
                 due.append(delivered)
         if due:
@@ -226,9 +210,8 @@ class DelayedMessages:
             self._files.note(DELAYS_FILE, lambda: lambda: dumps_fastjson(table.members()))
 
 
-def _real_record(record: Buffer) -> PendingRecord | None:
+def _real_record(record: Buffer, head: RecordHead) -> PendingRecord | None:
     """Return the record for the real queue; None: it names none."""
-    head = decode_head(record)
     properties = bytes(record[head.properties_start : head.properties_end])
     real = real_queue(properties)
     if real is None:

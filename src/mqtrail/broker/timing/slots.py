@@ -9,9 +9,10 @@ Source: TimerMessageStore.dequeue, TimerDequeueGetMessageService, apache/rocketm
 from array import array
 from typing import Final, NamedTuple
 
-from mqtrail.store import MessageStore, PendingRecord, UnitMagic
-from mqtrail.wire import TIMER_TOPIC, QueryNotFound, RecordHead, decode_head, find_property
+from mqtrail.store import MessageStore, PendingRecord, StoreAway, StoreError, UnitMagic
+from mqtrail.wire import TIMER_TOPIC, QueryNotFound, RecordError, RecordHead, check_record, find_property
 
+from ..own_queues import OwnQueues
 from .records import delivered_record
 
 COLLECT_MAX: Final = 5_000  # units of a slot read by one slice
@@ -35,11 +36,12 @@ class SlotBatch(NamedTuple):
 class SlotReader:
     """Reads a slot. position: of the next unit; below 0: all are read. last: start of the chain."""
 
-    def __init__(self, slot_ms: int, last: int, store: MessageStore) -> None:
+    def __init__(self, slot_ms: int, last: int, store: MessageStore, own: OwnQueues) -> None:
         self.slot_ms = slot_ms
         self.last = last
         self.position = last
         self._store = store
+        self._own = own
         self._log = store.timers.log
         self._stop_position = _NO_UNIT
         self._waiting = array("q")  # physical offset and magic in one number each: a slot may hold millions
@@ -82,12 +84,16 @@ class SlotReader:
             self._recalled.setdefault(key, topic.decode("utf-8", "replace"))
 
     def _read(self, physical_offset: int) -> tuple[bytes, RecordHead, bytes] | None:
-        """Return a waiting record with its head and properties; None: it was deleted or replaced."""
+        """Return a waiting record with its head and properties; None: it was deleted or replaced, or is damaged."""
         try:
             record = self._store.read_at(physical_offset)
-        except QueryNotFound:
+            head = check_record(record)
+        except StoreAway:
+            raise
+        except (QueryNotFound, StoreError, RecordError) as error:
+            if physical_offset >= self._store.min_physical_offset:
+                self._own.pass_by(TIMER_TOPIC, f"a timer message at {physical_offset} cannot be read ({error})")
             return None
-        head = decode_head(record)
         if head.topic != TIMER_TOPIC:
             return None
         return record, head, record[head.properties_start : head.properties_end]

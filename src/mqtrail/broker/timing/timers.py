@@ -25,7 +25,6 @@ from mqtrail.wire import (
     MessageIllegal,
     MQError,
     SystemError_,
-    decode_head,
 )
 
 from ..files import next_count
@@ -66,6 +65,7 @@ class Timers:
     def __init__(self, state: BrokerState) -> None:
         self._config = state.config
         store = self._store = state.store
+        self._own = state.own
         self._writer = state.writer
         self._log, self._wheel = store.timers.log, store.timers.wheel
         self._now_ms = state.boot_ms  # at the last call
@@ -212,9 +212,8 @@ class Timers:
         end = self._store.max_offset(TIMER_TOPIC, 0)
         left = TAKE_IN_MAX
         while self._queue_offset < end and left > 0:
-            found = self._store.read(TIMER_TOPIC, 0, self._queue_offset, READ_COUNT, READ_SIZE)
-            for record in found.records:
-                head = decode_head(record)
+            found = self._own.read(TIMER_TOPIC, 0, self._queue_offset, READ_COUNT, READ_SIZE)
+            for record, head in found.records:
                 wait = wait_of(head, bytes(record[head.properties_start : head.properties_end]), self._now_ms)
                 if wait is not None and not self._was_delivered(head.queue_offset, wait.slot_ms):
                     if wait.slot_ms - self._read_ms > AHEAD_MAX_MS and self._wheel.next(self._read_ms) is not None:
@@ -275,7 +274,7 @@ class Timers:
         if reader is None:
             slot = self._wheel.slot(slot_ms)
             assert slot is not None
-            reader = self._slots[slot_ms] = SlotReader(slot_ms, slot.last, self._store)
+            reader = self._slots[slot_ms] = SlotReader(slot_ms, slot.last, self._store, self._own)
         return reader
 
     def _deliver_batch(self, reader: SlotReader, now_ms: int) -> int:

@@ -38,7 +38,6 @@ from mqtrail.wire import (
     RemotingCommand,
     RequestCode,
     Send,
-    decode_head,
     find_property,
     offset_msg_id,
 )
@@ -134,6 +133,7 @@ class TransactionCheck:
         self._access = state.access
         self._config = state.config
         self._store = state.store
+        self._own = state.own
         self._topics = state.topics
         self._clients = state.clients
         self._offsets = state.offsets
@@ -231,9 +231,8 @@ class TransactionCheck:
         end = self._store.max_offset(OP_HALF_TOPIC, current.queue_id)
         left, ends_left = OPS_MAX, ENDS_READ_MAX
         while current.op < end and left > 0 and ends_left > 0:
-            found = self._store.read(OP_HALF_TOPIC, current.queue_id, current.op, READ_COUNT, READ_SIZE)
-            for record in found.records:
-                head = decode_head(record)
+            found = self._own.read(OP_HALF_TOPIC, current.queue_id, current.op, READ_COUNT, READ_SIZE)
+            for record, head in found.records:
                 body = bytes(record[head.body_start : head.body_end])
                 text = bytes(record[head.properties_start : head.properties_end])
                 done = half_offsets_of(body, text)
@@ -257,16 +256,15 @@ class TransactionCheck:
             if current.take_done(current.half):
                 current.half += 1
                 continue
-            found = self._store.read(HALF_TOPIC, current.queue_id, current.half, 1, 1)
+            found = self._own.read(HALF_TOPIC, current.queue_id, current.half, 1, 1)
             if not found.records:
                 if found.next_queue_offset <= current.half:
                     current.has_ended = True
                     return
-                current.half = found.next_queue_offset  # expired
+                current.half = found.next_queue_offset  # expired, or damaged
                 continue
-            record = bytes(found.records[0])
-            head = decode_head(record)
-            if not self._pass(current, record, head, sends, now_ms):
+            record, head = found.records[0]
+            if not self._pass(current, bytes(record), head, sends, now_ms):
                 current.has_ended = True
                 return
             current.half = head.queue_offset + 1

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from mqtrail.wire import QueryNotFound, RecordError, check_record, decode_head, properties_text
 
 from ..base import GetStatus, ReadResult
-from ..errors import StoreError
+from ..errors import DamagedRecord, StoreError
 from .config import QUEUE_ENTRY_SIZE
 from .damage import SKIP_REMEDY
 from .log import CommitLog
@@ -120,17 +120,19 @@ class Reader:
         try:
             head = check_record(log.read(physical_offset, min(size, room)))
         except RecordError as error:
-            return StoreError(
+            return DamagedRecord(
                 f"found damage in the CommitLog at physical offset {physical_offset} ({error}), queue offset "
                 f"{queue_offset} of {queue.topic}/{queue.queue_id}: restore "
-                f"{log.segments.path(log.segments.start_of(physical_offset))} from a copy, or {SKIP_REMEDY}"
+                f"{log.segments.path(log.segments.start_of(physical_offset))} from a copy, or {SKIP_REMEDY}",
+                queue_offset,
             )
         expected = (queue.topic, queue.queue_id, queue_offset, physical_offset)
         found = (head.topic, head.queue_id, head.queue_offset, head.physical_offset)
         if found != expected:
-            return StoreError(
+            return DamagedRecord(
                 f"found the record {found} (topic, queue id, queue offset, physical offset) where {files} names "
-                f"{expected}: one of the two is damaged: {remedy}"
+                f"{expected}: one of the two is damaged: {remedy}",
+                queue_offset,
             )
         return None
 
