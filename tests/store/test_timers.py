@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mqtrail.store import MemoryDisk, StoreError, TimerCheckpoint, TimerFiles, UnitMagic, floor_ms
 from mqtrail.store.timers.layout import CHECKPOINT_FILE_SIZE, UNIT, WHEEL_SIZE
 from tests.store.hard_disk import HardDisk
+from tests.store.spoiling import WAYS, spoil
 
 NOW_MS = 1_700_000_000_000
 HASH = 99_162_322  # Java's "hello".hashCode()
@@ -225,6 +226,52 @@ def test_a_lost_log_is_reported() -> None:
     put(half_built, 0, NOW_MS + 1_000)
     half_built.save(TimerCheckpoint(NOW_MS, half_built.log.end, 1), exact=False)
     assert not opened(disk).must_rebuild
+
+
+@pytest.mark.parametrize("how", [*WAYS, "changed"])
+def test_a_damaged_wheel_is_built_from_the_log(how: str) -> None:
+    """After a clean stop too: no unit is lost, the report names the file, and the next start is silent."""
+    disk = MemoryDisk()
+    files = opened(disk)
+    for number in range(10):
+        put(files, number, NOW_MS + number % 3 * 1_000)
+    files.save(TimerCheckpoint(NOW_MS, files.log.end, 10), exact=True)
+    expected = dict(slots(files))
+    files.close()
+    place = NOW_MS // 1_000 % (WHEEL_SIZE // 32) * 32
+    if how == "changed":  # the position of the first second's last unit
+        disk.files["timerwheel"].write_at(place + 16, (52).to_bytes(8, "big"))
+    else:
+        spoil(disk, "timerwheel", how, place)
+    again = opened(disk)
+    assert dict(slots(again)) == expected
+    assert again.report is not None
+    assert again.report.startswith("found timerwheel with the checksum ")
+    again.save(TimerCheckpoint(NOW_MS, again.log.end, 10), exact=True)
+    assert opened(disk).report is None
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_damaged_log_is_built_again(how: str) -> None:
+    """A start that scans it finds what is no unit, or a file of another size; the broker reads the queue again."""
+    disk = MemoryDisk()
+    files = opened(disk, file_size=FILE_SIZE * 4)
+    for number in range(10):
+        put(files, number, NOW_MS + number % 3 * 1_000)
+    checkpoint = TimerCheckpoint(NOW_MS, files.log.end, 10)
+    files.save(checkpoint, exact=False)
+    files.close()
+    spoil(disk, LOG_FILE, how)
+    again = opened(disk, file_size=FILE_SIZE * 4)
+    assert again.must_rebuild
+    assert again.checkpoint == checkpoint
+    assert again.report is not None
+    assert "timer messages are read again, none is lost" in again.report
+    assert (again.log.end, dict(slots(again))) == (0, {})
+    for number in range(10):
+        put(again, number, NOW_MS + number % 3 * 1_000)
+    again.save(checkpoint._replace(log_position=again.log.end), exact=True)
+    assert opened(disk, file_size=FILE_SIZE * 4).report is None
 
 
 def test_apaches_files_are_taken_over() -> None:

@@ -58,7 +58,7 @@ class OwnQueues:
         except StoreAway:
             raise
         except StoreError as error:
-            self._note(f"{topic}/{queue_id} is not read on: {error}")
+            self.note(f"{topic}/{queue_id} is not read on: {error}")
             raise
         next_offset = found.next_queue_offset
         has_gaps = len(found.records) < next_offset - queue_offset
@@ -90,10 +90,10 @@ class OwnQueues:
 
     def pass_by(self, topic: str, found: str) -> None:
         """Count and report a damaged record of one of the broker's own topics."""
-        if self._note(f"{found}: the record is passed"):
+        if self.note(f"{found}: the record is passed"):
             self.passed[topic] += 1
 
-    def _note(self, found: str) -> bool:
+    def note(self, found: str) -> bool:
         """Report a finding, and return whether it is new."""
         if found in self._known:
             return False

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from mqtrail.broker import BrokerConfig
 from mqtrail.broker.timing.records import ROLL_WINDOW_MS, delivered_record, out_ms, wait_of, waiting_record
-from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, PendingRecord, StoreFull, UnitMagic
+from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, PendingRecord, StoreFull, Unit, UnitMagic
+from mqtrail.store.timers.layout import SLOT, SLOT_COUNT
 from mqtrail.wire import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -28,6 +29,7 @@ from mqtrail.wire import (
     java_string_hash,
 )
 from tests.store.crash_disk import CrashDisk
+from tests.store.spoiling import WAYS, spoil
 
 from ..helpers import NOW_MS, PEER, Bench
 
@@ -362,6 +364,57 @@ def test_a_lost_log_is_built_again_from_the_queue() -> None:
     open_store(bench, disk)
     bench.advance(3 * DAY_MS)
     assert bodies(bench) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("path", ["timerwheel", "timerlog/00000000000000000000"])
+@pytest.mark.parametrize("how", WAYS)
+def test_damaged_files_lose_and_repeat_nothing(path: str, how: str) -> None:
+    """After a clean stop: what was delivered stays so, what waits is delivered once, and the damage is reported."""
+    disk = CrashDisk()
+    bench = Bench(statistics=False)
+    open_store(bench, disk)
+    timed(bench, b"1", TIMER_DELAY_SEC="2")
+    timed(bench, b"2", TIMER_DELAY_SEC="60")
+    timed(bench, b"3", TIMER_DELAY_SEC="60")
+    timed(bench, b"4", TIMER_DELAY_SEC="70")
+    bench.advance(10_000)
+    stop(bench)
+    spoil(disk, path, how, NOW_MS // 1_000 % SLOT_COUNT * SLOT.size if path == "timerwheel" else 0)
+    open_store(bench, disk)
+    reports = [] if bench.store.timers.report is None else [bench.store.timers.report]
+    bench.broker.own.report_to(reports.append)
+    bench.advance(100_000)
+    assert bodies(bench) == [b"1", b"2", b"3", b"4"]
+    (report,) = reports
+    assert path.partition("/")[0] in report
+    assert report.endswith(" is lost")
+    assert bench.broker.timers.counts.waiting() == {"orders": 0}
+    stop(bench)
+    open_store(bench, disk)
+    assert bench.store.timers.report is None
+
+
+def test_a_chain_that_stays_damaged_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is built again once for a second; if its chain is still damaged, the others are delivered."""
+    bench = Bench(statistics=False)
+    reports: list[str] = []
+    bench.broker.own.report_to(reports.append)
+    timed(bench, b"1", TIMER_DELAY_SEC="5")
+    timed(bench, b"2", TIMER_DELAY_SEC="8")
+    bad_ms = bench.now_ms + 5_000
+    unit = bench.store.timers.log.unit
+
+    def bad_unit(position: int) -> Unit | None:
+        found = unit(position)
+        return None if found is not None and found.slot_ms < bad_ms else found
+
+    monkeypatch.setattr(bench.store.timers.log, "unit", bad_unit)
+    bench.advance(20_000)
+    assert bodies(bench) == [b"2"]
+    assert [report.rpartition(":")[2] for report in reports] == [
+        " the last days of timer messages are read again, none is lost",
+        " the record is passed",
+    ]
 
 
 def test_a_kill_after_the_clock_was_set_back() -> None:

@@ -9,7 +9,7 @@ Source: TimerMessageStore.dequeue, TimerDequeueGetMessageService, apache/rocketm
 from array import array
 from typing import Final, NamedTuple
 
-from mqtrail.store import MessageStore, PendingRecord, StoreAway, StoreError, UnitMagic
+from mqtrail.store import MessageStore, PendingRecord, StoreAway, StoreError, UnitMagic, floor_ms
 from mqtrail.wire import TIMER_TOPIC, QueryNotFound, RecordError, RecordHead, check_record, find_property
 
 from ..own_queues import OwnQueues
@@ -33,6 +33,10 @@ class SlotBatch(NamedTuple):
     changes: list[tuple[str, int]]
 
 
+class DamagedTimerLog(StoreError):
+    """The chain of a slot leads to something else than its units."""
+
+
 class SlotReader:
     """Reads a slot. position: of the next unit; below 0: all are read. last: start of the chain."""
 
@@ -52,6 +56,10 @@ class SlotReader:
     def is_empty(self) -> bool:
         return not self._waiting
 
+    def cut(self) -> None:
+        """End the chain before the next unit."""
+        self.position = _NO_UNIT
+
     def continue_to(self, last: int) -> None:
         """Read the units that were added since the last read. last: the new start of the chain."""
         self._stop_position, self.last, self.position = self.last, last, last
@@ -63,9 +71,13 @@ class SlotReader:
                 self.position = _NO_UNIT
                 return True
             unit = self._log.unit(self.position)
-            if unit is None:  # expired
+            if unit is None and self.position < self._log.first:  # expired
                 self.position = _NO_UNIT
                 return True
+            if unit is None or floor_ms(unit.slot_ms) != self.slot_ms or unit.previous >= self.position:
+                raise DamagedTimerLog(
+                    f"found no unit of the second {self.slot_ms} at position {self.position} of timerlog/"
+                )
             if unit.magic & UnitMagic.DELETE and not unit.magic & UnitMagic.ROLL:
                 self._note_recall(unit.physical_offset)
             else:

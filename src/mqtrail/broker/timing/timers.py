@@ -31,7 +31,7 @@ from ..files import next_count
 from ..state import BrokerState
 from .counts import TimerCounts
 from .records import ROLL_WINDOW_MS, due_ms, out_ms, recalls, wait_of, waiting_record
-from .slots import SlotReader
+from .slots import DamagedTimerLog, SlotReader
 
 READ_COUNT: Final = 64  # messages of the timer topic per read
 READ_SIZE: Final = 1 << 20
@@ -76,10 +76,9 @@ class Timers:
         self._queue_offset = min(max(self._saved.queue_offset, store.timers.taken_offset, first), end)
         self._rebuild_read_ms = self._read_ms
         self._rebuild_end = 0  # messages before it were added before the log was lost
+        self._rebuilt_ms: int | None = None  # the slot whose damaged chain made the log be built again
         if store.timers.must_rebuild:
-            self._rebuild_end = self._queue_offset
-            oldest_ms = self._read_ms - ROLL_WINDOW_MS - PRECISION_MS
-            self._queue_offset = max(first, store.offset_by_time(TIMER_TOPIC, 0, oldest_ms))
+            self._read_again()
         self._unsaved: tuple[int, TimerCheckpoint] | None = None  # end of the CommitLog to be flushed first, progress
         self._unsaved_ms: int | None = None  # when to check whether it is durable
         self._dirty = False
@@ -87,6 +86,13 @@ class Timers:
         self._retry_ms = 0
         self._turn = 0
         self.counts = TimerCounts(state.files, state.boot_ms)
+
+    def _read_again(self) -> None:
+        """Take in the messages of the last days again: the log was lost. Those that were delivered stay so."""
+        self._rebuild_end, self._rebuild_read_ms = self._queue_offset, self._read_ms
+        oldest_ms = self._read_ms - ROLL_WINDOW_MS - PRECISION_MS
+        first = self._store.min_offset(TIMER_TOPIC, 0)
+        self._queue_offset = max(first, self._store.offset_by_time(TIMER_TOPIC, 0, oldest_ms))
 
     def divert(self, record: PendingRecord, due_ms: int) -> PendingRecord:
         """Return the record as stored until due_ms (epoch ms), which is not past. MessageIllegal: no room in its
@@ -199,6 +205,23 @@ class Timers:
         except (MQError, OSError):
             self._retry_ms = now_ms + RETRY_MS
 
+    def _rebuild(self, reader: SlotReader, error: DamagedTimerLog) -> None:
+        """Build log and wheel again from the queue, once for a slot; its damaged chain ends here if that did not help.
+
+        No message of the slot was delivered, unless a part of its chain was read before.
+        """
+        if self._rebuilt_ms == reader.slot_ms:
+            self._own.pass_by(TIMER_TOPIC, f"{error}, after it was built again")
+            reader.cut()
+            return
+        self._own.note(f"{error}: the last days of timer messages are read again, none is lost")
+        self._rebuilt_ms = reader.slot_ms
+        self._store.timers.begin_rebuild()
+        self._slots.clear()
+        self._unsaved = None
+        self._read_again()
+        self._dirty = True
+
     # In.
 
     def _take_in(self) -> bool:
@@ -231,8 +254,9 @@ class Timers:
                     )
                     self._wheel.put(wait.slot_ms, position, change)
                     self._read_ms = min(self._read_ms, wait.slot_ms)
-                    self.counts.add(wait.topic, change, head.store_timestamp_ms)
-                    self.counts.took_in(wait.topic, wait.out_ms - head.born_timestamp_ms)
+                    if head.queue_offset >= self._rebuild_end:  # otherwise it was counted before the log was lost
+                        self.counts.add(wait.topic, change, head.store_timestamp_ms)
+                        self.counts.took_in(wait.topic, wait.out_ms - head.born_timestamp_ms)
                 self._queue_offset = head.queue_offset + 1
                 left -= 1
             if not found.records and found.next_queue_offset <= self._queue_offset:
@@ -251,7 +275,11 @@ class Timers:
         left = DELIVER_MAX
         while left > 0 and (reader := self._due_slot(now_ms)) is not None:
             if reader.position >= 0:
-                if not reader.collect():
+                try:
+                    if not reader.collect():
+                        return
+                except DamagedTimerLog as error:
+                    self._rebuild(reader, error)
                     return
                 continue
             if reader.is_empty:

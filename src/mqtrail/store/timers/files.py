@@ -24,6 +24,8 @@ import zlib
 from collections.abc import Callable
 
 from ..disk import Disk
+from ..errors import StoreError
+from ..segments import NAME_DIGITS
 from .layout import (
     CHECKPOINT,
     CHECKPOINT_FILE_SIZE,
@@ -36,10 +38,11 @@ from .layout import (
     TimerCheckpoint,
     UnitMagic,
 )
-from .log import TimerLog, check_log_file_size
+from .log import TIMER_LOG_FOLDER, TimerLog, check_log_file_size
 from .wheel import TimerWheel
 
 CHECKPOINT_FILE = "config/timercheck"
+READ_AGAIN = "the last days of timer messages are read again, none is lost"
 WAIT_MAX_MS = 7 * 86_400_000  # no unit waits longer, whatever timerRollWindowSlot its writer had
 
 
@@ -54,41 +57,55 @@ class TimerFiles:
     def __init__(self, disk: Disk, log_file_size: int) -> None:
         check_log_file_size(log_file_size)
         self._disk = disk
-        self.log = TimerLog(disk, log_file_size)
+        self.report: str | None = None
+        self.log = self._open_log(log_file_size)
         self.wheel = TimerWheel(disk)
         self.checkpoint: TimerCheckpoint | None = None
         self.taken_offset = 0
         self.must_rebuild = False
         self._on_disk: tuple[TimerCheckpoint, bytes] | None = None  # the checkpoint, and our own mark of it
+        self._wheel_sum = 0  # of the wheel's file, as the mark says
         self._is_frozen = False  # a sync failed, and the next would succeed without writing: make no checkpoint
-        self.report: str | None = None
+
+    def _open_log(self, file_size: int) -> TimerLog:
+        """Return the log; without its files if one of them is missing, or has another size: it can be built again."""
+        try:
+            return TimerLog(self._disk, file_size)
+        except StoreError as error:
+            names = self._disk.list(TIMER_LOG_FOLDER)
+            if not all(len(name) == NAME_DIGITS and name.isdigit() for name in names):
+                raise
+            self.report = str(error)
+            self._disk.remove(TIMER_LOG_FOLDER)
+            return TimerLog(self._disk, file_size)
 
     def recover(self, end_offset: int, queue_offset_at: Callable[[int], int | None]) -> None:
         """Recover. end_offset: of the CommitLog. queue_offset_at: queue offset of the record at a physical offset."""
         data = self._disk.read(CHECKPOINT_FILE)
         known = None if data is None else _decode(data)
         if known is None:
-            if self.log.files_end or (data is not None and any(data)):
+            if self.report or self.log.files_end or (data is not None and any(data)):
                 how = "missing" if data is None else "damaged"
-                self.report = (
+                self._note(
                     f"found {CHECKPOINT_FILE} {how}: timer messages still in the CommitLog are delivered again, "
                     "also those that were delivered before"
                 )
             self._start_empty()
             return
-        self._on_disk = saved, own_mark = known
+        saved, own_mark, self._wheel_sum = known
+        self._on_disk = saved, own_mark
         checkpoint = saved
         self.checkpoint = checkpoint
         if own_mark == IS_REBUILDING or not self.log.first <= checkpoint.log_position <= self.log.files_end:
-            self.report = (
-                f"found timerlog/ to end at {self.log.files_end}, expected {checkpoint.log_position} or more: the last "
-                "days of timer messages are read again"
+            self._note(
+                f"found timerlog/ to end at {self.log.files_end}, expected {checkpoint.log_position} or more: "
+                f"{READ_AGAIN}"
             )
-            self._mark(checkpoint, IS_REBUILDING)
-            self._start_empty()
-            self.must_rebuild = True
+            self.begin_rebuild()
             return
         end = self._find_end(checkpoint.log_position, end_offset)
+        if end is None:
+            return
         self.log.begin(end, checkpoint.log_position)
         if end > checkpoint.log_position:
             last = self.log.last(end)
@@ -103,9 +120,29 @@ class TimerFiles:
         self._sync_start()
         if own_mark == WHEEL_IS_EXACT and end == checkpoint.log_position:
             self.wheel.load(checkpoint.read_ms)
-        else:
-            self._distrust_wheel()
-            self._fill_wheel(checkpoint.read_ms, saved)
+            found_sum = self.wheel.checksum(checkpoint.read_ms)
+            if found_sum == self._wheel_sum:
+                return
+            self._note(
+                f"found timerwheel with the checksum {found_sum:08x}, expected {self._wheel_sum:08x}: it is built "
+                "again from timerlog/, no timer message is lost"
+            )
+        self._distrust_wheel()
+        self._fill_wheel(checkpoint.read_ms, saved)
+
+    def _note(self, found: str) -> None:
+        self.report = found if self.report is None else f"{self.report}; {found}"
+
+    def _no_unit(self, position: int) -> None:
+        self._note(f"found no unit at position {position} of timerlog/, expected one: {READ_AGAIN}")
+        self.begin_rebuild()
+
+    def begin_rebuild(self) -> None:
+        """Drop log and wheel: the broker reads the messages of the last days again. Also while it runs."""
+        if self.checkpoint is not None:
+            self._mark(self.checkpoint, IS_REBUILDING)
+        self._start_empty()
+        self.must_rebuild = True
 
     def _sync_start(self) -> None:
         """Make durable what `begin` wrote, before a unit is appended.
@@ -122,8 +159,11 @@ class TimerFiles:
         self.log.destroy()
         self.wheel.clear()
 
-    def _find_end(self, position: int, end_offset: int) -> int:
-        """Return the end of the log: after the last valid unit from position on whose message the CommitLog has."""
+    def _find_end(self, position: int, end_offset: int) -> int | None:
+        """Return the end of the log: after the last valid unit from position on whose message the CommitLog has.
+
+        None: there is no unit before position, where all units were durable.
+        """
         last = self.log.last(position)
         unit = None if last is None else self.log.unit(last)
         physical_offset = -1 if unit is None else unit.physical_offset
@@ -139,7 +179,10 @@ class TimerFiles:
             break
         while (last := self.log.last(end)) is not None:
             unit = self.log.unit(last)
-            if unit is not None and unit.physical_offset + unit.size <= end_offset:
+            if unit is None:
+                self._no_unit(last)
+                return None
+            if unit.physical_offset + unit.size <= end_offset:
                 break
             end = last
         return end
@@ -147,7 +190,7 @@ class TimerFiles:
     def _earliest_ms(self, position: int, end: int) -> int:
         """Return the earliest second that one of these units waits for. There is at least one unit."""
         waits = (UNIT_DUE.iter_unpack(units) for _, units in self.log.scan(position, end))
-        return min(int(put_ms + distance_ms) for units in waits for _, put_ms, distance_ms in units)
+        return min(int(put_ms + distance_ms) for units in waits for _, _, put_ms, distance_ms in units)
 
     def _fill_wheel(self, read_ms: int, saved: TimerCheckpoint) -> None:
         """Put every unit that may still wait into an empty wheel. saved: the checkpoint, which shows what was
@@ -155,8 +198,12 @@ class TimerFiles:
         self.wheel.clear()
         for start, units in self.log.scan(self._scan_start(read_ms - WAIT_MAX_MS), self.log.end):
             position = start
-            for magic, put_ms, distance_ms in UNIT_DUE.iter_unpack(units):
+            for size, magic, put_ms, distance_ms in UNIT_DUE.iter_unpack(units):
                 due_ms = put_ms + distance_ms
+                if size != UNIT.size or not 0 < magic <= UnitMagic.MAX:
+                    self.checkpoint = saved
+                    self._no_unit(position)
+                    return
                 if due_ms >= saved.read_ms or (due_ms >= read_ms and position >= saved.log_position):
                     self.wheel.put(due_ms, position, -1 if magic & UnitMagic.DELETE else 1)
                 position += UNIT.size
@@ -187,6 +234,8 @@ class TimerFiles:
         except BaseException:
             self._is_frozen = True
             raise
+        if exact:
+            self._wheel_sum = self.wheel.checksum(checkpoint.read_ms)
         self._mark(checkpoint, WHEEL_IS_EXACT if exact else b"")
         self.checkpoint, self.must_rebuild = checkpoint, False
 
@@ -211,7 +260,7 @@ class TimerFiles:
         """Put the checkpoint's file in place, durably."""
         data = checkpoint.encode()
         if own_mark:
-            data = data.ljust(OWN_MARK_AT, b"\0") + OWN_MARK.pack(own_mark, zlib.crc32(data))
+            data = data.ljust(OWN_MARK_AT, b"\0") + OWN_MARK.pack(own_mark, zlib.crc32(data), self._wheel_sum)
         self._disk.replace(CHECKPOINT_FILE, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
         self._on_disk = checkpoint, own_mark
 
@@ -225,10 +274,12 @@ class TimerFiles:
         self.wheel.close()
 
 
-def _decode(data: bytes) -> tuple[TimerCheckpoint, bytes] | None:
-    """Return a file's checkpoint and our mark in it (empty: it has none); None: the file holds no checkpoint."""
+def _decode(data: bytes) -> tuple[TimerCheckpoint, bytes, int] | None:
+    """Return a file's checkpoint, our mark in it (empty: it has none) and the wheel's checksum; None: the file holds no
+    checkpoint."""
     checkpoint = TimerCheckpoint.decode(data)
     if checkpoint is None:
         return None
-    own_mark, crc = OWN_MARK.unpack_from(data, OWN_MARK_AT) if len(data) >= OWN_MARK_AT + OWN_MARK.size else (b"", 0)
-    return checkpoint, own_mark if crc == zlib.crc32(data[: CHECKPOINT.size]) else b""
+    has_mark = len(data) >= OWN_MARK_AT + OWN_MARK.size
+    own_mark, crc, wheel_sum = OWN_MARK.unpack_from(data, OWN_MARK_AT) if has_mark else (b"", 0, 0)
+    return checkpoint, own_mark if crc == zlib.crc32(data[: CHECKPOINT.size]) else b"", wheel_sum

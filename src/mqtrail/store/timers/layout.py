@@ -28,7 +28,7 @@ UNIT: Final = struct.Struct(
     "q"  # reserved
 )
 assert UNIT.size == 52
-UNIT_DUE: Final = struct.Struct(">12x i q i 24x")  # magic, time put in, distance: what a scan needs
+UNIT_DUE: Final = struct.Struct(">i 8x i q i 24x")  # size, magic, time put in, distance: what a scan needs
 assert UNIT_DUE.size == UNIT.size
 FILLER: Final = struct.Struct(">iqI")  # bytes to the file's end, 0, FILLER_MAGIC
 FILLER_MAGIC: Final = 0xCBD43194
@@ -56,8 +56,8 @@ CHECKPOINT: Final = struct.Struct(
 assert CHECKPOINT.size == 56
 CHECKPOINT_FILE_SIZE: Final = 4096
 OWN_MARK_AT: Final = 64  # offset of our own mark, which Apache's broker does not change
-OWN_MARK: Final = struct.Struct(">4sI")  # one of the two below, CRC-32 of the checkpoint
-WHEEL_IS_EXACT: Final = b"mqtw"  # the wheel's file is as the checkpoint says
+OWN_MARK: Final = struct.Struct(">4sII")  # one of the two below, CRC-32 of the checkpoint, checksum of the wheel
+WHEEL_IS_EXACT: Final = b"mqtx"  # the wheel's file is as the checkpoint says (mqtw: the same, without a checksum)
 IS_REBUILDING: Final = b"mqtr"  # the log was lost and is not rebuilt completely yet
 
 
@@ -69,6 +69,7 @@ class UnitMagic:
     """The message is due beyond the wheel's range: at this slot it is scheduled again."""
     DELETE: Final = 4
     """The message recalls another one."""
+    MAX: Final = 15
 
 
 class Unit(NamedTuple):

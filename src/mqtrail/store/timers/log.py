@@ -18,13 +18,13 @@ from .layout import (
     FILLER_MAGIC,
     UNIT,
     Unit,
+    UnitMagic,
 )
 
 TIMER_LOG_FOLDER = "timerlog"
 GATHERED_SIZE_MAX = 256 * 1024  # bytes of units kept in memory before they are written
 READ_UNITS = 4_096  # units that a scan reads at once
 READ_SIZE = UNIT.size * READ_UNITS
-MAGIC_MAX = 15
 
 
 class TimerLog:
@@ -172,7 +172,7 @@ def _unit(data: bytes) -> Unit | None:
     if len(data) < UNIT.size:
         return None
     size, previous, magic, put_ms, distance_ms, physical_offset, record_size, topic_hash, _ = UNIT.unpack(data)
-    if size != UNIT.size or not 0 < magic <= MAGIC_MAX:
+    if size != UNIT.size or not 0 < magic <= UnitMagic.MAX:
         return None
     return Unit(previous, magic, put_ms, put_ms + distance_ms, physical_offset, record_size, topic_hash)
 

@@ -8,6 +8,7 @@ Source: TimerWheel, apache/rocketmq store/timer.
 
 from __future__ import annotations
 
+import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 
@@ -123,11 +124,12 @@ class TimerWheel:
         return found
 
     def load(self, from_ms: int) -> None:
-        """Read the parts with slots at or after from_ms. The file must match the checkpoint."""
+        """Read the parts with slots at or after from_ms. The caller compares their checksum with the checkpoint's."""
         self._parts.clear()
         self._changed.clear()
         self._asked_ms, self._next_ms = -1, None
         if self._disk.size(WHEEL_FILE) != WHEEL_SIZE:
+            self._disk.remove(WHEEL_FILE)
             return
         second = from_ms // PRECISION_MS
         file = self._open()
@@ -137,10 +139,17 @@ class TimerWheel:
                 continue
             for at in range(0, len(data), PART_SIZE):
                 part = data[at : at + PART_SIZE]
-                if part != EMPTY_PART and any(
-                    found >= second and last != NO_UNIT for found, _, last, _, _ in SLOT.iter_unpack(part)
-                ):
+                if part != EMPTY_PART and _is_used(part, second):
                     self._parts[(start + at) // PART_SIZE] = bytearray(part)
+
+    def checksum(self, from_ms: int) -> int:
+        """Return a checksum of the parts with slots at or after from_ms, which `load` reads."""
+        second, found = from_ms // PRECISION_MS, 0
+        for number in sorted(self._parts):
+            part = self._parts[number]
+            if _is_used(part, second):
+                found = zlib.crc32(part, zlib.crc32(number.to_bytes(4, "big"), found))
+        return found
 
     def clear(self) -> None:
         """Clear all slots, in memory and in the file, to rebuild them."""
@@ -177,6 +186,10 @@ class TimerWheel:
         if self._file is None:
             self._file = self._disk.open(WHEEL_FILE, WHEEL_SIZE)
         return self._file
+
+
+def _is_used(part: bytes | bytearray, second: int) -> bool:
+    return any(found >= second and last != NO_UNIT for found, _, last, _, _ in SLOT.iter_unpack(part))
 
 
 def _place(slot_ms: int) -> tuple[int, int]:
