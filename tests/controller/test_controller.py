@@ -1,11 +1,15 @@
 """Controllers: ids, elections, SyncStateSets, fencing, notifications; over restarts and changes of the leader."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from mqtrail.controller import ControllerConfig, ReplicaGroups, live, parse_peers
+from mqtrail.controller import controller as controller_module
+from mqtrail.controller import requests as requests_module
+from mqtrail.controller.groups import ReplicaGroup, ReplicaMember
 from mqtrail.controller.requests import encode_entry
 from mqtrail.raft import LogEntry, MessageKind, RaftIdentityError, RaftMessage, encode_message
 from mqtrail.store import MemoryDisk
@@ -17,6 +21,7 @@ from mqtrail.wire import (
     RemotingCommand,
     RequestCode,
     ResponseCode,
+    Send,
     SyncStateSet,
 )
 
@@ -529,3 +534,87 @@ def test_a_broker_registers_with_host_and_port(address: str) -> None:
     trio = Trio(1)
     trio.group_of_two()
     assert trio.register(1, address).code == ResponseCode.INVALID_PARAMETER
+
+
+def many_groups(trio: Trio, count: int) -> list[str]:
+    """Give the only controller groups of two brokers whose masters are dead, as their replicas beat."""
+    core = trio.controllers["n0"]
+    names = [f"group-{number}" for number in range(count)]
+    for name in names:
+        members = {1: ReplicaMember("10.0.0.1:1", "a"), 2: ReplicaMember("10.0.0.2:1", "b")}
+        core.groups.groups[name] = ReplicaGroup(CLUSTER, 3, members, 1, 1, [1, 2], 1)
+        ext = {"clusterName": CLUSTER, "brokerName": name, "brokerAddr": "10.0.0.2:1", "brokerId": "2"}
+        assert trio.ask(Code.BROKER_HEARTBEAT, ext | {"epoch": "1", "maxOffset": "1"}, peer=2).code == 0
+    return names
+
+
+def test_a_scan_of_many_groups_is_done_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No turn looks at more groups, or proposes more elections, than one may; the next turn comes at once."""
+    monkeypatch.setattr(controller_module, "GROUPS_A_TURN", 3)
+    monkeypatch.setattr(controller_module, "ELECTIONS_A_TURN", 2)
+    trio = Trio(1, scan_ms=1_000)
+    trio.advance(12_000)  # masters that this leader never heard count as dead from now on
+    names = many_groups(trio, 10)
+    core = trio.controllers["n0"]
+    core.groups.groups["quiet"] = ReplicaGroup(CLUSTER)
+    elected = [core.elections]
+    trio.now_ms += 1_000
+    trio._note(core.tick(trio.now_ms))
+    elected.append(core.elections)
+    while core.next_tick_ms() <= trio.now_ms and len(elected) < 20:
+        trio._note(core.tick(trio.now_ms))
+        elected.append(core.elections)
+    assert [after - before for before, after in pairwise(elected)][:5] == [2] * 5
+    assert elected[-1] == len(names)
+    assert {core.groups.groups[name].master for name in names} == {2}
+
+
+def test_a_closed_connection_of_many_masters_elects_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones at once, the others in the next turns, before the next scan."""
+    monkeypatch.setattr(controller_module, "ELECTIONS_A_TURN", 2)
+    trio = Trio(1, scan_ms=1_000_000)
+    names = many_groups(trio, 5)
+    core = trio.controllers["n0"]
+    for name in names:
+        ext = {"clusterName": CLUSTER, "brokerName": name, "brokerAddr": "10.0.0.1:1", "brokerId": "1"}
+        assert trio.ask(Code.BROKER_HEARTBEAT, ext, peer=1).code == 0
+    core.disconnected(PeerId(1))
+    assert core.elections == 2
+    while core.next_tick_ms() <= trio.now_ms:
+        core.tick(trio.now_ms)
+    assert core.elections == len(names)
+
+
+def test_the_state_of_many_groups_is_answered_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is the same, and is forgotten with its connection."""
+    trio = Trio(1)
+    names = many_groups(trio, 9)
+    body = json.dumps([*names, "unknown", 7]).encode()
+    whole = trio.ask(Code.CONTROLLER_GET_SYNC_STATE_DATA, body=body)
+    assert [*json.loads(whole.body)["replicasInfoTable"]] == names
+    monkeypatch.setattr(requests_module, "MEMBERS_A_SLICE", 4)
+    core = trio.controllers["n0"]
+    request = RemotingCommand(Code.CONTROLLER_GET_SYNC_STATE_DATA, {}, body, opaque=7)
+    peer = Peer(PeerId(5), Host("127.0.0.1", 5))
+    core.handle(peer, request, trio.now_ms)
+    sends: list[Send] = []
+    turns = 0
+    while not sends:
+        assert core.next_tick_ms() <= trio.now_ms
+        turns += 1
+        sends = core.tick(trio.now_ms)
+    assert (sends[0].command.body, turns) == (whole.body, 4)
+    core.handle(peer, request, trio.now_ms)
+    core.disconnected(peer.id)
+    assert core.next_tick_ms() > trio.now_ms
+
+
+def test_a_snapshot_has_the_last_change_of_each_group() -> None:
+    """Groups are encoded as they change; a state that was restored gives the same bytes."""
+    trio = Trio(1)
+    trio.group_of_two()
+    groups = trio.controllers["n0"].groups
+    restored = ReplicaGroups()
+    restored.restore(groups.snapshot())
+    assert restored.snapshot() == groups.snapshot()
+    assert json.loads(groups.snapshot())["groups"][GROUP]["in_sync"] == [1, 2]

@@ -7,7 +7,8 @@ asks another one. Commands to other addresses (messages of consensus, 1008) are 
 Source: ControllerManager, ControllerRequestProcessor, DLedgerController, apache/rocketmq 5.3.3 controller/.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -57,6 +58,9 @@ from .live import HeardBrokers
 from .requests import READ, WRITTEN, ReadRequest, ReplyParts, Written, elect_command, encode_entry, in_sync_body
 from .settings import settings_text, update_settings
 
+GROUPS_A_TURN: Final = 1_000  # looked at for a dead master in one turn of the loop
+ELECTIONS_A_TURN: Final = 100  # proposed in it
+READING_MAX: Final = 64  # answers that are made in slices
 PENDING_MAX: Final = 1_024  # requests whose entries are not applied
 BODY_SIZE_MAX: Final = 256 * 1024  # of requests of brokers and operators
 REFUSALS_MAX: Final = 20  # that wait to be logged
@@ -113,6 +117,8 @@ class Controller:
         self._pending: dict[int, _Pending] = {}  # index of the entry -> request
         self._reads: dict[int, tuple[Peer, RemotingCommand]] = {}
         self._electing: set[str] = set()
+        self._to_look: dict[str, None] = {}  # names of groups that may need a master
+        self._reading: deque[tuple[Peer, RemotingCommand, Generator[None, None, ReplyParts]]] = deque()
         self._now_ms = now_ms
         self._led_since_ms: int | None = None
         self._next_scan_ms = now_ms + config.scan_ms
@@ -153,7 +159,10 @@ class Controller:
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Elect another master for the groups whose master's connection closed."""
         if names := self._live.disconnected(peer):
-            self._elect_where_needed(self._now_ms, names)
+            self._to_look = dict.fromkeys(names) | self._to_look
+            self._elect_where_needed(self._now_ms)
+        for one in [one for one in self._reading if one[0].id == peer]:
+            self._reading.remove(one)
         return self._settle(self._now_ms)
 
     def lost(self, address: str) -> list[Send]:
@@ -165,6 +174,8 @@ class Controller:
 
     def next_tick_ms(self) -> int:
         """Return the time of the next `tick`."""
+        if (self._to_look or self._reading) and self.failure is None:
+            return self._now_ms
         return min(self.raft.next_tick_ms(), self._next_scan_ms)
 
     def tick(self, now_ms: int) -> list[Send]:
@@ -177,11 +188,13 @@ class Controller:
         if now_ms >= self._next_scan_ms:
             self._next_scan_ms = now_ms + self.config.scan_ms
             self.parts.run("scan", partial(self._scan, now_ms))
-        return self._settle(now_ms)
+        if self._to_look:
+            self.parts.run("elections", partial(self._elect_where_needed, now_ms))
+        return self._read_on() + self._settle(now_ms)
 
     def _scan(self, now_ms: int) -> None:
         self._live.expire(now_ms)
-        self._elect_where_needed(now_ms)
+        self._to_look |= dict.fromkeys(self.groups.groups)
 
     # Requests.
 
@@ -285,14 +298,18 @@ class Controller:
         group = self.groups.groups.get(name)
         return group is not None and broker_id in group.members
 
-    def _elect_where_needed(self, now_ms: int, names: Iterable[str] | None = None) -> None:
-        """Propose an election for each group whose master is dead, or that lost it, while another broker lives.
-
-        names: of the groups to look at; None: all.
-        """
+    def _elect_where_needed(self, now_ms: int) -> None:
+        """Propose an election for each group to look at whose master is dead, or that lost it, while another broker
+        lives: for some of many. The next turns look at the others."""
         if not self.is_leader or self._led_since_ms is None:
+            self._to_look.clear()
             return
-        for name in [*self.groups.groups] if names is None else names:
+        names, self._to_look = [*self._to_look], {}
+        left = ELECTIONS_A_TURN
+        for number, name in enumerate(names):
+            if number >= GROUPS_A_TURN or left <= 0:
+                self._to_look = dict.fromkeys(names[number:])
+                return
             group = self.groups.groups.get(name)
             if group is None or name in self._electing or not group.master_epoch:
                 continue
@@ -302,7 +319,8 @@ class Controller:
             try:
                 self._propose(elect_command(group.cluster, name) | {"reason": self._why(name, group)}, now_ms)
                 self._electing.add(name)
-            except RaftError:
+                left -= 1
+            except RaftError:  # the next scan tries again
                 return
 
     def _needs_master(self, name: str, group: ReplicaGroup, alive: dict[str, list[int]], now_ms: int) -> bool:
@@ -397,11 +415,30 @@ class Controller:
         return _answered(pending.peer, pending.request, reply)
 
     def _answer_read(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """Make the first slice of an answer; return the answer if that is all of it."""
+        if len(self._reading) >= READING_MAX:
+            return answer_error(
+                peer, request, SystemBusy(f"found {READING_MAX} requests that are read: try again later")
+            )
+        return self._read_slice(
+            peer, request, READ[request.code].answer(request, self.groups, lambda name: self._alive(name, now_ms))
+        )
+
+    def _read_on(self) -> list[Send]:
+        """Make the next slice of the answer that waits longest."""
+        return self._read_slice(*self._reading.popleft()) if self._reading else []
+
+    def _read_slice(
+        self, peer: Peer, request: RemotingCommand, slices: Generator[None, None, ReplyParts]
+    ) -> list[Send]:
         try:
-            reply = READ[request.code].answer(request, self.groups, lambda name: self._alive(name, now_ms))
+            next(slices)
+        except StopIteration as end:
+            return _answered(peer, request, end.value)
         except MQError as error:
             return answer_error(peer, request, error)
-        return _answered(peer, request, reply)
+        self._reading.append((peer, request, slices))
+        return []
 
     def _give_up(self) -> list[Send]:
         """Answer the requests whose entries another leader may drop: their effect is unknown."""

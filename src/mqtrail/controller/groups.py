@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from mqtrail.wire import ResponseCode
 
 Code = ResponseCode
@@ -21,6 +23,7 @@ GROUPS_MAX: Final = 10_000
 GROUP_BROKERS_MAX: Final = 64
 STATE_SIZE_MAX: Final = 6 * 1024 * 1024  # bytes of names and addresses; consensus takes a snapshot of 8 MiB
 FULL: Final = f"found no room for more names and addresses of brokers, expected at most {STATE_SIZE_MAX} bytes"
+_encode: Final = msgspec.json.Encoder().encode
 NO_GROUP: Final = "Broker metadata is not existed"
 
 
@@ -108,6 +111,7 @@ class ReplicaGroups:
     def __init__(self) -> None:
         self.groups: dict[str, ReplicaGroup] = {}
         self._size = 0  # of all groups
+        self._encoded: dict[str, bytes] = {}  # groups as in a snapshot; one that is not here is encoded when needed
         self._acts = {
             "alter": self._alter,
             "elect": self._elect,
@@ -118,24 +122,14 @@ class ReplicaGroups:
 
     def snapshot(self) -> bytes:
         """Return the whole state."""
-        groups = {
-            name: {
-                "cluster": group.cluster,
-                "next_id": group.next_id,
-                "members": {str(key): [one.address, one.check_code] for key, one in group.members.items()},
-                "master": group.master,
-                "master_epoch": group.master_epoch,
-                "in_sync": group.in_sync,
-                "in_sync_epoch": group.in_sync_epoch,
-                "election": group.election,
-            }
-            for name, group in self.groups.items()
-        }
-        return json.dumps({"version": 1, "groups": groups}).encode()
+        for name, group in self.groups.items():
+            if name not in self._encoded:
+                self._encoded[name] = _member(name, group)
+        return b"".join([b'{"version":1,"groups":{', b",".join(map(self._encoded.__getitem__, self.groups)), b"}}"])
 
     def restore(self, data: bytes) -> None:
         """Replace the state by a snapshot."""
-        self.groups, self._size = {}, 0
+        self.groups, self._size, self._encoded = {}, 0, {}
         for name, values in json.loads(data)["groups"].items():
             members = {int(key): ReplicaMember(*one) for key, one in values.pop("members").items()}
             election = values.pop("election", None)
@@ -154,6 +148,9 @@ class ReplicaGroups:
         before = self._size_of(command["name"])
         decision = act(command)
         self._size += self._size_of(command["name"]) - before
+        self._encoded.pop(command["name"], None)
+        if (group := self.groups.get(command["name"])) is not None:
+            self._encoded[command["name"]] = _member(command["name"], group)
         return decision
 
     def _size_of(self, name: str) -> int:
@@ -299,6 +296,21 @@ def _reason(group: ReplicaGroup, command: Command) -> str:
     reason = command.get("reason", ElectionReason.REQUESTED)
     assert isinstance(reason, str)
     return reason
+
+
+def _member(name: str, group: ReplicaGroup) -> bytes:
+    """Return a group as a member of a snapshot's JSON."""
+    values = {
+        "cluster": group.cluster,
+        "next_id": group.next_id,
+        "members": {str(key): [one.address, one.check_code] for key, one in group.members.items()},
+        "master": group.master,
+        "master_epoch": group.master_epoch,
+        "in_sync": group.in_sync,
+        "in_sync_epoch": group.in_sync_epoch,
+        "election": group.election,
+    }
+    return b"%b:%b" % (_encode(name), _encode(values))
 
 
 def _size(*texts: str) -> int:

@@ -7,7 +7,7 @@ Source: ControllerRequestProcessor, ReplicasInfoManager, apache/rocketmq 5.3.3 c
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple
 
 from mqtrail.wire import (
@@ -35,6 +35,7 @@ from .groups import FIRST_ID, NO_GROUP, Decision, ReplicaGroup, ReplicaGroups
 
 Code = RequestCode
 NAMES_MAX: Final = 1_000  # groups that one request 1006 may name
+MEMBERS_A_SLICE: Final = 2_000  # brokers in one slice of its answer
 PORT_MAX: Final = 65_535
 PORT_DIGITS: Final = 5
 AliveIds = Callable[[str], Mapping[str, list[int]]]
@@ -59,10 +60,10 @@ class Written(NamedTuple):
 
 
 class ReadRequest(NamedTuple):
-    """A request that is answered from the applied state, once the leader is sure that it leads."""
+    """A request that is answered from the applied state, once the leader is sure that it leads. answer: in slices."""
 
     level: Level
-    answer: Callable[[RemotingCommand, ReplicaGroups, AliveIds], ReplyParts]
+    answer: Callable[[RemotingCommand, ReplicaGroups, AliveIds], Generator[None, None, ReplyParts]]
 
 
 def _alter(request: RemotingCommand) -> dict[str, Any]:
@@ -173,7 +174,19 @@ WRITTEN: Final[Mapping[int, Written]] = {
 """Requests that go through the log."""
 
 
-def _replica_info(request: RemotingCommand, groups: ReplicaGroups, alive: AliveIds) -> ReplyParts:
+def _at_once(
+    answer: Callable[[RemotingCommand, ReplicaGroups], ReplyParts],
+) -> Callable[[RemotingCommand, ReplicaGroups, AliveIds], Generator[None, None, ReplyParts]]:
+    """Return the answer of a request about one group, as one slice."""
+
+    def whole(request: RemotingCommand, groups: ReplicaGroups, alive: AliveIds) -> Generator[None, None, ReplyParts]:
+        yield from ()
+        return answer(request, groups)
+
+    return whole
+
+
+def _replica_info(request: RemotingCommand, groups: ReplicaGroups) -> ReplyParts:
     group = groups.groups.get(BrokerNameHeader.from_ext(request.ext).broker_name)
     if group is None:
         return ReplyParts(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, NO_GROUP, {})
@@ -181,46 +194,57 @@ def _replica_info(request: RemotingCommand, groups: ReplicaGroups, alive: AliveI
     return ReplyParts(ext=reply.to_ext(), body=in_sync_body(group))
 
 
-def _sync_state_data(request: RemotingCommand, groups: ReplicaGroups, alive: AliveIds) -> ReplyParts:
+def _sync_state_data(
+    request: RemotingCommand, groups: ReplicaGroups, alive: AliveIds
+) -> Generator[None, None, ReplyParts]:
     names = loads_request(request.body) if request.body else []
     if not isinstance(names, list) or len(names) > NAMES_MAX:
         raise BodyError(
             f"found a body of {len(request.body)} bytes, expected a list of at most {NAMES_MAX} brokerNames"
         )
-    table: dict[str, Any] = {}
-    for name in names:
-        group = groups.groups.get(name) if isinstance(name, str) else None
+    parts: list[bytes] = []
+    left = MEMBERS_A_SLICE
+    for name in sorted({name for name in names if isinstance(name, str)}):
+        group = groups.groups.get(name)
         if group is None:
             continue
-        living = alive(name)
-        replicas: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
-        for broker_id, member in sorted(group.members.items()):
-            replicas[broker_id in group.in_sync].append(
-                {
-                    "alive": str(broker_id) in living,
-                    "brokerAddress": member.address,
-                    "brokerId": broker_id,
-                    "brokerName": name,
-                }
-            )
-        values: dict[str, Any] = {
-            "inSyncReplicas": replicas[True],
-            "masterAddress": group.master_address,
-            "masterBrokerId": group.master,
-            "masterEpoch": group.master_epoch,
-            "notInSyncReplicas": replicas[False],
-            "syncStateSetEpoch": group.in_sync_epoch,
-        }
-        if group.election is not None:
-            at_ms, reason, before = group.election
-            values["lastElection"] = {"timestamp": at_ms, "reason": reason} | (
-                {} if before is None else {"masterBefore": before}
-            )
-        table[name] = {key: value for key, value in values.items() if value is not None}
-    return ReplyParts(body=dumps({"replicasInfoTable": table}))
+        if left <= 0:
+            yield
+            left = MEMBERS_A_SLICE
+        left -= len(group.members)
+        parts.append(dumps(name) + b":" + dumps(_sync_state(name, group, alive(name))))
+    return ReplyParts(body=b"".join([b'{"replicasInfoTable":{', b",".join(parts), b"}}"]))
 
 
-def _next_id(request: RemotingCommand, groups: ReplicaGroups, alive: AliveIds) -> ReplyParts:
+def _sync_state(name: str, group: ReplicaGroup, living: Mapping[str, list[int]]) -> dict[str, Any]:
+    replicas: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+    in_sync = set(group.in_sync)
+    for broker_id, member in sorted(group.members.items()):
+        replicas[broker_id in in_sync].append(
+            {
+                "alive": str(broker_id) in living,
+                "brokerAddress": member.address,
+                "brokerId": broker_id,
+                "brokerName": name,
+            }
+        )
+    values: dict[str, Any] = {
+        "inSyncReplicas": replicas[True],
+        "masterAddress": group.master_address,
+        "masterBrokerId": group.master,
+        "masterEpoch": group.master_epoch,
+        "notInSyncReplicas": replicas[False],
+        "syncStateSetEpoch": group.in_sync_epoch,
+    }
+    if group.election is not None:
+        at_ms, reason, before = group.election
+        values["lastElection"] = {"timestamp": at_ms, "reason": reason} | (
+            {} if before is None else {"masterBefore": before}
+        )
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _next_id(request: RemotingCommand, groups: ReplicaGroups) -> ReplyParts:
     header = BrokerIdReply.from_ext(request.ext)
     group = groups.groups.get(header.broker_name or "")
     next_id = FIRST_ID if group is None else group.next_id
@@ -228,9 +252,9 @@ def _next_id(request: RemotingCommand, groups: ReplicaGroups, alive: AliveIds) -
 
 
 READ: Final[Mapping[int, ReadRequest]] = {
-    Code.CONTROLLER_GET_REPLICA_INFO: ReadRequest(Level.NONE, _replica_info),
+    Code.CONTROLLER_GET_REPLICA_INFO: ReadRequest(Level.NONE, _at_once(_replica_info)),
     Code.CONTROLLER_GET_SYNC_STATE_DATA: ReadRequest(Level.NONE, _sync_state_data),
-    Code.CONTROLLER_GET_NEXT_BROKER_ID: ReadRequest(Level.NONE, _next_id),
+    Code.CONTROLLER_GET_NEXT_BROKER_ID: ReadRequest(Level.NONE, _at_once(_next_id)),
 }
 
 
