@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtrail.namesrv import NameServer, NameServerConfig, key_values, queries, registrations, routes
+from mqtrail.namesrv.key_values import KeyValues
 from mqtrail.namesrv.requests import BODY_SIZE_MAX, REQUESTS
 from mqtrail.store import ConfigFileStore, MemoryDisk, StoreError
 from mqtrail.wire import (
@@ -751,6 +752,35 @@ def test_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert put(bench, value="v" * 99).code == ResponseCode.SYSTEM_ERROR
     bench.ask(RequestCode.DELETE_KV_CONFIG, {"namespace": "n", "key": "k"})
     assert put(bench, key="m", value="v" * 90).code == 0
+
+
+def test_control_characters_count_as_their_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the file of 16 MiB of them has 100 MB, which each save writes and no reply can hold."""
+    monkeypatch.setattr(key_values, "SIZE_MAX", 100)
+    bench = Bench()
+    assert put(bench, value="\x01" * 16).code == 0
+    assert "103 characters of keys and values" in (put(bench, value="\x01" * 17).remark or "")
+    assert put(bench, value="é" * 99).code == 0
+    bench.ask(RequestCode.DELETE_KV_CONFIG, {"namespace": "n", "key": "k"})
+    assert put(bench, value="\x01" * 16).code == 0
+
+
+def test_large_values_are_listed_in_slices() -> None:
+    """As many characters as a slice's values may have at most end it."""
+    value = "\x01" * key_values.VALUE_LENGTH_MAX
+    table = KeyValues(ConfigFileStore(MemoryDisk()))
+    table._tables["n"] = {f"k{number}": value for number in range(8)}
+    slices = table.encoded("n")
+    count = 0
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            body = end.value
+            break
+        count += 1
+    assert count == 2
+    assert KvTable.decode(body).table == table._tables["n"]
 
 
 def test_namespaces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

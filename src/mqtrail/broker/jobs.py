@@ -1,8 +1,6 @@
 """How much work a request does in one slice (wire/jobs): a few milliseconds."""
 
-from collections.abc import Generator, Iterable
-from heapq import merge
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from mqtrail.wire import RequestCode
 
@@ -29,25 +27,6 @@ BOUNDED_CODES: Final = frozenset(
     }
 )
 """Jobs whose work depends on their body alone (wire.Jobs)."""
-
-Sortable = TypeVar("Sortable", bound=Any)
-
-
-def sorted_in_slices(items: Iterable[Sortable]) -> Generator[None, None, list[Sortable]]:
-    """Return the items sorted, yielding after each NAMES_A_SLICE of them. They are copied before the first yield."""
-    copied = list(items)
-    if len(copied) <= NAMES_A_SLICE:
-        return sorted(copied)
-    parts = []
-    for first in range(0, len(copied), NAMES_A_SLICE):
-        parts.append(sorted(copied[first : first + NAMES_A_SLICE]))
-        yield
-    merged = []
-    for item in merge(*parts):
-        merged.append(item)
-        if len(merged) % NAMES_A_SLICE == 0:
-            yield
-    return merged
 
 
 class SliceCounter:

@@ -15,8 +15,9 @@ Further requests are refused before any work is done.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Generator, Iterable
+from heapq import merge
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from .command import RemotingCommand
 from .effects import Peer, PeerId, Send
@@ -27,6 +28,7 @@ __all__ = [
     "Job",
     "Jobs",
     "Work",
+    "sorted_in_slices",
 ]
 
 JOBS_MAX: Final = 16
@@ -34,8 +36,28 @@ JOBS_PEER_MAX: Final = 4
 QUEUED_MAX: Final = 1_000
 QUEUED_PEER_MAX: Final = 100
 QUEUED_SIZE_MAX: Final = 64 * 1024 * 1024
+SORTED_A_SLICE: Final = 5_000
+
+Sortable = TypeVar("Sortable", bound=Any)
 
 Work: TypeAlias = Generator[None, None, list[Send]]
+
+
+def sorted_in_slices(items: Iterable[Sortable]) -> Generator[None, None, list[Sortable]]:
+    """Return the items sorted, yielding after each SORTED_A_SLICE of them. They are copied before the first yield."""
+    copied = list(items)
+    if len(copied) <= SORTED_A_SLICE:
+        return sorted(copied)
+    parts = []
+    for first in range(0, len(copied), SORTED_A_SLICE):
+        parts.append(sorted(copied[first : first + SORTED_A_SLICE]))
+        yield
+    merged = []
+    for item in merge(*parts):
+        merged.append(item)
+        if len(merged) % SORTED_A_SLICE == 0:
+            yield
+    return merged
 
 
 class Tables(Protocol):

@@ -22,10 +22,11 @@ from mqtrail.wire import (
     Work,
     answer,
     encode_in_slices,
+    sorted_in_slices,
 )
 
 from ..config import QUEUES_MAX
-from ..jobs import ENTRIES_A_SLICE, sorted_in_slices
+from ..jobs import ENTRIES_A_SLICE
 from ..state import BrokerState
 from ..tables import is_young
 from ..timing import DelayedMessages

@@ -33,6 +33,7 @@ from mqtrail.wire import (
     answer,
     encode_in_slices,
     encode_list_in_slices,
+    sorted_in_slices,
 )
 
 from ..bounds import CONFIG_LIST_MAX, check_count
@@ -43,7 +44,6 @@ from ..jobs import (
     NAMES_A_SLICE,
     QUEUES_A_SLICE,
     SliceCounter,
-    sorted_in_slices,
 )
 from ..state import BrokerState
 from ..tables import GROUP_ATTRIBUTES, alter

@@ -13,11 +13,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import ConsumerOffsetTable, DataVersion, SystemBusy, dumps, dumps_fastjson
+from mqtrail.wire import ConsumerOffsetTable, DataVersion, SystemBusy, dumps, dumps_fastjson, sorted_in_slices
 
 from ..encoded import EncodedEntries, Handover
 from ..files import OFFSETS_FILE, load_table, next_version
-from ..jobs import NAMES_A_SLICE, sorted_in_slices
+from ..jobs import NAMES_A_SLICE
 
 GroupTopic = tuple[str, str]  # group, topic
 _Key = tuple[GroupTopic, int]  # and queue id
