@@ -18,6 +18,7 @@ MEMBERSHIPS_MAX: Final = 200_000  # of all connections in all groups: the scan f
 GROUP_SUBSCRIPTIONS_MAX: Final = 1_000  # topics that one group subscribes to
 GROUP_NAME_LENGTH_MAX: Final = 255  # limit of Java's client; new consumer groups may have 120 at most
 CLIENT_ID_LENGTH_MAX: Final = 1_024
+ATTEMPT_ID_LENGTH_MAX: Final = 255  # of a pop in order, kept for its queue and saved; Java's client sends a UUID
 EXPRESSION_LENGTH_MAX: Final = 64 * 1024  # of one subscription
 SUBSCRIPTIONS_SIZE_MAX: Final = 64 * 1024 * 1024  # characters of the subscriptions of all live consumer groups
 LOCK_QUEUES_MAX: Final = 5_000  # of one lock or unlock request (41, 42)

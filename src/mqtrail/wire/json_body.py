@@ -31,7 +31,7 @@ from typing import Any, Final
 import msgspec
 
 from .errors import BodyError
-from .json_bounds import DEPTH_MAX, NODES_FREE, NODES_MAX, NODES_PER_BYTE, ObjectKey
+from .json_bounds import DEPTH_MAX, DIALECT_SIZE_PER_NODE, NODES_FREE, NODES_MAX, NODES_PER_BYTE, ObjectKey
 from .json_dialect import DialectReader
 from .json_references import resolved
 
@@ -129,8 +129,8 @@ def loads(
     """Return the value of a JSON text, read as leniently as the module says. BodyError: it cannot be read.
 
     Bytes that are not UTF-8 become U+FFFD. Blanks and a newline after the value are ignored; other text is an error.
-    nodes_max: maximum number of values and names. dialect_nodes_max: the same if it is not strict JSON; None:
-    nodes_max. with_references: false leaves {"$ref": …} as a plain object.
+    nodes_max: maximum number of values and names. dialect_nodes_max: the same if it is not strict JSON, which may have
+    DIALECT_SIZE_PER_NODE bytes for each; None: nodes_max. with_references: false leaves {"$ref": …} as a plain object.
     """
     if isinstance(data, str):
         text = data
@@ -144,6 +144,12 @@ def loads(
                 pass
             else:
                 return resolved(value, len(data), nodes_max) if with_references and b"$ref" in data else value
+        if dialect_nodes_max is not None and len(data) > dialect_nodes_max * DIALECT_SIZE_PER_NODE:
+            raise BodyError(
+                f"found {len(data)} bytes of JSON that is not strict, or has too many values, expected at most "
+                f"{dialect_nodes_max} values and names in {dialect_nodes_max * DIALECT_SIZE_PER_NODE} bytes: send "
+                "strict JSON, or less of it"
+            )
         text = str(data, "utf-8", "replace")
     value = DialectReader(text, nodes_max if dialect_nodes_max is None else min(nodes_max, dialect_nodes_max)).read()
     return resolved(value, len(text), nodes_max) if with_references and "$ref" in text else value

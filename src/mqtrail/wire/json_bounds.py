@@ -9,6 +9,9 @@ NODES_MAX: Final = 1_000_000
 DIALECT_NODES_MAX: Final = 50_000
 """Values and names of a text that only the lenient reader takes, about 2 µs each. Requests in the dialect are small;
 a reply with a table by queues may have more, and its body class says so."""
+DIALECT_SIZE_PER_NODE: Final = 200
+"""Bytes of such a text for each value that it may have: 4 MB of raw control characters take 60 ms to read, and six
+times their size in an answer."""
 NODES_PER_BYTE: Final = 4
 """Values that references may add per byte of a text, beside NODES_FREE. The shortest reference has 17 bytes; those that
 RocketMQ writes have 40 or more, and each points to a SubscriptionData or TopicConfig of about ten values."""

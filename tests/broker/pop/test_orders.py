@@ -142,6 +142,12 @@ def test_opens_when_its_time_is_up(bench: Bench) -> None:
     assert "%RETRY%g_orders" not in bench.broker.topics
 
 
+def test_a_long_attempt_id_is_refused(bench: Bench) -> None:
+    """It is kept for its queue, of which there may be 200,000, and saved."""
+    assert ask_pop(bench, order=True, attempt_id="x" * 256).code == ResponseCode.INVALID_PARAMETER
+    assert bodies(pop(bench, order=True, attempt_id="x" * 255)) == ["a", "b", "c"]
+
+
 def test_attempt_id(bench: Bench) -> None:
     """A client that lost the reply repeats the pop with the same attempt id: it gets the same messages, and the attempt
     is not counted."""

@@ -34,7 +34,7 @@ from mqtrail.wire import (
     pop_retry_topic,
 )
 
-from ..bounds import EXPRESSION_LENGTH_MAX
+from ..bounds import ATTEMPT_ID_LENGTH_MAX, EXPRESSION_LENGTH_MAX
 from ..filter import MessageFilter, compile_filter
 from ..state import BrokerState
 from .checks import POP_COUNT_MAX
@@ -97,6 +97,7 @@ class PopMessages:
         """Answer a pop, or hold it. Refusal: the pop is not allowed."""
         with_born_time(request, now_ms)
         header = PopHeader.from_ext(request.ext)
+        check_length("an attemptId", header.attempt_id or "", ATTEMPT_ID_LENGTH_MAX)
         topic = self._check(header, now_ms)
         group = self._groups.require(header.consumer_group, now_ms)
         left = self._limits.pulls_left(group, now_ms)
