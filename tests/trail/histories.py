@@ -162,6 +162,8 @@ HISTORIES = (
     .expect(message="DELIVERED_LATE", CG="CONSUMED"),
     History("scheduled, due since, its topic is not read").pub(msg_type=3).delay_wait(5, 2).group(CLIENT, offset=7)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POSITION_UNKNOWN",)),
+    History("delayed and consumed, its topic is not read").pub(msg_type=3).delay_wait(5, 2).group(CLIENT).handled(8)
+    .expect(knowledge="INCOMPLETE", reasons=("TOPIC_NOT_SCANNED",), CG="CONSUMED"),
     History("scheduled, its topic is not read").pub(msg_type=3).delay_wait(7200, 18).group(CLIENT, offset=7)
     .expect(message="SCHEDULED", CG="WAITING"),
     # --- not handed over
@@ -600,6 +602,12 @@ HISTORIES = (
     History("only the last try of a send is traced, the first one is stored").pub(3, offset_msg_id=offset_id(1))
     .stored().stored(3.004, offset=8, born_ms=at(3)).scanned().group(CLIENT, offset=9).handled()
     .expect(message="DUPLICATE_SEND", CG="CONSUMED", knowledge="INCOMPLETE", group_reasons=("COPIES_NOT_TRACED",)),
+    History("sent twice, both fail, the first delivery of one is not traced").pub().pub(1).stored()
+    .stored(1.004, offset=8, born_ms=at(1)).scanned().group(CLIENT, offset=9).handled(success=False)
+    .retry_copy(10, 1).retry_copy(11, 1, queue_offset=2).offset(3, topic="%RETRY%CG")
+    .handled(10.1, times=1, request="R2").handled(11.1, times=1, request="R3")
+    .expect(message="DUPLICATE_SEND", knowledge="INCOMPLETE", group_reasons=("COPIES_NOT_TRACED",),
+            CG="CONSUMED,CONSUMED_AFTER_RETRY,DUPLICATE_PROCESSING"),
     History("sent twice, the trace alone").pub(offset_msg_id="A").pub(1, offset_msg_id="B").group(CLIENT).handled()
     .handled(1.1, request="R2").expect(message="DUPLICATE_SEND", CG="CONSUMED,DUPLICATE_PROCESSING"),
     History("sent twice, delivered three times").pub().pub(1).stored().stored(1.004, offset=8, born_ms=at(1)).scanned()
@@ -653,11 +661,13 @@ HISTORIES = (
     .expect(knowledge="INCOMPLETE", CG="CONSUMED,DUPLICATE_DELIVERY", group_reasons=("END_NOT_TRACED",)),
     History("handed out twice, one try may have stored a copy that is not read").tried(0, 1, "TIMEOUT", cost=0.1)
     .tried(0.1, 2, "OK", True).pub(0.1, trace_client_id="10.0.0.1@5#1").group(CLIENT).handled(0.2)
-    .handled(0.3, request="R2").expect("SEND_OK,SEND_RETRIED", CG="CONSUMED,DUPLICATE_PROCESSING"),
+    .handled(0.3, request="R2").expect("SEND_OK,SEND_RETRIED", knowledge="INCOMPLETE", reasons=("TOPIC_NOT_SCANNED",),
+                                       CG="CONSUMED,DUPLICATE_PROCESSING"),
     History("handed out twice, sent once, no copy read").pub(trace_client_id="10.0.0.1@5#1").group(CLIENT).handled(0.2)
     .handled(0.3, request="R2").expect(CG="CONSUMED,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING"),
     History("handed out twice, a client sent it that does not record its tries, no copy read").pub().group(CLIENT)
-    .handled(0.2).handled(0.3, request="R2").expect(CG="CONSUMED,DUPLICATE_PROCESSING"),
+    .handled(0.2).handled(0.3, request="R2")
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED,DUPLICATE_PROCESSING", group_reasons=("TOPIC_NOT_SCANNED",)),
     History("handed out twice without any send or copy").before(group="CG").handled(request="R2")
     .handled(1, request="R3")
     .expect("", knowledge="INCOMPLETE", reasons=("NO_SEND_RECORD",), CG="CONSUMED", group_reasons=("END_NOT_TRACED",)),

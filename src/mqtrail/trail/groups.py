@@ -145,6 +145,7 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("beginless_count", "sum", "r.beginless_count", "0", "0", "0"),
     ("round_count", "sum", "CASE WHEN r.retry_times >= 0 THEN 1 ELSE 0 END", "0", "0", "0"),
     ("round_hands_max", "max", "CASE WHEN r.retry_times >= 0 THEN r.hand_count END", "NULL", "NULL", "NULL"),
+    ("first_hands", "max", "CASE WHEN r.retry_times = 0 THEN r.hand_count END", "NULL", "NULL", "NULL"),
     ("times_max", "max", "r.retry_times", "NULL", "NULL", "NULL"),
     ("success_times", "min", f"CASE WHEN {_SUCCEEDED} THEN r.retry_times END",
      "NULL", "NULL", "NULL"),

@@ -87,12 +87,13 @@ FROM (
     SELECT g.*, m.publish_hour AS publish_hour, m.topic AS message_topic, m.send_start_ms AS send_start_ms,
       m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, m.visible_ms AS visible_ms, m.born_ms AS born_ms,
       m.broker_name AS broker_name, m.queue_id AS queue_id, m.queue_offset AS queue_offset,
-      m.waits AS waits, m.due_ms AS due_ms, m.scanned AS scanned, CASE WHEN {UNDECIDED} THEN 1 ELSE 0 END AS undecided, m.item_count AS sent_items,
+      m.waits AS waits, m.due_ms AS due_ms, m.scanned AS scanned,
+      CASE WHEN {UNDECIDED} THEN 1 ELSE 0 END AS undecided, m.item_count AS sent_items,
       m.copy_count AS copy_count, greatest(m.acked, m.degraded) AS acked,
       m.trace_off AS trace_off, m.sent_count AS sent_count,
       m.put_back_count + g.put_back_retries AS put_back_count, m.offered_count + g.put_back_retries AS offered_count,
       CASE WHEN m.stored_ms IS NOT NULL THEN m.sent_count
-        WHEN m.send_client <> '' THEN m.sent_count + coalesce(m.uncertain_tries, 0) END AS sent_max,
+        WHEN m.send_client <> '' THEN m.sent_count + m.uncertain_tries END AS sent_max,
       CASE WHEN m.stored_ms IS NOT NULL OR (m.has_send = 1 AND m.item_count = 1) THEN 1 ELSE 0 END AS is_single,
       CASE WHEN coalesce(t.message_model, '') <> '' THEN t.message_model WHEN g.copy_times > 0 OR g.times_max > 0
         OR p.pop_ms IS NOT NULL THEN 'CLUSTERING' ELSE '' END AS message_model,
@@ -209,7 +210,8 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN filter_why = 'FILTER_SAMPLED_AT' AND passed_now = 1 AND is_traced = 1 AND visible_ms <= {horizon}
       AND unread_kind IS NULL THEN 'FILTERED:FILTER_SAMPLED_AT'
 {unread_states(horizon, retry=False)}
-    WHEN visible_ms IS NULL AND waits = 1 AND (scanned = 1 OR coalesce(due_ms > {as_of_ms}, true)) THEN {idle.format("")}
+    WHEN visible_ms IS NULL AND waits = 1 AND (scanned = 1 OR coalesce(due_ms > {as_of_ms}, true)) THEN
+      {idle.format("")}
     WHEN visible_ms IS NULL AND sent_items > 1 THEN 'UNKNOWN:BATCH_NOT_JOINED'
     WHEN visible_ms IS NULL AND coalesce(acked_ms, stored_ms) > {horizon} THEN 'UNKNOWN:TRACE_PENDING'
     WHEN visible_ms IS NULL THEN 'UNKNOWN:POSITION_UNKNOWN'
@@ -243,7 +245,7 @@ SELECT *,
       THEN rounds - round_count ELSE 0 END AS rounds_missing,
     CASE WHEN open_count > 0 AND last_outcome = 'OPEN' AND state IN ('IN_FLIGHT', 'HUNG')
       THEN open_count - 1 ELSE open_count END AS ends_missing,
-    CASE WHEN message_model <> 'BROADCASTING' AND round_hands_max < offered_count THEN offered_count - round_hands_max
+    CASE WHEN message_model <> 'BROADCASTING' AND first_hands < offered_count THEN offered_count - first_hands
       ELSE 0 END AS copies_missing
 FROM ({stated}) AS stated_groups"""
 
@@ -274,6 +276,7 @@ def _loss_hits(as_of_ms: int, settings: Settings) -> str:
     A hand-over whose record arrived can be the second one of its copy, if the copy waited for it and a client vanished
     meanwhile. Then `loss` begins with 2: it says nothing against the state.
     """
+
     def hit(is_known: str, loss: str, reason: str = "") -> str:
         name = f"'{reason}'" if reason else f"{loss}.reason"
         return packed(
@@ -389,14 +392,16 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
   CASE WHEN {_DONE} THEN {success["end"]} - {t0} END AS total_ms,
   CASE WHEN {_DONE} THEN cost_ms END AS handler_cost_ms,
   CASE WHEN final_state = 'UNKNOWN' OR final_why IN ({quoted(_UNPROVEN)}) OR {_UNTRACED}
-      OR {_FILTER_IN_DOUBT} OR rounds_missing > 0 OR loss IS NOT NULL OR beginless_count > 0 OR ends_missing > 0 OR copies_missing > 0
+      OR {_FILTER_IN_DOUBT} OR rounds_missing > 0 OR loss IS NOT NULL OR beginless_count > 0 OR ends_missing > 0
+      OR copies_missing > 0 OR {_DUPLICATE_IN_DOUBT}
     THEN 1 ELSE 0 END AS lacks
 FROM (
   SELECT e.*, h.loss AS loss, {number_at("h.loss", 2)} AS loss_from_ms, {number_at("h.loss", 3)} AS loss_to_ms,
     {number_at("h.loss", 4)} AS loss_count, coalesce({part("h.loss", 5)}, '') AS loss_name,
     CASE WHEN e.state IN ('IN_FLIGHT', 'HUNG', 'LOST') AND {part("h.loss", 1)} IN ('0', '1')
       OR e.state IN ('EXPIRED', 'SKIPPED') AND {part("h.loss", 1)} = '1' THEN 'UNKNOWN' ELSE e.state END AS final_state,
-    CASE WHEN e.state IN {_RUNNING} AND {part("h.loss", 1)} IN ('0', '1') THEN 'END_MAY_BE_LOST' ELSE e.why END AS final_why,
+    CASE WHEN e.state IN {_RUNNING} AND {part("h.loss", 1)} IN ('0', '1') THEN 'END_MAY_BE_LOST' ELSE e.why END
+      AS final_why,
     CASE WHEN s.msg_id IS NULL THEN 0 ELSE 1 END AS is_split, s.split_begun_ms AS split_begun_ms,
     s.split_stored_ms AS split_stored_ms, s.split_visible_ms AS split_visible_ms, s.split_first_ms AS split_first_ms
   FROM group_states e LEFT JOIN loss_hits h
@@ -411,8 +416,10 @@ _UNPROVEN = ("GROUP_NOT_TRACED", "FILTER_SAMPLED_AT", "POP_ACKED", "POP_NOT_ACKE
 _ACKED_MS = "CASE WHEN final_why = 'POP_ACKED' THEN pop_acked_ms END"
 _UNTRACED = "final_state IN ('EXPIRED', 'LOST') AND is_traced = 0"
 _FILTER_IN_DOUBT = "final_state IN ('WAITING', 'NO_CONSUMER') AND filter_why <> ''"
-_OVERTAKEN = f"{_DONE} AND later_id <> ''"
 _CAN_DUPLICATE = "message_model = 'CLUSTERING' AND is_single = 1"
+_AGAIN = "put_back_count + suspended_count"
+_DUPLICATE_IN_DOUBT = f"{_CAN_DUPLICATE} AND sent_max IS NULL AND round_hands_max > sent_count + {_AGAIN}"
+_OVERTAKEN = f"{_DONE} AND later_id <> ''"
 _DEAD_CAUSE = """CASE WHEN dead_ms IS NULL THEN '' WHEN recorded_cause <> '' THEN recorded_cause
         WHEN ordered_mark = 1 THEN 'ORDERED_GIVE_UP' WHEN dead_times <= handed_times_max THEN 'BY_HANDLER'
         WHEN dead_times > 1 THEN 'ATTEMPTS_EXHAUSTED' ELSE '' END"""
@@ -452,7 +459,7 @@ def _added_codes(settings: Settings) -> str:
             ("RESENT", "put_back_count > 0"),
             (
                 "DUPLICATE_DELIVERY",
-                f"{_CAN_DUPLICATE} AND round_hands_max > sent_max + put_back_count + suspended_count",
+                f"{_CAN_DUPLICATE} AND round_hands_max > sent_max + {_AGAIN}",
             ),
             ("DUPLICATE_PROCESSING", f"{_CAN_DUPLICATE} AND success_count > 1 + put_back_count"),
             ("OUT_OF_ORDER", _OVERTAKEN),
@@ -474,7 +481,8 @@ def _reasons() -> str:
             (f"{_FILTER_IN_DOUBT} AND final_why <> filter_why", "filter_why || ';' || judged_by"),
             (_UNTRACED, named("'GROUP_NOT_TRACED'", **_PARAMETERS["GROUP_NOT_TRACED"])),
             ("rounds_missing > 0", named("'ATTEMPTS_NOT_TRACED'", expected="rounds", found="round_count")),
-            ("copies_missing > 0", named("'COPIES_NOT_TRACED'", stored="offered_count", found="round_hands_max")),
+            ("copies_missing > 0", named("'COPIES_NOT_TRACED'", stored="offered_count", found="first_hands")),
+            (_DUPLICATE_IN_DOUBT, "'TOPIC_NOT_SCANNED'"),
             ("beginless_count > 0", named("'BEGIN_NOT_TRACED'", count="beginless_count")),
             ("ends_missing > 0 AND final_why <> 'END_NOT_TRACED'", named("'END_NOT_TRACED'", count="ends_missing")),
             (

@@ -159,8 +159,8 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     ("last_event_ms", "max", "end_ms", "end_ms", "coalesce(end_ms, start_ms)"),
     ("seen_ms", "max", "seen_ms", "seen_ms", "seen_ms"),
 )
-_TEXTS = ("topic", "send_client", "keys", "tags", "traceparent", "batch_id", "producer_group", "traced_host", "born_host",
-          "offset_msg_id", "place", "properties", "properties_least")  # fmt: skip
+_TEXTS = ("topic", "send_client", "keys", "tags", "traceparent", "batch_id", "producer_group", "traced_host",
+          "born_host", "offset_msg_id", "place", "properties", "properties_least")  # fmt: skip
 
 
 def _message_facts() -> str:
@@ -240,7 +240,7 @@ FROM (SELECT *, CASE WHEN NOT {HIDDEN} THEN {offered_ms()} END AS offered_ms FRO
 _PARTS = ("place", "pub_acked", "try_acked")
 """Facts of which other columns are made."""
 _FLAGS = ("degraded", "uncertain", "send_failed", "tries_missing", "has_pub", "send_closed", "waits", "half",
-          "trace_off", "ungrouped", "tags_known", "try_count")  # fmt: skip
+          "trace_off", "ungrouped", "tags_known", "try_count", "uncertain_tries")  # fmt: skip
 _MESSAGE_COLUMNS = ", ".join(
     [
         "cluster",

@@ -73,9 +73,9 @@ ATTEMPTS = Relation(
 
 CLIENT_RECORDS = Relation(
     "client_records",
-    "One row a trace record about a client: TraceBatch, TraceLoss, TraceEnd, OffsetCommit. TraceBatches of one start that follow "
-    "each other without a hole, and without records dropped in between, become one row; of OffsetCommits that every "
-    "judgement has seen, the first and the last of a queue are kept.",
+    "One row a trace record about a client: TraceBatch, TraceLoss, TraceEnd, OffsetCommit. TraceBatches of one start "
+    "that follow each other without a hole, and without records dropped in between, become one row; of OffsetCommits "
+    "that every judgement has seen, the first and the last of a queue are kept.",
     (
         text("cluster", "as in trace_events"),
         text("record_type", "TraceBatch, TraceLoss, TraceEnd or OffsetCommit"),

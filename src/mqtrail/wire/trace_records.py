@@ -33,8 +33,8 @@ __all__ = [
     "SubBefore",
     "SubResult",
     "TraceBatch",
-    "TraceLoss",
     "TraceEnd",
+    "TraceLoss",
     "TraceRecord",
 ]
 
