@@ -131,6 +131,9 @@ HISTORIES = (
     .expect("SEND_UNCERTAIN", reasons=("FOUND",), CG="CONSUMED"),
     History("send without its end").tried(0, 1, "ERROR").scanned().group(CLIENT)
     .expect("", knowledge="INCOMPLETE", reasons=("SEND_END_NOT_TRACED",)),
+    History("send that timed out, without its end").tried(0, 1, "TIMEOUT", cost=3).stored().scanned().group(CLIENT)
+    .handled()
+    .expect("", knowledge="INCOMPLETE", reasons=("SEND_END_NOT_TRACED",), CG="CONSUMED"),
     History("send try missing").tried(0.1, 3, "OK", True).tried(0, 1, "ERROR").pub(0.1).stored().scanned().group(CLIENT)
     .handled(0.2).expect("SEND_OK,SEND_RETRIED", knowledge="INCOMPLETE", reasons=("SEND_TRIES_NOT_TRACED",),
                          CG="CONSUMED"),

@@ -47,6 +47,8 @@ def of_group(world: World, msg: Message, group: Group) -> Truth:
     if group.broadcast:
         return Truth(of_broadcast(handed), added(msg, handed) - {"DUPLICATE_DELIVERY", "DUPLICATE_PROCESSING"})
     states = of_deliveries(world, msg, group, handed) if handed else of_unread(world, msg, group)
+    if not any(one.traced or one.client.alive for one in handed):
+        states |= {idle(group)}  # the broker delivers it again: it does not know what the killed clients did
     if min((client.born for client in group.clients), default=world.end_ms) > msg.visible[0].store_ms - 100:
         states |= {NOT_JUDGED}  # the group came later
     return Truth(states, added(msg, handed))

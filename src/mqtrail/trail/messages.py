@@ -133,7 +133,7 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     ("pub_acked", "max", _when("kind = 'SEND'", "acked"), "NULL", "NULL"),
     ("try_acked", "max", _when("kind = 'SEND_TRY'", "acked"), "NULL", "NULL"),
     ("degraded", "max", "degraded", "NULL", "NULL"),
-    ("uncertain", "max", _when("acked = 0", "uncertain"), "NULL", "NULL"),
+    ("uncertain", "max", _when("acked = 0 AND is_final = 1", "uncertain"), "NULL", "NULL"),
     ("uncertain_tries", "max", "uncertain_tries", "NULL", "NULL"),
     ("send_failed", "max", _when("acked = 0 AND is_final = 1 AND failed = 1", "1"), "NULL", "NULL"),
     ("unfinished_ms", "max", _when("acked = 0 AND is_final = 0", "end_ms"), "NULL", "NULL"),
