@@ -83,6 +83,34 @@ ONE_LATE_ROW: tuple[tuple[History, Callable[[History], object]], ...] = (
         traced("group_losses by a client that vanished").group(CLIENT, offset=7),
         lambda h: h.sampled("clients", 300, **OTHER),
     ),
+    (
+        traced("redeliveries by a client that vanished").group(CLIENT).handled(310),
+        lambda h: h.sampled("clients", 300, **OTHER),
+    ),
+    (
+        traced("redeliveries of a copy by a client that vanished")
+        .group(CLIENT)
+        .handled(success=False)
+        .retry_copy(290, 1)
+        .offset(2, topic="%RETRY%CG")
+        .handled(310, times=1, request="R2"),
+        lambda h: h.sampled("clients", 300, **OTHER),
+    ),
+    (
+        traced("redeliveries after a client that ended in good order")
+        .group(CLIENT)
+        .handled(310)
+        .sampled("clients", 300, **OTHER),
+        lambda h: h.ended_well(300, OTHER["client_id"]),
+    ),
+    (
+        stored_and_sent("offsets that pass the copy of a consumed message")
+        .before()
+        .after(code=1)
+        .retry_copy(60, 1)
+        .offset(1, 70, topic="%RETRY%CG"),
+        lambda h: h.offset(2, topic="%RETRY%CG"),
+    ),
     (traced("unread").group(CLIENT, offset=9), lambda h: h.unread("EXPIRED", 5, 9)),
     (
         traced("unread_retries").group(CLIENT).handled(success=False).retry_copy(10, 1).offset(0, topic="%RETRY%CG"),

@@ -80,6 +80,9 @@ HISTORIES = (
     History("send retried").tried(0, 1, "ERROR", response_code=2).tried(0.1, 2, "OK", True).pub(0.1).stored(0.11)
     .scanned()
     .group(CLIENT).handled(0.2).expect("SEND_OK,SEND_RETRIED", CG="CONSUMED"),
+    History("send retried and degraded").tried(0, 1, "ERROR", response_code=2).tried(0.1, 2, "OK", True)
+    .pub(0.1, success=False).stored(0.11).scanned().group(CLIENT).handled(0.2)
+    .expect("SEND_DEGRADED,SEND_RETRIED", CG="CONSUMED"),
     History("send retried and slow in all").tried(0, 1, "TIMEOUT", cost=0.9).tried(0.9, 2, "OK", True, 0.2)
     .pub(0.9, 0.2)
     .stored(1.0).scanned().group(CLIENT).handled(1.2).expect("SEND_OK,SEND_SLOW,SEND_RETRIED", CG="CONSUMED"),
@@ -128,6 +131,9 @@ HISTORIES = (
     .expect("SEND_UNCERTAIN", reasons=("FOUND",), CG="CONSUMED"),
     History("send without its end").tried(0, 1, "ERROR").scanned().group(CLIENT)
     .expect("", knowledge="INCOMPLETE", reasons=("SEND_END_NOT_TRACED",)),
+    History("send that timed out, without its end").tried(0, 1, "TIMEOUT", cost=3).stored().scanned().group(CLIENT)
+    .handled()
+    .expect("", knowledge="INCOMPLETE", reasons=("SEND_END_NOT_TRACED",), CG="CONSUMED"),
     History("send try missing").tried(0.1, 3, "OK", True).tried(0, 1, "ERROR").pub(0.1).stored().scanned().group(CLIENT)
     .handled(0.2).expect("SEND_OK,SEND_RETRIED", knowledge="INCOMPLETE", reasons=("SEND_TRIES_NOT_TRACED",),
                          CG="CONSUMED"),
@@ -157,6 +163,12 @@ HISTORIES = (
     .delay_wait(5, 2)
     .stored(8.0, "DELAYED", real_topic=TOPIC, delay_level=2).scanned().group(CLIENT).handled(8.2)
     .expect(message="DELIVERED_LATE", CG="CONSUMED"),
+    History("scheduled, due since, its topic is not read").pub(msg_type=3).delay_wait(5, 2).group(CLIENT, offset=7)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POSITION_UNKNOWN",)),
+    History("delayed and consumed, its topic is not read").pub(msg_type=3).delay_wait(5, 2).group(CLIENT).handled(8)
+    .expect(knowledge="INCOMPLETE", reasons=("TOPIC_NOT_SCANNED",), CG="CONSUMED"),
+    History("scheduled, its topic is not read").pub(msg_type=3).delay_wait(7200, 18).group(CLIENT, offset=7)
+    .expect(message="SCHEDULED", CG="WAITING"),
     # --- not handed over
     History("waiting, the group traces others").pub().stored().scanned().group(CLIENT, offset=7).pub(msg=2)
     .stored(offset=6, msg=2).handled(msg=2).expect(CG="WAITING").expect(msg=2, CG="CONSUMED"),
@@ -309,6 +321,15 @@ HISTORIES = (
     History("clients of the group differ").pub().stored().scanned().group(CLIENT, offset=7, expression="TagB")
     .group(CLIENT, offset=7, expression="TagA")
     .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=("GROUP_NOT_TRACED",)),
+    traced("clients of the group differ, the group traces others").group(CLIENT, offset=7, expression="TagB")
+    .group(CLIENT, offset=7, expression="TagA").expect(msg=2, CG="CONSUMED")
+    .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=("FILTERS_DIFFER",)),
+    traced("not passed, the only sample excludes it").group(CLIENT, offset=7, known=AS_OF - 1, expression="TagB")
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("FILTER_SAMPLED_AT",)).expect(msg=2, CG="CONSUMED"),
+    traced("not passed, the only sample excludes it, no consumer").offset(7, topic=TOPIC)
+    .group(offset=7, known=AS_OF - 1, expression="TagB")
+    .expect(knowledge="INCOMPLETE", CG="NO_CONSUMER", group_reasons=("FILTER_SAMPLED_AT",))
+    .expect(msg=2, CG="CONSUMED"),
     *FILTER_HISTORIES,
     *POP_HISTORIES,
     *ORDER_HISTORIES,
@@ -319,6 +340,16 @@ HISTORIES = (
     .expect(CG="IN_FLIGHT"),
     History("hung").pub().stored().scanned().group(CLIENT, offset=7).before(AS_OF - 46, trace_client_id=CLIENT)
     .expect(CG="HUNG"),
+    History("in flight, by a clock that is behind").pub(AS_OF - 22).stored(AS_OF - 21).scanned()
+    .group(CLIENT, offset=7, known=-60).before(AS_OF - 80, trace_client_id=CLIENT, stored=AS_OF - 19)
+    .expect(CG="IN_FLIGHT"),
+    History("hung, by a clock that is ahead").pub().stored().scanned().group(CLIENT, offset=7)
+    .before(AS_OF - 10, trace_client_id=CLIENT, stored=AS_OF - 48).expect(CG="HUNG"),
+    History("hung, its record came late").pub().stored().scanned().group(CLIENT, offset=7)
+    .before(AS_OF - 50, trace_client_id=CLIENT, stored=AS_OF - 20).expect(CG="HUNG"),
+    History("its second attempt is in flight, by a clock that is behind").pub().stored().scanned().group(CLIENT)
+    .handled(success=False).retry_copy(AS_OF - 21, 1).offset(1, topic="%RETRY%CG")
+    .before(AS_OF - 80, "R2", 1, trace_client_id=CLIENT, stored=AS_OF - 19).expect(CG="IN_FLIGHT"),
     History("hung, an Apache client known by its address").pub().stored().scanned().group("10.0.0.2@1#9", offset=7)
     .before(100).expect(CG="HUNG"),
     History("its client is gone").pub().stored().scanned().group("10.0.0.2@99#2", offset=7)
@@ -395,6 +426,9 @@ HISTORIES = (
     .before(100, trace_client_id=CLIENT).expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
     History("handed over, no copy read").pub().group(CLIENT, offset=7).before(AS_OF - 60, trace_client_id=CLIENT)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POSITION_UNKNOWN",)),
+    History("perhaps broadcasting, its client is gone").pub().stored().scanned().before(100, trace_client_id=CLIENT)
+    .sampled("clients", AS_OF - 1, group_name=GROUP, status="OFFLINE")
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("MESSAGE_MODEL_UNKNOWN",)),
     History("broadcasting, its client is gone").pub().stored().scanned()
     .group("10.0.0.2@99#2", offset=None, model="BROADCASTING").offset(0, topic="other")
     .before(100, trace_client_id="10.0.0.2@77#1")
@@ -501,6 +535,11 @@ HISTORIES = (
     .retry_copy(0.1, 1, waits=True, due=10).expect(CG="RETRYING"),
     History("the tail, consumed at the next attempt").pub().stored().scanned().group(CLIENT).handled().retry_copy(10, 1)
     .handled(10.1, times=1, request="R2").expect(CG="CONSUMED,CONSUMED_AFTER_RETRY"),
+    History("consumed, a copy was read and not traced").pub().stored().scanned().group(CLIENT).before()
+    .after(code=1).retry_copy(60, 1).offset(2, topic="%RETRY%CG")
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=("ATTEMPTS_NOT_TRACED",)),
+    History("consumed, a copy waits for the group").pub().stored().scanned().group(CLIENT).before()
+    .after(code=1).retry_copy(60, 1).offset(1, topic="%RETRY%CG").expect(CG="CONSUMED"),
     History("timed out and done twice").pub().stored().scanned().group(CLIENT).before().retry_copy(60, 1)
     .handled(61, times=1, request="R2").after(120, code=1, cost=120)
     .expect(CG="CONSUMED,CONSUMED_SLOW,DUPLICATE_PROCESSING"),
@@ -566,6 +605,12 @@ HISTORIES = (
     History("only the last try of a send is traced, the first one is stored").pub(3, offset_msg_id=offset_id(1))
     .stored().stored(3.004, offset=8, born_ms=at(3)).scanned().group(CLIENT, offset=9).handled()
     .expect(message="DUPLICATE_SEND", CG="CONSUMED", knowledge="INCOMPLETE", group_reasons=("COPIES_NOT_TRACED",)),
+    History("sent twice, both fail, the first delivery of one is not traced").pub().pub(1).stored()
+    .stored(1.004, offset=8, born_ms=at(1)).scanned().group(CLIENT, offset=9).handled(success=False)
+    .retry_copy(10, 1).retry_copy(11, 1, queue_offset=2).offset(3, topic="%RETRY%CG")
+    .handled(10.1, times=1, request="R2").handled(11.1, times=1, request="R3")
+    .expect(message="DUPLICATE_SEND", knowledge="INCOMPLETE", group_reasons=("COPIES_NOT_TRACED",),
+            CG="CONSUMED,CONSUMED_AFTER_RETRY,DUPLICATE_PROCESSING"),
     History("sent twice, the trace alone").pub(offset_msg_id="A").pub(1, offset_msg_id="B").group(CLIENT).handled()
     .handled(1.1, request="R2").expect(message="DUPLICATE_SEND", CG="CONSUMED,DUPLICATE_PROCESSING"),
     History("sent twice, delivered three times").pub().pub(1).stored().stored(1.004, offset=8, born_ms=at(1)).scanned()
@@ -617,6 +662,15 @@ HISTORIES = (
     plain("delivered twice").handled(5, request="R2").expect(CG="CONSUMED,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING"),
     stored_and_sent("delivered again after a crash").before().handled(30, request="R2")
     .expect(knowledge="INCOMPLETE", CG="CONSUMED,DUPLICATE_DELIVERY", group_reasons=("END_NOT_TRACED",)),
+    History("handed out twice, one try may have stored a copy that is not read").tried(0, 1, "TIMEOUT", cost=0.1)
+    .tried(0.1, 2, "OK", True).pub(0.1, trace_client_id="10.0.0.1@5#1").group(CLIENT).handled(0.2)
+    .handled(0.3, request="R2").expect("SEND_OK,SEND_RETRIED", knowledge="INCOMPLETE", reasons=("TOPIC_NOT_SCANNED",),
+                                       CG="CONSUMED,DUPLICATE_PROCESSING"),
+    History("handed out twice, sent once, no copy read").pub(trace_client_id="10.0.0.1@5#1").group(CLIENT).handled(0.2)
+    .handled(0.3, request="R2").expect(CG="CONSUMED,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING"),
+    History("handed out twice, a client sent it that does not record its tries, no copy read").pub().group(CLIENT)
+    .handled(0.2).handled(0.3, request="R2")
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED,DUPLICATE_PROCESSING", group_reasons=("TOPIC_NOT_SCANNED",)),
     History("handed out twice without any send or copy").before(group="CG").handled(request="R2")
     .handled(1, request="R3")
     .expect("", knowledge="INCOMPLETE", reasons=("NO_SEND_RECORD",), CG="CONSUMED", group_reasons=("END_NOT_TRACED",)),

@@ -188,6 +188,11 @@ class History:
         host = CONSUMER if client == CLIENT else PRODUCER
         return self.trace("TraceBatch", time, **row, trace_client_id=client, trace_born_host=host)
 
+    def ended_well(self, time: float, client: str, group: str = GROUP) -> Self:
+        """The last record of our consumer."""
+        row = {"client_id": client, "start_id": "A", "group_name": group}
+        return self.trace("TraceEnd", time, **row, trace_client_id=client)
+
     def loss(self, first: float, last: float, reason: str = "SPOOL_FULL") -> Self:
         """Records that the consumer's client could not keep."""
         row = {"client_id": CLIENT, "start_id": "A", "from_ms": at(first), "to_ms": at(last), "lost_count": 9}

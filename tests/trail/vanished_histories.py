@@ -19,9 +19,9 @@ def known_two(history: History) -> History:
     return history.expect(msg=2, CG="CONSUMED")
 
 
-def handed(name: str, begun: float = 100, client: str = "") -> History:
+def handed(name: str, begun: float = 100, client: str = "", time: float = 0.0) -> History:
     """A message that was handed to a client at 10.0.0.2; such a client is there."""
-    history = two(name).group(client or "10.0.0.2@1#9", offset=7)
+    history = two(name, time).group(client or "10.0.0.2@1#9", offset=7)
     return history.before(begun, client_id=client, trace_client_id=client)
 
 
@@ -40,6 +40,24 @@ VANISHED_HISTORIES = (
     known_two(two("no consumer, its last client numbered its trace").group(offset=7).numbered(5, 1, LEFT)
               .numbered(40, 2, LEFT).vanished(50, 55)
               .expect(knowledge="INCOMPLETE", CG="NO_CONSUMER", group_reasons=GONE)),
+    known_two(two("no consumer, its last client ended in good order").group(offset=7).ended_well(52, LEFT)
+              .vanished(50, 55).expect(CG="NO_CONSUMER", group_reasons=COMPLETE)),
+    known_two(two("no consumer, its last client's record of its end came while it was still there").group(offset=7)
+              .ended_well(49, LEFT).vanished(50, 55).expect(CG="NO_CONSUMER", group_reasons=COMPLETE)),
+    known_two(two("no consumer, one client ended in good order, another did not").group(offset=7).ended_well(52, LEFT)
+              .vanished(50, 55).vanished(50, 55, "10.0.0.5@1#1")
+              .expect(knowledge="INCOMPLETE", CG="NO_CONSUMER", group_reasons=GONE)),
+    known_two(two("no consumer, its last client ended in another group in good order").group(offset=7)
+              .ended_well(52, LEFT, "CG2").vanished(50, 55)
+              .expect(knowledge="INCOMPLETE", CG="NO_CONSUMER", group_reasons=GONE)),
+    known_two(two("no consumer, an earlier run of its last client ended in good order").group(offset=7)
+              .ended_well(20, LEFT).vanished(50, 55)
+              .expect(knowledge="INCOMPLETE", CG="NO_CONSUMER", group_reasons=GONE)),
+    known_two(two("no consumer, its last client ended in good order, a trace message of it is lost").group(offset=7)
+              .numbered(5, 1, LEFT).numbered(52, 3, LEFT).ended_well(52, LEFT).vanished(50, 55)
+              .expect(knowledge="INCOMPLETE", CG="NO_CONSUMER", group_reasons=("TRACE_MESSAGES_LOST", *COMPLETE))),
+    known_two(two("consumed after a deployment in good order").group(CLIENT).ended_well(52, LEFT).vanished(50, 55)
+              .handled(57).expect(CG="CONSUMED", group_reasons=COMPLETE)),
     known_two(two("no consumer, stored after its last client was gone", 56).group(offset=7).vanished(50, 55)
               .expect(CG="NO_CONSUMER", group_reasons=COMPLETE)),
     known_two(two("no consumer, stored before the first sample without its last client", 54).group(offset=7)
@@ -50,10 +68,21 @@ VANISHED_HISTORIES = (
               .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=GONE)),
     known_two(two("waiting, stored after a deployment", 60).group(CLIENT, offset=7).vanished(50, 55)
               .expect(CG="WAITING", group_reasons=COMPLETE)),
+    # --- the hand-over that was recorded may be the second one: the first client could not send its record
     known_two(two("consumed after a deployment").group(CLIENT).vanished(50, 55).handled(57)
+              .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=GONE)),
+    known_two(two("consumed at once after a deployment", 54).group(CLIENT).vanished(50, 55).handled(54.05)
               .expect(CG="CONSUMED", group_reasons=COMPLETE)),
-    known_two(two("consumed by a client that left").group(CLIENT).handled(49).vanished(50, 55)
+    known_two(two("consumed late by the others, before a client left", 40).group(CLIENT).vanished(50, 55).handled(49)
               .expect(CG="CONSUMED", group_reasons=COMPLETE)),
+    known_two(two("consumed late, stored after a client was gone", 56).group(CLIENT).vanished(50, 55).handled(70)
+              .expect(CG="CONSUMED", group_reasons=COMPLETE)),
+    known_two(failed("consumed by the retry, a client left while its copy was ready").retry_copy(49, 1)
+              .offset(2, topic="%RETRY%CG").vanished(50, 55).handled(51, times=1, request="R2")
+              .expect(knowledge="INCOMPLETE", CG="CONSUMED,CONSUMED_AFTER_RETRY", group_reasons=GONE)),
+    known_two(failed("consumed by the retry, a client left before its copy was ready").retry_copy(56, 1)
+              .offset(2, topic="%RETRY%CG").vanished(50, 55).handled(57, times=1, request="R2")
+              .expect(CG="CONSUMED,CONSUMED_AFTER_RETRY", group_reasons=COMPLETE)),
     known_two(two("waiting, a client of another group left").group(CLIENT, offset=7).group(CLIENT, group="CG2")
               .handled(group="CG2", request="R2").vanished(50, 55, group="CG2")
               .expect(CG="WAITING", CG2="CONSUMED"))
@@ -88,7 +117,9 @@ VANISHED_HISTORIES = (
               .vanished(AS_OF - 15, AS_OF - 10, host="10.0.0.2:7001")
               .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_MAY_BE_LOST", *GONE))),
     known_two(handed("hung, another process of its address left before").vanished(50, 55, host="10.0.0.2:7001")
-              .expect(CG="HUNG")),
+              .expect(knowledge="INCOMPLETE", CG="HUNG", group_reasons=GONE)),
+    known_two(handed("hung, another process of its address left before it was stored", time=60)
+              .vanished(50, 55, host="10.0.0.2:7001").expect(CG="HUNG", group_reasons=COMPLETE)),
     known_two(handed("hung, a process of another address left").vanished(150, 155).expect(CG="HUNG")),
     known_two(handed("hung, its client is known, another process of its address left", client=CLIENT)
               .vanished(150, 155, host="10.0.0.2:7001").expect(CG="HUNG")),

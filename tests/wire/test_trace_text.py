@@ -27,6 +27,7 @@ from mqtrail.wire import (
     SubBefore,
     SubResult,
     TraceBatch,
+    TraceEnd,
     TraceLoss,
     TraceRecord,
     TraceReject,
@@ -169,6 +170,10 @@ WRITTEN: list[tuple[list[TraceRecord], str]] = [
     (
         [TraceLoss(client_id="c@1", start_id="S", from_ms=1, to_ms=2, count=3, reason="spool full")],
         "TraceLoss|c@1|S|1|2|3|spool full;",
+    ),
+    (
+        [TraceEnd(time_stamp=1, group_name="CG", client_id="c@1", start_id="S")],
+        "TraceEnd|1|CG|c@1|S;",
     ),
     (
         [

@@ -13,7 +13,7 @@ from .packing import packed, padded
 from .results import CLIENT_RECORDS
 from .stages import Stage
 
-CONTEXT_RECORDS = ("OffsetCommit", "TraceBatch", "TraceLoss")
+CONTEXT_RECORDS = ("OffsetCommit", "TraceBatch", "TraceEnd", "TraceLoss")
 """Types of the trace records about clients."""
 
 SETTLED_MS = 3_600_000
@@ -61,7 +61,7 @@ def folded_client_records_sql(client_records: str, settled_ms: int, kept_from_ms
     ends = f"{at} IN (max({at}) OVER queue, min({at}) OVER queue) OR event_ms = min(event_ms) OVER queue"
     return f"""
 SELECT DISTINCT {CLIENT_RECORDS.typed()} FROM {kept} AS others
-WHERE record_type = 'TraceLoss' OR record_type = 'OffsetCommit' AND event_ms > {settled_ms}
+WHERE record_type IN ('TraceLoss', 'TraceEnd') OR record_type = 'OffsetCommit' AND event_ms > {settled_ms}
 UNION ALL
 SELECT DISTINCT {CLIENT_RECORDS.typed()} FROM {kept} AS offsets
 WHERE record_type = 'OffsetCommit' AND event_ms <= {settled_ms}

@@ -33,7 +33,11 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         Stage("client_samples", _CLIENT_SAMPLES, ("client_states",)),
         Stage("group_clients", _GROUP_CLIENTS, ("client_states", "client_samples")),
         Stage("live_clients", _live_clients(), ("client_states", "client_samples")),
-        Stage("vanished_clients", _vanished(as_of_ms, settings), ("client_states", "group_clients", "clients")),
+        Stage(
+            "vanished_clients",
+            _vanished(as_of_ms, settings),
+            ("client_states", "group_clients", "clients", "client_records"),
+        ),
         Stage("group_orders", group_orders_sql("clients", as_of_ms), ("clients",)),
         filter_runs_stage(settings),
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
@@ -157,8 +161,9 @@ def _vanished(as_of_ms: int, settings: Settings) -> str:
     """Clients that are no longer there, and the time in which the last records of each can be lost.
 
     A process that is killed takes the records along that it did not send yet. One that ends in good order leaves the
-    same samples. It ended between the last sample with it and the next one. A new connection under the same id is a
-    new process, unless the id contains the time of its start, after '#'.
+    same samples, but a consumer of mqtrail says so in its last record (TraceEnd), before it leaves its group. It ended
+    between the last sample with it and the next one. A new connection under the same id is a new process, unless the id
+    contains the time of its start, after '#'.
     """
     pause_ms = settings.sample_pause_ms_max
     return f"""
@@ -175,7 +180,9 @@ FROM (SELECT *, min(sampled_ms) OVER (PARTITION BY cluster, group_name ORDER BY 
     UNION ALL
     SELECT DISTINCT cluster, group_name, '', '', sampled_ms, sampled_ms FROM clients
     WHERE sampled_ms <= {as_of_ms}) AS instants) AS followed
-WHERE client_id <> ''"""
+WHERE client_id <> '' AND NOT EXISTS (SELECT 1 FROM client_records r WHERE r.record_type = 'TraceEnd'
+  AND r.cluster = followed.cluster AND r.group_name = followed.group_name AND r.client_id = followed.client_id
+  AND r.trace_store_ms BETWEEN at_ms - {pause_ms} AND at_ms + {pause_ms + settings.trace_delay_ms})"""
 
 
 def _scanned_topics(as_of_ms: int) -> str:

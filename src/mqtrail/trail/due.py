@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from .context import IN_ORDER
 from .ends import TX_STATE, TX_TOPICS
 from .evidence import CLIENT_VANISHED, RANGE_NOT_READ
-from .judgement import NEVER_HANDED, NOT_ENDED
+from .judgement import NEVER_HANDED, NOT_ENDED, REDELIVERY_MS_MIN
 from .kinds import quoted
 from .messages import offered_ms
 from .pops import of_retry_topic, retry_topics
@@ -366,6 +366,7 @@ def _of_offsets() -> list[Cause]:
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_reset_retries c ON v.cluster = c.cluster
               AND v.group_name = c.group_name
               WHERE v.reasons LIKE '%RETRY_PASSED_UNTRACED%' OR v.reasons LIKE '%END_NOT_TRACED%'
+                OR v.reasons LIKE '%ATTEMPTS_NOT_TRACED%'
                 OR v.state IN ('EXPIRED', 'SKIPPED', 'LOST')""",
             VERDICTS,
         ),
@@ -400,6 +401,15 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
                   AND coalesce(c.from_ms <= greatest(v.visible_ms, v.last_delivered_ms) + {margin}, true)) f
             WHERE f.reason <> '{CLIENT_VANISHED}'
               OR f.as_of_ms = f.latest_ms AND coalesce(f.from_ms <= {_NAMED_FROM_MS}, true)""",
+            VERDICTS,
+        ),
+        Cause(
+            "redeliveries",
+            f"""SELECT * FROM ({changed("group_losses", f"{columns}, group_name")}) AS lost
+            WHERE reason = '{CLIENT_VANISHED}'""",
+            f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_redeliveries c ON v.cluster = c.cluster
+              AND v.group_name = c.group_name AND v.last_delivered_ms >= c.from_ms + {settings.trace_delay_ms}
+              AND coalesce(v.visible_ms, 0) < least(c.to_ms, v.last_delivered_ms - {REDELIVERY_MS_MIN - 1})""",
             VERDICTS,
         ),
         Cause(

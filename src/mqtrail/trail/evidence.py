@@ -51,7 +51,7 @@ TRACE_EVENTS = Relation(
         text("transaction_state", "transactionState name"),
         flag("from_transaction_check", "fromTransactionCheck"),
         text("client_id", "clientId of mqtrail's records"),
-        text("start_id", "startId of TraceBatch and TraceLoss: one run of one client"),
+        text("start_id", "startId of TraceBatch, TraceLoss and TraceEnd: one run of one client"),
         number("sequence", "sequence of TraceBatch: 1, 2, 3… per startId; a missing number is a lost trace message"),
         number("dropped_total", "droppedTotal of TraceBatch: number of records that this run has dropped so far"),
         number("from_ms", "fromMs of TraceLoss"),

@@ -68,7 +68,7 @@ FROM (
     max(context_code) AS context_code, coalesce(max(retry_times), -1) AS retry_times,
     coalesce(max(has_before), 0) AS has_before, coalesce(max(has_after), 0) AS has_after,
     max(CASE WHEN kind = 'RESULT' THEN 1 ELSE 0 END) AS has_result,
-    max(client_id) AS client_id, max(client_host) AS client_host, max(detail) AS detail
+    max(client_id) AS client_id, max(client_host) AS client_host, max(detail) AS detail, max(seen_ms) AS seen_ms
   FROM {attempts} WHERE kind IN ('HANDLED', 'RESULT')
   GROUP BY cluster, msg_id, request_id, {_TWIN}) AS requests
 WHERE {business_group()}"""
@@ -114,7 +114,8 @@ SELECT cluster, msg_id, group_name, retry_times, max(publish_hour) AS publish_ho
     max(CASE WHEN outcome = 'REPORTED' AND coalesce(cost_ms, 0) > 0 THEN 1 ELSE 0 END) AS reported_cost,
     min(start_ms) AS first_ms, max(start_ms) AS last_ms, max(end_ms) AS last_end_ms,
     max({packed(padded("start_ms"), "outcome", _CLIENT, "client_id", "client_host")}) AS last_hand_over,
-    max({packed(padded("start_ms"), "client_id", "client_host")}) FILTER (outcome = 'OPEN') AS last_open,
+    max({packed(padded("start_ms"), "client_id", "client_host", padded("seen_ms"))}) FILTER (outcome = 'OPEN')
+      AS last_open,
     min({packed(padded("start_ms"), padded("end_ms"))}) FILTER (outcome = 'SURE') AS first_sure,
     min({packed(padded("start_ms"), padded("end_ms"))}) FILTER (outcome = 'REPORTED') AS first_reported,
     max(cost_ms) FILTER (outcome IN ('SURE', 'REPORTED')) AS cost_ms,
@@ -144,6 +145,7 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("beginless_count", "sum", "r.beginless_count", "0", "0", "0"),
     ("round_count", "sum", "CASE WHEN r.retry_times >= 0 THEN 1 ELSE 0 END", "0", "0", "0"),
     ("round_hands_max", "max", "CASE WHEN r.retry_times >= 0 THEN r.hand_count END", "NULL", "NULL", "NULL"),
+    ("first_hands", "max", "CASE WHEN r.retry_times = 0 THEN r.hand_count END", "NULL", "NULL", "NULL"),
     ("times_max", "max", "r.retry_times", "NULL", "NULL", "NULL"),
     ("success_times", "min", f"CASE WHEN {_SUCCEEDED} THEN r.retry_times END",
      "NULL", "NULL", "NULL"),

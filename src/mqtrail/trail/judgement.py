@@ -54,14 +54,26 @@ _OF_GROUPS = (
 )  # fmt: skip
 
 
+REDELIVERY_MS_MIN = 100
+"""How long a message waits at least for its second delivery, after its first one to a client that was killed: the
+others must notice that, share the queues and pull."""
 LITE_AFTER_MS = 60_000
 """If the offset has not passed a message this long after its success, the success may be only that of a lite pull."""
 
 _UNPLACED = "queue_offset IS NULL AND retry_offset IS NULL"
 """SQL: whether no copy was read that the group's offset could have passed: no open state is claimed then."""
 
+COPY_IS_LAST = "(copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times)"
+"""SQL of group_evidence: whether a copy in the retry topic is newer than the last hand-over."""
+
 _FIRST_REPORTED = "CASE WHEN reported_counts = 1 THEN first_reported END"
 _FIRST_SUCCESS = f"least(coalesce(first_sure, {_FIRST_REPORTED}), coalesce({_FIRST_REPORTED}, first_sure))"
+
+_READY_MS = "coalesce(CASE WHEN g.retry_place_times = g.times_max THEN g.retry_place_ms END, m.visible_ms, 0)"
+_OPEN_MS = f"""CASE WHEN g.open_start_ms IS NOT NULL
+        THEN least(greatest(g.open_start_ms, {_READY_MS}), coalesce(g.open_seen_ms, g.open_start_ms)) END"""
+"""SQL: when the last hand-over without an end began. The clock of its client can be wrong, so brokers' clocks bound it:
+it is after its copy was stored, and before its record was."""
 
 _EVIDENCE = f"""
 SELECT *, {_FIRST_SUCCESS} AS first_success,
@@ -75,10 +87,13 @@ FROM (
     SELECT g.*, m.publish_hour AS publish_hour, m.topic AS message_topic, m.send_start_ms AS send_start_ms,
       m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, m.visible_ms AS visible_ms, m.born_ms AS born_ms,
       m.broker_name AS broker_name, m.queue_id AS queue_id, m.queue_offset AS queue_offset,
-      m.waits AS waits, CASE WHEN {UNDECIDED} THEN 1 ELSE 0 END AS undecided, m.item_count AS sent_items,
+      m.waits AS waits, m.due_ms AS due_ms, m.scanned AS scanned,
+      CASE WHEN {UNDECIDED} THEN 1 ELSE 0 END AS undecided, m.item_count AS sent_items,
       m.copy_count AS copy_count, greatest(m.acked, m.degraded) AS acked,
       m.trace_off AS trace_off, m.sent_count AS sent_count,
       m.put_back_count + g.put_back_retries AS put_back_count, m.offered_count + g.put_back_retries AS offered_count,
+      CASE WHEN m.stored_ms IS NOT NULL THEN m.sent_count
+        WHEN m.send_client <> '' THEN m.sent_count + m.uncertain_tries END AS sent_max,
       CASE WHEN m.stored_ms IS NOT NULL OR (m.has_send = 1 AND m.item_count = 1) THEN 1 ELSE 0 END AS is_single,
       CASE WHEN coalesce(t.message_model, '') <> '' THEN t.message_model WHEN g.copy_times > 0 OR g.times_max > 0
         OR p.pop_ms IS NOT NULL THEN 'CLUSTERING' ELSE '' END AS message_model,
@@ -89,6 +104,7 @@ FROM (
       r.now_ms AS retry_now_ms, r.then_ms AS retry_then_ms,
       CASE WHEN r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_now,
       CASE WHEN r.then_offset > g.retry_offset AND r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_then,
+      {_OPEN_MS} AS open_ms,
       c.live_count AS live_count, c.clients_sampled_ms AS clients_sampled_ms, s.offsets_sampled_ms AS
           offsets_sampled_ms,
       coalesce(l.live, 0) AS holder_lives, coalesce(f.excluded, 0) AS excluded,
@@ -98,12 +114,14 @@ FROM (
       a.handed_times_max AS handed_times_max, CASE WHEN k.group_name IS NULL THEN 0 ELSE 1 END AS is_traced,
       coalesce(y.later_id, '') AS later_id, y.later_ms AS later_ms, {UNREAD_COLUMNS},
       {", ".join(f"p.{name} AS {name}" for name in POP_COLUMNS)}
-    FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times, coalesce({part("retry_place", 3)}, '') AS
+    FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times,
+        {number_at("retry_place", 2)} AS retry_place_ms, coalesce({part("retry_place", 3)}, '') AS
         retry_broker,
         {number_at("retry_place", 4)} AS retry_queue, {number_at("retry_place", 5)} AS retry_offset,
         {part("retry_place", 6)} AS retry_pop,
-        coalesce({part("last_hand_over", 2)}, '') AS last_outcome, coalesce({number_at("last_open", 1)}, last_ms) AS
-            open_ms,
+        coalesce({part("last_hand_over", 2)}, '') AS last_outcome,
+        coalesce({number_at("last_open", 1)}, last_ms) AS open_start_ms, nullif({number_at("last_open", 4)}, 0) AS
+            open_seen_ms,
         coalesce({part("last_open", 2)}, {part("last_hand_over", 4)}, '') AS open_client,
         coalesce({part("last_open", 3)}, {part("last_hand_over", 5)}, '') AS open_host
       FROM group_facts) g
@@ -148,6 +166,7 @@ def _running_state(as_of_ms: int, settings: Settings) -> str:
         WHEN clients_sampled_ms IS NULL OR live_count IS NULL THEN 'UNKNOWN:CLIENTS_NOT_SAMPLED'
         WHEN clients_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
         WHEN holder_lives = 0 AND message_model = 'BROADCASTING' THEN 'UNKNOWN:END_NOT_TRACED'
+        WHEN holder_lives = 0 AND message_model = '' THEN 'UNKNOWN:MESSAGE_MODEL_UNKNOWN'
         WHEN holder_lives = 0 AND {IS_REMOVED} THEN 'UNKNOWN:HANDLER_GONE'
         WHEN holder_lives = 0 AND live_count > 0 THEN 'WAITING:HANDLER_GONE'
         WHEN holder_lives = 0 THEN 'NO_CONSUMER:HANDLER_GONE'
@@ -171,9 +190,9 @@ def _states(as_of_ms: int, settings: Settings) -> str:
         'UNKNOWN:BROADCAST_FAILURE'
 {pop_states(as_of_ms, settings, _running_state(as_of_ms, settings))}
 {unread_states(horizon, retry=True)}
-    WHEN copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times AND retry_passed_then = 1
+    WHEN {COPY_IS_LAST} AND retry_passed_then = 1
       THEN 'UNKNOWN:RETRY_PASSED_UNTRACED'
-    WHEN copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times AND retry_passed_now = 1
+    WHEN {COPY_IS_LAST} AND retry_passed_now = 1
       THEN 'UNKNOWN:TRACE_PENDING'
     WHEN copy_times > coalesce(times_max, -1) THEN 'RETRYING'
     WHEN last_outcome = 'FAILED' AND last_end_ms < {as_of_ms - settings.next_attempt_ms_max}
@@ -191,7 +210,8 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN filter_why = 'FILTER_SAMPLED_AT' AND passed_now = 1 AND is_traced = 1 AND visible_ms <= {horizon}
       AND unread_kind IS NULL THEN 'FILTERED:FILTER_SAMPLED_AT'
 {unread_states(horizon, retry=False)}
-    WHEN visible_ms IS NULL AND waits = 1 THEN {idle.format("")}
+    WHEN visible_ms IS NULL AND waits = 1 AND (scanned = 1 OR coalesce(due_ms > {as_of_ms}, true)) THEN
+      {idle.format("")}
     WHEN visible_ms IS NULL AND sent_items > 1 THEN 'UNKNOWN:BATCH_NOT_JOINED'
     WHEN visible_ms IS NULL AND coalesce(acked_ms, stored_ms) > {horizon} THEN 'UNKNOWN:TRACE_PENDING'
     WHEN visible_ms IS NULL THEN 'UNKNOWN:POSITION_UNKNOWN'
@@ -201,6 +221,7 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN passed_then = 1 AND is_traced = 0 THEN 'UNKNOWN:GROUP_NOT_TRACED'
     WHEN passed_then = 1 THEN 'UNKNOWN:PASSED_UNTRACED'
     WHEN passed_now = 1 THEN 'UNKNOWN:TRACE_PENDING'
+    WHEN filter_why = 'FILTER_SAMPLED_AT' AND live_count > 0 THEN 'UNKNOWN:FILTER_SAMPLED_AT'
     WHEN offsets_sampled_ms IS NULL THEN 'UNKNOWN:OFFSETS_NOT_SAMPLED'
     WHEN offsets_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
     WHEN is_traced = 0 THEN {idle.format(":GROUP_NOT_TRACED")}
@@ -211,18 +232,22 @@ def _states(as_of_ms: int, settings: Settings) -> str:
 def _with_missing(as_of_ms: int, state: str) -> str:
     """SQL: group_states, and how many records of each kind the evidence lacks."""
     rounds = "greatest(coalesce(times_max, -1) + 1, coalesce(copy_times, 0))"
+    stated = f"""
+SELECT * REPLACE (CASE WHEN stated LIKE 'CONSUMED%' AND {COPY_IS_LAST} AND retry_passed_now = 1
+      AND retry_unread_kind IS NULL THEN copy_times + 1 ELSE rounds END AS rounds),
+    split_part(stated, ':', 1) AS state, split_part(stated, ':', 2) AS why
+FROM (SELECT *, {rounds} AS rounds, {state} AS stated FROM group_evidence) AS states"""
     return f"""
-SELECT *, split_part(stated, ':', 1) AS state, split_part(stated, ':', 2) AS why,
+SELECT *,
     CASE WHEN {pop_is_open(as_of_ms)} THEN 1 ELSE 0 END AS pop_open,
     CASE WHEN message_model <> 'BROADCASTING' AND delivery_count > 0 AND round_count < rounds
       OR message_model <> 'BROADCASTING' AND delivery_count = 0 AND batch_handed IS NULL AND copy_times > 0
       THEN rounds - round_count ELSE 0 END AS rounds_missing,
-    CASE WHEN open_count > 0 AND last_outcome = 'OPEN' AND split_part(stated, ':', 1) IN ('IN_FLIGHT', 'HUNG')
+    CASE WHEN open_count > 0 AND last_outcome = 'OPEN' AND state IN ('IN_FLIGHT', 'HUNG')
       THEN open_count - 1 ELSE open_count END AS ends_missing,
-    CASE WHEN message_model <> 'BROADCASTING' AND round_hands_max < offered_count THEN offered_count - round_hands_max
+    CASE WHEN message_model <> 'BROADCASTING' AND first_hands < offered_count THEN offered_count - first_hands
       ELSE 0 END AS copies_missing
-FROM (SELECT *, {rounds} AS rounds, {state} AS stated
-  FROM group_evidence) AS states"""
+FROM ({stated}) AS stated_groups"""
 
 
 _GROUP_LOSSES = f"""
@@ -247,12 +272,10 @@ def _loss_hits(as_of_ms: int, settings: Settings) -> str:
     Every open state claims that a record does not exist. It may be lost, or among records that will be read later. A
     message that was removed or passed may have been handed over at any time before. `loss` begins with 1 if it is
     known that something is lost. It is the first client, because those that vanish later change no verdict then.
+
+    A hand-over whose record arrived can be the second one of its copy, if the copy waited for it and a client vanished
+    meanwhile. Then `loss` begins with 2: it says nothing against the state.
     """
-    begin = f"""coalesce(CASE WHEN e.state IN {_RUNNING} THEN e.open_ms WHEN e.state = 'RETRYING'
-      THEN e.last_end_ms END, e.visible_ms, e.first_ms, e.stored_ms, e.acked_ms)"""
-    end = f"""CASE WHEN e.state IN {NOT_ENDED} THEN {as_of_ms}
-      ELSE least({as_of_ms}, greatest(coalesce(e.last_end_ms, e.last_ms, {begin}) + {settings.loss_window_ms},
-        CASE WHEN e.state IN {NEVER_HANDED} THEN coalesce(e.retry_unread_ms, e.unread_ms, 0) ELSE 0 END)) END"""
 
     def hit(is_known: str, loss: str, reason: str = "") -> str:
         name = f"'{reason}'" if reason else f"{loss}.reason"
@@ -263,7 +286,40 @@ def _loss_hits(as_of_ms: int, settings: Settings) -> str:
     same = "c.cluster = l.cluster AND c.group_name = l.group_name"
     found = "SELECT c.cluster AS cluster, c.msg_id AS msg_id, c.group_name AS group_name"
     return f"""
-WITH claims AS (
+WITH {_claims(as_of_ms, settings)}
+vanished AS (SELECT * FROM group_losses WHERE reason = '{CLIENT_VANISHED}'),
+firsts AS (
+  SELECT *, min(vanish) OVER (PARTITION BY cluster, group_name ORDER BY handed_from_ms DESC) AS first FROM (
+    SELECT c.cluster, c.msg_id, c.group_name, c.handed_from_ms, c.handed_to_ms, NULL AS vanish FROM claims c
+    JOIN (SELECT DISTINCT cluster, group_name FROM vanished) l ON {same}
+    WHERE c.runs = 0 AND c.handed_from_ms IS NOT NULL
+    UNION ALL
+    SELECT cluster, '', group_name, to_ms, NULL, struct_pack(from_ms := from_ms, to_ms := to_ms, lost_count := 0)
+    FROM vanished) AS instants),
+{_second_hand_overs(settings)}
+SELECT cluster, msg_id, group_name, coalesce(max(hit) FILTER (hit LIKE '1%'), min(hit)) AS loss FROM (
+  {found}, {hit("1", "l")} AS hit FROM claims c JOIN group_losses l ON {same}
+    AND l.to_ms >= c.begin_ms AND l.from_ms <= c.end_ms AND l.reason <> '{CLIENT_VANISHED}'
+    AND (l.client_id = '' OR c.runs = 0 OR c.open_client = '' OR l.client_id = c.open_client)
+  UNION ALL
+  {found}, {hit("0", "l")} FROM claims c JOIN vanished l ON {same} AND l.to_ms >= c.begin_ms
+    AND CASE WHEN c.open_client <> '' THEN c.open_client = l.client_id ELSE c.open_ip = l.host END
+  WHERE c.runs = 1
+  UNION ALL
+  {found}, {hit("0", "c.first", CLIENT_VANISHED)} FROM firsts c WHERE c.first.from_ms <= c.handed_to_ms
+  UNION ALL
+  {found}, {hit("2", "c.last", CLIENT_VANISHED)} FROM seconds c WHERE c.last.to_ms > c.ready_ms) AS hits
+GROUP BY cluster, msg_id, group_name"""
+
+
+def _claims(as_of_ms: int, settings: Settings) -> str:
+    """SQL of a CTE: states that are proven by the absence of a record, and missing records, each with their times."""
+    begin = f"""coalesce(CASE WHEN e.state IN {_RUNNING} THEN e.open_ms WHEN e.state = 'RETRYING'
+      THEN e.last_end_ms END, e.visible_ms, e.first_ms, e.stored_ms, e.acked_ms)"""
+    end = f"""CASE WHEN e.state IN {NOT_ENDED} THEN {as_of_ms}
+      ELSE least({as_of_ms}, greatest(coalesce(e.last_end_ms, e.last_ms, {begin}) + {settings.loss_window_ms},
+        CASE WHEN e.state IN {NEVER_HANDED} THEN coalesce(e.retry_unread_ms, e.unread_ms, 0) ELSE 0 END)) END"""
+    return f"""claims AS (
   SELECT e.cluster, e.msg_id, e.group_name, e.open_client, {ip("e.open_host")} AS open_ip,
     CASE WHEN e.state IN {_RUNNING} THEN 1 ELSE 0 END AS runs, {begin} AS begin_ms, {end} AS end_ms,
     CASE WHEN e.state IN ('WAITING', 'NO_CONSUMER') THEN coalesce(e.visible_ms, e.first_ms)
@@ -275,27 +331,24 @@ WITH claims AS (
     OR e.state IN {NOT_ENDED}
     OR e.rounds_missing > 0 OR e.ends_missing > 0 OR e.beginless_count > 0
     OR e.state = 'UNKNOWN'
-      AND e.why IN ('PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'END_NOT_TRACED', 'RETRY_PASSED_UNTRACED')),
-vanished AS (SELECT * FROM group_losses WHERE reason = '{CLIENT_VANISHED}'),
-firsts AS (
-  SELECT *, min(vanish) OVER (PARTITION BY cluster, group_name ORDER BY handed_from_ms DESC) AS first FROM (
-    SELECT c.cluster, c.msg_id, c.group_name, c.handed_from_ms, c.handed_to_ms, NULL AS vanish FROM claims c
-    JOIN (SELECT DISTINCT cluster, group_name FROM vanished) l ON {same}
-    WHERE c.runs = 0 AND c.handed_from_ms IS NOT NULL
+      AND e.why IN ('PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'END_NOT_TRACED', 'RETRY_PASSED_UNTRACED')),"""
+
+
+def _second_hand_overs(settings: Settings) -> str:
+    """SQL of a CTE: hand-overs of copies that waited for them, each with the last client that vanished before."""
+    return f"""seconds AS (
+  SELECT *, max(vanish) OVER (PARTITION BY cluster, group_name ORDER BY handed_ms) AS last FROM (
+    SELECT w.* FROM (
+      SELECT cluster, msg_id, group_name, coalesce(visible_ms, stored_ms, acked_ms) AS ready_ms,
+        first_ms AS handed_ms, NULL AS vanish FROM group_states WHERE message_model <> 'BROADCASTING'
+      UNION ALL
+      SELECT cluster, msg_id, group_name, retry_place_ms, last_ms, NULL FROM group_states
+      WHERE retry_place_times = times_max AND message_model <> 'BROADCASTING') w
+    SEMI JOIN vanished v ON w.cluster = v.cluster AND w.group_name = v.group_name
+    WHERE handed_ms >= ready_ms + {REDELIVERY_MS_MIN}
     UNION ALL
-    SELECT cluster, '', group_name, to_ms, NULL, struct_pack(from_ms := from_ms, to_ms := to_ms, lost_count := 0)
-    FROM vanished) AS instants)
-SELECT cluster, msg_id, group_name, coalesce(max(hit) FILTER (hit LIKE '1%'), min(hit)) AS loss FROM (
-  {found}, {hit("1", "l")} AS hit FROM claims c JOIN group_losses l ON {same}
-    AND l.to_ms >= c.begin_ms AND l.from_ms <= c.end_ms AND l.reason <> '{CLIENT_VANISHED}'
-    AND (l.client_id = '' OR c.runs = 0 OR c.open_client = '' OR l.client_id = c.open_client)
-  UNION ALL
-  {found}, {hit("0", "l")} FROM claims c JOIN vanished l ON {same} AND l.to_ms >= c.begin_ms
-    AND CASE WHEN c.open_client <> '' THEN c.open_client = l.client_id ELSE c.open_ip = l.host END
-  WHERE c.runs = 1
-  UNION ALL
-  {found}, {hit("0", "c.first", CLIENT_VANISHED)} FROM firsts c WHERE c.first.from_ms <= c.handed_to_ms) AS hits
-GROUP BY cluster, msg_id, group_name"""
+    SELECT cluster, '', group_name, NULL, from_ms + {settings.trace_delay_ms},
+      struct_pack(from_ms := from_ms, to_ms := to_ms, lost_count := 0) FROM vanished) AS instants)"""
 
 
 _NEXT_ATTEMPT_MS = f"""CASE WHEN coalesce(e.copy_times, -1) <= coalesce(e.times_max, -1) THEN NULL
@@ -306,8 +359,6 @@ _HAD_NO_CLIENT = "coalesce(coalesce(e.retry_unread_live, e.unread_live) = 0, fal
 _RUNNING = "('IN_FLIGHT', 'HUNG')"
 NEVER_HANDED = ("EXPIRED", "SKIPPED", "LOST")
 NOT_ENDED = ("WAITING", "NO_CONSUMER", "IN_FLIGHT", "HUNG", "RETRYING")
-_CAN_BE_UNPROVEN = "('WAITING', 'NO_CONSUMER', 'RETRYING', 'EXPIRED', 'SKIPPED')"
-"""States that stay although a record may be lost: then they come with INCOMPLETE."""
 LOSS_NAME = "replace(loss_name, ':', '_')"
 """SQL: the name of a loss as a reason, without ':', which names of reasons must not contain."""
 LOSS_TO_MS = f"nullif(loss_to_ms, {NO_END})"
@@ -341,14 +392,16 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
   CASE WHEN {_DONE} THEN {success["end"]} - {t0} END AS total_ms,
   CASE WHEN {_DONE} THEN cost_ms END AS handler_cost_ms,
   CASE WHEN final_state = 'UNKNOWN' OR final_why IN ({quoted(_UNPROVEN)}) OR {_UNTRACED}
-      OR rounds_missing > 0 OR final_state IN {_CAN_BE_UNPROVEN} AND loss IS NOT NULL
-      OR beginless_count > 0 OR ends_missing > 0 OR copies_missing > 0 THEN 1 ELSE 0 END AS lacks
+      OR {_FILTER_IN_DOUBT} OR rounds_missing > 0 OR loss IS NOT NULL OR beginless_count > 0 OR ends_missing > 0
+      OR copies_missing > 0 OR {_DUPLICATE_IN_DOUBT}
+    THEN 1 ELSE 0 END AS lacks
 FROM (
   SELECT e.*, h.loss AS loss, {number_at("h.loss", 2)} AS loss_from_ms, {number_at("h.loss", 3)} AS loss_to_ms,
     {number_at("h.loss", 4)} AS loss_count, coalesce({part("h.loss", 5)}, '') AS loss_name,
-    CASE WHEN e.state IN ('IN_FLIGHT', 'HUNG', 'LOST') AND h.loss IS NOT NULL
+    CASE WHEN e.state IN ('IN_FLIGHT', 'HUNG', 'LOST') AND {part("h.loss", 1)} IN ('0', '1')
       OR e.state IN ('EXPIRED', 'SKIPPED') AND {part("h.loss", 1)} = '1' THEN 'UNKNOWN' ELSE e.state END AS final_state,
-    CASE WHEN e.state IN {_RUNNING} AND h.loss IS NOT NULL THEN 'END_MAY_BE_LOST' ELSE e.why END AS final_why,
+    CASE WHEN e.state IN {_RUNNING} AND {part("h.loss", 1)} IN ('0', '1') THEN 'END_MAY_BE_LOST' ELSE e.why END
+      AS final_why,
     CASE WHEN s.msg_id IS NULL THEN 0 ELSE 1 END AS is_split, s.split_begun_ms AS split_begun_ms,
     s.split_stored_ms AS split_stored_ms, s.split_visible_ms AS split_visible_ms, s.split_first_ms AS split_first_ms
   FROM group_states e LEFT JOIN loss_hits h
@@ -362,8 +415,11 @@ _UNPROVEN = ("GROUP_NOT_TRACED", "FILTER_SAMPLED_AT", "POP_ACKED", "POP_NOT_ACKE
 """Reasons of states that also say what is not known."""
 _ACKED_MS = "CASE WHEN final_why = 'POP_ACKED' THEN pop_acked_ms END"
 _UNTRACED = "final_state IN ('EXPIRED', 'LOST') AND is_traced = 0"
-_OVERTAKEN = f"{_DONE} AND later_id <> ''"
+_FILTER_IN_DOUBT = "final_state IN ('WAITING', 'NO_CONSUMER') AND filter_why <> ''"
 _CAN_DUPLICATE = "message_model = 'CLUSTERING' AND is_single = 1"
+_AGAIN = "put_back_count + suspended_count"
+_DUPLICATE_IN_DOUBT = f"{_CAN_DUPLICATE} AND sent_max IS NULL AND round_hands_max > sent_count + {_AGAIN}"
+_OVERTAKEN = f"{_DONE} AND later_id <> ''"
 _DEAD_CAUSE = """CASE WHEN dead_ms IS NULL THEN '' WHEN recorded_cause <> '' THEN recorded_cause
         WHEN ordered_mark = 1 THEN 'ORDERED_GIVE_UP' WHEN dead_times <= handed_times_max THEN 'BY_HANDLER'
         WHEN dead_times > 1 THEN 'ATTEMPTS_EXHAUSTED' ELSE '' END"""
@@ -403,7 +459,7 @@ def _added_codes(settings: Settings) -> str:
             ("RESENT", "put_back_count > 0"),
             (
                 "DUPLICATE_DELIVERY",
-                f"{_CAN_DUPLICATE} AND round_hands_max > sent_count + put_back_count + suspended_count",
+                f"{_CAN_DUPLICATE} AND round_hands_max > sent_max + {_AGAIN}",
             ),
             ("DUPLICATE_PROCESSING", f"{_CAN_DUPLICATE} AND success_count > 1 + put_back_count"),
             ("OUT_OF_ORDER", _OVERTAKEN),
@@ -422,9 +478,11 @@ def _reasons() -> str:
         for condition, text in (
             ("final_why <> ''", f"CASE final_why {whys} ELSE final_why END"),
             (f"final_state = 'FILTERED' OR {_BY_FILTER}", "judged_by"),
+            (f"{_FILTER_IN_DOUBT} AND final_why <> filter_why", "filter_why || ';' || judged_by"),
             (_UNTRACED, named("'GROUP_NOT_TRACED'", **_PARAMETERS["GROUP_NOT_TRACED"])),
             ("rounds_missing > 0", named("'ATTEMPTS_NOT_TRACED'", expected="rounds", found="round_count")),
-            ("copies_missing > 0", named("'COPIES_NOT_TRACED'", stored="offered_count", found="round_hands_max")),
+            ("copies_missing > 0", named("'COPIES_NOT_TRACED'", stored="offered_count", found="first_hands")),
+            (_DUPLICATE_IN_DOUBT, "'TOPIC_NOT_SCANNED'"),
             ("beginless_count > 0", named("'BEGIN_NOT_TRACED'", count="beginless_count")),
             ("ends_missing > 0 AND final_why <> 'END_NOT_TRACED'", named("'END_NOT_TRACED'", count="ends_missing")),
             (

@@ -85,7 +85,8 @@ SELECT cluster, msg_id, kind, max(publish_hour) AS publish_hour,
     max(CASE WHEN kind = 'SEND_TRY' AND failed = 1 THEN 1 ELSE 0 END) AS failed,
     max(CASE WHEN kind = 'SEND' THEN 1 ELSE coalesce(is_final, 0) END) AS is_final,
     max(CASE WHEN kind = 'SEND' THEN 1 ELSE attempt_no END) AS try_count,
-    count(*) AS try_rows
+    count(*) AS try_rows, max(client_id) AS client_id,
+    count(*) FILTER (outcome IN ('TIMEOUT', 'ONEWAY')) AS uncertain_tries
 FROM resolved WHERE kind IN ('SEND', 'SEND_TRY')
 GROUP BY cluster, msg_id, kind, CASE WHEN kind = 'SEND_TRY' THEN send_id ELSE attempt_key END"""
 
@@ -115,6 +116,7 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     ),
     ("batch_id", "max", "''", "batch_id", "''"),
     ("producer_group", "max", "producer_group", "''", "''"),
+    ("send_client", "max", "client_id", "''", "''"),
     ("traced_host", "max", "client_host", "''", "''"),
     ("born_host", "max", "''", _when(_IS_COPY, "client_host"), "''"),
     ("offset_msg_id", "max", "offset_msg_id", "''", "''"),
@@ -127,9 +129,12 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     ("acked_ms", "min", "acked_ms", "NULL", "NULL"),
     ("send_ms", "max", "acked_ms - start_ms", "NULL", "NULL"),
     ("has_pub", "max", _when("kind = 'SEND'", "1"), "NULL", "NULL"),
-    ("acked", "max", "acked", "NULL", "NULL"),
+    # A try tells only that it was answered. The Pub of the same try tells whether the answer was SEND_OK.
+    ("pub_acked", "max", _when("kind = 'SEND'", "acked"), "NULL", "NULL"),
+    ("try_acked", "max", _when("kind = 'SEND_TRY'", "acked"), "NULL", "NULL"),
     ("degraded", "max", "degraded", "NULL", "NULL"),
-    ("uncertain", "max", _when("acked = 0", "uncertain"), "NULL", "NULL"),
+    ("uncertain", "max", _when("acked = 0 AND is_final = 1", "uncertain"), "NULL", "NULL"),
+    ("uncertain_tries", "max", "uncertain_tries", "NULL", "NULL"),
     ("send_failed", "max", _when("acked = 0 AND is_final = 1 AND failed = 1", "1"), "NULL", "NULL"),
     ("unfinished_ms", "max", _when("acked = 0 AND is_final = 0", "end_ms"), "NULL", "NULL"),
     ("tries_missing", "max", _when("kind = 'SEND_TRY' AND is_final = 1 AND try_rows < try_count", "1"), "NULL", "NULL"),
@@ -154,8 +159,8 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     ("last_event_ms", "max", "end_ms", "end_ms", "coalesce(end_ms, start_ms)"),
     ("seen_ms", "max", "seen_ms", "seen_ms", "seen_ms"),
 )
-_TEXTS = ("topic", "keys", "tags", "traceparent", "batch_id", "producer_group", "traced_host", "born_host",
-          "offset_msg_id", "place", "properties", "properties_least")  # fmt: skip
+_TEXTS = ("topic", "send_client", "keys", "tags", "traceparent", "batch_id", "producer_group", "traced_host",
+          "born_host", "offset_msg_id", "place", "properties", "properties_least")  # fmt: skip
 
 
 def _message_facts() -> str:
@@ -232,8 +237,10 @@ FROM (SELECT *, CASE WHEN NOT {HIDDEN} THEN {offered_ms()} END AS offered_ms FRO
     ON cluster = w.in_cluster AND broker_name = w.of_broker) AS dated) AS ended) AS offered"""
 
 
-_FLAGS = ("acked", "degraded", "uncertain", "send_failed", "tries_missing", "has_pub", "send_closed", "waits", "half",
-          "trace_off", "ungrouped", "tags_known", "try_count")  # fmt: skip
+_PARTS = ("place", "pub_acked", "try_acked")
+"""Facts of which other columns are made."""
+_FLAGS = ("degraded", "uncertain", "send_failed", "tries_missing", "has_pub", "send_closed", "waits", "half",
+          "trace_off", "ungrouped", "tags_known", "try_count", "uncertain_tries")  # fmt: skip
 _MESSAGE_COLUMNS = ", ".join(
     [
         "cluster",
@@ -247,7 +254,8 @@ _MESSAGE_COLUMNS = ", ".join(
         "scanned",
     ]
     + ["scanned_ms", "host_traced", "sent_count", "put_back_count", "offered_count", "earlier_id", "earlier_ms"]
-    + [f"coalesce({n}, 0) AS {n}" if n in _FLAGS else n for n, *_ in _FACTS if n not in ("place",)]
+    + [f"coalesce({n}, 0) AS {n}" if n in _FLAGS else n for n, *_ in _FACTS if n not in _PARTS]
+    + ["coalesce(pub_acked, try_acked, 0) AS acked"]
     + ["CASE WHEN has_pub = 1 OR send_closed = 1 OR unfinished_ms IS NOT NULL THEN 1 ELSE 0 END AS has_send"]
 )
 

@@ -73,16 +73,16 @@ ATTEMPTS = Relation(
 
 CLIENT_RECORDS = Relation(
     "client_records",
-    "One row a trace record about a client: TraceBatch, TraceLoss, OffsetCommit. TraceBatches of one start that follow "
-    "each other without a hole, and without records dropped in between, become one row; of OffsetCommits that every "
-    "judgement has seen, the first and the last of a queue are kept.",
+    "One row a trace record about a client: TraceBatch, TraceLoss, TraceEnd, OffsetCommit. TraceBatches of one start "
+    "that follow each other without a hole, and without records dropped in between, become one row; of OffsetCommits "
+    "that every judgement has seen, the first and the last of a queue are kept.",
     (
         text("cluster", "as in trace_events"),
-        text("record_type", "TraceBatch, TraceLoss or OffsetCommit"),
+        text("record_type", "TraceBatch, TraceLoss, TraceEnd or OffsetCommit"),
         number("trace_store_ms", "when the broker stored the trace message, the last one of a row"),
         number("event_ms", "timeStamp of the record, the last one of a row"),
         text("client_id", "clientId"),
-        text("start_id", "startId of TraceBatch and TraceLoss"),
+        text("start_id", "startId of TraceBatch, TraceLoss and TraceEnd"),
         number("first_sequence", "TraceBatch: first sequence of the row"),
         number("sequence", "TraceBatch: last sequence of the row"),
         number("first_ms", "TraceBatch: timeStamp of the first"),
@@ -92,7 +92,7 @@ CLIENT_RECORDS = Relation(
         number("to_ms", "toMs of TraceLoss"),
         number("lost_count", "count of TraceLoss"),
         text("reason", "reason of TraceLoss"),
-        text("group_name", "consumer group of OffsetCommit"),
+        text("group_name", "consumer group of OffsetCommit and TraceEnd"),
         text("topic", "topic of OffsetCommit"),
         text("store_broker_name", "brokerName of OffsetCommit"),
         number("store_queue_id", "queueId of OffsetCommit"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .alike import REASON as SENT_BEFORE_REASON
 from .codes import GROUP_CODES
 from .context import ip
-from .ends import TX_LACKS, TX_OPEN, UNDECIDED
+from .ends import HIDDEN, TX_LACKS, TX_OPEN, UNDECIDED
 from .evidence import OF_MESSAGES, RANGE_NOT_READ
 from .judgement import LOSS_NAME, LOSS_TO_MS, named
 from .messages import AWAITS_SAMPLE, UNPROVEN, copy_unread, has_code
@@ -98,7 +98,15 @@ _NOT_FOUND = f"{UNPROVEN} AND stored_ms IS NULL AND scanned = 1"
 _NO_COPY = f"stored_ms IS NULL AND scanned = 1 AND (acked_ms IS NOT NULL OR handed_ms IS NOT NULL) AND NOT {UNDECIDED}"
 
 
-def _lacks(horizon: int, pending: str, unread: str) -> tuple[tuple[str, str], ...]:
+def _needs_copy(as_of_ms: int) -> str:
+    """SQL: whether only a copy of an unread topic shows if the message was stored twice, or delivered late."""
+    return (
+        f"visible_ms IS NULL AND scanned = 0 AND NOT {HIDDEN}"
+        f" AND (uncertain_tries > 0 OR coalesce(due_ms <= {as_of_ms}, false))"
+    )
+
+
+def _lacks(as_of_ms: int, horizon: int, pending: str, unread: str) -> tuple[tuple[str, str], ...]:
     """Conditions under which something lacks a record, each with its reason. pending: whether a copy may still come.
     unread: whether that of a send without an acknowledgement may."""
     return (
@@ -111,7 +119,7 @@ def _lacks(horizon: int, pending: str, unread: str) -> tuple[tuple[str, str], ..
         ("ungrouped = 1", "'GROUP_NOT_NAMED'"),
         (f"{_NO_COPY} AND {pending}", "'COPY_PENDING'"),
         (f"{_NO_COPY} AND NOT {pending}", "'COPY_NOT_FOUND'"),
-        (f"{UNPROVEN} AND stored_ms IS NULL AND scanned = 0", "'TOPIC_NOT_SCANNED'"),
+        (f"{UNPROVEN} AND stored_ms IS NULL AND scanned = 0 OR {_needs_copy(as_of_ms)}", "'TOPIC_NOT_SCANNED'"),
         (f"{_NOT_FOUND} AND {unread}", "'COPY_PENDING'"),
         (f"{_NOT_FOUND} AND NOT {unread} AND copy_loss IS NOT NULL", "'COPY_NOT_FOUND'"),
         (UNDECIDED, named("'TRANSACTION_NOT_KNOWN'", lacks=TX_LACKS)),
@@ -143,7 +151,7 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
     group_codes = " || ".join(f"CASE WHEN has_{code.lower()} = 1 THEN ',{code}' ELSE '' END" for code in GROUP_CODES)
     pending = f"coalesce(acked_ms, handed_ms) > {horizon}"
     unread = copy_unread(settings)
-    lacks = _lacks(horizon, pending, unread)
+    lacks = _lacks(as_of_ms, horizon, pending, unread)
     no_copy = (f"{_NOT_FOUND} AND NOT {unread} AND copy_loss IS NULL", named("'NO_COPY'", scanned_ms="scanned_ms"))
     reasons = "".join(
         f" || CASE WHEN {condition} THEN ';' || {text} ELSE '' END" for condition, text in (*lacks, *_NOTES, no_copy)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from .context import ip
 from .ends import TX_OPEN, TX_STATE
-from .judgement import LITE_AFTER_MS
+from .judgement import COPY_IS_LAST, LITE_AFTER_MS
 from .messages import AWAITS_SAMPLE, copy_unread, has_code
 from .pops import REVIVED_AFTER
 from .results import OPEN_IDS
@@ -26,7 +26,7 @@ _OPEN = (
     "IN_FLIGHT", "HUNG", "WAITING", "NO_CONSUMER", "WAITING:HANDLER_GONE", "NO_CONSUMER:HANDLER_GONE",
     "WAITING:GROUP_NOT_TRACED", "NO_CONSUMER:GROUP_NOT_TRACED",
     "UNKNOWN:CLIENTS_NOT_SAMPLED", "UNKNOWN:STATE_STALE", "UNKNOWN:TRACE_PENDING", "UNKNOWN:OFFSETS_NOT_SAMPLED",
-    "UNKNOWN:REMOVED_UNREAD", "UNKNOWN:HANDLER_GONE", "UNKNOWN:TRUNCATED",
+    "UNKNOWN:FILTER_SAMPLED_AT", "UNKNOWN:REMOVED_UNREAD", "UNKNOWN:HANDLER_GONE", "UNKNOWN:TRUNCATED",
 )  # fmt: skip
 """States that depend on offsets and clients. Others change by new records or by changes that `due` finds in results."""
 
@@ -61,6 +61,9 @@ _BY_OFFSET = """(reported_count > 0 AND passed_now = 0 AND (consume_type = 'CONS
 _POPPED = "pop_open = 1"
 """Time, clients, and how far its records are read decide: the next judgement looks again."""
 
+_COPY_UNREAD = f"(stated LIKE 'CONSUMED%' AND {COPY_IS_LAST} AND retry_passed_now = 0)"
+"""A copy in the retry topic that is not handed over yet: then its hand-over needs a record."""
+
 _FAILED = "(stated = 'RETRYING' AND last_outcome = 'FAILED')"
 """Without a copy, a sample after the failure decides: whether the offset has passed the message."""
 
@@ -88,7 +91,7 @@ def _open_ids(as_of_ms: int, settings: Settings, only_until: bool) -> str:
     }
     return f"""
 SELECT * FROM (SELECT {OPEN_IDS.typed(of_groups)} FROM group_states
-  WHERE {is_open} OR {_BY_OFFSET} OR stated = 'RETRYING' OR {_POPPED}) AS of_groups
+  WHERE {is_open} OR {_BY_OFFSET} OR stated = 'RETRYING' OR {_POPPED} OR {_COPY_UNREAD}) AS of_groups
 WHERE state <> 'RETRYING' OR retry_offset IS NOT NULL OR look_ms IS NOT NULL
 UNION ALL SELECT * FROM (SELECT {OPEN_IDS.typed(of_message)} FROM messages) AS of_message
 WHERE look_ms IS NOT NULL OR sample_ms IS NOT NULL

@@ -234,6 +234,7 @@ TRACE_LAYOUTS: Final[Mapping[str, tuple[Layout, ...]]] = {
     "Recall": (Layout("Recall", _RECALL, 7, None),),
     "TraceBatch": _ours("TraceBatch", "ver clientId startId sequence timeStamp droppedTotal"),
     "TraceLoss": _ours("TraceLoss", "clientId startId fromMs toMs count reason"),
+    "TraceEnd": _ours("TraceEnd", "timeStamp groupName clientId startId"),
     "PubAttempt": _ours(
         "PubAttempt",
         "timeStamp regionId groupName topic msgId keys storeHost brokerName queueId sendId attempt attemptMax outcome"

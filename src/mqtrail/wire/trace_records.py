@@ -33,6 +33,7 @@ __all__ = [
     "SubBefore",
     "SubResult",
     "TraceBatch",
+    "TraceEnd",
     "TraceLoss",
     "TraceRecord",
 ]
@@ -216,6 +217,16 @@ class TraceLoss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TraceEnd:
+    """The last record of a consumer that ends in good order: it hands over no more messages."""
+
+    time_stamp: int | None = None
+    group_name: str | None = None
+    client_id: str | None = None
+    start_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PubAttempt:
     """One attempt to send: written for failed attempts, one-way sends, and successful retries.
 
@@ -346,6 +357,7 @@ TraceRecord: TypeAlias = (
     | Recall
     | TraceBatch
     | TraceLoss
+    | TraceEnd
     | PubAttempt
     | SubResult
     | OffsetCommit

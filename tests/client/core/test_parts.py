@@ -194,6 +194,7 @@ def test_trace_text_is_what_the_wire_writes() -> None:
         [
             text.trace_batch("ip@1#2", "start", 3, 1_700_000_000_000, 4),
             text.trace_loss("ip@1#2", "start", 1, 2, 3, "memory\x01 full"),
+            text.trace_end(1, "CG", "ip@1#2", "start"),
             text.pub(1, "R", "PG", "T", "ID", "", "k1 k2", "h:1", 11, 7, 3, "OFF", True),
             text.pub_attempt(1, "", "PG", "T", "ID", "", "", "", -1, "SEND", 0, 3, "NOT_SENT", None, 9, True, "c", 5),
             text.pub_attempt(1, "R", "PG", "T", "ID", "k", "h:1", "b", 2, "SEND", 1, 3, "ERROR", 2, 9, False, "c", 5),
@@ -211,6 +212,7 @@ def test_trace_text_is_what_the_wire_writes() -> None:
     assert names == [
         "TraceBatch",
         "TraceLoss",
+        "TraceEnd",
         "Pub",
         "PubAttempt",
         "PubAttempt",
@@ -227,6 +229,7 @@ def test_trace_text_is_what_the_wire_writes() -> None:
     [
         text.trace_batch,
         text.trace_loss,
+        text.trace_end,
         text.pub,
         text.pub_attempt,
         text.sub_before,

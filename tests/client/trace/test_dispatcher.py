@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from mqtrail.client.trace.dispatcher import Dispatcher
 from mqtrail.client.trace.segments import Segment
 from mqtrail.client.trace.shared_spool import SharedSpool, SpoolTicket
 from mqtrail.client.trace.spool import SpooledMessage
-from mqtrail.client.trace.text import pub
+from mqtrail.client.trace.text import pub, trace_end
 from tests.waiting import until
 
 from ...loops import run
@@ -231,6 +232,23 @@ def test_a_refused_message_is_counted_and_holds_up_nothing(tmp_path: Path) -> No
     assert (dispatcher.counts.sent, dispatcher.counts.lost) == (20, 10)
     (loss,) = sink.of("TraceLoss")
     assert (loss.count, loss.reason) == (10, "refused by the broker")
+
+
+async def test_the_last_record_follows_all_others(tmp_path: Path) -> None:
+    """A client that ends in good order says so after its other records, and also if it has none."""
+    for count in (0, 3):
+        sink = TraceSink()
+        spool = SharedSpool.acquire(tmp_path, NAMESRV, 10_000)
+        end = partial(trace_end, group="CG", client_id="c", start_id="s")
+        dispatcher = Dispatcher("c", "s", sink.send, TraceConfig(spool_dir=tmp_path), spool, end=end)
+        dispatcher.start()
+        for number in range(count):
+            dispatcher.record("orders", text(number), [f"id-{number}"], 0)
+        assert not sink.of("TraceEnd")
+        await dispatcher.close()
+        check(dispatcher)
+        assert len(sink.of("Pub")) == count
+        assert [type(one).__name__ for one in sink.records()][-1:] == ["TraceEnd"]
 
 
 def test_losses_at_close_are_left_for_the_next_start(tmp_path: Path) -> None:

@@ -103,6 +103,11 @@ async def test_a_message_fails_twice_and_its_trace_tells_all(tmp_path: Path) -> 
         outcomes = {one.retry_times: one.result for one in of(records, "SubResult")}
         assert outcomes == {0: "EXCEPTION", 1: "FAILED", 2: "SUCCESS"}
         assert {one.msg_id for one in of(records, "SubResult")} == {result.msg_id}
+        (end,) = of(records, "TraceEnd")
+        assert end.group_name == "CG"
+        assert max(one.time_stamp for one in of(records, "SubAfter")) <= end.time_stamp
+        numbered = [one for one in of(records, "TraceBatch") if one.start_id == end.start_id]
+        assert max(one.sequence for one in numbered) == len(numbered)
         sequences = Counter((batch.start_id, batch.sequence) for batch in of(records, "TraceBatch"))
         assert set(sequences.values()) == {1}
         async with Admin(namesrv) as admin:

@@ -85,7 +85,9 @@ class Dispatcher:
         spool: SharedSpool,
         collect: Callable[[], None] = lambda: None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        end: Callable[[int], str] | None = None,
     ) -> None:
+        """end: returns the last record of a client that ends in good order, given the time."""
         self.client_id = client_id
         self.start_id = start_id
         self._send = send
@@ -93,6 +95,7 @@ class Dispatcher:
         self._spool = spool
         self._collect = collect
         self._clock_ms = clock_ms
+        self._end = end
         self._segments = TraceSegments(config)
         self._ready: deque[_Ready] = deque()
         self._in_flight: set[_Ready] = set()
@@ -161,7 +164,10 @@ class Dispatcher:
         if self._closed:
             return
         self.flush()
-        self._report_losses()
+        if self._end is not None:
+            self._make_ready(Segment(), self._end(self._clock_ms()))
+        else:
+            self._report_losses()
         self._closed = True
         self._room = -1
         if self._timer is not None:
@@ -191,10 +197,10 @@ class Dispatcher:
         elif not self._ready:
             self._report_losses()
 
-    def _make_ready(self, segment: Segment) -> bool:
-        """Queue the message of a segment. False: it cannot be composed and is counted as lost."""
+    def _make_ready(self, segment: Segment, last: str = "") -> bool:
+        """Queue the message of a segment, with a last record. False: it cannot be composed and is counted as lost."""
         try:
-            ready = self._compose(segment)
+            ready = self._compose(segment, last)
         except Exception as error:
             self._lose_uncomposed(segment.topic, segment.count, error)
             return False
@@ -206,14 +212,14 @@ class Dispatcher:
         self._wake()
         return True
 
-    def _compose(self, segment: Segment) -> _Ready:
+    def _compose(self, segment: Segment, last: str = "") -> _Ready:
         losses = tuple(self._losses.values())
         head = [trace_batch(self.client_id, self.start_id, self._sequence + 1, self._clock_ms(), self._lost)]
         head += [
             trace_loss(self.client_id, self.start_id, loss.from_ms, loss.to_ms, loss.count, loss.reason)
             for loss in losses
         ]
-        body = f"{''.join(head)}{segment.text}".encode("utf-8", "replace")
+        body = f"{''.join(head)}{segment.text}{last}".encode("utf-8", "replace")
         keys = segment.keys(self._config.keys_size_max)
         message = SpooledMessage(self._config.topic, keys, body, segment.count, self.start_id, segment.topic)
         self._sequence += 1

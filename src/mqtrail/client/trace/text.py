@@ -194,6 +194,12 @@ def trace_batch(client_id: str, start_id: str, sequence: int, now_ms: int, dropp
     )
 
 
+@whole(5)
+def trace_end(now_ms: int, group: str, client_id: str, start_id: str) -> str:
+    """Return the last record of a consumer that ends in good order."""
+    return f"TraceEnd\x01{now_ms}\x01{group}\x01{client_id}\x01{start_id}\x02"
+
+
 @whole(7)
 def trace_loss(client_id: str, start_id: str, from_ms: int, to_ms: int, count: int, reason: str) -> str:
     """Return the record of contexts lost between two times (epoch ms)."""

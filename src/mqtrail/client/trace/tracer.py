@@ -6,6 +6,7 @@ OffsetCommit. It writes no records about the trace topic, nor about brokers with
 
 import itertools
 import secrets
+from functools import partial
 
 from mqtrail.wire import (
     PROPERTY_KEYS,
@@ -43,7 +44,18 @@ from ..core import (
 from .dispatcher import Dispatcher, TraceCounts, TraceRefused
 from .shared_spool import SharedSpool
 from .spool import SpooledMessage
-from .text import clean, offset_commit, pub, pub_at, pub_attempt, pub_place, sub_after, sub_before, sub_result
+from .text import (
+    clean,
+    offset_commit,
+    pub,
+    pub_at,
+    pub_attempt,
+    pub_place,
+    sub_after,
+    sub_before,
+    sub_result,
+    trace_end,
+)
 
 try:  # three times as fast as zlib, with the same format
     from isal.isal_zlib import compress as _compress
@@ -59,6 +71,8 @@ _SEND_OK = SendStatus.SEND_OK
 GATHER_COUNT = 64  # Pubs gathered before they are passed to the dispatcher, as one piece
 PIECE_SIZE_MAX = 32 * 1024  # characters; larger pieces would leave more of a trace message unused
 
+CONSUME = "CONSUME"
+"""Kind of the trace of a consumer."""
 _serial = itertools.count(1)
 
 
@@ -73,7 +87,16 @@ class ClientTracer:
         self.producer_group = f"_INNER_TRACE_PRODUCER-{group}-{kind}-{next(_serial)}"
         sender = TraceSender(client, self.producer_group, config)
         spool = SharedSpool.acquire(config.spool_dir, client.name_servers.names, config.spool_size_max)
-        self._dispatcher = Dispatcher(client.client_id, self.start_id, sender.send, config, spool, self._hand_over)
+        end = partial(trace_end, group=group, client_id=client.client_id, start_id=self.start_id)
+        self._dispatcher = Dispatcher(
+            client.client_id,
+            self.start_id,
+            sender.send,
+            config,
+            spool,
+            self._hand_over,
+            end=end if kind == CONSUME else None,
+        )
         # Pubs of one topic and region, not yet passed to the dispatcher.
         self._topic = self._region_id = self._place = ""
         self._started_ms = 0
