@@ -1,8 +1,9 @@
-"""Our producers on Apache's servers: transactions, requests, delays by time, recall, selectors, namespaces."""
+"""Our producers on Apache's servers: transactions, requests, delays by time, recall, selectors, namespaces, load."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from contextlib import ExitStack
 import pytest
 from interop.apache import ApacheCluster
 
+from mqtrail.cli import run
 from mqtrail.client import (
     Admin,
     CompressionType,
@@ -214,3 +216,19 @@ async def test_what_a_broker_refuses(apache: ApacheCluster) -> None:
         with pytest.raises(Exception, match=r"(?i)size|illegal|exceed") as refused:
             await producer.send(Message("HeavyTopic", b"x" * (5 << 20)))
         assert not isinstance(refused.value, SendFailed) or not refused.value.maybe_stored
+
+
+@pytest.mark.parametrize("options", [("--keys", "9", "--ordered", "--consumers", "2"), ("--batch", "10")])
+def test_a_load(apache: ApacheCluster, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """`mqtrail load` creates its topic, counts each message once on each side, and reads the broker's own counters."""
+    topic = f"Load{len(options)}"
+    load = ("load", topic, "--rate", "200", "--duration", "1s", "--create", "--queues", "2", "--json", *options)
+    code = run([*load, "--namesrv", apache.namesrv_address])
+    found = json.loads(capsys.readouterr().out)
+    counts = found["counts"]
+    assert {one["code"] for one in found["reasons"]} <= {"RATE_MISSED"}, "a busy test machine"
+    assert code == (1 if found["reasons"] else 0)
+    assert counts["sent"] == counts["acknowledged"] == counts["consumed"] == found["topic_growth"] > 0
+    assert (counts["repeated"], counts["damaged"]) == (0, 0)
+    [broker] = found["brokers"]
+    assert broker["stored"] >= counts["sent"]

@@ -52,6 +52,7 @@ COMMANDS = {
     "controller": "controller:controller",
     "send": "queue:send",
     "consume": "queue:consume",
+    "load": "load:load",
     "trace": "answers:trace",
     "search": "answers:search",
     "report": "answers:report",

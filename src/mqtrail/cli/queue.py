@@ -121,20 +121,20 @@ def consume(
     """Consume messages as a member of a consumer group, print and acknowledge them."""
     settings = load(config)
     layer = Layer("--from-first", {"consume_from": "CONSUME_FROM_FIRST_OFFSET"} if first else {})
-    _quieten()
+    quieten()
     wanted: ConsumerConfig = settings.client("consumer", layer)
     return asyncio.run(_consume(settings.namesrv(namesrv), wanted, topic, group, tags, count, wait_s, trace, json))
 
 
-def _quieten() -> None:
-    """Log only warnings of the client, on standard error: standard output is for messages."""
+def quieten(level: str = "warning") -> None:
+    """Log only the client's events of this level and above, on standard error: standard output is for messages."""
     import structlog
 
     from mqtrail.net import log_processors
 
     structlog.configure(
         processors=log_processors(colors=sys.stderr.isatty()),
-        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
 
