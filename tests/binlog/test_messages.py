@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from mqtrail.binlog import BinlogError, TagBy, source_of
-from mqtrail.binlog.messages import Checkpoint, Composer, Outbound, key_text
+from mqtrail.binlog.messages import ChangeComposer, Checkpoint, Outbound, key_text
 from mqtrail.binlog.model import (
     BinlogItem,
+    BinlogPlace,
     NothingNew,
-    Place,
     RowChange,
     SchemaChange,
     TransactionBegin,
@@ -24,20 +24,20 @@ from mqtrail.binlog.model import (
 from mqtrail.binlog.source import TableFilter
 from mqtrail.binlog.statements import Sort, parse_statement
 
-PLACE = Place("bin.000002", 100)
+PLACE = BinlogPlace("bin.000002", 100)
 
 
 def change(before: int | None, after: int | None, row: int = 0) -> RowChange:
     """A change of a row whose key is its only column."""
     old, new = (None if key is None else {"id": key} for key in (before, after))
-    return RowChange("shop", "orders", ("id",), old, new, Place("bin.000002", 150), row, 7_000)
+    return RowChange("shop", "orders", ("id",), old, new, BinlogPlace("bin.000002", 150), row, 7_000)
 
 
 def composed(*items: BinlogItem) -> list[Outbound | Checkpoint]:
     """What a composer makes of a transaction."""
-    composer = Composer("cdc")
+    composer = ChangeComposer("cdc")
     found: list[Outbound | Checkpoint] = []
-    for item in (TransactionBegin(PLACE, "0-7-1", 7_000), *items, TransactionEnd(Place("bin.000002", 200))):
+    for item in (TransactionBegin(PLACE, "0-7-1", 7_000), *items, TransactionEnd(BinlogPlace("bin.000002", 200))):
         found += composer.feed(item)
     return found
 
@@ -56,7 +56,7 @@ def test_a_transaction_is_numbered_and_its_last_message_marked() -> None:
         ("update", {"id": 1}, {"id": "0-7-1", "index": 1, "last": False}),
         ("delete", {"id": 2}, {"id": "0-7-1", "index": 2, "last": True}),
     ]
-    assert found[-1] == Checkpoint(Place("bin.000002", 200), "0-7-1", 7_000)
+    assert found[-1] == Checkpoint(BinlogPlace("bin.000002", 200), "0-7-1", 7_000)
     assert composed() == [found[-1]]
 
 
@@ -83,7 +83,7 @@ def test_a_schema_change_goes_to_every_queue() -> None:
 
 def test_tags_and_properties() -> None:
     """Of the table or the operation; positions make a repeat recognizable."""
-    composer = Composer("cdc", TagBy.OP)
+    composer = ChangeComposer("cdc", TagBy.OP)
     made = composer.snapshot("shop.orders", ("id",), {"id": 1}, PLACE, 3, 9_000)
     assert made.message.tags == "snapshot"
     assert made.message.keys == ("shop.orders:1",)
@@ -118,7 +118,7 @@ def test_different_keys_have_different_texts(rows: list[tuple[str, int]], table:
 )
 def test_order_compares_as_text(one: tuple[int, int, int], two: tuple[int, int, int]) -> None:
     """Also over the file 999999."""
-    texts = [order_text(Place(f"bin.{file:06}", place), row) for file, place, row in (one, two)]
+    texts = [order_text(BinlogPlace(f"bin.{file:06}", place), row) for file, place, row in (one, two)]
     assert (texts[0] < texts[1]) == (one < two)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from mqtrail.binlog import BinlogError, BinlogState, is_running, read_state
 from mqtrail.binlog.messages import Checkpoint, Outbound
-from mqtrail.binlog.model import Place
+from mqtrail.binlog.model import BinlogPlace
 from mqtrail.binlog.run import _different
 from mqtrail.binlog.sender import IN_FLIGHT_COUNT, LaneSender
 from mqtrail.binlog.state import alone, save_state, with_gtid
@@ -68,7 +68,7 @@ async def test_order_and_checkpoints_under_failures(seed: int, monkeypatch: pyte
     async with LaneSender(queues, QUEUES, acknowledged, 60) as sender:
         for number in range(300):
             key = None if number % 50 == 7 else f"k{chance.randrange(9)}"
-            item = Checkpoint(Place("bin.1", number), "", 0) if number % 20 == 19 else outbound(number, key)
+            item = Checkpoint(BinlogPlace("bin.1", number), "", 0) if number % 20 == 19 else outbound(number, key)
             added.append(item)
             await sender.add(item)
         await sender.drain()

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from mqtrail.binlog import BinlogConfig, BinlogError, BinlogRun, BinlogState, SourceAway, read_state, source_of
-from mqtrail.binlog.source import Snapshot, Source, SourceTable, TableFilter
+from mqtrail.binlog.source import BinlogSource, ReadTable, Snapshot, TableFilter
 from mqtrail.client import MessageExt, ProducerConfig, SyncAdmin
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import TopicConfig
@@ -315,7 +315,7 @@ def test_an_interrupted_snapshot(
     monkeypatch.setattr("mqtrail.binlog.source.CHUNK_COUNT", 2)
     chunks = Snapshot.chunks
 
-    def cut(snapshot: Snapshot, table: SourceTable) -> Generator[list[Any]]:
+    def cut(snapshot: Snapshot, table: ReadTable) -> Generator[list[Any]]:
         for number, chunk in enumerate(chunks(snapshot, table)):
             if number and table.table == "b":
                 raise SourceAway("lost the connection")
@@ -364,7 +364,7 @@ def test_what_cannot_be_read_is_refused_before_anything_is_sent(
         mariadb.do(f"SET GLOBAL {name}={value}")
         try:
             with pytest.raises(BinlogError, match=f"found {name}={value}"):
-                Source(config.source).identity()
+                BinlogSource(config.source).identity()
         finally:
             mariadb.do(f"SET GLOBAL {name}={good}")
     mariadb.do("CREATE OR REPLACE USER weak@'%' IDENTIFIED BY 'x'")
@@ -383,7 +383,7 @@ def test_what_cannot_be_read_is_refused_before_anything_is_sent(
     ):
         mariadb.do(f"CREATE TABLE {database}.t ({columns}{'' if 'ENGINE' in columns else ')'}")
         with pytest.raises(BinlogError, match=found):
-            Source(config.source).tables(TableFilter(config.tables, (), ()))
+            BinlogSource(config.source).tables(TableFilter(config.tables, (), ()))
         mariadb.do(f"DROP TABLE {database}.t")
     assert all(not queue for queue in read(admin, config.topic))
 

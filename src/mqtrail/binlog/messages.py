@@ -14,8 +14,8 @@ from mqtrail.wire import Message
 
 from .model import (
     BinlogItem,
+    BinlogPlace,
     NothingNew,
-    Place,
     Row,
     RowChange,
     SchemaChange,
@@ -58,7 +58,7 @@ class Outbound:
 class Checkpoint:
     """Everything before place is sent once all that came before this is acknowledged. gtid: of that transaction."""
 
-    place: Place
+    place: BinlogPlace
     gtid: str
     time_ms: int
     is_idle: bool = False
@@ -77,7 +77,7 @@ def _scalar(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-class Composer:
+class ChangeComposer:
     """Makes messages of changes, in the binlog's order, and marks the last one of each transaction."""
 
     def __init__(self, topic: str, tag_by: TagBy = TagBy.TABLE) -> None:
@@ -111,7 +111,9 @@ class Composer:
         elif isinstance(item, NothingNew):
             yield Checkpoint(item.place, "", 0, is_idle=True)
 
-    def snapshot(self, name: str, key: tuple[str, ...], row: Row, place: Place, number: int, time_ms: int) -> Outbound:
+    def snapshot(
+        self, name: str, key: tuple[str, ...], row: Row, place: BinlogPlace, number: int, time_ms: int
+    ) -> Outbound:
         """Return the message of a row that was there at place. number: of the row in its table."""
         database, _, table = name.partition(".")
         draft = _Draft(
@@ -225,7 +227,7 @@ class _Draft:
     table: str
     key: Row | None
     text: str | None
-    place: Place
+    place: BinlogPlace
     row: int
     order: str
     time_ms: int

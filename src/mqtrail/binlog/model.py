@@ -24,7 +24,7 @@ class SourceAway(MQError):
     """The database server does not answer, or closed the connection. A retry may succeed."""
 
 
-class Place(NamedTuple):
+class BinlogPlace(NamedTuple):
     """A place in the binlog: bytes from the start of a file. Places of one server have an order."""
 
     file: str
@@ -40,7 +40,7 @@ class Place(NamedTuple):
         return f"{self.file}:{self.position}"
 
 
-def order_text(place: Place, row: int, part: int = 0) -> str:
+def order_text(place: BinlogPlace, row: int, part: int = 0) -> str:
     """Return the order of a change as text of a fixed length: as texts compare, so do changes of one server.
 
     row: number of the row in the event at place. part: 1 for the insert of a changed key, whose delete is part 0.
@@ -81,7 +81,7 @@ class TableMap:
 class TransactionBegin:
     """A transaction begins at place. ends_itself: one statement, without a commit."""
 
-    place: Place
+    place: BinlogPlace
     gtid: str
     time_ms: int
     ends_itself: bool = False
@@ -96,7 +96,7 @@ class RowChange:
     key: tuple[str, ...]
     before: Row | None
     after: Row | None
-    place: Place
+    place: BinlogPlace
     row: int
     time_ms: int
     size: int = 0
@@ -110,7 +110,7 @@ class SchemaChange:
     names: tuple[str, ...]
     statement: str
     database: str
-    place: Place
+    place: BinlogPlace
     time_ms: int
 
 
@@ -118,14 +118,14 @@ class SchemaChange:
 class TransactionEnd:
     """A transaction ends; the next one begins at place."""
 
-    place: Place
+    place: BinlogPlace
 
 
 @dataclass(frozen=True, slots=True)
 class NothingNew:
     """The server has sent all that it has. place: the end."""
 
-    place: Place
+    place: BinlogPlace
 
 
 BinlogItem = TransactionBegin | RowChange | SchemaChange | TransactionEnd | NothingNew

@@ -90,8 +90,7 @@ class RowDecoder:
         if int.from_bytes(bitmap, "little") & (1 << count) - 1 != (1 << count) - 1:
             raise BinlogError(
                 f"found a change of {table.name} without all its columns, expected binlog_row_image=FULL: set it for "
-                "the "
-                "server and its sessions, and start again with a new --state"
+                "the server and its sessions, and start again with a new --state"
             )
 
     def _row(self, reader: ByteReader, table: TableMap, left_out: frozenset[str]) -> Values:
@@ -151,8 +150,7 @@ def _text(data: bytes, charset: str, column: TableColumn, table: TableMap) -> st
         expected = "text of that character set"
     raise BinlogError(
         f"found {found} in the column {column.name} of {table.name}, expected {expected}: convert the column, or "
-        "leave it "
-        f"out: --exclude-column {table.name}.{column.name}"
+        f"leave it out: --exclude-column {table.name}.{column.name}"
     ) from None
 
 

@@ -25,10 +25,10 @@ from mqtrail.client import Producer, ProducerConfig, RouteNotFound
 from mqtrail.net import Log
 from mqtrail.wire import MessageQueue, MQError
 
-from .messages import Checkpoint, Composer, Outbound, TagBy
+from .messages import ChangeComposer, Checkpoint, Outbound, TagBy
 from .model import BinlogError, BinlogItem, RowChange, SourceAway, TransactionBegin
 from .sender import LaneSender
-from .source import Snapshot, Source, SourceConfig, SourceTable, TableFilter
+from .source import BinlogSource, ReadTable, Snapshot, SourceConfig, TableFilter
 from .state import BinlogState, alone, place_of_text, read_state, save_state, with_gtid
 from .stream import BinlogStream
 
@@ -91,7 +91,7 @@ class BinlogRun:
         # Lanes repeat a failed send themselves, in its place.
         self._producer_config = replace(producer, retry_count=0, degrade=False, auto_batch=False)
         self._filter = TableFilter(config.tables, config.excluded, config.columns)
-        self._source = Source(config.source)
+        self._source = BinlogSource(config.source)
         self._charsets: dict[int, str] = {}
         self._state: BinlogState | None = None
         self._dirty = False
@@ -200,8 +200,7 @@ class BinlogRun:
         if found:
             raise BinlogError(
                 f"found the options {found}, expected {expected}, with which the state {path!r} began: pass those, "
-                "or a new "
-                "--state, which begins with a new snapshot"
+                "or a new --state, which begins with a new snapshot"
             )
         if state.wish != self.config.wish:  # more is left out: `done` has counted it
             state.wish, state.done = self.config.wish, 0
@@ -238,8 +237,8 @@ class BinlogRun:
         state.is_snapshot_done = True
         self._save()
 
-    async def _snapshot_table(self, sender: LaneSender, snapshot: Snapshot, table: SourceTable) -> None:
-        composer = Composer(self.config.topic, self.config.tag_by)
+    async def _snapshot_table(self, sender: LaneSender, snapshot: Snapshot, table: ReadTable) -> None:
+        composer = ChangeComposer(self.config.topic, self.config.tag_by)
         begun_ms, number = now_ms(), 0
         chunks = snapshot.chunks(table)
         try:
@@ -265,7 +264,7 @@ class BinlogRun:
             return
         place, skip = place_of_text(state.place), state.done
         done_at = {name: place_of_text(text).order for name, text in state.tables.items()}
-        composer = Composer(self.config.topic, self.config.tag_by)
+        composer = ChangeComposer(self.config.topic, self.config.tag_by)
         begin = place
         stream = BinlogStream(self.config.source, place, self._filter, self._charsets)
         async with _Reading(stream) as reading:
@@ -346,8 +345,7 @@ class BinlogRun:
                 if time.monotonic() - self._progress_s + pause_s > self.config.retry_ms / 1000:
                     raise BinlogError(
                         f"{error}; no progress for {self.config.retry_ms / 1000:.0f} s: check the server, and start "
-                        "it again: "
-                        "it continues there"
+                        "it again: it continues there"
                     ) from error
                 log.warning("binlog.source_away", error=str(error), retry_s=pause_s)
             try:

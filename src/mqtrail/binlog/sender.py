@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from mqtrail.client import InvalidMessage, SendResult, by_hash
+from mqtrail.client import InvalidMessage, SendFailed, SendResult, by_hash
 from mqtrail.net import Log
 from mqtrail.wire import Message, MessageQueue, MQError, Refusal
 
@@ -166,9 +166,9 @@ class LaneSender:
             except MQError as error:
                 if loop.time() + pause_s > deadline:
                     raise BinlogError(
-                        f"could not send to {queue.broker_name}/{queue.queue_id} for {self._retry_s:.0f} s: {error}: "
-                        "check "
-                        "the brokers, and start it again: it continues there"
+                        f"could not send to {queue.broker_name}/{queue.queue_id} for {self._retry_s:.0f} s: "
+                        f"{_why(error)}: "
+                        "check the brokers, and start it again: it continues there"
                     ) from error
                 log.sparse.warning(
                     "binlog.send_failed",
@@ -178,6 +178,11 @@ class LaneSender:
                 )
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+
+def _why(error: MQError) -> str:
+    """Return the last failure of a send: the whole text has the ids of a batch."""
+    return str(error.attempts[-1]) if isinstance(error, SendFailed) and error.attempts else str(error)
 
 
 def _outbound(unit: _Unit) -> Outbound:
@@ -200,8 +205,7 @@ def _refused(error: Exception, batch: list[_Unit]) -> BinlogError:
     key: Any = largest.key or "no key"
     return BinlogError(
         f"a send was refused: {error}; the largest message, of {largest.name}, key {key}, at {largest.order}, has a "
-        "body of "
-        f"{len(largest.message.body)} bytes: if it is too large, raise body_size_max of [producer] and "
+        f"body of {len(largest.message.body)} bytes: if it is too large, raise body_size_max of [producer] and "
         "maxMessageSize of the "
         "brokers, or leave a column out (--exclude-column); then start it again: it continues there"
     )

@@ -15,7 +15,7 @@ import pymysql
 from pymysql.converters import conversions
 
 from .charsets import CODECS
-from .model import SYSTEM_DATABASES, BinlogError, Place, SourceAway, Value
+from .model import SYSTEM_DATABASES, BinlogError, BinlogPlace, SourceAway, Value
 from .rows import Values, base64_of
 
 CONNECT_S: Final = 10
@@ -132,7 +132,7 @@ class TableFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceColumn:
+class ReadColumn:
     """A column as information_schema has it. kind: its data type."""
 
     name: str
@@ -140,12 +140,12 @@ class SourceColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceTable:
+class ReadTable:
     """A table to be read."""
 
     database: str
     table: str
-    columns: tuple[SourceColumn, ...]
+    columns: tuple[ReadColumn, ...]
     key: tuple[str, ...]
 
     @property
@@ -185,7 +185,7 @@ def _error_of(error: pymysql.MySQLError, config: SourceConfig, doing: str) -> Ex
     return BinlogError(f"{config.shown} failed while {doing}: {text} (error {code})")
 
 
-class Source:
+class BinlogSource:
     """Asks one server. Blocking: call it in a thread. SourceAway, BinlogError."""
 
     def __init__(self, config: SourceConfig) -> None:
@@ -226,39 +226,37 @@ class Source:
                 found = _rows(connection, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS")
         return {int(number): name for number, name in found}
 
-    def end(self) -> tuple[Place, str]:
+    def end(self) -> tuple[BinlogPlace, str]:
         """Return the end of the binlog, and the GTIDs before it."""
         with self._connected("reading the end of its binlog") as connection:
             found = _rows(connection, "SHOW MASTER STATUS")
-            place = Place(found[0][0], int(found[0][1]))
+            place = BinlogPlace(found[0][0], int(found[0][1]))
             return place, self._gtids(connection, place)
 
-    def check_place(self, place: Place, gtids: str) -> None:
+    def check_place(self, place: BinlogPlace, gtids: str) -> None:
         """Check that the binlog has a place, with these GTIDs before it. BinlogError: purged, or of another server."""
         with self._connected("looking for a place in its binlog") as connection:
             files = {name: int(size) for name, size, *_ in _rows(connection, "SHOW BINARY LOGS")}
             if place.file not in files:
-                first = min(files, key=lambda name: Place(name, 0).order, default="none")
+                first = min(files, key=lambda name: BinlogPlace(name, 0).order, default="none")
                 raise BinlogError(
                     f"found no {place.file} in the binlog of {self.config.shown}, whose first file is {first}; "
                     "expected "
                     f"{place}, where the state ends: its changes are purged, so take a new snapshot with a new "
-                    "--state, "
-                    "and keep the files longer (binlog_expire_logs_seconds)"
+                    "--state, and keep the files longer (binlog_expire_logs_seconds)"
                 )
             if place.position > files[place.file] or self._gtids(connection, place) != gtids:
                 raise BinlogError(
                     f"found a binlog of {self.config.shown} that has other transactions before {place} than the state, "
                     f"expected the GTIDs {gtids or 'none'}: it is another server, or RESET MASTER was called; take a "
-                    "new "
-                    "snapshot with a new --state"
+                    "new snapshot with a new --state"
                 )
 
-    def _gtids(self, connection: Any, place: Place) -> str:
+    def _gtids(self, connection: Any, place: BinlogPlace) -> str:
         found = _rows(connection, "SELECT BINLOG_GTID_POS(%s, %s)", place)[0][0]
         return ",".join(sorted((found or "").split(",")))
 
-    def tables(self, chosen: TableFilter) -> list[SourceTable]:
+    def tables(self, chosen: TableFilter) -> list[ReadTable]:
         """Return the tables to be read. BinlogError: one cannot be."""
         with self._connected("reading the list of its tables") as connection:
             return _tables(connection, chosen)
@@ -275,7 +273,7 @@ class Source:
             ):
                 _rows(connection, statement)
             found = dict(_rows(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
-            place = Place(found["Binlog_snapshot_file"], int(found["Binlog_snapshot_position"]))
+            place = BinlogPlace(found["Binlog_snapshot_file"], int(found["Binlog_snapshot_position"]))
             with self._connected("reading the GTIDs of a snapshot") as other:
                 gtids = self._gtids(other, place)
             yield Snapshot(connection, self.config, place, gtids)
@@ -284,18 +282,18 @@ class Source:
 class Snapshot:
     """Tables at one place in the binlog."""
 
-    def __init__(self, connection: Any, config: SourceConfig, place: Place, gtids: str) -> None:
+    def __init__(self, connection: Any, config: SourceConfig, place: BinlogPlace, gtids: str) -> None:
         self._connection = connection
         self._config = config
         self.place = place
         self.gtids = gtids
 
-    def tables(self, chosen: TableFilter) -> list[SourceTable]:
+    def tables(self, chosen: TableFilter) -> list[ReadTable]:
         """Return the tables to be read. BinlogError: one cannot be."""
         with in_words(self._config, "reading the list of its tables"):
             return _tables(self._connection, chosen)
 
-    def chunks(self, table: SourceTable) -> Generator[list[Values]]:
+    def chunks(self, table: ReadTable) -> Generator[list[Values]]:
         """Yield the rows of a table, by its key, in chunks. Read a table to its end before the next one."""
         columns = ", ".join(_selected(column) for column in table.columns)
         key = ", ".join(map(_quoted, table.key))
@@ -338,7 +336,7 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _tables(connection: Any, chosen: TableFilter) -> list[SourceTable]:
+def _tables(connection: Any, chosen: TableFilter) -> list[ReadTable]:
     system = ", ".join(f"'{name}'" for name in sorted(SYSTEM_DATABASES))
     where = f"TABLE_SCHEMA NOT IN ({system})"
     listed = _rows(
@@ -346,14 +344,14 @@ def _tables(connection: Any, chosen: TableFilter) -> list[SourceTable]:
         "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES "
         f"WHERE {where} AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY 1, 2",
     )
-    columns: dict[tuple[str, str], list[SourceColumn]] = {}
+    columns: dict[tuple[str, str], list[ReadColumn]] = {}
     charsets: dict[tuple[str, str, str], str] = {}
     for database, table, name, kind, charset in _rows(
         connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, CHARACTER_SET_NAME FROM information_schema.COLUMNS "
         f"WHERE {where} ORDER BY 1, 2, ORDINAL_POSITION",
     ):
-        columns.setdefault((database, table), []).append(SourceColumn(name, kind.lower()))
+        columns.setdefault((database, table), []).append(ReadColumn(name, kind.lower()))
         charsets[database, table, name] = charset or ""
     keys: dict[tuple[str, str], list[str]] = {}
     for database, table, name in _rows(
@@ -369,7 +367,7 @@ def _tables(connection: Any, chosen: TableFilter) -> list[SourceTable]:
             continue
         left_out = chosen.left_out(name)
         own = tuple(one for one in columns.get((database, table), []) if one.name not in left_out)
-        one = SourceTable(database, table, own, tuple(keys.get((database, table), [])))
+        one = ReadTable(database, table, own, tuple(keys.get((database, table), [])))
         _check_table(one, engine or "", left_out, [(c, charsets[database, table, c.name]) for c in own])
         found.append(one)
     return found
@@ -380,8 +378,7 @@ def check_key(name: str, key: Sequence[str], left_out: frozenset[str]) -> None:
     if not key:
         raise BinlogError(
             f"found the table {name} without a primary key, expected one, since changes of a row are put in order by "
-            "it: "
-            f"add a primary key, or leave the table out: --exclude-table {name}"
+            f"it: add a primary key, or leave the table out: --exclude-table {name}"
         )
     if hidden := sorted(left_out & set(key)):
         raise BinlogError(
@@ -390,14 +387,13 @@ def check_key(name: str, key: Sequence[str], left_out: frozenset[str]) -> None:
 
 
 def _check_table(
-    table: SourceTable, engine: str, left_out: frozenset[str], columns: Sequence[tuple[SourceColumn, str]]
+    table: ReadTable, engine: str, left_out: frozenset[str], columns: Sequence[tuple[ReadColumn, str]]
 ) -> None:
     check_key(table.name, table.key, left_out)
     if engine.lower() != "innodb":
         raise BinlogError(
             f"found the table {table.name} with the engine {engine or 'none'}, expected InnoDB, which can be read as "
-            "of one "
-            f"moment: ALTER TABLE {table.name} ENGINE=InnoDB, or --exclude-table {table.name}"
+            f"of one moment: ALTER TABLE {table.name} ENGINE=InnoDB, or --exclude-table {table.name}"
         )
     for column, charset in columns:
         what = None
@@ -408,12 +404,11 @@ def _check_table(
         if what is not None:
             raise BinlogError(
                 f"found {what} in the column {column.name} of {table.name}, expected one that mqtrail knows: convert "
-                "the "
-                f"column, or leave it out: --exclude-column {table.name}.{column.name}"
+                f"the column, or leave it out: --exclude-column {table.name}.{column.name}"
             )
 
 
-def _selected(column: SourceColumn) -> str:
+def _selected(column: ReadColumn) -> str:
     """Return the expression that gives a column's value as the binlog has it."""
     name = _quoted(column.name)
     if column.kind == "float":
@@ -425,7 +420,7 @@ def _selected(column: SourceColumn) -> str:
     return name
 
 
-def _value(column: SourceColumn, found: str | bytes | None) -> Value:
+def _value(column: ReadColumn, found: str | bytes | None) -> Value:
     """Return a value of a snapshot as a change of the row would have it."""
     kind = column.kind
     if found is None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mqtrail.net import replace_file
 
-from .model import BinlogError, Place
+from .model import BinlogError, BinlogPlace
 
 VERSION: Final = 1
 
@@ -55,10 +55,10 @@ class BinlogState:
 IDLE_KNOWN_MS: Final = 5_000  # how long "nothing new" stays true without a further word
 
 
-def place_of_text(text: str) -> Place:
+def place_of_text(text: str) -> BinlogPlace:
     """Return the place of file:position."""
     file, _, position = text.rpartition(":")
-    return Place(file, int(position))
+    return BinlogPlace(file, int(position))
 
 
 def with_gtid(gtids: str, gtid: str) -> str:
@@ -75,8 +75,7 @@ def read_state(path: Path) -> BinlogState | None:
         if found.get("version") != VERSION:
             raise BinlogError(
                 f"found a state of version {found.get('version')} in {str(path)!r}, expected {VERSION}: use the "
-                "version of "
-                "mqtrail that wrote it, or a new --state"
+                "version of mqtrail that wrote it, or a new --state"
             )
         return BinlogState(**found)
     except FileNotFoundError:
@@ -84,8 +83,7 @@ def read_state(path: Path) -> BinlogState | None:
     except (ValueError, TypeError, AttributeError) as error:
         raise BinlogError(
             f"found {type(error).__name__} in {str(path)!r}, expected a state file of `mqtrail binlog run`: pass "
-            "--state "
-            "with another file"
+            "--state with another file"
         ) from None
 
 
@@ -103,8 +101,7 @@ def alone(path: Path) -> Iterator[None]:
         except OSError:
             raise BinlogError(
                 f"found another run with the state file {str(path)!r}, expected to be alone: stop it, or pass "
-                "--state with "
-                "another file"
+                "--state with another file"
             ) from None
         yield
 

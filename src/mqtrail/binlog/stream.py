@@ -29,8 +29,8 @@ from pymysqlreplication.row_event import DeleteRowsEvent, TableMapEvent, UpdateR
 from .model import (
     BinlogError,
     BinlogItem,
+    BinlogPlace,
     NothingNew,
-    Place,
     RowChange,
     SchemaChange,
     TableMap,
@@ -67,7 +67,9 @@ EVENTS: Final = (
 class BinlogStream:
     """Items from a place on, in a thread; they do not end. `close` may be called from another thread."""
 
-    def __init__(self, config: SourceConfig, place: Place, chosen: TableFilter, charsets: Mapping[int, str]) -> None:
+    def __init__(
+        self, config: SourceConfig, place: BinlogPlace, chosen: TableFilter, charsets: Mapping[int, str]
+    ) -> None:
         self._config = config
         self._start = place
         self._chosen = chosen
@@ -125,8 +127,8 @@ class BinlogStream:
 
     def _of(self, event: Any, file: str) -> Iterator[BinlogItem]:
         kind, size = event.packet.event_type, event.packet.event_size
-        end = Place(file, event.packet.log_pos)
-        place = Place(file, event.packet.log_pos - size)
+        end = BinlogPlace(file, event.packet.log_pos)
+        place = BinlogPlace(file, event.packet.log_pos - size)
         time_ms = event.timestamp * 1000
         if isinstance(event, MariadbGtidEvent):
             yield self._begin(event, place, time_ms)
@@ -141,18 +143,17 @@ class BinlogStream:
             yield from self._statement(event, place, end, time_ms)
         elif isinstance(event, HeartbeatLogEvent):
             if not self._within:
-                yield NothingNew(Place(file, event.packet.log_pos))
+                yield NothingNew(BinlogPlace(file, event.packet.log_pos))
         elif isinstance(event, RotateEvent):
             if event.timestamp:
                 self._tables.clear()
         elif kind in COMPRESSED_KINDS or kind == PARTIAL_KIND:
             raise BinlogError(
                 f"found a compressed event at {place}, expected plain ones: SET GLOBAL log_bin_compress=OFF, and "
-                "take a new "
-                "snapshot with a new --state"
+                "take a new snapshot with a new --state"
             )
 
-    def _begin(self, event: Any, place: Place, time_ms: int) -> TransactionBegin:
+    def _begin(self, event: Any, place: BinlogPlace, time_ms: int) -> TransactionBegin:
         if event.flags & (PREPARED_XA | COMPLETED_XA):
             raise BinlogError(
                 f"found an XA transaction, {event.gtid} at {place}, expected none: its changes are in the binlog "
@@ -165,7 +166,7 @@ class BinlogStream:
     def _note_table(self, table: TableMap) -> None:
         self._tables[table.table_id] = table
 
-    def _changes(self, kind: int, event: Any, place: Place, time_ms: int) -> Iterator[RowChange]:
+    def _changes(self, kind: int, event: Any, place: BinlogPlace, time_ms: int) -> Iterator[RowChange]:
         table = self._tables.get(event.table_id)
         if table is None:
             raise BinlogError(f"found changes of an unknown table at {place}, expected a table map before them")
@@ -180,22 +181,20 @@ class BinlogStream:
             yield RowChange(table.database, table.table, table.key, before, after, place, number, time_ms, size)
             size = 0
 
-    def _check_within(self, place: Place) -> None:
+    def _check_within(self, place: BinlogPlace) -> None:
         if not self._within:
             raise BinlogError(
                 f"found a change outside of a transaction at {place}, expected a GTID before it: the place to start "
-                "at is not "
-                "the begin of a transaction; take a new snapshot with a new --state"
+                "at is not the begin of a transaction; take a new snapshot with a new --state"
             )
 
-    def _statement(self, event: Any, place: Place, end: Place, time_ms: int) -> Iterator[BinlogItem]:
+    def _statement(self, event: Any, place: BinlogPlace, end: BinlogPlace, time_ms: int) -> Iterator[BinlogItem]:
         database = event.schema.decode("utf-8", "replace")
         parsed = parse_statement(event.query, database)
         if parsed.sort is Sort.ROWS:
             raise BinlogError(
                 f"found the statement {event.query[:80]!r} at {place}, expected the rows that it changed: a session "
-                "has set "
-                "binlog_format; take a new snapshot with a new --state, and let all sessions use ROW"
+                "has set binlog_format; take a new snapshot with a new --state, and let all sessions use ROW"
             )
         if parsed.sort is Sort.ROLLBACK and self._within:
             raise BinlogError(
@@ -222,11 +221,10 @@ def _next(reader: Any) -> Any:
     except (OSError, pymysql.MySQLError):
         raise
     except Exception as error:
-        place = Place(str(reader.log_file), reader.log_pos or 0)
+        place = BinlogPlace(str(reader.log_file), reader.log_pos or 0)
         raise BinlogError(
             f"found an event after {place} that cannot be read ({type(error).__name__}: {error}), expected those of "
-            "MariaDB "
-            "10.5 to 11: take a new snapshot with a new --state"
+            "MariaDB 10.5 to 11: take a new snapshot with a new --state"
         ) from error
 
 

@@ -130,8 +130,7 @@ def decode_table_map(data: bytes) -> TableMap:
     except (Cut, IndexError, UnicodeDecodeError) as error:
         raise BinlogError(
             f"found a damaged table map in the binlog ({type(error).__name__}), expected whole ones: check the "
-            "server's "
-            "disk, and start again with a new --state"
+            "server's disk, and start again with a new --state"
         ) from None
 
 

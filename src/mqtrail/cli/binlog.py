@@ -25,53 +25,57 @@ STATE_DEFAULT = Path("binlog-state.json")
 State = Annotated[Path, typer.Option("--state", readable=False, help="File with the progress.")]
 
 
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table", metavar="DATABASE.TABLE", help="Table to read, may have * and ?; repeatable. [default: all]"
+    ),
+]
+Excluded = Annotated[
+    list[str] | None,
+    typer.Option("--exclude-table", metavar="DATABASE.TABLE", help="Table to leave out, may have * and ?; repeatable."),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--exclude-column", metavar="DATABASE.TABLE.COLUMN", help="Column to leave out; repeatable."),
+]
+WithSnapshot = Annotated[
+    bool,
+    typer.Option("--snapshot/--no-snapshot", help="Begin a new state with the rows that are there, or with changes."),
+]
+NewQueues = Annotated[
+    bool, typer.Option("--new-queues", help="Continue although the queues of the topic changed: keys may move.")
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        readable=False,
+        help="File with the password of the server's user. [env: MQTRAIL_BINLOG_PASSWORD has the password]",
+    ),
+]
+CertificateFile = Annotated[
+    Path | None,
+    typer.Option("--ssl-ca", readable=False, help="Certificates to check the server's with. [default: no TLS]"),
+]
+
+
 def binlog_run(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="The server: mysql://user@host:port.")],
     topic: Annotated[str, typer.Option("--topic", help="Topic to send to; it must exist.")],
-    tables: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--table", metavar="DATABASE.TABLE", help="Table to read, may have * and ?; repeatable. [default: all]"
-        ),
-    ] = None,
-    excluded: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--exclude-table", metavar="DATABASE.TABLE", help="Table to leave out, may have * and ?; repeatable."
-        ),
-    ] = None,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option("--exclude-column", metavar="DATABASE.TABLE.COLUMN", help="Column to leave out; repeatable."),
-    ] = None,
+    tables: Tables = None,
+    excluded: Excluded = None,
+    columns: Columns = None,
     tag: Annotated[str, typer.Option("--tag", help="Tag of the messages: table (database.table) or op.")] = "table",
     state: State = STATE_DEFAULT,
-    snapshot: Annotated[
-        bool,
-        typer.Option(
-            "--snapshot/--no-snapshot", help="Begin a new state with the rows that are there, or with changes."
-        ),
-    ] = True,
+    snapshot: WithSnapshot = True,
     once: Annotated[bool, typer.Option("--once", help="End when the server has nothing new.")] = False,
-    new_queues: Annotated[
-        bool,
-        typer.Option("--new-queues", help="Continue although the queues of the topic changed: keys may move."),
-    ] = False,
+    new_queues: NewQueues = False,
     retry: Annotated[
         str, typer.Option("--retry-for", help="How long server or brokers may be away, for example 5m.")
     ] = "5m",
-    password_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--password-file",
-            readable=False,
-            help="File with the password of the server's user. [env: MQTRAIL_BINLOG_PASSWORD]",
-        ),
-    ] = None,
-    ssl_ca: Annotated[
-        Path | None,
-        typer.Option("--ssl-ca", readable=False, help="Certificates to check the server's with. [default: no TLS]"),
-    ] = None,
+    password_file: PasswordFile = None,
+    ssl_ca: CertificateFile = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
