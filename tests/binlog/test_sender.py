@@ -108,6 +108,26 @@ async def test_a_refused_message_is_named() -> None:
             await sender.drain()
 
 
+async def test_a_batch_that_is_too_large_is_sent_in_parts() -> None:
+    """Only a message that is too large alone is refused, and what was before it is acknowledged."""
+
+    class Small(Queues):
+        async def send(self, message: Message | Sequence[Message], *, queue: MessageQueue | None = None) -> Any:
+            sent = [message] if isinstance(message, Message) else message
+            if sum(len(one.body) for one in sent) > 4:
+                raise InvalidMessage("a batch is too large")
+            return await super().send(message, queue=queue)
+
+    queues, reported = Small(), list[Outbound | Checkpoint]()
+    async with LaneSender(queues, QUEUES, reported.append, 60) as sender:
+        for number in (1, 2222, 3333, 55555, 6):
+            await sender.add(outbound(number, "k"))
+        with pytest.raises(BinlogError, match="order 55555"):
+            await sender.drain()
+    assert [bodies for bodies in queues.found.values() if bodies] == [[b"1", b"2222", b"3333"]]
+    assert [one.message.body for one in reported if isinstance(one, Outbound)] == [b"1", b"2222", b"3333"]
+
+
 async def test_retries_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """When brokers are away for longer than the bound."""
     monkeypatch.setattr("mqtrail.binlog.sender.RETRY_S", 0.001)
@@ -154,6 +174,7 @@ def test_lag_is_in_binlog_time() -> None:
     assert found.lag_ms(10_000) == 3_000
     found.idle_ms = 9_000
     assert found.lag_ms(10_000) == 0
+    assert found.lag_ms(60_000) == 51_000, "nobody has looked since"
     found.event_ms = 9_500
     assert found.lag_ms(10_000) == 500
 

@@ -371,9 +371,14 @@ def test_what_cannot_be_read_is_refused_before_anything_is_sent(
     weak = replace(config.source, user="weak", password="x")
     mariadb.do(f"GRANT SELECT ON {database}.* TO weak@'%'", f"CREATE TABLE {database}.z (id INT PRIMARY KEY)")
     assert "GRANT REPLICATION SLAVE" in refused(replace(config, source=weak), broker)
-    mariadb.do("GRANT BINLOG MONITOR ON *.* TO weak@'%'")
-    assert "GRANT REPLICATION SLAVE" in refused(replace(config, source=weak), broker)
-    config.state.unlink(missing_ok=True)
+    assert not config.state.exists()
+    mariadb.do("GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO weak@'%'")
+    mariadb.do(f"CREATE DATABASE hidden_{database}", f"CREATE TABLE hidden_{database}.t (id INT PRIMARY KEY)")
+    hidden = replace(config, source=weak, tables=("*.*",), excluded=(f"{database}.*",))
+    assert run(hidden, broker).counts == {}
+    mariadb.do(f"INSERT INTO hidden_{database}.t VALUES (1)")
+    assert "SELECT command denied" in refused(hidden, broker)
+    config.state.unlink()
     assert "check user and password" in refused(replace(config, source=replace(weak, password="y")), broker)
     assert "mqtrail topic create missing" in refused(replace(config, topic="missing"), broker)
     for columns, found in (

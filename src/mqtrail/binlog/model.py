@@ -101,6 +101,11 @@ class RowChange:
     time_ms: int
     size: int = 0
 
+    @property
+    def name(self) -> str:
+        """database.table."""
+        return f"{self.database}.{self.table}"
+
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:

@@ -264,6 +264,13 @@ class BinlogRun:
             return
         place, skip = place_of_text(state.place), state.done
         done_at = {name: place_of_text(text).order for name, text in state.tables.items()}
+        readable = set(done_at)
+        end, as_of_ms = place, now_ms()
+        if self.config.is_once:
+            end, _ = await asyncio.to_thread(self._source.end)
+            if place.order >= end.order:
+                state.idle_ms = as_of_ms
+                return
         composer = ChangeComposer(self.config.topic, self.config.tag_by)
         begin = place
         stream = BinlogStream(self.config.source, place, self._filter, self._charsets)
@@ -272,18 +279,30 @@ class BinlogRun:
                 for item in items:
                     if isinstance(item, TransactionBegin):
                         begin = item.place
-                    elif isinstance(item, RowChange) and begin.order < done_at.get(
-                        f"{item.database}.{item.table}", (0, 0)
-                    ):
-                        continue  # the snapshot has it
+                    elif isinstance(item, RowChange):
+                        if begin.order < done_at.get(item.name, (0, 0)):
+                            continue  # the snapshot has it
+                        if item.name not in readable:
+                            await self._check_readable(item.name)
+                            readable.add(item.name)
                     for made in composer.feed(item):
                         if isinstance(made, Outbound) and skip:
                             skip -= 1  # acknowledged before this run
                             continue
                         skip = 0
                         await sender.add(made)
-                        if isinstance(made, Checkpoint) and made.is_idle and self.config.is_once:
-                            return
+                        if self.config.is_once and isinstance(made, Checkpoint):
+                            if made.is_idle:
+                                return
+                            if made.place.order >= end.order:
+                                await sender.drain()
+                                state.idle_ms = as_of_ms
+                                return
+
+    async def _check_readable(self, name: str) -> None:
+        """Check a table that the snapshot did not have: it is new, or the user may not read it."""
+        if self.config.has_snapshot:
+            await asyncio.to_thread(self._source.check_readable, name)
 
     # -- progress --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from mqtrail.client import InvalidMessage, SendFailed, SendResult, by_hash
 from mqtrail.net import Log
@@ -27,6 +27,7 @@ BATCH_COUNT: Final = 64  # messages of one send
 BATCH_SIZE: Final = 256 * 1024  # bytes of bodies after which a batch is not extended
 IN_FLIGHT_COUNT: Final = 4_096  # messages that are not acknowledged
 IN_FLIGHT_SIZE: Final = 32 * 1024 * 1024  # bytes of their bodies
+CLOSE_S: Final = 5.0  # at the end: how long sends under way may take
 RETRY_S: Final = 0.1  # delay after a failed send; doubles
 RETRY_MAX_S: Final = 5.0
 
@@ -52,6 +53,7 @@ class _Unit:
 class _Lane:
     units: deque[_Unit] = field(default_factory=deque)
     filled: asyncio.Event = field(default_factory=asyncio.Event)
+    is_sending: bool = False
 
 
 class LaneSender:
@@ -76,6 +78,7 @@ class LaneSender:
         self._size = 0
         self._progress = asyncio.Event()
         self._failure: Exception | None = None
+        self._is_closing = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> LaneSender:
@@ -85,6 +88,10 @@ class LaneSender:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
+        self._is_closing = True
+        sending = [task for task, lane in zip(self._tasks, self._lanes, strict=True) if lane.is_sending]
+        if sending:  # what a broker has already is acknowledged, if another lane failed
+            await asyncio.wait(sending, timeout=CLOSE_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -140,18 +147,35 @@ class LaneSender:
 
     async def _run(self, lane: _Lane, queue: MessageQueue) -> None:
         try:
-            while True:
+            while not self._is_closing:
+                lane.is_sending = False
                 while not lane.units:
                     lane.filled.clear()
                     await lane.filled.wait()
                 batch = _batch(lane.units)
-                await self._send(batch, queue)
-                for unit in batch:
-                    unit.waiting -= 1
-                self._report()
+                lane.is_sending = True
+                try:
+                    await self._send(batch, queue)
+                except (InvalidMessage, Refusal):
+                    for unit in batch:  # one of them, or only their batch, is too large
+                        await self._send_alone(unit, queue)
+                else:
+                    self._done(batch)
         except Exception as error:
             self._failure = self._failure or error
             self._progress.set()
+
+    def _done(self, units: list[_Unit]) -> None:
+        for unit in units:
+            unit.waiting -= 1
+        self._report()
+
+    async def _send_alone(self, unit: _Unit, queue: MessageQueue) -> None:
+        try:
+            await self._send([unit], queue)
+        except (InvalidMessage, Refusal) as error:  # no retry would change it
+            raise _refused(error, _outbound(unit)) from error
+        self._done([unit])
 
     async def _send(self, batch: list[_Unit], queue: MessageQueue) -> None:
         loop = asyncio.get_running_loop()
@@ -161,8 +185,8 @@ class LaneSender:
             try:
                 await self._producer.send(messages if len(messages) > 1 else messages[0], queue=queue)
                 return
-            except (InvalidMessage, Refusal) as error:  # no retry would change it
-                raise _refused(error, batch) from error
+            except (InvalidMessage, Refusal):
+                raise
             except MQError as error:
                 if loop.time() + pause_s > deadline:
                     raise BinlogError(
@@ -200,12 +224,10 @@ def _batch(units: deque[_Unit]) -> list[_Unit]:
     return found
 
 
-def _refused(error: Exception, batch: list[_Unit]) -> BinlogError:
-    largest = max(map(_outbound, batch), key=lambda one: len(one.message.body))
-    key: Any = largest.key or "no key"
+def _refused(error: Exception, found: Outbound) -> BinlogError:
     return BinlogError(
-        f"a send was refused: {error}; the largest message, of {largest.name}, key {key}, at {largest.order}, has a "
-        f"body of {len(largest.message.body)} bytes: if it is too large, raise body_size_max of [producer] and "
-        "maxMessageSize of the "
-        "brokers, or leave a column out (--exclude-column); then start it again: it continues there"
+        f"a send was refused: {error}; the message of {found.name}, key {found.key or 'none'}, order {found.order}, "
+        f"has a body of {len(found.message.body)} bytes: if it is too large, raise body_size_max of [producer] and "
+        "maxMessageSize of the brokers, or leave a column out (--exclude-column); then start it again: it continues "
+        "there"
     )

@@ -28,6 +28,7 @@ _AWAY: Final = frozenset(
 )
 _CHANGED: Final = frozenset({1020, 1054, 1146, 1205, 1213, 1412})  # a table changed under a snapshot, or a lock
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
+_MISSING: Final = frozenset({1049, 1146})  # no such database, no such table
 _NEEDED: Final = (
     ("log_bin", "ON", "start the server with --log-bin"),
     ("binlog_format", "ROW", "SET GLOBAL binlog_format='ROW', and open new connections"),
@@ -193,8 +194,8 @@ class BinlogSource:
 
     @contextmanager
     def _connected(self, doing: str, **further: Any) -> Iterator[Any]:
+        arguments = self.config.arguments | further  # OSError: no certificates
         with in_words(self.config, doing):
-            arguments = self.config.arguments | further
             connection = pymysql.connect(autocommit=True, **arguments)
             try:
                 yield connection
@@ -210,6 +211,12 @@ class BinlogSource:
                     f"found the server version {version} at {self.config.shown}, expected MariaDB 10.5 or newer"
                 )
             found = {name.lower(): value for name, value in _rows(connection, "SHOW GLOBAL VARIABLES")}
+            grants = [text.upper() for (text,) in _rows(connection, "SHOW GRANTS") if " ON *.* " in text.upper()]
+        if not any("REPLICATION SLAVE" in text or "ALL PRIVILEGES" in text for text in grants):
+            raise BinlogError(
+                f"found no right REPLICATION SLAVE of the user at {self.config.shown}, expected it: GRANT REPLICATION "
+                f"SLAVE, BINLOG MONITOR ON *.* TO {self.config.user}"
+            )
         for name, expected, remedy in _NEEDED:
             if found.get(name, expected).upper() != expected:
                 raise BinlogError(f"found {name}={found[name]} at {self.config.shown}, expected {expected}: {remedy}")
@@ -255,6 +262,16 @@ class BinlogSource:
     def _gtids(self, connection: Any, place: BinlogPlace) -> str:
         found = _rows(connection, "SELECT BINLOG_GTID_POS(%s, %s)", place)[0][0]
         return ",".join(sorted((found or "").split(",")))
+
+    def check_readable(self, name: str) -> None:
+        """Check that the rows of a table may be read, if it exists: a snapshot does not see others. BinlogError."""
+        database, _, table = name.partition(".")
+        with self._connected(f"reading {name}, of which the snapshot has no rows") as connection:
+            try:
+                _rows(connection, f"SELECT 1 FROM {_quoted(database)}.{_quoted(table)} LIMIT 0")
+            except pymysql.MySQLError as error:
+                if not error.args or error.args[0] not in _MISSING:
+                    raise
 
     def tables(self, chosen: TableFilter) -> list[ReadTable]:
         """Return the tables to be read. BinlogError: one cannot be."""

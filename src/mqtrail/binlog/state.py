@@ -44,12 +44,15 @@ class BinlogState:
     started_ms: int = 0
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """Return how far it is behind in the binlog's time; 0: it has everything. None: it has read nothing yet."""
-        if not self.event_ms and not self.idle_ms:
+        """Return how far it is behind in the binlog's time; 0: it has everything. None: it has read nothing yet.
+
+        What the server wrote since is not known: the lag grows from when the server last had nothing new.
+        """
+        known_ms = max(self.event_ms, self.idle_ms)
+        if not known_ms:
             return None
-        if self.idle_ms >= self.event_ms and self.idle_ms >= self.saved_ms - IDLE_KNOWN_MS:
-            return 0
-        return max(0, now_ms - self.event_ms)
+        lag_ms = max(0, now_ms - known_ms)
+        return 0 if self.idle_ms == known_ms and lag_ms <= IDLE_KNOWN_MS else lag_ms
 
 
 IDLE_KNOWN_MS: Final = 5_000  # how long "nothing new" stays true without a further word

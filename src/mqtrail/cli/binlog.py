@@ -69,7 +69,7 @@ def binlog_run(
     tag: Annotated[str, typer.Option("--tag", help="Tag of the messages: table (database.table) or op.")] = "table",
     state: State = STATE_DEFAULT,
     snapshot: WithSnapshot = True,
-    once: Annotated[bool, typer.Option("--once", help="End when the server has nothing new.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End at the place where the binlog ended at the start.")] = False,
     new_queues: NewQueues = False,
     retry: Annotated[
         str, typer.Option("--retry-for", help="How long server or brokers may be away, for example 5m.")
