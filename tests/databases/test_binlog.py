@@ -309,7 +309,8 @@ def test_an_interrupted_snapshot(
     """A complete table is not read again; the other one is; changes meanwhile are neither lost nor undone."""
     mariadb.do(
         f"USE {database}",
-        *("CREATE TABLE a (id INT PRIMARY KEY, n INT)", "CREATE TABLE b (id INT PRIMARY KEY, n INT)"),
+        *(f"CREATE TABLE {one} (id INT PRIMARY KEY, n INT)" for one in "abc"),
+        "INSERT INTO c VALUES (1,0)",
         *("INSERT INTO a VALUES (1,0),(2,0),(3,0)", "INSERT INTO b VALUES (1,0),(2,0),(3,0),(4,0)"),
     )
     monkeypatch.setattr("mqtrail.binlog.source.CHUNK_COUNT", 2)
@@ -332,14 +333,15 @@ def test_an_interrupted_snapshot(
         {"snapshot": 5},
     )
     changes = [f"UPDATE {one} SET n = n + 1 WHERE id = {key}" for one in "ab" for key in (1, 4)]
-    mariadb.do(f"USE {database}", *changes, "DELETE FROM b WHERE id = 2", "INSERT INTO a VALUES (5,0)")
+    changes += ["DELETE FROM b WHERE id = 2", "INSERT INTO a VALUES (5,0)", "UPDATE c SET n = 1"]
+    mariadb.do(f"USE {database}", *changes)
     assert run(config, broker).is_snapshot_done
     rows, _ = replayed(admin, config.topic, is_stale_ok=True)
     ops = [(one["op"], one["table"], one["key"]["id"]) for one in bodies(admin, config.topic)]
-    expected = {"a:1": 1, "a:2": 0, "a:3": 0, "a:5": 0, "b:1": 1, "b:3": 0, "b:4": 1}
+    expected = {"a:1": 1, "a:2": 0, "a:3": 0, "a:5": 0, "b:1": 1, "b:3": 0, "b:4": 1, "c:1": 1}
     assert {key.rpartition(".")[2]: row["n"] for (_, key), row in rows.items()} == expected
     changed = [("update", "a", 1), ("update", "b", 1), ("update", "b", 4), ("delete", "b", 2), ("insert", "a", 5)]
-    assert [one for one in ops if one[0] != "snapshot"] == changed
+    assert [one for one in ops if one[0] != "snapshot"] == changed, "the rows of c have its change"
     assert sum(one[:2] == ("snapshot", "a") for one in ops) == 3, "a was complete"
 
 
@@ -411,7 +413,7 @@ def test_a_binlog_that_cannot_be_continued_is_refused(
         config.state.write_text(json.dumps(json.loads(kept) | change))
         assert found in refused(config, broker)
     config.state.write_text(kept)
-    mariadb.do(use, "INSERT INTO t VALUES (1, '')", "INSERT INTO t VALUES (2, REPEAT('x', 70000))")
+    mariadb.do(use, "BEGIN", "INSERT INTO t VALUES (1, '')", "INSERT INTO t VALUES (2, REPEAT('x', 70000))", "COMMIT")
     small = ProducerConfig(body_size_max=60_000)
     assert f"of {database}.t, key {database}.t:2" in refused(config, broker, small)
     mariadb.do(use, "DELETE FROM t", "SET binlog_format=STATEMENT", "INSERT INTO t VALUES (3, '')")
