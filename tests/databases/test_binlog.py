@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 
 from mqtrail.binlog import BinlogConfig, BinlogError, BinlogRun, BinlogState, SourceAway, read_state, source_of
+from mqtrail.binlog.sender import LaneSender
 from mqtrail.binlog.source import BinlogSource, ReadTable, Snapshot, TableFilter
 from mqtrail.client import MessageExt, ProducerConfig, SyncAdmin
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import TopicConfig
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 
 from .binlog_server import BinlogMariaDB
 from .servers import PASSWORD, USER
@@ -343,6 +344,39 @@ def test_an_interrupted_snapshot(
     changed = [("update", "a", 1), ("update", "b", 1), ("update", "b", 4), ("delete", "b", 2), ("insert", "a", 5)]
     assert [one for one in ops if one[0] != "snapshot"] == changed, "the rows of c have its change"
     assert sum(one[:2] == ("snapshot", "a") for one in ops) == 3, "a was complete"
+
+
+def test_stopped_while_the_brokers_are_away(
+    database: str, config: BinlogConfig, mariadb: BinlogMariaDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends within a bound, and the next run sends what was not acknowledged."""
+    monkeypatch.setattr("mqtrail.binlog.run.STOP_S", 0.1)
+    monkeypatch.setattr("mqtrail.binlog.sender.CLOSE_S", 0.1)
+    mariadb.do(f"USE {database}", "CREATE TABLE t (id INT PRIMARY KEY)")
+    sending = asyncio.Event()
+    send = LaneSender._send
+
+    async def noted(sender: LaneSender, *further: Any) -> None:
+        sending.set()
+        await send(sender, *further)
+
+    monkeypatch.setattr(LaneSender, "_send", noted)
+
+    async def stopped(broker: Embedded) -> BinlogState:
+        one = BinlogRun(replace(config, is_once=False), broker.namesrv_address, ProducerConfig())
+        running = asyncio.create_task(one.run())
+        await until(lambda: running.done() or (one._state is not None and one.state.is_snapshot_done))
+        await asyncio.to_thread(broker.stop_broker)
+        await asyncio.to_thread(mariadb.do, f"INSERT INTO {database}.t VALUES (1)")
+        await sending.wait()
+        one.stop()
+        return await running
+
+    with embedded(tmp_path / "data") as own, SyncAdmin(own.namesrv_address) as admin:
+        assert admin.create_topic(TopicConfig(database, 1, 1)).complete
+        assert asyncio.run(stopped(own)).counts == {}
+        own.start_broker()
+        assert run(config, own).counts == {"insert": 1}
 
 
 def refused(config: BinlogConfig, broker: Embedded, producer: ProducerConfig | None = None) -> str:
