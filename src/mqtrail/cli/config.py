@@ -57,6 +57,7 @@ SECRETS: Mapping[tuple[str, str], str] = {
 """(table, key) -> environment variable that overrides the file. No flag takes a secret itself, because other users of a
 machine can read command lines."""
 OPERATOR_TOKEN = "MQTRAIL_OPERATOR_TOKEN"  # environment variable: what an operator shows an HTTP door
+BINLOG_PASSWORD = "MQTRAIL_BINLOG_PASSWORD"  # environment variable: of the user of `binlog run`
 PASSWORD_IN_URL = re.compile(r"://[^/@:]*:[^/@]+@")
 TOP_KEYS = ("namesrv", "data", "lake", "tls_config")
 ROOMS: Mapping[str, tuple[str, str]] = {
@@ -245,6 +246,15 @@ def operator_token(file: Path | None, environment: Mapping[str, str] | None = No
         )
     warn_if_open_to_others(file)
     return text
+
+
+def binlog_password(file: Path | None, environment: Mapping[str, str] | None = None) -> str:
+    """Return the password of the first line of a file, else of the environment; '': there is none. UsageError."""
+    if file is None:
+        return (os.environ if environment is None else environment).get(BINLOG_PASSWORD, "")
+    text = _text_of(file, "password file")
+    warn_if_open_to_others(file)
+    return text.partition("\n")[0].rstrip("\r")
 
 
 def _is_secret(key: str, value: object) -> bool:

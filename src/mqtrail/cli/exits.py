@@ -60,6 +60,8 @@ EXTRA_OF_MODULE = {
     "nicegui": "console",
     "mcp": "mcp",
     "sqlalchemy": "pmq",
+    "pymysql": "binlog",
+    "pymysqlreplication": "binlog",
 }
 """Top-level module of an optional dependency -> the extra that installs it."""
 

@@ -1,0 +1,126 @@
+"""The state file: what is acknowledged, so that a run continues there after any end."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from mqtrail.net import replace_file
+
+from .model import BinlogError, BinlogPlace
+
+VERSION: Final = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class BinlogState:
+    """Progress of one run after another. source: what tells the server from others. wish: topic and filters.
+
+    tables: of each table with a complete snapshot, the place of that snapshot, or of its first try if that was
+    interrupted. begun: the same of tables whose snapshot is not complete. place: all transactions before it are
+    acknowledged; "" before the first snapshot. done: how many messages of the next one are.
+    gtids: the last GTID of each domain before place.
+    """
+
+    version: int = VERSION
+    source: str
+    wish: dict[str, Any]
+    queues: list[str]
+    tables: dict[str, str] = field(default_factory=dict)
+    begun: dict[str, str] = field(default_factory=dict)
+    is_snapshot_done: bool = False
+    place: str = ""
+    done: int = 0
+    gtids: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+    event_ms: int = 0  # binlog time of the last transaction
+    idle_ms: int = 0  # when the server last had nothing new
+    saved_ms: int = 0
+    started_ms: int = 0
+
+    def lag_ms(self, now_ms: int) -> int | None:
+        """Return how far it is behind in the binlog's time; 0: it has everything. None: it has read nothing yet.
+
+        What the server wrote since is not known: the lag grows from when the server last had nothing new.
+        """
+        known_ms = max(self.event_ms, self.idle_ms)
+        if not known_ms:
+            return None
+        lag_ms = max(0, now_ms - known_ms)
+        return 0 if self.idle_ms == known_ms and lag_ms <= IDLE_KNOWN_MS else lag_ms
+
+
+IDLE_KNOWN_MS: Final = 5_000  # how long "nothing new" stays true without a further word
+
+
+def place_of_text(text: str) -> BinlogPlace:
+    """Return the place of file:position."""
+    file, _, position = text.rpartition(":")
+    return BinlogPlace(file, int(position))
+
+
+def with_gtid(gtids: str, gtid: str) -> str:
+    """Return the GTIDs after one more: the last one of each domain."""
+    found = {one.partition("-")[0]: one for one in gtids.split(",") if one}
+    found[gtid.partition("-")[0]] = gtid
+    return ",".join(sorted(found.values()))
+
+
+def read_state(path: Path) -> BinlogState | None:
+    """Return the state; None: there is no file. BinlogError: it is none. OSError."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        if found.get("version") != VERSION:
+            raise BinlogError(
+                f"found a state of version {found.get('version')} in {str(path)!r}, expected {VERSION}: use the "
+                "version of mqtrail that wrote it, or a new --state"
+            )
+        return BinlogState(**found)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BinlogError(
+            f"found {type(error).__name__} in {str(path)!r}, expected a state file of `mqtrail binlog run`: pass "
+            "--state with another file"
+        ) from None
+
+
+def save_state(path: Path, state: BinlogState) -> None:
+    """Replace the file, durable. OSError."""
+    replace_file(path, json.dumps(asdict(state)).encode())
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Keep other processes from the state file. BinlogError: one has it."""
+    with _lock_file(path).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BinlogError(
+                f"found another run with the state file {str(path)!r}, expected to be alone: stop it, or pass "
+                "--state with another file"
+            ) from None
+        yield
+
+
+def is_running(path: Path) -> bool:
+    """Return whether a process has the state file."""
+    try:
+        with _lock_file(path).open("r") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+    except FileNotFoundError:
+        pass
+    return False
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")

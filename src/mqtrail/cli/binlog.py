@@ -1,0 +1,169 @@
+"""`binlog run`, `binlog status`: the changes of a MariaDB server as messages."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .config import Config, binlog_password, has_password, load
+from .exits import Exit, SourceUnavailable, UsageError
+from .operate import table
+from .options import ConfigFile, Json, Namesrv, duration_ms
+from .output import say, show_json
+
+if TYPE_CHECKING:
+    from mqtrail.binlog import BinlogConfig, BinlogState
+
+STATE_DEFAULT = Path("binlog-state.json")
+
+State = Annotated[Path, typer.Option("--state", readable=False, help="File with the progress.")]
+
+
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table", metavar="DATABASE.TABLE", help="Table to read, may have * and ?; repeatable. [default: all]"
+    ),
+]
+Excluded = Annotated[
+    list[str] | None,
+    typer.Option("--exclude-table", metavar="DATABASE.TABLE", help="Table to leave out, may have * and ?; repeatable."),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--exclude-column", metavar="DATABASE.TABLE.COLUMN", help="Column to leave out; repeatable."),
+]
+WithSnapshot = Annotated[
+    bool,
+    typer.Option("--snapshot/--no-snapshot", help="Begin a new state with the rows that are there, or with changes."),
+]
+NewQueues = Annotated[
+    bool, typer.Option("--new-queues", help="Continue although the queues of the topic changed: keys may move.")
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        readable=False,
+        help="File with the password of the server's user. [env: MQTRAIL_BINLOG_PASSWORD has the password]",
+    ),
+]
+CertificateFile = Annotated[
+    Path | None,
+    typer.Option("--ssl-ca", readable=False, help="Certificates to check the server's with. [default: no TLS]"),
+]
+
+
+def binlog_run(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The server: mysql://user@host:port.")],
+    topic: Annotated[str, typer.Option("--topic", help="Topic to send to; it must exist.")],
+    tables: Tables = None,
+    excluded: Excluded = None,
+    columns: Columns = None,
+    tag: Annotated[str, typer.Option("--tag", help="Tag of the messages: table (database.table) or op.")] = "table",
+    state: State = STATE_DEFAULT,
+    snapshot: WithSnapshot = True,
+    once: Annotated[bool, typer.Option("--once", help="End at the place where the binlog ended at the start.")] = False,
+    new_queues: NewQueues = False,
+    retry: Annotated[
+        str, typer.Option("--retry-for", help="How long server or brokers may be away, for example 5m.")
+    ] = "5m",
+    password_file: PasswordFile = None,
+    ssl_ca: CertificateFile = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Send the rows of a MariaDB server, then their changes, in order by primary key, until SIGINT or SIGTERM.
+
+    Run it again to continue.
+    """
+    if has_password(source):
+        raise UsageError(
+            "found a password in the URL, which other users of this machine can read: pass --password-file, or set "
+            "MQTRAIL_BINLOG_PASSWORD"
+        )
+    if tag not in ("table", "op"):
+        raise UsageError(f"--tag: found {tag!r}, expected table or op")
+    retry_ms = duration_ms(retry, "--retry-for")
+    from mqtrail.binlog import BinlogConfig, TagBy, source_of
+    from mqtrail.wire import validate_topic
+
+    validate_topic(topic)
+    settings = load(config)
+    wanted = BinlogConfig(
+        source=source_of(source, binlog_password(password_file), "" if ssl_ca is None else str(ssl_ca)),
+        topic=topic,
+        state=state,
+        tables=tuple(tables or ()),
+        excluded=tuple(excluded or ()),
+        columns=tuple(columns or ()),
+        tag_by=TagBy(tag),
+        has_snapshot=snapshot,
+        takes_new_queues=new_queues,
+        is_once=once,
+        retry_ms=retry_ms,
+    )
+    found = asyncio.run(_run(wanted, settings, namesrv))
+    if json:
+        show_json(_facts(found, is_running=False))
+    else:
+        say(f"{_counts(found)}; the next run continues at {found.place or 'a snapshot'}")
+    return Exit.OK
+
+
+async def _run(wanted: BinlogConfig, settings: Config, namesrv: str | None) -> BinlogState:
+    from mqtrail.binlog import BinlogRun
+
+    run = BinlogRun(wanted, settings.namesrv(namesrv), settings.client("producer"))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, run.stop)
+    return await run.run()
+
+
+def binlog_status(state: State = STATE_DEFAULT, json: Json = False) -> int:
+    """Show how far `binlog run` is: its place in the binlog, its lag, and what it sent."""
+    from mqtrail.binlog import is_running, read_state
+
+    found = read_state(state)
+    if found is None:
+        raise SourceUnavailable(
+            f"found no state {str(state)!r}, expected one: start `mqtrail binlog run`, or pass --state"
+        )
+    facts = _facts(found, is_running=is_running(state))
+    if json:
+        show_json(facts)
+        return Exit.OK
+    lag = facts["lag_ms"]
+    rows = [
+        ("running", "yes" if facts["is_running"] else "no"),
+        ("topic", f"{found.wish['topic']}, {len(found.queues)} queues"),
+        ("snapshot", f"{'complete' if found.is_snapshot_done else 'not complete'}, {len(found.tables)} tables"),
+        ("position", f"{found.place or '-'}{f', {found.done} messages further' if found.done else ''}"),
+        ("GTIDs", found.gtids or "-"),
+        ("lag", "unknown: no change was read yet" if lag is None else f"{lag / 1000:.1f} s"),
+        ("sent", _counts(found)),
+        ("saved", f"{facts['saved_ago_ms'] / 1000:.1f} s ago"),
+    ]
+    table(("what", "value"), rows, str(state))
+    return Exit.OK
+
+
+def _facts(state: BinlogState, *, is_running: bool) -> dict[str, Any]:
+    from mqtrail.binlog import now_ms
+
+    now = now_ms()
+    further = {"is_running": is_running, "lag_ms": state.lag_ms(now), "saved_ago_ms": max(0, now - state.saved_ms)}
+    return asdict(state) | {"sent": Counter(state.counts).total()} | further
+
+
+def _counts(state: BinlogState) -> str:
+    found = ", ".join(f"{count} {op}" for op, count in sorted(state.counts.items()))
+    return f"{Counter(state.counts).total()} messages{f' ({found})' if found else ''}"

@@ -1,0 +1,187 @@
+"""Changes as messages: keys, order, transactions, changed keys; statements; filters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from mqtrail.binlog import BinlogError, TagBy, source_of
+from mqtrail.binlog.messages import ChangeComposer, Checkpoint, Outbound, key_text
+from mqtrail.binlog.model import (
+    BinlogItem,
+    BinlogPlace,
+    NothingNew,
+    RowChange,
+    SchemaChange,
+    TransactionBegin,
+    TransactionEnd,
+    order_text,
+)
+from mqtrail.binlog.source import TableFilter
+from mqtrail.binlog.statements import Sort, parse_statement
+
+PLACE = BinlogPlace("bin.000002", 100)
+
+
+def change(before: int | None, after: int | None, row: int = 0) -> RowChange:
+    """A change of a row whose key is its only column."""
+    old, new = (None if key is None else {"id": key} for key in (before, after))
+    return RowChange("shop", "orders", ("id",), old, new, BinlogPlace("bin.000002", 150), row, 7_000)
+
+
+def composed(*items: BinlogItem) -> list[Outbound | Checkpoint]:
+    """What a composer makes of a transaction."""
+    composer = ChangeComposer("cdc")
+    found: list[Outbound | Checkpoint] = []
+    for item in (TransactionBegin(PLACE, "0-7-1", 7_000), *items, TransactionEnd(BinlogPlace("bin.000002", 200))):
+        found += composer.feed(item)
+    return found
+
+
+def bodies(found: list[Outbound | Checkpoint]) -> list[dict[str, Any]]:
+    """The bodies of messages."""
+    return [json.loads(one.message.body) for one in found if isinstance(one, Outbound)]
+
+
+def test_a_transaction_is_numbered_and_its_last_message_marked() -> None:
+    """A checkpoint follows it."""
+    found = composed(change(None, 1), change(1, 1, row=1), change(2, None, row=2))
+    shown = [(one["op"], one["key"], one["transaction"]) for one in bodies(found)]
+    assert shown == [
+        ("insert", {"id": 1}, {"id": "0-7-1", "index": 0, "last": False}),
+        ("update", {"id": 1}, {"id": "0-7-1", "index": 1, "last": False}),
+        ("delete", {"id": 2}, {"id": "0-7-1", "index": 2, "last": True}),
+    ]
+    assert found[-1] == Checkpoint(BinlogPlace("bin.000002", 200), "0-7-1", 7_000)
+    assert composed() == [found[-1]]
+
+
+def test_a_changed_key_becomes_two_linked_messages() -> None:
+    """The delete is before the insert in order, in its own queue; both have one fence."""
+    delete, insert = (one for one in composed(change(1, 2)) if isinstance(one, Outbound))
+    assert (delete.key, insert.key) == ("shop.orders:1", "shop.orders:2")
+    assert delete.order < insert.order
+    assert delete.message.properties["BINLOG_FENCE"] == insert.message.properties["BINLOG_FENCE"]
+    for one in bodies([delete, insert]):
+        assert one["moved"] == {"from": {"id": 1}, "to": {"id": 2}}
+    assert [one["op"] for one in bodies([delete, insert])] == ["delete", "insert"]
+
+
+def test_a_schema_change_goes_to_every_queue() -> None:
+    """It has no key."""
+    item = SchemaChange("ALTER TABLE", ("shop.orders",), "ALTER TABLE …", "shop", PLACE, 7_000)
+    first, _ = composed(item)
+    assert isinstance(first, Outbound)
+    assert (first.key, first.message.tags) == (None, "shop.orders")
+    (body,) = bodies([first])
+    assert body["schema"] == {"kind": "ALTER TABLE", "names": ["shop.orders"], "statement": "ALTER TABLE …"}
+
+
+def test_tags_and_properties() -> None:
+    """Of the table or the operation; positions make a repeat recognizable."""
+    composer = ChangeComposer("cdc", TagBy.OP)
+    made = composer.snapshot("shop.orders", ("id",), {"id": 1}, PLACE, 3, 9_000)
+    assert made.message.tags == "snapshot"
+    assert made.message.keys == ("shop.orders:1",)
+    assert made.message.properties == {
+        "BINLOG_OP": "snapshot",
+        "BINLOG_TABLE": "shop.orders",
+        "BINLOG_POSITION": "bin.000002:100",
+        "BINLOG_ROW": "3",
+        "BINLOG_ORDER": "0000000002.000000000100.00000000.0",
+    }
+    (idle,) = composer.feed(NothingNew(PLACE))
+    assert idle == Checkpoint(PLACE, "", 0, is_idle=True)
+
+
+@given(
+    rows=some.lists(some.tuples(some.text(), some.integers()), min_size=2, max_size=2, unique=True),
+    table=some.text(min_size=1),
+)
+def test_different_keys_have_different_texts(rows: list[tuple[str, int]], table: str) -> None:
+    """Each is one word without a character that RocketMQ takes for its own."""
+    texts = [key_text(f"d.{table}", {"a": a, "b": b}, ("a", "b")) for a, b in rows]
+    assert len(set(texts)) == 2
+    for text in texts:
+        assert not {" ", "\x01", "\x02", "|"} & set(text)
+        assert text.isascii()
+        assert len(text) <= 200 + 12 * len(table)
+
+
+@given(
+    one=some.tuples(some.integers(1, 2_000_000), some.integers(4, 1 << 32), some.integers(0, 10**6)),
+    two=some.tuples(some.integers(1, 2_000_000), some.integers(4, 1 << 32), some.integers(0, 10**6)),
+)
+def test_order_compares_as_text(one: tuple[int, int, int], two: tuple[int, int, int]) -> None:
+    """Also over the file 999999."""
+    texts = [order_text(BinlogPlace(f"bin.{file:06}", place), row) for file, place, row in (one, two)]
+    assert (texts[0] < texts[1]) == (one < two)
+
+
+@pytest.mark.parametrize(
+    ("statement", "sort", "kind", "names"),
+    [
+        ("BEGIN", Sort.BEGIN, "", ()),
+        ("COMMIT", Sort.COMMIT, "", ()),
+        ("ROLLBACK TO `a`", Sort.ROLLBACK, "", ()),
+        ("ALTER TABLE t ADD a INT", Sort.SCHEMA, "ALTER TABLE", ("d.t",)),
+        ("alter online ignore table if exists `a.b`.`c``d` add x int", Sort.SCHEMA, "ALTER TABLE", ("a.b.c`d",)),
+        ("/* x */ CREATE OR REPLACE TABLE IF NOT EXISTS t(a int)", Sort.SCHEMA, "CREATE TABLE", ("d.t",)),
+        ("DROP TABLE IF EXISTS `t`,o.u /* generated by server */", Sort.SCHEMA, "DROP TABLE", ("d.t", "o.u")),
+        ("TRUNCATE t", Sort.SCHEMA, "TRUNCATE TABLE", ("d.t",)),
+        ("truncate table o.t", Sort.SCHEMA, "TRUNCATE TABLE", ("o.t",)),
+        ("RENAME TABLE a TO b, o.c TO d", Sort.SCHEMA, "RENAME TABLE", ("d.a", "d.b", "o.c", "d.d")),
+        ("CREATE UNIQUE INDEX i ON t (a)", Sort.SCHEMA, "CREATE INDEX", ("d.t",)),
+        ("DROP SCHEMA o", Sort.SCHEMA, "DROP DATABASE", ("o",)),
+        ("DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `t`", Sort.OTHER, "DROP", ()),
+        ("CREATE TEMPORARY TABLE t (a int)", Sort.OTHER, "CREATE", ()),
+        ("CREATE USER a", Sort.OTHER, "CREATE", ()),
+        ("-- x\n# y\ninsert into t values (1)", Sort.ROWS, "INSERT", ()),
+        ("", Sort.OTHER, "", ()),
+    ],
+)
+def test_statements(statement: str, sort: Sort, kind: str, names: tuple[str, ...]) -> None:
+    """What they are, and the tables that they name."""
+    assert parse_statement(statement, "d") == (sort, kind, names)
+
+
+@given(some.text())
+def test_any_text_is_some_statement(text: str) -> None:
+    """A statement is whatever a client sent."""
+    assert parse_statement(text, "d").sort in Sort
+
+
+def test_filters() -> None:
+    """Patterns of tables, exact columns; never the server's own databases."""
+    chosen = TableFilter(["shop.*"], ["shop.tmp_*"], ["shop.orders.note"])
+    assert [chosen.has(name) for name in ("shop.orders", "shop.tmp_1", "other.orders")] == [True, False, False]
+    assert (chosen.has_database("shop"), chosen.has_database("other")) == (True, False)
+    assert (chosen.left_out("shop.orders"), chosen.left_out("shop.x")) == (frozenset({"note"}), frozenset())
+    assert TableFilter([], [], []).has("any.table")
+    assert not TableFilter([], [], []).has("mysql.user")
+    wrongs: list[tuple[list[str], list[str], list[str]]]
+    wrongs = [([], ["tmp"], []), (["orders"], [], []), ([], [], ["orders.note"])]
+    for wrong in wrongs:
+        with pytest.raises(BinlogError, match=r"expected database\.table"):
+            TableFilter(*wrong)
+
+
+def test_urls_of_sources() -> None:
+    """A server, a user; nothing else."""
+    found = source_of("mysql://re%40der@db:3307", "secret")
+    assert (found.host, found.port, found.user, found.shown) == ("db", 3307, "re@der", "mysql://re@der@db:3307")
+    assert source_of("mariadb://a@[::1]", "").port == 3306
+    for wrong in (
+        "db:3306",
+        "mysql://db",
+        "postgresql://a@db",
+        "mysql://a:b@db",
+        "mysql://a@db/shop",
+        "mysql://a@db:x",
+    ):
+        with pytest.raises(BinlogError, match="expected mysql://user@host:port"):
+            source_of(wrong, "")

@@ -1,0 +1,45 @@
+"""A MariaDB with a binlog, for `mqtrail binlog`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pymysql
+
+from .servers import PASSWORD, USER, MariaDB
+
+
+class BinlogMariaDB(MariaDB):
+    """It writes rows, with the names of their columns."""
+
+    def command(self) -> list[str]:
+        """As MariaDB's, with a binlog."""
+        return [
+            *super().command(),
+            *("--log-bin=bin", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--server-id=7"),
+            "--sync-binlog=0",
+        ]
+
+    @contextmanager
+    def connected(self, database: str = "") -> Iterator[Any]:
+        """A cursor of a connection whose statements commit by themselves."""
+        with closing(
+            pymysql.connect(
+                host="127.0.0.1",
+                port=self.port,
+                user=USER,
+                password=PASSWORD,
+                database=database or None,
+                autocommit=True,
+                charset="utf8mb4",
+            )
+        ) as connection:
+            yield connection.cursor()
+
+    def do(self, *statements: str, database: str = "") -> None:
+        """Run statements of one session."""
+        with self.connected(database) as cursor:
+            for statement in statements:
+                cursor.execute(statement)
