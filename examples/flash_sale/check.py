@@ -18,6 +18,8 @@ from mqtrail.client import Admin
 from .sale import Sale
 from .stock import Stock, connect
 
+SHOWN_MAX = 5  # lost orders
+
 
 @dataclass(frozen=True)
 class Wrongs:
@@ -31,11 +33,12 @@ class Wrongs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the check found. unsure: why it cannot say that all is well."""
+    """What the check found. unsure: why it cannot say that all is well. named: lost orders."""
 
     stores: Wrongs
     lake: Wrongs
     unsure: list[str]
+    named: list[str]
     orders: int
     sms: int
     sms_repeated: int
@@ -92,6 +95,18 @@ def in_lake(sale: Sale, lake: Path) -> Wrongs:
     return count(sale, orders, paid, credited, unknown=max(0, missing))
 
 
+def names(sale: Sale, lake: Path) -> list[str]:
+    """Return the orders without `paid` or `credited`, each with what the lake knows of its messages."""
+    topics = ", ".join(f"'{topic}'" for topic in sale.topics)
+    codes = "topic || ' ' || coalesce(array_to_string(message_codes, ','), '')"
+    text = (
+        f"SELECT keys[1] AS order_id, string_agg(DISTINCT {codes}, '; ') FROM messages WHERE topic IN ({topics})"
+        " GROUP BY order_id HAVING count(DISTINCT topic) FILTER (visible_at IS NOT NULL) < 3 ORDER BY order_id"
+    )
+    with Answers(lake).query(text, now_ms()) as answer:
+        return [": ".join(row.values()) for row in pa.Table.from_batches(answer.batches, answer.schema).to_pylist()]
+
+
 async def unhandled(sale: Sale) -> list[str]:
     """Return what is still on its way: orders and credits to send, messages that a group has not handled."""
     found = []
@@ -127,7 +142,9 @@ async def check(sale: Sale, lake: Path) -> Verdict:
     stores, orders = await in_stores(sale)
     unsure = await unhandled(sale) + unread(sale, lake)
     sent = sale.sms
-    return Verdict(stores, in_lake(sale, lake), unsure, orders, len(sent), len(sent) - len(set(sent)))
+    return Verdict(
+        stores, in_lake(sale, lake), unsure, names(sale, lake), orders, len(sent), len(sent) - len(set(sent))
+    )
 
 
 def report(sale: Sale, verdict: Verdict) -> str:
@@ -141,6 +158,7 @@ def report(sale: Sale, verdict: Verdict) -> str:
     lines.append(
         f"{verdict.sms} SMS, {verdict.sms_repeated} of them repeated (not counted: an SMS has no transaction)."
     )
+    lines += [f"Lost: {one}" for one in verdict.named[:SHOWN_MAX]]
     lines += [f"Cannot tell: {one}" for one in verdict.unsure]
     lines.append(
         {0: "Nothing is wrong.", 1: "FOUND.", 3: "Found nothing, but not everything was read."}[verdict.exit_code]

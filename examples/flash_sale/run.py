@@ -22,14 +22,16 @@ from .sale import Sale, SaleError
 from .stock import Stock, check_redis, connect
 
 READY_S, STEP_S, END_S = 120.0, 240.0, 30.0
-POLL_S = 0.05
+POLL_S = 0.1
 RESTARTS_MAX, ROUNDS_MAX = 50, 5
-QUIET_S = 15.0  # nothing has changed for so long: the sale is over, although something is missing
+QUIET_S = 10.0  # nothing has changed for so long: the sale is over, although something is missing
 CALM_S = 1.0  # the same if nothing is missing
 BROKER = (
-    # A failed message comes again after a second, and a transaction without an end is asked about after two.
+    # A failed message comes again after a second, and a transaction without an end is asked about after two. The broker
+    # counts its questions also while no payment worker is there, and gives up after 15: too early at this interval.
     *("--flush", "sync", "--set", "message_delay_level=" + " ".join(["1s"] * 18)),
     *("--set", "transaction_timeout_ms=2000", "--set", "transaction_check_ms=1000"),
+    *("--set", "transaction_check_max=10000"),
 )
 PARTS = ("shop", "payment", "points", "sms")
 KILLS = ("shop", "payment", "points", "redis", "broker")

@@ -71,7 +71,7 @@ def test_counts_are_0_under_kills_and_each_planted_defect_is_found(tmp_path: Pat
             assert verdict.agree
             assert verdict.unsure == [] or sale is forgetful  # no message, if the shop was killed early
     assert [verdict.exit_code for verdict in found] == [0, 1, 1]
-    assert found[0].orders == STOCK
+    assert (found[0].orders, found[0].named) == (STOCK, [])
     assert found[0].sms - found[0].sms_repeated == STOCK
     assert found[1].stores.oversell == BUYERS - STOCK
     assert found[1].stores.double_payments > 0
@@ -111,8 +111,8 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
 )
 def test_the_verdict(stores: Any, lake: Any, unsure: list[str], code: int) -> None:
     """Found, nothing, cannot tell; a difference between stores and lake is said."""
-    verdict = check.Verdict(stores, lake, unsure, orders=4, sms=5, sms_repeated=1)
+    verdict = check.Verdict(stores, lake, unsure, ["order-7: TX_PENDING"], orders=4, sms=5, sms_repeated=1)
     assert verdict.exit_code == code
     text = check.report(HONEST, verdict)
     assert ("DO NOT AGREE" in text) == (stores != lake)
-    assert all(one in text for one in unsure)
+    assert all(one in text for one in [*unsure, "order-7: TX_PENDING"])
