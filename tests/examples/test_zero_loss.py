@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from mqtrail.client import Message, SyncProducer
+
 # By name, as the other examples: for mypy they are no part of this project's packages.
 main, jobs_of, run, verify = (
     importlib.import_module(f"examples.zero_loss.{name}") for name in ("__main__", "jobs", "run", "verify")
@@ -27,13 +29,15 @@ async def carry_out(runs: list[Any], brokers: Any) -> None:
 
 @pytest.mark.slow
 def test_a_run_is_proven_and_a_planted_loss_is_found(tmp_path: Path) -> None:
-    """kill -9 of worker, sender and master. Also jobs that nobody sent, and jobs that wait, are told apart."""
+    """kill -9 of worker, sender and master. A job that nobody sent is lost, one that waits is not covered."""
     lake = tmp_path / "lake"
     honest = jobs_of.Jobs(folder=tmp_path / "honest", name="honest", count=COUNT)
     hasty = replace(honest, folder=tmp_path / "hasty", name="hasty", early_ack=True)
     with run.Brokers(tmp_path) as brokers:
         runs = [replace(jobs, namesrv=brokers.namesrv) for jobs in (honest, hasty)]
         asyncio.run(carry_out(runs, brokers))
+        with SyncProducer("idle-sender", brokers.namesrv) as producer:
+            producer.send(Message("idle-jobs", b"a job", keys="job-0"))
         run.make_lake(brokers.namesrv, lake)
     proof = verify.verify(lake, "honest", COUNT)
     print(verify.report(proof, COUNT))
@@ -45,7 +49,8 @@ def test_a_run_is_proven_and_a_planted_loss_is_found(tmp_path: Path) -> None:
     assert found.exit_code == 1
     assert found.lost.keys() == {f"job-{number}" for number in range(COUNT)} - done
     assert verify.verify(lake, "honest", COUNT + 1).lost == {f"job-{COUNT}": "no message was stored"}
-    assert verify.verify(lake, "never", 0).exit_code == 3
+    waits = verify.verify(lake, "idle", 1)
+    assert (waits.exit_code, waits.uncovered[0]) == (3, "job-0: no group is known to have it")
 
 
 @pytest.mark.parametrize(
