@@ -11,11 +11,24 @@ import pytest
 
 from mqtrail import trail
 from mqtrail.answers import Answers, Status, TraceAnswer, live, moment_text
-from mqtrail.client import QueryResult, SyncAdmin, SyncProducer
+from mqtrail.broker import BrokerConfig
+from mqtrail.client import ClientInstance, InstanceConfig, ProducerConfig, QueryResult, SyncAdmin, SyncProducer
+from mqtrail.client.core import Composer, now_ms, unique_ids
 from mqtrail.lake import connect, stored_rows
-from mqtrail.wire import DELAY_LEVELS_MS, SCHEDULE_TOPIC, Message, decode_record, encode_record
+from mqtrail.testing import embedded
+from mqtrail.wire import (
+    DELAY_LEVELS_MS,
+    SCHEDULE_TOPIC,
+    TRACE_TOPIC,
+    CompressionType,
+    Message,
+    compress,
+    decode_record,
+    encode_record,
+)
 from tests.answers.conftest import Shop
 from tests.answers.lakes import id_of
+from tests.loops import run
 
 
 def until(look: Callable[[], TraceAnswer | None]) -> TraceAnswer:
@@ -97,6 +110,53 @@ def test_invalid_trace_records(shop: Shop) -> None:
     answer = until(found)
     assert [one.msg_id for one in answer.trajectories] == [shop.traced]
     assert any("timeStamp: found 'now'" in omission for omission in answer.scope.omissions)
+
+
+BOMB = compress(bytes(trail.TRACE_BODY_SIZE_MAX + 1), CompressionType.ZSTD)
+
+
+async def put_trace(namesrv: str, *bodies: tuple[str, bytes, int]) -> None:
+    """Store trace messages: key, body as stored, sysFlag of its compression."""
+    composer = Composer("PRaw", ProducerConfig(), unique_ids().next)
+    client = ClientInstance(namesrv, InstanceConfig())
+    await client.start()
+    try:
+        queue = (await client.route(TRACE_TOPIC)).publish_queues[0]
+        for key, body, sys_flag in bodies:
+            out = composer.message(Message(TRACE_TOPIC, body, keys=key))
+            out.sys_flag = sys_flag
+            command = composer.command(out, queue, now_ms())
+            reply = await client.pool.request(client.master(queue.broker_name), command, 10_000)
+            assert reply.code == 0, reply.remark
+    finally:
+        await client.close()
+
+
+def test_trace_messages_that_cannot_be_read_are_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id whose trace messages are all undecodable is neither "not found" nor "not traced", with the reason; also if
+    they are found by their time. An id beside them is still "not found"."""
+    zstd, next_id = CompressionType.ZSTD.sys_flag, unique_ids().next
+    ids = {name: next_id() for name in ("bomb", "garbage", "other")}
+    with embedded(broker=BrokerConfig(trace_topic_enable=True)) as broker:
+        with SyncProducer("silent", broker.namesrv_address) as producer:
+            stored = producer.send(Message("orders", b"1")).msg_id
+        bodies = ((ids["bomb"], BOMB, zstd), (ids["garbage"], b"\xff\x02", 0), (stored, BOMB, zstd))
+        run(put_trace(broker.namesrv_address, *bodies))
+
+        def asked(msg_id: str) -> TraceAnswer:
+            return Answers(None, broker.namesrv_address).trace(msg_id, time.time_ns() // 1_000_000)
+
+        answer = until(lambda: found if (found := asked(stored)).status is Status.CANNOT_LOOK else None)
+        assert "is stored" in answer.why
+        assert len(answer.trajectories) == 1
+        for name, reason in (("bomb", f"expected at most {trail.TRACE_BODY_SIZE_MAX}"), ("garbage", "record type")):
+            answer = asked(ids[name])
+            assert (answer.status, answer.trajectories) == (Status.CANNOT_LOOK, ())
+            assert "trace messages about it could not be read" in answer.why
+            assert any(reason in omission for omission in answer.scope.omissions)
+        assert asked(ids["other"]).status is Status.NOT_FOUND
+        monkeypatch.setattr(SyncAdmin, "query", forgetting(ids["bomb"]))
+        assert asked(ids["bomb"]).status is Status.CANNOT_LOOK
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ import io
 import json
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -141,6 +143,63 @@ def test_what_is_refused(mqtrail: Command, server: Embedded, monkeypatch: pytest
         done = mqtrail("pmq", *words)
         assert (done.code, done.err.count("\n"), expected in done.err) == (code, 1, True), done.err
     assert not (tmp_path / "none.db").exists()
+
+
+class _OtherServer(BaseHTTPRequestHandler):
+    """Answers every request with the same text, and status 200."""
+
+    answer = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.answer)))
+        self.end_headers()
+        self.wfile.write(self.answer)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+FIELDS = [
+    "topics",
+    "queues",
+    "groups",
+    "members",
+    "messages",
+    "changes",
+    "outcomes",
+    "steps",
+    "subscriptions",
+    "starts",
+    "database",
+    "problems",
+]
+TEXTS, ROWS = json.dumps(dict.fromkeys(FIELDS, "up")), json.dumps({name: [{"x_ms": "y"}] for name in FIELDS})
+LIST = ("topic", "list")
+ASKED = [
+    *((answer, LIST) for answer in ("{}", "[1]", "[" * 100_000, TEXTS, ROWS)),
+    *((ROWS, words) for words in (("group", "show", "g"), ("audit",))),
+    *((TEXTS, words) for words in (("topic", "show", "t"), ("queue", "list"), ("group", "show", "g"))),
+    *((TEXTS, words) for words in (("subscription", "list"), ("message", "list", "t"), ("node",), ("lock",))),
+    *((TEXTS, words) for words in (("audit",), ("group", "pause", "g"), ("message", "show", "t", "--id", "x"))),
+]
+
+
+def test_another_server_is_no_door(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever JSON it answers: one line with the remedy, or a harmless table, and never a traceback."""
+    monkeypatch.setenv("MQTRAIL_OPERATOR_TOKEN", TOKEN)
+    with ThreadingHTTPServer(("127.0.0.1", 0), _OtherServer) as other:
+        threading.Thread(target=other.serve_forever, args=(0.01,), daemon=True).start()
+        url = ("--url", f"http://127.0.0.1:{other.server_port}")
+        for answer, words in ASKED:
+            monkeypatch.setattr(_OtherServer, "answer", answer.encode())
+            done = mqtrail("pmq", *words, *url)  # raises what is not an error in words
+            assert not done.code or "correct --url" in done.err.splitlines()[-1], (answer[:40], words, done.err)
+        other.shutdown()
 
 
 def test_a_missing_package_names_its_extra(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import csv
+import io
 import re
 import string
 from pathlib import Path
@@ -109,9 +111,21 @@ def test_a_time_in_the_zone_of_a_browser(zone: str | None, expected: str) -> Non
 
 
 def test_a_spreadsheet_runs_no_cell() -> None:
-    """A key that begins like a formula is quoted, and CSV's own marks are escaped."""
-    rows = [["=HYPERLINK(1)", "+1", "-1", "@x", 'a"b', "a,b", 5, "\tx"]]
-    assert csv_text(["a"], rows) == 'a\r\n\'=HYPERLINK(1),\'+1,\'-1,\'@x,"a""b","a,b",5,\'\tx\r\n'
+    """A key that begins like a formula, also in full width, gets an apostrophe; CSV's own marks are escaped."""
+    rows = [["=HYPERLINK(1)", "+1", "-1", "@x", "\uff1d1+1", 'a"b', "a,b", 5, "ok"]]
+    cells = '"\'=HYPERLINK(1)","\'+1","\'-1","\'@x","\'\uff1d1+1","a""b","a,b",5,"ok"'
+    assert csv_text(["a"], rows) == f'"a"\r\n{cells}\r\n'
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_no_text_begins_a_cell_or_a_line_of_its_own(separator: str) -> None:
+    """Also in a spreadsheet of a country that separates cells by semicolons, and in a terminal."""
+    evil = ['x;=HYPERLINK("http://evil")', "\t=1", "\r=1", "\n=1", "x\r\n=1;=1", "\x1b]0;x\x07\u202e\x9b"]
+    text = csv_text(["a"], [[one] for one in evil])
+    assert {one for one in text if not one.isprintable()} == {"\r", "\n"}
+    read = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
+    assert [len(row) for row in read] == [1] * 7
+    assert not [cell for row in read for cell in row if cell.startswith("=")]
 
 
 def test_hex_dump() -> None:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from mqtrail.lake import (
     LakeBusy,
     LakeDamaged,
     LakeError,
+    LakeLost,
     LakeMissing,
     LakeUnreadable,
     LookUp,
@@ -342,6 +344,22 @@ def test_a_lock_ends_with_its_process(path: Path) -> None:
     assert json.loads((path / LOCK_FILE).read_text())["pid"] == holder.pid
     with Lake.open(path).writing():
         pass
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.rename(file.with_name("old"))])
+def test_a_lock_file_that_was_deleted_locks_no_more(path: Path, damage: Callable[[Path], object]) -> None:
+    """A second writer then gets a lock of its own; the first one commits nothing more and says why."""
+    first, second = Lake.open(path), Lake.open(path)
+    file = write(first["gaps"], "late", [{"cluster": "d"}])
+    with first.writing():
+        damage(path / LOCK_FILE)
+        for other in (nullcontext(), second.writing()):
+            with other:
+                with pytest.raises(LakeLost, match=r"lock file removed or replaced.*start this command again"):
+                    first["gaps"].commit([file], app="b", batch=0)
+                with pytest.raises(LakeLost):
+                    first["gaps"].note("k", "v")
+    assert second["gaps"].commit([file], app="b", batch=0)
 
 
 def test_a_holder_that_does_not_say_who_it_is(path: Path) -> None:

@@ -39,6 +39,32 @@ def test_it_is_kept_until_it_nearly_expires(tmp_path: Path) -> None:
     assert made.certificate_path.read_bytes() in made.server_path.read_bytes()
 
 
+def test_a_damaged_key_is_replaced(tmp_path: Path) -> None:
+    """A key that cannot be read, or that belongs to another certificate, would keep the node from starting."""
+    made = SelfSigned(tmp_path, HOSTS)
+    made.renew(NOW)
+    kept = made.server_path.read_bytes()
+    other, _ = make_certificate(HOSTS, NOW)
+    for damaged in (kept[:60] + b"AAAA" + kept[64:], other + made.certificate_path.read_bytes(), kept[10:]):
+        made.server_path.write_bytes(damaged)
+        assert made.renew(NOW)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(made.server_path)
+        assert made.certificate_path.read_bytes() in made.server_path.read_bytes()
+
+
+def test_the_file_that_clients_trust_is_the_served_certificate(tmp_path: Path) -> None:
+    """A truncated or missing copy is written again from the served one, so clients that have it still trust it."""
+    made = SelfSigned(tmp_path, HOSTS)
+    made.renew(NOW)
+    served = made.certificate_path.read_bytes()
+    made.certificate_path.write_bytes(b"")
+    assert not made.renew(NOW)
+    assert made.certificate_path.read_bytes() == served
+    made.certificate_path.unlink()
+    assert not made.renew(NOW)
+    assert made.certificate_path.read_bytes() == served
+
+
 def test_the_key_is_its_owners_alone(tmp_path: Path) -> None:
     """Folder 0700, key 0600, whatever modes existing files have."""
     folder = tmp_path / "tls"

@@ -45,8 +45,12 @@ class BirthRead:
                 for message in self._since(queue, birth_ms - EARLY_MS, first, end):
                     if message.store_timestamp_ms > birth_ms + WINDOW_MS or self.is_cut:
                         break
-                    if self.msg_id.encode() in message.body:
+                    if self._is_about(message):
                         yield message
+
+    def _is_about(self, message: MessageExt) -> bool:
+        """Return whether a trace message names the id: one that cannot be decoded has it in its keys alone."""
+        return self.msg_id.encode() in message.body or self.msg_id in message.keys
 
     def _ranges(self) -> list[_Range]:
         """The queues of the trace topic with their first offsets and ends."""

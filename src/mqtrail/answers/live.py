@@ -59,6 +59,7 @@ class LiveEvidence:
     omissions: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     is_reachable: bool = True
+    has_unread_trace: bool = False  # a trace message about it, or records in one, could not be decoded
     ids: set[str] = field(default_factory=set)
     trace_places: set[tuple[Any, ...]] = field(default_factory=set)
 
@@ -177,6 +178,7 @@ def _of_birth(admin: SyncAdmin, live: LiveEvidence, asked: str, trace_topic: str
 def _records(live: LiveEvidence, message: MessageExt, asked: str, cluster: str, trace_topic: str) -> set[str]:
     """Add the records of a trace message about an id or key; return the topics in them."""
     if message.undecodable is not None:
+        live.has_unread_trace = True
         live.omissions.append(f"one trace message about it could not be decoded: {message.undecodable}")
         return set()
     topics: set[str] = set()
@@ -193,6 +195,7 @@ def _records(live: LiveEvidence, message: MessageExt, asked: str, cluster: str, 
             if row["topic"]:
                 topics.add(row["topic"])
     if reasons:
+        live.has_unread_trace = True
         live.omissions.append(
             f"{len(reasons)} trace records in one message about it did not decode, the first: {reasons[0]}"
         )

@@ -351,11 +351,18 @@ def _conclude(
     if found:
         if any(_is_traced(one) for one in found):
             return TraceAnswer(asked, Status.FOUND, scope, tuple(found))
+        if live is not None and live.has_unread_trace:
+            why = "The message is stored, but trace messages about it could not be read: it is unknown what they say."
+            return TraceAnswer(asked, Status.CANNOT_LOOK, scope, tuple(found), why)
         why = (
             "The message is stored, but no trace of it is available: trace is off in its producer and consumers, or "
             "its records were lost or have expired."
         )
         return TraceAnswer(asked, Status.NOT_TRACED, scope, tuple(found), why)
+    if live is not None and live.has_unread_trace:
+        stored = "The message is stored, but" if live.knows_message else "No such message was found, but"
+        why = f"{stored} trace messages about it could not be read: it is unknown what they say."
+        return TraceAnswer(asked, Status.CANNOT_LOOK, scope, (), why)
     if live is not None and live.knows_message:
         why = "The message is stored but not traced. Check that its producer and consumers enable trace."
         return TraceAnswer(asked, Status.NOT_TRACED, scope, (), why)

@@ -10,7 +10,7 @@ from .exits import Exit, UsageError
 from .operate import DryRun, Yes, confirm_change, table
 from .options import Json, moment_ms
 from .output import say, show_json, warn
-from .pmq_door import CaFile, DoorUrl, OperatedDoor, TokenFile, door_at
+from .pmq_door import CaFile, DoorAnswer, DoorUrl, OperatedDoor, TokenFile, door_at
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
@@ -218,22 +218,22 @@ def audit(
     if json:
         show_json(found)
     else:
-        rows = [_audited(one) for one in found["changes"]]
+        rows = [_audited(one) for one in found.rows("changes")]
         table(("time", "who", "address", "action", "part", "before", "after", "outcome"), rows)
         say(f"{found['line_count']} lines; SHA-256 of the last: {found['last_digest']}")
-        for problem in found["problems"]:
+        for problem in found.texts("problems"):
             warn(problem)
-    return Exit.FAILED if found["problems"] else Exit.OK
+    return Exit.FAILED if found.texts("problems") else Exit.OK
 
 
-def _audited(one: Any) -> tuple[str, ...]:
+def _audited(one: DoorAnswer) -> tuple[str, ...]:
     """Return a change as one line: its first part, and how many follow."""
-    steps = one["steps"]
-    first = steps[0] if steps else {}
+    steps = one.rows("steps")
+    first = steps[0] if steps else DoorAnswer()
     more = f" and {len(steps) - 1} more" if len(steps) > 1 else ""
-    fates = [str(outcome["fate"]) for outcome in one["outcomes"]]
+    fates = [str(outcome["fate"]) for outcome in one.rows("outcomes")]
     counts = ", ".join(f"{fates.count(fate)} {fate}" for fate in dict.fromkeys(fates))
-    outcome = " ".join(filter(None, (counts, one["error"]))) if one["ended_at"] else "not ended"
+    outcome = " ".join(filter(None, (counts, str(one["error"] or "")))) if one["ended_at"] else "not ended"
     before = first.get("before")
     return (
         one["asked_at"],
@@ -258,13 +258,13 @@ def _change(
     if dry_run and json:
         show_json(plan)
     elif not json:
-        counted = list(dict.fromkeys(name for step in plan["steps"] for name in step.get("counts", {})))
+        counted = list(dict.fromkeys(name for step in plan.rows("steps") for name in step.part("counts")))
         rows = [
-            (step["target"], step["before"], step["after"], *(step["counts"].get(name) for name in counted))
-            for step in plan["steps"]
+            (step["target"], step["before"], step["after"], *(step.part("counts").get(name) for name in counted))
+            for step in plan.rows("steps")
         ]
         table(("part", "before", "after", *counted), rows)
-        for words in plan["warnings"]:
+        for words in plan.texts("warnings"):
             warn(words)
     if dry_run:
         if not json:
@@ -273,9 +273,10 @@ def _change(
     if sure is not None:
         confirm_change(sure, yes)
     report = door.post("changes", change)
+    outcomes = report.rows("outcomes")
     if json:
         show_json(report)
     else:
-        for one in report["outcomes"]:
+        for one in outcomes:
             say(f"{one['target']}: {one['fate']}{' ' if one['detail'] else ''}{one['detail']}")
-    return Exit.OK if all(one["fate"] == "DONE" for one in report["outcomes"]) else Exit.FAILED
+    return Exit.OK if all(one["fate"] == "DONE" for one in outcomes) else Exit.FAILED

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import ssl
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
@@ -60,6 +62,40 @@ class DoorFailed(MQError):
     """The door cannot be reached, or gave no answer that can be read."""
 
 
+class DoorAnswer(dict[str, Any]):
+    """An object in a door's answer. DoorFailed: it lacks what is read, as the answer of another kind of server does."""
+
+    def __missing__(self, name: str) -> Any:
+        raise DoorFailed(f"found an answer without {name!r}, expected that of a door of this version: correct --url")
+
+    def rows(self, name: str) -> list[DoorAnswer]:
+        """Return a list of objects."""
+        return cast(
+            "list[DoorAnswer]", self._of(name, lambda found: _is_list_of(found, DoorAnswer), "a list of objects")
+        )
+
+    def texts(self, name: str) -> list[str]:
+        """Return a list of texts."""
+        return cast("list[str]", self._of(name, lambda found: _is_list_of(found, str), "a list of texts"))
+
+    def part(self, name: str) -> DoorAnswer:
+        """Return an object within this one; an empty one in place of null."""
+        found = self._of(name, lambda found: found is None or isinstance(found, DoorAnswer), "an object")
+        return cast("DoorAnswer", found or DoorAnswer())
+
+    def _of(self, name: str, is_right: Callable[[object], bool], expected: str) -> object:
+        if not is_right(found := self[name]):
+            raise DoorFailed(
+                f"found {name!r} of type {type(found).__name__} in an answer, expected {expected} as of a door of this "
+                "version: correct --url"
+            )
+        return found
+
+
+def _is_list_of(found: object, kind: type) -> bool:
+    return isinstance(found, list) and all(isinstance(one, kind) for one in found)
+
+
 class _NoRedirects(HTTPRedirectHandler):
     """A door redirects nothing: the token would go to another server."""
 
@@ -75,15 +111,15 @@ class OperatedDoor:
     token: str | None
     ca: Path | None = None
 
-    def get(self, path: str, **query: object) -> Any:
+    def get(self, path: str, **query: object) -> DoorAnswer:
         """Return the answer to a question. DoorRefused, DoorFailed."""
         return self._ask("GET", path, query, None)
 
-    def post(self, path: str, body: object, **query: object) -> Any:
+    def post(self, path: str, body: object, **query: object) -> DoorAnswer:
         """Return the answer to a request with a body. DoorRefused, DoorFailed."""
         return self._ask("POST", path, query, json.dumps(body).encode())
 
-    def _ask(self, method: str, path: str, query: dict[str, object], body: bytes | None) -> Any:
+    def _ask(self, method: str, path: str, query: dict[str, object], body: bytes | None) -> DoorAnswer:
         words = urlencode([(name, _text_of(value)) for name, value in query.items() if value is not None])
         request = Request(f"{self.url}{PREFIX}/{path}{'?' if words else ''}{words}", data=body, method=method)
         if body is not None:
@@ -141,21 +177,22 @@ def _text_of(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _read(data: bytes, url: str) -> Any:
+def _read(data: bytes, url: str) -> DoorAnswer:
     if len(data) > ANSWER_SIZE_MAX:
         raise DoorFailed(f"found an answer of more than {ANSWER_SIZE_MAX} bytes of {url}, expected less: ask for less")
-    try:
-        return json.loads(data)
-    except ValueError:
-        found = data[:40].decode("utf-8", "replace")
-        raise DoorFailed(f"found the answer {found!r} of {url}, expected JSON of a door: correct --url") from None
+    with suppress(ValueError, RecursionError):
+        found = json.loads(data, object_hook=DoorAnswer)
+        if isinstance(found, DoorAnswer):
+            return found
+    shown = data[:40].decode("utf-8", "replace")
+    raise DoorFailed(f"found the answer {shown!r} of {url}, expected a JSON object of a door: correct --url")
 
 
 def _problem_of(error: HTTPError, url: str) -> str:
     """Return what a door says of a request that it does not do."""
     try:
         detail = json.loads(error.read(1 << 20))["detail"]
-    except (ValueError, KeyError, TypeError, OSError, HTTPException):
+    except (ValueError, KeyError, TypeError, RecursionError, OSError, HTTPException):
         detail = None
     if not isinstance(detail, str) or detail == "Not Found":
         return f"found status {error.code} of {url}, expected a door with the operators' interface: correct --url"

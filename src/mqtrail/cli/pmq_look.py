@@ -12,7 +12,7 @@ from .exits import Exit, UsageError
 from .operate import table
 from .options import Json, moment_ms
 from .output import say, say_lines, show_json
-from .pmq_door import CaFile, DatabaseOf, DoorUrl, TokenFile, check_database_url, door_at, segment
+from .pmq_door import CaFile, DatabaseOf, DoorAnswer, DoorUrl, TokenFile, check_database_url, door_at, segment
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
@@ -23,7 +23,7 @@ OnlyGroup = Annotated[str | None, typer.Option("--group", help="Only subscriptio
 def topic_list(url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False) -> int:
     """List the topics of applications, with their queues, messages and groups."""
     found = door_at(url, token_file, ca).get("topics")
-    return _show(found, found["topics"], json)
+    return _show(found, found.rows("topics"), json)
 
 
 def topic_show(
@@ -32,15 +32,16 @@ def topic_show(
     """Show a topic, its queues, and what its groups have not consumed."""
     door = door_at(url, token_file, ca)
     found = door.get(f"topics/{segment(topic)}")
-    found["queues"] = door.get("queues", topic=topic)["queues"]
-    everyone = door.get("subscriptions")["subscriptions"]
-    found["subscriptions"] = [one for one in everyone if one["topic"] == topic]
+    queues = door.get("queues", topic=topic).rows("queues")
+    everyone = door.get("subscriptions").rows("subscriptions")
+    subscriptions = [one for one in everyone if one["topic"] == topic]
+    found.update(queues=queues, subscriptions=subscriptions)
     if json:
         show_json(found)
         return Exit.OK
     _draw([{name: value for name, value in found.items() if name not in ("queues", "subscriptions")}])
-    _draw(found["queues"], "queues", leaves=("topic", "table", "size"))
-    _draw(found["subscriptions"], "groups", leaves=("topic",))
+    _draw(queues, "queues", leaves=("topic", "table", "size"))
+    _draw(subscriptions, "groups", leaves=("topic",))
     return Exit.OK
 
 
@@ -59,7 +60,7 @@ def queue_list(
     """List queues: first and next offset, messages, last message. With --db: all tables, including free ones."""
     if db is None:
         found = door_at(url, token_file, ca).get("queues", topic=topic, tables=tables or None)
-        return _show(found, found["queues"], json, leaves=() if tables else ("table", "size"))
+        return _show(found, found.rows("queues"), json, leaves=() if tables else ("table", "size"))
     _check_alone(url)
     rows = _facts_of(db, queues=True, sizes=tables)["queues"]
     rows = [row for row in rows if topic in (None, row["topic"])]
@@ -69,7 +70,7 @@ def queue_list(
 def group_list(url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False) -> int:
     """List the groups of applications: members online, and what they have not consumed."""
     found = door_at(url, token_file, ca).get("groups")
-    return _show(found, found["groups"], json)
+    return _show(found, found.rows("groups"), json)
 
 
 def group_show(
@@ -81,8 +82,8 @@ def group_show(
         show_json(found)
         return Exit.OK
     _draw([{name: value for name, value in found.items() if name not in ("members", "queues")}])
-    _draw(found["members"], "members")
-    _draw(found["queues"], "queues")
+    _draw(found.rows("members"), "members")
+    _draw(found.rows("queues"), "queues")
     return Exit.OK
 
 
@@ -95,7 +96,7 @@ def subscription_list(
     json: Json = False,
 ) -> int:
     """List which group consumes which topic, with its tags and what it has not consumed."""
-    rows = door_at(url, token_file, ca).get("subscriptions")["subscriptions"]
+    rows = door_at(url, token_file, ca).get("subscriptions").rows("subscriptions")
     rows = [row for row in rows if group in (None, row["group"]) and topic in (None, row["topic"])]
     return _show({"subscriptions": rows}, rows, json)
 
@@ -127,7 +128,7 @@ def message_list(
     found = door_at(url, token_file, ca).get(f"topics/{segment(topic)}/messages", **asked)
     shown = [
         {name: row.get(name, "") for name in ("queue", "offset", "stored_ms", "id", "key", "tag", "attempt", "size")}
-        for row in found["messages"]
+        for row in found.rows("messages")
     ]
     return _show(found, shown, json)
 
@@ -149,7 +150,7 @@ def message_show(
     if id is None:
         messages = [door.get(f"topics/{segment(topic)}/queues/{queue}/messages/{offset}")]
     else:
-        messages = door.get(f"topics/{segment(topic)}/messages", id=id, count=100)["messages"]
+        messages = door.get(f"topics/{segment(topic)}/messages", id=id, count=100).rows("messages")
     if json:
         show_json({"messages": messages})
     else:
@@ -160,11 +161,12 @@ def message_show(
     return Exit.OK if messages else Exit.FAILED
 
 
-def _draw_message(message: Mapping[str, Any]) -> None:
+def _draw_message(message: DoorAnswer) -> None:
+    properties = message.part("properties") if "properties" in message else {}
     _lines({name: value for name, value in message.items() if name not in ("body", "body_base64", "properties")})
-    _lines({f"property {name}": value for name, value in message.get("properties", {}).items()})
+    _lines({f"property {name}": value for name, value in properties.items()})
     say("body" if "body" in message else "body, base64")
-    say_lines(message.get("body", message.get("body_base64", "")))
+    say_lines(str(message.get("body", message.get("body_base64", ""))))
 
 
 def node(
@@ -176,12 +178,13 @@ def node(
     else:
         _check_alone(url)
         facts = _facts_of(db)
-        found = {"database": {name: value for name, value in facts.items() if name not in ("queues", "writers")}}
+        database = {name: value for name, value in facts.items() if name not in ("queues", "writers")}
+        found = DoorAnswer(database=DoorAnswer(database))
     if json:
         show_json(found)
         return Exit.OK
     _lines({name: value for name, value in found.items() if name != "database"})
-    _lines({f"database {name}": value for name, value in (found["database"] or {}).items() if name != "database"})
+    _lines({f"database {name}": value for name, value in found.part("database").items() if name != "database"})
     return Exit.OK
 
 
@@ -194,12 +197,13 @@ def lock(
     else:
         _check_alone(url)
         facts = _facts_of(db)
-        found = {"writer": facts["writer"], "clock_ms": facts["clock_ms"], "starts": list(facts["writers"])}
+        starts = [DoorAnswer(one) for one in facts["writers"]]
+        found = DoorAnswer(writer=facts["writer"], clock_ms=facts["clock_ms"], starts=starts)
     if json:
         show_json(found)
         return Exit.OK
     _lines({name: value for name, value in found.items() if name != "starts"})
-    _draw(found["starts"], "starts")
+    _draw(found.rows("starts"), "starts")
     return Exit.OK
 
 
@@ -251,7 +255,7 @@ def _cell(name: str, value: Any) -> Any:
     """Return a value as a table shows it."""
     from .draw import day_clock
 
-    if name.endswith("_ms"):
+    if name.endswith("_ms") and isinstance(value, int | None):
         return None if not value else day_clock(value)
     if isinstance(value, bool):
         return "yes" if value else "no"

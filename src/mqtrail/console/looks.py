@@ -10,10 +10,11 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from mqtrail.answers import moment_text
+from mqtrail.wire import visible
 
 UNKNOWN: Final = "?"
-_RUNS: Final = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet runs a cell that begins with one of these as a formula."""
+_RUNS: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""A spreadsheet runs a cell that begins with one of these as a formula; the last four are the others in full width."""
 
 
 def moment(at_ms: int | None, zone: tzinfo = UTC) -> str:
@@ -47,10 +48,19 @@ def count(number: int | None, *, is_lower_bound: bool = False) -> str:
 
 
 def csv_text(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return CSV. A text that a spreadsheet would run gets an apostrophe before it."""
+    """Return CSV, one line a row: control and invisible characters in texts are escaped.
+
+    A text that a spreadsheet would run gets an apostrophe before it. All texts are in quotes: where a spreadsheet
+    separates cells by semicolons, as in many countries, a formula behind one would otherwise begin a cell.
+    """
     to = io.StringIO()
-    writer = csv.writer(to)
+    writer = csv.writer(to, quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(headings)
     for row in rows:
-        writer.writerow([f"'{one}" if isinstance(one, str) and one.startswith(_RUNS) else one for one in row])
+        writer.writerow([_cell(one) if isinstance(one, str) else one for one in row])
     return to.getvalue()
+
+
+def _cell(text: str) -> str:
+    text = visible(text)
+    return f"'{text}" if text.startswith(_RUNS) else text

@@ -2,7 +2,8 @@
 
 In an object store the lock is a lease (`lease`). In a folder it is a flock, which the operating system releases when
 the process ends, so a crash leaves no lock. On a mounted folder it works between hosts if the file system supports that
-(NFS 4 and SMB do). The file names the holder, for the error message of other processes. It is not deleted.
+(NFS 4 and SMB do). The file names the holder, for the error message of other processes. It is not deleted; a holder
+whose file was deleted by others commits nothing more.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 
-from .errors import LakeBusy, LakeUnreadable, LakeUnsupported
+from .errors import LakeBusy, LakeLost, LakeUnreadable, LakeUnsupported
 from .lease import FOLDER as LEASE_FOLDER
 from .lease import Lease, named_holder
 from .places import LakePath
@@ -88,7 +89,18 @@ class FileLock:
         self._file = self._take(holder)
 
     def check(self) -> None:
-        """Do nothing: the operating system keeps a flock until it is released."""
+        """LakeLost: the file is not there any more, so another process may hold the lock of a new one."""
+        path = self._folder / LOCK_FILE
+        try:
+            is_own = os.path.samestat(os.fstat(self._file), path.stat())
+        except FileNotFoundError:
+            is_own = False
+        if not is_own:
+            raise LakeLost(
+                f"{path}: found this lock file removed or replaced, expected it to stay while this process writes to "
+                "the lake: start this command again, and do not delete the file (it blocks nothing when its process "
+                "has ended)"
+            )
 
     def release(self) -> None:
         """Give it back."""

@@ -83,7 +83,9 @@ class SelfSigned:
 
     def renew(self, now: datetime) -> bool:
         """Make key and certificate unless those on disk are valid; return whether they are new. OSError."""
-        if self._is_valid(now):
+        if (kept := self._valid(now)) is not None:
+            if self._trusted() != kept:  # a copy of it, which clients trust
+                replace_file(self.certificate_path, kept, CERTIFICATE_MODE)
             return False
         key, certificate = make_certificate(self._hosts, now)
         self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -91,17 +93,29 @@ class SelfSigned:
         replace_file(self.server_path, key + certificate, KEY_MODE)
         return True
 
-    def _is_valid(self, now: datetime) -> bool:
+    def _valid(self, now: datetime) -> bytes | None:
+        """Return the certificate as PEM text; None: it must be replaced, or its key is not there."""
         from cryptography import x509
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
         try:
-            certificate = x509.load_pem_x509_certificate(self.server_path.read_bytes())
+            text = self.server_path.read_bytes()
+            certificate = x509.load_pem_x509_certificate(text)
             names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        except (FileNotFoundError, ValueError, x509.ExtensionNotFound):
-            return False
+            is_pair = load_pem_private_key(text, None).public_key() == certificate.public_key()
+        except (FileNotFoundError, ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound):
+            return None
         has = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
         lasts = certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc - RENEW_BEFORE
-        return lasts and has.issuperset(self._hosts) and self.certificate_path.exists()
+        is_kept = is_pair and lasts and has.issuperset(self._hosts)
+        return certificate.public_bytes(Encoding.PEM) if is_kept else None
+
+    def _trusted(self) -> bytes | None:
+        try:
+            return self.certificate_path.read_bytes()
+        except FileNotFoundError:
+            return None
 
     def _check(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._check)
