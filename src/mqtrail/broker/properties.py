@@ -32,6 +32,7 @@ from mqtrail.wire import (
     decode_properties,
     encode_properties,
     find_property,
+    number_of,
     tags_code,
 )
 
@@ -188,11 +189,11 @@ def real_queue(text: bytes) -> tuple[str, int] | None:
     Any client can send a record with these properties to the timer topic: one that names the timer topic itself would
     be delivered for ever.
     """
-    topic, queue_id = find_property(text, b"REAL_TOPIC"), find_property(text, b"REAL_QID")
-    if topic is None or queue_id is None or not queue_id.isdigit() or len(queue_id) > _QUEUE_DIGITS_MAX:
+    topic, queue_id = find_property(text, b"REAL_TOPIC"), number_of(find_property(text, b"REAL_QID"), _QUEUE_DIGITS_MAX)
+    if topic is None or queue_id is None:
         return None
     name = topic.decode("utf-8", "replace")
-    return None if name in WAITING_TOPICS else (name, int(queue_id))
+    return None if name in WAITING_TOPICS else (name, queue_id)
 
 
 def with_properties(text: bytes, changes: Mapping[str, str]) -> bytes:

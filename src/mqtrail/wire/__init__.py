@@ -46,6 +46,7 @@ from .route import *
 # A message as it is stored: record, properties, batch, compressed body, and handles in properties.
 from .batch import *
 from .compression import *
+from .op_records import *
 from .pop_info import *
 from .pop_reply import *
 from .properties import *

@@ -178,12 +178,14 @@ def decode_properties(text: bytes | bytearray | memoryview | str) -> dict[str, s
     return properties
 
 
-def number_of(text: bytes | None) -> int | None:
-    """Return the whole number of a property's value; None: it is none, or has more digits than any time or offset.
+def number_of(text: str | bytes | None, digits_max: int = NUMBER_DIGITS_MAX) -> int | None:
+    """Return the whole number in a text that a sender wrote; None: it is none, or longer than any time or offset.
 
     Senders write what they like: int() takes digits of other scripts, and fails at thousands of digits.
     """
-    return int(text) if text is not None and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX else None
+    if text is None or len(text) > digits_max or not (text.isascii() and text.isdigit()):
+        return None
+    return int(text)
 
 
 def find_property(data: bytes, name: bytes) -> bytes | None:

@@ -31,6 +31,7 @@ from mqtrail.wire import (
     TopicConfig,
     answer,
     check_length,
+    number_of,
     pop_retry_topic,
 )
 
@@ -50,7 +51,7 @@ QUEUES_A_POP: Final = 512
 be held continues in the next ticks; otherwise the next pop reads the other queues."""
 NEXT_QUEUES_MAX: Final = 1_000  # (topic, group) pairs of such large topics whose next queue is remembered
 QUEUES_SEEN: Final = "queuesSeen"  # field of a held request: number of queues read without finding a message
-_DIGITS_MAX: Final = 9  # of a number of queues
+_DIGITS_MAX: Final = 8  # of a number of queues
 _HUNDRED: Final = 100
 _STEP: Final = 37  # coprime to 100: a hundred requests get each number once
 
@@ -63,8 +64,7 @@ def with_born_time(request: RemotingCommand, now_ms: int) -> None:
 
 def queues_seen(request: RemotingCommand) -> int:
     """Return how many queues a held request has read without finding a message."""
-    text = request.ext.get(QUEUES_SEEN, "0")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX else 0
+    return number_of(request.ext.get(QUEUES_SEEN), _DIGITS_MAX) or 0
 
 
 class PopMessages:

@@ -31,6 +31,7 @@ from mqtrail.wire import (
     encode_properties,
     find_property,
     java_string_hash,
+    number_of,
 )
 
 from ..copies import copy_of
@@ -44,7 +45,6 @@ _DISTANCE_MAX_MS: Final = (
     1 << 31
 ) // 1_000 * 1_000 - 1_000  # maximum difference of the two times of a unit: whole seconds in an int
 _COUNT: Final = re.compile(r"[0-9]{1,9}")  # clients may write anything into the property
-_NUMBER_DIGITS_MAX: Final = 18  # longer numbers are neither dates nor delays
 
 
 def due_ms(text: bytes, now_ms: int) -> int:
@@ -53,8 +53,7 @@ def due_ms(text: bytes, now_ms: int) -> int:
         value = find_property(text, name.encode())
         if value is None:
             continue
-        digits = value[1:] if value[:1] in (b"-", b"+") else value
-        if not digits.isdigit() or len(digits) > _NUMBER_DIGITS_MAX:
+        if number_of(value[1:] if value[:1] in (b"-", b"+") else value) is None:
             raise MessageIllegal(
                 f"timer message illegal: found {name}={value[:20].decode('utf-8', 'replace')}, expected a whole number"
             )
@@ -106,11 +105,11 @@ def wait_of(head: RecordHead, text: bytes, now_ms: int) -> TimerWait | None:
     It depends on the record only, so that a lost log can be rebuilt from the queue. now_ms: upper bound of the time at
     which the record was added. Its store time may be later, since store times never go back with the clock.
     """
-    out, topic = find_property(text, _OUT_MS), find_property(text, b"REAL_TOPIC")
-    if out is None or topic is None or not out.isdigit() or len(out) > _NUMBER_DIGITS_MAX:
+    out, topic = number_of(find_property(text, _OUT_MS)), find_property(text, b"REAL_TOPIC")
+    if out is None or topic is None:
         return None
     start_ms = floor_ms(min(head.store_timestamp_ms, now_ms))
-    slot_ms = max(floor_ms(int(out)), start_ms - PRECISION_MS)
+    slot_ms = max(floor_ms(out), start_ms - PRECISION_MS)
     magic = UnitMagic.DEFAULT
     left_ms = slot_ms - start_ms
     if left_ms >= ROLL_WINDOW_MS:

@@ -40,12 +40,13 @@ from mqtrail.wire import (
     Send,
     decode_head,
     find_property,
+    number_of,
     offset_msg_id,
 )
 
 from ..properties import real_queue
 from ..state import BrokerState
-from .records import copied_half, half_offsets_of, moved_record, question_body
+from .records import SECONDS_DIGITS_MAX, copied_half, half_offsets_of, moved_record, question_body
 
 READ_COUNT: Final = 32  # op records per read
 READ_SIZE: Final = 1 << 20
@@ -274,7 +275,7 @@ class TransactionCheck:
     def _pass(self, current: _Round, record: Buffer, head: RecordHead, sends: list[Send], now_ms: int) -> bool:
         """Handle a half message without an end; False: the round ends before it."""
         text = bytes(record[head.properties_start : head.properties_end])
-        times = _number(find_property(text, PROPERTY_TRANSACTION_CHECK_TIMES.encode()))
+        times = number_of(find_property(text, PROPERTY_TRANSACTION_CHECK_TIMES.encode()))
         age_ms = now_ms - head.born_timestamp_ms
         if (
             (times or 0) >= self._config.transaction_check_max
@@ -290,9 +291,9 @@ class TransactionCheck:
             if 0 <= age_ms <= self._config.transaction_timeout_ms:
                 return False
         else:
-            seconds = _number(immunity)
+            seconds = number_of(immunity, SECONDS_DIGITS_MAX)
             limit_ms = self._config.transaction_timeout_ms if seconds is None else seconds * 1_000
-            original = _number(find_property(text, PROPERTY_TRAN_PREPARED_QUEUE_OFFSET.encode()))
+            original = number_of(find_property(text, PROPERTY_TRAN_PREPARED_QUEUE_OFFSET.encode()))
             if original is not None and (current.take_done(original) or self._ended.has(current.queue_id, original)):
                 return True
             if _CLOCK_SKEW_MS < age_ms <= limit_ms:
@@ -350,7 +351,3 @@ class TransactionCheck:
             flag=FLAG_ONEWAY,
         )
         return [Send(producers[self._turn % len(producers)].peer.id, command)]
-
-
-def _number(value: bytes | None) -> int | None:
-    return int(value) if value is not None and value.isdigit() and len(value) < 12 else None

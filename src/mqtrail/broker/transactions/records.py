@@ -15,6 +15,7 @@ from mqtrail.store import PendingRecord
 from mqtrail.wire import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
+    OP_TAG,
     PROPERTY_REAL_QID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TRANSACTION_ID,
@@ -24,6 +25,8 @@ from mqtrail.wire import (
     decode_properties,
     encode_properties,
     encode_record,
+    ended_offset,
+    ended_offsets,
     find_property,
     tags_code,
 )
@@ -31,11 +34,11 @@ from mqtrail.wire import (
 from ..copies import copy_of
 from ..properties import check_size, real_queue, tag_hash
 
-OP_TAG: Final = "d"
+SECONDS_DIGITS_MAX: Final = 11  # of CHECK_IMMUNITY_TIME_IN_SECONDS
+
 _OP_PROPERTIES: Final = encode_properties({"WAIT": "true", "TAGS": OP_TAG}).encode()
 _OP_TAGS_CODE: Final = tags_code(OP_TAG)
 _MASK: Final = MessageSysFlag.TRANSACTION_MASK
-_OFFSET_DIGITS_MAX: Final = 18
 
 
 def half_record(record: PendingRecord) -> PendingRecord:
@@ -108,7 +111,7 @@ def op_records(
         if len(body) >= size_max:
             records.append(_op_record(queue_id, bytes(body), now_ms, born_host))
             body.clear()
-        body += b"%d," % offset
+        body += ended_offset(offset)
     if body:
         records.append(_op_record(queue_id, bytes(body), now_ms, born_host))
     return records
@@ -122,5 +125,4 @@ def half_offsets_of(body: bytes, text: bytes) -> list[int]:
     """Return the queue offsets in an op record; anything else is ignored, as in Java."""
     if find_property(text, b"TAGS") != OP_TAG.encode():
         return []
-    parts = body.split(b",")
-    return [int(part) for part in parts if part.isdigit() and len(part) <= _OFFSET_DIGITS_MAX]
+    return ended_offsets(body)

@@ -33,6 +33,7 @@ from mqtrail.wire import (
     answer,
     decode_head,
     find_property,
+    number_of,
     parse_offset_msg_id,
 )
 
@@ -40,7 +41,7 @@ from ..properties import real_queue
 from ..state import BrokerState
 from .check import EndedHalves, TransactionCheck
 from .counts import EndCounts, OpenHalves
-from .records import committed_record, copied_half, op_records
+from .records import SECONDS_DIGITS_MAX, committed_record, copied_half, op_records
 
 ENDS_MAX: Final = 100_000  # ends that wait for an op record; reached only if the store refuses all appends
 RETRY_MS: Final = 1_000  # delay after the store refused an op record
@@ -119,7 +120,7 @@ class Transactions:
         immunity = find_property(text, b"CHECK_IMMUNITY_TIME_IN_SECONDS")
         if immunity is None:
             return
-        seconds = int(immunity) if immunity.isdigit() and len(immunity) < 12 else 0
+        seconds = number_of(immunity, SECONDS_DIGITS_MAX) or 0
         limit_ms = max(seconds * 1_000, self._config.transaction_timeout_ms)
         if now_ms - born_ms > limit_ms:
             raise IllegalOperation(
