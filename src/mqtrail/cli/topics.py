@@ -288,9 +288,11 @@ def topic_order(
 
 
 def _check_order(value: str) -> None:
+    from mqtrail.wire import number_of
+
     for part in value.split(";"):
         name, _, count = part.rpartition(":")
-        if not name or not count.isdigit():
+        if not name or number_of(count) is None:
             raise UsageError(f"order configuration: found {part!r}, expected BROKER:QUEUES;BROKER:QUEUES")
 
 
