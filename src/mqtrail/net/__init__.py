@@ -13,7 +13,7 @@ from .controllers import ControllerError, leading_controller
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
 from .log import Log, log_processors
 from .metrics_port import MetricsPort
-from .part_files import part_file, replace_file, sync_folder
+from .durable_files import replace_file, sync_folder
 from .pool import ConnectionPool
 from .secret_files import mode_open_to_others
 from .server import BindError, Server, accept_no_more, bound_socket, why_not_bound
@@ -72,7 +72,6 @@ __all__ = [
     "mode_open_to_others",
     "next_command",
     "parse_namesrv",
-    "part_file",
     "read_audit",
     "read_tls_properties",
     "replace_file",

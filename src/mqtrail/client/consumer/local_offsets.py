@@ -15,8 +15,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from mqtrail.net import Log, part_file
-from mqtrail.wire import BodyError, MessageQueue, MQError, QueueOffsets, loads_file
+from mqtrail.net import Log
+from mqtrail.wire import BodyError, MessageQueue, MQError, QueueOffsets, loads_file, part_file
 
 from ..core import ClientError
 
