@@ -1,4 +1,5 @@
-"""The wire formats: bytes <-> values, no I/O (but `part_file`). Assumptions about peers: docs/design/{frame,record,trace-text}.md.
+"""The wire formats: bytes <-> values, no I/O but `part_file`. Assumptions about peers:
+docs/design/{frame,record,trace-text}.md.
 
 Other rooms import from here. Each module lists its public names in `__all__`; all other names stay in this room.
 """
@@ -63,7 +64,8 @@ from .trace_layouts import *
 from .trace_records import *
 from .trace_text import *
 
-# Files.
+# Files and paths.
+from .doors import *
 from .part_files import *
 
 # Settings: their declarations, .properties files and lists of addresses.

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from mqtrail.store import MessageStore
 from mqtrail.wire import (
     HALF_TOPIC,
-    PROPERTY_REAL_TOPIC,
+    RAW_REAL_TOPIC,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
@@ -25,7 +25,6 @@ from mqtrail.wire import (
 from .policies import Resource
 
 WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC})
-_REAL_TOPIC: Final = PROPERTY_REAL_TOPIC.encode()
 
 
 class RecordTopics(NamedTuple):
@@ -95,7 +94,7 @@ class AccessContext:
         except QueryNotFound:
             return None
         head = decode_head(record)
-        real = find_property(bytes(record[head.properties_start : head.properties_end]), _REAL_TOPIC)
+        real = find_property(bytes(record[head.properties_start : head.properties_end]), RAW_REAL_TOPIC)
         real_topic = None if real is None else real.decode("utf-8", "replace")
         target_topic = real_topic if head.topic in WAITING_TOPICS and real_topic is not None else head.topic
         return RecordTopics(head.topic, target_topic, real_topic)

@@ -21,6 +21,7 @@ from typing import Final
 
 from mqtrail.wire import (
     HALF_TOPIC,
+    RAW_TIMER_DEL_UNIQKEY,
     RETRY_PREFIX,
     SYSTEM_GROUP_PREFIX,
     BatchAckBody,
@@ -274,7 +275,7 @@ def made_groups(command: RemotingCommand, context: AccessContext) -> Iterator[Ne
 
 def recalled(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     """A message that recalls another one needs Pub on the topic in TIMER_DEL_UNIQKEY (topic+id)."""
-    key = find_property(sent_properties(command.ext).encode("utf-8", "replace"), b"TIMER_DEL_UNIQKEY")
+    key = find_property(sent_properties(command.ext).encode("utf-8", "replace"), RAW_TIMER_DEL_UNIQKEY)
     if key is not None:
         yield Need(topic_resource(key.decode("utf-8", "replace").partition("+")[0]), ("Pub",))
 

@@ -28,6 +28,9 @@ from mqtrail.wire import (
     OP_HALF_TOPIC,
     PROPERTY_TRAN_PREPARED_QUEUE_OFFSET,
     PROPERTY_TRANSACTION_CHECK_TIMES,
+    RAW_CHECK_IMMUNITY_TIME,
+    RAW_PGROUP,
+    RAW_UNIQ_KEY,
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANSACTION_GROUP,
     Buffer,
@@ -286,7 +289,7 @@ class TransactionCheck:
             return True
         if head.queue_offset >= current.half_end:
             return False
-        immunity = find_property(text, b"CHECK_IMMUNITY_TIME_IN_SECONDS")
+        immunity = find_property(text, RAW_CHECK_IMMUNITY_TIME)
         if immunity is None:
             if 0 <= age_ms <= self._config.transaction_timeout_ms:
                 return False
@@ -324,7 +327,7 @@ class TransactionCheck:
         A check contains the half message, and any client may claim any producer group. So only clients with permission
         to publish to its topic are asked.
         """
-        group = (find_property(text, b"PGROUP") or b"").decode("utf-8", "replace")
+        group = (find_property(text, RAW_PGROUP) or b"").decode("utf-8", "replace")
         destination = real_queue(text)
         topic = "" if destination is None else destination[0]
         may_publish = self._access.may_publish
@@ -332,7 +335,7 @@ class TransactionCheck:
         if not producers:
             return []
         self._turn += 1
-        unique_key = find_property(text, b"UNIQ_KEY")
+        unique_key = find_property(text, RAW_UNIQ_KEY)
         message_id = None if unique_key is None else unique_key.decode("utf-8", "replace")
         header = CheckTransactionStateHeader(
             tran_state_table_offset=place.queue_offset,

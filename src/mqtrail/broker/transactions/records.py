@@ -18,7 +18,11 @@ from mqtrail.wire import (
     OP_TAG,
     PROPERTY_REAL_QID,
     PROPERTY_REAL_TOPIC,
+    PROPERTY_TAGS,
     PROPERTY_TRANSACTION_ID,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+    RAW_TAGS,
     Buffer,
     MessageSysFlag,
     RecordHead,
@@ -36,7 +40,7 @@ from ..properties import check_size, real_queue, tag_hash
 
 SECONDS_DIGITS_MAX: Final = 11  # of CHECK_IMMUNITY_TIME_IN_SECONDS
 
-_OP_PROPERTIES: Final = encode_properties({"WAIT": "true", "TAGS": OP_TAG}).encode()
+_OP_PROPERTIES: Final = encode_properties({PROPERTY_WAIT: "true", PROPERTY_TAGS: OP_TAG}).encode()
 _OP_TAGS_CODE: Final = tags_code(OP_TAG)
 _MASK: Final = MessageSysFlag.TRANSACTION_MASK
 
@@ -44,7 +48,7 @@ _MASK: Final = MessageSysFlag.TRANSACTION_MASK
 def half_record(record: PendingRecord) -> PendingRecord:
     """Return the half message of a sent message. MessageIllegal: its properties have no room for the additions."""
     properties = decode_properties(bytes(record.properties))
-    unique_key = properties.get("UNIQ_KEY")
+    unique_key = properties.get(PROPERTY_UNIQ_KEY)
     if unique_key is not None:
         properties[PROPERTY_TRANSACTION_ID] = unique_key
     properties |= {PROPERTY_REAL_TOPIC: record.topic, PROPERTY_REAL_QID: str(record.queue_id)}
@@ -123,6 +127,6 @@ def _op_record(queue_id: int, body: bytes, now_ms: int, born_host: bytes) -> Pen
 
 def half_offsets_of(body: bytes, text: bytes) -> list[int]:
     """Return the queue offsets in an op record; anything else is ignored, as in Java."""
-    if find_property(text, b"TAGS") != OP_TAG.encode():
+    if find_property(text, RAW_TAGS) != OP_TAG.encode():
         return []
     return ended_offsets(body)

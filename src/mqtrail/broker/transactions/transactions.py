@@ -17,6 +17,8 @@ from typing import Final
 from mqtrail.wire import (
     HALF_TOPIC,
     PROPERTY_TRANSACTION_CHECK_TIMES,
+    RAW_CHECK_IMMUNITY_TIME,
+    RAW_PGROUP,
     EndTransactionHeader,
     IllegalOperation,
     MessageSysFlag,
@@ -88,7 +90,7 @@ class Transactions:
             )
         if not header.from_transaction_check:
             self._check_age(text, head.born_timestamp_ms, now_ms)
-        group = find_property(text, b"PGROUP")
+        group = find_property(text, RAW_PGROUP)
         if group is None or group.decode("utf-8", "replace") != header.producer_group:
             raise SystemError_("The producer group wrong")
         if head.queue_offset != header.tran_state_table_offset:
@@ -117,7 +119,7 @@ class Transactions:
 
     def _check_age(self, text: bytes, born_ms: int, now_ms: int) -> None:
         """Raise IllegalOperation after the immunity time of the half message: a check will ask its producer."""
-        immunity = find_property(text, b"CHECK_IMMUNITY_TIME_IN_SECONDS")
+        immunity = find_property(text, RAW_CHECK_IMMUNITY_TIME)
         if immunity is None:
             return
         seconds = number_of(immunity, SECONDS_DIGITS_MAX) or 0
