@@ -98,7 +98,7 @@ class OperatedDoor:
                 raise DoorRefused(_problem_of(error, self.url)) from None
         except (URLError, HTTPException, OSError) as error:
             reason = getattr(error, "reason", error)
-            done = "" if body is None else "; what was asked may have been done"
+            done = "" if body is None else "; the request may have been executed"
             raise DoorFailed(
                 f"found no answer of {self.url} ({reason}){done}, expected one: start `mqtrail pmq up`, or correct "
                 "--url"

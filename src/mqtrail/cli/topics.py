@@ -268,7 +268,7 @@ def topic_order(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show, set or delete the fixed queues of an ordered topic, which stay while a broker is down."""
+    """Show, set or delete the fixed queues of an ordered topic, which do not change while a broker is down."""
     if value and delete:
         raise UsageError("found a value and --delete, expected one of them")
     with admin_of(load(config), namesrv) as admin:

@@ -247,7 +247,7 @@ class LetterResend(msgspec.Struct, forbid_unknown_fields=True, tag_field="action
         for letter in await self._letters(context):
             target = await self._target(context, letter)
             if target is None or letter.undecodable is not None:
-                why = letter.undecodable or "found that its topic is none of an application, expected one that exists"
+                why = letter.undecodable or "found no topic of an application with this name, expected one that exists"
                 yield OperatedOutcome(letter.msg_id, OperatedFate.FAILED, why)
                 continue
             copy = resent_copy(letter, self.group, target)

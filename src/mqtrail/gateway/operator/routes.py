@@ -172,9 +172,7 @@ def _add_messages(router: APIRouter, looking: Looking, gate: Gate) -> None:
         gate.operator(token_of(request), changes=False)
         host = host_of(request)
         if sum(one is not None for one in (first, from_ms, key, id)) > 1 or (first is not None and queue is None):
-            detail = (
-                "found several of from, from_ms, key and id, or from without queue, expected one: leave the others out"
-            )
+            detail = "found several of from, from_ms, key and id, or from without queue, expected one: omit the others"
             raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
         word = key if id is None else id
         if word is not None:
