@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 
 from mqtrail.wire import (
+    END_MS,
     DeleteGroupHeader,
     MessageExt,
     MQError,
@@ -42,8 +43,6 @@ from .plans import (
 LETTERS_MAX: Final = 1_000  # of one change
 SCANNED_MAX: Final = 20_000  # messages of a failure topic that one change looks at
 PULL_COUNT: Final = 32
-FIRST_MS: Final = 0
-END_MS: Final = -1
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 
