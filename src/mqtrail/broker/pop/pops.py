@@ -13,6 +13,7 @@ from typing import Final
 
 from mqtrail.store import StoreError
 from mqtrail.wire import (
+    ALL_QUEUES,
     EXPRESSION_TAG,
     ORDERLY_REVIVE_QUEUE,
     SUBSCRIBE_ALL,
@@ -39,7 +40,7 @@ from ..bounds import EXPRESSION_LENGTH_MAX
 from ..filter import MessageFilter, compile_filter
 from ..state import BrokerState
 from .checks import POP_COUNT_MAX
-from .held_pops import ANY_QUEUE, HeldPop, WaitKey
+from .held_pops import HeldPop, WaitKey
 from .orders import ORDERS_MAX
 from .state import PopState
 from .taking import Taking
@@ -250,7 +251,7 @@ class PopMessages:
 
 
 def _wait_key(header: PopHeader) -> WaitKey:
-    return (header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE))
+    return (header.topic, header.consumer_group, max(header.queue_id, ALL_QUEUES))
 
 
 def _filter(header: PopHeader) -> MessageFilter | None:
