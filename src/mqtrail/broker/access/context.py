@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 
 from mqtrail.store import MessageStore
 from mqtrail.wire import (
-    HALF_TOPIC,
+    OP_HALF_TOPIC,
     RAW_REAL_TOPIC,
-    SCHEDULE_TOPIC,
     TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
     QueryNotFound,
@@ -22,9 +21,10 @@ from mqtrail.wire import (
     revive_topic,
 )
 
+from ..properties import WAITING_TOPICS
 from .policies import Resource
 
-WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC})
+TARGETED_TOPICS: Final = WAITING_TOPICS - {OP_HALF_TOPIC} | {TRANS_CHECK_MAX_TIME_TOPIC}  # name the target
 
 
 class RecordTopics(NamedTuple):
@@ -96,7 +96,7 @@ class AccessContext:
         head = decode_head(record)
         real = find_property(bytes(record[head.properties_start : head.properties_end]), RAW_REAL_TOPIC)
         real_topic = None if real is None else real.decode("utf-8", "replace")
-        target_topic = real_topic if head.topic in WAITING_TOPICS and real_topic is not None else head.topic
+        target_topic = real_topic if head.topic in TARGETED_TOPICS and real_topic is not None else head.topic
         return RecordTopics(head.topic, target_topic, real_topic)
 
 
