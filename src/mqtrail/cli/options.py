@@ -23,6 +23,8 @@ ConfigFile = Annotated[
 Namesrv = Annotated[
     str | None, typer.Option("--namesrv", metavar="HOST:PORT[;…]", help="Name server addresses. [env: NAMESRV_ADDR]")
 ]
+SentFrom = Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")]
+SentTo = Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")]
 LakeFolder = Annotated[
     str | None, typer.Option("--lake", metavar="DIR", help="Folder of the lake, or s3://bucket/prefix.")
 ]
