@@ -51,7 +51,7 @@ from mqtrail.wire import (
     topic_of_marker,
 )
 
-from .context import WAITING_TOPICS, AccessContext, AccessKind, Need, NeedsOf, Permission
+from .context import TARGETED_TOPICS, AccessContext, AccessKind, Need, NeedsOf, Permission
 from .policies import Resource, topic_resource
 
 
@@ -163,7 +163,7 @@ def _stored_in(topic: str, actions: tuple[str, ...], context: AccessContext) -> 
     """Yield the permissions to read the messages of a topic. Those that wait in a system topic are of any topic: a
     grant for all topics but one must not show them."""
     yield from _of_topic(topic, actions, context)
-    if topic in WAITING_TOPICS and not context.like_apache:
+    if topic in TARGETED_TOPICS and not context.like_apache:
         yield Need(Resource("Cluster", context.cluster), ("Get",))
 
 
