@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mqtrail.answers import Answers
-from mqtrail.answers.lake_lag import BROADCASTING, DELAYED_NOT_READ, NOT_READ, NOT_SAMPLED
+from mqtrail.answers.lake_lag import DELAYED_NOT_READ, NOT_READ, NOT_SAMPLED
 from mqtrail.answers.lakeview import UnknownCluster
-from mqtrail.client import ClusterLag, GroupLag, Trend
+from mqtrail.client import OFFSETS_AT_MEMBERS, ClusterLag, GroupLag, Trend
 from mqtrail.client.admin.backlog import NO_OFFSET, PAST_END
 from mqtrail.pipeline.changes import NOT_ASKED
 from tests.answers.lakes import AS_OF_MS, make_lake
@@ -137,7 +137,7 @@ def test_numbers_of_a_group(answers: Answers) -> None:
 def test_unknown_is_not_zero(answers: Answers) -> None:
     """No offset, an offset past the end, a queue that the last sample lacks, a broadcasting group."""
     groups = by_group(answers.lag(AS_OF_MS))
-    for name, why in (("wiped", PAST_END), ("gone", NOT_SAMPLED), ("fans", BROADCASTING)):
+    for name, why in (("wiped", PAST_END), ("gone", NOT_SAMPLED), ("fans", OFFSETS_AT_MEMBERS)):
         [queue] = groups[name].queues
         assert (groups[name].topics.lag_count, groups[name].lag_ms, queue.why) == (None, None, why)
         assert groups[name].trend == Trend()

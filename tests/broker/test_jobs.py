@@ -9,9 +9,9 @@ import pytest
 
 from mqtrail.broker import Lane, jobs
 from mqtrail.broker.access.policies import Acl, Entry, Resource, User
-from mqtrail.broker.clients import offsets as client_offsets
+from mqtrail.broker.clients import offset_requests as client_offsets
 from mqtrail.broker.messages.send import BATCH_COUNT_MAX, BATCH_SLICE
-from mqtrail.broker.operator import groups, offsets, stats, surveys
+from mqtrail.broker.operator import group_admin, offset_admin, stats, surveys
 from mqtrail.broker.telemetry import BrokerTrace
 from mqtrail.broker.timing import delays
 from mqtrail.store import Appended
@@ -251,9 +251,9 @@ def test_topics_with_many_queues_are_gone_through_in_slices(
         return bench
 
     with monkeypatch.context() as context:
-        for module in (jobs, stats, offsets, groups, surveys):
+        for module in (jobs, stats, offset_admin, group_admin, surveys):
             context.setattr(module, "QUEUES_A_SLICE", 1 << 30)
-        for module in (offsets, client_offsets):
+        for module in (offset_admin, client_offsets):
             context.setattr(module, "ENTRIES_A_SLICE", 1 << 30)
         at_once = wide()
         whole = at_once.ask(code, ext)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,10 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from mqtrail.cli import run
+from mqtrail.testing import Embedded
 from tests.answers.collectors import collector
 from tests.answers.conftest import lake_path, shop
 
-__all__ = ["Command", "CommandResult", "collector", "commands", "lake_path", "mqtrail", "shop"]
+__all__ = ["Command", "CommandResult", "collector", "commands", "commands_at", "lake_path", "mqtrail", "shop"]
 
 
 class CommandResult(NamedTuple):
@@ -45,6 +48,16 @@ def commands(capsys: pytest.CaptureFixture[str]) -> Command:
         return CommandResult(code, printed.out, printed.err)
 
     return run_command
+
+
+def commands_at(
+    server: Embedded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> Command:
+    """The same with a cluster, without any settings of this machine and without a terminal."""
+    monkeypatch.setenv("NAMESRV_ADDR", server.namesrv_address)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    return commands(capsys)
 
 
 @pytest.fixture

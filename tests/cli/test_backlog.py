@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from mqtrail.client import (
 )
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, SubscriptionGroupConfig, TopicConfig
-from tests.cli.conftest import Command, commands
+from tests.cli.conftest import Command, commands_at
 from tests.waiting import wait_until
 
 TOPIC = "orders"
@@ -65,11 +63,7 @@ def server() -> Iterator[Embedded]:
 def mqtrail(
     server: Embedded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Command:
-    """Runs one command line with the cluster, without any settings of this machine and without a terminal."""
-    monkeypatch.setenv("NAMESRV_ADDR", server.namesrv_address)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    return commands(capsys)
+    return commands_at(server, capsys, monkeypatch, tmp_path)
 
 
 def test_a_group_without_members(mqtrail: Command) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from mqtrail.cli.exits import UsageError
 from mqtrail.cli.ingest import clusters_of, job_config
+from mqtrail.cli.options import queue_of
 from mqtrail.lake import SCHEMA_VERSION, Lake
 from mqtrail.pipeline import Backfill, BackfillFiles, ClusterStatus, PipelineStatus, StatusFile
 from tests.answers.conftest import Shop
@@ -431,3 +432,14 @@ def test_upkeep(mqtrail: Command, tmp_path: Path) -> None:
         missing = mqtrail("pipeline", command, "--lake", str(tmp_path / "none"))
         assert (missing.code, missing.out, "no lake at" in missing.err) == (3, "", True)
     assert mqtrail("report", "--lake", old).code == 0
+
+
+def test_digits_that_are_no_numbers(mqtrail: Command) -> None:
+    """str.isdigit() accepts digits that int() does not, and int() refuses thousands of digits."""
+    with pytest.raises(UsageError, match="BROKER/QUEUE"):
+        queue_of("orders", "broker-a/²")
+    for place in ("broker-a/²=4", "broker-a/0=²", f"broker-a/0={'9' * 5_000}"):
+        result = mqtrail("offset", "set", "billing", "orders", place, "--namesrv", DOWN)
+        assert (result.code, "BROKER/QUEUE=OFFSET" in result.err) == (2, True), result.err
+    result = mqtrail("topic", "order", "orders", "broker-a:²", "--namesrv", DOWN)
+    assert (result.code, "BROKER:QUEUES" in result.err) == (2, True), result.err

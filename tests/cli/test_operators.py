@@ -13,7 +13,7 @@ import pytest
 from mqtrail.client import ConsumeFromWhere, ConsumerConfig, SyncAdmin, SyncConsumer, SyncProducer
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, TopicConfig
-from tests.cli.conftest import Command, commands
+from tests.cli.conftest import Command, commands_at
 from tests.waiting import wait_until
 
 QUICK = ConsumerConfig(
@@ -42,12 +42,7 @@ def server() -> Iterator[Embedded]:
 def mqtrail(
     server: Embedded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Command:
-    """Runs one command line with the cluster, without any settings of this machine and without a terminal."""
-    monkeypatch.setenv("NAMESRV_ADDR", server.namesrv_address)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-
-    return commands(capsys)
+    return commands_at(server, capsys, monkeypatch, tmp_path)
 
 
 def test_a_topics_life(mqtrail: Command) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import subprocess
@@ -30,7 +29,7 @@ from mqtrail.client import (
 from mqtrail.net import NetError
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, SubscriptionGroupConfig, TopicConfig
-from tests.cli.conftest import Command, CommandResult, commands
+from tests.cli.conftest import Command, CommandResult, commands_at
 from tests.waiting import wait_until
 
 KEYS = 7
@@ -71,11 +70,7 @@ def topic(request: pytest.FixtureRequest, server: Embedded, admin: SyncAdmin) ->
 def mqtrail(
     server: Embedded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Command:
-    """Runs one command line with the cluster, without any settings of this machine and without a terminal."""
-    monkeypatch.setenv("NAMESRV_ADDR", server.namesrv_address)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    return commands(capsys)
+    return commands_at(server, capsys, monkeypatch, tmp_path)
 
 
 def reshard(mqtrail: Command, topic: str, *more: str) -> CommandResult:

@@ -9,7 +9,7 @@ import pytest
 from mqtrail.controller import ControllerConfig, ReplicaGroups, live, parse_peers
 from mqtrail.controller import controller as controller_module
 from mqtrail.controller import requests as requests_module
-from mqtrail.controller.groups import ReplicaGroup, ReplicaMember
+from mqtrail.controller.broker_groups import ReplicaGroup, ReplicaMember
 from mqtrail.controller.requests import encode_entry
 from mqtrail.raft import LogEntry, MessageKind, RaftIdentityError, RaftMessage, encode_message
 from mqtrail.store import MemoryDisk

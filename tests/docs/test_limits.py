@@ -18,7 +18,7 @@ from mqtrail.client.admin import base
 from mqtrail.client.core import empty_answers, routes
 from mqtrail.gateway import DoorConfig, http_server
 from mqtrail.namesrv import key_values, registrations, requests
-from mqtrail.namesrv import routes as tables
+from mqtrail.namesrv import route_tables as tables
 from mqtrail.net import client, log, metrics_port, server_connection
 from mqtrail.node import table_writer
 from mqtrail.trail.trace_rows import TRACE_BODY_SIZE_MAX, TRACE_PARTS_MAX

@@ -46,6 +46,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, An
 
 
 COMMANDS = dict(commands(get_command(build())))
+GROUPS = {name.rpartition(" ")[0] for name in COMMANDS} - {""}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -67,6 +68,25 @@ def test_every_command_and_option_has_its_entry(name: str) -> None:
 def test_every_documented_command_exists() -> None:
     """No removed command has an entry."""
     assert set(sections(CLI)) == {f"`mqtrail {name}`" for name in COMMANDS}
+
+
+def test_command_lines_in_texts_are_right() -> None:
+    """Commands and options that pages, errors and remedies name exist."""
+    wrong = []
+    for file in (*PAGES, *(ROOT / "src").rglob("*.py")):
+        text = file.read_text("utf-8")
+        lines = re.findall(r"`mqtrail ([a-z][^`\n]*)`", text)
+        for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
+            lines += re.findall(r"^mqtrail ([a-z][^#|>\n]*)", block.replace("\\\n", " "), re.MULTILINE)
+        for line in lines:
+            named = [name for name in COMMANDS if f"{line} ".startswith(f"{name} ")]
+            known = {option for name in named for one in COMMANDS[name].params for option in one.opts}
+            known |= {option for name in named for one in COMMANDS[name].params for option in one.secondary_opts}
+            if set(re.findall(r"(?<![\w-])--[a-z-]+", line)) - known - {"--help"} or not (
+                named or GROUPS & {line.rpartition(" ")[0], line}
+            ):
+                wrong.append((file.name, line))
+    assert wrong == []
 
 
 def test_every_exit_code_is_documented() -> None:

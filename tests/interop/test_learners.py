@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from interop.apache import ApacheBroker, ApacheController, ApacheNameServer
@@ -17,25 +14,13 @@ from interop.probe import request, wait_until
 from mqtrail.client.sync import SyncProducer
 from mqtrail.wire import ClusterInfo, Message, RequestCode
 
+from .replicating import killed, log_of
+
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(500)]
 
 SEGMENT_SIZE = 4 << 20
 TOPIC = "LearnedTopic"
 WAIT_S = 120.0
-
-
-@contextmanager
-def killed(*servers: Any) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for server in servers:
-            server.kill()
-
-
-def log_of(store: Path) -> bytes:
-    """Return the whole log without the zeros behind its end."""
-    return b"".join(path.read_bytes() for path in sorted((store / "commitlog").iterdir())).rstrip(b"\0")
 
 
 def send(namesrv: str, count: int) -> None:

@@ -11,7 +11,8 @@ from interop.probe import wait_until
 from mqtrail.client.sync import SyncProducer
 from mqtrail.wire import Message
 
-from .test_learners import TOPIC, epochs_of, in_sync, killed, log_of, master_of, topics_of
+from .replicating import killed, log_of
+from .test_learners import TOPIC, epochs_of, in_sync, master_of, topics_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,8 @@ from interop.probe import request, wait_until
 
 from mqtrail.client.sync import SyncProducer
 from mqtrail.wire import Message, RequestCode
+
+from .replicating import killed, log_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
@@ -38,20 +38,6 @@ COUNT = 50
 def apache(version: str, folder: Path, namesrv: str, role: str) -> ApacheBroker:
     properties = {"mappedFileSizeCommitLog": str(SEGMENT_SIZE), "autoCreateTopicEnable": "true", **ROLES[role]}
     return ApacheBroker(version, folder, namesrv, properties=properties)
-
-
-@contextmanager
-def killed(*servers: Any) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for server in servers:
-            server.kill()
-
-
-def log_of(store: Path) -> bytes:
-    """Return the whole log without the zeros after its end."""
-    return b"".join(path.read_bytes() for path in sorted((store / "commitlog").iterdir())).rstrip(b"\0")
 
 
 def send(namesrv: str, count: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtrail.namesrv import NameServer, NameServerConfig, key_values, queries, registrations, routes
+from mqtrail.namesrv import NameServer, NameServerConfig, key_values, queries, registrations, route_tables
 from mqtrail.namesrv.key_values import KeyValues
 from mqtrail.namesrv.requests import BODY_SIZE_MAX, REQUESTS
 from mqtrail.store import ConfigFileStore, MemoryDisk, StoreError
@@ -502,7 +502,7 @@ def test_a_registration_takes_effect_in_one_step(monkeypatch: pytest.MonkeyPatch
     bench = Bench(topic_routes_max=60)
     topics = tuple(f"t{number}" for number in range(30))
     bench.register(topics=(*topics, "own", "deleted"))
-    monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
+    monkeypatch.setattr(route_tables, "ROUTES_A_SLICE", 2)
     table = {topic: TopicConfig(topic, 9, 9) for topic in (*topics, "new")}
     body = RegisterBrokerBody(TopicConfigTable(table, DataVersion(2))).encode()
     header = RegisterBrokerHeader("a", "1.1.1.1:10911", "C", "", 0).to_ext()
@@ -533,7 +533,7 @@ def queues_of(bench: Bench, topic: str) -> int:
 
 def test_what_a_refused_registration_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves no topics and no memory behind."""
-    monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
+    monkeypatch.setattr(route_tables, "ROUTES_A_SLICE", 2)
     bench = Bench(topic_routes_max=10)
     topics = tuple(f"t{number}" for number in range(8))
     bench.register("b", "2.2.2.2:1", topics=("orders", "t0"), peer=OTHER)
@@ -644,7 +644,7 @@ def test_large_answers_are_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(queries, "BROKERS_A_SLICE", 2)
     monkeypatch.setattr(queries, "NAMES_A_SLICE", 2)
     monkeypatch.setattr(key_values, "VALUES_A_SLICE", 2)
-    monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
+    monkeypatch.setattr(route_tables, "ROUTES_A_SLICE", 2)
     for (code, ext, version), (expected, _) in zip(requests, whole, strict=True):
         reply, ticks = bench.tell(RemotingCommand(code, ext, version=version))
         assert (reply.code, reply.ext, reply.body) == (expected.code, expected.ext, expected.body), code
@@ -653,7 +653,7 @@ def test_large_answers_are_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_topics_of_brokers_that_went_are_cleared_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Routes exclude such brokers at once; one that returns has only its new topics."""
-    monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
+    monkeypatch.setattr(route_tables, "ROUTES_A_SLICE", 2)
     bench = Bench(topic_routes_max=30)
     for name in ("a", "b"):
         assert bench.register(name, f"1.1.1.{ord(name)}:1", topics=tuple(f"{name}{n}" for n in range(9))).code == 0
@@ -681,7 +681,7 @@ def test_values_of_a_request_are_counted(code: RequestCode) -> None:
 
 def test_topics_that_are_no_longer_registered_are_cleared_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """With deleteTopicWithBrokerRegistration. A topic registered by 217 meanwhile stays."""
-    monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
+    monkeypatch.setattr(route_tables, "ROUTES_A_SLICE", 2)
     bench = Bench(delete_with_registration=True)
     bench.register(topics=tuple(f"t{n}" for n in range(20)))
     bench.register(topics=("t0", "t1"), version=DataVersion(2))

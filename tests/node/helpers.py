@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from mqtrail.net import ConnectionPool
-from mqtrail.node import Node
+from mqtrail.node import Node, NodeConfig
 from mqtrail.node.broker_node import BrokerNode
 from mqtrail.wire import (
     MessageExt,
@@ -31,6 +32,7 @@ from mqtrail.broker import BrokerConfig
 from mqtrail.node import NodeConfig, run_up
 from mqtrail.store import CommitLogConfig
 from tests.waiting import wait_until
+from contextlib import asynccontextmanager
 
 given = json.loads(sys.argv[1])
 config = NodeConfig(
@@ -121,3 +123,16 @@ def broker_of(node: Node, name: str = "broker-a") -> BrokerNode:
     broker = node.brokers[name]
     assert isinstance(broker, BrokerNode)
     return broker
+
+
+@asynccontextmanager
+async def running(**settings: Any) -> AsyncIterator[tuple[Node, ConnectionPool]]:
+    """A node on free ports, and connections to it."""
+    node = Node(NodeConfig(**{"namesrv_port": 0, "broker_port": 0, **settings}))
+    await node.start()
+    pool = ConnectionPool()
+    try:
+        yield node, pool
+    finally:
+        await pool.close()
+        await node.stop()

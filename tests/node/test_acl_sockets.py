@@ -21,7 +21,7 @@ from mqtrail.wire import (
 )
 from tests.broker.access.matrix import ACCOUNT, CASES, NAMINGS, SECRET, Case, World, expected
 
-from .test_node import running
+from .helpers import running
 
 ANSWER_S = 60
 

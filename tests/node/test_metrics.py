@@ -17,9 +17,9 @@ from mqtrail.node import Node
 from mqtrail.wire import ConsumerData, HeartbeatData, ProducerData, RemotingCommand, ResponseCode, SubscriptionData
 
 from .apache_metrics import apache_metrics
-from .helpers import read_all, send_command
+from .helpers import read_all, running, send_command
 from .test_metrics_waiting import WAITING
-from .test_node import route, running
+from .test_node import route
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 

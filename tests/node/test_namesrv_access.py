@@ -26,7 +26,8 @@ from mqtrail.wire import (
     sign,
 )
 
-from .test_node import route, running
+from .helpers import running
+from .test_node import route
 from .test_security import instance, rules
 
 USERS: dict[str, Any] = {

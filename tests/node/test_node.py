@@ -4,11 +4,8 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -22,19 +19,7 @@ from mqtrail.store.commitlog.indexer import Indexer
 from mqtrail.wire import InvalidParameter, PullHeader, PullSysFlag, RemotingCommand, RequestCode, encode_command
 from tests.loops import run
 
-from .helpers import broker_of, read_all, send_command
-
-
-@asynccontextmanager
-async def running(**settings: Any) -> AsyncIterator[tuple[Node, ConnectionPool]]:
-    node = Node(NodeConfig(**{"namesrv_port": 0, "broker_port": 0, **settings}))
-    await node.start()
-    pool = ConnectionPool()
-    try:
-        yield node, pool
-    finally:
-        await pool.close()
-        await node.stop()
+from .helpers import broker_of, read_all, running, send_command
 
 
 async def route(pool: ConnectionPool, namesrv: str, topic: str) -> RemotingCommand:

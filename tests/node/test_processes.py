@@ -19,8 +19,7 @@ from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode
 from tests.loops import run
 from tests.waiting import wait_until
 
-from .helpers import NodeProcess, read_all, send_command
-from .test_node import running
+from .helpers import NodeProcess, read_all, running, send_command
 
 TWO: dict[str, Any] = {"broker_names": ("broker-a", "broker-b"), "namesrv_port": 0, "broker_port": 0}
 SMALL = CommitLogConfig(segment_size=1 << 24)

@@ -27,7 +27,7 @@ from mqtrail.node import Node
 from mqtrail.wire import InvalidParameter, Message, MQError, RemotingCommand, SystemError_, TopicConfig, sign
 from tests.loops import run
 
-from .test_node import running
+from .helpers import running
 
 RULES = """
 accounts:

@@ -15,8 +15,7 @@ from mqtrail.node import Node, NodeConfig
 from mqtrail.node.self_signed import RENEW_BEFORE, VALIDITY, SelfSigned, make_certificate, self_signed_hosts
 from tests.loops import run
 
-from .helpers import broker_of
-from .test_node import running
+from .helpers import broker_of, running
 from .test_security import instance, send
 
 NOW = datetime.now(UTC).replace(microsecond=0)

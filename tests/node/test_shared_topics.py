@@ -1,13 +1,9 @@
 """Data that brokers get from name servers: queues of other brokers (400), topics with a static order."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ConnectionPool
-from mqtrail.node import Node, NodeConfig
 from mqtrail.wire import (
     ConsumerData,
     CreateTopicHeader,
@@ -21,17 +17,7 @@ from mqtrail.wire import (
     TopicRouteData,
 )
 
-
-@asynccontextmanager
-async def running(**settings: Any) -> AsyncIterator[tuple[Node, ConnectionPool]]:
-    node = Node(NodeConfig(**{"namesrv_port": 0, "broker_port": 0, **settings}))
-    await node.start()
-    pool = ConnectionPool()
-    try:
-        yield node, pool
-    finally:
-        await pool.close()
-        await node.stop()
+from .helpers import running
 
 
 async def ask(

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from mqtrail.broker import BrokerConfig, MasterTerm
-from mqtrail.controller.groups import ReplicaGroup
+from mqtrail.controller.broker_groups import ReplicaGroup
 from mqtrail.wire import (
     ElectMasterHeader,
     Host,

@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 from mqtrail.broker import EpochFollower, InSyncSet, Replicas
 from mqtrail.broker.ha.replicas import EVERYTHING
-from mqtrail.controller import groups
-from mqtrail.controller.groups import Decision, ReplicaGroup, ReplicaGroups
+from mqtrail.controller import broker_groups
+from mqtrail.controller.broker_groups import Decision, ReplicaGroup, ReplicaGroups
 
 
 def _unfenced(self: ReplicaGroups, command: Mapping[str, Any]) -> Decision:
@@ -30,7 +30,7 @@ def _any_broker(group: ReplicaGroup, alive: Mapping[str, list[int]], wanted: int
     return CHOOSE(group, alive, wanted, True)
 
 
-ALTER, SET_MASTER, CHOOSE = ReplicaGroups._alter, ReplicaGroup.set_master, groups.choose
+ALTER, SET_MASTER, CHOOSE = ReplicaGroups._alter, ReplicaGroup.set_master, broker_groups.choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,6 @@ PLANTED_MEMBERS = (
     ),
     PlantedMember("change the set unfenced", "an unfenced decision", ReplicaGroups, "_alter", _unfenced),
     PlantedMember("elect in the same epoch", "in epoch", ReplicaGroup, "set_master", _same_epoch),
-    PlantedMember("elect a broker that is not in sync", "an unclean election", groups, "choose", _any_broker),
+    PlantedMember("elect a broker that is not in sync", "an unclean election", broker_groups, "choose", _any_broker),
     PlantedMember("keep a tail of another master", "logs differ", EpochFollower, "_compare", lambda *_: None),
 )

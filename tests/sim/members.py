@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from mqtrail.broker import HaError, TailDiffers
 from mqtrail.controller import Controller, ControllerConfig, ReplicaGroups
-from mqtrail.controller.groups import Decision, ReplicaGroup
+from mqtrail.controller.broker_groups import Decision, ReplicaGroup
 from mqtrail.node.broker_node import BrokerNode
 from mqtrail.node.config import NodeConfig
 from mqtrail.node.controlled_broker import ControlledBroker

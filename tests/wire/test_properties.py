@@ -87,8 +87,16 @@ def test_reserved_names() -> None:
         ("\u0663".encode(), None),
         (b"9" * 19, None),
         (b"9" * 5_000, None),
+        ("12", 12),
+        ("\u00b2", None),
+        ("\u0663", None),
+        ("9" * 19, None),
     ],
 )
-def test_numbers_of_senders(text: bytes | None, expected: int | None) -> None:
+def test_numbers_of_senders(text: str | bytes | None, expected: int | None) -> None:
     """What is no number of ours never raises: int() does at 4,300 digits."""
     assert number_of(text) == expected
+
+
+def test_a_number_may_have_a_limit_of_its_own() -> None:
+    assert (number_of("123", 3), number_of("1234", 3)) == (123, None)

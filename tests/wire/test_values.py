@@ -55,7 +55,9 @@ def test_host_text() -> None:
     assert str(Host("127.0.0.1", 10911)) == "127.0.0.1:10911"
 
 
-@pytest.mark.parametrize("text", ["", "localhost", ":1", "10.0.0.1:", "10.0.0.1:x", "10.0.0.1:²"])
+@pytest.mark.parametrize(
+    "text", ["", "localhost", ":1", "10.0.0.1:", "10.0.0.1:x", "10.0.0.1:²", "10.0.0.1:" + "9" * 5_000]
+)
 def test_texts_that_are_no_hosts(text: str) -> None:
     with pytest.raises(IdError, match="ip:port"):
         Host.parse(text)

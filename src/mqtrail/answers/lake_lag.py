@@ -12,6 +12,7 @@ from typing import Final
 
 from mqtrail import trail
 from mqtrail.client import (
+    OFFSETS_AT_MEMBERS,
     ClusterLag,
     GroupLag,
     QueueLag,
@@ -33,7 +34,6 @@ from .live import Row
 
 NOT_SAMPLED: Final = "not in the last sample: its broker did not answer, or the group's offset is gone"
 NOT_READ: Final = "the first waiting message is not in the lake: its topic is not read, or not so far"
-BROADCASTING: Final = "broadcasting: each member keeps its own offsets, which brokers do not know"
 DELAYED_NOT_READ: Final = "delayed copies are unknown: the topics in which they wait were not read up to the sample"
 _MEMBERS = (trail.CLIENTS.name, trail.SUBSCRIPTIONS.name, trail.SAMPLES.name)
 _Place = tuple[str, str, int]
@@ -106,7 +106,7 @@ def _group(name: str, rows: Iterable[Row], members: _Members, delayed_count: int
 
 def _reading(row: Row, members: _Members, prefix: str = "", at_ms: int | None = None) -> QueueReading:
     sampled_ms = row["last_ms"] if at_ms is None else at_ms
-    why = NOT_SAMPLED if not prefix and not row["is_sampled"] else BROADCASTING if members.is_broadcasting else ""
+    why = NOT_SAMPLED if not prefix and not row["is_sampled"] else OFFSETS_AT_MEMBERS if members.is_broadcasting else ""
     return QueueReading(
         row["topic"],
         row["broker_name"],

@@ -213,7 +213,7 @@ def _business_topics(admin: SyncAdmin, live: LiveEvidence) -> set[str]:
     if len(names) > TOPICS_MAX:
         live.is_reachable = False
         live.omissions.append(
-            f"no trace names its topic, and only {TOPICS_MAX} topics are searched one by one, of {len(names)}"
+            f"no trace record names its topic, and only {TOPICS_MAX} topics are searched one by one, of {len(names)}"
         )
         return set()
     return set(names)

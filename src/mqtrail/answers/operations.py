@@ -18,7 +18,7 @@ from .model import Scope
 
 ELECTION_REASONS: Final = {
     "first": "the group had none before",
-    "requested": "an operator asked for it",
+    "requested": "requested by an operator",
     "connection_closed": "the connection of the master before it closed",
     "heartbeats_stopped": "the heartbeats of the master before it stopped",
     "no_master": "the group had no master, until a broker in sync was there again",

@@ -14,7 +14,8 @@ from typing import Any, Final, Protocol, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mqtrail.lake import LakeDamaged, part_file
+from mqtrail.lake import LakeDamaged
+from mqtrail.wire import part_file
 
 TEXTS: Final = pa.list_(pa.string())
 EXPORT_SCHEMA: Final = pa.schema(

@@ -258,7 +258,7 @@ VIEWS: Final[dict[str, View]] = {
         View(
             "clocks",
             f"One row per host of a client, broker and {trail.CLOCK_WINDOW_MS // 60_000} min: the clock of the host "
-            "minus that of the broker, as far as the order of sends, stores, deliveries and trace messages shows it.",
+            "minus that of the broker, estimated from the order of sends, stores, deliveries and trace messages.",
             (
                 _same("cluster", "cluster of the brokers", "k"),
                 _same("host", "IP address of the host", "k"),

@@ -75,7 +75,7 @@ class BrokerConfig:
     )
     controller_poll_ms: int = setting(
         1_000,
-        "interval at which the controller is asked for the master (RocketMQ: 5 000)",
+        "interval between two requests to the controller for the master (RocketMQ: 5 000)",
         conf="syncBrokerMetadataPeriod",
         least=1,
     )
@@ -145,7 +145,7 @@ class BrokerConfig:
     )
     all_in_sync: bool = setting(
         False,
-        "with controller_mode: acknowledge a send, and let its message be read, when all in-sync replicas have it",
+        "with controller_mode: acknowledge a send, and make its message readable, when all in-sync replicas have it",
         conf="allAckInSyncStateSet",
     )
     min_in_sync_replicas: int = setting(
@@ -405,7 +405,10 @@ class BrokerConfig:
 
     reject_transactions: bool = setting(False, "reject half messages", conf="rejectTransactionMessage", changeable=True)
     transaction_timeout_ms: int = setting(
-        6_000, "minimum age of a half message before its producer is asked", conf="transactionTimeOut", changeable=True
+        6_000,
+        "minimum age of a half message before the broker checks with its producer",
+        conf="transactionTimeOut",
+        changeable=True,
     )
     transaction_check_ms: int = setting(
         30_000,

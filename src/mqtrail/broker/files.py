@@ -6,11 +6,10 @@ Source: ConfigManager, apache/rocketmq common/.
 from typing import Any, Final, TypeVar
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import Body, BodyError, DataVersion
+from mqtrail.wire import LONG_MAX, Body, BodyError, DataVersion
 
 Table = TypeVar("Table", bound=Body)
 
-LONG_MAX: Final = (1 << 63) - 1
 
 TOPICS_FILE: Final = "topics.json"
 GROUPS_FILE: Final = "subscriptionGroup.json"

@@ -14,17 +14,19 @@ from mqtrail.wire import (
     OP_HALF_TOPIC,
     PROPERTIES_SIZE_MAX,
     PROPERTY_CLUSTER,
-    PROPERTY_DELAY,
     PROPERTY_MSG_REGION,
     PROPERTY_POP_CK,
     PROPERTY_REAL_QID,
     PROPERTY_REAL_TOPIC,
-    PROPERTY_TAGS,
-    PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRACE_ON,
-    PROPERTY_TRAN_MSG,
-    PROPERTY_UNIQ_KEY,
-    PROPERTY_WAIT,
+    RAW_DELAY,
+    RAW_REAL_QID,
+    RAW_REAL_TOPIC,
+    RAW_TAGS,
+    RAW_TIMER_OUT_MS,
+    RAW_TRAN_MSG,
+    RAW_UNIQ_KEY,
+    RAW_WAIT,
     SCHEDULE_TOPIC,
     TIMER_PROPERTIES,
     TIMER_TOPIC,
@@ -32,6 +34,7 @@ from mqtrail.wire import (
     decode_properties,
     encode_properties,
     find_property,
+    number_of,
     tags_code,
 )
 
@@ -42,14 +45,9 @@ _QUEUE_DIGITS_MAX = 9
 _OURS = tuple(
     f"{name}\x01".encode() for name in (PROPERTY_CLUSTER, PROPERTY_MSG_REGION, PROPERTY_TRACE_ON, PROPERTY_POP_CK)
 )
-_DELAY = PROPERTY_DELAY.encode()
-_TAGS = PROPERTY_TAGS.encode()
-_UNIQ_KEY = PROPERTY_UNIQ_KEY.encode()
-_WAIT = PROPERTY_WAIT.encode()
-_TRAN_MSG = PROPERTY_TRAN_MSG.encode()
+_REAL_MARKS = (RAW_REAL_TOPIC + b"\x01", RAW_REAL_QID + b"\x01")
 _TIMERS = tuple(name.encode() for name in TIMER_PROPERTIES)
 _TIMER_MARK = b"TIMER_DEL"  # common prefix of their names
-_TIMER_OUT_MS = PROPERTY_TIMER_OUT_MS.encode()
 
 
 class StoredProperties(NamedTuple):
@@ -86,10 +84,10 @@ class PropertyRules:
         check_size(sent)
         level = delay_level(sent)
         text = self._with_ours(sent, level)
-        unique_id = find_property(text, _UNIQ_KEY)
+        unique_id = find_property(text, RAW_UNIQ_KEY)
         if unique_id is None:
             unique_id = self._unique_id().encode()
-            text += b"UNIQ_KEY\x01" + unique_id + b"\x02"
+            text += RAW_UNIQ_KEY + b"\x01" + unique_id + b"\x02"
         check_size(text)
         timed = level <= 0 and is_timed(text)
         wait = self._all_wait or waits(text)
@@ -127,9 +125,9 @@ def check_size(text: bytes) -> None:
 
 def delay_level(text: bytes) -> int:
     """Return DELAY, or 0 without one. MessageIllegal: it is not a number."""
-    if b"DELAY\x01" not in text:
+    if RAW_DELAY not in text:
         return 0
-    value = find_property(text, _DELAY)
+    value = find_property(text, RAW_DELAY)
     if value is None:
         return 0
     try:
@@ -144,40 +142,45 @@ def is_timed(text: bytes) -> bool:
     """Return whether a properties text asks for a timer. TIMER_OUT_MS says that the timer has fired already."""
     return (
         _TIMER_MARK in text
-        and find_property(text, _TIMER_OUT_MS) is None
+        and find_property(text, RAW_TIMER_OUT_MS) is None
         and any(find_property(text, name) is not None for name in _TIMERS)
     )
 
 
 def waits(text: bytes) -> bool:
     """Return whether the sender waits for the flush: true without WAIT."""
-    if b"WAIT\x01" not in text:
+    if RAW_WAIT not in text:
         return True
-    value = find_property(text, _WAIT)
+    value = find_property(text, RAW_WAIT)
     return value is None or value.lower() == b"true"
 
 
 def is_transactional(text: bytes) -> bool:
     """Return whether the text marks a half message (TRAN_MSG=true)."""
-    return b"TRAN_MSG\x01" in text and (find_property(text, _TRAN_MSG) or b"").lower() == b"true"
+    return RAW_TRAN_MSG in text and (find_property(text, RAW_TRAN_MSG) or b"").lower() == b"true"
 
 
 def tag_hash(text: bytes) -> int:
     """Return the hash of the message's tag for its ConsumeQueue entry; 0 without a tag."""
-    if b"TAGS\x01" not in text:
+    if RAW_TAGS not in text:
         return 0
-    value = find_property(text, _TAGS)
+    value = find_property(text, RAW_TAGS)
     return 0 if value is None else tags_code(value.decode("utf-8", "replace"))
+
+
+def real_properties(topic: str, queue_id: int) -> bytes:
+    """Return the properties with the target of a message that waits in a system topic."""
+    return f"{PROPERTY_REAL_TOPIC}\x01{topic}\x02{PROPERTY_REAL_QID}\x01{queue_id}\x02".encode()
 
 
 def with_real_queue(text: bytes, topic: str, queue_id: int) -> bytes:
     """Return the text of a message that waits in a system topic, with its target queue. MessageIllegal: too long."""
-    if b"REAL_TOPIC\x01" in text or b"REAL_QID\x01" in text:
+    if any(mark in text for mark in _REAL_MARKS):
         properties = decode_properties(text)
         properties |= {PROPERTY_REAL_TOPIC: topic, PROPERTY_REAL_QID: str(queue_id)}
         text = encode_properties(properties).encode()
     else:
-        text += f"REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode()
+        text += real_properties(topic, queue_id)
     check_size(text)
     return text
 
@@ -188,11 +191,14 @@ def real_queue(text: bytes) -> tuple[str, int] | None:
     Any client can send a record with these properties to the timer topic: one that names the timer topic itself would
     be delivered for ever.
     """
-    topic, queue_id = find_property(text, b"REAL_TOPIC"), find_property(text, b"REAL_QID")
-    if topic is None or queue_id is None or not queue_id.isdigit() or len(queue_id) > _QUEUE_DIGITS_MAX:
+    topic, queue_id = (
+        find_property(text, RAW_REAL_TOPIC),
+        number_of(find_property(text, RAW_REAL_QID), _QUEUE_DIGITS_MAX),
+    )
+    if topic is None or queue_id is None:
         return None
     name = topic.decode("utf-8", "replace")
-    return None if name in WAITING_TOPICS else (name, int(queue_id))
+    return None if name in WAITING_TOPICS else (name, queue_id)
 
 
 def with_properties(text: bytes, changes: Mapping[str, str]) -> bytes:

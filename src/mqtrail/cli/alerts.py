@@ -17,7 +17,6 @@ from .options import ConfigFile, Json, LakeFolder, Namesrv
 from .output import say, show_json, warn
 from .serving import sources_of
 
-ALERTS_FILE = "alerts.sqlite"  # in the data folder
 RulesFile = Annotated[Path, typer.Option("--rules", readable=False, help="TOML file of rules and channels.")]
 
 
@@ -29,7 +28,7 @@ def alerts_run(
     config: ConfigFile = None,
 ) -> int:
     """Watch the rules until SIGINT or SIGTERM. Exit code 1 with --once: a channel did not accept an alert."""
-    from mqtrail.answers.alerts import AlertHistory, read_rules, watch
+    from mqtrail.answers.alerts import ALERTS_FILE, AlertHistory, read_rules, watch
 
     known = read_rules(rules)
     sources = sources_of(lake, namesrv, config)
@@ -61,7 +60,7 @@ def alerts_list(
 ) -> int:
     """List alerts of the last 90 days, each with the search that shows its messages."""
     from mqtrail.answers import as_json, moment_text
-    from mqtrail.answers.alerts import AlertHistory
+    from mqtrail.answers.alerts import ALERTS_FILE, AlertHistory
 
     history = AlertHistory(load(config).data(None) / ALERTS_FILE)
     found = history.open()[:limit] if is_open else history.latest(limit)

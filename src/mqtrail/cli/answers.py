@@ -22,6 +22,8 @@ from .options import (
     LakeFolder,
     Namesrv,
     RowFile,
+    SentFrom,
+    SentTo,
     check_row_file,
     duration_ms,
     time_range,
@@ -125,8 +127,8 @@ def search(
     status: Annotated[
         list[str] | None, typer.Option(help="Verdict code, for example DEAD_LETTERED; repeatable, any of them matches.")
     ] = None,
-    since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
-    until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
+    since: SentFrom = "",
+    until: SentTo = "",
     tag: Annotated[str, typer.Option(help="Tag of the message.")] = "",
     host: Annotated[
         str, typer.Option(help="IP address of the producer or of a consumer, or its first characters.")
@@ -193,8 +195,8 @@ def _code(text: str) -> str:
 
 def report(
     lake: LakeFolder = None,
-    since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
-    until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
+    since: SentFrom = "",
+    until: SentTo = "",
     worst: Annotated[int, typer.Option(min=0, max=100, help="Number of worst trajectories to show.")] = 1,
     rows: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of rows of each table.")] = REPORT_ROWS,
     cluster: LakeCluster = "",
@@ -219,8 +221,8 @@ def report(
 
 def export(
     lake: LakeFolder = None,
-    since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
-    until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
+    since: SentFrom = "",
+    until: SentTo = "",
     cluster: LakeCluster = "",
     output: RowFile = None,
     config: ConfigFile = None,

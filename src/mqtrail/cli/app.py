@@ -37,7 +37,7 @@ ROOMS = {
     "console token": "Manage the API tokens of a console's users.",
     "incidents": "Find the causes of bad messages in a lake.",
     "binlog": "Send the changes of a MariaDB server as messages.",
-    "backlog": "Find out why messages of a group wait, and choose a way out.",
+    "backlog": "Find out why a group has a backlog, and resolve it.",
     "lag": "Show the lag of consumer groups, in messages and in time.",
     "pmq": "Run and operate queues as tables of a database, with an HTTP door.",
     "pmq topic": "List, show, create, change and delete topics over HTTP.",

@@ -1,4 +1,4 @@
-"""`backlog`: what slows a group down, and the ways out."""
+"""`backlog`: what slows a group down, and the remedies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def backlog_show(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show why messages of a group wait: queues, members, rates, time to drain, and what each way out would give."""
+    """Show why a group has a backlog: queues, members, rates, time to drain, and the effect of each remedy."""
     over_ms = duration_ms(over, "--over")
     if not 0 < over_ms <= OVER_MS_MAX:
         raise UsageError(f"--over: found {over!r}, expected more than 0s and at most 1h")
@@ -75,7 +75,7 @@ def backlog_skip(
     group: Group,
     topic: Annotated[str, typer.Option("--topic", help="Topic whose backlog is skipped.")],
     to: Annotated[
-        str, typer.Option("--to", help="Skip what was stored before this time (UTC) or age such as 2h; end: all.")
+        str, typer.Option("--to", help="Skip messages stored before this time (UTC) or age such as 2h; end: all.")
     ],
     record: Annotated[
         Path | None,
@@ -91,7 +91,7 @@ def backlog_skip(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Skip what waits for a group in a topic, and keep a record of what was skipped. No queue moves backward."""
+    """Skip the backlog of a group in a topic, and keep a record of the skipped messages. No queue moves backward."""
     from mqtrail.answers.backlog import add_outcomes, perform_skip, plan_skip, write_record
     from mqtrail.client.core import now_ms
 
@@ -156,7 +156,7 @@ def backlog_skipped(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Print the messages that a record lists, as far as the queues still keep them. No offset is committed."""
+    """Print the messages listed in a record that the queues still keep. No offset is committed."""
     from mqtrail.answers.backlog import read_record, skipped_messages
 
     topic, queues = read_record(record)

@@ -185,7 +185,7 @@ def cluster_ping(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Send test messages to each broker, to the topic of its name, and show the latency."""
+    """Send test messages to the topic named after each broker, and show the latency."""
     import time
 
     from mqtrail.client import SyncProducer
@@ -229,7 +229,7 @@ def cluster_ping(
 def cluster_wipe(
     broker: BrokerName, yes: Yes = False, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False
 ) -> int:
-    """Remove the write permission of a broker on every name server, before it is stopped."""
+    """Remove the write permission of a broker on every name server, for example before you stop it."""
     confirm_change(f"remove broker {broker!r} from the routes of all producers", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.wipe_write_perm(broker)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .alerts import ALERTS_FILE
 from .config import Config, load
 from .console_users import USERS_FILE
 from .exits import Exit, UsageError
@@ -56,6 +55,7 @@ def console(
         raise UsageError("found --audit-log without --allow-changes and without accounts, expected one of them")
     with listen(host, port, is_open=access is not None) as listening:
         with collector_paused(), modules_hidden(*UNUSED):
+            from mqtrail.answers.alerts import ALERTS_FILE
             from mqtrail.console import make_console
 
             app = make_console(sources, changes, access, settings.data(None) / ALERTS_FILE)

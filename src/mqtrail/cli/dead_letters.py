@@ -9,7 +9,7 @@ import typer
 from .answers import exit_of, lake_answers, now_ms, reading
 from .config import load
 from .exits import Exit
-from .options import ConfigFile, Json, LakeCluster, LakeFolder, time_range
+from .options import ConfigFile, Json, LakeCluster, LakeFolder, SentFrom, SentTo, time_range
 from .output import show_answer, show_json
 
 
@@ -20,8 +20,8 @@ def dead_letters(
         str | None,
         typer.Option(help="Only this error, as shown in the counts; '': unknown. [default: any]", show_default=False),
     ] = None,
-    since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
-    until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
+    since: SentFrom = "",
+    until: SentTo = "",
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of letters, newest first.")] = 20,
     skip: Annotated[int, typer.Option(min=0, help="Number of newest matches to skip.")] = 0,
     lake: LakeFolder = None,

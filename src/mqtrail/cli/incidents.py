@@ -40,7 +40,7 @@ def incidents(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """List the causes of bad messages, the largest first, and keep them in the lake."""
+    """List the causes of bad messages, the largest first, and store them in the lake."""
     if context.invoked_subcommand is not None:
         return Exit.OK
     from mqtrail.answers import as_json
@@ -69,7 +69,7 @@ def incidents_show(
 ) -> int:
     """Show one incident: extent, conditions with their certainty, messages as proof, and advice.
 
-    Searches like `list`. Without --from, --to and --status, incidents that the lake keeps are shown without a search.
+    Searches like `list`. Without --from, --to and --status, incidents stored in the lake are shown without a search.
     """
     from mqtrail.answers import as_json
 

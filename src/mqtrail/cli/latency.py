@@ -16,7 +16,7 @@ from .output import show_answer, show_json
 
 
 def latency(
-    part: Annotated[LatencySegment, typer.Option(help="Part of a message's way.")] = LatencySegment.HANDLER,
+    part: Annotated[LatencySegment, typer.Option(help="Stage of delivery to measure.")] = LatencySegment.HANDLER,
     since: Annotated[str, typer.Option("--from", help="Earliest begin: a time (UTC), or an age such as 2h.")] = "",
     until: Annotated[str, typer.Option("--to", help="Latest begin (exclusive).")] = "",
     lake: LakeFolder = None,
@@ -24,7 +24,7 @@ def latency(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show percentiles of a part of a message's way over time, for each topic and group."""
+    """Show latency percentiles of one stage of delivery over time, for each topic and group."""
     from mqtrail.answers import as_json
 
     now = now_ms()

@@ -33,8 +33,8 @@ With = Annotated[
     typer.Option(
         "--with",
         metavar="COMMAND",
-        help="Command that restarts a broker, without a shell; {host}, {address} and {id} are replaced. [default: stop "
-        "its process on this machine with SIGTERM, and let what started it start it again]",
+        help="Command that restarts a broker, without a shell; {host}, {address} and {id} are replaced. [default: send "
+        "SIGTERM to its process on this machine; its supervisor must start it again]",
     ),
 ]
 Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="Maximum time to wait for consumers.")]
@@ -57,7 +57,7 @@ def cluster_restart(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Restart the brokers of a group in controller mode one by one, the master last and after a hand-over."""
+    """Restart the brokers of a group in controller mode one by one; the master last, after a transfer of its role."""
     confirm_change(f"restart each in-sync broker of {broker!r}", yes)
     steps: list[str] = []
 

@@ -239,7 +239,7 @@ def message_resend(
         typer.Option(
             "--to-topic",
             help="Resend to the original topic (property RETRY_TOPIC), so that all of its groups receive the messages. "
-            "A letter whose RETRY_TOPIC is missing, or no ordinary existing topic, is reported and not sent.",
+            "A letter is reported, not sent, if its RETRY_TOPIC is missing or not a topic of an application.",
         ),
     ] = False,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Maximum number of messages; 0: all.")] = 0,

@@ -23,6 +23,8 @@ ConfigFile = Annotated[
 Namesrv = Annotated[
     str | None, typer.Option("--namesrv", metavar="HOST:PORT[;…]", help="Name server addresses. [env: NAMESRV_ADDR]")
 ]
+SentFrom = Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")]
+SentTo = Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")]
 LakeFolder = Annotated[
     str | None, typer.Option("--lake", metavar="DIR", help="Folder of the lake, or s3://bucket/prefix.")
 ]
@@ -47,14 +49,15 @@ def check_row_file(output: Path) -> None:
 
 def queue_of(topic: str, text: str | None) -> MessageQueue | None:
     """Return the queue of `--queue BROKER/QUEUE`; None without one. UsageError."""
-    from mqtrail.wire import MessageQueue
+    from mqtrail.wire import MessageQueue, number_of
 
     if text is None:
         return None
     broker, _, number = text.rpartition("/")
-    if not broker or not number.isdigit():
+    queue_id = number_of(number)
+    if not broker or queue_id is None:
         raise UsageError(f"--queue: found {text!r}, expected BROKER/QUEUE, for example broker-a/0")
-    return MessageQueue(topic, broker, int(number))
+    return MessageQueue(topic, broker, queue_id)
 
 
 def duration_ms(text: str, flag: str) -> int:

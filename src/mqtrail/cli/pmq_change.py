@@ -85,7 +85,8 @@ def topic_delete(
 def group_create(
     group: GroupName,
     retries: Annotated[
-        int, typer.Option("--retries", min=0, max=1_000, help="Deliveries after the first; then a dead letter.")
+        int,
+        typer.Option("--retries", min=0, max=1_000, help="Number of retries before a message becomes a dead letter."),
     ] = 16,
     dry_run: DryRun = False,
     url: DoorUrl = None,
@@ -145,7 +146,7 @@ def offset_set(
     topic: TopicName,
     to: Annotated[str | None, typer.Option("--to", help="first, end, a time (UTC), or an age such as 2h.")] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="This offset of --queue, instead of --to.")
+        int | None, typer.Option("--offset", min=0, help="Set this offset on --queue, instead of --to.")
     ] = None,
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue. [default: all]")] = None,
     dry_run: DryRun = False,
@@ -188,7 +189,9 @@ def message_resend(
     ] = False,
     failed_of: Annotated[
         str,
-        typer.Option("--failed-of", metavar="TOPIC", help="Messages of this topic that failed at pmq's own client."),
+        typer.Option(
+            "--failed-of", metavar="TOPIC", help="Resend the messages of this topic that failed in pmq's own client."
+        ),
     ] = "",
     dry_run: DryRun = False,
     yes: Yes = False,

@@ -16,14 +16,13 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 
 import typer
 
-from mqtrail.wire import MQError
+from mqtrail.wire import OPERATOR_PATH, MQError
 
 from .config import has_password, operator_token
 from .exits import UsageError
 from .output import warn
 
 URL_DEFAULT: Final = "http://127.0.0.1:8080"
-PREFIX: Final = "/v1/operator"
 TIMEOUT_S: Final = 60.0
 ANSWER_SIZE_MAX: Final = 256 << 20
 
@@ -121,7 +120,7 @@ class OperatedDoor:
 
     def _ask(self, method: str, path: str, query: dict[str, object], body: bytes | None) -> DoorAnswer:
         words = urlencode([(name, _text_of(value)) for name, value in query.items() if value is not None])
-        request = Request(f"{self.url}{PREFIX}/{path}{'?' if words else ''}{words}", data=body, method=method)
+        request = Request(f"{self.url}{OPERATOR_PATH}/{path}{'?' if words else ''}{words}", data=body, method=method)
         if body is not None:
             request.add_header("Content-Type", "application/json")
         if self.token is not None:
@@ -135,7 +134,7 @@ class OperatedDoor:
                 raise DoorRefused(_problem_of(error, self.url)) from None
         except (URLError, HTTPException, OSError) as error:
             reason = getattr(error, "reason", error)
-            done = "" if body is None else "; what was asked may have been done"
+            done = "" if body is None else "; the request may have been executed"
             raise DoorFailed(
                 f"found no answer of {self.url} ({reason}){done}, expected one: start `mqtrail pmq up`, or correct "
                 "--url"

@@ -29,7 +29,7 @@ def topic_list(url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = N
 def topic_show(
     topic: TopicName, url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False
 ) -> int:
-    """Show a topic, its queues, and what its groups have not consumed."""
+    """Show a topic, its queues, and the unconsumed messages of its groups."""
     door = door_at(url, token_file, ca)
     found = door.get(f"topics/{segment(topic)}")
     queues = door.get("queues", topic=topic).rows("queues")
@@ -49,7 +49,9 @@ def queue_list(
     topic: OnlyTopic = None,
     tables: Annotated[
         bool,
-        typer.Option("--tables", help="Show the table of each queue and its bytes; SQLite reads its file for that."),
+        typer.Option(
+            "--tables", help="Show the table of each queue and its bytes; SQLite reads the whole file for this."
+        ),
     ] = False,
     db: DatabaseOf = None,
     url: DoorUrl = None,
@@ -68,7 +70,7 @@ def queue_list(
 
 
 def group_list(url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False) -> int:
-    """List the groups of applications: members online, and what they have not consumed."""
+    """List the groups of applications with their online members and unconsumed messages."""
     found = door_at(url, token_file, ca).get("groups")
     return _show(found, found.rows("groups"), json)
 
@@ -95,7 +97,7 @@ def subscription_list(
     ca: CaFile = None,
     json: Json = False,
 ) -> int:
-    """List which group consumes which topic, with its tags and what it has not consumed."""
+    """List which group consumes which topic, with its tags and unconsumed messages."""
     rows = door_at(url, token_file, ca).get("subscriptions").rows("subscriptions")
     rows = [row for row in rows if group in (None, row["group"]) and topic in (None, row["topic"])]
     return _show({"subscriptions": rows}, rows, json)
@@ -172,7 +174,7 @@ def _draw_message(message: DoorAnswer) -> None:
 def node(
     db: DatabaseOf = None, url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False
 ) -> int:
-    """Show the broker behind a door and its database: server, version, size, connections, what waits for a commit."""
+    """Show the broker behind a door and its database: server, version, size, connections, pending commits."""
     if db is None:
         found = door_at(url, token_file, ca).get("node")
     else:
@@ -191,7 +193,7 @@ def node(
 def lock(
     db: DatabaseOf = None, url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False
 ) -> int:
-    """Show which process may write to the database, since when, and the earlier ones."""
+    """Show which process may write to the database, since when, and which processes could before."""
     if db is None:
         found = door_at(url, token_file, ca).get("lock")
     else:

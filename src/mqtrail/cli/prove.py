@@ -9,14 +9,14 @@ import typer
 from .answers import exit_of, lake_answers, now_ms, reading
 from .config import load
 from .exits import Exit
-from .options import REPORT_ROWS, ConfigFile, Json, LakeCluster, LakeFolder, time_range
+from .options import REPORT_ROWS, ConfigFile, Json, LakeCluster, LakeFolder, SentFrom, SentTo, time_range
 from .output import show_answer, show_json
 
 
 def prove(
     topic: Annotated[str, typer.Option(help="Topic of the messages. [default: all]")] = "",
-    since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
-    until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
+    since: SentFrom = "",
+    until: SentTo = "",
     rows: Annotated[
         int, typer.Option(min=0, max=10_000, help="Maximum number of examples of each claim.")
     ] = REPORT_ROWS,

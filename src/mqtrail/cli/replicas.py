@@ -105,7 +105,7 @@ def cluster_transfer(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Hand over to another in-sync replica of a group in controller mode, and wait until the old master is in sync."""
+    """Transfer the master role to another in-sync replica (controller mode), and wait until the old one is in sync."""
     confirm_change(f"make another broker the master of {broker!r}: sends wait a moment", yes)
     with admin_of(load(config), namesrv) as admin, progress("waiting for the replicas", enabled=not json):
         before = admin.replica_group(broker)

@@ -49,7 +49,7 @@ def backlog_reshard(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Copy what a group has not consumed into a topic with more queues, in order by key. Repeat it to go on."""
+    """Copy unconsumed messages of a group to a topic with more queues, in order by key. Repeat it to continue."""
     from mqtrail.answers.backlog import ReshardWish
     from mqtrail.wire import validate_topic
 
@@ -130,13 +130,13 @@ def _draw(plan: ReshardPlan) -> None:
     table(("queue", "from offset", "to", "messages"), rows, f"{plan.group_name} on {plan.topic}: {plan.count} messages")
     what = "is created" if plan.is_new else "exists"
     where = f"{plan.queue_count} queues on each of {', '.join(plan.brokers)}"
-    say(f"target: {plan.target} ({what}), {where}{'; goes on where the last run ended' if plan.is_resumed else ''}")
+    say(f"target: {plan.target} ({what}), {where}{'; continues where the last run ended' if plan.is_resumed else ''}")
     keys = plan.keys
     found = ", ".join(f"{count} by {name}" for name, count in keys.by_property.items())
     different = f"{keys.without} without; {keys.distinct} different"
     say(f"order keys of the first {keys.looked_at}: {found or 'none'}, {different}")
     if keys.largest is not None and keys.largest > 1 / (plan.queue_count * len(plan.brokers)):
-        warn(f"one key has {keys.largest:.0%} of them: it stays in one queue, so that queue will be hot")
+        warn(f"one key has {keys.largest:.0%} of them: they stay in one queue, so that queue will be hot")
     if keys.without:
         warn("messages without an order key are spread over the queues, and keep no order")
     if plan.members:

@@ -44,7 +44,7 @@ def spans(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Export settled messages as spans to an OpenTelemetry collector (OTLP), from where the last export ended."""
+    """Export settled messages as spans to an OpenTelemetry collector (OTLP), starting where the last export ended."""
     collector = _collector(endpoint)
     chosen = _names(names)
     every_s = duration_ms(interval, "--interval") / 1_000

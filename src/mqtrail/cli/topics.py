@@ -268,7 +268,7 @@ def topic_order(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show, set or delete the fixed queues of an ordered topic, which stay while a broker is down."""
+    """Show, set or delete the fixed queues of an ordered topic, which do not change while a broker is down."""
     if value and delete:
         raise UsageError("found a value and --delete, expected one of them")
     with admin_of(load(config), namesrv) as admin:
@@ -288,9 +288,11 @@ def topic_order(
 
 
 def _check_order(value: str) -> None:
+    from mqtrail.wire import number_of
+
     for part in value.split(";"):
         name, _, count = part.rpartition(":")
-        if not name or not count.isdigit():
+        if not name or number_of(count) is None:
             raise UsageError(f"order configuration: found {part!r}, expected BROKER:QUEUES;BROKER:QUEUES")
 
 

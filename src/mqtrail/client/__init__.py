@@ -19,6 +19,7 @@ from mqtrail.wire import (
 
 from .admin import (
     END_MS_MAX,
+    OFFSETS_AT_MEMBERS,
     AclVersion,
     Admin,
     BrokerExport,
@@ -145,6 +146,7 @@ from .trace import TraceCounts
 
 __all__ = [
     "END_MS_MAX",
+    "OFFSETS_AT_MEMBERS",
     "AclVersion",
     "Admin",
     "Allocation",

@@ -14,6 +14,7 @@ from nicegui import ui
 
 from mqtrail.answers import DeadLetterConditions, LatencySegment, Sources
 from mqtrail.answers.access import AccessDesk
+from mqtrail.answers.alerts import ALERTS_FILE
 from mqtrail.answers.changes import ClusterChanges
 from mqtrail.answers.http import Changing, Workers, actor_of, make_api
 
@@ -49,7 +50,7 @@ def make_console(
     sources: Sources,
     changes: ClusterChanges | None = None,
     access: AccessDesk | None = None,
-    alerts: Path = Path("alerts.sqlite"),
+    alerts: Path = Path(ALERTS_FILE),
 ) -> FastAPI:
     """Return the application. NiceGUI keeps its pages in the process, so there is one console in a process.
 

@@ -88,7 +88,7 @@ async def _asked(ask: Callable[[], Awaitable[Any]]) -> Response:
     except MQError as error:
         return problem_response(HTTPStatus.FORBIDDEN, str(error))
     except httpx2.HTTPError as error:
-        return problem_response(HTTPStatus.BAD_GATEWAY, f"the provider cannot be asked: {type(error).__name__}")
+        return problem_response(HTTPStatus.BAD_GATEWAY, f"the provider did not answer: {type(error).__name__}")
     except (AuthlibBaseError, JoseError, ValueError, KeyError, RuntimeError) as error:
         return problem_response(HTTPStatus.FORBIDDEN, f"the provider's answer is refused: {type(error).__name__}")
     assert isinstance(answer, Response), "both ways answer"

@@ -28,7 +28,7 @@ ELECTION_REASONS_ZH: Final = {
 TEXTS: Final[dict[str, tuple[str, str]]] = {
     "alerts": ("Alerts", "告警"),
     "alerts_text": (
-        "What the rules of `mqtrail alerts run` found. A source that fails is a state of its own, never good.",
+        "What the rules of `mqtrail alerts run` found. A failed source is shown as a state of its own, never as good.",
         "`mqtrail alerts run` 的规则所发现的问题。数据源失效是单独的状态，绝不视为正常。",
     ),
     "open_alerts": ("Open", "未恢复"),
@@ -81,7 +81,7 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "cause": ("Cause", "原因"),
     "common": ("What they share", "共同特征"),
     "bad_share": ("Bad of all", "异常占比"),
-    "inside_outside": ("{inside} with these, {outside} of the others", "有此特征 {inside}，其他 {outside}"),
+    "inside_outside": ("{inside} with these, {outside} of the rest", "有此特征 {inside}，其他 {outside}"),
     "dead_letters": ("Dead letters", "死信"),
     "dead_letters_text": (
         "Messages that a group gave up. They stay in its dead-letter queue, also after they are sent again.",

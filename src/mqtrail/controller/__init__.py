@@ -5,8 +5,8 @@
 send heartbeats.
 """
 
+from .broker_groups import ReplicaGroups
 from .config import ControllerConfig, parse_peers
 from .controller import Call, Controller
-from .groups import ReplicaGroups
 
 __all__ = ["Call", "Controller", "ControllerConfig", "ReplicaGroups", "parse_peers"]

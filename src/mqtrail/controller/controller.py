@@ -51,9 +51,9 @@ from mqtrail.wire import (
 )
 
 from .access import ControllerAccess
+from .broker_groups import Decision, ElectionReason, ReplicaGroup, ReplicaGroups
 from .config import ControllerConfig
 from .entries import check_entry, check_snapshot
-from .groups import Decision, ElectionReason, ReplicaGroup, ReplicaGroups
 from .live import HeardBrokers
 from .requests import READ, WRITTEN, ReadRequest, ReplyParts, Written, elect_command, encode_entry, in_sync_body
 from .settings import settings_text, update_settings

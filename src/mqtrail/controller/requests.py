@@ -31,7 +31,7 @@ from mqtrail.wire import (
     loads_request,
 )
 
-from .groups import FIRST_ID, NO_GROUP, Decision, ReplicaGroup, ReplicaGroups
+from .broker_groups import FIRST_ID, NO_GROUP, Decision, ReplicaGroup, ReplicaGroups
 
 Code = RequestCode
 NAMES_MAX: Final = 1_000  # groups that one request 1006 may name

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from mqtrail.client import PullStatus, QueueReader, RouteNotFound
-from mqtrail.wire import SCHEDULE_TOPIC, MessageExt, delay_of_level, dlq_topic, open_record, parse_delay_levels
+from mqtrail.wire import (
+    PROPERTY_REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    MessageExt,
+    delay_of_level,
+    dlq_topic,
+    open_record,
+    parse_delay_levels,
+)
 
 from .plan import DELAY_LEVELS, GROUPS, REMINDERS, TOPICS
 
@@ -57,7 +65,7 @@ def measure(namesrv: str) -> Holdings:
                 if topic == REMINDERS:
                     visible_ms[key] = min(visible_ms.get(key, message.store_timestamp_ms), message.store_timestamp_ms)
         for message in _read(reader, SCHEDULE_TOPIC):
-            if message.properties.get("REAL_TOPIC") == REMINDERS:
+            if message.properties.get(PROPERTY_REAL_TOPIC) == REMINDERS:
                 key = message.keys[0]
                 stored.add(key)
                 ids[message.msg_id] = key

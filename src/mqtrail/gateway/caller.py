@@ -81,7 +81,7 @@ def problem_of_error(error: MQError | TimeoutError) -> Problem:
     if isinstance(error, TimeoutError):
         return Problem(
             HTTPStatus.GATEWAY_TIMEOUT,
-            f"found no answer of the broker within {ASK_TIMEOUT_MS} ms, expected one: what was asked may have been "
+            f"found no answer of the broker within {ASK_TIMEOUT_MS} ms, expected one: the request may have been "
             "done; repeat it, a send with the same Idempotency-Key",
         )
     if isinstance(error, FlushDiskTimeout | FlushSlaveTimeout):

@@ -17,6 +17,7 @@ from typing import Final
 from mqtrail.wire import (
     PROPERTY_KEYS,
     PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
     TOOLS_CONSUMER_GROUP,
     BatchItem,
     Host,
@@ -189,7 +190,7 @@ class MessageSender:
         else:
             items = [BatchItem(one.body, text.encode()) for one, text in zip(messages, texts, strict=True)]
             header.batch = True
-            header.properties = encode_properties({"WAIT": "true"})
+            header.properties = encode_properties({PROPERTY_WAIT: "true"})
             command = RemotingCommand(RequestCode.SEND_BATCH_MESSAGE, header.to_ext_v2(), encode_batch(items))
         reply = await succeed(self._caller, command, host)
         stored = SendResponseHeader.from_ext(reply.ext)

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from mqtrail.wire import (
+    ALL_QUEUES,
     INIT_FROM_MAX,
     INIT_FROM_MIN,
     PROPERTY_KEYS,
@@ -57,7 +58,6 @@ from .shapes import Receive, Received, ReceivedMessages, Settled, body_of, retry
 from .tracer import Tracer
 
 FULL_PAUSE_MS: Final = 1_000  # slow_down_ms of a receive that could not wait
-ALL_QUEUES: Final = -1
 
 
 class Receiver:

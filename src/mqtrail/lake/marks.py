@@ -126,8 +126,8 @@ class CommitMark:
         for one in range(max(self.version, after) + 1, version + 1):
             if self.commits and not self._follows(one):
                 found[self._name(one)] = (
-                    "found a commit that was made after another one than the commit before it: it is of another lake, "
-                    "expected the commits of one"
+                    "found a commit that does not follow the one before it, so it belongs to another lake, "
+                    "expected the commits of one lake"
                 )
         return found
 

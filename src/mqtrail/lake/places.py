@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
@@ -15,6 +15,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from mqtrail.wire import part_file
 
 from .errors import LakeUnsupported
 from .objects import SCHEME, ObjectPath, delta_options
@@ -101,20 +103,6 @@ def write_whole(path: LakePath, data: bytes, *, is_durable: bool = False) -> Non
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(written, path)
-
-
-@contextmanager
-def part_file(path: Path) -> Iterator[Path]:
-    """Yield path, where the block writes a file and then renames it. If the block fails, remove what it wrote.
-
-    `mqtrail.net` has the same for rooms that do not know the lake.
-    """
-    try:
-        yield path
-    except BaseException:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-        raise
 
 
 def size_of(path: LakePath) -> int:

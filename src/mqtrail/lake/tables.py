@@ -189,7 +189,7 @@ class LakeTable:
             except ObjectStoreError as error:
                 raise LakeUnreadable(str(error)) from None
             except (OSError, pa.ArrowException) as error:
-                self._note_damage(file.path, f"found what is no whole Parquet file ({first_line(error)})")
+                self._note_damage(file.path, f"found an incomplete Parquet file ({first_line(error)})")
 
     def _why_unreadable(self, file: DataFile) -> str | None:
         try:

@@ -6,6 +6,6 @@ or settings. routes keeps the tables; access checks the account that a request n
 
 from .config import NameServerConfig
 from .name_server import NameServer
-from .routes import RouteTable
+from .route_tables import RouteTable
 
 __all__ = ["NameServer", "NameServerConfig", "RouteTable"]

@@ -33,7 +33,7 @@ from .access import NameServerAccess
 from .config import NameServerConfig
 from .key_values import KeyValues
 from .requests import REQUESTS, NameServerConcerns
-from .routes import RouteTable
+from .route_tables import RouteTable
 
 
 class NameServer:

@@ -30,7 +30,7 @@ from mqtrail.wire import (
 
 from .config import NameServerConfig
 from .key_values import KeyValues
-from .routes import EXT_ZONE_NAME, RouteTable
+from .route_tables import EXT_ZONE_NAME, RouteTable
 
 EXT_ZONE_MODE: Final = "__ZONE_MODE"
 BROKERS_A_SLICE: Final = 500  # encoded as JSON

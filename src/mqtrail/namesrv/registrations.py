@@ -44,7 +44,7 @@ from mqtrail.wire import (
 
 from .config import NameServerConfig
 from .key_values import KeyValues
-from .routes import EXT_ZONE_NAME, Registered, RouteTable, check_topic
+from .route_tables import EXT_ZONE_NAME, Registered, RouteTable, check_topic
 
 FILTER_SERVERS_MAX: Final = 1_000  # of one registration; they are read and not kept
 DIGEST_SIZE_A_SLICE: Final = 4 * 1024 * 1024  # bytes of a registration

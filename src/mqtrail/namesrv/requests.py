@@ -15,7 +15,7 @@ from .config import NameServerConfig
 from .key_values import KeyValues
 from .queries import Queries
 from .registrations import Registrations
-from .routes import RouteTable
+from .route_tables import RouteTable
 from .settings import NameServerSettings
 
 Code = RequestCode

@@ -10,10 +10,10 @@ from .audit import AUDIT_FILE, Actor, AuditAnswer, AuditedChange, AuditFailed, A
 from .child_environment import child_environment, is_ours
 from .client import Connection
 from .controllers import ControllerError, leading_controller
+from .durable_files import replace_file, sync_folder
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
 from .log import Log, log_processors
 from .metrics_port import MetricsPort
-from .part_files import part_file, replace_file, sync_folder
 from .pool import ConnectionPool
 from .secret_files import mode_open_to_others
 from .server import BindError, Server, accept_no_more, bound_socket, why_not_bound
@@ -72,7 +72,6 @@ __all__ = [
     "mode_open_to_others",
     "next_command",
     "parse_namesrv",
-    "part_file",
     "read_audit",
     "read_tls_properties",
     "replace_file",

@@ -51,7 +51,7 @@ def warn_if_open(config: NodeConfig) -> None:
     if takes_slaves and is_guarded and not is_loopback(config.host) and not broker.slave_addresses:
         log.warning(
             "node.ha_port_open",
-            found="the port for slaves has neither TLS nor access control: whoever reaches it can read every message",
+            found="the port for slaves has neither TLS nor access control: anyone who reaches it can read all messages",
             remedy="set slave_addresses (slaveAddresses) to the addresses of the group's brokers and let only them "
             "reach the port, or run without brokerRole, haListenPort and enableControllerMode",
         )

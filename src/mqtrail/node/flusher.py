@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Final, Protocol
 
+from mqtrail.broker.ha import EVERYTHING
 from mqtrail.net import Log
 from mqtrail.store import StoreAway, StoreBroken
 from mqtrail.wire import ResponseCode
@@ -29,7 +30,6 @@ WAITING_MAX: Final = 100_000  # replies
 WAITING_SIZE_MAX: Final = 256 * 1024 * 1024  # bytes of these
 RELEASED_A_SLICE: Final = 500  # of them, before other requests are served
 Late = Callable[[ResponseCode], Callable[[], None] | None]
-EVERYTHING: Final = 1 << 62  # a position behind every log
 
 log = Log()
 

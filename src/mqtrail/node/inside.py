@@ -90,7 +90,7 @@ class InsideCaller:
         finally:
             del line.waiting[command.opaque]
         if reply.code == ResponseCode.SYSTEM_ERROR and (away := self.away) is not None:
-            raise _away(f"found that the database does not answer ({away}); what was asked may have been done")
+            raise _away(f"found that the database does not answer ({away}); the request may have been executed")
         return reply
 
 

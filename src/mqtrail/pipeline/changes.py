@@ -35,7 +35,7 @@ KEYFRAME_AGE_MS_MAX = 6 * 3_600_000
 GAPS_MAX = 1_000  # gaps that keyframes repeat; more are joined, the oldest first
 BROKER_SILENT = "not every broker reported its groups"
 JOINED = "several older gaps, and the time before the first sample"
-NOT_ASKED = "not asked: its broker or topic is gone, or an earlier question found its broker silent"
+NOT_ASKED = "not asked: its broker or topic is gone, or its broker did not answer an earlier request"
 
 
 @dataclass(slots=True)

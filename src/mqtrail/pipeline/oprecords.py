@@ -15,11 +15,13 @@ import pyarrow as pa
 
 from mqtrail.wire import (
     HALF_TOPIC,
+    OP_TAG,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
     MessageQueue,
+    ended_offsets,
 )
 
 from .cluster import Cluster
@@ -29,8 +31,6 @@ from .options import SourceOptions
 
 OP_COLUMNS: Final = (*STORED_COLUMNS, "body_text")
 ENDS_MAX: Final = 20_000  # half messages that are read at once
-_OFFSET_DIGITS_MAX: Final = 18
-_ENDED_TAG: Final = "d"
 
 
 def ended_halves(cluster: Cluster, ops: pa.Table, options: SourceOptions) -> Iterator[pa.Table]:
@@ -55,12 +55,11 @@ def _ends(ops: pa.Table) -> Iterator[tuple[int, Place]]:
     """Yield (row, half message) for the offsets in the bodies. Anything else in a body is ignored, as in Java."""
     columns = ("broker_name", "queue_id", "properties", "body_text")
     for number, row in enumerate(ops.select(columns).to_pylist()):
-        if dict(row["properties"]).get(PROPERTY_TAGS) != _ENDED_TAG:
+        if dict(row["properties"]).get(PROPERTY_TAGS) != OP_TAG:
             continue
         queue = MessageQueue(HALF_TOPIC, row["broker_name"], row["queue_id"])
-        for text in (row["body_text"] or "").split(","):
-            if text.isascii() and text.isdigit() and len(text) <= _OFFSET_DIGITS_MAX:
-                yield number, (queue, int(text))
+        for queue_offset in ended_offsets((row["body_text"] or "").encode()):
+            yield number, (queue, queue_offset)
 
 
 def _properties(half: Row) -> dict[str, str]:

@@ -30,6 +30,7 @@ from mqtrail.wire import (
     MessageQueue,
     PopAck,
     PopCheckPoint,
+    number_of,
     pop_topic_of,
 )
 
@@ -109,8 +110,7 @@ def _parsed(properties: dict[str, str], row: dict[str, Any]) -> list[Popped]:
         ack = PopAck.decode(body)
     except BodyError:
         return []
-    due = properties.get(PROPERTY_TIMER_OUT_MS, "")
-    until_ms = int(due) if due.isascii() and due.isdigit() and len(due) <= len(str(TIME_MS_MAX)) else None
+    until_ms = number_of(properties.get(PROPERTY_TIMER_OUT_MS), len(str(TIME_MS_MAX)))
     return _each(ack, (ack.offset,) if ack.offsets is None else ack.offsets, row["broker_name"], until_ms)
 
 

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from mqtrail.client import Admin, RouteNotFound
-from mqtrail.wire import PROPERTY_UNIQ_KEY, TIMER_TOPIC, MessageQueue, MQError, RecordError, decode_head, find_property
+from mqtrail.wire import RAW_UNIQ_KEY, TIMER_TOPIC, MessageQueue, MQError, RecordError, decode_head, find_property
 
 from .bounds import bounds_of
 from .cluster import Cluster, Pulled, Retrying
@@ -33,7 +33,6 @@ T = TypeVar("T")
 
 FIND_WAIT_S: Final = 0.02  # between two look-ups of a marker that was just stored
 RETRY_WAIT_S: Final = 0.5
-_UNIQ_KEY: Final = PROPERTY_UNIQ_KEY.encode()
 _ROW_ID: Final = ROW_ID_PROPERTY.encode()
 
 
@@ -173,6 +172,6 @@ def _row_id(record: bytes, prefix: str) -> str | None:
     except RecordError:
         return None
     properties = record[head.properties_start : head.properties_end]
-    found = find_property(properties, _ROW_ID) or find_property(properties, _UNIQ_KEY)
+    found = find_property(properties, _ROW_ID) or find_property(properties, RAW_UNIQ_KEY)
     text = "" if found is None else bytes(found).decode("utf-8", "replace")
     return text if text.startswith(prefix) else None

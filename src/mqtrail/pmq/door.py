@@ -39,7 +39,7 @@ class RequestRefused(PmqError):
 
 
 class RequestFailed(PmqError):
-    """No success within the time. maybe_done: whether what was asked may have been done."""
+    """No success within the time. maybe_done: whether the request may have been executed."""
 
     def __init__(self, what: str, *, maybe_done: bool) -> None:
         state = "it may have been done" if maybe_done else "nothing was done"

@@ -21,6 +21,7 @@ MAPPED_WRITE_MAX = 8 * 1024  # bytes; larger writes use pwrite: page faults on f
 OPEN_FILES_MAX = 256  # open sparse files; the usual limit of a process is 1024 descriptors
 FREED_APART_SIZE = 16 * MIB  # bytes of a removed file from which on another thread frees them
 UNCLEAN_FILE = "abort"  # a clean stop removes it
+SECTOR_SIZE = 512  # a power loss leaves a sector old or new, never in part
 STAT_BLOCK_SIZE = 512  # bytes of a block that stat counts
 
 _LOCKED: set[tuple[int, int]] = set()  # (device, inode) of the lock files this process holds

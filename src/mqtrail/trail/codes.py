@@ -234,7 +234,8 @@ CODES: dict[str, Code] = {
             "beside",
             "warning",
             "The group consumes in order, but finished a later message of its sharding key or queue first.",
-            "Look for two clients with the queue at one time (queue locks), and handlers that go on after they return.",
+            "Look for two clients that hold the queue at once (queue locks), and handlers whose work continues "
+            "after they return.",
             ("trace", "messages", "clients"),
         ),
         Code("COMPLETE", "knowledge", "good", "Every expected record is present.", "", ("trace",)),

@@ -202,7 +202,7 @@ CLIENTS = Relation(
         text("client_host", "ip:port of its connection to the broker; '' if unknown"),
         text("language", "its language; '' if unknown"),
         number("version", "its MQVersion ordinal"),
-        text("ordered", "'true' or 'false': whether it says that it consumes in order; '' if unknown"),
+        text("ordered", "'true' or 'false': whether it reports that it consumes in order; '' if unknown"),
         text("change", "'' in this sample; SEEN since this sample; GONE since this sample"),
         number("first_ms", "first sample with the same row; in its first row and in keyframes"),
         number("seen_ms", "GONE: last sample with it"),
@@ -360,6 +360,6 @@ PROBLEMS = Relation(
         text("cluster", "as in trace_events"),
         number("noted_ms", "end of the first cycle with the problem, or of the first one without it"),
         text("problem", "the problem in one sentence; counts in it are those of its first cycle"),
-        text("status", "BEGUN: it is a problem from then on; ENDED: it is none any more"),
+        text("status", "BEGUN: the problem began; ENDED: it is over"),
     ),
 )

@@ -20,7 +20,7 @@ def group_rows(
 
     answers: from brokers on which the group is online. is_complete: all other brokers answered that it is offline
     there. If not, a group without clients has the status ERROR instead of OFFLINE, since it may have unknown clients.
-    ordered: client id -> whether it says that it consumes in order.
+    ordered: client id -> whether it reports that it consumes in order.
     """
     clients: dict[str, Row] = {}
     subscriptions: dict[tuple[str, str, str], Row] = {}

@@ -17,7 +17,7 @@ from .companions import companion_stages
 from .context import context_stages, topic_groups_stage
 from .filters import filter_stages
 from .folds import fold_counts_stage, fold_stages, given_fold_stages
-from .groups import group_stages, hand_over_stages
+from .group_facts import group_stages, hand_over_stages
 from .judgement import group_losses_stage, judgement_stages
 from .messages import message_fact_stages, message_stages
 from .overtaking import OVERTAKEN

@@ -18,7 +18,7 @@ from __future__ import annotations
 from .attempts import with_requests_sql
 from .columns import Relation, number, text
 from .context import IN_ORDER, ip
-from .groups import hand_overs_sql
+from .group_facts import hand_overs_sql
 from .kinds import VISIBLE_KINDS, quoted
 
 OVERTAKEN = Relation(

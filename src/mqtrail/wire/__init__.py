@@ -1,4 +1,5 @@
-"""The wire formats: bytes <-> values, no I/O. Assumptions about peers: docs/design/{frame,record,trace-text}.md.
+"""The wire formats: bytes <-> values, no I/O but `part_file`. Assumptions about peers:
+docs/design/{frame,record,trace-text}.md.
 
 Other rooms import from here. Each module lists its public names in `__all__`; all other names stay in this room.
 """
@@ -46,6 +47,7 @@ from .route import *
 # A message as it is stored: record, properties, batch, compressed body, and handles in properties.
 from .batch import *
 from .compression import *
+from .op_records import *
 from .pop_info import *
 from .pop_reply import *
 from .properties import *
@@ -61,6 +63,10 @@ from .sql92 import *
 from .trace_layouts import *
 from .trace_records import *
 from .trace_text import *
+
+# Files and paths.
+from .doors import *
+from .part_files import *
 
 # Settings: their declarations, .properties files and lists of addresses.
 from .addresses import *

@@ -2,7 +2,12 @@
 
 from typing import Final
 
-__all__ = ["parse_duration", "parse_moment"]
+__all__ = ["END_MS", "FIRST_MS", "LONG_MAX", "parse_duration", "parse_moment"]
+
+LONG_MAX: Final = (1 << 63) - 1
+"""Highest number of Java's long, in which RocketMQ keeps times, offsets and sizes."""
+FIRST_MS: Final = 0  # as the time of an offset: the first message
+END_MS: Final = -1  # and the end of the queue
 
 UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

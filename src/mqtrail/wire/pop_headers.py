@@ -6,10 +6,12 @@ Source: the classes of remoting/protocol/header, apache/rocketmq 5.3.3.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from .header import Header, Int32
 
 __all__ = [
+    "ALL_QUEUES",
     "INIT_FROM_MAX",
     "INIT_FROM_MIN",
     "AckHeader",
@@ -24,6 +26,7 @@ __all__ = [
     "PopResponseHeader",
 ]
 
+ALL_QUEUES: Final = -1  # queue id: all queues of a broker, which its members pop together
 INIT_FROM_MIN = 0
 INIT_FROM_MAX = 1
 

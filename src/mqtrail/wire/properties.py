@@ -57,6 +57,20 @@ __all__ = [
     "PROPERTY_TTL",
     "PROPERTY_UNIQ_KEY",
     "PROPERTY_WAIT",
+    "RAW_CHECK_IMMUNITY_TIME",
+    "RAW_DELAY",
+    "RAW_KEYS",
+    "RAW_PGROUP",
+    "RAW_POP_CK",
+    "RAW_REAL_QID",
+    "RAW_REAL_TOPIC",
+    "RAW_TAGS",
+    "RAW_TIMER_DELIVER_MS",
+    "RAW_TIMER_DEL_UNIQKEY",
+    "RAW_TIMER_OUT_MS",
+    "RAW_TRAN_MSG",
+    "RAW_UNIQ_KEY",
+    "RAW_WAIT",
     "REGION_DEFAULT",
     "RESERVED_PROPERTIES",
     "TIMER_PROPERTIES",
@@ -135,6 +149,22 @@ PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 PROPERTY_TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."  # never stored
 
+# The names as they are in an undecoded text, for `find_property`.
+RAW_CHECK_IMMUNITY_TIME: Final = PROPERTY_CHECK_IMMUNITY_TIME.encode()
+RAW_DELAY: Final = PROPERTY_DELAY.encode()
+RAW_KEYS: Final = PROPERTY_KEYS.encode()
+RAW_PGROUP: Final = PROPERTY_PGROUP.encode()
+RAW_POP_CK: Final = PROPERTY_POP_CK.encode()
+RAW_REAL_QID: Final = PROPERTY_REAL_QID.encode()
+RAW_REAL_TOPIC: Final = PROPERTY_REAL_TOPIC.encode()
+RAW_TAGS: Final = PROPERTY_TAGS.encode()
+RAW_TIMER_DEL_UNIQKEY: Final = PROPERTY_TIMER_DEL_UNIQKEY.encode()
+RAW_TIMER_DELIVER_MS: Final = PROPERTY_TIMER_DELIVER_MS.encode()
+RAW_TIMER_OUT_MS: Final = PROPERTY_TIMER_OUT_MS.encode()
+RAW_TRAN_MSG: Final = PROPERTY_TRAN_MSG.encode()
+RAW_UNIQ_KEY: Final = PROPERTY_UNIQ_KEY.encode()
+RAW_WAIT: Final = PROPERTY_WAIT.encode()
+
 TIMER_PROPERTIES: Final = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
 DELAY_PROPERTIES: Final = (PROPERTY_DELAY, *TIMER_PROPERTIES)  # each of them delays a message
 REGION_DEFAULT: Final = "DefaultRegion"  # of brokers without the setting
@@ -178,12 +208,14 @@ def decode_properties(text: bytes | bytearray | memoryview | str) -> dict[str, s
     return properties
 
 
-def number_of(text: bytes | None) -> int | None:
-    """Return the whole number of a property's value; None: it is none, or has more digits than any time or offset.
+def number_of(text: str | bytes | None, digits_max: int = NUMBER_DIGITS_MAX) -> int | None:
+    """Return the whole number in a text that a sender wrote; None: it is none, or longer than any time or offset.
 
     Senders write what they like: int() takes digits of other scripts, and fails at thousands of digits.
     """
-    return int(text) if text is not None and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX else None
+    if text is None or len(text) > digits_max or not (text.isascii() and text.isdigit()):
+        return None
+    return int(text)
 
 
 def find_property(data: bytes, name: bytes) -> bytes | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from .errors import InvalidParameter
+from .properties import number_of
 
 __all__ = [
     "RecallHandle",
@@ -41,9 +42,10 @@ class RecallHandle:
             parts = base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode().split(" ")
         except (binascii.Error, UnicodeError, ValueError) as error:
             raise InvalidParameter(f"found the recall handle {text!r:.80}, expected URL-safe base64: {error}") from None
-        if len(parts) != 5 or parts[0] != _VERSION or not parts[3].isascii() or not parts[3].isdigit():
+        deliver_ms = number_of(parts[3]) if len(parts) == 5 and parts[0] == _VERSION else None
+        if deliver_ms is None:
             raise InvalidParameter(
                 f"found the recall handle {text!r:.80}, expected version v1 with topic, broker, time and id: take it "
                 "from the send's result"
             )
-        return cls(parts[1], parts[2], int(parts[3]), parts[4])
+        return cls(parts[1], parts[2], deliver_ms, parts[4])

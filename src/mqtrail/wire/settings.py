@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
 from .errors import InvalidParameter, NoPermission
+from .moments import LONG_MAX
 
 __all__ = [
     "BOOLEAN",
@@ -42,9 +43,6 @@ class SettingUnit(NamedTuple):
     read: Callable[[str], object]
     write: Callable[[Any], str]
     expected: str = "a number"
-
-
-LONG_MAX: Final = (1 << 63) - 1
 
 
 def whole(text: str) -> int:

@@ -24,6 +24,7 @@ from .properties import (
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
+    number_of,
 )
 
 __all__ = [
@@ -73,9 +74,10 @@ class Host:
         address."""
         ip, colon, port = text.removeprefix("/").rpartition(":")
         ip = ip.removeprefix("[").removesuffix("]")
-        if not colon or not ip or not port.isascii() or not port.isdigit():
-            raise IdError(f"found address {text!r}, expected ip:port")
-        return cls(ip, int(port))
+        number = number_of(port)
+        if not colon or not ip or number is None:
+            raise IdError(f"found address {text!r:.80}, expected ip:port")
+        return cls(ip, number)
 
     def __str__(self) -> str:
         return f"{self.ip}:{self.port}"

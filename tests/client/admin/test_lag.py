@@ -15,7 +15,7 @@ from mqtrail.client import Admin, ClusterLag, InstanceConfig, QueueLag
 from mqtrail.client.admin.asking import Asking
 from mqtrail.client.admin.base import REQUESTS_AT_ONCE_MAX
 from mqtrail.client.admin.delayed_copies import WAITING_READ_MAX
-from mqtrail.client.admin.places import BROADCASTING
+from mqtrail.client.admin.places import OFFSETS_AT_MEMBERS
 from mqtrail.wire import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -273,7 +273,7 @@ async def test_broadcasting_groups() -> None:
             "Proxied": online("orders"),
         }
         for group in (await scripted.admin.lag()).groups:
-            assert [(lag.lag_count, lag.why) for lag in group.queues] == [(None, BROADCASTING)]
+            assert [(lag.lag_count, lag.why) for lag in group.queues] == [(None, OFFSETS_AT_MEMBERS)]
 
 
 async def test_retry_topics_are_apart() -> None:

@@ -1,6 +1,7 @@
 """Request and reply, and recall: requests on the wire, and the receiver of each reply."""
 
 import asyncio
+from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,5 @@ def test_the_handles_text() -> None:
     """The text equals that of RecallMessageHandle."""
     assert RecallHandle("t", "b", 5, "x").encode() == "djEgdCBiIDUgeA=="
     assert RecallHandle.decode("djEgdCBiIDUgeA==") == RecallHandle("t", "b", 5, "x")
+    with pytest.raises(InvalidParameter, match="recall handle"):
+        RecallHandle.decode(urlsafe_b64encode(f"v1 t b {'9' * 5_000} x".encode()).decode())

@@ -4,7 +4,7 @@ A check (`watch`) measures each rule, records what changed, and sends it. A sour
 never *good*.
 """
 
-from .history import Alert, AlertHistory, AlertsFailed
+from .history import ALERTS_FILE, Alert, AlertHistory, AlertsFailed
 from .measure import AlertPhase, measure
 from .notify import send
 from .reading import AlertsAnswer, read_alerts
@@ -12,6 +12,7 @@ from .rules import Channel, InvalidRules, Rule, Rules, read_rules
 from .watch import watch
 
 __all__ = [
+    "ALERTS_FILE",
     "Alert",
     "AlertHistory",
     "AlertPhase",

@@ -18,6 +18,7 @@ from mqtrail.wire import MQError
 
 from .measure import AlertPhase
 
+ALERTS_FILE: Final = "alerts.sqlite"  # in the data folder
 KEPT_MS: Final = 90 * 24 * 3_600_000
 UNSENT_MAX: Final = 1_000  # of a channel, that are sent again at once
 _SCHEMA: Final = """

@@ -1,4 +1,4 @@
-"""Backlog of a group: who is slow, since when, how long it takes to drain, and what each way out gives.
+"""Backlog of a group: who is slow, since when, how long it takes to drain, and what each remedy gives.
 
     lag, members -> TopicBacklog (facts) -> Advice (verdict, ways)
 

@@ -1,4 +1,4 @@
-"""The verdict about a backlog, and what each way out of it gives. No requests.
+"""The verdict about a backlog, and what each remedy gives. No requests.
 
 The ways: wait, start members, look at a member, scale (more members), re-shard (more queues), skip. Estimates use
 measured handler times, and say what they assume.
@@ -36,7 +36,7 @@ class BacklogCause(StrEnum):
 
 
 class WayOut(StrEnum):
-    """The kinds of ways out."""
+    """The kinds of remedies."""
 
     WAIT = "wait"
     START = "start"
@@ -48,7 +48,7 @@ class WayOut(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way out. text: what to do and what it gives. command: of mqtrail, or ()."""
+    """One remedy. text: what to do and what it gives. command: of mqtrail, or ()."""
 
     kind: WayOut
     text: str
@@ -79,7 +79,7 @@ class Advice:
 
 
 def advise(group: str, found: TopicBacklog) -> Advice:
-    """Return the verdict, the ways out, and the estimates."""
+    """Return the verdict, the remedies, and the estimates."""
     cause = _cause(found)
     if cause is BacklogCause.EMPTY:
         return Advice(found.topic, cause, _verdict(cause, found))
@@ -261,7 +261,7 @@ def _ways(cause: BacklogCause, group: str, found: TopicBacklog, estimates: Seque
             why = f"{now} members have all {queue_count} queues, so more would be idle: " if now >= queue_count else ""
             yield _reshard(group, found, why, f" and start members: {_gives(more)}")
     if found.total.lag_count:
-        yield Way(WayOut.SKIP, "skip what waits, if it has lost its value; a record says what was skipped", skip)
+        yield Way(WayOut.SKIP, "skip the backlog if it has lost its value; a record lists what was skipped", skip)
 
 
 def _reshard(group: str, found: TopicBacklog, why: str, what: str = "") -> Way:
@@ -269,7 +269,7 @@ def _reshard(group: str, found: TopicBacklog, why: str, what: str = "") -> Way:
     brokers = max(1, len({one.broker_name for one in found.queues}))
     more = max(1, 2 * len(found.queues) // brokers)
     words = (*command, "--queues", str(more), "--dry-run")
-    return Way(WayOut.RESHARD, f"{why}copy what waits to a topic with more queues{what}", words)
+    return Way(WayOut.RESHARD, f"{why}copy the backlog to a topic with more queues{what}", words)
 
 
 def _gives(one: ScaleEstimate) -> str:

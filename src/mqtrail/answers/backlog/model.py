@@ -12,12 +12,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from mqtrail.client import LagSum, Member, QueueLag, Trend, TrendState
-from mqtrail.wire import PROP_CONSUME_ORDERLY, PROP_THREADPOOL_CORE_SIZE, ConsumerRunningInfo
+from mqtrail.wire import ALL_QUEUES, PROP_CONSUME_ORDERLY, PROP_THREADPOOL_CORE_SIZE, ConsumerRunningInfo, number_of
 
 if TYPE_CHECKING:
     from .advice import Advice
 
-ALL_QUEUES: Final = -1  # queue id of a member that pops: it reads all queues of the broker, with other members
+THREADS_DIGITS_MAX: Final = 6
 HOT_SHARE: Final = 0.5  # of the waiting messages in one queue, from which on the queue is hot
 HOT_FACTOR: Final = 3  # and it has at least so many times the mean of the other queues
 UNMEASURED: Final = "its client measured less than 1 ms, or nothing"
@@ -161,8 +161,7 @@ def _rates(running: ConsumerRunningInfo, topic: str) -> tuple[float | None, floa
 
 
 def _threads(running: ConsumerRunningInfo) -> int | None:
-    text = running.properties.get(PROP_THREADPOOL_CORE_SIZE, "")
-    return int(text) or None if text.isascii() and text.isdigit() and len(text) < 7 else None
+    return number_of(running.properties.get(PROP_THREADPOOL_CORE_SIZE), THREADS_DIGITS_MAX) or None
 
 
 def _flag(text: str | None) -> bool | None:

@@ -252,7 +252,7 @@ async def _members(admin: Admin, wish: ReshardWish) -> tuple[str, ...]:
     """Return the members that read the source topic."""
     gathered = await admin.group_connections(wish.group)
     for name, error in gathered.failures.items():
-        raise ReshardRefused(f"broker {name!r} could not be asked for members of {wish.group!r}: {error}")
+        raise ReshardRefused(f"broker {name!r} did not report the members of {wish.group!r}: {error}")
     return tuple(
         sorted(
             {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 from mqtrail.client import END_MS_MAX, Gathered, QueueMove, Resent, SyncAdmin
-from mqtrail.wire import MessageExt, MessageQueue, MQError, QueueOffsets, RequestCode, resend_target
+from mqtrail.wire import END_MS, FIRST_MS, MessageExt, MessageQueue, MQError, QueueOffsets, RequestCode, resend_target
 
 from ..places import parse_place, place_text
 from .group_kinds import DeleteGroup, SetGroup
@@ -20,8 +20,6 @@ from .setting_kinds import SetBrokerSettings
 from .topic_kinds import DeleteTopic, SetTopic
 
 LETTERS_MAX: Final = 1_000  # of one change
-FIRST_MS: Final = 0
-END_MS: Final = -1
 
 
 class Plannable(Protocol):

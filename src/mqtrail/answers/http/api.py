@@ -208,7 +208,9 @@ def _add_summaries(router: APIRouter, workers: Workers) -> None:
     @router.get("/latency", summary="How long a part of the way takes, by time, topic and group")
     async def latency(
         sources: Seen,
-        part: Annotated[LatencySegment, Query(description="AnswerPart of a message's way.")] = LatencySegment.HANDLER,
+        part: Annotated[
+            LatencySegment, Query(description="AnswerStage of delivery to measure.")
+        ] = LatencySegment.HANDLER,
         since: Since = "",
         until: Until = "",
         cluster: Cluster = "",

@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 
 from mqtrail.store import MessageStore
 from mqtrail.wire import (
-    HALF_TOPIC,
-    PROPERTY_REAL_TOPIC,
-    SCHEDULE_TOPIC,
+    OP_HALF_TOPIC,
+    RAW_REAL_TOPIC,
     TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
     QueryNotFound,
@@ -22,10 +21,10 @@ from mqtrail.wire import (
     revive_topic,
 )
 
+from ..properties import WAITING_TOPICS
 from .policies import Resource
 
-WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC})
-_REAL_TOPIC: Final = PROPERTY_REAL_TOPIC.encode()
+TARGETED_TOPICS: Final = WAITING_TOPICS - {OP_HALF_TOPIC} | {TRANS_CHECK_MAX_TIME_TOPIC}  # name the target
 
 
 class RecordTopics(NamedTuple):
@@ -95,9 +94,9 @@ class AccessContext:
         except QueryNotFound:
             return None
         head = decode_head(record)
-        real = find_property(bytes(record[head.properties_start : head.properties_end]), _REAL_TOPIC)
+        real = find_property(bytes(record[head.properties_start : head.properties_end]), RAW_REAL_TOPIC)
         real_topic = None if real is None else real.decode("utf-8", "replace")
-        target_topic = real_topic if head.topic in WAITING_TOPICS and real_topic is not None else head.topic
+        target_topic = real_topic if head.topic in TARGETED_TOPICS and real_topic is not None else head.topic
         return RecordTopics(head.topic, target_topic, real_topic)
 
 

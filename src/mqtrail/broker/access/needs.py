@@ -21,6 +21,7 @@ from typing import Final
 
 from mqtrail.wire import (
     HALF_TOPIC,
+    RAW_TIMER_DEL_UNIQKEY,
     RETRY_PREFIX,
     SYSTEM_GROUP_PREFIX,
     BatchAckBody,
@@ -50,7 +51,7 @@ from mqtrail.wire import (
     topic_of_marker,
 )
 
-from .context import WAITING_TOPICS, AccessContext, AccessKind, Need, NeedsOf, Permission
+from .context import TARGETED_TOPICS, AccessContext, AccessKind, Need, NeedsOf, Permission
 from .policies import Resource, topic_resource
 
 
@@ -162,7 +163,7 @@ def _stored_in(topic: str, actions: tuple[str, ...], context: AccessContext) -> 
     """Yield the permissions to read the messages of a topic. Those that wait in a system topic are of any topic: a
     grant for all topics but one must not show them."""
     yield from _of_topic(topic, actions, context)
-    if topic in WAITING_TOPICS and not context.like_apache:
+    if topic in TARGETED_TOPICS and not context.like_apache:
         yield Need(Resource("Cluster", context.cluster), ("Get",))
 
 
@@ -274,7 +275,7 @@ def made_groups(command: RemotingCommand, context: AccessContext) -> Iterator[Ne
 
 def recalled(command: RemotingCommand, context: AccessContext) -> Iterator[Need]:
     """A message that recalls another one needs Pub on the topic in TIMER_DEL_UNIQKEY (topic+id)."""
-    key = find_property(sent_properties(command.ext).encode("utf-8", "replace"), b"TIMER_DEL_UNIQKEY")
+    key = find_property(sent_properties(command.ext).encode("utf-8", "replace"), RAW_TIMER_DEL_UNIQKEY)
     if key is not None:
         yield Need(topic_resource(key.decode("utf-8", "replace").partition("+")[0]), ("Pub",))
 

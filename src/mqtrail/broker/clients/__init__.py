@@ -2,7 +2,7 @@
 
 from .forward import ForwardedRequests
 from .heartbeats import ClientRequests
-from .offsets import OffsetRequests
+from .offset_requests import OffsetRequests
 
 __all__ = [
     "ClientRequests",

@@ -13,12 +13,13 @@ from .follower import Follower
 from .frames import HaError
 from .identity import APPLYING_FILE, IDENTITY_FILE, Identity, decode_identity
 from .in_sync import InSyncSet, MasterTerm
-from .replicas import Following, Replica, Replicas
+from .replicas import EVERYTHING, Following, Replica, Replicas
 from .sender import LogSender
 
 __all__ = [
     "APPLYING_FILE",
     "EPOCH_FILE",
+    "EVERYTHING",
     "IDENTITY_FILE",
     "Epoch",
     "EpochError",

@@ -180,7 +180,7 @@ class EpochFollower(Follower):
         if len(self._tail) > HELD_SIZE_MAX:
             raise HaError(
                 f"found {len(self._tail)} bytes that not all in-sync replicas have, expected at most {HELD_SIZE_MAX}: "
-                "one of them is slow; they are asked for again"
+                "one of them is slow; they are requested again"
             )
 
     def _note(self, epoch: Epoch, offset: int, size: int) -> None:

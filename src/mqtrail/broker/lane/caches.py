@@ -7,10 +7,18 @@ from collections.abc import Callable
 from typing import Final
 
 from mqtrail.store import MessageStore, PendingRecord
-from mqtrail.wire import TOPIC_LENGTH_MAX, MQError, find_property
+from mqtrail.wire import (
+    PROPERTY_TRANSACTION_ID,
+    RAW_CHECK_IMMUNITY_TIME,
+    RAW_PGROUP,
+    RAW_UNIQ_KEY,
+    TOPIC_LENGTH_MAX,
+    MQError,
+    find_property,
+)
 
 from ..messages import Admission
-from ..properties import PropertyRules, StoredProperties, is_transactional
+from ..properties import PropertyRules, StoredProperties, is_transactional, real_properties
 from ..telemetry import Counter, Statistics
 from ..transactions import half_record
 
@@ -27,9 +35,8 @@ Record = tuple[str, int, bytes, bytes, int, int, bytes, int, int, int, int]
 # for half messages the producer group.
 Shared = tuple[bytes, int, bool, str]
 
-_MARK: Final = b"UNIQ_KEY\x01"  # written as a literal in `read`, which runs for every message
-assert len(_MARK) == 9
-_IMMUNITY: Final = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
+_MARK: Final = RAW_UNIQ_KEY + b"\x01"  # written as a literal in `read`, which runs for every message
+assert _MARK == b"UNIQ_KEY\x01"
 
 
 class Route:
@@ -50,7 +57,7 @@ class Route:
 
 
 def real_suffix(topic: str, queue_id: int) -> bytes:
-    return f"\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode()
+    return b"\x02" + real_properties(topic, queue_id)
 
 
 class Routes:
@@ -150,13 +157,13 @@ class SharedProperties:
 
         A half message with an immunity time of its own goes to `handle`: whether its end is valid depends on its age.
         """
-        group = find_property(sent, b"PGROUP")
-        if not is_transactional(sent) or group is None or find_property(sent, _IMMUNITY) is not None:
+        group = find_property(sent, RAW_PGROUP)
+        if not is_transactional(sent) or group is None or find_property(sent, RAW_CHECK_IMMUNITY_TIME) is not None:
             return None
         stored = self._judge(sent, unique_id)
         if stored is None:
             return None
-        suffix = stored.text[len(sent) :] + b"__transactionId__\x01"
+        suffix = stored.text[len(sent) :] + f"{PROPERTY_TRANSACTION_ID}\x01".encode()
         try:
             half = half_record(PendingRecord("t", 0, b"", stored.text, stored.tags_code, 0, b""))
         except MQError:

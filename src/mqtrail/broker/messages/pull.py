@@ -36,7 +36,6 @@ from mqtrail.wire import (
     SubscriptionNotExist,
     SubscriptionNotLatest,
     TopicConfig,
-    TopicNotExist,
     answer,
     check_length,
     find_property,
@@ -207,12 +206,8 @@ class PullMessages:
             raise NoPermission(
                 f"the broker[{self._config.address.ip}] for lite pull consumer is forbidden (litePullMessageEnable)"
             )
-        group = self._groups.require(header.consumer_group, now_ms)
-        if not group.consume_enable:
-            raise NoPermission(f"subscription group no permission, {header.consumer_group}: its consumeEnable is false")
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            raise TopicNotExist(f"topic[{header.topic}] not exist, apply first please!")
+        group = self._groups.require_consuming(header.consumer_group, now_ms)
+        topic = self._topics.require(header.topic)
         if not topic.perm & Perm.READ:
             raise NoPermission(f"the topic[{header.topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < topic.read_queue_nums:

@@ -173,7 +173,7 @@ _NO_TIERS: Final = "there is no tiered storage"
 ABSENT: Final[Mapping[str, str]] = {
     "rocketmq_processor_watermark": "there are no queues between the socket and the handlers",
     "rocketmq_message_size": "a histogram of every message costs too much: divide throughput by messages",
-    "rocketmq_rpc_latency_milliseconds": "costs too much; the trace of clients has it for each message",
+    "rocketmq_rpc_latency_milliseconds": "costs too much; the trace of clients records it for each message",
     "rocketmq_topic_create_execution_time_milliseconds": _NO_CLOCK,
     "rocketmq_consumer_group_create_execution_time_milliseconds": _NO_CLOCK,
     "rocketmq_pop_buffer_scan_time_consume_milliseconds": _NO_BUFFER,

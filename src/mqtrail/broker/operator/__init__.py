@@ -3,15 +3,15 @@
 One module per subject; surveys collects the state of live consumers.
 """
 
-from .groups import GroupRequests
+from .group_admin import GroupRequests
 from .master_tables import CONFIG_CODES, END_CODE, OPTIONAL_CODES, PROGRESS_CODES, MasterTables, master_end
-from .offsets import OffsetAdmin
+from .offset_admin import OffsetAdmin
 from .replicas import ReplicaRequests
 from .settings import SettingsRequests
 from .stats import StatsRequests
 from .store import StoreAdmin
 from .surveys import ClientSurveys
-from .topics import TopicRequests
+from .topic_admin import TopicRequests
 
 __all__ = [
     "CONFIG_CODES",

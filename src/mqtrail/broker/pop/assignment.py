@@ -16,6 +16,7 @@ from itertools import accumulate, chain
 from typing import Final
 
 from mqtrail.wire import (
+    ALL_QUEUES,
     RETRY_PREFIX,
     BodyError,
     MessageQueue,
@@ -53,7 +54,6 @@ MODES_FILE: Final = "messageRequestMode.json"
 PULL: Final = "PULL"
 POP: Final = "POP"
 BROADCASTING: Final = "BROADCASTING"
-ALL_QUEUES: Final = -1
 ROUTE_WAIT_MS: Final = 3_000
 WAITING_MAX: Final = 10_000  # requests that wait for a route
 ANSWERS_A_SLICE: Final = 100  # of these requests, answered in one slice

@@ -4,15 +4,7 @@ Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor, AckMes
 ChangeInvisibleTimeProcessor, apache/rocketmq 5.3.3 broker/processor/.
 """
 
-from mqtrail.wire import (
-    InvalidParameter,
-    MessageIllegal,
-    NoMessage,
-    NoPermission,
-    Perm,
-    TopicConfig,
-    TopicNotExist,
-)
+from mqtrail.wire import InvalidParameter, MessageIllegal, NoMessage, NoPermission, Perm, TopicConfig
 
 from ..state import BrokerState
 
@@ -38,7 +30,7 @@ class PopChecks:
 
         TopicNotExist, NoPermission, InvalidParameter, SubscriptionGroupNotExist.
         """
-        config = self._known(topic)
+        config = self._topics.require(topic)
         if not config.perm & Perm.READ:
             raise NoPermission(f"the topic[{topic}] peeking message is forbidden: it has no permission to read")
         if queue_id >= config.read_queue_nums:
@@ -46,9 +38,7 @@ class PopChecks:
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
                 f"[{config.read_queue_nums}]: refresh the route"
             )
-        found = self._groups.require(group, now_ms)
-        if not found.consume_enable:
-            raise NoPermission(f"subscription group no permission, {group}: its consumeEnable is false")
+        self._groups.require_consuming(group, now_ms)
         return config
 
     def popped(self, topic: str, queue_id: int, queue_offset: int, *, end: int) -> None:
@@ -56,7 +46,7 @@ class PopChecks:
 
         TopicNotExist, MessageIllegal (no such queue), NoMessage (an offset outside the queue).
         """
-        config = self._known(topic)
+        config = self._topics.require(topic)
         if not 0 <= queue_id < config.read_queue_nums:
             raise MessageIllegal(
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queue_nums}]"
@@ -71,9 +61,3 @@ class PopChecks:
     def is_inside(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Return whether the offset is in the queue, or is its end."""
         return self._store.min_offset(topic, queue_id) <= queue_offset <= self._store.max_offset(topic, queue_id)
-
-    def _known(self, topic: str) -> TopicConfig:
-        config = self._topics.get(topic)
-        if config is None:
-            raise TopicNotExist(f"topic[{topic}] not exist, apply first please!")
-        return config

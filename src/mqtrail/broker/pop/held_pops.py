@@ -12,12 +12,11 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mqtrail.wire import Peer, PeerId, RemotingCommand
+from mqtrail.wire import ALL_QUEUES, Peer, PeerId, RemotingCommand
 
 from ..filter import MessageFilter
 from ..tables import DUE_A_SLICE, Arrived, HeldPopCounts, HeldRoom
 
-ANY_QUEUE = -1
 QUEUES_A_SLICE = 1_024  # queues read by the requests that one call of take_due returns
 WaitKey = tuple[str, str, int]  # topic, group, queue id
 
@@ -103,7 +102,7 @@ class HeldPops:
                 found = next(filter(None, (self.take((topic, name, key), arrived) for key in keys)), None)
                 taken += [] if found is None else [found]
                 continue
-            for key in (ANY_QUEUE, queue_id):
+            for key in (ALL_QUEUES, queue_id):
                 found = self.take((topic, name, key), arrived)
                 if found is not None:
                     taken.append(found)

@@ -13,6 +13,7 @@ from typing import Final
 
 from mqtrail.store import StoreError
 from mqtrail.wire import (
+    ALL_QUEUES,
     EXPRESSION_TAG,
     ORDERLY_REVIVE_QUEUE,
     SUBSCRIBE_ALL,
@@ -31,6 +32,7 @@ from mqtrail.wire import (
     TopicConfig,
     answer,
     check_length,
+    number_of,
     pop_retry_topic,
 )
 
@@ -38,7 +40,7 @@ from ..bounds import ATTEMPT_ID_LENGTH_MAX, EXPRESSION_LENGTH_MAX
 from ..filter import MessageFilter, compile_filter
 from ..state import BrokerState
 from .checks import POP_COUNT_MAX
-from .held_pops import ANY_QUEUE, HeldPop, WaitKey
+from .held_pops import HeldPop, WaitKey
 from .orders import ORDERS_MAX
 from .state import PopState
 from .taking import Taking
@@ -50,7 +52,7 @@ QUEUES_A_POP: Final = 512
 be held continues in the next ticks; otherwise the next pop reads the other queues."""
 NEXT_QUEUES_MAX: Final = 1_000  # (topic, group) pairs of such large topics whose next queue is remembered
 QUEUES_SEEN: Final = "queuesSeen"  # field of a held request: number of queues read without finding a message
-_DIGITS_MAX: Final = 9  # of a number of queues
+_DIGITS_MAX: Final = 8  # of a number of queues
 _HUNDRED: Final = 100
 _STEP: Final = 37  # coprime to 100: a hundred requests get each number once
 
@@ -63,8 +65,7 @@ def with_born_time(request: RemotingCommand, now_ms: int) -> None:
 
 def queues_seen(request: RemotingCommand) -> int:
     """Return how many queues a held request has read without finding a message."""
-    text = request.ext.get(QUEUES_SEEN, "0")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX else 0
+    return number_of(request.ext.get(QUEUES_SEEN), _DIGITS_MAX) or 0
 
 
 class PopMessages:
@@ -251,7 +252,7 @@ class PopMessages:
 
 
 def _wait_key(header: PopHeader) -> WaitKey:
-    return (header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE))
+    return (header.topic, header.consumer_group, max(header.queue_id, ALL_QUEUES))
 
 
 def _filter(header: PopHeader) -> MessageFilter | None:

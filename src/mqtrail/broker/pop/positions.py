@@ -16,8 +16,8 @@ from typing import Final
 
 from mqtrail.wire import (
     INIT_FROM_MIN,
-    PROPERTY_REAL_TOPIC,
-    PROPERTY_TAGS,
+    RAW_REAL_TOPIC,
+    RAW_TAGS,
     RETRY_PREFIX,
     TIMER_TOPIC,
     BodyError,
@@ -38,8 +38,6 @@ POSITION_GROUP: Final = "CID_RMQ_SYS_POP"  # its "offsets" are the ends of the t
 LATE_MS: Final = 60_000  # a check point stored this long after its pop is a repeated one
 _READ_COUNT: Final = 256
 _READ_SIZE: Final = 1 << 20
-_TAGS: Final = PROPERTY_TAGS.encode()
-_REAL_TOPIC: Final = PROPERTY_REAL_TOPIC.encode()
 _NEXT_OFFSET: Final = NEXT_OFFSET.encode()
 
 _Key = tuple[str, str, int]  # group, topic, queue id
@@ -151,9 +149,9 @@ class Positions:
         waits = log == TIMER_TOPIC  # check points that left the timer topic are in the revive log as well
         tag = CHECK_POINT_TAG if waits else ACK_TAG
         for body, properties, store_ms in self._records(log, log_queue_id, start, frozenset({tags_code(tag)})):
-            if find_property(properties, _TAGS) != tag.encode():
+            if find_property(properties, RAW_TAGS) != tag.encode():
                 continue
-            if waits and find_property(properties, _REAL_TOPIC) != self._revive:
+            if waits and find_property(properties, RAW_REAL_TOPIC) != self._revive:
                 continue
             try:
                 point = PopCheckPoint.decode(

@@ -13,8 +13,8 @@ from typing import Final
 
 from mqtrail.store import MessageStore
 from mqtrail.wire import (
-    PROPERTY_TAGS,
-    PROPERTY_TIMER_DELIVER_MS,
+    RAW_TAGS,
+    RAW_TIMER_DELIVER_MS,
     BodyError,
     Buffer,
     PopAck,
@@ -33,8 +33,6 @@ SCAN_COUNT: Final = 256  # records per read
 SCAN_SIZE: Final = 1 << 20
 POINTS_MAX: Final = 50_000  # check points in memory; above it the oldest is settled early
 
-_TAGS: Final = PROPERTY_TAGS.encode()
-_DELIVER_MS: Final = PROPERTY_TIMER_DELIVER_MS.encode()
 _CHECK_POINT: Final = CHECK_POINT_TAG.encode()
 _ACKS: Final = (ACK_TAG.encode(), BATCH_ACK_TAG.encode())
 _PointKey = tuple[str, str, int, int, int, str]
@@ -136,7 +134,7 @@ class ReviveQueue:
     def _note(self, head: RecordHead, record: Buffer) -> None:
         """Process a record of the log. Invalid records are ignored, as in Java."""
         properties = bytes(record[head.properties_start : head.properties_end])
-        tag = find_property(properties, _TAGS)
+        tag = find_property(properties, RAW_TAGS)
         body = bytes(record[head.body_start : head.body_end])
         try:
             if tag == _CHECK_POINT:
@@ -149,7 +147,7 @@ class ReviveQueue:
                 self.got_counts[ack.group, ack.topic, ACK] += 1
         except BodyError:
             return
-        due_ms = number_of(find_property(properties, _DELIVER_MS))
+        due_ms = number_of(find_property(properties, RAW_TIMER_DELIVER_MS))
         if due_ms is not None:
             self._end_ms = due_ms  # lower than before if the timer store repeats records
 
@@ -196,7 +194,7 @@ def _key(point: PopCheckPoint) -> _PointKey:
 def _check_point(head: RecordHead, record: Buffer) -> PopCheckPoint | None:
     """Return the check point in a record of the log; None: another kind of record."""
     properties = bytes(record[head.properties_start : head.properties_end])
-    if find_property(properties, _TAGS) != _CHECK_POINT:
+    if find_property(properties, RAW_TAGS) != _CHECK_POINT:
         return None
     try:
         return PopCheckPoint.decode(bytes(record[head.body_start : head.body_end]))

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from mqtrail.store import GetStatus, ReadResult, StoreError
 from mqtrail.wire import (
     PROPERTY_POP_CK,
+    RAW_POP_CK,
     Buffer,
     PopCheckPoint,
     PopHandle,
@@ -161,7 +162,7 @@ class Taking:
         """Return a retried message under its original topic, with the handle for its own queue."""
         head = decode_head(record)
         properties = bytes(record[head.properties_start : head.properties_end])
-        if find_property(properties, PROPERTY_POP_CK.encode()) is None:
+        if find_property(properties, RAW_POP_CK) is None:
             handle = PopHandle(
                 start,
                 self._now_ms,

@@ -12,6 +12,7 @@ from mqtrail.wire import (
     BROKER_GROUPS,
     DataVersion,
     InvalidParameter,
+    NoPermission,
     Perm,
     SubscriptionGroupConfig,
     SubscriptionGroupNotExist,
@@ -80,6 +81,13 @@ class GroupTable:
                 f"subscription group [{group}] does not exist, autoCreateSubscriptionGroup is off: "
                 "create it with updateSubGroup"
             )
+        return found
+
+    def require_consuming(self, group: str, now_ms: int) -> SubscriptionGroupConfig:
+        """The same for a group that reads messages. NoPermission: it must not consume."""
+        found = self.require(group, now_ms)
+        if not found.consume_enable:
+            raise NoPermission(f"subscription group no permission, {group}: its consumeEnable is false")
         return found
 
     def update(self, group: SubscriptionGroupConfig, now_ms: int) -> None:

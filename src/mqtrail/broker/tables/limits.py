@@ -10,12 +10,13 @@ broker. A pull above the rate of its group is refused with 215 (2 before 5.0); c
 from collections import Counter
 from typing import Final
 
-from mqtrail.wire import FlowControl, SubscriptionGroupConfig, SystemBusy, TopicConfig
+from mqtrail.wire import FlowControl, SubscriptionGroupConfig, SystemBusy, TopicConfig, number_of
 
 from ..config import BrokerConfig
 
 SEND_ATTRIBUTE: Final = "mqtrail.send.rate.max"  # of a topic; overrides topic_send_rate_max
 PULL_ATTRIBUTE: Final = "mqtrail.pull.rate.max"  # of a group; overrides group_pull_rate_max
+RATE_DIGITS_MAX: Final = 9
 BUCKETS_MAX: Final = 50_000  # of each kind; above it full buckets are dropped
 
 
@@ -116,5 +117,5 @@ def _add(counts: Counter[str], name: str) -> None:
 
 
 def _own_rate(attributes: dict[str, str], name: str, otherwise: int) -> int:
-    text = attributes.get(name, "") if attributes else ""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else otherwise
+    rate = number_of(attributes.get(name), RATE_DIGITS_MAX) if attributes else None
+    return otherwise if rate is None else rate

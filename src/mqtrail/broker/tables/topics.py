@@ -29,6 +29,7 @@ from mqtrail.wire import (
     SystemError_,
     TopicConfig,
     TopicConfigTable,
+    TopicNotExist,
     dumps_fastjson,
     is_system_topic,
     reply_topic,
@@ -69,6 +70,13 @@ class TopicTable:
     def get(self, topic: str) -> TopicConfig | None:
         self._unsaved.depend_on(topic)
         return self._topics.get(topic)
+
+    def require(self, topic: str) -> TopicConfig:
+        """Return a topic for a reader. TopicNotExist."""
+        found = self.get(topic)
+        if found is None:
+            raise TopicNotExist(f"topic[{topic}] not exist, apply first please!")
+        return found
 
     def __contains__(self, topic: str) -> bool:
         return self.get(topic) is not None

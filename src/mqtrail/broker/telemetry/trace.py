@@ -15,7 +15,10 @@ from mqtrail.wire import (
     DLQ_PREFIX,
     FIELD_SEPARATOR,
     NULL_TEXT,
+    PROPERTY_WAIT,
     QUEUE_OFFSET_AT,
+    RAW_KEYS,
+    RAW_UNIQ_KEY,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TRACE_LAYOUTS,
@@ -31,6 +34,7 @@ from mqtrail.wire import (
     Stored,
     StoredKind,
     TraceLoss,
+    encode_properties,
     encode_record_text,
     encode_trace,
     find_property,
@@ -48,6 +52,7 @@ HEADS_MAX: Final = 10_000  # queues, and addresses of clients, whose part of a r
 _WAITING_KINDS: Final = (StoredKind.DELAY, StoredKind.HALF, StoredKind.RECALL)  # messages of clients in system topics
 
 _STORED_SEPARATORS: Final = len(TRACE_LAYOUTS["Stored"][0].fields)  # separators in a record: one before each field
+_NO_WAIT: Final = encode_properties({PROPERTY_WAIT: "false"}).encode()
 
 Write = Callable[[Sequence[PendingRecord]], object]
 TraceRecord = Delivered | SentBack | DeadLettered
@@ -105,8 +110,8 @@ class BrokerTrace:
             return
         head, tail = heads
         host = self._hosts.get(born_host) or self._learn_host(born_host)
-        unique_id = find_property(properties, b"UNIQ_KEY")
-        keys = find_property(properties, b"KEYS") if b"KEYS" in properties else None
+        unique_id = find_property(properties, RAW_UNIQ_KEY)
+        keys = find_property(properties, RAW_KEYS) if RAW_KEYS in properties else None
         physical_offset, size, queue_offset, _ = place
         msg_id = unique_id.decode("utf-8", "replace") if unique_id else offset_msg_id(self._address, physical_offset)
         key_text = NULL_TEXT if keys is None else keys.decode("utf-8", "replace")
@@ -310,7 +315,7 @@ class BrokerTrace:
             topic=topic.topic,
             queue_id=self._turn % max(1, topic.write_queue_nums),
             body=body,
-            properties=self._properties.of_message(b"WAIT\x01false\x02").text,
+            properties=self._properties.of_message(_NO_WAIT).text,
             tags_code=0,
             born_timestamp_ms=now_ms,
             born_host=self._born_host,

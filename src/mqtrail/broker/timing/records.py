@@ -21,6 +21,9 @@ from mqtrail.wire import (
     PROPERTY_TIMER_ENQUEUE_MS,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TIMER_ROLL_TIMES,
+    RAW_REAL_TOPIC,
+    RAW_TIMER_DEL_UNIQKEY,
+    RAW_TIMER_OUT_MS,
     TIMER_PROPERTIES,
     TIMER_TOPIC,
     Buffer,
@@ -31,6 +34,7 @@ from mqtrail.wire import (
     encode_properties,
     find_property,
     java_string_hash,
+    number_of,
 )
 
 from ..copies import copy_of
@@ -38,13 +42,11 @@ from ..properties import real_queue, tag_hash, with_real_queue
 
 ROLL_WINDOW_MS: Final = 2 * 86_400_000  # RocketMQ: timerRollWindowSlot; a longer delay consists of several parts
 _UNITS_MS: Final = {PROPERTY_TIMER_DELAY_SEC: 1_000, PROPERTY_TIMER_DELAY_MS: 1, PROPERTY_TIMER_DELIVER_MS: 1}
-_OUT_MS: Final = PROPERTY_TIMER_OUT_MS.encode()
-_DEL_UNIQKEY: Final = b"TIMER_DEL_UNIQKEY"
+_ENQUEUE_MARK: Final = f"{PROPERTY_TIMER_ENQUEUE_MS}\x01".encode()
 _DISTANCE_MAX_MS: Final = (
     1 << 31
 ) // 1_000 * 1_000 - 1_000  # maximum difference of the two times of a unit: whole seconds in an int
 _COUNT: Final = re.compile(r"[0-9]{1,9}")  # clients may write anything into the property
-_NUMBER_DIGITS_MAX: Final = 18  # longer numbers are neither dates nor delays
 
 
 def due_ms(text: bytes, now_ms: int) -> int:
@@ -53,8 +55,7 @@ def due_ms(text: bytes, now_ms: int) -> int:
         value = find_property(text, name.encode())
         if value is None:
             continue
-        digits = value[1:] if value[:1] in (b"-", b"+") else value
-        if not digits.isdigit() or len(digits) > _NUMBER_DIGITS_MAX:
+        if number_of(value[1:] if value[:1] in (b"-", b"+") else value) is None:
             raise MessageIllegal(
                 f"timer message illegal: found {name}={value[:20].decode('utf-8', 'replace')}, expected a whole number"
             )
@@ -65,12 +66,12 @@ def due_ms(text: bytes, now_ms: int) -> int:
 
 def recalls(text: bytes) -> bool:
     """Return whether the message recalls another one."""
-    return b"TIMER_DEL_UNIQKEY\x01" in text and find_property(text, _DEL_UNIQKEY) is not None
+    return RAW_TIMER_DEL_UNIQKEY in text and find_property(text, RAW_TIMER_DEL_UNIQKEY) is not None
 
 
 def recall_ms(text: bytes) -> int:
     """Return the delivery time for the recall handle of a waiting record, in its second (epoch ms)."""
-    value = find_property(text, _OUT_MS)
+    value = find_property(text, RAW_TIMER_OUT_MS)
     assert value is not None, "a waiting record has TIMER_OUT_MS"
     return int(value) + 1
 
@@ -85,7 +86,9 @@ def waiting_record(record: PendingRecord, due: int) -> PendingRecord:
     text = bytes(record.properties)
     if text and not text.endswith(b"\x02"):
         text += b"\x02"
-    text = with_real_queue(text + f"TIMER_OUT_MS\x01{out_ms(due)}\x02".encode(), record.topic, record.queue_id)
+    text = with_real_queue(
+        text + f"{PROPERTY_TIMER_OUT_MS}\x01{out_ms(due)}\x02".encode(), record.topic, record.queue_id
+    )
     return record._replace(topic=TIMER_TOPIC, queue_id=0, properties=text, tags_code=tag_hash(text))
 
 
@@ -106,11 +109,11 @@ def wait_of(head: RecordHead, text: bytes, now_ms: int) -> TimerWait | None:
     It depends on the record only, so that a lost log can be rebuilt from the queue. now_ms: upper bound of the time at
     which the record was added. Its store time may be later, since store times never go back with the clock.
     """
-    out, topic = find_property(text, _OUT_MS), find_property(text, b"REAL_TOPIC")
-    if out is None or topic is None or not out.isdigit() or len(out) > _NUMBER_DIGITS_MAX:
+    out, topic = number_of(find_property(text, RAW_TIMER_OUT_MS)), find_property(text, RAW_REAL_TOPIC)
+    if out is None or topic is None:
         return None
     start_ms = floor_ms(min(head.store_timestamp_ms, now_ms))
-    slot_ms = max(floor_ms(int(out)), start_ms - PRECISION_MS)
+    slot_ms = max(floor_ms(out), start_ms - PRECISION_MS)
     magic = UnitMagic.DEFAULT
     left_ms = slot_ms - start_ms
     if left_ms >= ROLL_WINDOW_MS:
@@ -141,7 +144,7 @@ def delivered_record(record: Buffer, *, rolls: bool, now_ms: int) -> PendingReco
         PROPERTY_TIMER_ENQUEUE_MS: str(floor_ms(head.store_timestamp_ms)),
         PROPERTY_TIMER_DEQUEUE_MS: str(now_ms),
     }
-    if rolls or b"TIMER_ENQUEUE_MS\x01" in text:
+    if rolls or _ENQUEUE_MARK in text:
         properties = decode_properties(text) | passed
         if rolls:
             before = properties.get(PROPERTY_TIMER_ROLL_TIMES, "0")

@@ -10,7 +10,17 @@ from array import array
 from typing import Final, NamedTuple
 
 from mqtrail.store import MessageStore, PendingRecord, StoreAway, StoreError, UnitMagic, floor_ms
-from mqtrail.wire import TIMER_TOPIC, QueryNotFound, RecordError, RecordHead, check_record, find_property
+from mqtrail.wire import (
+    RAW_REAL_TOPIC,
+    RAW_TIMER_DEL_UNIQKEY,
+    RAW_UNIQ_KEY,
+    TIMER_TOPIC,
+    QueryNotFound,
+    RecordError,
+    RecordHead,
+    check_record,
+    find_property,
+)
 
 from ..own_queues import OwnQueues
 from .records import delivered_record
@@ -90,9 +100,9 @@ class SlotReader:
         if found is None:
             return
         _, _, text = found
-        key = find_property(text, b"TIMER_DEL_UNIQKEY")
+        key = find_property(text, RAW_TIMER_DEL_UNIQKEY)
         if key is not None:
-            topic = find_property(text, b"REAL_TOPIC") or b""
+            topic = find_property(text, RAW_REAL_TOPIC) or b""
             self._recalled.setdefault(key, topic.decode("utf-8", "replace"))
 
     def _read(self, physical_offset: int) -> tuple[bytes, RecordHead, bytes] | None:
@@ -120,8 +130,8 @@ class SlotReader:
             if found is None:
                 continue
             record, head, text = found
-            topic = find_property(text, b"REAL_TOPIC") or b""
-            if self._is_recalled(topic, find_property(text, b"UNIQ_KEY")):
+            topic = find_property(text, RAW_REAL_TOPIC) or b""
+            if self._is_recalled(topic, find_property(text, RAW_UNIQ_KEY)):
                 continue
             delivered = delivered_record(record, rolls=bool(entry & UnitMagic.ROLL), now_ms=now_ms)
             if delivered is None:

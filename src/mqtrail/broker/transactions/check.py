@@ -28,6 +28,9 @@ from mqtrail.wire import (
     OP_HALF_TOPIC,
     PROPERTY_TRAN_PREPARED_QUEUE_OFFSET,
     PROPERTY_TRANSACTION_CHECK_TIMES,
+    RAW_CHECK_IMMUNITY_TIME,
+    RAW_PGROUP,
+    RAW_UNIQ_KEY,
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANSACTION_GROUP,
     Buffer,
@@ -39,12 +42,13 @@ from mqtrail.wire import (
     RequestCode,
     Send,
     find_property,
+    number_of,
     offset_msg_id,
 )
 
 from ..properties import real_queue
 from ..state import BrokerState
-from .records import copied_half, half_offsets_of, moved_record, question_body
+from .records import SECONDS_DIGITS_MAX, copied_half, half_offsets_of, moved_record, question_body
 
 READ_COUNT: Final = 32  # op records per read
 READ_SIZE: Final = 1 << 20
@@ -272,7 +276,7 @@ class TransactionCheck:
     def _pass(self, current: _Round, record: Buffer, head: RecordHead, sends: list[Send], now_ms: int) -> bool:
         """Handle a half message without an end; False: the round ends before it."""
         text = bytes(record[head.properties_start : head.properties_end])
-        times = _number(find_property(text, PROPERTY_TRANSACTION_CHECK_TIMES.encode()))
+        times = number_of(find_property(text, PROPERTY_TRANSACTION_CHECK_TIMES.encode()))
         age_ms = now_ms - head.born_timestamp_ms
         if (
             (times or 0) >= self._config.transaction_check_max
@@ -283,14 +287,14 @@ class TransactionCheck:
             return True
         if head.queue_offset >= current.half_end:
             return False
-        immunity = find_property(text, b"CHECK_IMMUNITY_TIME_IN_SECONDS")
+        immunity = find_property(text, RAW_CHECK_IMMUNITY_TIME)
         if immunity is None:
             if 0 <= age_ms <= self._config.transaction_timeout_ms:
                 return False
         else:
-            seconds = _number(immunity)
+            seconds = number_of(immunity, SECONDS_DIGITS_MAX)
             limit_ms = self._config.transaction_timeout_ms if seconds is None else seconds * 1_000
-            original = _number(find_property(text, PROPERTY_TRAN_PREPARED_QUEUE_OFFSET.encode()))
+            original = number_of(find_property(text, PROPERTY_TRAN_PREPARED_QUEUE_OFFSET.encode()))
             if original is not None and (current.take_done(original) or self._ended.has(current.queue_id, original)):
                 return True
             if _CLOCK_SKEW_MS < age_ms <= limit_ms:
@@ -321,7 +325,7 @@ class TransactionCheck:
         A check contains the half message, and any client may claim any producer group. So only clients with permission
         to publish to its topic are asked.
         """
-        group = (find_property(text, b"PGROUP") or b"").decode("utf-8", "replace")
+        group = (find_property(text, RAW_PGROUP) or b"").decode("utf-8", "replace")
         destination = real_queue(text)
         topic = "" if destination is None else destination[0]
         may_publish = self._access.may_publish
@@ -329,7 +333,7 @@ class TransactionCheck:
         if not producers:
             return []
         self._turn += 1
-        unique_key = find_property(text, b"UNIQ_KEY")
+        unique_key = find_property(text, RAW_UNIQ_KEY)
         message_id = None if unique_key is None else unique_key.decode("utf-8", "replace")
         header = CheckTransactionStateHeader(
             tran_state_table_offset=place.queue_offset,
@@ -348,7 +352,3 @@ class TransactionCheck:
             flag=FLAG_ONEWAY,
         )
         return [Send(producers[self._turn % len(producers)].peer.id, command)]
-
-
-def _number(value: bytes | None) -> int | None:
-    return int(value) if value is not None and value.isdigit() and len(value) < 12 else None

@@ -15,15 +15,22 @@ from mqtrail.store import PendingRecord
 from mqtrail.wire import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
+    OP_TAG,
     PROPERTY_REAL_QID,
     PROPERTY_REAL_TOPIC,
+    PROPERTY_TAGS,
     PROPERTY_TRANSACTION_ID,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+    RAW_TAGS,
     Buffer,
     MessageSysFlag,
     RecordHead,
     decode_properties,
     encode_properties,
     encode_record,
+    ended_offset,
+    ended_offsets,
     find_property,
     tags_code,
 )
@@ -31,17 +38,17 @@ from mqtrail.wire import (
 from ..copies import copy_of
 from ..properties import check_size, real_queue, tag_hash
 
-OP_TAG: Final = "d"
-_OP_PROPERTIES: Final = encode_properties({"WAIT": "true", "TAGS": OP_TAG}).encode()
+SECONDS_DIGITS_MAX: Final = 11  # of CHECK_IMMUNITY_TIME_IN_SECONDS
+
+_OP_PROPERTIES: Final = encode_properties({PROPERTY_WAIT: "true", PROPERTY_TAGS: OP_TAG}).encode()
 _OP_TAGS_CODE: Final = tags_code(OP_TAG)
 _MASK: Final = MessageSysFlag.TRANSACTION_MASK
-_OFFSET_DIGITS_MAX: Final = 18
 
 
 def half_record(record: PendingRecord) -> PendingRecord:
     """Return the half message of a sent message. MessageIllegal: its properties have no room for the additions."""
     properties = decode_properties(bytes(record.properties))
-    unique_key = properties.get("UNIQ_KEY")
+    unique_key = properties.get(PROPERTY_UNIQ_KEY)
     if unique_key is not None:
         properties[PROPERTY_TRANSACTION_ID] = unique_key
     properties |= {PROPERTY_REAL_TOPIC: record.topic, PROPERTY_REAL_QID: str(record.queue_id)}
@@ -108,7 +115,7 @@ def op_records(
         if len(body) >= size_max:
             records.append(_op_record(queue_id, bytes(body), now_ms, born_host))
             body.clear()
-        body += b"%d," % offset
+        body += ended_offset(offset)
     if body:
         records.append(_op_record(queue_id, bytes(body), now_ms, born_host))
     return records
@@ -120,7 +127,6 @@ def _op_record(queue_id: int, body: bytes, now_ms: int, born_host: bytes) -> Pen
 
 def half_offsets_of(body: bytes, text: bytes) -> list[int]:
     """Return the queue offsets in an op record; anything else is ignored, as in Java."""
-    if find_property(text, b"TAGS") != OP_TAG.encode():
+    if find_property(text, RAW_TAGS) != OP_TAG.encode():
         return []
-    parts = body.split(b",")
-    return [int(part) for part in parts if part.isdigit() and len(part) <= _OFFSET_DIGITS_MAX]
+    return ended_offsets(body)

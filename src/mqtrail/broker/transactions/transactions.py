@@ -17,6 +17,8 @@ from typing import Final
 from mqtrail.wire import (
     HALF_TOPIC,
     PROPERTY_TRANSACTION_CHECK_TIMES,
+    RAW_CHECK_IMMUNITY_TIME,
+    RAW_PGROUP,
     EndTransactionHeader,
     IllegalOperation,
     MessageSysFlag,
@@ -33,6 +35,7 @@ from mqtrail.wire import (
     answer,
     decode_head,
     find_property,
+    number_of,
     parse_offset_msg_id,
 )
 
@@ -40,7 +43,7 @@ from ..properties import real_queue
 from ..state import BrokerState
 from .check import EndedHalves, TransactionCheck
 from .counts import EndCounts, OpenHalves
-from .records import committed_record, copied_half, op_records
+from .records import SECONDS_DIGITS_MAX, committed_record, copied_half, op_records
 
 ENDS_MAX: Final = 100_000  # ends that wait for an op record; reached only if the store refuses all appends
 RETRY_MS: Final = 1_000  # delay after the store refused an op record
@@ -87,7 +90,7 @@ class Transactions:
             )
         if not header.from_transaction_check:
             self._check_age(text, head.born_timestamp_ms, now_ms)
-        group = find_property(text, b"PGROUP")
+        group = find_property(text, RAW_PGROUP)
         if group is None or group.decode("utf-8", "replace") != header.producer_group:
             raise SystemError_("The producer group wrong")
         if head.queue_offset != header.tran_state_table_offset:
@@ -116,10 +119,10 @@ class Transactions:
 
     def _check_age(self, text: bytes, born_ms: int, now_ms: int) -> None:
         """Raise IllegalOperation after the immunity time of the half message: a check will ask its producer."""
-        immunity = find_property(text, b"CHECK_IMMUNITY_TIME_IN_SECONDS")
+        immunity = find_property(text, RAW_CHECK_IMMUNITY_TIME)
         if immunity is None:
             return
-        seconds = int(immunity) if immunity.isdigit() and len(immunity) < 12 else 0
+        seconds = number_of(immunity, SECONDS_DIGITS_MAX) or 0
         limit_ms = max(seconds * 1_000, self._config.transaction_timeout_ms)
         if now_ms - born_ms > limit_ms:
             raise IllegalOperation(

@@ -22,11 +22,13 @@ from .brokers import BrokerExport, BrokerInfo, TopicRates
 from .groups import Member
 from .messages import END_MS_MAX, QueryResult, Resent, Track, TrackStatus
 from .offsets import QueueMove
+from .places import OFFSETS_AT_MEMBERS
 from .replicas import ReplicaInfo, ReplicaReport
 from .topics import Deleted
 
 __all__ = [
     "END_MS_MAX",
+    "OFFSETS_AT_MEMBERS",
     "AclVersion",
     "Admin",
     "BrokerExport",

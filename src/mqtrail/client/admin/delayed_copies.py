@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from mqtrail.wire import (
-    PROPERTY_REAL_TOPIC,
+    RAW_REAL_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -26,7 +26,6 @@ from .asking import Asking, BrokerTopic, Ranges
 
 WAITING_READ_MAX: Final = 10_000  # waiting records of one broker's delay levels that are read
 PULL_COUNT: Final = 32
-_REAL_TOPIC: Final = PROPERTY_REAL_TOPIC.encode()
 
 
 class DelayedCopies:
@@ -107,5 +106,5 @@ def _real_topic(record: bytes) -> str:
         head = decode_head(record)
     except RecordError:
         return ""
-    found = find_property(bytes(record[head.properties_start : head.properties_end]), _REAL_TOPIC)
+    found = find_property(bytes(record[head.properties_start : head.properties_end]), RAW_REAL_TOPIC)
     return "" if found is None else found.decode("utf-8", "replace")

@@ -14,13 +14,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from mqtrail.wire import (
-    EXPRESSION_TAG,
-    MessageExt,
-    MessageQueue,
-    SubscriptionData,
-    retry_topic,
-)
+from mqtrail.wire import EXPRESSION_TAG, PROPERTY_KEYS, MessageExt, MessageQueue, SubscriptionData, retry_topic
 
 from ..core import now_ms
 from .access import AdminAccess
@@ -155,7 +149,7 @@ def _waiting(
         queue.queue_id,
         message.queue_offset,
         message.msg_id,
-        message.properties.get("KEYS", ""),
+        message.properties.get(PROPERTY_KEYS, ""),
         message.store_timestamp_ms,
         age_ms,
         subscription.matches_tag(message.tags) if subscription is not None and is_by_tag else None,

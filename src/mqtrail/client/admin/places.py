@@ -26,7 +26,7 @@ from ..core import RouteNotFound
 from .asking import Asking, BrokerTopic, Ranges
 from .backlog import QueueReading
 
-BROADCASTING: Final = "broadcasting: each member keeps its own offsets, which brokers do not know"
+OFFSETS_AT_MEMBERS: Final = "broadcasting: each member keeps its own offsets, which brokers do not know"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class GroupPlaces:
         members, why = self.members[group], ""
         starts_at_first = of.topic.startswith(RETRY_PREFIX) or members.starts_at_first
         if members.is_broadcasting or group in self._broadcasting:
-            offsets, starts_at_first, why = {}, False, BROADCASTING
+            offsets, starts_at_first, why = {}, False, OFFSETS_AT_MEMBERS
         offset_ms, range_ms = places.offset_ms.get(of.broker_name, 0), places.range_ms[of]
         return [
             QueueReading(

@@ -15,24 +15,25 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from mqtrail.net import Log, part_file
-from mqtrail.wire import BodyError, MessageQueue, MQError, QueueOffsets, loads_file
+from mqtrail.net import Log
+from mqtrail.wire import BodyError, MessageQueue, MQError, QueueOffsets, loads_file, part_file
 
 from ..core import ClientError
+from .noted_offsets import NotedOffsets
 
 log = Log()
 
 
-class LocalOffsets:
+class LocalOffsets(NotedOffsets):
     """The offsets of one group in a file. folder None: ~/.mqtrail/offsets."""
 
     def __init__(
         self, folder: Path | None, client_name: str, group: str, committed: Callable[[MessageQueue, int], None]
     ) -> None:
+        super().__init__()
         folder = Path.home() / ".mqtrail" / "offsets" if folder is None else folder
         self._path = folder / client_name / group / "offsets.json"
         self._committed = committed
-        self._memory: dict[MessageQueue, int] = {}
         self._stored: dict[MessageQueue, int] = {}
         self._lock: int | None = None
         self._is_good = True  # the file is readable, so the next save keeps it as .bak
@@ -75,13 +76,6 @@ class LocalOffsets:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def update(self, queue: MessageQueue, offset: int, *, only_up: bool = True) -> None:
-        if not only_up or offset > self._memory.get(queue, -1):
-            self._memory[queue] = offset
-
-    def noted(self, queue: MessageQueue) -> int | None:
-        return self._memory.get(queue)
 
     async def read(self, queue: MessageQueue) -> int | None:
         return self._stored.get(queue)

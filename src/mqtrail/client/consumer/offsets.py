@@ -22,6 +22,7 @@ from ..core import (
     reply_number,
 )
 from .local_offsets import LocalOffsets
+from .noted_offsets import NotedOffsets
 
 log = Log()
 
@@ -69,14 +70,14 @@ class OffsetStore(Protocol):
         """Drop the offset of a queue from memory: it is no longer assigned."""
 
 
-class RemoteOffsets:
+class RemoteOffsets(NotedOffsets):
     """Offsets at the broker, shared by the members of a group."""
 
     def __init__(self, client: ClientInstance, group: str, committed: Committed) -> None:
+        super().__init__()
         self._client = client
         self._group = group
         self._committed = committed
-        self._memory: dict[MessageQueue, int] = {}
         self._stored: dict[MessageQueue, int] = {}
 
     async def open(self) -> None:
@@ -84,13 +85,6 @@ class RemoteOffsets:
 
     async def close(self) -> None:
         return None
-
-    def update(self, queue: MessageQueue, offset: int, *, only_up: bool = True) -> None:
-        if not only_up or offset > self._memory.get(queue, -1):
-            self._memory[queue] = offset
-
-    def noted(self, queue: MessageQueue) -> int | None:
-        return self._memory.get(queue)
 
     async def read(self, queue: MessageQueue) -> int | None:
         ext = self._ext(queue)

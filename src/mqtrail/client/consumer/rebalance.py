@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from mqtrail.net import Log
 from mqtrail.wire import (
+    ALL_QUEUES,
     ConsumerIdList,
     MessageModel,
     MessageQueue,
@@ -28,7 +29,6 @@ from .start_offset import StartOffsets
 
 log = Log()
 
-ANY_QUEUE: Final = -1  # queue id of a broker's queues that are popped together
 RETRY_MS: Final = 1_000  # after a rebalance that could not assign a topic
 REPAIRS_A_TURN: Final = 1_000  # kept queues that are looked at before others are served
 QUEUES_OF_BROKER_MAX: Final = 65_536  # of one topic, the limit of mqtrail's broker; Java has no limit
@@ -237,7 +237,7 @@ class Rebalancer:
         """Whether an assigned queue can belong to the topic. Others are ignored: each costs a task and requests."""
         route = self._client.known_route(topic)
         known = route is not None and queue.broker_name in route.brokers
-        return known and queue.topic == topic and ANY_QUEUE <= queue.queue_id < QUEUES_OF_BROKER_MAX
+        return known and queue.topic == topic and ALL_QUEUES <= queue.queue_id < QUEUES_OF_BROKER_MAX
 
     def _brokers(self, topic: str) -> list[str]:
         route = self._client.known_route(topic)

@@ -1,17 +1,16 @@
 """Numbers of a reply's header: a missing or invalid one is an error of the server."""
 
-from mqtrail.wire import RemotingCommand
+from mqtrail.wire import LONG_MAX, RemotingCommand
 
 from .errors import ClientError
 
-_LONG_MAX = (1 << 63) - 1
 _TEXT_MAX = 20  # characters of an int64
 
 
 def long_of(text: str | None) -> int | None:
     """Return the text as an int64; None if it is not one."""
     try:
-        if text is not None and len(text) <= _TEXT_MAX and -_LONG_MAX - 1 <= (number := int(text)) <= _LONG_MAX:
+        if text is not None and len(text) <= _TEXT_MAX and -LONG_MAX - 1 <= (number := int(text)) <= LONG_MAX:
             return number
     except ValueError:
         pass

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mqtrail.wire import (
     EXT_MSG_REGION,
+    EXT_TRACE_ON,
     REGION_DEFAULT,
     MessageQueue,
     RemotingCommand,
@@ -154,6 +155,6 @@ def send_result(out: Outgoing, queue: MessageQueue, reply: RemotingCommand) -> S
         queue_offset,
         get("transactionId", ""),
         get(EXT_MSG_REGION) or REGION_DEFAULT,
-        get("TRACE_ON") != "false",
+        get(EXT_TRACE_ON) != "false",
         get("recallHandle", ""),
     )

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, Generic, Self, TypeVar
 
-from mqtrail.net import part_file
+from mqtrail.wire import part_file
 
 E = TypeVar("E")
 

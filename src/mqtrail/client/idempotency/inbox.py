@@ -25,6 +25,7 @@ from ..core import Connect, RetryLater, SqlConnection, SqlDialect, delete_in_pie
 from ..delivery import Delivery
 from .keys import KeyFunction, digest, key_of, message_id
 from .once import DAY_MS, Once
+from .retrying import RetryReturned
 
 log = Log()
 
@@ -60,14 +61,6 @@ def inbox_ddl(dialect: SqlDialect | str, table: str = TABLE) -> list[str]:
         f"CREATE TABLE IF NOT EXISTS {table} ({columns})",
         f"CREATE INDEX IF NOT EXISTS {index} ON {table} (group_name, done_ms)",
     ]
-
-
-class _RolledBack(Exception):
-    """Ends a transaction without its changes: the handler asked for a retry."""
-
-    def __init__(self, later: RetryLater) -> None:
-        super().__init__()
-        self.later = later
 
 
 class Inbox:
@@ -121,13 +114,13 @@ class Inbox:
             def effect(connection: Any) -> bytes | None:
                 answer = handler(delivery, connection)
                 if isinstance(answer, RetryLater):
-                    raise _RolledBack(answer)
+                    raise RetryReturned(answer)
                 return answer
 
             try:
                 once = self.run(key_of(self._key, delivery), effect)
-            except _RolledBack as rolled_back:
-                return rolled_back.later
+            except RetryReturned as retry:
+                return retry.later
             if not once.fresh and self._on_repeat is not None:
                 self._on_repeat(delivery, once.result)
             return None

@@ -36,6 +36,7 @@ from ..core import ClientError, RetryLater
 from ..delivery import Delivery
 from .claims import Claims, ClaimState, KeyClaim
 from .keys import KeyFunction, digest, key_of, message_id
+from .retrying import RetryReturned
 
 log = Log()
 
@@ -88,14 +89,6 @@ class IdempotentCounts:
     failed: int = 0
     lost: int = 0
     store_failed: int = 0
-
-
-class _Retry(Exception):
-    """Carries the RetryLater that a handler returned out of the effect."""
-
-    def __init__(self, later: RetryLater) -> None:
-        super().__init__()
-        self.later = later
 
 
 class Idempotent:
@@ -158,12 +151,12 @@ class Idempotent:
             async def effect() -> bytes | None:
                 answer = await self._call(handler, delivery)
                 if isinstance(answer, RetryLater):
-                    raise _Retry(answer)
+                    raise RetryReturned(answer)
                 return answer if isinstance(answer, bytes) else None
 
             try:
                 once = await self.run(key_of(self._key, delivery), effect)
-            except _Retry as retry:
+            except RetryReturned as retry:
                 return retry.later
             if not once.fresh and self._on_repeat is not None:
                 await self._on_repeat(delivery, once.result)

@@ -6,7 +6,7 @@ serves both to who has an operator's token.
 
 from .changing import OperatorChanges
 from .looking import Facts, Looking
+from .operations import changing_router, looking_router, operator_schemas
 from .plans import Audit
-from .routes import changing_router, looking_router, operator_schemas
 
 __all__ = ["Audit", "Facts", "Looking", "OperatorChanges", "changing_router", "looking_router", "operator_schemas"]

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 
 from mqtrail.wire import (
+    END_MS,
     DeleteGroupHeader,
     MessageExt,
     MQError,
@@ -42,8 +43,6 @@ from .plans import (
 LETTERS_MAX: Final = 1_000  # of one change
 SCANNED_MAX: Final = 20_000  # messages of a failure topic that one change looks at
 PULL_COUNT: Final = 32
-FIRST_MS: Final = 0
-END_MS: Final = -1
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 
@@ -247,7 +246,7 @@ class LetterResend(msgspec.Struct, forbid_unknown_fields=True, tag_field="action
         for letter in await self._letters(context):
             target = await self._target(context, letter)
             if target is None or letter.undecodable is not None:
-                why = letter.undecodable or "found that its topic is none of an application, expected one that exists"
+                why = letter.undecodable or "found no topic of an application with this name, expected one that exists"
                 yield OperatedOutcome(letter.msg_id, OperatedFate.FAILED, why)
                 continue
             copy = resent_copy(letter, self.group, target)

@@ -30,6 +30,7 @@ from mqtrail.wire import (
     SubscriptionGroupConfig,
     TopicConfig,
     UpdateConsumerOffsetHeader,
+    number_of,
     read_records,
     refusal_for,
 )
@@ -42,6 +43,7 @@ from .shapes import PmqMessage
 BIZ_ID: Final = "pmq_bizId"
 TRACE_ID: Final = "pmq_traceId"
 RETRY_COUNT: Final = "pmq_retryCount"
+COUNT_DIGITS_MAX: Final = 9
 HEAD: Final = "pmq_head"
 FAILURE_TRIES: Final = 3  # a message of a failure topic with so many is not delivered any more
 NO_TAG: Final = "null"  # what pmq stores for a message without a tag
@@ -164,7 +166,7 @@ def failure_topic(group: str, topic: str) -> str:
 
 def tries_of(message: MessageExt) -> int:
     """Return how often a message of a failure topic was tried."""
-    return _number_of(message.properties.get(RETRY_COUNT, "0"))
+    return number_of(message.properties.get(RETRY_COUNT), COUNT_DIGITS_MAX) or 0
 
 
 def _head_of(text: str) -> dict[str, str]:
@@ -172,10 +174,6 @@ def _head_of(text: str) -> dict[str, str]:
         return msgspec.json.decode(text, type=dict[str, str])
     except msgspec.MsgspecError:
         return {}
-
-
-def _number_of(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 def parts_of(items: Sequence[PmqMessage]) -> dict[tuple[int, bool], list[PmqMessage]]:

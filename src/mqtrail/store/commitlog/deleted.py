@@ -18,12 +18,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from zlib import crc32
 
-from ..disk import Disk, File
+from ..disk import SECTOR_SIZE, Disk, File
 from ..errors import StoreFull
 
 DELETED_FILE = "mqtrail-deleted"
 SLOTS = 4_096  # deletions that one checkpoint has not covered yet; further ones wait for it
-SLOT_SIZE = 512  # a sector, which a power loss leaves old or new
+SLOT_SIZE = SECTOR_SIZE
 _CRC = struct.Struct(">I")
 _FIXED = struct.Struct(">qH")  # end, length of the topic
 assert _CRC.size + _FIXED.size + 255 <= SLOT_SIZE

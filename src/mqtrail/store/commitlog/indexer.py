@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from mqtrail.wire import MessageSysFlag, RecordError, find_property
+from mqtrail.wire import RAW_KEYS, RAW_UNIQ_KEY, MessageSysFlag, RecordError, find_property
 
 from ..base import Appended, PendingRecord
 from ..errors import StoreError, StoreFull
@@ -20,7 +20,7 @@ from .key_hashes import COUNTER_HIGH_PARTS, COUNTER_LOW_PARTS, HASH_BITS, SIGN_B
 from .log import CommitLog
 
 WAITING_MAX = 256  # records that wait to be indexed, before those of one more append
-UNIQUE_MARK = b"UNIQ_KEY\x01"
+UNIQUE_MARK = RAW_UNIQ_KEY + b"\x01"
 UNIQUE_START = len(UNIQUE_MARK)
 PROPERTY_END = b"\x02"
 KEY_NAME_PART = b"KEY"  # of UNIQ_KEY and of KEYS
@@ -166,10 +166,10 @@ class Indexer:
 
 def keys_of(properties: bytes) -> list[bytes]:
     """Return the keys to index a record by: UNIQ_KEY, then each word of KEYS."""
-    unique = find_property(properties, b"UNIQ_KEY")
+    unique = find_property(properties, RAW_UNIQ_KEY)
     keys = [unique] if unique else []
-    if b"KEYS" in properties:
-        words = find_property(properties, b"KEYS")
+    if RAW_KEYS in properties:
+        words = find_property(properties, RAW_KEYS)
         if words is not None:
             keys += [word for word in words.split(b" ") if word]
     return keys

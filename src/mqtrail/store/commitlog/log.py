@@ -18,14 +18,13 @@ from dataclasses import replace
 
 from mqtrail.wire import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RecordError, RecordHead, check_record
 
-from ..disk import Disk, File
+from ..disk import SECTOR_SIZE, Disk, File
 from ..errors import StoreBroken, StoreError, StoreFull
 from ..segments import Segments, used_size
 from .mark import DurableMark, Mark, WipingNote
 
 BLANK = struct.Struct(">iI")  # bytes to the segment's end, MAGIC_BLANK
 BLANK_SIZE_MIN = 8
-SECTOR_SIZE = 512  # a disk writes a sector completely or not at all
 WIPE_CHUNK = 1 << 20
 MAGICS = (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 

@@ -15,11 +15,11 @@ import struct
 from dataclasses import dataclass
 from zlib import crc32
 
-from ..disk import Disk
+from ..disk import SECTOR_SIZE, Disk
 
 MARK_FILE = "mqtrail-durable"
 WIPING_FILE = "mqtrail-wiping"
-SLOT_SIZE = 512
+SLOT_SIZE = SECTOR_SIZE
 WIPING_UNKNOWN = 1 << 62
 FIELDS = struct.Struct(">qqqq")
 CRC = struct.Struct(">I")

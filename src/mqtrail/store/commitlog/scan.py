@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mqtrail.wire import (
     MAGIC_V1,
+    PROPERTY_DELAY,
+    PROPERTY_TAGS,
+    RAW_TAGS,
     RECORD_SIZE_MIN,
     RECORD_V4,
     SCHEDULE_TOPIC,
@@ -48,10 +51,12 @@ BUFFER_SIZE = 16 * 1024  # bytes of one queue's entries kept in memory
 def queue_code(head: RecordHead, properties: memoryview, delays_ms: Sequence[int]) -> int:
     """Return the tags code that a record's queue entry holds."""
     values = decode_properties(bytes(properties))
-    level = number_of(values.get("DELAY", "").encode("utf-8", "replace")) if head.topic == SCHEDULE_TOPIC else None
+    level = (
+        number_of(values.get(PROPERTY_DELAY, "").encode("utf-8", "replace")) if head.topic == SCHEDULE_TOPIC else None
+    )
     if level:
         return head.store_timestamp_ms + delay_of_level(level, delays_ms)
-    return tags_code(values.get("TAGS", ""))
+    return tags_code(values.get(PROPERTY_TAGS, ""))
 
 
 class LogScan:
@@ -152,7 +157,7 @@ class LogScan:
             if queue.next_offset != queue_offset:
                 break
             properties = bytes(view[properties_start:end])
-            tag = find_property(properties, b"TAGS") if b"TAGS" in properties else None
+            tag = find_property(properties, RAW_TAGS) if RAW_TAGS in properties else None
             code = tags.get(tag)
             if code is None:
                 code = self._learn(tag)

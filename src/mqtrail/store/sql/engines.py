@@ -78,7 +78,7 @@ def parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise InvalidParameter(f"found a store that is no URL, expected {EXPECTED}") from error
+        raise InvalidParameter(f"found a store that is not a URL, expected {EXPECTED}") from error
     shown = parsed.render_as_string(hide_password=True)
     if parsed.drivername == "sqlite":
         if not parsed.database or parsed.database == ":memory:" or parsed.query:

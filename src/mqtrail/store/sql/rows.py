@@ -7,7 +7,16 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from mqtrail.wire import QUEUE_OFFSET_AT, decode_head, encode_record, find_property, index_key_hash
+from mqtrail.wire import (
+    QUEUE_OFFSET_AT,
+    RAW_KEYS,
+    RAW_TAGS,
+    RAW_UNIQ_KEY,
+    decode_head,
+    encode_record,
+    find_property,
+    index_key_hash,
+)
 
 from ..base import QueueState
 from ..commitlog.indexer import keys_of
@@ -37,9 +46,9 @@ def row_of(written: WaitingRecord) -> dict[str, Any]:
         "prepared_offset": head.prepared_transaction_offset,
         "born_host": head.born_host,
         "store_host": head.store_host,
-        "msg_id": _text(properties, b"UNIQ_KEY"),
-        "tag": _text(properties, b"TAGS"),
-        "msg_keys": _text(properties, b"KEYS"),
+        "msg_id": _text(properties, RAW_UNIQ_KEY),
+        "tag": _text(properties, RAW_TAGS),
+        "msg_keys": _text(properties, RAW_KEYS),
         "properties": properties,
         "body": record[head.body_start : head.body_end],
     }

@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from mqtrail.wire import MessageIllegal, MessageSysFlag, RecordError, decode_head, encode_record
+from mqtrail.wire import LONG_MAX, MessageIllegal, MessageSysFlag, RecordError, decode_head, encode_record
 
 from ..base import Appended, PendingRecord
 from ..commitlog.append import too_large
@@ -27,7 +27,6 @@ from .queues import Allotment, TableQueue, TableQueues, WaitingRecord, save, sav
 from .rows import key_hashes, row_of
 from .schema import KEY, PLACE, STORE, STORE_ROW, UNQUEUED, QueueUse
 
-LONG_MAX = 1 << 63
 COMMIT_RECORDS_MAX = 5_000  # in one transaction
 WAITING_SIZE_MAX = 256 * 1024 * 1024  # bytes of records that are not committed
 
@@ -130,7 +129,7 @@ class RowWriter:
             )
         except RecordError as error:
             raise MessageIllegal(f"found a record that cannot be stored: {error}") from error
-        if not -LONG_MAX <= record.tags_code < LONG_MAX:
+        if not -LONG_MAX - 1 <= record.tags_code <= LONG_MAX:
             raise MessageIllegal(f"found the tags code {record.tags_code}, expected a number of 64 bits")
         if len(data) > self._record_size_max:
             raise too_large(len(data), self._record_size_max, len(record.body), len(record.properties))

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
+from ..moments import LONG_MAX
 from ..properties import find_property
 from .numbers import (
     INTEGER_MAX,
     INTEGER_MIN,
-    LONG_MAX,
     LONG_MIN,
     Long,
     NotComparable,

@@ -14,10 +14,11 @@ import math
 import re
 from typing import Final, TypeAlias
 
+from ..moments import LONG_MAX
+
 INTEGER_MIN: Final = -(1 << 31)
 INTEGER_MAX: Final = (1 << 31) - 1
-LONG_MIN: Final = -(1 << 63)
-LONG_MAX: Final = (1 << 63) - 1
+LONG_MIN: Final = -LONG_MAX - 1
 
 _WHOLE = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")

@@ -1,20 +1,9 @@
-"""Files that are replaced when the new one is complete."""
+"""Files and names that a crash of the machine does not lose."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
-
-@contextmanager
-def part_file(path: Path) -> Iterator[Path]:
-    """Yield path. The block writes a file there and renames it; if the block fails, the file is removed."""
-    try:
-        yield path
-    except BaseException:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-        raise
+from mqtrail.wire import part_file
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:

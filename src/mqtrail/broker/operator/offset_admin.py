@@ -4,9 +4,9 @@ Source: AdminBrokerProcessor, ConsumerOffsetManager, apache/rocketmq broker/.
 """
 
 from datetime import datetime
-from typing import Final
 
 from mqtrail.wire import (
+    LONG_MAX,
     CloneGroupOffsetHeader,
     ConsumeTimeSpan,
     ConsumeTimeSpans,
@@ -29,8 +29,6 @@ from mqtrail.wire import (
 
 from ..jobs import ENTRIES_A_SLICE, QUEUES_A_SLICE, SliceCounter
 from ..state import BrokerState
-
-LONG_MAX: Final = (1 << 63) - 1
 
 
 class OffsetAdmin:

@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
-from mqtrail.wire import MQError
+from mqtrail.wire import OPERATOR_PATH, MQError
 
 from ..caller import problem_of_error
 from ..exchange import answer_of, host_of, json_answer, json_body, ref_of, token_of
@@ -35,7 +35,6 @@ from .shapes import (
 )
 
 T = TypeVar("T")
-PREFIX: Final = "/v1/operator"
 MESSAGES_MAX: Final = 1_000
 _ANY_CHANGE: Final[Any] = AnyChange
 
@@ -60,7 +59,7 @@ async def asked(work: Awaitable[T]) -> T:
 
 def looking_router(looking: Looking, gate: Gate) -> APIRouter:
     """Return the operations that change nothing."""
-    router = APIRouter(prefix=PREFIX, responses=RESPONSES)
+    router = APIRouter(prefix=OPERATOR_PATH, responses=RESPONSES)
     _add_topics(router, looking, gate)
     _add_groups(router, looking, gate)
     _add_messages(router, looking, gate)
@@ -80,7 +79,7 @@ def looking_router(looking: Looking, gate: Gate) -> APIRouter:
 
 def changing_router(changes: OperatorChanges, gate: Gate) -> APIRouter:
     """Return the operations that change something, and the log of the changes."""
-    router = APIRouter(prefix=PREFIX, responses=RESPONSES)
+    router = APIRouter(prefix=OPERATOR_PATH, responses=RESPONSES)
 
     @router.post(
         "/changes",
@@ -173,9 +172,7 @@ def _add_messages(router: APIRouter, looking: Looking, gate: Gate) -> None:
         gate.operator(token_of(request), changes=False)
         host = host_of(request)
         if sum(one is not None for one in (first, from_ms, key, id)) > 1 or (first is not None and queue is None):
-            detail = (
-                "found several of from, from_ms, key and id, or from without queue, expected one: leave the others out"
-            )
+            detail = "found several of from, from_ms, key and id, or from without queue, expected one: omit the others"
             raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
         word = key if id is None else id
         if word is not None:

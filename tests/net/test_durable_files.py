@@ -2,28 +2,23 @@
 
 import errno
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from mqtrail.lake import part_file as part_file_of_lake
-from mqtrail.net import part_file, replace_file
-
-PartFile = Callable[[Path], AbstractContextManager[Path]]
+from mqtrail.net import replace_file
+from mqtrail.wire import part_file
 
 
-@pytest.mark.parametrize("beside", [part_file, part_file_of_lake])
-def test_a_part_is_removed_when_it_fails(tmp_path: Path, beside: PartFile) -> None:
+def test_a_part_is_removed_when_it_fails(tmp_path: Path) -> None:
     """Otherwise the new file stays; it is no error if there is no file to remove."""
     target = tmp_path / "file"
-    with beside(tmp_path / "file.tmp") as part:
+    with part_file(tmp_path / "file.tmp") as part:
         part.write_text("new")
         part.replace(target)
 
     def fail(error: BaseException, *, writes: bool) -> None:
-        with beside(tmp_path / "file.tmp") as part:
+        with part_file(tmp_path / "file.tmp") as part:
             if writes:
                 part.write_text("newer")
             raise error
