@@ -15,7 +15,7 @@ import pytest
 from mqtrail.broker import Broker, requests
 from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.namesrv import requests as namesrv_requests
-from mqtrail.store import StoreFull
+from mqtrail.store import StoreError
 from mqtrail.wire import Credentials, Peer, Refusal, RemotingCommand, RequestCode, Send, sign
 
 from .helpers import NOW_MS, PEER, Bench
@@ -108,25 +108,22 @@ def test_no_held_pull_is_kept_whose_permission_ended() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["delays", "revive"])
-def test_no_error_of_periodic_work_is_kept(part: str) -> None:
+def test_no_error_of_periodic_work_is_kept() -> None:
     """The store's errors are raised after the other work of the tick, without the frames of this tick."""
     bench = Bench()
-    broker = bench.broker
-    work: Any = {"delays": broker.delays.deliver, "revive": broker.pop.revive.tick}[part]
-    owner = work.__self__
+    revive = bench.broker.pop.revive
 
     def fail() -> None:
         try:
-            raise StoreFull("full")
-        except StoreFull as error:
-            owner._error = error
+            raise StoreError("full")
+        except StoreError as error:
+            revive._error = error
         for _ in range(2):
-            with contextlib.suppress(StoreFull):
-                work(NOW_MS + 1)
+            with contextlib.suppress(StoreError):
+                revive.tick(NOW_MS + 1)
 
     assert kept_frames(fail) == set()
-    assert owner._error is None
+    assert revive._error is None
 
 
 @pytest.mark.slow

@@ -243,7 +243,8 @@ class MariaDB(DatabaseServer):
     def _mariadbd(self, *flags: str) -> list[str]:
         found = shutil.which("mariadbd", path=f"{os.environ['PATH']}:/usr/sbin")
         assert found is not None, "found no mariadbd, expected Debian's package: run scripts/databases.sh"
-        return [found, "--no-defaults", f"--datadir={self.folder}/data", *flags]
+        # A server that starts removes every temporary table in its folder for these, also those of another server.
+        return [found, "--no-defaults", f"--datadir={self.folder}/data", f"--tmpdir={self.folder}", *flags]
 
     def make(self) -> None:
         """What mariadb-install-db does, which needs further packages."""
