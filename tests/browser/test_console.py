@@ -154,7 +154,7 @@ def test_downloads(of_lake: str, visit: Begin) -> None:
     """CSV and JSON lines have what is shown."""
     tab = visit(of_lake)
     tab.open("/search?q=verdict:HUNG")
-    for label, expected in (("CSV", "msg_id,topic"), ("JSON lines", '{"msg_id": ')):
+    for label, expected in (("CSV", '"msg_id","topic"'), ("JSON lines", '{"msg_id": ')):
         with tab.page.expect_download() as download:
             tab.page.get_by_role("button", name=label).click()
         content = download.value.path().read_text("utf-8")
