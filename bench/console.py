@@ -54,19 +54,20 @@ def console(session: Session) -> Iterator[Row]:
     hours, per_hour = size_of(session, HOURS, HOURS_QUICK)
     lake = session.fresh_folder("console") / "lake"
     make_lake(lake, hours, per_hour)
+    millions = hours * per_hour / 1e6
     with embedded() as broker, busy(broker.namesrv_address):
         starts = [start_s(lake, broker.namesrv_address) for _ in range(session.rounds)]
         yield Row("console/start", "fork to the first page", "s", starts, bar=Bar("<=", START_BAR_S, of="ours"))
         with running(lake, broker.namesrv_address) as (url, process):
             ids = [id_of(number % hours, number * 7919 % per_hour, per_hour) for number in range(ASKED)]
             drawn = drawn_ms(url, ids[:DRAWN])
-            views = asyncio.run(view(url, 1, STAY_S))
+            asyncio.run(view(url, 1, len(PAGES) * STAY_S))
             yield _memory("one-viewer", "one viewer, after every page", [resident_mib(process)], ONE_BAR_MIB)
-            asked = [f"trace?id={one}" for one in ids]
-            yield _times("trace", "one id among 10 M messages, warm: the server", timed(url, asked), TRACE_BAR_MS)
+            found = timed(url, [f"trace?id={one}" for one in ids])
+            yield _times("trace", f"one id among {millions:g} M messages, warm: the server", found, TRACE_BAR_MS)
             yield _times("drawn", "the same until the browser has drawn it", drawn, DRAWN_BAR_MS)
             found = timed(url, [search_of(number, hours) for number in range(ASKED)])
-            yield _times("search", "topic, verdict and hour among 10 M: first page", found, SEARCH_BAR_MS)
+            yield _times("search", f"topic, verdict and hour among {millions:g} M: first page", found, SEARCH_BAR_MS)
             count, seconds = (VIEWERS_QUICK, VIEW_QUICK_S) if session.quick else (VIEWERS, VIEW_S)
             early = threading.Timer(seconds / 5, lambda: memory.append(resident_mib(process)))
             memory: list[float] = []

@@ -1,6 +1,6 @@
 """Requests create no reference cycles.
 
-The server collects garbage rarely (loop.GC_THRESHOLD). A cycle through the frame of a served request would keep the
+The server collects garbage rarely (garbage.GC_THRESHOLD). A cycle through the frame of a served request would keep the
 request, up to 16 MiB, until then: a few dozen refused requests would take gigabytes.
 """
 

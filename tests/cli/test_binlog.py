@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mqtrail.binlog import BinlogState, now_ms
+from mqtrail.binlog import BinlogState
 from mqtrail.binlog.state import alone, save_state
 from mqtrail.cli.exits import Exit
+from mqtrail.client.core import now_ms
 from tests.cli.conftest import Command, commands
 
 

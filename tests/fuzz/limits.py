@@ -3,7 +3,7 @@
 A turn is the work between two points where other requests are served: one request, one tick, one piece of a connection.
 Its cost is CPU time of this thread. A machine with other work makes that longer too: then the limit is as much higher
 as a loop takes longer at that moment. Memory is measured without a garbage collection: a server seldom collects
-(loop.GC_THRESHOLD), so memory that only a collection frees counts as kept.
+(garbage.GC_THRESHOLD), so memory that only a collection frees counts as kept.
 """
 
 import signal

@@ -6,7 +6,7 @@ is. It needs the extra `binlog`.
 
 from .messages import TagBy
 from .model import BinlogError, SourceAway
-from .run import BinlogConfig, BinlogRun, now_ms
+from .run import BinlogConfig, BinlogRun
 from .source import SourceConfig, source_of
 from .state import BinlogState, is_running, read_state
 
@@ -19,7 +19,6 @@ __all__ = [
     "SourceConfig",
     "TagBy",
     "is_running",
-    "now_ms",
     "read_state",
     "source_of",
 ]

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mqtrail.client import Producer, ProducerConfig, RouteNotFound
+from mqtrail.client.core import now_ms
 from mqtrail.net import Log
 from mqtrail.wire import MessageQueue, MQError
 
@@ -75,11 +76,6 @@ class BinlogConfig:
             "columns": list(self.columns),
             "tag_by": str(self.tag_by),
         }
-
-
-def now_ms() -> int:
-    """The time of this machine."""
-    return time.time_ns() // 1_000_000
 
 
 class BinlogRun:

@@ -37,7 +37,7 @@ class Sends(Protocol):
 
     async def send(self, message: Message | Sequence[Message], *, queue: MessageQueue | None = None) -> SendResult:
         """Send a message, or several as a batch."""
-        raise NotImplementedError
+        ...
 
 
 @dataclass(slots=True, eq=False)

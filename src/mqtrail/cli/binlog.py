@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .answers import now_ms
 from .config import Config, binlog_password, has_password, load
 from .exits import Exit, SourceUnavailable, UsageError
 from .operate import table
@@ -120,11 +120,10 @@ def binlog_run(
 
 async def _run(wanted: BinlogConfig, settings: Config, namesrv: str | None) -> BinlogState:
     from mqtrail.binlog import BinlogRun
+    from mqtrail.net import stop_on_signals
 
     run = BinlogRun(wanted, settings.namesrv(namesrv), settings.client("producer"))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, run.stop)
+    stop_on_signals(run.stop)
     return await run.run()
 
 
@@ -157,8 +156,6 @@ def binlog_status(state: State = STATE_DEFAULT, json: Json = False) -> int:
 
 
 def _facts(state: BinlogState, *, is_running: bool) -> dict[str, Any]:
-    from mqtrail.binlog import now_ms
-
     now = now_ms()
     further = {"is_running": is_running, "lag_ms": state.lag_ms(now), "saved_ago_ms": max(0, now - state.saved_ms)}
     return asdict(state) | {"sent": Counter(state.counts).total()} | further

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import signal
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -191,10 +191,11 @@ def _judge(stack: ExitStack, settings: Config, namesrv: str | None, lake: str | 
 def _run(
     plan: LoadPlan, settings: Config, namesrv: str | None, trace: bool, judge: TraceJudge | None, json: bool
 ) -> LoadReport:
-    from mqtrail.load import LoadRun, LoadUnready, fast_loop
+    from mqtrail.load import LoadRun, LoadUnready
+    from mqtrail.net import loop_factory, stop_on_signals
 
     producing, consuming = settings.client("producer"), settings.client("consumer")
-    with progress("starting", enabled=not json) as shown, asyncio.Runner(loop_factory=fast_loop()) as runner:
+    with progress("starting", enabled=not json) as shown, asyncio.Runner(loop_factory=loop_factory()) as runner:
 
         def note(text: str) -> None:
             if shown is not None:
@@ -210,7 +211,8 @@ def _run(
                 find_processes=listening_processes,
                 note=note,
             )
-            _stop_on_signals(one.stop)
+            if threading.current_thread() is threading.main_thread():  # a test may run it in another
+                stop_on_signals(one.stop)
             return await one.run()
 
         try:
@@ -221,10 +223,3 @@ def _run(
             note("judging the messages with Spark")
             report = judge.judged(report)
     return report
-
-
-def _stop_on_signals(stop: Callable[[], None]) -> None:
-    """Call stop at SIGINT and SIGTERM. Not possible outside of the main thread: then they act as usual."""
-    with suppress(NotImplementedError, RuntimeError, ValueError):
-        for one in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(one, stop)

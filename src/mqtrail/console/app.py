@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -62,8 +63,7 @@ def make_console(
     app = make_api(sources, workers, changing, access, alerts)
     desk = Desk(app.state.seen, workers, changing, alerts)
 
-    _add_lake_pages(desk)
-    _add_cluster_pages(desk)
+    _add_pages(desk)
     if changing is not None:
         _add_changes(desk, changing)
     app.add_api_route("/preferences", preferences, include_in_schema=False)
@@ -77,10 +77,22 @@ def make_console(
     return app
 
 
-def _add_lake_pages(desk: Desk) -> None:
-    @ui.page("/", response_timeout=PAGE_S)
-    async def home_page(request: Request) -> None:
-        await home(desk.of(request), PageReader.of(request))
+def _add_pages(desk: Desk) -> None:
+    """Add the pages that have no parameters, those about what they name, and the others."""
+    for path, draw in (
+        ("/", home),
+        ("/incidents", incidents),
+        ("/groups", groups),
+        ("/cluster", cluster),
+        ("/replication", replication),
+        ("/name-servers", name_servers),
+        ("/broker-access", broker_access),
+        ("/alerts", alerts),
+        ("/pipeline", pipeline),
+    ):
+        _add_page(desk, path, draw)
+    for path, draw_named in (("/group", group), ("/topic", topic), ("/broker", broker)):
+        _add_named_page(desk, path, draw_named)
 
     @ui.page("/search", response_timeout=PAGE_S)
     async def search_page(request: Request, q: str = "", skip: int = 0) -> None:
@@ -89,10 +101,6 @@ def _add_lake_pages(desk: Desk) -> None:
     @ui.page("/message", response_timeout=PAGE_S)
     async def message_page(request: Request, id: str = "") -> None:
         await message(desk.of(request), PageReader.of(request), id.strip()[:1_000])
-
-    @ui.page("/incidents", response_timeout=PAGE_S)
-    async def incidents_page(request: Request) -> None:
-        await incidents(desk.of(request), PageReader.of(request))
 
     @ui.page("/dead-letters", response_timeout=PAGE_S)
     async def dead_letters_page(
@@ -112,46 +120,16 @@ def _add_lake_pages(desk: Desk) -> None:
         await latency(desk.of(request), PageReader.of(request), part)
 
 
-def _add_cluster_pages(desk: Desk) -> None:
-    @ui.page("/groups", response_timeout=PAGE_S)
-    async def groups_page(request: Request) -> None:
-        await groups(desk.of(request), PageReader.of(request))
+def _add_page(desk: Desk, path: str, draw: Callable[[Desk, PageReader], Awaitable[None]]) -> None:
+    @ui.page(path, response_timeout=PAGE_S)
+    async def page(request: Request) -> None:
+        await draw(desk.of(request), PageReader.of(request))
 
-    @ui.page("/group", response_timeout=PAGE_S)
-    async def group_page(request: Request, name: str = "") -> None:
-        await group(desk.of(request), PageReader.of(request), name[:255])
 
-    @ui.page("/topic", response_timeout=PAGE_S)
-    async def topic_page(request: Request, name: str = "") -> None:
-        await topic(desk.of(request), PageReader.of(request), name[:255])
-
-    @ui.page("/broker", response_timeout=PAGE_S)
-    async def broker_page(request: Request, name: str = "") -> None:
-        await broker(desk.of(request), PageReader.of(request), name[:255])
-
-    @ui.page("/cluster", response_timeout=PAGE_S)
-    async def cluster_page(request: Request) -> None:
-        await cluster(desk.of(request), PageReader.of(request))
-
-    @ui.page("/replication", response_timeout=PAGE_S)
-    async def replication_page(request: Request) -> None:
-        await replication(desk.of(request), PageReader.of(request))
-
-    @ui.page("/name-servers", response_timeout=PAGE_S)
-    async def name_servers_page(request: Request) -> None:
-        await name_servers(desk.of(request), PageReader.of(request))
-
-    @ui.page("/broker-access", response_timeout=PAGE_S)
-    async def broker_access_page(request: Request) -> None:
-        await broker_access(desk.of(request), PageReader.of(request))
-
-    @ui.page("/alerts", response_timeout=PAGE_S)
-    async def alerts_page(request: Request) -> None:
-        await alerts(desk.of(request), PageReader.of(request))
-
-    @ui.page("/pipeline", response_timeout=PAGE_S)
-    async def pipeline_page(request: Request) -> None:
-        await pipeline(desk.of(request), PageReader.of(request))
+def _add_named_page(desk: Desk, path: str, draw: Callable[[Desk, PageReader, str], Awaitable[None]]) -> None:
+    @ui.page(path, response_timeout=PAGE_S)
+    async def page(request: Request, name: str = "") -> None:
+        await draw(desk.of(request), PageReader.of(request), name[:255])
 
 
 def _add_changes(desk: Desk, changing: Changing) -> None:

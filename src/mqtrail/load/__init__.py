@@ -8,7 +8,7 @@ from .histogram import LatencyHistogram
 from .marks import SIZE_MIN
 from .plan import Arrivals, InvalidPlan, LoadPlan
 from .report import LatencySummary, LoadCounts, LoadReason, LoadReport, LoadVerdict, decided
-from .run import LoadFailed, LoadRun, LoadUnready, fast_loop, tag_of
+from .run import LoadFailed, LoadRun, LoadUnready, tag_of
 from .sizes import Sizes
 from .target import LoadTarget, TopicMissing, prepare_topic
 
@@ -30,7 +30,6 @@ __all__ = [
     "Sizes",
     "TopicMissing",
     "decided",
-    "fast_loop",
     "prepare_topic",
     "tag_of",
 ]

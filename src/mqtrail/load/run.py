@@ -60,15 +60,6 @@ def tag_of(run_id: str) -> str:
     return f"load-{run_id}"
 
 
-def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop factory, for a higher rate of one process; None: it is not installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
-
-
 class LoadFailed(MQError):
     """The load could not begin."""
 
@@ -486,19 +477,16 @@ class LoadRun:
     def _counts(self) -> LoadCounts:
         recorder, ledger = self.recorder, self._ledger
         fates = ledger.counts
-        sent = sum(fates)
-        if not self._consumers:
-            return LoadCounts(
-                sent=sent,
-                acknowledged=fates[SendFate.ACKNOWLEDGED],
-                not_stored=fates[SendFate.NOT_STORED],
-                uncertain=fates[SendFate.UNCERTAIN],
-            )
-        return LoadCounts(
-            sent=sent,
+        sends = LoadCounts(
+            sent=sum(fates),
             acknowledged=fates[SendFate.ACKNOWLEDGED],
             not_stored=fates[SendFate.NOT_STORED],
             uncertain=fates[SendFate.UNCERTAIN],
+        )
+        if not self._consumers:
+            return sends
+        return replace(
+            sends,
             consumed=ledger.consumed,
             unread=ledger.unread_count,
             unsettled_read=ledger.unsettled_read(),

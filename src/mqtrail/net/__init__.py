@@ -13,6 +13,7 @@ from .controllers import ControllerError, leading_controller
 from .durable_files import replace_file, sync_folder
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
 from .log import Log, log_processors
+from .loops import loop_factory, stop_on_signals
 from .metrics_port import MetricsPort
 from .pool import ConnectionPool
 from .secret_files import mode_open_to_others
@@ -69,6 +70,7 @@ __all__ = [
     "join_address",
     "leading_controller",
     "log_processors",
+    "loop_factory",
     "mode_open_to_others",
     "next_command",
     "parse_namesrv",
@@ -76,6 +78,7 @@ __all__ = [
     "read_tls_properties",
     "replace_file",
     "split_address",
+    "stop_on_signals",
     "sync_folder",
     "tls_failure",
     "tls_settings",

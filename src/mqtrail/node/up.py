@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import resource
-import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from mqtrail.net import loop_factory, stop_on_signals
+
 from .config import NodeConfig
-from .loop import GC_THRESHOLD, loop_factory
+from .garbage import GC_THRESHOLD
 from .node import Node
 
 if TYPE_CHECKING:
@@ -68,9 +69,7 @@ def _node(config: NodeConfig, use_uvloop: bool) -> AnyNode:
 async def _until_stopped(node: Running, on_ready: Callable[[Running], None]) -> int:
     """Run a node until a signal or its failure."""
     stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+    stop_on_signals(stopping.set)
     await node.start()
     try:
         # Objects that exist now live until the end: exclude them from garbage collection.

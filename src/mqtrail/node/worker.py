@@ -12,16 +12,15 @@ import gc
 import json
 import os
 import pickle
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Protocol
 
-from mqtrail.net import guard_stderr
+from mqtrail.net import guard_stderr, loop_factory, stop_on_signals
 from mqtrail.wire import MQError
 
-from .loop import GC_THRESHOLD, loop_factory
+from .garbage import GC_THRESHOLD
 from .report import ServerReport
 
 SIZE_BYTES = 8
@@ -81,8 +80,7 @@ async def _run(task: Task) -> int:
         failures.append(error)
         ending.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ending.set)
+    stop_on_signals(ending.set)
     server = task.server(fail)
     try:
         report = await server.start()
