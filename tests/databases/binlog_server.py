@@ -7,17 +7,28 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pymysql
+import trustme
 
 from .servers import PASSWORD, USER, MariaDB
 
 
 class BinlogMariaDB(MariaDB):
-    """It writes rows, with the names of their columns."""
+    """It writes rows, with the names of their columns. It also takes TLS: ca.pem in its folder has signed for it."""
+
+    def make(self) -> None:
+        """Make the certificate too."""
+        super().make()
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(self.folder / "ca.pem")
+        made = authority.issue_cert("127.0.0.1")
+        made.cert_chain_pems[0].write_to_path(self.folder / "server.pem")
+        made.private_key_pem.write_to_path(self.folder / "server.key")
 
     def command(self) -> list[str]:
         """As MariaDB's, with a binlog."""
         return [
             *super().command(),
+            *(f"--ssl-cert={self.folder}/server.pem", f"--ssl-key={self.folder}/server.key"),
             *("--log-bin=bin", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--server-id=7"),
             "--sync-binlog=0",
         ]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from mqtrail.binlog import BinlogConfig, BinlogError, BinlogRun, BinlogState, SourceAway, read_state, source_of
 from mqtrail.binlog.sender import LaneSender
@@ -470,3 +471,28 @@ def _end(mariadb: BinlogMariaDB, before_xa: int) -> dict[str, Any]:
         place = [row[1] for row in cursor.fetchall() if row[2] == "Gtid"][-before_xa]
         cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", (file, place))
         return {"place": f"{file}:{place}", "done": 0, "gtids": cursor.fetchone()[0]}
+
+
+def test_tls(
+    database: str, config: BinlogConfig, mariadb: BinlogMariaDB, broker: Embedded, admin: SyncAdmin, tmp_path: Path
+) -> None:
+    """A user who must use TLS is read, snapshot and stream; a certificate that another authority signed is refused."""
+    mariadb.do(
+        f"CREATE TABLE {database}.orders (id INT PRIMARY KEY)",
+        f"INSERT INTO {database}.orders VALUES (1)",
+        f"CREATE OR REPLACE USER secure@'%' IDENTIFIED BY '{PASSWORD}' REQUIRE SSL",
+        "GRANT SELECT, REPLICATION SLAVE, BINLOG MONITOR ON *.* TO secure@'%'",
+    )
+    other = tmp_path / "other.pem"
+    trustme.CA().cert_pem.write_to_path(other)
+    url = f"mysql://secure@127.0.0.1:{mariadb.port}"
+    with pytest.raises(BinlogError, match="CERTIFICATE_VERIFY_FAILED"):
+        run(replace(config, source=source_of(url, PASSWORD, str(other)), retry_ms=100), broker)
+    with_tls = replace(config, source=source_of(url, PASSWORD, f"{mariadb.folder}/ca.pem"))
+    run(with_tls, broker)
+    mariadb.do(f"INSERT INTO {database}.orders VALUES (2)")
+    run(with_tls, broker)
+    assert [(one["op"], one["after"]) for one in bodies(admin, database)] == [
+        ("snapshot", {"id": 1}),
+        ("insert", {"id": 2}),
+    ]

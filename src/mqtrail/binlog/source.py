@@ -52,7 +52,8 @@ _KNOWN: Final = _TEXT_AS_IS | _INTEGERS | _BYTES | {"decimal", "float", "double"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig:
-    """Where the server is. ssl_ca: file with certificates to check the server's with; '': no TLS."""
+    """Where the server is. ssl_ca: file with certificates to check the server's with; '': TLS is used if the server
+    offers it, unchecked."""
 
     host: str
     port: int

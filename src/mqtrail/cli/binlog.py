@@ -56,7 +56,12 @@ PasswordFile = Annotated[
 ]
 CertificateFile = Annotated[
     Path | None,
-    typer.Option("--ssl-ca", readable=False, help="Certificates to check the server's with. [default: no TLS]"),
+    typer.Option(
+        "--ssl-ca",
+        readable=False,
+        help="CA certificates to check the server's with; TLS is then required. [default: unchecked TLS, if the server "
+        "offers it]",
+    ),
 ]
 
 
