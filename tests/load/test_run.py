@@ -333,7 +333,7 @@ async def test_nothing_begins_without_a_way_through(monkeypatch: pytest.MonkeyPa
         broker.script = refused
         with pytest.raises(Refusal, match="2000"):
             await load(cluster, replace(PLAN, sizes=Sizes((100, 2_000))))
-        monkeypatch.setattr("mqtrail.load.run.READY_S", 0.1)
+        monkeypatch.setattr("mqtrail.load.probing.READY_S", 0.1)
         broker.script = lambda command: SILENT if command.code == RequestCode.PULL_MESSAGE else None
         with pytest.raises(LoadUnready, match=f"0 of {QUEUES} queues"):
             await load(cluster, replace(PLAN, group="G4"))

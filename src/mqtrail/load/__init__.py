@@ -7,8 +7,9 @@ message, what was late or not sent, what was lost, repeated or out of order, and
 from .histogram import LatencyHistogram
 from .marks import SIZE_MIN
 from .plan import Arrivals, InvalidPlan, LoadPlan
+from .probing import LoadFailed, LoadUnready
 from .report import LatencySummary, LoadCounts, LoadReason, LoadReport, LoadVerdict, decided
-from .run import LoadFailed, LoadRun, LoadUnready, tag_of
+from .run import LoadRun, tag_of
 from .sizes import Sizes
 from .target import LoadTarget, TopicMissing, prepare_topic
 

@@ -1,4 +1,4 @@
-"""Runs a load: probes each queue, sends by the schedule, waits for the consumers, and reports.
+"""Runs a load: probes the queues, sends by the schedule, waits for the consumers, and reports.
 
 Producers and consumers are in this process and in one event loop, so that one clock measures from the intended time of
 a message to its handler. Every wait has an end: READY_S before the begin, the timeout of a send after the last one, the
@@ -8,7 +8,6 @@ plan's drain for the consumers.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import random
 import secrets
@@ -30,42 +29,29 @@ from mqtrail.client import (
     Producer,
     ProducerConfig,
 )
-from mqtrail.wire import Message, MessageQueue, MQError, TopicStatsTable
+from mqtrail.wire import Message, MQError, TopicStatsTable
 
 from .ledger import Ledger, SendFate
-from .marks import RUN_ID_SIZE, SIZE_MIN, Bodies, MarkKind
+from .marks import RUN_ID_SIZE, Bodies, MarkKind
 from .plan import LoadPlan
+from .probing import POLL_S, Probing
 from .recorder import LoadRecorder
 from .report import BrokerCounts, LoadCounts, LoadPace, LoadReport, ProcessUse, decided
 from .resources import ProcessWatch
 from .schedule import INFINITE, LATE_S, Pacer, arrival_times
 
-PROBES_MAX: Final = 1_024  # queues that are probed, the first ones
-PROBES_AT_ONCE_MAX: Final = 64
-READY_S: Final = 60.0  # for the probes to be consumed
-PROBE_WAIT_S: Final = 2.0  # before the missing probes are sent again
 SECONDS_MARGIN: Final = 1.0  # beyond the timeout of a send, for its answer to be processed
 QUIET_S: Final = 0.2  # without a delivery at the end: repeated ones would come after the first
 UNCERTAIN_QUIET_S: Final = 1.0  # the same, if messages without an acknowledgement may be stored
 STARTS_MAX: Final = 64  # sends that begin before other work gets its turn
-POLL_S: Final = 0.02
 END_CHECK_S: Final = 0.5  # between two looks whether the group has read all queues, while messages are missing
 GRACE_S: Final = LATE_S  # what is due at the end may begin this much later
-SHARE_WAIT_S: Final = 10.0  # for each consumer to get a queue; some ways of sharing leave one without
 GENERATOR: Final = "generator"
 
 
 def tag_of(run_id: str) -> str:
     """Return the tag of all messages of a run, except its probes."""
     return f"load-{run_id}"
-
-
-class LoadFailed(MQError):
-    """The load could not begin."""
-
-
-class LoadUnready(LoadFailed):
-    """The consumers did not consume each queue in time."""
 
 
 class LoadRun:
@@ -131,7 +117,10 @@ class LoadRun:
                 self._consumers.append(await stack.enter_async_context(self._consumer()))
             handling = [asyncio.create_task(one.run(self._handle)) for one in self._consumers]
             try:
-                await self._probe()
+                probing = Probing(self.plan, self._producers, self._consumers, self._bodies, self.recorder.probes)
+                if self._consumers:
+                    self._note("waiting until each queue is consumed")
+                await probing.run(lambda: bool(self._stops))
                 return await self._measured(admin)
             finally:
                 for task in handling:
@@ -147,68 +136,6 @@ class LoadRun:
 
     def _now_s(self) -> float:
         return time.perf_counter() - self._begin_s
-
-    # -- before ----------------------------------------------------------------------------------------------------
-
-    async def _probe(self) -> None:
-        """Send a probe to each queue until each was consumed. The first has the largest size."""
-        queues = (await self._producers[0].queues(self.plan.topic))[:PROBES_MAX]
-        if not queues:
-            raise LoadFailed(
-                f"found no queue of topic {self.plan.topic!r} that may be written to, expected one: run `mqtrail topic "
-                f"perm {self.plan.topic} rw`"
-            )
-        await self._send_probe(0, queues, self.plan.sizes.largest)  # alone: a refusal ends the run before it begins
-        if self._consumers:
-            self._note("waiting until each queue is consumed")
-            await self._wait_until_consumed(queues)
-            await self._send_probes(queues, range(len(queues), len(self._producers)))  # they connect now
-        else:
-            await self._send_probes(queues, range(1, max(len(queues), len(self._producers))))
-
-    async def _wait_until_consumed(self, queues: list[MessageQueue]) -> None:
-        begun_s = self._now_s()
-        # A probe before the group's first offset in a queue is not delivered: send it once the queue has a member.
-        next_s, is_sent = begun_s + PROBE_WAIT_S, False
-        while not self._is_ready(queues, may_be_idle=self._now_s() >= begun_s + SHARE_WAIT_S):
-            if self._stops:
-                return
-            if self._now_s() >= begun_s + READY_S:
-                raise LoadUnready(
-                    f"{len(self.recorder.probes)} of {len(queues)} queues of {self.plan.topic!r} were consumed within "
-                    f"{READY_S:.0f} s, expected all: look at `mqtrail group members {self.plan.group}` and at the "
-                    "read permission of the topic"
-                )
-            if self._now_s() >= next_s or (not is_sent and set(queues) <= {*itertools.chain(*self._shares())}):
-                next_s, is_sent = self._now_s() + PROBE_WAIT_S, True
-                await self._send_probes(queues, (at for at in range(len(queues)) if at not in self.recorder.probes))
-            await asyncio.sleep(POLL_S)
-
-    async def _send_probes(self, queues: list[MessageQueue], numbers: Iterable[int]) -> None:
-        permits = asyncio.Semaphore(PROBES_AT_ONCE_MAX)
-
-        async def send(number: int) -> None:
-            async with permits:
-                await self._send_probe(number, queues, SIZE_MIN)
-
-        await asyncio.gather(*map(send, numbers))
-
-    async def _send_probe(self, number: int, queues: list[MessageQueue], size: int) -> None:
-        place = number % len(queues)
-        body = self._bodies.make(MarkKind.PROBE, size, number, 0, place)
-        message = Message(self.plan.topic, body, tags=f"probe-{self.run_id.hex()}")
-        await self._producers[number % len(self._producers)].send(message, queue=queues[place])
-
-    def _shares(self) -> list[list[MessageQueue]]:
-        """The queues of each consumer."""
-        return [[queue for queue in one.assignment if queue.topic == self.plan.topic] for one in self._consumers]
-
-    def _is_ready(self, queues: list[MessageQueue], *, may_be_idle: bool) -> bool:
-        """Whether each queue's probe was consumed, and the queues are shared: none has two members, no member none."""
-        shares = self._shares()
-        held = [*itertools.chain(*shares)]
-        is_shared = may_be_idle or sum(map(bool, shares)) >= min(len(shares), len(queues))
-        return is_shared and len(held) == len(set(held)) and len(self.recorder.probes) == len(queues)
 
     # -- the load --------------------------------------------------------------------------------------------------
 
