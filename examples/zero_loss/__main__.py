@@ -68,7 +68,7 @@ def act(name: str, jobs: Jobs) -> int:
         asyncio.run(until_stopped(parts.send(jobs) if name == "send" else parts.work(jobs)))
         return 0
     if name == "accept":
-        parts.accept(jobs)
+        parts.accept(jobs, range(jobs.count))
         return 0
     from . import run, verify
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,15 +82,15 @@ def inbox_of(jobs: Jobs) -> Inbox:
     return Inbox(jobs.group, jobs.open_work, key=lambda m: m.keys[0])
 
 
-def accept(jobs: Jobs) -> None:
-    """Accept the jobs: from here on none may get lost."""
+def accept(jobs: Jobs, numbers: Iterable[int]) -> None:
+    """Accept jobs: from here on none may get lost."""
     OUTBOX.create(jobs.open_accepted)
     OUTBOX.create(jobs.open_work)
     inbox_of(jobs).create()
     with jobs.work() as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS done (job TEXT)")
     with jobs.accepted() as connection:
-        for number in range(jobs.count):
+        for number in numbers:
             OUTBOX.add(connection, Message(jobs.topic, b"a job", keys=f"job-{number}"))
 
 

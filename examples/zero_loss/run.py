@@ -166,16 +166,21 @@ async def is_known(jobs: Jobs, addresses: Iterable[str]) -> bool:
 
 
 async def carry_out(jobs: Jobs, brokers: Brokers, say: Say) -> None:
-    """Accept, send and do all jobs, and kill -9 worker, sender and master on the way."""
+    """Accept, send and do half of the jobs, and kill -9 worker, sender and master on the way; then the other half."""
     jobs.folder.mkdir(parents=True, exist_ok=True)
     async with Admin(jobs.namesrv) as admin:
         for topic in (jobs.topic, jobs.done_topic):
             await admin.create_topic(TopicConfig(topic, 2, 2))
-    accept(jobs)
+    half = jobs.count // 2
+    accept(jobs, range(half))
     before, since_s = (0, 0, 0), time.monotonic()
 
     async def has_acknowledged() -> bool:
         return (await offsets(jobs))[0] > 0
+
+    async def has_passed_half() -> bool:
+        passed, end = await offsets(jobs)
+        return passed == end >= half
 
     async def is_everywhere() -> bool:
         return await is_known(jobs, brokers.addresses.values())
@@ -198,6 +203,8 @@ async def carry_out(jobs: Jobs, brokers: Brokers, say: Say) -> None:
         sender.kill()
         await until(running, is_everywhere)
         say(f"kill -9 the master, {await brokers.kill_master()}")
+        await until(running, has_passed_half)
+        accept(jobs, range(half, jobs.count))
         await until(running, has_all)
     say("{} jobs sent, {} done, {} messages about it".format(*before))
 
