@@ -95,6 +95,30 @@ def test_kill_during_the_first_save() -> None:
     assert bench.broker.pop.recovered_count == 0
 
 
+@pytest.mark.parametrize("pops_between", [False, True])
+def test_kill_twice_around_the_first_save(pops_between: bool) -> None:
+    """The ends of the logs are not saved before the offsets that were recovered from the logs.
+
+    Found by the simulator (cluster 4769970119): after the second kill it was popped again, and revived as well.
+    """
+    bench = Bench(offsets_save_ms=3_600_000)
+    bench.flushes = False
+    send(bench, "unseen")
+    pop(bench)
+    bench.disk.remove("config/consumerOffset.json")  # as if it had never been written
+    kill(bench)
+    if pops_between:
+        assert bodies(pop(bench, consumer_group="other")) == ["unseen"]
+    bench.broker.save(bench.now_ms)
+    kill(bench)
+    assert bench.broker.pop.recovered_count == 1 + pops_between
+    assert pop(bench) == []
+    bench.store.flush()
+    bench.broker.save(bench.now_ms)
+    kill(bench)
+    assert bench.broker.pop.recovered_count == 0
+
+
 def test_kill_before_the_group_is_saved() -> None:
     """A group that a pop created exists only in its check point. Its message is revived although no member reconnected.
 

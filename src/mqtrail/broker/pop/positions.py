@@ -92,12 +92,10 @@ class Positions:
         """
         if self._is_saved:
             return False
-        self._note_ends()
+        if not self._is_noted():
+            for topic, queue_id in self._logs:
+                self._offsets.commit(POSITION_GROUP, topic, queue_id, self._store.max_offset(topic, queue_id))
         return True
-
-    def _note_ends(self) -> None:
-        for topic, queue_id in self._logs:
-            self._offsets.commit(POSITION_GROUP, topic, queue_id, self._store.max_offset(topic, queue_id))
 
     def started(self) -> None:
         """Report that the save after `start` succeeded, or that answers wait for it."""
@@ -122,7 +120,9 @@ class Positions:
         """Update offsets from the records since the last save; return the number of changed offsets.
 
         If the ends were never saved, the logs are read from their start: the broker may have stopped after the check
-        points of its first pop and before the save. The ends are then stored among the offsets, so this happens once.
+        points of its first pop and before the save. Their starts are then stored among the offsets, and the next save
+        stores the ends. It does so when the changed offsets are durable, not earlier: after another crash the next
+        start would have neither.
 
         A group that is in these records but not in the table was created automatically by its pop, and the broker
         stopped before the save. It is created again: revive drops check points of groups that do not exist. So is a
@@ -141,7 +141,8 @@ class Positions:
                 self._offsets.move(group, topic, queue_id, next_offset)
                 changed += 1
         if not self._is_noted() and any(self._store.max_offset(*log) for log in self._logs):
-            self._note_ends()
+            for topic, queue_id in self._logs:
+                self._offsets.commit(POSITION_GROUP, topic, queue_id, 0)
         return changed
 
     def _gather(self, log: str, log_queue_id: int, start: int, found: dict[_Key, tuple[int, int | None]]) -> None:
