@@ -69,8 +69,8 @@ databases: bootstrap  ## The store on tables and the client over real PostgreSQL
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
 	@$(PYTEST) tests/interop -m interop -n 4 --no-loadscope-reorder
 
-sim: bootstrap  ## Simulate clusters that crash, for a minute (SEEDS=N: N seeds of each kind); prints how to replay
-	@$(VENV)/python -m tests.sim $(if $(SEEDS),--count $(SEEDS))
+sim: bootstrap  ## Simulate clusters that crash, for a minute (SEEDS=N: N seeds of each kind; FIRST=N: from N on); prints how to replay
+	@$(VENV)/python -m tests.sim $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--count $(SEEDS))
 
 crash: bootstrap  ## Kill real brokers under load, then fill a disk (ROUNDS=N: N kills in each mode)
 	@$(VENV)/python -m tests.crash $(if $(ROUNDS),--rounds $(ROUNDS))

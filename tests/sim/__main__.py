@@ -1,6 +1,7 @@
 """`python -m tests.sim`: lives of clusters, stores, groups of consensus and replicated groups, until the time is up.
 
     python -m tests.sim                             a range of seeds of its own, from the time of day, for a minute
+    python -m tests.sim --first 7000                from this seed on, for a minute: what CI runs, the same each time
     python -m tests.sim --first 7000 --count 500    these seeds, however long it takes
     python -m tests.sim --cluster 7012              one life again, with every event; the others:
                                                     --store, --raft, --members

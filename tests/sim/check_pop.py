@@ -157,7 +157,8 @@ class PopChecker:
         for popped in self._history.popped:
             if popped.in_order:
                 broker, from_ms = popped.place.broker, popped.claims[0].asked_ms
-                popped_ms = popped.pop_ms - self._facts.skew(broker, from_ms)
+                # Clocks show whole ms, so a pop may seem to be older than its request.
+                popped_ms = max(from_ms, popped.pop_ms - self._facts.skew(broker, from_ms))
                 queues[popped.group, popped.place[:3]].append((popped_ms, popped))
         for (group, _), all_popped in queues.items():
             all_popped.sort(key=lambda entry: (entry[0], entry[1].at_ms))
