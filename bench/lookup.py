@@ -65,7 +65,7 @@ _VALUES = {
     "last_event_ms": _AT_MS + " + 20",
     "send_codes": "'SEND_OK'",
     "message_codes": "'COMPLETE'",
-    "group_codes": "'billing:CONSUMED'",
+    "group_codes": "'CONSUMED'",
     "knowledge": "'COMPLETE'",
     "state": "'CONSUMED'",
     "codes": "'CONSUMED'",

@@ -22,27 +22,28 @@ SPANS_MAX: Final = 120  # most spans of one answer: the shortest step that needs
 
 def verdict_history(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None) -> VerdictHistory:
     """Return how many messages published in [first_ms, end_ms) have each code, by time. None: the lake's own end."""
-    view.define_views()
+    view.define_views(first_ms, end_ms)
     duck = view.connection
     where, values = between(first_ms, end_ms)
-    duck.execute(
-        f"CREATE OR REPLACE TEMP TABLE dated AS SELECT t.cluster, t.msg_id, {PUBLISHED_MS} AS published_ms, "
-        "concat_ws(',', nullif(t.send_codes, ''), nullif(t.message_codes, ''), nullif(t.group_codes, ''), t.knowledge) "
-        f"AS codes FROM trajectories AS t WHERE {where}",
-        values,
-    )
-    bounds = "SELECT min(published_ms), max(published_ms), count(*), count(published_ms) FROM dated"
-    earliest_ms, latest_ms, count, dated_count = duck.execute(bounds).fetchall()[0]
+    bounds = f"min({PUBLISHED_MS}), max({PUBLISHED_MS}), count(*), count({PUBLISHED_MS})"
+    earliest_ms, latest_ms, count, dated_count = duck.execute(
+        f"SELECT {bounds} FROM trajectories AS t WHERE {where}", values
+    ).fetchall()[0]
     step_ms = step_of((latest_ms or 0) - (earliest_ms or 0))
+    texts = ("t.send_codes", "t.message_codes", "t.group_codes", "t.knowledge")
+    codes = f"list_distinct(string_split(concat_ws(',', {', '.join(texts)}), ','))"
     rows = fetch(
         duck,
-        """SELECT published_ms // ? * ? AS at_ms, code, count(*) AS n
-        FROM (SELECT DISTINCT cluster, msg_id, published_ms, unnest(string_split(codes, ',')) AS code FROM dated)
-        WHERE published_ms IS NOT NULL AND code <> '' GROUP BY at_ms, code ORDER BY at_ms, code""",
-        [step_ms, step_ms],
+        f"""SELECT at_ms, code, sum(n)::bigint AS n FROM (SELECT at_ms, n, unnest({codes}) AS code
+          FROM (SELECT {PUBLISHED_MS} // {step_ms} * {step_ms} AS at_ms, {", ".join(texts)}, count(*) AS n
+            FROM trajectories AS t WHERE {where} AND {PUBLISHED_MS} IS NOT NULL GROUP BY ALL) AS t)
+        WHERE code <> '' GROUP BY at_ms, code ORDER BY at_ms, code""",
+        values,
     )
     counts = tuple(SpanCount(row["at_ms"], row["code"], trail.CODES[row["code"]].severity, row["n"]) for row in rows)
-    return VerdictHistory(view.scope(now_ms), step_ms, count, count - dated_count, counts)
+    return VerdictHistory(
+        view.scope(now_ms, first_ms=first_ms, end_ms=end_ms), step_ms, count, count - dated_count, counts
+    )
 
 
 def latency_history(

@@ -18,13 +18,11 @@ from mqtrail.trail.incidents import (
     find_incidents,
 )
 
-from .lakeview import LakeView, fetch
+from .lakeview import LATER_HOURS, LakeView, fetch
 from .summaries import IncidentsAnswer, ShownIncident
 
-RANGE_MS: Final = 24 * HOUR_MS  # searched by default, up to the lake's end
 EARLIER_HOURS: Final = 36
 """Messages of so many hours before the range are read too: they may be delivered in it."""
-LATER_HOURS: Final = 15  # the hour in an id is that of the producer's time zone
 _BY_HOUR: Final = (trail.TRAJECTORIES.name, trail.VERDICTS.name, trail.ATTEMPTS.name)
 _SYMPTOM_TEXTS: Final = {symptom.name: symptom.text for symptom in SYMPTOMS}
 
@@ -33,7 +31,7 @@ def search_incidents(
     view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None, settings: IncidentSettings
 ) -> tuple[IncidentsAnswer, tuple[Incident, ...]]:
     """Search [first_ms, end_ms), by default the last day of the lake. Return also the rows to keep."""
-    bounds = searched_range(view, first_ms, end_ms)
+    bounds = view.searched_range(first_ms, end_ms)
     if bounds is None:
         return IncidentsAnswer(view.scope(now_ms), None, None, ()), ()
     from_ms, to_ms = bounds
@@ -43,17 +41,6 @@ def search_incidents(
         lambda sql: duck.execute(sql).fetchall(), settings, found_ms=now_ms, from_ms=from_ms, to_ms=to_ms
     )
     return IncidentsAnswer(view.scope(now_ms), from_ms, to_ms, tuple(map(shown, found))), found
-
-
-def searched_range(view: LakeView, first_ms: int | None, end_ms: int | None) -> tuple[int, int] | None:
-    """Return the range that is searched; None: the lake has no message."""
-    lake_first_ms, lake_end_ms = view.range_ms()
-    as_of_ms = view.as_of_ms()
-    if lake_first_ms is None or lake_end_ms is None:
-        return None
-    to_ms = end_ms if end_ms is not None else max(lake_end_ms, (as_of_ms or 0) + 1)
-    from_ms = first_ms if first_ms is not None else (as_of_ms or lake_end_ms) - RANGE_MS
-    return max(from_ms, lake_first_ms - LATER_HOURS * HOUR_MS), max(from_ms, to_ms)
 
 
 def kept_incidents(view: LakeView, incident_id: str = "") -> tuple[ShownIncident, ...]:

@@ -31,6 +31,8 @@ from .model import Scope, Trajectory, VerdictThresholds, moment_text, trajectory
 
 GAPS_SHOWN_MAX = 5
 DAMAGE_SHOWN_MAX = 5
+LAST_DAY_MS = 24 * HOUR_MS
+LATER_HOURS = 15  # the hour in an id is that of the producer's time zone
 T = TypeVar("T")
 _ANSWERING = (*(table.name for table in TABLES.values() if table.layer == "gold"), trail.GAPS.name)
 """Tables that an answer needs. The others contain evidence that has been judged already."""
@@ -46,11 +48,11 @@ class LakeView:
     LakeError: there is no lake, or one of another version. UnknownCluster: the lake does not have the cluster.
     """
 
-    def __init__(self, path: LakePath, cluster: str = "") -> None:
-        """cluster: the only one to answer for; '': all."""
+    def __init__(self, path: LakePath, cluster: str = "", lookup: LookUp | None = None) -> None:
+        """cluster: the only one to answer for; '': all. lookup: of the lake, if it is open already."""
         self.path = path
         self.cluster = cluster
-        self.lookup = LookUp(Lake.open(path, is_whole=False))
+        self.lookup = lookup or LookUp(Lake.open(path, is_whole=False))
         if cluster and cluster not in self.clusters:
             raise UnknownCluster(
                 f"{path}: found no cluster {cluster!r}, expected one of {', '.join(self.clusters) or 'none'}"
@@ -89,9 +91,23 @@ class LakeView:
         """The DuckDB connection. After `define_views` it has a view for each table."""
         return self.lookup.connection
 
-    def define_views(self) -> None:
-        """Define a view for every table, under the table's name."""
-        self.lookup.define_views(cluster=self.cluster)
+    def define_views(self, first_ms: int | None = None, end_ms: int | None = None) -> None:
+        """Define a view for every table, under the table's name: all messages published in [first_ms, end_ms), and
+        others."""
+        hours = self.lookup.published_hours(first_ms, end_ms)
+        self.lookup.define_views(cluster=self.cluster, hours=hours)
+
+    def trajectories(self, keys: Sequence[tuple[str, str, int]]) -> list[Trajectory]:
+        """Return messages by cluster, id and publish hour, in this order; those that are not there are left out."""
+        places = {(msg_id, hour) for _, msg_id, hour in keys}
+        if not places:
+            return []
+        rows = {(row["cluster"], row["msg_id"]): row for row in self.lookup.messages(trail.TRAJECTORIES.name, places)}
+        verdicts: dict[tuple[str, str], list[Row]] = {}
+        for verdict in self.lookup.messages(trail.VERDICTS.name, places):
+            verdicts.setdefault((verdict["cluster"], verdict["msg_id"]), []).append(verdict)
+        chosen = [(cluster, msg_id) for cluster, msg_id, _ in keys if (cluster, msg_id) in rows]
+        return [trajectory_of(rows[key], verdicts.get(key, [])) for key in chosen]
 
     @property
     def rejects(self) -> int:
@@ -102,6 +118,16 @@ class LakeView:
         """Return [first, end) of the lake's publish hours, (None, None) if it is empty."""
         hours = [hour for hour in self.lookup.lake["trajectories"].hours() if hour != UNKNOWN_HOUR]
         return (hours[0] * HOUR_MS, (hours[-1] + 1) * HOUR_MS) if hours else (None, None)
+
+    def searched_range(self, first_ms: int | None, end_ms: int | None) -> tuple[int, int] | None:
+        """Return [first_ms, end_ms), by default the last day of the lake; None: the lake has no message."""
+        lake_first_ms, lake_end_ms = self.range_ms()
+        as_of_ms = self.as_of_ms()
+        if lake_first_ms is None or lake_end_ms is None:
+            return None
+        to_ms = end_ms if end_ms is not None else max(lake_end_ms, (as_of_ms or 0) + 1)
+        from_ms = first_ms if first_ms is not None else (as_of_ms or lake_end_ms) - LAST_DAY_MS
+        return max(from_ms, lake_first_ms - LATER_HOURS * HOUR_MS), max(from_ms, to_ms)
 
     def as_of_ms(self) -> int | None:
         """Return the time of the last sample, None for an empty lake. No judgement is later."""
@@ -201,15 +227,17 @@ class LakeView:
             "if no `mqtrail pipeline` is running, run it again"
         ]
 
-    def scope(self, now_ms: int, extra: Sequence[str] = ()) -> Scope:
-        """Return the scope of an answer that uses only this lake."""
-        first_ms, end_ms = self.range_ms()
+    def scope(
+        self, now_ms: int, extra: Sequence[str] = (), *, first_ms: int | None = None, end_ms: int | None = None
+    ) -> Scope:
+        """Return the scope of an answer that uses only this lake. first_ms, end_ms: of the messages asked for."""
+        lake_first_ms, lake_end_ms = self.range_ms()
         as_of_ms = self.as_of_ms()
         return Scope(
             now_ms if as_of_ms is None else as_of_ms,
             (f"lake {self.path}",),
-            first_ms,
-            end_ms,
+            lake_first_ms if first_ms is None or lake_first_ms is None else first_ms,
+            lake_end_ms if end_ms is None or lake_end_ms is None else end_ms,
             (*self.omissions(), *extra),
             is_damaged=not self.is_searched_whole(*_ANSWERING),
             clusters=self.scope_clusters,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mqtrail import trail
 from mqtrail.client import ClusterLag, InstanceConfig, SyncAdmin
@@ -49,6 +49,10 @@ from .summaries import (
     VerdictHistory,
 )
 
+if TYPE_CHECKING:
+    from .openlake import OpenLake
+
+T = TypeVar("T")
 KEY_IDS_MAX = 20  # most messages shown for one key
 PORT_MAX = 65_535
 
@@ -70,8 +74,10 @@ class Answers:
         settings: trail.Settings | None = None,
         trace_topic: str = TRACE_TOPIC,
         instance: InstanceConfig | None = None,
+        opened: OpenLake | None = None,
     ) -> None:
         self._lake_path = lake
+        self._opened = opened
         self._namesrv = namesrv
         self._cluster = cluster
         self._settings = settings or trail.Settings()
@@ -80,11 +86,25 @@ class Answers:
 
     def search(self, wanted: SearchConditions, now_ms: int) -> SearchAnswer:
         """Return the lake's messages that match. LakeError."""
-        return self._view().read(lambda view: searching.search(view, wanted, now_ms))
+        return self._ask(lambda view: searching.search(view, wanted, now_ms))
 
-    def report(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None, *, worst: int = 3) -> Report:
-        """Return the lake's summary of messages published in [first_ms, end_ms). LakeError."""
-        return self._view().read(lambda view: searching.report(view, now_ms, first_ms, end_ms, worst))
+    def report(
+        self,
+        now_ms: int,
+        first_ms: int | None = None,
+        end_ms: int | None = None,
+        *,
+        worst: int = 3,
+        is_last_day: bool = False,
+    ) -> Report:
+        """Return the lake's summary of messages published in [first_ms, end_ms). LakeError.
+
+        is_last_day: without bounds, of the last day of the lake instead of all.
+        """
+        question = ("report", first_ms, end_ms, worst, is_last_day)
+        return self._ask(
+            lambda view: searching.report(view, now_ms, *_range(view, first_ms, end_ms, is_last_day), worst), question
+        )
 
     def prove(
         self, topic: str, now_ms: int, first_ms: int | None = None, end_ms: int | None = None, *, examples_max: int = 10
@@ -93,7 +113,7 @@ class Answers:
 
         examples_max: most subjects that are shown for a claim.
         """
-        return self._view().read(lambda view: proving.prove(view, topic, now_ms, first_ms, end_ms, examples_max))
+        return self._ask(lambda view: proving.prove(view, topic, now_ms, first_ms, end_ms, examples_max))
 
     def incidents(
         self,
@@ -109,36 +129,45 @@ class Answers:
         What the search finds with default settings is kept in the lake's table; if a pipeline writes the lake, after
         its next cycle. is_kept=False: the search writes nothing.
         """
-        view = self._view()
         wanted = settings or IncidentSettings()
-        answer, found = view.read(lambda read: incidents.search_incidents(read, now_ms, first_ms, end_ms, wanted))
-        if not is_kept or answer.first_ms is None or answer.end_ms is None or wanted != IncidentSettings():
+        with self._lent() as view:
+            answer, found = view.read(lambda read: incidents.search_incidents(read, now_ms, first_ms, end_ms, wanted))
+            if not is_kept or answer.first_ms is None or answer.end_ms is None or wanted != IncidentSettings():
+                return answer
+            if answer.scope.is_damaged:
+                return replace(answer, not_kept="a part of the lake could not be read")
+            try:
+                incidents.keep(view, found, answer.first_ms, answer.end_ms, now_ms)
+            except LakeError as error:
+                return replace(answer, not_kept=str(error))
             return answer
-        if answer.scope.is_damaged:
-            return replace(answer, not_kept="a part of the lake could not be read")
-        try:
-            incidents.keep(view, found, answer.first_ms, answer.end_ms, now_ms)
-        except LakeError as error:
-            return replace(answer, not_kept=str(error))
-        return answer
 
     def kept_incidents(self, incident_id: str = "") -> tuple[ShownIncident, ...]:
         """Return the incidents that the lake keeps, the latest first; incident_id: how their id begins. LakeError."""
-        return self._view().read(lambda view: incidents.kept_incidents(view, incident_id))
+        return self._ask(lambda view: incidents.kept_incidents(view, incident_id))
 
-    def history(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> VerdictHistory:
-        """Return how many messages published in [first_ms, end_ms) have each code, by time. LakeError."""
-        return self._view().read(lambda view: verdict_history(view, now_ms, first_ms, end_ms))
+    def history(
+        self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None, *, is_last_day: bool = False
+    ) -> VerdictHistory:
+        """Return how many messages published in [first_ms, end_ms) have each code, by time. LakeError.
+
+        is_last_day: as in `report`.
+        """
+        question = ("history", first_ms, end_ms, is_last_day)
+        return self._ask(
+            lambda view: verdict_history(view, now_ms, *_range(view, first_ms, end_ms, is_last_day)), question
+        )
 
     def latency(
         self, segment: LatencySegment, now_ms: int, first_ms: int | None = None, end_ms: int | None = None
     ) -> LatencyHistory:
         """Return the latency of a segment (trail.LATENCY_MINUTE) by time, topic and group. LakeError."""
-        return self._view().read(lambda view: latency_history(view, segment, now_ms, first_ms, end_ms))
+        question = ("latency", segment, first_ms, end_ms)
+        return self._ask(lambda view: latency_history(view, segment, now_ms, first_ms, end_ms), question)
 
     def clocks(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> ClocksAnswer:
         """Return how far the clocks of hosts differ from those of brokers in [first_ms, end_ms). LakeError."""
-        return self._view().read(lambda view: host_clocks(view, now_ms, first_ms, end_ms))
+        return self._ask(lambda view: host_clocks(view, now_ms, first_ms, end_ms))
 
     def lag(
         self, now_ms: int, group: str | None = None, *, over_ms: int = OVER_MS, oldest_count: int = 0
@@ -148,21 +177,22 @@ class Answers:
         Its problems name the damaged parts of the lake.
         UnknownCluster: the lake has several, and none was chosen.
         """
-        view = self._view()
-        names = view.scope_clusters
-        if len(names) != 1:
-            damaged = "".join(f"; {one}" for one in view.damage_shown())
-            raise UnknownCluster(f"found {len(names)} clusters in {view.path}, expected one: pass --cluster{damaged}")
-        found = view.read(lambda read: lake_lag(read, names[0], now_ms, group, over_ms, oldest_count))
-        return replace(found, problems=(*found.problems, *view.damage_shown()))
+        with self._lent() as view:
+            names = view.scope_clusters
+            if len(names) != 1:
+                damaged = "".join(f"; {one}" for one in view.damage_shown())
+                found = f"found {len(names)} clusters in {view.path}, expected one: pass --cluster{damaged}"
+                raise UnknownCluster(found)
+            lag = view.read(lambda read: lake_lag(read, names[0], now_ms, group, over_ms, oldest_count))
+            return replace(lag, problems=(*lag.problems, *view.damage_shown()))
 
     def dead_letters(self, wanted: DeadLetterConditions, now_ms: int) -> DeadLettersAnswer:
         """Return the dead letters that match, with the error of each attempt. LakeError."""
-        return self._view().read(lambda view: dying.dead_letters(view, wanted, now_ms))
+        return self._ask(lambda view: dying.dead_letters(view, wanted, now_ms))
 
     def neighbours(self, msg_id: str, now_ms: int) -> NeighboursAnswer:
         """Return the messages that share a batch, a trace or a key with a message. LakeError."""
-        return self._view().read(lambda view: near.neighbours(view, msg_id, now_ms))
+        return self._ask(lambda view: near.neighbours(view, msg_id, now_ms))
 
     def export(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield one JSON object per message of the lake (docs/reference/cli.md). LakeError.
@@ -177,12 +207,33 @@ class Answers:
         queries.check(text)
         return queries.query(self._view(), text, now_ms)
 
+    def _ask(self, ask: Callable[[LakeView], T], question: Hashable = None) -> T:
+        """Return ask(view). question: what is asked, if the answer may be shared with others. LakeError."""
+        with self._lent() as view:
+            if self._opened is None or question is None:
+                return view.read(ask)
+            return self._opened.shared((self._cluster, question), view, ask)
+
+    @contextmanager
+    def _lent(self) -> Iterator[LakeView]:
+        """Lend a view of the lake for one question."""
+        if self._opened is None:
+            yield self._view()
+        else:
+            with self._opened.view(self._cluster) as view:
+                yield view
+
     def _view(self) -> LakeView:
+        """Return a view with a database of its own."""
         assert self._lake_path is not None, "only a lake can be searched as a whole"
         return LakeView(self._lake_path, self._cluster)
 
     def trace(self, asked: str, now_ms: int) -> TraceAnswer:
         """Find a message id (of the client or the broker) or a key. Problems of lake or cluster become omissions."""
+        with ExitStack() as lent:
+            return self._trace(asked, now_ms, lent)
+
+    def _trace(self, asked: str, now_ms: int, lent: ExitStack) -> TraceAnswer:
         scope = Scope(now_ms)
         view: LakeView | None = None
         live: LiveEvidence | None = None
@@ -191,7 +242,7 @@ class Answers:
         is_whole = True
         if self._lake_path is not None:
             try:
-                view = self._view()
+                view = lent.enter_context(self._lent())
                 found, scope = view.read(lambda read: _from_lake(read, asked, now_ms))
                 judged_with = view.judged_with(Counter((one.cluster, one.as_of_ms) for one in found))
                 is_whole = view.is_searched_whole(trail.TRAJECTORIES.name, trail.KEY_INDEX.name)
@@ -257,6 +308,14 @@ class Answers:
             return read_trajectories(duck, "true", tail="ORDER BY t.send_start_ms, t.msg_id")
 
         return judged(None) if view is None else view.read(lambda read: judged(read.lookup.lake))
+
+
+def _range(
+    view: LakeView, first_ms: int | None, end_ms: int | None, is_last_day: bool
+) -> tuple[int | None, int | None]:
+    if is_last_day and first_ms is None and end_ms is None:
+        return view.searched_range(None, None) or (None, None)
+    return first_ms, end_ms
 
 
 def _name_in_lake(view: LakeView | None, registered: str) -> str:

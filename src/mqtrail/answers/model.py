@@ -43,10 +43,10 @@ class LatencySegment(StrEnum):
 class Scope:
     """The range and completeness of an answer.
 
-    sources: what was read ("lake …", "broker …"). first_ms, end_ms: [first, end) of publish times in the lake, None
-    if the lake is empty or was not read. omissions: a sentence for each part that was not searched or is missing.
-    is_damaged: the answer lacks rows of unreadable lake files, which omissions lists. clusters: those of the lake that
-    the answer is about.
+    sources: what was read ("lake …", "broker …"). first_ms, end_ms: [first, end) of the publish times asked for, of
+    the lake's if all were; None if the lake is empty or was not read. omissions: a sentence for each part that was not
+    searched or is missing. is_damaged: the answer lacks rows of unreadable lake files, which omissions lists. clusters:
+    those of the lake that the answer is about.
     """
 
     as_of_ms: int

@@ -10,7 +10,7 @@ import duckdb
 from mqtrail import trail
 from mqtrail.lake import LakeDamaged, lake_errors
 
-from .lakeview import LakeView, fetch, read_trajectories
+from .lakeview import LakeView, fetch
 from .model import (
     CodeCount,
     LagRow,
@@ -42,11 +42,14 @@ def between(first_ms: int | None, end_ms: int | None) -> tuple[str, list[Any]]:
 
 def search(view: LakeView, wanted: SearchConditions, now_ms: int) -> SearchAnswer:
     """Return the latest matching messages and the number of all matches."""
-    view.define_views()
+    view.define_views(wanted.first_ms, wanted.end_ms)
     where, values = _condition(wanted)
     counted = fetch(view.connection, f"SELECT count(*) AS n FROM trajectories AS t WHERE {where}", values)
     tail = f"ORDER BY {PUBLISHED_MS} DESC, t.msg_id, t.cluster LIMIT {wanted.limit} OFFSET {wanted.skip}"
-    found = read_trajectories(view.connection, where, values, tail=tail)
+    keys = view.connection.execute(
+        f"SELECT t.cluster, t.msg_id, t.publish_hour FROM trajectories AS t WHERE {where} {tail}", values
+    )
+    found = view.trajectories(keys.fetchall())
     matched = int(counted[0]["n"])
     which = f"{len(found)} after the latest {wanted.skip}" if wanted.skip else f"the latest {len(found)}"
     extra = [f"{matched} messages match, {which} are shown: raise --limit, or narrow the search"]
@@ -130,7 +133,7 @@ def _export_rows(
     view: LakeView, first_ms: int | None, end_ms: int | None
 ) -> tuple[duckdb.DuckDBPyConnection, list[Any]]:
     """Return the cursor of an export and its first rows. The rows are sorted, so all files have been read by then."""
-    view.define_views()
+    view.define_views(first_ms, end_ms)
     where, values = between(first_ms, end_ms)
     groups = "list({'g': v.group_name, 'codes': v.codes, 'reasons': v.reasons} ORDER BY v.group_name)"
     cursor = view.connection.execute(
@@ -147,19 +150,14 @@ def _export_rows(
 
 def report(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None, worst_count: int) -> Report:
     """Return the summary of messages published in [first_ms, end_ms)."""
-    view.define_views()
+    view.define_views(first_ms, end_ms)
     duck = view.connection
-    where, values = between(first_ms, end_ms)
-    duck.execute(f"CREATE OR REPLACE TEMP TABLE asked AS SELECT t.* FROM trajectories AS t WHERE {where}", values)
+    _define_asked(duck, first_ms, end_ms)
     counts = "SELECT cluster, as_of_ms, count(*) FROM asked GROUP BY cluster, as_of_ms"
     instants = {(cluster, as_of_ms): count for cluster, as_of_ms, count in duck.execute(counts).fetchall()}
-    keys = [(row["cluster"], row["msg_id"]) for row in fetch(duck, _WORST, [worst_count])]
-    ids = [msg_id for _, msg_id in keys]
-    found = read_trajectories(duck, "t.msg_id IN (SELECT unnest(?))", [ids]) if ids else []
-    places = {(one.cluster, one.msg_id): one for one in found}
-    worst = [places[key] for key in keys if key in places]
+    worst = view.trajectories(duck.execute(_WORST, [worst_count]).fetchall()) if worst_count else []
     return Report(
-        scope=view.scope(now_ms),
+        scope=view.scope(now_ms, first_ms=first_ms, end_ms=end_ms),
         message_count=sum(instants.values()),
         judged_with=view.judged_with(instants),
         codes=_codes(duck),
@@ -180,30 +178,52 @@ _SEVERITY = (
     + " ELSE 0 END"
 )
 
-_ALL_CODES = """
-SELECT DISTINCT cluster, msg_id, about, code FROM (
-  SELECT cluster, msg_id, 'send' AS about, unnest(string_split(send_codes, ',')) AS code FROM asked
-  UNION ALL SELECT cluster, msg_id, 'message', unnest(string_split(message_codes, ',')) FROM asked
-  UNION ALL SELECT cluster, msg_id, 'knowledge', knowledge FROM asked
-  UNION ALL SELECT v.cluster, v.msg_id, v.group_name, unnest(string_split(v.codes, ',')) FROM verdicts v
-    WHERE (v.cluster, v.msg_id) IN (SELECT (cluster, msg_id) FROM asked)) AS all_codes WHERE code <> ''"""
+# A code counts once in each of a message's columns. There are few different texts, so they are counted before they are
+# split.
+_ASKED_TEXTS = """
+SELECT cluster, msg_id, 'send' AS about, send_codes AS texts FROM asked
+UNION ALL SELECT cluster, msg_id, 'message', message_codes FROM asked
+UNION ALL SELECT cluster, msg_id, 'knowledge', knowledge FROM asked
+UNION ALL SELECT cluster, msg_id, group_name, codes FROM asked_verdicts"""
 
 # The worst messages: those with the most severe codes first, then those with the longest path.
 _WORST = f"""
-SELECT cluster, msg_id FROM (SELECT cluster, msg_id,
+WITH weights AS (SELECT texts,
     sum(CASE WHEN {_SEVERITY} >= 4 THEN 100 WHEN {_SEVERITY} = 3 THEN 1 ELSE 0 END) AS weight
-  FROM ({_ALL_CODES}) AS s GROUP BY cluster, msg_id) AS weighed JOIN asked USING (cluster, msg_id)
-WHERE weight > 0
+  FROM (SELECT texts, unnest(list_distinct(string_split(texts, ','))) AS code
+    FROM (SELECT DISTINCT texts FROM ({_ASKED_TEXTS}))) GROUP BY texts HAVING weight > 0)
+SELECT cluster, msg_id, publish_hour FROM (SELECT cluster, msg_id, sum(weight) AS weight
+  FROM ({_ASKED_TEXTS}) JOIN weights USING (texts) GROUP BY cluster, msg_id) JOIN asked USING (cluster, msg_id)
 ORDER BY weight DESC, last_event_ms - coalesce(send_start_ms, stored_ms) DESC NULLS LAST, msg_id, cluster
 LIMIT ?"""
+
+
+def _define_asked(duck: duckdb.DuckDBPyConnection, first_ms: int | None, end_ms: int | None) -> None:
+    """Define `asked`, the messages published in [first_ms, end_ms), and `asked_verdicts`."""
+    where, values = between(first_ms, end_ms)
+    columns = "cluster, msg_id, publish_hour, as_of_ms, send_codes, message_codes, knowledge, send_start_ms, stored_ms"
+    verdicts = "SELECT v.cluster, v.msg_id, v.group_name, v.codes FROM verdicts AS v"
+    if not values:
+        duck.execute("CREATE OR REPLACE TEMP VIEW asked AS SELECT * FROM trajectories")
+        duck.execute(f"CREATE OR REPLACE TEMP VIEW asked_verdicts AS {verdicts}")
+        return
+    duck.execute(
+        f"CREATE OR REPLACE TEMP TABLE asked AS SELECT {columns}, last_event_ms FROM trajectories AS t WHERE {where}",
+        values,
+    )
+    asked = "(v.cluster, v.msg_id) IN (SELECT (cluster, msg_id) FROM asked)"
+    duck.execute(f"CREATE OR REPLACE TEMP TABLE asked_verdicts AS {verdicts} WHERE {asked}")
 
 
 def _codes(duck: duckdb.DuckDBPyConnection) -> tuple[CodeCount, ...]:
     """Return the codes of the messages asked for, the most severe first, then the most frequent."""
     rows = fetch(
         duck,
-        f"""SELECT cluster, about, code, count(*) AS n, min(msg_id) AS example FROM ({_ALL_CODES}) AS s
-        GROUP BY cluster, about, code""",
+        f"""SELECT cluster, about, code, sum(n)::bigint AS n, min(example) AS example
+        FROM (SELECT cluster, about, n, example, unnest(list_distinct(string_split(texts, ','))) AS code
+          FROM (SELECT cluster, about, texts, count(*) AS n, min(msg_id) AS example FROM ({_ASKED_TEXTS})
+            WHERE texts <> '' GROUP BY cluster, about, texts))
+        WHERE code <> '' GROUP BY cluster, about, code""",
     )
     rank = {name: number for number, name in enumerate(SEVERITIES)}
     rows.sort(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mqtrail.client import InstanceConfig
@@ -16,10 +17,34 @@ if TYPE_CHECKING:
     from mqtrail.lake import LakePath
 
     from .lookup import Answers
+    from .openlake import OpenLake
 
 
 class NoSource(MQError):
     """There is no lake, or no cluster, to ask."""
+
+
+class KeptLake:
+    """Opens a lake at the first question, and keeps it open. Thread safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opened: OpenLake | None = None
+
+    def opened(self, path: LakePath) -> OpenLake:
+        """Return the lake. The first call imports DuckDB."""
+        with self._lock:
+            if self._opened is None:
+                from .openlake import OpenLake
+
+                self._opened = OpenLake(path)
+            return self._opened
+
+    def close(self) -> None:
+        """Close the lake."""
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +57,7 @@ class Sources:
     settings: Settings
     instance: InstanceConfig
     trace_topic: str = TRACE_TOPIC
+    kept: KeptLake = field(default_factory=KeptLake, repr=False, compare=False)
 
     @classmethod
     def open(
@@ -58,7 +84,12 @@ class Sources:
             settings=self.settings,
             trace_topic=self.trace_topic,
             instance=self.instance,
+            opened=self.opened(),
         )
+
+    def opened(self) -> OpenLake | None:
+        """Return the lake that stays open between questions; None without one."""
+        return None if self.lake is None else self.kept.opened(self.lake)
 
     def of_lake(self, cluster: str = "") -> Answers:
         """Return look-ups in the lake. NoSource: there is none."""
@@ -80,6 +111,7 @@ class Sources:
         )
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections and the lake."""
+        self.kept.close()
         if self.live is not None:
             self.live.close()

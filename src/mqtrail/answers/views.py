@@ -16,7 +16,7 @@ from .lag_sql import DRAIN_SECONDS, OVER_MS, TREND, LagSql
 
 TABLES_SCHEMA: Final = "lake"
 """The lake's own tables are in this schema, as docs/design/lake.md describes them."""
-PUBLISHED_MS: Final = "coalesce(t.send_start_ms, t.stored_ms, t.visible_ms, t.last_event_ms)"
+PUBLISHED_MS: Final = f"coalesce({', '.join(f't.{column}' for column in trail.PUBLISHED_FROM)})"
 """Time of publication: when the message was sent, else stored, else visible, else its last known event."""
 
 

@@ -45,8 +45,10 @@ async def home(desk: Desk, reader: PageReader) -> None:
         asked: list[Any] = []
         if wrong and history:
             lake = desk.sources.of_lake
-            asked.append(wrong.show(lambda: lake().report(now_ms(), worst=0), lambda one: _wrong(reader, one)))
-            asked.append(history.show(lambda: lake().history(now_ms()), chart.draw))
+            asked.append(
+                wrong.show(lambda: lake().report(now_ms(), worst=0, is_last_day=True), lambda one: _wrong(reader, one))
+            )
+            asked.append(history.show(lambda: lake().history(now_ms(), is_last_day=True), chart.draw))
         if lag and brokers:
             live_cluster = desk.sources.of_cluster()
             asked.append(lag.show(live_cluster.lag, lambda one: _lag(reader, one)))
@@ -86,11 +88,12 @@ def _wrong(reader: PageReader, report: Report) -> None:
     if not bad:
         tag("p", reader.say("nothing_wrong"))
         return
+    since = f" from:{report.scope.first_ms}"
     names = ("code", "about", "message_count", "meaning", "advice", "example")
     with table([reader.say(name) for name in names], reader.say("what_is_wrong")) as add:
         for one in bad:
             about = one.about if one.about in ("send", "message", "knowledge") else f"group:{one.about}"
-            query = f"verdict:{one.code}" + (f' group:"{one.about}"' if about.startswith("group:") else "")
+            query = f"verdict:{one.code}" + (f' group:"{one.about}"' if about.startswith("group:") else "") + since
 
             def code(one: Any = one) -> None:
                 codes(reader, [one.code])

@@ -8,7 +8,7 @@ which has one file per hour. Every answer lists the files that it opened.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,9 @@ from .lake import Lake
 from .maintenance import COMPACT_PREFIX
 from .parquet import rows_of, source_of, text_of
 from .tables import DataFile, LakeTable, cluster_of
+
+_OF_MESSAGES = frozenset({trail.TRAJECTORIES.name, trail.VERDICTS.name, trail.KEY_INDEX.name})
+_FOREVER_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +73,41 @@ class LookUp:
                 names = {name for (name,) in self.connection.execute(query).fetchall()}
         return tuple(sorted(str(name) for name in names))
 
-    def define_views(self, schema: str = "", cluster: str = "") -> None:
+    def define_views(self, schema: str = "", cluster: str = "", *, hours: Collection[int] | None = None) -> None:
         """Define a view in `connection` for every table's committed files. An empty table becomes an empty view.
 
-        schema: an existing schema of DuckDB; '': temporary views. cluster: only its rows; '': all.
+        schema: an existing schema of DuckDB; '': temporary views. cluster: only its rows; '': all. hours: only messages
+        of these publish hours; None: of all.
         """
         where = f"VIEW {schema}." if schema else "TEMP VIEW "
         for table in self.lake:
+            files = None if hours is None or table.table.name not in _OF_MESSAGES else table.files(hours)
             with lake_errors(table.path):
                 self.connection.execute(
-                    f"CREATE OR REPLACE {where}{table.table.name} AS {relation_of(table, cluster=cluster)}"
+                    f"CREATE OR REPLACE {where}{table.table.name} AS {relation_of(table, files, cluster)}"
                 )
+
+    def published_hours(self, first_ms: int | None, end_ms: int | None) -> set[int] | None:
+        """Return the publish hours that may have a message published in [first_ms, end_ms); None: all of them.
+
+        Publish hours are of the clock, and the time zone, in ids; so the files' statistics decide.
+        """
+        if first_ms is None and end_ms is None:
+            return None
+        first, end = first_ms or 0, _FOREVER_MS if end_ms is None else end_ms
+        files = self.lake[trail.TRAJECTORIES.name].files()
+        return {
+            file.hour for file in files if file.hour is not None and file.may_be_in(trail.PUBLISHED_FROM, first, end)
+        }
+
+    def messages(self, name: str, keys: Collection[tuple[str, int]]) -> list[dict[str, Any]]:
+        """Return the rows of messages, by id and publish hour, in TRAJECTORIES or VERDICTS."""
+        table = self.lake[name]
+        files = table.files({hour for _, hour in keys})
+        ids = sorted({msg_id for msg_id, _ in keys})
+        return self._fetch(
+            table, f"SELECT * FROM ({relation_of(table, files)}) WHERE msg_id IN (SELECT unnest(?))", [ids]
+        )
 
     def _by_id(self, name: str, msg_id: str) -> Answer:
         table = self.lake[name]
@@ -98,12 +125,15 @@ class LookUp:
             query = f"SELECT * FROM {source_of(table, files)} WHERE {where}"
             if table.table.relation in trail.APPENDED:
                 query = trail.latest_sql(table.table.relation, f"({query})")
-            with lake_errors(table.path):
-                cursor = self.connection.execute(f"{query} {tail}", values)
-                names = [column[0] for column in cursor.description or ()]
-                rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+            rows = self._fetch(table, f"{query} {tail}", values)
         opened = tuple(f"{table.table.name}/{f.path}" for f in files)
         return Answer(rows, opened, len(table.files()))
+
+    def _fetch(self, table: LakeTable, query: str, values: list[Any]) -> list[dict[str, Any]]:
+        with lake_errors(table.path):
+            cursor = self.connection.execute(query, values)
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def relation_of(table: LakeTable, files: Sequence[DataFile] | None = None, cluster: str = "") -> str:

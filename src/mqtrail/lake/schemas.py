@@ -124,7 +124,7 @@ TABLES: dict[str, Table] = {
             "publish_hour",
             ("msg_id",),
             bloom=("msg_id",),
-            counted=("as_of_ms",),
+            counted=("as_of_ms", *trail.PUBLISHED_FROM),
         ),
         Table(trail.VERDICTS, "gold", "publish_hour", "publish_hour", ("msg_id", "group_name"), ("msg_id",)),
         Table(trail.LATENCY_MINUTE, "gold", "publish_hour", "publish_hour", ("minute_ms",)),

@@ -46,7 +46,7 @@ _LOOKS_MAX = 8  # files of an object store that are looked at one by one
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One committed file. minimum, maximum: of the columns with statistics."""
+    """One committed file. minimum, maximum, nulls (rows without a value): of the columns with statistics."""
 
     path: str
     """Relative to the table's folder."""
@@ -56,11 +56,21 @@ class DataFile:
     """publish_hour of all its rows; None in tables without partitions."""
     minimum: dict[str, Any] = field(default_factory=dict)
     maximum: dict[str, Any] = field(default_factory=dict)
+    nulls: dict[str, int] = field(default_factory=dict)
 
     def may_hold(self, column: str, value: Any) -> bool:
         """Return False if the statistics exclude that a row has `value` in `column`."""
         low, high = self.minimum.get(column), self.maximum.get(column)
         return low is None or high is None or low <= value <= high
+
+    def may_be_in(self, columns: Iterable[str], first: Any, end: Any) -> bool:
+        """Return False if the statistics exclude that a row has a value in [first, end) in one of the columns."""
+        return any(
+            self.nulls.get(name) != self.row_count
+            if name not in self.minimum
+            else self.minimum[name] < end and self.maximum[name] >= first
+            for name in columns
+        )
 
 
 def cluster_of(file: DataFile) -> str | None:
@@ -371,7 +381,7 @@ class LakeTable:
             "numRecords": data.row_count,
             "minValues": data.minimum,
             "maxValues": data.maximum,
-            "nullCount": dict.fromkeys(data.minimum, 0),
+            "nullCount": data.nulls,
         }
         return AddAction(relative, data.size, self._partition(data.hour), at_ms, data_change, json.dumps(stats))
 
@@ -383,6 +393,7 @@ class LakeTable:
             action.get(f"partition.{self.table.partition_by}") if self.table.partition_by else None,
             {k.removeprefix("min."): v for k, v in action.items() if k.startswith("min.") and v is not None},
             {k.removeprefix("max."): v for k, v in action.items() if k.startswith("max.") and v is not None},
+            {k.removeprefix("null_count."): v for k, v in action.items() if k.startswith("null_count.") and v},
         )
 
 
@@ -402,28 +413,38 @@ def read_footer(path: LakePath, table: Table, relative: str = "") -> DataFile:
                 )
         minimum: dict[str, Any] = {}
         maximum: dict[str, Any] = {}
+        nulls: dict[str, int] = {}
         wanted = table.with_bounds
         for index in range(metadata.num_columns):
             name = metadata.schema.column(index).path
             if name not in wanted or metadata.num_rows == 0:
                 continue
             groups = range(metadata.num_row_groups)
-            low, high = _bounds([metadata.row_group(group).column(index).statistics for group in groups])
+            statistics = [metadata.row_group(group).column(index).statistics for group in groups]
+            counts = [None if s is None else s.null_count for s in statistics]
+            if None not in counts:
+                nulls[name] = sum(count or 0 for count in counts)
+            low, high = _bounds(statistics)
             if low is not None and not (isinstance(high, str) and max(len(low), len(high)) > _STATS_TEXT_SIZE_MAX):
                 minimum[name], maximum[name] = low, high
         hour = None
         if table.partition_by:
             hour = minimum.pop(table.partition_by, None)
+            nulls.pop(table.partition_by, None)
             if metadata.num_rows and (hour is None or maximum.pop(table.partition_by) != hour):
                 raise FileRefused(f"{path}: rows of several {table.partition_by}, expected one; write one file an hour")
-        return DataFile(relative or path.name, parquet_size(path, source), metadata.num_rows, hour, minimum, maximum)
+        return DataFile(
+            relative or path.name, parquet_size(path, source), metadata.num_rows, hour, minimum, maximum, nulls
+        )
 
 
 def _bounds(statistics: Sequence[Any]) -> tuple[Any, Any]:
-    """Return (least, greatest) value of the row groups' statistics; (None, None) unless all groups have them."""
-    if not all(s is not None and s.has_min_max for s in statistics):
+    """Return (least, greatest) value of the row groups' statistics; (None, None) unless all groups with a value have
+    them."""
+    some = [s for s in statistics if s is None or s.null_count is None or s.num_values]
+    if not some or not all(s is not None and s.has_min_max for s in some):
         return None, None
-    return min(s.min for s in statistics), max(s.max for s in statistics)
+    return min(s.min for s in some), max(s.max for s in some)
 
 
 def _alike(found: pa.DataType, expected: pa.DataType) -> bool:

@@ -144,6 +144,9 @@ EVENT_FIELDS = (
 )
 """Fields of one event of a trajectory. The column `events` is a list of events, sorted by these fields."""
 
+PUBLISHED_FROM = ("send_start_ms", "stored_ms", "visible_ms", "last_event_ms")
+"""Columns of TRAJECTORIES: the first one that is known is the time at which a message was published."""
+
 TRAJECTORIES = Relation(
     "trajectories",
     "One row per message and judgement: its history as of as_of_ms. The row with the latest as_of_ms is current. "

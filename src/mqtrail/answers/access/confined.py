@@ -44,14 +44,16 @@ def confined(sources: Sources, person: Person, cluster: str, *, is_live: bool) -
 
 
 def _in_lake(sources: Sources, cluster: str) -> Answers:
-    return Answers(sources.lake, cluster=cluster, settings=sources.settings, instance=sources.instance)
+    return Answers(
+        sources.lake, cluster=cluster, settings=sources.settings, instance=sources.instance, opened=sources.opened()
+    )
 
 
 class ConfinedAnswers(Answers):
     """Look-ups that can be confined to topics; the others raise NotAllowed."""
 
     def __init__(self, sources: Sources, person: Person, cluster: str) -> None:
-        super().__init__(sources.lake, cluster=cluster, settings=sources.settings)
+        super().__init__(sources.lake, cluster=cluster, settings=sources.settings, opened=sources.opened())
         self._person = person
         self._of_cluster = cluster
 
@@ -87,7 +89,7 @@ class ConfinedAnswers(Answers):
         kept = tuple(one for one in found.neighbours if self._person.may(Right.READ, one.cluster, one.topic))
         return replace(found, neighbours=kept)
 
-    def report(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None, *, worst: int = 3) -> Report:
+    def report(self, *arguments: Any, **settings: Any) -> Report:
         """Refuse: it is about all topics."""
         raise self._refused()
 
@@ -95,7 +97,7 @@ class ConfinedAnswers(Answers):
         """Refuse: it is about all topics."""
         raise self._refused()
 
-    def history(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> VerdictHistory:
+    def history(self, *arguments: Any, **settings: Any) -> VerdictHistory:
         """Refuse: it is about all topics."""
         raise self._refused()
 
