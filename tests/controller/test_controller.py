@@ -103,6 +103,44 @@ def test_a_closed_connection_of_the_master_elects_at_once() -> None:
     assert SyncStateSet.decode(call.command.body) == SyncStateSet((2,), 3)
 
 
+def test_a_master_that_starts_again_gets_no_second_time_in_its_epoch() -> None:
+    """1003 of the master: another one in sync is elected; alone it gets a new epoch, with the set as it is.
+
+    Found by the simulator (members 4770060186): after a power failure it wrote other bytes in the same epoch.
+    """
+    trio = Trio()
+    trio.group_of_two()
+    assert trio.register(2).ext["masterEpoch"] == "1", "a slave changes nothing"
+    assert trio.info() == ("1", "1", (1, 2))
+    registered = trio.register(1)
+    assert (registered.ext["masterBrokerId"], registered.ext["masterEpoch"]) == ("2", "2")
+    assert trio.info() == ("2", "2", (2,))
+    assert last_election(trio)["reason"] == "restarted"
+    assert trio.alter(2, (1, 2), epoch=2, set_epoch=3).code == 0
+    for broker_id in (1, 2):
+        for one in trio.controllers.values():
+            one.disconnected(PeerId(broker_id))
+    assert trio.register(2).ext["masterEpoch"] == "3"
+    assert trio.info() == ("2", "3", (1, 2))
+    assert {call.command.code for call in trio.notified} == {Code.NOTIFY_BROKER_ROLE_CHANGED}
+
+
+def test_registrations_of_an_older_version_elect_nobody() -> None:
+    """Each controller decides on an entry of the log as it was decided when it was written."""
+    groups = ReplicaGroups()
+    known = {"name": GROUP, "alive": {"1": [1, 1, 1], "2": [1, 1, 1]}, "unclean": False, "at_ms": 1}
+    for number in (1, 2):
+        groups.apply(
+            json.dumps({"do": "apply_id", "cluster": "c", "id": number, "check_code": f"a:{number}"} | known).encode()
+        )
+    groups.apply(json.dumps({"do": "elect", "cluster": "c", "id": 1, "designate": False} | known).encode())
+    register = {"do": "register", "id": 1, "address": "a:1"} | known
+    assert groups.apply(json.dumps(register).encode()).elected is None
+    assert groups.groups[GROUP].master_epoch == 1
+    assert groups.apply(json.dumps(register | {"begins": True}).encode()).elected == GROUP
+    assert groups.groups[GROUP].master_epoch == 2
+
+
 def last_election(trio: Trio) -> dict[str, Any]:
     """What 1006 says of the last election of the group."""
     reply = trio.ask(Code.CONTROLLER_GET_SYNC_STATE_DATA, body=json.dumps([GROUP]).encode())

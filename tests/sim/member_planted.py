@@ -30,6 +30,11 @@ def _any_broker(group: ReplicaGroup, alive: Mapping[str, list[int]], wanted: int
     return CHOOSE(group, alive, wanted, True)
 
 
+def _goes_on(self: ReplicaGroups, command: Mapping[str, Any]) -> Decision:
+    return REGISTER(self, {**command, "begins": False})
+
+
+REGISTER = ReplicaGroups._register
 ALTER, SET_MASTER, CHOOSE = ReplicaGroups._alter, ReplicaGroup.set_master, broker_groups.choose
 
 
@@ -71,5 +76,13 @@ PLANTED_MEMBERS = (
     PlantedMember("change the set unfenced", "an unfenced decision", ReplicaGroups, "_alter", _unfenced),
     PlantedMember("elect in the same epoch", "in epoch", ReplicaGroup, "set_master", _same_epoch),
     PlantedMember("elect a broker that is not in sync", "an unclean election", broker_groups, "choose", _any_broker),
+    PlantedMember(
+        "a master that starts again goes on in its epoch",
+        "logs differ",
+        ReplicaGroups,
+        "_register",
+        _goes_on,
+        first_seed=4770060186,
+    ),
     PlantedMember("keep a tail of another master", "logs differ", EpochFollower, "_compare", lambda *_: None),
 )

@@ -21,6 +21,7 @@ ELECTION_REASONS: Final = {
     "requested": "requested by an operator",
     "connection_closed": "the connection of the master before it closed",
     "heartbeats_stopped": "the heartbeats of the master before it stopped",
+    "restarted": "the process of the master before it was started again",
     "no_master": "the group had no master, until a broker in sync was there again",
     "cleaned": "an operator removed the master from the group",
 }

@@ -21,6 +21,7 @@ ELECTION_REASONS_ZH: Final = {
     "requested": "运维人员要求选举",
     "connection_closed": "此前主节点的连接已关闭",
     "heartbeats_stopped": "此前主节点的心跳已停止",
+    "restarted": "此前主节点的进程已重新启动",
     "no_master": "该组没有主节点，直到有同步副本恢复",
     "cleaned": "运维人员将主节点移出了该组",
 }

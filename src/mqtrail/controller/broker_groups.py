@@ -40,6 +40,8 @@ class ElectionReason(StrEnum):
     """The master's heartbeats stopped, or never came to this leader."""
     NO_MASTER = "no_master"
     """It had none, until one of the SyncStateSet lived again."""
+    RESTARTED = "restarted"
+    """The master's process was started again, and may have lost the end of its log."""
     CLEANED = "cleaned"
     """An operator removed the master from the group."""
 
@@ -225,7 +227,13 @@ class ReplicaGroups:
         )
 
     def _register(self, command: Command) -> Decision:
-        """A broker with an id starts; keep its address."""
+        """A broker with an id starts; keep its address.
+
+        A master that starts again does not go on in its epoch. After a power failure it lacks bytes that slaves may
+        have; what it wrote instead would be of the same epoch, and no comparison of epochs would find the difference.
+        Another one of the SyncStateSet has all of them; else this one gets a new epoch, with the set as it is, since
+        each one of it has what was acknowledged. Apache's controller lets it go on.
+        """
         name, broker_id = command["name"], command["id"]
         group = self.groups.get(name)
         if group is None or broker_id not in group.members:
@@ -236,7 +244,14 @@ class ReplicaGroups:
         if not self._has_room(command["address"]):
             return Decision(Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, FULL)
         group.members[broker_id].address = command["address"]
-        return DONE
+        if group.master != broker_id or not command.get("begins"):
+            return DONE
+        others = {one: live for one, live in command["alive"].items() if one != str(broker_id)}
+        master, in_sync = choose(group, others, None, unclean=False) or broker_id, group.in_sync
+        group.set_master(master, command, ElectionReason.RESTARTED)
+        if master == broker_id:
+            group.set_in_sync(in_sync)
+        return Decision(elected=name)
 
     def _apply_id(self, command: Command) -> Decision:
         """Give an id to a broker; the same broker may ask again."""

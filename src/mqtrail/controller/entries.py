@@ -38,6 +38,7 @@ class _Elect(_Command):
 class _Register(_Command):
     id: int
     address: str
+    begins: bool = False
 
 
 class _ApplyId(_Command):

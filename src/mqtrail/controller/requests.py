@@ -117,6 +117,7 @@ def _register(request: RemotingCommand) -> dict[str, Any]:
         "name": header.broker_name,
         "id": header.broker_id,
         "address": header.broker_address,
+        "begins": True,  # entries of older versions lack it: they elected nobody
     }
 
 
