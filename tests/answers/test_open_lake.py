@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
@@ -127,21 +128,52 @@ def test_a_range_of_time_opens_the_hours_that_may_hold_it(path: Path) -> None:
     add_message(path, "undated", 7)
     opened, answers = answers_of(path)
     with opened.view() as view:
-        hours = view.lookup.published_hours
-        assert hours(1_000_000, 1_000_001) == {5}
-        assert hours(1_999_999, 2_000_001) == {5, 6}
-        assert hours(1_000_001, 2_000_000) == set(), "a message is published at one of its times"
-        assert hours(0, 1_000_000) == set()
-        assert {5, 6} <= (hours(0, None) or set())
+        lookup = view.lookup
+
+        def hours(first_ms: int | None, end_ms: int | None) -> frozenset[int] | None:
+            found = lookup.published_hours(first_ms, end_ms)
+            return None if found is None else found.all
+
+        assert hours(1_000_000, 1_000_001) == frozenset({5})
+        assert hours(1_999_999, 2_000_001) == frozenset({5, 6})
+        assert hours(1_000_001, 2_000_000) == frozenset(), "a message is published at one of its times"
+        assert hours(0, 1_000_000) == frozenset()
+        dated, later = lookup.published_hours(0, None), lookup.published_hours(1_500_000, None)
+        assert dated is not None
+        assert later is not None
+        assert {5, 6} <= dated.whole, "each of their messages has a time in the range"
+        assert 7 not in dated.all, "its message has no time"
+        assert later.partial == frozenset({5})
         assert hours(None, None) is None
         table = view.lookup.lake[TRAJECTORIES.name]
         for file in table.files([5]):
             object.__setattr__(file, "minimum", {})
             object.__setattr__(file, "nulls", {})
-        assert hours(0, 1_000_000) == {5}, "written by a version without these statistics"
+        assert hours(0, 1_000_000) == frozenset({5}), "written by a version without these statistics"
     found = answers.search(SearchConditions(first_ms=1_000_000, end_ms=2_000_000), AS_OF_MS)
     assert [one.msg_id for one in found.trajectories] == ["sent"]
     report = answers.report(AS_OF_MS, 1_500_000, 2_500_000)
     assert (report.message_count, report.scope.first_ms, report.scope.end_ms) == (1, 1_500_000, 2_500_000)
     assert set(PUBLISHED_FROM) <= set(TRAJECTORIES.names)
+    opened.close()
+
+
+@pytest.mark.parametrize("before_ms", [0, 500_000, 599_000])
+def test_a_report_of_a_range_counts_what_a_search_finds(path: Path, before_ms: int) -> None:
+    """Hours that are whole in the range, those that are not, and all: each code counts once a message."""
+    add_message(path, "early", 5, stored_ms=AS_OF_MS - 400_000)
+    opened, answers = answers_of(path)
+    first_ms = AS_OF_MS - before_ms if before_ms else None
+    found = answers.search(SearchConditions(first_ms=first_ms, limit=100), AS_OF_MS)
+    counts = Counter[tuple[str, str, str]]()
+    for one in found.trajectories:
+        texts = {"send": one.send_codes, "message": one.message_codes, "knowledge": (one.knowledge,)}
+        texts |= {group.group_name: group.codes for group in one.groups}
+        counts.update((one.cluster, about, code) for about, codes in texts.items() for code in set(codes))
+    report = answers.report(AS_OF_MS, first_ms, worst=100)
+    assert report.message_count == found.matched_count > 0
+    assert {(one.cluster, one.about, one.code): one.message_count for one in report.codes} == counts
+    assert {one.msg_id for one in report.worst} <= {one.msg_id for one in found.trajectories}
+    history = answers.history(AS_OF_MS, first_ms)
+    assert history.message_count == report.message_count
     opened.close()

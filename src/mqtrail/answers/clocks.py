@@ -61,7 +61,7 @@ def with_clocks(view: LakeView | None, found: Sequence[Trajectory]) -> list[Traj
     ]
     if not rows:
         return list(found)
-    duck = connect(threads=1)
+    duck = connect(threads=1) if view is None else view.connection.cursor()
     try:
         duck.execute(f"CREATE TEMP VIEW clocks AS {trail.clocks_sql(f'({_bounds(view, rows)})')}")
         corrected = _corrected(duck, rows)

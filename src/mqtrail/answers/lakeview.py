@@ -95,7 +95,7 @@ class LakeView:
         """Define a view for every table, under the table's name: all messages published in [first_ms, end_ms), and
         others."""
         hours = self.lookup.published_hours(first_ms, end_ms)
-        self.lookup.define_views(cluster=self.cluster, hours=hours)
+        self.lookup.define_views(cluster=self.cluster, hours=None if hours is None else hours.all)
 
     def trajectories(self, keys: Sequence[tuple[str, str, int]]) -> list[Trajectory]:
         """Return messages by cluster, id and publish hour, in this order; those that are not there are left out."""

@@ -152,7 +152,7 @@ def report(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None
     """Return the summary of messages published in [first_ms, end_ms)."""
     view.define_views(first_ms, end_ms)
     duck = view.connection
-    _define_asked(duck, first_ms, end_ms)
+    _define_asked(view, first_ms, end_ms)
     counts = "SELECT cluster, as_of_ms, count(*) FROM asked GROUP BY cluster, as_of_ms"
     instants = {(cluster, as_of_ms): count for cluster, as_of_ms, count in duck.execute(counts).fetchall()}
     worst = view.trajectories(duck.execute(_WORST, [worst_count]).fetchall()) if worst_count else []
@@ -178,6 +178,11 @@ _SEVERITY = (
     + " ELSE 0 END"
 )
 
+_ASKED = (
+    "cluster, msg_id, publish_hour, as_of_ms, send_codes, message_codes, knowledge, send_start_ms, stored_ms, "
+    "last_event_ms"
+)
+_ASKED_VERDICTS = "cluster, msg_id, group_name, codes"
 # A code counts once in each of a message's columns. There are few different texts, so they are counted before they are
 # split.
 _ASKED_TEXTS = """
@@ -198,21 +203,29 @@ ORDER BY weight DESC, last_event_ms - coalesce(send_start_ms, stored_ms) DESC NU
 LIMIT ?"""
 
 
-def _define_asked(duck: duckdb.DuckDBPyConnection, first_ms: int | None, end_ms: int | None) -> None:
-    """Define `asked`, the messages published in [first_ms, end_ms), and `asked_verdicts`."""
-    where, values = between(first_ms, end_ms)
-    columns = "cluster, msg_id, publish_hour, as_of_ms, send_codes, message_codes, knowledge, send_start_ms, stored_ms"
-    verdicts = "SELECT v.cluster, v.msg_id, v.group_name, v.codes FROM verdicts AS v"
-    if not values:
-        duck.execute("CREATE OR REPLACE TEMP VIEW asked AS SELECT * FROM trajectories")
-        duck.execute(f"CREATE OR REPLACE TEMP VIEW asked_verdicts AS {verdicts}")
-        return
-    duck.execute(
-        f"CREATE OR REPLACE TEMP TABLE asked AS SELECT {columns}, last_event_ms FROM trajectories AS t WHERE {where}",
-        values,
-    )
-    asked = "(v.cluster, v.msg_id) IN (SELECT (cluster, msg_id) FROM asked)"
-    duck.execute(f"CREATE OR REPLACE TEMP TABLE asked_verdicts AS {verdicts} WHERE {asked}")
+def _define_asked(view: LakeView, first_ms: int | None, end_ms: int | None) -> None:
+    """Define `asked`, the messages published in [first_ms, end_ms), and `asked_verdicts`.
+
+    They are views: tables of all messages of a day would need gigabytes.
+    """
+    hours = view.lookup.published_hours(first_ms, end_ms)
+    whole = None if hours is None else hours.whole
+    asked = [f"SELECT {_ASKED} FROM ({_rows(view, trail.TRAJECTORIES, whole)})"]
+    verdicts = [f"SELECT {_ASKED_VERDICTS} FROM ({_rows(view, trail.VERDICTS, whole)})"]
+    if hours is not None and hours.partial:
+        where = f"{PUBLISHED_MS} >= {first_ms or 0} AND {PUBLISHED_MS} < {1 << 62 if end_ms is None else end_ms}"
+        some = f"SELECT {_ASKED} FROM ({_rows(view, trail.TRAJECTORIES, hours.partial)}) AS t WHERE {where}"
+        asked.append(some)
+        verdicts.append(
+            f"SELECT {_ASKED_VERDICTS} FROM ({_rows(view, trail.VERDICTS, hours.partial)}) "
+            f"WHERE (cluster, msg_id) IN (SELECT (cluster, msg_id) FROM ({some}))"
+        )
+    view.connection.execute(f"CREATE OR REPLACE TEMP VIEW asked AS {' UNION ALL '.join(asked)}")
+    view.connection.execute(f"CREATE OR REPLACE TEMP VIEW asked_verdicts AS {' UNION ALL '.join(verdicts)}")
+
+
+def _rows(view: LakeView, relation: trail.Relation, hours: frozenset[int] | None) -> str:
+    return view.lookup.relation(relation.name, view.cluster, hours=hours)
 
 
 def _codes(duck: duckdb.DuckDBPyConnection) -> tuple[CodeCount, ...]:

@@ -24,6 +24,19 @@ from .maintenance import COMPACT_PREFIX
 from .parquet import rows_of, source_of, text_of
 from .tables import DataFile, LakeTable, cluster_of
 
+
+@dataclass(frozen=True, slots=True)
+class PublishedHours:
+    """Publish hours: all messages of `whole` were published in a range, some messages of `partial` may have been."""
+
+    whole: frozenset[int]
+    partial: frozenset[int]
+
+    @property
+    def all(self) -> frozenset[int]:
+        return self.whole | self.partial
+
+
 _OF_MESSAGES = frozenset({trail.TRAJECTORIES.name, trail.VERDICTS.name, trail.KEY_INDEX.name})
 _FOREVER_MS = 1 << 62
 
@@ -87,7 +100,7 @@ class LookUp:
                     f"CREATE OR REPLACE {where}{table.table.name} AS {relation_of(table, files, cluster)}"
                 )
 
-    def published_hours(self, first_ms: int | None, end_ms: int | None) -> set[int] | None:
+    def published_hours(self, first_ms: int | None, end_ms: int | None) -> PublishedHours | None:
         """Return the publish hours that may have a message published in [first_ms, end_ms); None: all of them.
 
         Publish hours are of the clock, and the time zone, in ids; so the files' statistics decide.
@@ -95,10 +108,20 @@ class LookUp:
         if first_ms is None and end_ms is None:
             return None
         first, end = first_ms or 0, _FOREVER_MS if end_ms is None else end_ms
-        files = self.lake[trail.TRAJECTORIES.name].files()
-        return {
-            file.hour for file in files if file.hour is not None and file.may_be_in(trail.PUBLISHED_FROM, first, end)
-        }
+        some, outside = set[int](), set[int]()
+        for file in self.lake[trail.TRAJECTORIES.name].files():
+            if file.hour is not None:
+                if file.may_be_in(trail.PUBLISHED_FROM, first, end):
+                    some.add(file.hour)
+                if not file.is_in(trail.PUBLISHED_FROM, first, end):
+                    outside.add(file.hour)
+        return PublishedHours(frozenset(some - outside), frozenset(some & outside))
+
+    def relation(self, name: str, cluster: str = "", *, hours: Collection[int] | None = None) -> str:
+        """Return SQL for what holds in a table. hours: only messages of these publish hours."""
+        table = self.lake[name]
+        with lake_errors(table.path):
+            return relation_of(table, None if hours is None else table.files(hours), cluster)
 
     def messages(self, name: str, keys: Collection[tuple[str, int]]) -> list[dict[str, Any]]:
         """Return the rows of messages, by id and publish hour, in TRAJECTORIES or VERDICTS."""

@@ -72,6 +72,15 @@ class DataFile:
             for name in columns
         )
 
+    def is_in(self, columns: Iterable[str], first: Any, end: Any) -> bool:
+        """Return True if the statistics prove that each row has a value in [first, end) in one of the columns, and no
+        other value in any of them."""
+        columns = list(columns)
+        known = [name for name in columns if self.nulls.get(name) != self.row_count]
+        return any(name in self.minimum and not self.nulls.get(name) for name in known) and all(
+            name in self.minimum and self.minimum[name] >= first and self.maximum[name] < end for name in known
+        )
+
 
 def cluster_of(file: DataFile) -> str | None:
     """The cluster of all rows of a file; None: it has rows of several, or its statistics lack it."""
