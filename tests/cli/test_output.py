@@ -235,3 +235,15 @@ def test_questions_and_lines_of_ours_are_harmless(
     monkeypatch.setattr("typer.confirm", lambda question, **more: asked.append(question))
     output.confirm(f"delete topic {evil}?")
     assert asked == ["delete topic \\x1b]0;x\\x07\\u202e?"]
+
+
+def test_a_line_stays_a_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    """A sentence or row that is longer than a terminal is one line for the program behind the pipe."""
+    table = Table(box=None)
+    table.add_column("key")
+    table.add_row("k" * 900)
+    output.show(Group(Text("word " * 200 + "end"), table))
+    sentence, heading, row = capsys.readouterr().out.splitlines()
+    assert sentence.endswith("end")
+    assert heading.strip() == "key"
+    assert row.strip() == "k" * 900

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 T = TypeVar("T")
+PIPED_WIDTH = 10_000  # longer lines wrap
 
 
 def show_json(value: Any) -> None:
@@ -71,8 +72,8 @@ def _safe_console() -> type[Console]:
 
 
 def stdout_console() -> Console:
-    """Return the console for answers. Piped output has wide lines, so that tables are not truncated."""
-    return _safe_console()(width=None if sys.stdout.isatty() else 160)
+    """Return the console for answers. Piped output has lines as long as they are: one line is one row or sentence."""
+    return _safe_console()(width=None if sys.stdout.isatty() else PIPED_WIDTH)
 
 
 def show(drawn: RenderableType) -> None:
