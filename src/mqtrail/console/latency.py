@@ -19,7 +19,7 @@ ROWS_MAX: Final = 1_000
 
 
 async def latency(desk: Desk, reader: PageReader, part: LatencySegment) -> None:
-    """Draw a part of the way over time, and the percentiles of all messages of the lake."""
+    """Draw a part of the way over time, and the percentiles of the last day of the lake."""
     with frame(reader, reader.say("latency")):
         if desk.sources.lake is None:
             start_with(reader, "no_lake", "mqtrail console --lake DIR")
@@ -37,7 +37,7 @@ async def latency(desk: Desk, reader: PageReader, part: LatencySegment) -> None:
     await ui.context.client.connected()
     await asyncio.gather(
         over_time.show(lambda: lake().latency(part, now_ms()), partial(draw_heat, reader)),
-        whole.show(lambda: lake().report(now_ms(), worst=0), partial(_draw, reader)),
+        whole.show(lambda: lake().report(now_ms(), worst=0, is_last_day=True), partial(_draw, reader)),
     )
 
 

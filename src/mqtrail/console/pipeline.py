@@ -37,7 +37,9 @@ async def pipeline(desk: Desk, reader: PageReader) -> None:
     sources = desk.sources
     asked: list[Any] = []
     if lake is not None:
-        asked.append(lake.show(lambda: sources.of_lake().report(now_ms(), worst=0), partial(_lake, reader)))
+        asked.append(
+            lake.show(lambda: sources.of_lake().report(now_ms(), worst=0, is_last_day=True), partial(_lake, reader))
+        )
     if cluster is not None:
         asked.append(cluster.show(lambda: sources.diagnosis(now_ms()), partial(_doctor, reader)))
     await ui.context.client.connected()
