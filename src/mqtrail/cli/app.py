@@ -151,6 +151,7 @@ COMMANDS = {
     "pipeline status": "ingest:status",
     "pipeline migrate": "ingest:migrate",
     "pipeline rebuild": "ingest:rebuild",
+    "pipeline table": "tables:pipeline_table",
     "pmq topic list": "pmq_look:topic_list",
     "pmq topic show": "pmq_look:topic_show",
     "pmq topic create": "pmq_change:topic_create",
