@@ -7,13 +7,28 @@ the source. It needs the extras `pipeline` and, to compare, `binlog`.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .comparing import Agreement, CompareConfig, RowDifference, RowFault, TableComparison, compare
     from .job import TableConfig, TableJob, TableReport
     from .model import TableError, TableUnreadable
     from .target import DeltaTarget
 
-__all__ = ["DeltaTarget", "TableConfig", "TableError", "TableJob", "TableReport", "TableUnreadable"]
+__all__ = [
+    "Agreement",
+    "CompareConfig",
+    "DeltaTarget",
+    "RowDifference",
+    "RowFault",
+    "TableComparison",
+    "TableConfig",
+    "TableError",
+    "TableJob",
+    "TableReport",
+    "TableUnreadable",
+    "compare",
+]
 
 _MODULES = {
+    "comparing": ("CompareConfig", "Agreement", "RowDifference", "RowFault", "TableComparison", "compare"),
     "job": ("TableConfig", "TableJob", "TableReport"),
     "model": ("TableError", "TableUnreadable"),
     "target": ("DeltaTarget",),

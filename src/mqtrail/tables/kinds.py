@@ -138,6 +138,11 @@ def _check_name(name: str, source: str) -> None:
         )
 
 
+def plain(kind: ColumnKind | None, value: Any) -> Any:
+    """Return a value of a message as a column of that type gives it back; None: there is no such column."""
+    return value if kind is None else _as(kind, value)
+
+
 def array_of(kind: ColumnKind, values: Iterable[Any]) -> pa.Array[Any]:
     """Return values of messages as a column."""
     return pa.array([_as(kind, value) for value in values], type=kind.arrow)

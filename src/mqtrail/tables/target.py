@@ -41,6 +41,8 @@ from .model import (
 
 TOPIC_KEY, SOURCE_KEY, COLUMNS_KEY = "mqtrail.binlog.topic", "mqtrail.binlog.table", "mqtrail.binlog.key"
 READ_ORDER, READ_POSITION = "mqtrail.binlog.order", "mqtrail.binlog.position"
+LATE_COUNT: Final = "mqtrail.binlog.late"
+COMMITS_MAX: Final = 10_000  # commits of the log whose notes are read
 LOCK: Final = "_mqtrail.lock"
 KEY_SEPARATOR: Final = ","
 _META_TYPES: Final[Mapping[str, pa.DataType]] = {
@@ -97,6 +99,8 @@ class DeltaTarget:
     @classmethod
     def open(cls, path: Path) -> DeltaTarget | None:
         """Return the table; None: there is none. TableError: what is there is no such table."""
+        if "%" in str(path):
+            raise TableError(f"{path}: found % in the name of the folder, expected one that Delta takes: rename it")
         if not path.exists() or (path.is_dir() and {one.name for one in path.iterdir()} <= {LOCK}):
             return None
         try:
@@ -180,7 +184,7 @@ class DeltaTarget:
     def connected(self) -> duckdb.DuckDBPyConnection:
         """Return a connection with the rows as t, deleted ones too. Close it. A column that a file lacks is NULL."""
         with _in_words(self.path):
-            files = [self.path / uri.partition(str(self.path))[2].lstrip("/") for uri in self.delta.file_uris()]
+            files = [self.path / uri.rpartition("/")[2] for uri in self.delta.file_uris()]  # URIs are quoted
             connection = duckdb.connect()
             names = {field.name: field.type for field in self._schema()}
             empty = ", ".join(f'NULL::{_DUCK[str(kind)]} AS "{name}"' for name, kind in names.items())
@@ -194,6 +198,11 @@ class DeltaTarget:
     def _schema(self) -> pa.Schema:
         schema: pa.Schema = pa.schema(self.delta.schema().to_arrow())  # type: ignore[arg-type]  # it has Arrow's interface
         return schema
+
+    def late_messages(self) -> int:
+        """Return how many messages came after a newer one of their key, by the commits that the log has."""
+        with _in_words(self.path):
+            return sum(int(one.get(LATE_COUNT, 0)) for one in self.delta.history(COMMITS_MAX))
 
     # -- write -----------------------------------------------------------------------------------------------------
 
@@ -210,11 +219,10 @@ class DeltaTarget:
         with _in_words(self.path):
             self._note_key(found.key_columns, notes)
             self._widen(needed, notes)
-            self._merge(rows, found.clear, needed, self._properties(offsets, notes))
+            properties = self._properties(offsets, notes | {LATE_COUNT: str(found.counts["late"])})
+            self._merge(rows, found.clear, needed, properties)
             if any(self.offset(queue) != offset for queue, offset in offsets.items()):  # no row changed
-                self.delta.create_write_transaction(
-                    [], "append", self.delta.schema(), commit_properties=self._properties(offsets, notes)
-                )
+                self.delta.create_write_transaction([], "append", self.delta.schema(), commit_properties=properties)
                 self.delta.update_incremental()
             if len(self.delta.file_uris()) > FILES_MAX:
                 self.delta.optimize.compact(commit_properties=CommitProperties(custom_metadata=notes))
