@@ -85,6 +85,20 @@ def test_a_type_that_cannot_be_merged_is_refused(target: DeltaTarget, first: Any
     assert (again.version, again.offset(QUEUE), len(rows(again))) == (version, 1, 1)
 
 
+def test_a_run_that_ends_in_the_middle_of_a_batch(target: DeltaTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the columns were widened, before the merge: the table has the old rows and offset, and takes it again."""
+    merge(target, changed(1, None, {"id": 1, "n": 1}), offset=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTarget, "_merge", lambda *further: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            merge(target, changed(2, {"id": 1, "n": 1}, {"id": 1, "n": 0.5}), offset=2)
+    again = DeltaTarget.open(target.path)
+    assert again is not None
+    assert (rows(again), again.offset(QUEUE), again.read_to()[1]) == ([(1, 1.0)], 1, "bin.000001:1")
+    merge(again, changed(2, {"id": 1, "n": 1}, {"id": 1, "n": 0.5}), offset=2)
+    assert (rows(again), again.offset(QUEUE)) == ([(1, 0.5)], 2)
+
+
 @pytest.mark.parametrize("name", ["_mq_key", "a b", "a.b", 'a"b', ""])
 def test_names_of_columns_that_a_table_cannot_have(target: DeltaTarget, name: str) -> None:
     """The error says how to leave the column out."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -246,9 +248,7 @@ class TableJob:
         return digest(wanted, read_ranges(self._cluster, ranges, MESSAGE_COLUMNS, parse_options(self._options())))
 
     def _by_spark(self, wanted: Wanted, ranges: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
-        if self._spark is None:
-            self.use(self._stack.enter_context(spark_session(self.config.session)))
-        assert self._spark is not None
+        spark = self._spark or self._started()
         starts: dict[MessageQueue, int] = {each.queue: each.start for each in ranges}
         ends = {each.queue: each.end for each in ranges}
         # Queues that the JSON lacks are not read, which is what a range without messages means.
@@ -256,13 +256,22 @@ class TableJob:
             "startingOffsets": json.dumps(offsets_to_json(starts)),
             "endingOffsets": json.dumps(offsets_to_json(ends)),
         }
-        rows = self._spark.read.format("rocketmq").schema(_SCHEMA).options(**options).load()
+        rows = spark.read.format("rocketmq").schema(_SCHEMA).options(**options).load()
         try:
             found: Any = rows.mapInArrow(partial(digest, wanted), DIGEST_DDL).toArrow()
         except (PySparkException, Py4JJavaError) as error:
             raise _failure(str(error)) from error
         batches: list[pa.RecordBatch] = found.to_batches()
         return iter(batches)
+
+    def _started(self) -> SparkSession:
+        """Start Spark, which sets a handler of SIGINT: the one from before stays."""
+        before = signal.getsignal(signal.SIGINT)
+        spark = self._stack.enter_context(spark_session(self.config.session))
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+        self.use(spark)
+        return spark
 
 
 def _failure(text: str) -> MQError:

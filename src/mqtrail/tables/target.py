@@ -212,13 +212,13 @@ class DeltaTarget:
         needed = fitting(self.kinds, (row.values for row in rows), self.source)
         if found.key_columns and self.key_columns and found.key_columns != self.key_columns:
             raise key_changed(found.key_columns, self.key_columns)
-        order, position = self.read_to()
-        if found.last_order > order:
-            order, position = found.last_order, found.last_position
+        before = self.read_to()
+        order, position = max(before, (found.last_order, found.last_position))
         notes = {READ_ORDER: order, READ_POSITION: position}
         with _in_words(self.path):
-            self._note_key(found.key_columns, notes)
-            self._widen(needed, notes)
+            earlier = {READ_ORDER: before[0], READ_POSITION: before[1]}  # of commits before that of the rows
+            self._note_key(found.key_columns, earlier)
+            self._widen(needed, earlier)
             properties = self._properties(offsets, notes | {LATE_COUNT: str(found.counts["late"])})
             self._merge(rows, found.clear, needed, properties)
             if any(self.offset(queue) != offset for queue, offset in offsets.items()):  # no row changed
