@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqtrail.binlog import BinlogError, BinlogSource, SourceConfig, SourceTable, changes_since, order_text
+from mqtrail.binlog import BinlogError, BinlogSource, SourceConfig, SourceTable, TextForm, changes_since, order_text
 from mqtrail.binlog.model import BinlogItem, BinlogPlace, NothingNew, RowChange, SchemaChange, TransactionBegin
 from mqtrail.binlog.source import ReadColumn, ReadTable
 from mqtrail.binlog.stream import BinlogStream
@@ -48,8 +48,12 @@ def test_statements() -> None:
     assert list(table.range_rows(0, 9)) == [{"id": 1}]
     (checksum, where) = snapshot.statements
     assert checksum.endswith("FROM `shop`.`or``ders` WHERE `id` >= -5 AND `id` < 5")
-    assert "CONCAT(REPLACE(CAST(`at` AS CHAR), ' ', 'T'), 'Z')" in checksum
-    assert "REPLACE(TO_BASE64(`b`), '\\n', '')" in checksum
+    assert (
+        "MD5(CONCAT(IFNULL(`id` + 0, 'N'), '|', IFNULL(`at`, 'N'), '|', "
+        "IFNULL(REPLACE(TO_BASE64(`b`), '\\n', ''), 'N'), '|', "
+        "IFNULL(CONCAT(CHAR_LENGTH(`e`), ':', CONVERT(`e` USING utf8mb4)), 'N')))"
+    ) in checksum
+    assert [table.form(name) for name in ("id", "at", "e")] == [TextForm.BAR, TextForm.MOMENT, TextForm.LENGTH]
     assert "`f`" not in checksum
     assert where == "`id` >= 0 AND `id` < 9"
     snapshot, table = asked([("3", "2", "77")], k="varchar", d="date")

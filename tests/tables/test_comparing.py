@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mqtrail.binlog import BinlogPlace, ChangesSince, SourceConfig
+from mqtrail.binlog import BinlogPlace, ChangesSince, SourceConfig, TextForm
 from mqtrail.binlog.source import ReadColumn, ReadTable
 from mqtrail.tables import CompareConfig, DeltaTarget, RowFault, TableError
 from mqtrail.tables.comparing import _check_ahead, _Comparing, _Late, hint_of
@@ -54,18 +54,32 @@ class ListedSource:
 
     def bucket_rows(self, chosen: Sequence[int], buckets: int) -> Generator[dict[str, Any]]:
         for row in self._listed:
-            if int(hashlib.md5(_text(row, [self._key])).hexdigest()[:8], 16) % buckets in chosen:
+            if int(hashlib.md5(self._text(row, [self._key])).hexdigest()[:8], 16) % buckets in chosen:
                 yield row
 
     def _checksum(self, rows: Rows) -> tuple[int, int]:
         names = [column.name for column in self.table.columns if column.kind != "double"]
-        numbers = (int(hashlib.md5(_text(row, names)).hexdigest()[:16], 16) for row in rows)
+        numbers = (int(hashlib.md5(self._text(row, names)).hexdigest()[:16], 16) for row in rows)
         return len(rows), reduce(int.__xor__, numbers, 0)
 
+    def form(self, name: str) -> TextForm:
+        kinds = {column.name: column.kind for column in self.table.columns}
+        return FORMS.get(kinds[name], TextForm.BAR)
 
-def _text(row: dict[str, Any], names: Sequence[str]) -> bytes:
-    texts = (",".join(row[name]) if isinstance(row[name], list) else row[name] for name in names)
-    return "".join("N" if one is None else f"{len(str(one))}:{one}" for one in texts).encode()
+    def _text(self, row: dict[str, Any], names: Sequence[str]) -> bytes:
+        parts = []
+        for name in names:
+            form, value = self.form(name), row[name]
+            text = ",".join(value) if isinstance(value, list) else str(value)
+            if form is TextForm.LENGTH:
+                parts.append("N" if value is None else f"{len(text)}:{text}")
+            else:
+                text = text.replace("T", " ").rstrip("Z") if form is TextForm.MOMENT else text
+                parts.append("N|" if value is None else f"{text}|")
+        return "".join(parts).encode()
+
+
+FORMS = {"varchar": TextForm.LENGTH, "set": TextForm.LENGTH, "timestamp": TextForm.MOMENT}
 
 
 @pytest.fixture
@@ -84,11 +98,11 @@ def fill(target: DeltaTarget, rows: Rows) -> None:
     merge(target, *(changed(at, None, row) for at, row in enumerate(rows, 1)))
 
 
-KINDS = {"id": "int", "v": "varchar", "big": "bigint", "s": "set"}
+KINDS = {"id": "int", "v": "varchar", "big": "bigint", "s": "set", "at": "timestamp"}
 ROWS: Rows = [
-    {"id": -3, "v": "é€😀", "big": 2**64 - 1, "s": []},
-    {"id": 0, "v": "", "big": None, "s": ["a", "b"]},
-    {"id": 2**40, "v": None, "big": 5, "s": None},
+    {"id": -3, "v": "é€😀", "big": 2**64 - 1, "s": [], "at": "2026-01-01T12:00:00.50Z"},
+    {"id": 0, "v": "", "big": None, "s": ["a", "b"], "at": None},
+    {"id": 2**40, "v": None, "big": 5, "s": None, "at": "0000-00-00T00:00:00Z"},
 ]
 
 

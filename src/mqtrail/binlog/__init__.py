@@ -4,7 +4,7 @@
 is. It needs the extra `binlog`.
 """
 
-from .compared import ChangesSince, SourceTable, changes_since
+from .compared import ChangesSince, SourceTable, TextForm, changes_since
 from .messages import TagBy
 from .model import BinlogError, BinlogPlace, SourceAway, order_text
 from .run import BinlogConfig, BinlogRun
@@ -23,6 +23,7 @@ __all__ = [
     "SourceConfig",
     "SourceTable",
     "TagBy",
+    "TextForm",
     "changes_since",
     "is_running",
     "order_text",

@@ -1,7 +1,8 @@
 """A source table for comparisons: checksums that another engine can compute, rows, and changes since a place.
 
-A row's text is that of its values in messages, each with its length: `2:42` `3:bob` `N` (NULL). A checksum of rows is
-their number and the XOR of 64 bits of the MD5 of each text. MariaDB computes it, so the rows need not be sent.
+A row's text is that of its values in messages: of text its length and itself, of all else itself and a bar; a moment as
+MariaDB shows it; N for NULL. For example `42|3:bobN2026-01-01 12:00:00|`. A checksum of rows is their number and the
+XOR of 64 bits of the MD5 of each text. MariaDB computes it, so the rows need not be sent.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
 from .messages import key_text
@@ -34,6 +36,15 @@ _NUMBERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"
 _WHOLE: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 _TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"})
 _INEXACT: Final = frozenset({"float", "double"})  # their texts are those of each engine
+
+
+class TextForm(Enum):
+    """How a column's value is in the text of a row."""
+
+    LENGTH = "length:value"
+    BAR = "value|"
+    MOMENT = "value|, with a blank instead of T, and without Z"
+
 
 Checksum = tuple[int, int]
 """Number of rows, and the XOR of their checksums."""
@@ -72,6 +83,10 @@ class SourceTable:
     def inexact(self) -> tuple[str, ...]:
         """Columns that no checksum can have."""
         return tuple(column.name for column in self.table.columns if column.kind in _INEXACT)
+
+    def form(self, name: str) -> TextForm:
+        """Return how the values of a column are in the text of a row."""
+        return _form(self._kind(name))
 
     def _kind(self, name: str) -> str:
         return next(column.kind for column in self.table.columns if column.name == name)
@@ -139,26 +154,26 @@ def _number(text: str, digits: int) -> str:
 
 
 def _row_text(columns: Sequence[ReadColumn]) -> str:
-    texts = ((column, _text(column)) for column in columns)
-    parts = (
-        f"IF({quoted(column.name)} IS NULL, 'N', CONCAT(CHAR_LENGTH({text}), ':', {text}))" for column, text in texts
-    )
-    return f"CONCAT({', '.join(parts)})"
+    return f"CONCAT({', '.join(map(_text, columns))})"
+
+
+def _form(kind: str) -> TextForm:
+    if kind in _TEXTS:
+        return TextForm.LENGTH
+    return TextForm.MOMENT if kind in ("datetime", "timestamp") else TextForm.BAR
 
 
 def _text(column: ReadColumn) -> str:
-    """Return the text of a value, as that of messages."""
+    """Return the text of a value. What MariaDB turns into text by itself is left to it: that is faster."""
     name = quoted(column.name)
-    if column.kind in _NUMBERS:
-        return f"CAST({name} + 0 AS CHAR)"  # without the zeros of ZEROFILL
     if column.kind in _TEXTS:
-        return f"CONVERT({name} USING utf8mb4)"
-    if column.kind in ("date", "time"):
-        return f"CAST({name} AS CHAR)"
-    if column.kind in ("datetime", "timestamp"):
-        end = ", 'Z'" if column.kind == "timestamp" else ""
-        return f"CONCAT(REPLACE(CAST({name} AS CHAR), ' ', 'T'){end})"
-    return f"REPLACE(TO_BASE64({selected(column)}), '\\n', '')"
+        return f"IFNULL(CONCAT(CHAR_LENGTH({name}), ':', CONVERT({name} USING utf8mb4)), 'N')"
+    value = f"REPLACE(TO_BASE64({selected(column)}), '\\n', '')"
+    if column.kind in _NUMBERS:
+        value = f"{name} + 0"  # without the zeros of ZEROFILL
+    elif column.kind in ("date", "time", "datetime", "timestamp"):
+        value = name
+    return f"IFNULL({value}, 'N'), '|'"
 
 
 @dataclass(slots=True)

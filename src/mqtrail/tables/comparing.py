@@ -33,6 +33,7 @@ from mqtrail.binlog import (
     SourceAway,
     SourceConfig,
     SourceTable,
+    TextForm,
     changes_since,
     order_text,
     place_of_text,
@@ -280,7 +281,7 @@ class _Comparing:
     def _by_bucket(self, say: Callable[[str], None], *, has_checksums: bool) -> None:
         self.source_rows = self._source.count()
         buckets = self.parts = self._parts()
-        text = _number(_row_text([(one, self._target.kinds.get(one)) for one in self._key]), 8)
+        text = _number(self._row_text(self._key), 8)
         bucket = f"({text} % {buckets})::BIGINT"
         different = list(range(buckets))
         if has_checksums:
@@ -301,11 +302,14 @@ class _Comparing:
 
     def _checksums(self, bucket: str) -> dict[int, tuple[int, int]]:
         """Return the checksum of each part of the table that has rows."""
-        text = _number(_row_text([(name, self._target.kinds.get(name)) for name in self._columns]), 16)
+        text = _number(self._row_text(self._columns), 16)
         found = self._ask(
             f"SELECT {bucket} AS part, count(*), bit_xor({text}) FROM t WHERE NOT {DELETED} GROUP BY part"
         )
         return {part: (count, number) for part, count, number in found}
+
+    def _row_text(self, names: Sequence[str]) -> str:
+        return " || ".join(_text(name, self._target.kinds.get(name), self._source.form(name)) for name in names)
 
     def _rows(self, theirs: Generator[Row], where: str) -> None:
         """Compare the rows of a range, which both sides give by the first column of the key."""
@@ -549,15 +553,15 @@ def _quoted(name: str) -> str:
     return f'"{name}"'
 
 
-def _row_text(columns: Sequence[tuple[str, ColumnKind | None]]) -> str:
-    parts = []
-    for name, kind in columns:
-        if kind is None:
-            parts.append("'N'")
-            continue
-        value = f"array_to_string({_quoted(name)}, ',')" if kind is ColumnKind.LIST else f"{_quoted(name)}::VARCHAR"
-        parts.append(f"CASE WHEN {_quoted(name)} IS NULL THEN 'N' ELSE length({value}) || ':' || {value} END")
-    return " || ".join(parts)
+def _text(name: str, kind: ColumnKind | None, form: TextForm) -> str:
+    if kind is None:
+        return "'N'" if form is TextForm.LENGTH else "'N|'"
+    value = f"array_to_string({_quoted(name)}, ',')" if kind is ColumnKind.LIST else f"{_quoted(name)}::VARCHAR"
+    if form is TextForm.LENGTH:
+        return f"coalesce(length({value}) || ':' || {value}, 'N')"
+    if form is TextForm.MOMENT:
+        value = f"replace(rtrim({value}, 'Z'), 'T', ' ')"
+    return f"coalesce({value}, 'N') || '|'"
 
 
 def _number(text: str, digits: int) -> str:
