@@ -268,7 +268,7 @@ class TableJob:
         """Start Spark, which sets a handler of SIGINT: the one from before stays."""
         before = signal.getsignal(signal.SIGINT)
         spark = self._stack.enter_context(spark_session(self.config.session))
-        if threading.current_thread() is threading.main_thread():
+        if before is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, before)
         self.use(spark)
         return spark
