@@ -4,21 +4,30 @@
 is. It needs the extra `binlog`.
 """
 
+from .compared import ChangesSince, SourceTable, TextForm, changes_since
 from .messages import TagBy
-from .model import BinlogError, SourceAway
+from .model import BinlogError, BinlogPlace, SourceAway, order_text
 from .run import BinlogConfig, BinlogRun
-from .source import SourceConfig, source_of
-from .state import BinlogState, is_running, read_state
+from .source import BinlogSource, SourceConfig, source_of
+from .state import BinlogState, is_running, place_of_text, read_state
 
 __all__ = [
     "BinlogConfig",
     "BinlogError",
+    "BinlogPlace",
     "BinlogRun",
+    "BinlogSource",
     "BinlogState",
+    "ChangesSince",
     "SourceAway",
     "SourceConfig",
+    "SourceTable",
     "TagBy",
+    "TextForm",
+    "changes_since",
     "is_running",
+    "order_text",
+    "place_of_text",
     "read_state",
     "source_of",
 ]

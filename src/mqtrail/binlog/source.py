@@ -194,7 +194,7 @@ class BinlogSource:
         self.config = config
 
     @contextmanager
-    def _connected(self, doing: str, **further: Any) -> Iterator[Any]:
+    def connected(self, doing: str, **further: Any) -> Iterator[Any]:
         arguments = self.config.arguments | further  # OSError: no certificates
         with in_words(self.config, doing):
             connection = pymysql.connect(autocommit=True, **arguments)
@@ -205,14 +205,14 @@ class BinlogSource:
 
     def identity(self) -> str:
         """Check that its binlog can be read; return what tells this server from others."""
-        with self._connected("reading its settings") as connection:
-            (version,) = _rows(connection, "SELECT @@version")[0]
+        with self.connected("reading its settings") as connection:
+            (version,) = ask(connection, "SELECT @@version")[0]
             if "mariadb" not in version.lower() or tuple(map(int, re.findall(r"\d+", version)[:2])) < (10, 5):
                 raise BinlogError(
                     f"found the server version {version} at {self.config.shown}, expected MariaDB 10.5 or newer"
                 )
-            found = {name.lower(): value for name, value in _rows(connection, "SHOW GLOBAL VARIABLES")}
-            grants = [text.upper() for (text,) in _rows(connection, "SHOW GRANTS") if " ON *.* " in text.upper()]
+            found = {name.lower(): value for name, value in ask(connection, "SHOW GLOBAL VARIABLES")}
+            grants = [text.upper() for (text,) in ask(connection, "SHOW GRANTS") if " ON *.* " in text.upper()]
         if not any("REPLICATION SLAVE" in text or "ALL PRIVILEGES" in text for text in grants):
             raise BinlogError(
                 f"found no right REPLICATION SLAVE of the user at {self.config.shown}, expected it: GRANT REPLICATION "
@@ -226,25 +226,25 @@ class BinlogSource:
 
     def charsets(self) -> dict[int, str]:
         """Return the character set of each collation, by its number."""
-        with self._connected("reading its collations") as connection:
+        with self.connected("reading its collations") as connection:
             table = "information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
             try:
-                found = _rows(connection, f"SELECT ID, CHARACTER_SET_NAME FROM {table}")
+                found = ask(connection, f"SELECT ID, CHARACTER_SET_NAME FROM {table}")
             except pymysql.OperationalError:  # before 10.10
-                found = _rows(connection, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS")
+                found = ask(connection, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS")
         return {int(number): name for number, name in found}
 
     def end(self) -> tuple[BinlogPlace, str]:
         """Return the end of the binlog, and the GTIDs before it."""
-        with self._connected("reading the end of its binlog") as connection:
-            found = _rows(connection, "SHOW MASTER STATUS")
+        with self.connected("reading the end of its binlog") as connection:
+            found = ask(connection, "SHOW MASTER STATUS")
             place = BinlogPlace(found[0][0], int(found[0][1]))
             return place, self._gtids(connection, place)
 
     def check_place(self, place: BinlogPlace, gtids: str) -> None:
         """Check that the binlog has a place, with these GTIDs before it. BinlogError: purged, or of another server."""
-        with self._connected("looking for a place in its binlog") as connection:
-            files = {name: int(size) for name, size, *_ in _rows(connection, "SHOW BINARY LOGS")}
+        with self.connected("looking for a place in its binlog") as connection:
+            files = {name: int(size) for name, size, *_ in ask(connection, "SHOW BINARY LOGS")}
             if place.file not in files:
                 first = min(files, key=lambda name: BinlogPlace(name, 0).order, default="none")
                 raise BinlogError(
@@ -261,38 +261,42 @@ class BinlogSource:
                 )
 
     def _gtids(self, connection: Any, place: BinlogPlace) -> str:
-        found = _rows(connection, "SELECT BINLOG_GTID_POS(%s, %s)", place)[0][0]
+        found = ask(connection, "SELECT BINLOG_GTID_POS(%s, %s)", place)[0][0]
         return ",".join(sorted((found or "").split(",")))
 
     def check_readable(self, name: str) -> None:
         """Check that the rows of a table may be read, if it exists: a snapshot does not see others. BinlogError."""
         database, _, table = name.partition(".")
-        with self._connected(f"reading {name}, of which the snapshot has no rows") as connection:
+        with self.connected(f"reading {name}, of which the snapshot has no rows") as connection:
             try:
-                _rows(connection, f"SELECT 1 FROM {_quoted(database)}.{_quoted(table)} LIMIT 0")
+                ask(connection, f"SELECT 1 FROM {quoted(database)}.{quoted(table)} LIMIT 0")
             except pymysql.MySQLError as error:
                 if not error.args or error.args[0] not in _MISSING:
                     raise
 
     def tables(self, chosen: TableFilter) -> list[ReadTable]:
         """Return the tables to be read. BinlogError: one cannot be."""
-        with self._connected("reading the list of its tables") as connection:
+        with self.connected("reading the list of its tables") as connection:
             return _tables(connection, chosen)
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        """Begin a transaction that sees the tables as they are at its place in the binlog."""
-        further = {"cursorclass": pymysql.cursors.SSCursor, "conv": _TEXTS, "use_unicode": True}
-        with self._connected("reading a snapshot", **further) as connection:
+    def snapshot(self, silence_s: int = SILENCE_S) -> Iterator[Snapshot]:
+        """Begin a transaction that sees the tables as they are at its place in the binlog.
+
+        silence_s: how long a statement may work without an answer.
+        """
+        further: dict[str, Any] = {"cursorclass": pymysql.cursors.SSCursor, "conv": _TEXTS, "use_unicode": True}
+        further["read_timeout"] = silence_s
+        with self.connected("reading a snapshot", **further) as connection:
             for statement in (
                 "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
                 f"SET SESSION time_zone='+00:00', sql_mode='', net_write_timeout={SNAPSHOT_SILENCE_S}",
                 "START TRANSACTION WITH CONSISTENT SNAPSHOT",
             ):
-                _rows(connection, statement)
-            found = dict(_rows(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
+                ask(connection, statement)
+            found = dict(ask(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
             place = BinlogPlace(found["Binlog_snapshot_file"], int(found["Binlog_snapshot_position"]))
-            with self._connected("reading the GTIDs of a snapshot") as other:
+            with self.connected("reading the GTIDs of a snapshot") as other:
                 gtids = self._gtids(other, place)
             yield Snapshot(connection, self.config, place, gtids)
 
@@ -311,11 +315,20 @@ class Snapshot:
         with in_words(self._config, "reading the list of its tables"):
             return _tables(self._connection, chosen)
 
-    def chunks(self, table: ReadTable) -> Generator[list[Values]]:
-        """Yield the rows of a table, by its key, in chunks. Read a table to its end before the next one."""
-        columns = ", ".join(_selected(column) for column in table.columns)
-        key = ", ".join(map(_quoted, table.key))
-        statement = f"SELECT {columns} FROM {_quoted(table.database)}.{_quoted(table.table)} ORDER BY {key}"
+    def ask(self, statement: str, doing: str) -> list[Any]:
+        """Return all rows of a statement. SourceAway, BinlogError."""
+        with in_words(self._config, doing):
+            return ask(self._connection, statement)
+
+    def chunks(self, table: ReadTable, where: str = "") -> Generator[list[Values]]:
+        """Yield the rows of a table, by its key, in chunks. Read a table to its end before the next one.
+
+        where: a condition in SQL.
+        """
+        columns = ", ".join(selected(column) for column in table.columns)
+        key = ", ".join(map(quoted, table.key))
+        chosen = f" WHERE {where}" if where else ""
+        statement = f"SELECT {columns} FROM {quoted(table.database)}.{quoted(table.table)}{chosen} ORDER BY {key}"
         with in_words(self._config, f"reading {table.name}"):
             cursor = self._connection.cursor()
             is_whole = False
@@ -323,7 +336,7 @@ class Snapshot:
                 cursor.execute(statement)
                 while rows := cursor.fetchmany(CHUNK_COUNT):
                     yield [
-                        {column.name: _value(column, text) for column, text in zip(table.columns, row, strict=True)}
+                        {column.name: value_of(column, text) for column, text in zip(table.columns, row, strict=True)}
                         for row in rows
                     ]
                 is_whole = True
@@ -344,27 +357,29 @@ def _abandon(connection: Any, cursor: Any) -> None:
 _TEXTS: Final = {key: value for key, value in conversions.items() if type(key) is not int}  # values stay texts
 
 
-def _rows(connection: Any, statement: str, values: Sequence[object] = ()) -> list[Any]:
+def ask(connection: Any, statement: str, values: Sequence[object] = ()) -> list[Any]:
+    """Return all rows of a statement."""
     with connection.cursor() as cursor:
         cursor.execute(statement, values or None)
         return list(cursor.fetchall())
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name for a statement."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def _tables(connection: Any, chosen: TableFilter) -> list[ReadTable]:
     system = ", ".join(f"'{name}'" for name in sorted(SYSTEM_DATABASES))
     where = f"TABLE_SCHEMA NOT IN ({system})"
-    listed = _rows(
+    listed = ask(
         connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES "
         f"WHERE {where} AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY 1, 2",
     )
     columns: dict[tuple[str, str], list[ReadColumn]] = {}
     charsets: dict[tuple[str, str, str], str] = {}
-    for database, table, name, kind, charset in _rows(
+    for database, table, name, kind, charset in ask(
         connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, CHARACTER_SET_NAME FROM information_schema.COLUMNS "
         f"WHERE {where} ORDER BY 1, 2, ORDINAL_POSITION",
@@ -372,7 +387,7 @@ def _tables(connection: Any, chosen: TableFilter) -> list[ReadTable]:
         columns.setdefault((database, table), []).append(ReadColumn(name, kind.lower()))
         charsets[database, table, name] = charset or ""
     keys: dict[tuple[str, str], list[str]] = {}
-    for database, table, name in _rows(
+    for database, table, name in ask(
         connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.STATISTICS "
         f"WHERE {where} AND INDEX_NAME='PRIMARY' ORDER BY 1, 2, SEQ_IN_INDEX",
@@ -426,9 +441,9 @@ def _check_table(
             )
 
 
-def _selected(column: ReadColumn) -> str:
+def selected(column: ReadColumn) -> str:
     """Return the expression that gives a column's value as the binlog has it."""
-    name = _quoted(column.name)
+    name = quoted(column.name)
     if column.kind == "float":
         return f"CAST({name} AS DOUBLE)"  # else it is rounded to six digits
     if column.kind == "uuid":
@@ -438,7 +453,7 @@ def _selected(column: ReadColumn) -> str:
     return name
 
 
-def _value(column: ReadColumn, found: str | bytes | None) -> Value:
+def value_of(column: ReadColumn, found: str | bytes | None) -> Value:
     """Return a value of a snapshot as a change of the row would have it."""
     kind = column.kind
     if found is None:

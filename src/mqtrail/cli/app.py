@@ -46,6 +46,7 @@ ROOMS = {
     "pmq offset": "Move the offsets of a consumer group over HTTP.",
     "pmq subscription": "List which group consumes which topic.",
     "pmq message": "List and show stored messages, resend dead letters over HTTP.",
+    "reconcile": "Find out whether a copy of data agrees with its source.",
     "pipeline": "Compute trajectories and verdicts from a cluster's trace (PySpark).",
 }
 COMMANDS = {
@@ -151,6 +152,7 @@ COMMANDS = {
     "pipeline status": "ingest:status",
     "pipeline migrate": "ingest:migrate",
     "pipeline rebuild": "ingest:rebuild",
+    "pipeline table": "tables:pipeline_table",
     "pmq topic list": "pmq_look:topic_list",
     "pmq topic show": "pmq_look:topic_show",
     "pmq topic create": "pmq_change:topic_create",
@@ -174,11 +176,24 @@ COMMANDS = {
     "pmq audit": "pmq_change:audit",
     "pmq token": "pmq:pmq_token",
     "pmq up": "pmq:pmq_up",
+    "reconcile table": "tables:reconcile_table",
     "sample": "ingest:sample",
     "demo": "demo:demo",
 }
 """Command -> module of this room and its function. A command that is also in ROOMS runs without a subcommand."""
-LOOK_UPS = ("trace", "search", "report", "prove", "export", "incidents", "dead-letters", "latency", "clocks", "lag")
+LOOK_UPS = (
+    "trace",
+    "search",
+    "report",
+    "prove",
+    "export",
+    "incidents",
+    "dead-letters",
+    "latency",
+    "clocks",
+    "lag",
+    "reconcile",
+)
 """Commands whose exit code 1 means "not found": a failure has another."""
 FIRST_WORDS = {path.split(" ")[0] for path in COMMANDS}
 

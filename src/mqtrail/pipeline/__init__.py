@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .backfills import Backfill, BackfillFiles, shown
     from .behind import BehindListener, QueueBehind, SourceBehind
+    from .bounds import Bounds, bounds_of
     from .clock import now_ms
+    from .cluster import Cluster, connect
     from .config import JobConfig, JobFailed, JobReport, StartingOffsets
     from .java import JavaNotFound
     from .job import PipelineJob
-    from .options import OPTIONS, SourceOptionError
-    from .reading import DataLoss
+    from .offsets import QueueOffsets, QueueRange, advance, offsets_to_json, ranges_between
+    from .options import OPTIONS, SourceOptionError, parse_options, security_options
+    from .reading import DataLoss, read_ranges
     from .replay import SinkFailed
     from .rows import SINK_COLUMNS, SinkRowError
     from .sampler import sample_alone
@@ -30,6 +33,8 @@ __all__ = [
     "Backfill",
     "BackfillFiles",
     "BehindListener",
+    "Bounds",
+    "Cluster",
     "ClusterStatus",
     "DataLoss",
     "JavaNotFound",
@@ -39,6 +44,8 @@ __all__ = [
     "PipelineJob",
     "PipelineStatus",
     "QueueBehind",
+    "QueueOffsets",
+    "QueueRange",
     "RocketMQDataSource",
     "SessionConfig",
     "SinkFailed",
@@ -47,12 +54,20 @@ __all__ = [
     "SourceOptionError",
     "StartingOffsets",
     "StatusFile",
+    "advance",
     "attempts",
+    "bounds_of",
+    "connect",
     "decoded",
     "now_ms",
+    "offsets_to_json",
+    "parse_options",
     "pipeline_faults",
+    "ranges_between",
+    "read_ranges",
     "rejected",
     "sample_alone",
+    "security_options",
     "shown",
     "spark_session",
     "trajectories",
@@ -62,12 +77,15 @@ __all__ = [
 _MODULES = {
     "backfills": ("Backfill", "BackfillFiles", "shown"),
     "behind": ("BehindListener", "QueueBehind", "SourceBehind"),
+    "bounds": ("Bounds", "bounds_of"),
     "clock": ("now_ms",),
+    "cluster": ("Cluster", "connect"),
     "config": ("JobConfig", "JobFailed", "JobReport", "StartingOffsets"),
     "java": ("JavaNotFound",),
     "job": ("PipelineJob",),
-    "options": ("OPTIONS", "SourceOptionError"),
-    "reading": ("DataLoss",),
+    "offsets": ("QueueOffsets", "QueueRange", "advance", "offsets_to_json", "ranges_between"),
+    "options": ("OPTIONS", "SourceOptionError", "parse_options", "security_options"),
+    "reading": ("DataLoss", "read_ranges"),
     "replay": ("SinkFailed",),
     "rows": ("SINK_COLUMNS", "SinkRowError"),
     "sinkoptions": ("SINK_OPTIONS",),

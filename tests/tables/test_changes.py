@@ -1,0 +1,108 @@
+"""Messages as changes of one table, in any order and any division into parts."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import pytest
+
+from mqtrail.tables.model import TableError
+from mqtrail.wire import Message
+
+from .making import changed, digested, schema
+
+STORY = [
+    *changed(1, None, {"id": 1, "n": 1}),
+    *changed(2, None, {"id": 2, "n": 1}),
+    *changed(3, {"id": 1, "n": 1}, {"id": 1, "n": 2}),
+    *changed(4, {"id": 2, "n": 1}, None),
+    *changed(5, {"id": 1, "n": 2}, {"id": 3, "n": 2}),
+]
+
+
+def test_the_newest_change_of_each_key_wins_in_any_order_and_division() -> None:
+    """Swapped, repeated and divided messages give the same rows."""
+    chance = random.Random(3)
+    for story in itertools.islice(itertools.permutations(STORY), 0, None, 40):
+        told = [*story, *chance.choices(story, k=3)]
+        cut = chance.randrange(len(told))
+        found = digested(told[:cut], told[cut:])
+        states = {row.key: (row.deleted, row.values) for row in found.settled()}
+        assert states == {
+            "shop.orders:1": (True, {"id": 1}),
+            "shop.orders:2": (True, {"id": 2}),
+            "shop.orders:3": (False, {"id": 3, "n": 2}),
+        }
+        assert found.counts["changes"] == len(told)
+        assert found.last_position == "bin.000001:5"
+
+
+def test_repeats_and_late_changes_are_counted() -> None:
+    """A repeat has an order that its key had before; a late change has a lower one."""
+    first, _, third, *_ = STORY
+    found = digested([first, third, third, first])
+    assert (found.counts["repeated"], found.counts["late"]) == (2, 0)
+    assert digested([third, first]).counts["late"] == 1
+
+
+def test_a_statement_empties_the_table_at_its_place() -> None:
+    """Rows from before it are deleted, rows after it stay, wherever they are read. Other tables' statements do not."""
+    truncate = schema(3, "TRUNCATE TABLE", "TRUNCATE TABLE orders")
+    before, after = changed(2, None, {"id": 1, "n": 1}), changed(4, None, {"id": 2, "n": 2})
+    for parts in ([[*before, *truncate, *after]], [after, truncate, before]):
+        found = {row.key: row.deleted for row in digested(*parts).settled()}
+        assert found == {"shop.orders:1": True, "shop.orders:2": False}
+    for kind, statement, names, clears in (
+        ("DROP TABLE", "DROP TABLE orders", ("shop.lines", "shop.orders"), True),
+        ("DROP DATABASE", "DROP DATABASE shop", ("shop",), True),
+        ("CREATE TABLE", "create or replace table orders (id INT)", ("shop.orders",), True),
+        ("CREATE TABLE", "CREATE TABLE IF NOT EXISTS orders (id INT)", ("shop.orders",), False),
+        ("TRUNCATE TABLE", "TRUNCATE TABLE lines", ("shop.lines",), False),
+        ("ALTER TABLE", "ALTER TABLE orders RENAME COLUMN a TO b", ("shop.orders",), False),
+        ("ALTER TABLE", "ALTER TABLE orders ADD n INT", ("shop.orders",), False),
+    ):
+        assert (digested(schema(3, kind, statement, names)).clear is not None) is clears, statement
+
+
+@pytest.mark.parametrize(
+    ("kind", "statement"),
+    [
+        ("RENAME TABLE", "RENAME TABLE orders TO old"),
+        ("ALTER TABLE", "ALTER TABLE orders RENAME TO old"),
+        ("ALTER TABLE", "ALTER TABLE orders DROP PARTITION p0"),
+        ("ALTER TABLE", "ALTER TABLE orders TRUNCATE PARTITION p0"),
+    ],
+)
+def test_a_statement_that_moves_rows_is_refused(kind: str, statement: str) -> None:
+    """The message names it and its place."""
+    with pytest.raises(TableError, match=r"found the statement .*offset 0 .*expected.*new snapshot"):
+        digested(schema(3, kind, statement))
+
+
+def test_another_primary_key_is_refused() -> None:
+    """Also between the parts of a batch."""
+    first, [made] = changed(1, None, {"id": 1}), changed(2, None, {"id": 2})
+    second = [replace(made, body=made.body.replace(b'"key":{"id":2}', b'"key":{"id":2,"n":1}'))]
+    for parts in ([[*first, *second]], [first, second]):
+        with pytest.raises(TableError, match=r"found changes with the primary key \(id, n\), expected \(id\)"):
+            digested(*parts)
+
+
+@pytest.mark.parametrize(
+    "body", [b"hello", b"[1]", b"{}", b'{"op":"insert","database":"shop","order":"1","position":"a:1","time_ms":1}']
+)
+def test_other_messages_are_refused_or_left_out(body: bytes) -> None:
+    """With their place, and what to do."""
+    other = Message("cdc", body, keys=("k",))
+    with pytest.raises(TableError, match=r"found a message that is no change .*broker-a/0, offset 1.*--ignore-other"):
+        digested([STORY[0], other])
+    found = digested([STORY[0], other], ignores_other=True)
+    assert (found.counts["other"], len(found.rows)) == (1, 1)
+
+
+def test_changes_of_other_tables_are_counted() -> None:
+    """They are no part of the table, and count as read."""
+    found = digested([*changed(9, None, {"id": 1}, table="lines"), STORY[0]])
+    assert (found.counts["elsewhere"], len(found.rows), found.last_position) == (1, 1, "bin.000001:9")

@@ -1,0 +1,227 @@
+"""A table beside a source that is a list of rows: which rows differ, by ranges, buckets and one by one."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtrail.binlog import BinlogPlace, ChangesSince, SourceConfig, TextForm
+from mqtrail.binlog.source import ReadColumn, ReadTable
+from mqtrail.tables import CompareConfig, DeltaTarget, RowFault, TableError
+from mqtrail.tables.comparing import _check_ahead, _Comparing, _Late, hint_of
+
+from .making import SOURCE, TOPIC, changed, merge
+
+Rows = list[dict[str, Any]]
+
+
+class ListedSource:
+    """Rows as a source table. Its checksums are those of binlog/compared.py, by a third engine."""
+
+    def __init__(self, rows: Rows, kinds: dict[str, str], key: str = "id") -> None:
+        self.table = ReadTable("shop", "orders", tuple(ReadColumn(*one) for one in kinds.items()), (key,))
+        self.has_ranges = kinds[key] == "int"
+        self.inexact = tuple(name for name, kind in kinds.items() if kind == "double")
+        self._listed = sorted(rows, key=lambda row: row[key])
+        self._key = key
+
+    def key_text(self, row: dict[str, Any]) -> str:
+        return f"shop.orders:{row[self._key]}"
+
+    def bounds(self) -> tuple[int, int, int]:
+        keys = [row[self._key] for row in self._listed] or [0]
+        return len(self._listed), keys[0], keys[-1]
+
+    def count(self) -> int:
+        return len(self._listed)
+
+    def range_checksum(self, first: int, end: int) -> tuple[int, int]:
+        return self._checksum(list(self.range_rows(first, end)))
+
+    def range_rows(self, first: int, end: int) -> Generator[dict[str, Any]]:
+        yield from (row for row in self._listed if first <= row[self._key] < end)
+
+    def bucket_checksums(self, buckets: int) -> dict[int, tuple[int, int]]:
+        found = {one: list(self.bucket_rows([one], buckets)) for one in range(buckets)}
+        return {one: self._checksum(rows) for one, rows in found.items() if rows}
+
+    def bucket_rows(self, chosen: Sequence[int], buckets: int) -> Generator[dict[str, Any]]:
+        for row in self._listed:
+            if int(hashlib.md5(self._text(row, [self._key])).hexdigest()[:8], 16) % buckets in chosen:
+                yield row
+
+    def _checksum(self, rows: Rows) -> tuple[int, int]:
+        names = [column.name for column in self.table.columns if column.kind != "double"]
+        numbers = (int(hashlib.md5(self._text(row, names)).hexdigest()[:16], 16) for row in rows)
+        return len(rows), reduce(int.__xor__, numbers, 0)
+
+    def form(self, name: str) -> TextForm:
+        kinds = {column.name: column.kind for column in self.table.columns}
+        return FORMS.get(kinds[name], TextForm.BAR)
+
+    def _text(self, row: dict[str, Any], names: Sequence[str]) -> bytes:
+        parts = []
+        for name in names:
+            form, value = self.form(name), row[name]
+            text = ",".join(value) if isinstance(value, list) else str(value)
+            if form is TextForm.LENGTH:
+                parts.append("N" if value is None else f"{len(text)}:{text}")
+            else:
+                text = text.replace("T", " ").rstrip("Z") if form is TextForm.MOMENT else text
+                parts.append("N|" if value is None else f"{text}|")
+        return "".join(parts).encode()
+
+
+FORMS = {"varchar": TextForm.LENGTH, "set": TextForm.LENGTH, "timestamp": TextForm.MOMENT}
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> DeltaTarget:
+    return DeltaTarget.create(tmp_path / "orders", TOPIC, SOURCE)
+
+
+def compared(target: DeltaTarget, source: Any) -> _Comparing:
+    with closing(target.connected()) as connection:
+        found = _Comparing(source, connection, target)
+        found.run(lambda text: None)
+    return found
+
+
+def fill(target: DeltaTarget, rows: Rows) -> None:
+    merge(target, *(changed(at, None, row) for at, row in enumerate(rows, 1)))
+
+
+KINDS = {"id": "int", "v": "varchar", "big": "bigint", "s": "set", "at": "timestamp"}
+ROWS: Rows = [
+    {"id": -3, "v": "é€😀", "big": 2**64 - 1, "s": [], "at": "2026-01-01T12:00:00.50Z"},
+    {"id": 0, "v": "", "big": None, "s": ["a", "b"], "at": None},
+    {"id": 2**40, "v": None, "big": 5, "s": None, "at": "0000-00-00T00:00:00Z"},
+]
+
+
+@pytest.mark.parametrize("key", ["id", "v"])
+def test_equal_rows_have_equal_checksums(target: DeltaTarget, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every type, by ranges and by buckets: no row is read."""
+    monkeypatch.setattr("mqtrail.tables.comparing.PART_ROWS", 1)
+    rows = [row | {"v": row["v"] or "x"} for row in ROWS]
+    fill(target, rows)
+    source = ListedSource(rows, KINDS, "id")
+    if key == "v":
+        source.has_ranges = False
+    found = compared(target, source)
+    assert (found.found, found.parts, found.parts_different) == ([], 3, 0)
+    assert (found.source_rows, found.table_rows) == (3, 3)
+
+
+def test_any_differences_are_found(target: DeltaTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random rows on both sides, in parts of different sizes."""
+    chance = random.Random(5)
+    rows: Rows = [{"id": number, "n": chance.randrange(3)} for number in chance.sample(range(-99, 99), 60)]
+    fill(target, rows)
+    theirs = {row["id"]: row for row in rows}
+    for key in chance.sample(sorted(theirs), 5):
+        del theirs[key]
+    for key in chance.sample(sorted(theirs), 5):
+        theirs[key] = {"id": key, "n": 7}
+    theirs |= {key: {"id": key, "n": 0} for key in (-200, 200)}
+    own = {row["id"]: row for row in rows}
+    expected = {f"shop.orders:{key}" for key in own.keys() | theirs.keys() if own.get(key) != theirs.get(key)}
+    for size, is_range in ((1, True), (7, True), (1_000, True), (1, False), (7, False)):
+        monkeypatch.setattr("mqtrail.tables.comparing.PART_ROWS", size)
+        source = ListedSource(list(theirs.values()), {"id": "int", "n": "int"})
+        source.has_ranges = is_range
+        found = compared(target, source)
+        assert {row.key for row in found.found} == expected
+        assert all(row.columns.get("n", (7,))[0] == 7 for row in found.found)
+
+
+def test_empty_sides(target: DeltaTarget) -> None:
+    """No row on one side, or on both."""
+    assert compared(target, ListedSource([], {"id": "int"})).found == []
+    assert [row.in_table for row in compared(target, ListedSource([{"id": 5}], {"id": "int"})).found] == [False]
+    fill(target, [{"id": 5}])
+    assert [row.in_source for row in compared(target, ListedSource([], {"id": "int"})).found] == [False]
+
+
+def test_fractions_are_compared_row_by_row(target: DeltaTarget) -> None:
+    """No checksum has them; a column that the table lacks is NULL in it. Both are noted."""
+    fill(target, [{"id": 1, "f": 0.5}, {"id": 2, "f": 0.25}])
+    kinds = {"id": "int", "f": "double", "later": "int"}
+    source = ListedSource([{"id": 1, "f": 0.5, "later": None}, {"id": 2, "f": 0.75, "later": 3}], kinds)
+    found = compared(target, source)
+    assert [row.columns for row in found.found] == [{"f": (0.75, 0.25), "later": (3, None)}]
+    assert len(found.notes) == 2
+
+
+def test_the_number_of_differences_is_bounded(target: DeltaTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison ends there, and says so."""
+    monkeypatch.setattr("mqtrail.tables.comparing.DIFFERENCES_MAX", 2)
+    found = compared(target, ListedSource([{"id": number} for number in range(9)], {"id": "int"}))
+    assert (len(found.found), found.is_cut) == (2, True)
+
+
+def test_sides_that_cannot_be_compared(target: DeltaTarget) -> None:
+    """Another key, and a table that is ahead of its source."""
+    fill(target, [{"id": 1, "n": 1}])
+    with pytest.raises(TableError, match=r"found the primary key \(n\) in the source, expected \(id\)"):
+        compared(target, ListedSource([], {"n": "int"}, "n"))
+    _check_ahead(target, BinlogPlace("bin.000001", 1))
+    with pytest.raises(TableError, match="the table is ahead of this server"):
+        _check_ahead(target, BinlogPlace("bin.000001", 0))
+
+
+@pytest.mark.parametrize(
+    ("pending", "unsent", "sort"),
+    [
+        (ChangesSince(), ChangesSince(), RowFault.DIFFERENT),
+        (ChangesSince({"shop.orders:1": ("2", 1)}), ChangesSince(), RowFault.LATE),
+        (ChangesSince(), ChangesSince({"shop.orders:1": ("2", 1)}), RowFault.LATE),
+        (ChangesSince({"shop.orders:2": ("2", 1)}), ChangesSince(), RowFault.DIFFERENT),
+        (ChangesSince(statement="2"), ChangesSince(), RowFault.LATE),
+        (ChangesSince(problem="away"), ChangesSince(), RowFault.UNKNOWN),
+        (ChangesSince(), ChangesSince(problem="purged"), RowFault.UNKNOWN),
+    ],
+)
+def test_why_a_row_differs(
+    target: DeltaTarget,
+    pending: ChangesSince,
+    unsent: ChangesSince,
+    sort: RowFault,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A change that the table has not read makes it late; if that cannot be known, it is unknown."""
+    fill(target, [{"id": 1, "n": 1}])
+    monkeypatch.setattr(_Late, "_pending", lambda late: pending)
+    monkeypatch.setattr("mqtrail.tables.comparing.changes_since", lambda *further: unsent)
+    config = CompareConfig(
+        table=target.path, source=SourceConfig(host="h", port=1, user="u", password="p"), namesrv="n"
+    )
+    found = compared(target, ListedSource([{"id": 1, "n": 2}], {"id": "int", "n": "int"})).found
+    late = _Late(config, target, BinlogPlace("bin.000001", 9), *target.read_to())
+    assert late.sorts(found) == {"shop.orders:1": sort}
+    assert late.notes == [one for one in (pending.problem, unsent.problem) if one]
+    assert (late.lag_ms > 0) == (sort is RowFault.LATE and not pending.statement)
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "hint"),
+    [
+        ("abc", "ab", "cut after 2 of 3 characters"),
+        ("abc", "", ""),
+        ("ab", "abc", ""),
+        ("2026-01-01T12:00:00Z", "2026-01-01T17:30:00Z", "+05:30, as of another time zone"),
+        ("2026-01-01T12:00:00.5", "2026-01-01T12:00:01.5", ""),
+        ("2026-01-01", "2026-03-01", ""),
+        (1, 2, ""),
+    ],
+)
+def test_hints(expected: Any, found: Any, hint: str) -> None:
+    """What may have happened to a value."""
+    assert hint_of(expected, found) == hint

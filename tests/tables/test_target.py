@@ -1,0 +1,149 @@
+"""The Delta table: merges, offsets, types, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from mqtrail.tables import DeltaTarget, TableError, TableUnreadable
+from mqtrail.tables.model import FILES_MAX
+
+from .making import QUEUE, SOURCE, TOPIC, changed, merge, rows, schema
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> DeltaTarget:
+    return DeltaTarget.create(tmp_path / "orders", TOPIC, SOURCE)
+
+
+def test_rows_and_offsets_are_one_commit(target: DeltaTarget) -> None:
+    """Older changes that come later, or again, change nothing; the offset goes on."""
+    merge(target, changed(1, None, {"id": 1, "n": 1}), changed(2, None, {"id": 2, "n": 2}), offset=2)
+    merge(target, changed(4, {"id": 1, "n": 1}, {"id": 1, "n": 4}), changed(5, {"id": 2, "n": 2}, None), offset=4)
+    merge(target, changed(3, {"id": 1, "n": 1}, {"id": 1, "n": 3}), changed(2, None, {"id": 2, "n": 2}), offset=6)
+    version = target.version
+    merge(target, offset=9)
+    again = DeltaTarget.open(target.path)
+    assert again is not None
+    assert rows(again) == [(1, 4)]
+    assert (again.offset(QUEUE), again.read_to()[1], again.key_columns) == (9, "bin.000001:5", ("id",))
+    assert again.version == version + 1, "offsets without rows are a commit too"
+    assert again.rows("SELECT _mq_deleted, n FROM t WHERE id = 2") == [(True, None)]
+
+
+def test_a_cleared_table(target: DeltaTarget) -> None:
+    """Rows that the batch does not have are deleted as well, and none comes back by a repeat."""
+    old = changed(1, None, {"id": 1, "n": 1}), changed(2, None, {"id": 2, "n": 2})
+    merge(target, *old)
+    merge(target, schema(3, "TRUNCATE TABLE", "TRUNCATE orders"), old[0], changed(4, None, {"id": 3, "n": 3}))
+    assert rows(target) == [(3, 3)]
+    merge(target, *old)
+    assert rows(target) == [(3, 3)]
+
+
+def test_columns_are_added_and_widened(target: DeltaTarget) -> None:
+    """Each value stays exact; earlier versions can still be read."""
+    merge(target, changed(1, None, {"id": 1, "a": None, "Größe": 5}))
+    first = target.version
+    merge(target, changed(2, None, {"id": 2, "a": "x", "Größe": 0.5, "late": ["s", "t"]}))
+    merge(target, changed(3, None, {"id": 2**64 - 1, "a": None, "Größe": 3, "late": None}))
+    assert rows(target, 'id, a, "Größe", late') == [
+        (1, None, 5.0, None),
+        (2, "x", 0.5, ["s", "t"]),
+        (Decimal(2**64 - 1), None, 3.0, None),
+    ]
+    merge(target, changed(4, None, {"id": "four", "a": None}), offset=4)
+    assert sorted(row[0] for row in rows(target, "id")) == ["1", str(2**64 - 1), "2", "four"]
+    assert target.offset(QUEUE) == 4, "a rewrite keeps it"
+    old = DeltaTable(str(target.path), version=first).to_pyarrow_table()
+    assert old.column("Größe").to_pylist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        (0.5, "x", "found string"),
+        ("x", 0.5, "found double"),
+        (["a"], 1, "found long"),
+        (0.5, 2**53 + 1, "which no double has exactly"),
+        (2**53 + 1, 0.5, "since shop.orders has fractions"),
+    ],
+)
+def test_a_type_that_cannot_be_merged_is_refused(target: DeltaTarget, first: Any, second: Any, found: str) -> None:
+    """Nothing is committed: the run can be taken up there."""
+    merge(target, changed(1, None, {"id": 1, "n": first}), offset=1)
+    version = target.version
+    with pytest.raises(TableError, match=rf"{found}.*new snapshot"):
+        merge(target, changed(2, None, {"id": 2, "n": second}), offset=2)
+    again = DeltaTarget.open(target.path)
+    assert again is not None
+    assert (again.version, again.offset(QUEUE), len(rows(again))) == (version, 1, 1)
+
+
+def test_a_run_that_ends_in_the_middle_of_a_batch(target: DeltaTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the columns were widened, before the merge: the table has the old rows and offset, and takes it again."""
+    merge(target, changed(1, None, {"id": 1, "n": 1}), offset=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTarget, "_merge", lambda *further: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            merge(target, changed(2, {"id": 1, "n": 1}, {"id": 1, "n": 0.5}), offset=2)
+    again = DeltaTarget.open(target.path)
+    assert again is not None
+    assert (rows(again), again.offset(QUEUE), again.read_to()[1]) == ([(1, 1.0)], 1, "bin.000001:1")
+    merge(again, changed(2, {"id": 1, "n": 1}, {"id": 1, "n": 0.5}), offset=2)
+    assert (rows(again), again.offset(QUEUE)) == ([(1, 0.5)], 2)
+
+
+@pytest.mark.parametrize("name", ["_mq_key", "a b", "a.b", 'a"b', ""])
+def test_names_of_columns_that_a_table_cannot_have(target: DeltaTarget, name: str) -> None:
+    """The error says how to leave the column out."""
+    with pytest.raises(TableError, match="--exclude-column"):
+        merge(target, changed(1, None, {"id": 1, name: 1}))
+
+
+def test_folders_that_are_no_such_table(target: DeltaTarget, tmp_path: Path) -> None:
+    """Another program's, another topic's, files, and a damaged log."""
+    assert DeltaTarget.open(tmp_path / "new") is None
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "x").touch()
+    with pytest.raises(TableError, match="found files that are no Delta table"):
+        DeltaTarget.open(tmp_path / "files")
+    write_deltalake(str(tmp_path / "other"), target.delta.to_pyarrow_table())
+    with pytest.raises(TableError, match="of another program"):
+        DeltaTarget.open(tmp_path / "other")
+    with pytest.raises(TableError, match=r"the table of shop.orders by the topic cdc, expected shop.lines by cdc"):
+        target.check(TOPIC, "shop.lines")
+    (target.path / "_delta_log" / f"{0:020}.json").write_text("{")
+    with pytest.raises(TableUnreadable, match="found a Delta log that cannot be read"):
+        DeltaTarget.open(target.path)
+
+
+def test_one_writer(target: DeltaTarget) -> None:
+    """A second one is refused; without the lock, by its commit, and nothing is merged twice."""
+    with DeltaTarget.alone(target.path), pytest.raises(TableError, match="found another run"):  # noqa: SIM117
+        with DeltaTarget.alone(target.path):
+            pass
+    other = DeltaTarget.open(target.path)
+    assert other is not None
+    merge(target, changed(1, None, {"id": 1, "n": 1}), offset=1)
+    with pytest.raises(TableError, match="found another writer"):
+        merge(other, changed(1, None, {"id": 1, "n": 1}), offset=1)
+    assert rows(target) == [(1, 1)]
+
+
+def test_many_small_files_become_one(target: DeltaTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the last commit still says how far the topic was read."""
+    monkeypatch.setattr("mqtrail.tables.target.FILES_MAX", 3)
+    assert FILES_MAX > 3
+    for at in range(1, 6):
+        merge(target, changed(at, None, {"id": at, "n": at}), offset=at)
+    assert len(target.delta.file_uris()) <= 3
+    assert len(rows(target)) == 5
+    assert target.read_to()[1] == "bin.000001:5"
+    (last,) = target.delta.history(1)
+    assert json.loads(json.dumps(last))["mqtrail.binlog.position"] == "bin.000001:5"
