@@ -23,7 +23,8 @@ from .loops import LoopFactory, run
 from .shaking import shake
 
 # The duration of an example depends on the machine's load. pytest's own limits find hanging tests.
-# Each run tries other examples, but in CI (where the variable CI is set) each tries the same. --hypothesis-profile thorough tries twenty times as many; see also `thorough` below.
+# Each run tries other examples, but in CI (where the variable CI is set) each tries the same. --hypothesis-profile
+# thorough tries twenty times as many; see also `thorough` below.
 settings.register_profile("mqtrail", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 settings.register_profile("thorough", settings.get_profile("mqtrail"), max_examples=1_000)
 settings.load_profile("mqtrail")
