@@ -19,7 +19,7 @@ import duckdb
 from mqtrail import trail
 from mqtrail.trail import Settings, Stage
 
-from .duck import define, define_overtaken, run_stages
+from .duck import define, define_overtaken, has_orders, run_stages
 from .parquet import empty_rows, parquet_of
 
 BULK_RESULTS = (trail.TRAJECTORIES, trail.VERDICTS, trail.OPEN_IDS, trail.KEY_INDEX)
@@ -265,7 +265,7 @@ class Cycle:
         """Add the messages that an ordered group finished after a message that is due."""
         clients = f"({self._known.samples(trail.CLIENTS.name, self._horizon_ms)}) AS sampled"
         self._table("orders_now", trail.group_orders_sql(clients, self._as_of_ms))
-        if not self._has_orders:
+        if not has_orders(self._duck):
             return
         self._define_overtaken()
         self._duck.execute(
@@ -273,11 +273,6 @@ class Cycle:
             WHERE (cluster, later_id) IN (SELECT (cluster, msg_id) FROM due_ids)
               AND (cluster, msg_id) NOT IN (SELECT (cluster, msg_id) FROM due_ids)"""
         )
-
-    @property
-    def _has_orders(self) -> bool:
-        """Whether a group is known to consume in order."""
-        return self._number(f"SELECT count(*) FROM orders_now WHERE consume_order = '{trail.IN_ORDER}'") > 0
 
     def _define_overtaken(self) -> None:
         columns = ", ".join(trail.ATTEMPTS.names)
@@ -290,7 +285,7 @@ class Cycle:
     def _compare(self) -> dict[str, str]:
         """Make trail.COMPARED of the due messages; return SQL of the rows of each."""
         self._find_sent_before()
-        if self._has_orders:
+        if has_orders(self._duck):
             self._define_overtaken()
             self._table(trail.OVERTAKEN.name, trail.overtaken_sql("overtaken_found"))
         else:

@@ -14,6 +14,7 @@ from mqtrail import trail
 from mqtrail.trail import Relation, Settings, Stage
 
 from .objects import ObjectPath
+from .parquet import empty_rows
 from .schemas import arrow_schema
 
 Row = Mapping[str, Any]
@@ -151,13 +152,26 @@ def arrow_rows(relation: Relation, rows: Iterable[Row]) -> pa.Table:
 
 def define_compared(connection: duckdb.DuckDBPyConnection, as_of_ms: int, settings: Settings) -> None:
     """Define trail.COMPARED from all rows of `attempts` and `clients`."""
-    define(connection, Stage("alike_copies", trail.alike_copies_sql("attempts"), ("attempts",)), table=True)
-    found = f"({trail.alike_found_sql('alike_copies', settings.duplicate_send_ms)}) AS found"
-    define(connection, Stage(trail.SENT_BEFORE.name, trail.sent_before_sql(found), ("alike_copies",)), table=True)
+    sent_before, overtaken = empty_rows(trail.SENT_BEFORE), empty_rows(trail.OVERTAKEN)
+    if define(connection, Stage("alike_copies", trail.alike_copies_sql("attempts"), ("attempts",)), table=True):
+        found = f"({trail.alike_found_sql('alike_copies', settings.duplicate_send_ms)}) AS found"
+        sent_before = trail.sent_before_sql(found)
+    define(connection, Stage(trail.SENT_BEFORE.name, sent_before, ("alike_copies",)), table=True)
     define(connection, Stage("orders_now", trail.group_orders_sql("clients", as_of_ms), ("clients",)), table=True)
-    define_overtaken(connection, "attempts", settings)
-    overtaken = trail.overtaken_sql("overtaken_found")
+    if has_orders(connection):
+        define_overtaken(connection, "attempts", settings)
+        overtaken = trail.overtaken_sql("overtaken_found")
     define(connection, Stage(trail.OVERTAKEN.name, overtaken, ("overtaken_found",)), table=True)
+
+
+def has_orders(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether a group of `orders_now` consumes in order. Otherwise no message is overtaken."""
+    return is_some(connection, f"SELECT 1 FROM orders_now WHERE consume_order = '{trail.IN_ORDER}'")
+
+
+def is_some(connection: duckdb.DuckDBPyConnection, rows: str) -> bool:
+    """Whether SQL has rows."""
+    return connection.execute(f"{rows} LIMIT 1").fetchone() is not None
 
 
 def define_overtaken(
@@ -184,8 +198,12 @@ def judge_rows(
     for relation in trail.EVIDENCE:
         connection.register(relation.name, arrow_rows(relation, evidence.get(relation.name, ())))
     connection.register(trail.GROUP_FOLDS.name, arrow_rows(trail.GROUP_FOLDS, ()))
-    define(connection, trail.attempts_stage(), table=True)
+    types = {str(row["record_type"]) for row in evidence.get(trail.TRACE_EVENTS.name, ())}
+    twins = is_some(connection, f"SELECT 1 FROM ({trail.twins_sql(trail.TRACE_EVENTS.name)}) AS twins")
+    attempts = trail.attempts_sql(record_types=types, twins=twins)
+    define(connection, Stage("attempts", attempts, ("trace_events", "message_meta")), table=True)
     define(connection, trail.client_records_stage())
     define_compared(connection, as_of_ms, settings or Settings())
-    run_stages(connection, trail.judge(as_of_ms, settings))
+    batches = is_some(connection, "SELECT 1 FROM attempts WHERE batch_id <> ''")
+    run_stages(connection, trail.judge(as_of_ms, settings, batches=batches))
     return connection
