@@ -151,6 +151,9 @@ MESSAGES = [
     CLOUD + CLOUD + PUB,
     CLOUD + PUB + PUB,
     PUB + CLOUD + "SubBefore\x01170\x01R\x01G\x01REQ\x01M\x010\x01null\x02",
+    "Stored\x01170\x01SubAfter\x01h:1\x01T\x010\x011\x012\x013\x01Pub\x01k\x01170\x01h:2\x01170\x01NORMAL\x02"
+    + CLOUD
+    + PUB,
     "Unknown\x01x\x02" + PUB,
     "\x01\x01\x02" + PUB,
     "x" * 3_000 + "\x02",

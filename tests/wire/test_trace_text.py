@@ -36,7 +36,7 @@ from mqtrail.wire import (
     iter_trace,
 )
 from mqtrail.wire.trace_layouts import RECORD_CLASSES
-from mqtrail.wire.trace_records import OffsetCommit
+from mqtrail.wire.trace_records import LocalTransactionState, MessageType, OffsetCommit, StoredKind
 from mqtrail.wire.trace_text import trace_keys
 
 ID = "C0A8010904D218B4AAC22F1C0A7B0000"
@@ -441,6 +441,38 @@ def test_names_of_record_types_inside_fields_are_not_records() -> None:
         request_id="SubAfter", msg_id="Pub", keys="SubAfter", context_code=0, time_stamp=1, group_name="Pub"
     )
     assert decode_trace(encode_trace([pub, after, pub])) == ([pub, after, pub], [])
+
+
+def test_ids_that_a_peer_chooses_do_not_cut_records() -> None:
+    """A sender chooses the id of its message, and an operator the name of a broker: each record stays whole."""
+    stored = Stored(
+        time_stamp=1,
+        broker_name="SubAfter",
+        store_host="h:1",
+        topic="T",
+        queue_id=0,
+        queue_offset=1,
+        physical_offset=2,
+        size=3,
+        msg_id="Pub",
+        store_timestamp=1,
+        kind=StoredKind.NORMAL,
+    )
+    end = EndTransaction(
+        time_stamp=1,
+        group_name="SubAfter",
+        msg_id="M",
+        msg_type=MessageType.TRANS_COMMIT,
+        transaction_id="Recall",
+        transaction_state=LocalTransactionState.COMMIT_MESSAGE,
+        from_transaction_check=False,
+    )
+    cut = f"SubAfter|{REQUEST}|M|15|true|SubAfter|0|"
+    records, rejects = decode_trace(encode_trace([stored, end]) + text(cut * 2) + encode_trace([PUB, stored]))
+    assert not rejects
+    assert records[:2] == [stored, end]
+    assert [type(record) for record in records[2:4]] == [SubAfter] * 2
+    assert records[4:] == [PUB, stored]
 
 
 def test_separators_in_values_are_taken_out() -> None:

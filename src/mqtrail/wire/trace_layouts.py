@@ -55,6 +55,7 @@ __all__ = [
     "MSG_TYPE_MAX",
     "NULL_TEXT",
     "RECORD_SEPARATOR",
+    "SHORT_SUB_AFTER_PATTERN",
     "TIME_MS_MAX",
     "TRACE_LAYOUTS",
     "TRANSACTION_STATES",
@@ -266,13 +267,13 @@ ABSENT: Final[Mapping[str, Mapping[str, bool]]] = {"Pub": {"is_success": True}}
 
 APACHE_TYPES: Final = ("Pub", "SubBefore", "SubAfter", "EndTransaction", "Recall")
 
-UNTERMINATED_PATTERN: Final = (
-    r"(?<![^\x01\x02])(SubAfter(?:\x01[^\x01\x02]*){6}\x01)(?=(?:" + "|".join(APACHE_TYPES) + r")\x01)"
-)
-"""A CLOUD SubAfter whose ␂ is missing, right before the next record: put a ␂ behind group 1 before cutting at ␂.
+SHORT_SUB_AFTER_PATTERN: Final = r"SubAfter(?:\x01[^\x01\x02]*){6}\x01"
+UNTERMINATED_PATTERN: Final = rf"(?<![^\x02])(?:{SHORT_SUB_AFTER_PATTERN}(?=(?:" + "|".join(APACHE_TYPES) + r")\x01))+"
+"""A run of CLOUD SubAfters whose ␂ is missing, and a record behind them: put a ␂ behind each SHORT_SUB_AFTER_PATTERN of
+the run before cutting at ␂.
 
-Regular expression of Python and Java alike. It cannot match inside a whole record: where it wants a record type's
-name, a SubAfter has its timeStamp.
+Regular expression of Python and Java alike. A run starts where a record does, so the names in its fields do not matter:
+where it wants a record type's name, a whole SubAfter has its timeStamp.
 """
 
 RECORD_CLASSES: Final[Mapping[str, type[TraceRecord]]] = {name: getattr(trace_records, name) for name in TRACE_LAYOUTS}

@@ -25,6 +25,7 @@ from .trace_layouts import (
     NULL_TEXT,
     RECORD_CLASSES,
     RECORD_SEPARATOR,
+    SHORT_SUB_AFTER_PATTERN,
     TRACE_LAYOUTS,
     TRANSACTION_STATES,
     UNTERMINATED_PATTERN,
@@ -52,6 +53,7 @@ TRACE_KEYS_SIZE_MAX: Final = 24_000  # bytes of its KEYS, by default; a broker r
 
 _SEPARATORS: Final = {1: None, 2: None}
 _unterminated = re.compile(UNTERMINATED_PATTERN)
+_short_sub_after = re.compile(SHORT_SUB_AFTER_PATTERN)
 _SUB_AFTER_SHORT = TRACE_LAYOUTS["SubAfter"][0].count_min
 _is_integer = re.compile(INTEGER_PATTERN).fullmatch
 _WRITTEN = {
@@ -133,7 +135,11 @@ def iter_trace(text: bytes | str) -> Iterator[tuple[int, TraceRecord | TraceReje
 
 def terminated(text: str) -> str:
     """Return a body's text with the ␂s that UNTERMINATED_PATTERN misses."""
-    return _unterminated.sub(rf"\1{RECORD_SEPARATOR}", text) if "SubAfter" in text else text
+    return _unterminated.sub(_with_ends, text) if "SubAfter" in text else text
+
+
+def _with_ends(run: re.Match[str]) -> str:
+    return _short_sub_after.sub(rf"\g<0>{RECORD_SEPARATOR}", run[0])
 
 
 def decode_record_text(record_no: int, piece: str) -> TraceRecord | TraceReject:
