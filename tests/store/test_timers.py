@@ -20,10 +20,11 @@ LOG_FILE = "timerlog/" + "0" * 20
 END = 1 << 40  # of a CommitLog that holds all there is
 
 
-def opened(disk: MemoryDisk, end_offset: int = END, *, file_size: int = FILE_SIZE) -> TimerFiles:
+def opened(disk: MemoryDisk, end_offset: int = END, *, file_size: int = FILE_SIZE, queue_first: int = 0) -> TimerFiles:
     """Return the files as a start finds them. Records have the queue offset physical offset / 100."""
     files = TimerFiles(disk, file_size)
-    files.recover(end_offset, lambda physical_offset: physical_offset // 100 if physical_offset < end_offset else None)
+    held = range(queue_first * 100, end_offset)
+    files.recover(end_offset, lambda offset: offset // 100 if offset in held else None, queue_first)
     return files
 
 
@@ -272,6 +273,29 @@ def test_a_damaged_log_is_built_again(how: str) -> None:
         put(again, number, NOW_MS + number % 3 * 1_000)
     again.save(checkpoint._replace(log_position=again.log.end), exact=True)
     assert opened(disk, file_size=FILE_SIZE * 4).report is None
+
+
+@pytest.mark.parametrize("queue_first", [0, 7, 8, 9, 16])
+def test_a_missing_first_file_of_the_log_is_no_expired_one(queue_first: int) -> None:
+    """Units of messages that the queue still has are missed, after a clean stop too; those of expired ones are not."""
+    disk = MemoryDisk()
+    files = opened(disk)
+    for number in range(20):  # 8 in a file
+        put(files, number, NOW_MS + 1_000)
+    checkpoint = TimerCheckpoint(NOW_MS, files.log.end, 20)
+    files.save(checkpoint, exact=True)
+    files.close()
+    spoil(disk, LOG_FILE, "gone")
+    again = opened(disk, queue_first=queue_first)
+    assert again.must_rebuild == (queue_first < 8)
+    if again.must_rebuild:
+        assert again.report is not None
+        assert again.report.startswith(f"found timerlog/ to begin at {FILE_SIZE}, expected the units of all ")
+        assert again.report.endswith("timer messages are read again, none is lost")
+        assert (again.log.end, dict(slots(again)), again.checkpoint) == (0, {}, checkpoint)
+    else:
+        assert again.report is None
+        assert again.log.first == FILE_SIZE
 
 
 def test_apaches_files_are_taken_over() -> None:

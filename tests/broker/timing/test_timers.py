@@ -394,6 +394,29 @@ def test_damaged_files_lose_and_repeat_nothing(path: str, how: str) -> None:
     assert bench.store.timers.report is None
 
 
+def test_a_missing_first_file_of_the_log_loses_and_repeats_nothing() -> None:
+    """It does not pass for an expired one: what was delivered stays so, and what waits is delivered once."""
+    disk = CrashDisk()
+    bench = Bench(statistics=False)
+    open_store(bench, disk)
+    timed(bench, b"0", TIMER_DELAY_SEC="2")
+    bench.advance(10_000)
+    numbers = [b"%d" % number for number in range(1, 30)]  # 20 units are in a file
+    for number in numbers:
+        timed(bench, number, TIMER_DELAY_SEC="60")
+    bench.advance(10_000)
+    stop(bench)
+    spoil(disk, "timerlog/00000000000000000000", "gone")
+    open_store(bench, disk)
+    assert bench.store.timers.report is not None
+    bench.advance(100_000)
+    assert bodies(bench) == [b"0", *numbers]
+    assert bench.broker.timers.counts.waiting() == {"orders": 0}
+    stop(bench)
+    open_store(bench, disk)
+    assert bench.store.timers.report is None
+
+
 def test_a_chain_that_stays_damaged_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log is built again once for a second; if its chain is still damaged, the others are delivered."""
     bench = Bench(statistics=False)

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from mqtrail.wire import (
     QUEUE_OFFSET_AT,
+    TIMER_TOPIC,
     QueryNotFound,
 )
 
@@ -129,7 +130,7 @@ class CommitLogStore:
         self._lookup = Lookup(self._index, self._indexer, self._reader, is_indexed=config.index)
         self._checkpoints = Checkpoints(disk, self._log, self._index, queues, index_clean_ms(checkpoint))
         self.timers = TimerFiles(disk, config.timer_log_file_size)
-        self.timers.recover(self._log.end_offset, self._queue_offset_at)
+        self.timers.recover(self._log.end_offset, self._queue_offset_at, self.min_offset(TIMER_TOPIC, 0))
         disk.replace(UNCLEAN_FILE, b"")
         if unclean or lost or self.recovery.damage or self._checkpoints.dispatched < self._log.end_offset:
             try:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import datetime
 from typing import NoReturn
 
+from mqtrail.wire import TIMER_TOPIC
+
 from ..base import (
     Appended,
     BatchPlaces,
@@ -115,7 +117,7 @@ class SqlStore:
             first_start=self._database.is_new,
         )
         self.timers = TimerFiles(self._disk, config.timer_log_file_size)
-        self.timers.recover(self.end_offset, self._reader.queue_offset_at)
+        self.timers.recover(self.end_offset, self._reader.queue_offset_at, self.min_offset(TIMER_TOPIC, 0))
         for name in (UNCLEAN_FILE, TABLES_FILE):
             self._disk.replace(name, b"")
 

@@ -79,8 +79,11 @@ class TimerFiles:
             self._disk.remove(TIMER_LOG_FOLDER)
             return TimerLog(self._disk, file_size)
 
-    def recover(self, end_offset: int, queue_offset_at: Callable[[int], int | None]) -> None:
-        """Recover. end_offset: of the CommitLog. queue_offset_at: queue offset of the record at a physical offset."""
+    def recover(self, end_offset: int, queue_offset_at: Callable[[int], int | None], queue_first: int) -> None:
+        """Recover. end_offset: of the CommitLog. queue_offset_at: queue offset of the record at a physical offset.
+
+        queue_first: offset of the first record of the timer topic's queue.
+        """
         data = self._disk.read(CHECKPOINT_FILE)
         known = None if data is None else _decode(data)
         if known is None:
@@ -100,6 +103,13 @@ class TimerFiles:
             self._note(
                 f"found timerlog/ to end at {self.log.files_end}, expected {checkpoint.log_position} or more: "
                 f"{READ_AGAIN}"
+            )
+            self.begin_rebuild()
+            return
+        if self._lost_first(checkpoint, queue_offset_at, queue_first):
+            self._note(
+                f"found timerlog/ to begin at {self.log.first}, expected the units of all timer messages from queue "
+                f"offset {queue_first} on: {READ_AGAIN}"
             )
             self.begin_rebuild()
             return
@@ -129,6 +139,21 @@ class TimerFiles:
             )
         self._distrust_wheel()
         self._fill_wheel(checkpoint.read_ms, saved)
+
+    def _lost_first(
+        self, checkpoint: TimerCheckpoint, queue_offset_at: Callable[[int], int | None], queue_first: int
+    ) -> bool:
+        """Return whether the log's first file is missing, and retention did not remove it.
+
+        Retention removes a file after all messages of its units. So the first unit is that of the first message, or of
+        an earlier one. After a rebuild or Apache's broker, messages that were not taken in may come between two files:
+        then one rebuild too many changes nothing.
+        """
+        if not self.log.first:
+            return False
+        unit = self.log.unit(self.log.first)
+        found = checkpoint.queue_offset if unit is None else queue_offset_at(unit.physical_offset)
+        return found is not None and found > queue_first
 
     def _note(self, found: str) -> None:
         self.report = found if self.report is None else f"{self.report}; {found}"
