@@ -372,6 +372,44 @@ def test_a_snapshot_holds_the_whole_state() -> None:
     assert restored.groups == groups.groups
 
 
+def test_a_large_snapshot_is_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn of the loop reads a part; until the last one the follower keeps its state and serves."""
+    groups = ReplicaGroups()
+    for number in range(20):
+        entry = {"do": "apply_id", "name": f"b{number}", "id": 1, "check_code": "10.0.0.1:1;x"}
+        assert groups.apply(encode_entry(entry | OF_LEADER)).code == 0
+    monkeypatch.setattr("mqtrail.controller.broker_groups.SNAPSHOT_SIZE_A_SLICE", 2 * len(groups.snapshot()) // 20)
+    trio = Trio()
+    follower = next(one for one in trio.controllers if one != trio.leader)
+    core = trio.controllers[follower]
+    message = RaftMessage(
+        kind=MessageKind.SNAPSHOT,
+        sender=trio.leader,
+        target=follower,
+        term=core.raft.term,
+        group_key=core.raft.config.group_key,
+        index=9,
+        log_term=1,
+        data=groups.snapshot(),
+    )
+    body = encode_message(message, core.raft.config.members)
+    command = RemotingCommand(Code.CONTROLLER_CONSENSUS, {}, body, flag=2)
+    turns = 1
+    core.handle(Peer(PeerId(1), Host("10.0.0.9", 1)), command, trio.now_ms)
+    while core.raft.commit_index < 9:
+        assert core.groups.groups == {}
+        assert core.next_tick_ms() == trio.now_ms
+        core.handle(Peer(PeerId(1), Host("10.0.0.9", 1)), command, trio.now_ms)  # the leader sends it again
+        core.tick(trio.now_ms)
+        turns += 1
+        assert turns <= 20
+    assert turns >= 6
+    assert core.groups.groups == groups.groups
+    assert core.groups.snapshot() == groups.snapshot()
+    assert core.groups._size == groups._size
+    assert core.next_tick_ms() > trio.now_ms
+
+
 def test_peers_are_checked() -> None:
     """Malformed lists, an own id that is not in them, a folder of another controller."""
     assert parse_peers("n0-h:1;n1-[::1]:2;") == {"n0": "h:1", "n1": "[::1]:2"}
@@ -449,6 +487,13 @@ JUNK: dict[str, Any] = {
         "log_term": 1,
         "data": b'{"groups":{"b":{"cluster":"c","next_id":1,"members":{"x":["",""]},"master":null,"master_epoch":0,'
         b'"in_sync":[],"in_sync_epoch":0}}}',
+    },
+    "a snapshot with an odd field": {
+        "kind": MessageKind.SNAPSHOT,
+        "index": 9,
+        "log_term": 1,
+        "data": b'{"groups":{"b":{"cluster":"c","next_id":1,"members":{},"master":null,"master_epoch":0,"in_sync":[],'
+        b'"in_sync_epoch":0,"more":1}}}',
     },
 }
 

@@ -8,7 +8,7 @@ Source: ReplicasInfoManager, DefaultElectPolicy, SyncStateInfo, apache/rocketmq 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -24,6 +24,7 @@ GROUP_BROKERS_MAX: Final = 64
 STATE_SIZE_MAX: Final = 6 * 1024 * 1024  # bytes of names and addresses; consensus takes a snapshot of 8 MiB
 FULL: Final = f"found no room for more names and addresses of brokers, expected at most {STATE_SIZE_MAX} bytes"
 _encode: Final = msgspec.json.Encoder().encode
+SNAPSHOT_SIZE_A_SLICE: Final = 64 * 1024  # bytes of a snapshot's groups that one slice reads
 NO_GROUP: Final = "Broker metadata is not existed"
 
 
@@ -130,14 +131,17 @@ class ReplicaGroups:
         return b"".join([b'{"version":1,"groups":{', b",".join(map(self._encoded.__getitem__, self.groups)), b"}}"])
 
     def restore(self, data: bytes) -> None:
-        """Replace the state by a snapshot."""
-        self.groups, self._size, self._encoded = {}, 0, {}
-        for name, values in json.loads(data)["groups"].items():
-            members = {int(key): ReplicaMember(*one) for key, one in values.pop("members").items()}
-            election = values.pop("election", None)
-            self.groups[name] = group = ReplicaGroup(members=members, **values)
-            group.election = None if election is None else LastElection(*election)
-            self._size += self._size_of(name)
+        """Replace the state by a snapshot. Errors: those of read_snapshot."""
+        slices = read_snapshot(data)
+        while True:
+            try:
+                next(slices)
+            except StopIteration as end:
+                return self.take(end.value)
+
+    def take(self, found: "SnapshotGroups") -> None:
+        """Replace the state by that of a snapshot that was read."""
+        self.groups, self._encoded, self._size = found
 
     def apply(self, data: bytes) -> Decision:
         """Carry out one command of the log."""
@@ -158,10 +162,7 @@ class ReplicaGroups:
     def _size_of(self, name: str) -> int:
         """Return about how many bytes of a snapshot a group takes; 0: there is none."""
         group = self.groups.get(name)
-        if group is None:
-            return 0
-        texts = (text for one in group.members.values() for text in (one.address, one.check_code))
-        return _size(name, group.cluster, *texts)
+        return 0 if group is None else _group_size(name, group)
 
     def _has_room(self, *texts: str) -> bool:
         return self._size + _size(*texts) <= STATE_SIZE_MAX
@@ -326,6 +327,65 @@ def _member(name: str, group: ReplicaGroup) -> bytes:
         "election": group.election,
     }
     return b"%b:%b" % (_encode(name), _encode(values))
+
+
+class _Group(msgspec.Struct, forbid_unknown_fields=True):
+    cluster: str
+    next_id: int
+    members: dict[str, tuple[str, str]]
+    master: int | None
+    master_epoch: int
+    in_sync: list[int]
+    in_sync_epoch: int
+    election: tuple[int, str, int | None] | None = None
+
+
+class _Snapshot(msgspec.Struct, forbid_unknown_fields=True):
+    groups: dict[str, msgspec.Raw]
+    version: int = 1
+
+
+class SnapshotGroups(NamedTuple):
+    """The state in a snapshot. encoded: its groups as in a snapshot. size: of all groups."""
+
+    groups: dict[str, ReplicaGroup]
+    encoded: dict[str, bytes]
+    size: int
+
+
+def read_snapshot(data: bytes) -> Generator[None, None, SnapshotGroups]:
+    """Read a snapshot in slices of some milliseconds. MsgspecError, ValueError, RecursionError: it is none."""
+    raw_groups = msgspec.json.decode(data, type=_Snapshot).groups
+    groups: dict[str, ReplicaGroup] = {}
+    encoded: dict[str, bytes] = {}
+    size = done = 0
+    for name, raw in raw_groups.items():
+        if done >= SNAPSHOT_SIZE_A_SLICE:
+            yield
+            done = 0
+        done += len(name) + len(raw)
+        group = groups[name] = _restored(msgspec.json.decode(raw, type=_Group))
+        encoded[name] = _member(name, group)
+        size += _group_size(name, group)
+    return SnapshotGroups(groups, encoded, size)
+
+
+def _restored(values: _Group) -> ReplicaGroup:
+    return ReplicaGroup(
+        values.cluster,
+        values.next_id,
+        {int(key): ReplicaMember(*one) for key, one in values.members.items()},
+        values.master,
+        values.master_epoch,
+        values.in_sync,
+        values.in_sync_epoch,
+        None if values.election is None else LastElection(*values.election),
+    )
+
+
+def _group_size(name: str, group: ReplicaGroup) -> int:
+    texts = (text for one in group.members.values() for text in (one.address, one.check_code))
+    return _size(name, group.cluster, *texts)
 
 
 def _size(*texts: str) -> int:

@@ -23,6 +23,7 @@ from mqtrail.raft import (
     RaftBusy,
     RaftDisk,
     RaftError,
+    RaftMessage,
     decode_message,
     encode_message,
 )
@@ -51,9 +52,9 @@ from mqtrail.wire import (
 )
 
 from .access import ControllerAccess
-from .broker_groups import Decision, ElectionReason, ReplicaGroup, ReplicaGroups
+from .broker_groups import Decision, ElectionReason, ReplicaGroup, ReplicaGroups, SnapshotGroups
 from .config import ControllerConfig
-from .entries import check_entry, check_snapshot
+from .entries import check_entry, snapshot_slices
 from .live import HeardBrokers
 from .requests import READ, WRITTEN, ReadRequest, ReplyParts, Written, elect_command, encode_entry, in_sync_body
 from .settings import settings_text, update_settings
@@ -84,6 +85,14 @@ class _Pending:
     name: str
     peer: Peer | None = None
     request: RemotingCommand | None = None
+
+
+class _Incoming(NamedTuple):
+    """A snapshot that is read in slices before consensus gets it."""
+
+    peer: Peer
+    message: RaftMessage
+    slices: Generator[None, None, SnapshotGroups]
 
 
 class Controller:
@@ -119,6 +128,8 @@ class Controller:
         self._electing: set[str] = set()
         self._to_look: dict[str, None] = {}  # names of groups that may need a master
         self._reading: deque[tuple[Peer, RemotingCommand, Generator[None, None, ReplyParts]]] = deque()
+        self._incoming: _Incoming | None = None  # a leader sends another one again
+        self._read_snapshot: tuple[bytes, SnapshotGroups] | None = None  # of this step
         self._now_ms = now_ms
         self._led_since_ms: int | None = None
         self._next_scan_ms = now_ms + config.scan_ms
@@ -174,7 +185,7 @@ class Controller:
 
     def next_tick_ms(self) -> int:
         """Return the time of the next `tick`."""
-        if (self._to_look or self._reading) and self.failure is None:
+        if (self._to_look or self._reading or self._incoming) and self.failure is None:
             return self._now_ms
         return min(self.raft.next_tick_ms(), self._next_scan_ms)
 
@@ -185,6 +196,7 @@ class Controller:
             return []
         with suppress(NotLeader), self._step():
             self.raft.tick(now_ms)
+        self._receive_on(now_ms)
         if now_ms >= self._next_scan_ms:
             self._next_scan_ms = now_ms + self.config.scan_ms
             self.parts.run("scan", partial(self._scan, now_ms))
@@ -214,12 +226,37 @@ class Controller:
         for entry in message.entries:
             if entry.data:
                 check_entry(entry.data)
-        if message.kind is MessageKind.SNAPSHOT:
-            check_snapshot(message.data)
         self.raft.check(message)
-        with suppress(NotLeader), self._step():
-            self.raft.receive(message, now_ms)
+        if message.kind is not MessageKind.SNAPSHOT:
+            with suppress(NotLeader), self._step():
+                self.raft.receive(message, now_ms)
+        elif self._incoming is None:
+            self._read_incoming(_Incoming(peer, message, snapshot_slices(message.data)), now_ms)
         return []
+
+    def _receive_on(self, now_ms: int) -> None:
+        """Read the next slice of a snapshot."""
+        incoming, self._incoming = self._incoming, None
+        if incoming is None:
+            return
+        try:
+            self._read_incoming(incoming, now_ms)
+        except MQError as error:
+            if len(self._refusals) < REFUSALS_MAX:
+                self._refusals.append((str(incoming.peer.address), str(error)))
+
+    def _read_incoming(self, incoming: _Incoming, now_ms: int) -> None:
+        """Read a slice; after the last one let consensus have the snapshot. RemotingError, RaftBadMessage."""
+        message = incoming.message
+        try:
+            next(incoming.slices)
+        except StopIteration as end:
+            self.raft.check(message)
+            self._read_snapshot = message.data, end.value
+            with suppress(NotLeader), self._step():
+                self.raft.receive(message, now_ms)
+        else:
+            self._incoming = incoming
 
     def _heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         header = BrokerHeartbeatHeader.from_ext(request.ext)
@@ -364,8 +401,12 @@ class Controller:
         for message in ready.messages:
             command = RemotingCommand(RequestCode.CONTROLLER_CONSENSUS, {}, body=encode_message(message, members))
             self._calls.append(Call(self._addresses[message.target], command, of_raft=True))
+        read, self._read_snapshot = self._read_snapshot, None
         if ready.snapshot is not None:
-            self.groups.restore(ready.snapshot)
+            if read is not None and read[0] is ready.snapshot:
+                self.groups.take(read[1])
+            else:
+                self.groups.restore(ready.snapshot)
         sends: list[Send] = []
         for entry in ready.committed:
             sends += self._apply(entry)

@@ -3,11 +3,14 @@
 Data that no controller writes would fail at every member, and again at each start.
 """
 
+from collections.abc import Generator
 from typing import Any, Final
 
 import msgspec
 
 from mqtrail.wire import RemotingError, loads_file
+
+from .broker_groups import SnapshotGroups, read_snapshot
 
 Alive = dict[str, tuple[int, int, int]]
 
@@ -52,21 +55,6 @@ class _Clean(_Command):
     living: bool
 
 
-class _Group(msgspec.Struct):
-    cluster: str
-    next_id: int
-    members: dict[str, tuple[str, str]]
-    master: int | None
-    master_epoch: int
-    in_sync: list[int]
-    in_sync_epoch: int
-    election: tuple[int, str, int | None] | None = None
-
-
-class _Snapshot(msgspec.Struct):
-    groups: dict[str, _Group]
-
-
 _KINDS: Final[dict[str, type[_Command]]] = {
     "alter": _Alter,
     "elect": _Elect,
@@ -91,12 +79,9 @@ def check_entry(data: bytes) -> None:
         raise RemotingError(f"found {len(data)} bytes that are no entry of a controller: {error}") from error
 
 
-def check_snapshot(data: bytes) -> None:
-    """RemotingError: the data is not a snapshot."""
+def snapshot_slices(data: bytes) -> Generator[None, None, SnapshotGroups]:
+    """Read a snapshot in slices. RemotingError: the data is none."""
     try:
-        loads_file(data)
-        found = msgspec.json.decode(data, type=_Snapshot)
-        for group in found.groups.values():
-            [int(key) for key in group.members]
+        return (yield from read_snapshot(data))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RemotingError(f"found {len(data)} bytes that are no snapshot of a controller: {error}") from error
