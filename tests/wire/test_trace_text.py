@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from mqtrail.wire import (
     encode_trace,
     iter_trace,
 )
-from mqtrail.wire.trace_layouts import RECORD_CLASSES
+from mqtrail.wire.trace_layouts import KIND_RANGE, RECORD_CLASSES
 from mqtrail.wire.trace_records import LocalTransactionState, MessageType, OffsetCommit, StoredKind
 from mqtrail.wire.trace_text import trace_keys
 
@@ -475,6 +476,18 @@ def test_ids_that_a_peer_chooses_do_not_cut_records() -> None:
     assert records[4:] == [PUB, stored]
 
 
+@pytest.mark.parametrize("name", sorted(TRACE_LAYOUTS))
+def test_a_record_with_names_of_types_in_any_two_fields_is_whole(name: str) -> None:
+    """A broker may be named SubAfter, and a client Pub: even six fields apart they are no missing terminator."""
+    (layout,) = (layout for layout in TRACE_LAYOUTS[name] if layout.written)
+    plain = {field.attribute: WRITTEN_AS[field.kind] for field in layout.fields if field.kind in WRITTEN_AS}
+    texts = [field.attribute for field in layout.fields if field.kind is FieldKind.TEXT]
+    for first, second in product(texts, repeat=2):
+        values: dict[str, Any] = {**dict.fromkeys(texts, "x"), **plain, first: "SubAfter", second: "Pub"}
+        record = RECORD_CLASSES[name](**values)
+        assert decode_trace(encode_trace([record, PUB])) == ([record, PUB], [])
+
+
 def test_separators_in_values_are_taken_out() -> None:
     """There is no escaping, and an empty last field would make Java's decoders fail."""
     record = SubBefore(time_stamp=1, group_name="a\x01b\x02", request_id="", msg_id="M", keys="\x02")
@@ -491,6 +504,10 @@ def test_bytes_that_are_no_utf8_are_still_read() -> None:
     assert (record.msg_id, record.topic) == ("M", "\ufffd\ufffd")
 
 
+WRITTEN_AS = {kind: 1 for kind in FieldKind if kind in KIND_RANGE} | {
+    FieldKind.BOOL: True,
+    FieldKind.TRANSACTION_STATE: TRANSACTION_STATES[0],
+}
 VALUES: dict[FieldKind, st.SearchStrategy[Any]] = {
     FieldKind.TEXT: st.text(
         st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=6
