@@ -58,6 +58,12 @@ def test_status(mqtrail: Command) -> None:
         (("bridge", "t", "--kafka", "h:1", "--kafka-settings", "none"), Exit.USAGE, "none cannot be read"),
         (("bridge", "t", "--kafka", "h:1", "--kafka-settings", "bad"), Exit.FAILED, "found 'acks' in line 2"),
         (("offsets", "g", "--kafka", "h:1"), Exit.FAILED, "found no bridge in 'migration'"),
+        (
+            ("compare", "t", "--kafka", "h:1", "--accept", "x"),
+            Exit.USAGE,
+            "--accept: found 'x', expected one of missing",
+        ),
+        (("compare", "t", "--kafka", "h:1", "--grace", "x"), Exit.USAGE, "--grace"),
         (("offsets", "a.b", "--kafka", "h:1"), Exit.FAILED, "a.b"),
     ],
 )

@@ -26,9 +26,13 @@ from mqtrail.migrate import (
     Bridge,
     BridgeConfig,
     BridgeState,
+    CompareConfig,
+    CompareOutcome,
+    Comparison,
     KafkaConfig,
     MigrateError,
     OrderBy,
+    compare,
     move_group,
     read_bridge,
 )
@@ -203,8 +207,17 @@ def test_killed_and_continued(config: BridgeConfig, kafka: KafkaServer, broker: 
     found, repeats = by_key(queues)
     assert found == expected(sent)
     assert repeats <= 2 * 4_096, "at most what was in flight, and what was acknowledged since the last save"
+    same = asyncio.run(compared(config, broker))
+    assert (same.outcome, same.matched, same.counts["double"]) == (CompareOutcome.NONE, len(sent), repeats)
     asyncio.run(commit(kafka, config.topic, "billing", {0: 1_000, 1: 3_000, 2: state.next_offsets["2"]}))
     check_translated(config, broker, admin, queues)
+
+
+async def compared(config: BridgeConfig, broker: Embedded) -> Comparison:
+    """Compare both sides; repeats are expected."""
+    async with Admin(broker.namesrv_address) as admin:
+        wanted = CompareConfig(kafka=config.kafka, topic=config.topic, target=config.target, folder=config.folder)
+        return await compare(replace(wanted, accepted=frozenset({"double"})), admin)
 
 
 async def commit(kafka: KafkaServer, topic: str, group: str, offsets: dict[int, int]) -> None:

@@ -73,6 +73,7 @@ COMMANDS = {
     "binlog status": "binlog:binlog_status",
     "migrate bridge": "migrate:migrate_bridge",
     "migrate offsets": "migrate:migrate_offsets",
+    "migrate compare": "migrate_check:migrate_compare",
     "migrate status": "migrate:migrate_status",
     "backlog show": "backlog:backlog_show",
     "backlog reshard": "reshard:backlog_reshard",

@@ -1,10 +1,11 @@
-"""From Kafka to RocketMQ: a bridge with an offset map, and offsets of groups translated by it.
+"""From Kafka to RocketMQ: a bridge with an offset map, translated offsets of groups, and a comparison.
 
 `Bridge` sends the records of a topic; the files of its folder say how far it is (state.py, offsetmap.py). It needs the
 extra `kafka`.
 """
 
 from .bridge import Bridge, BridgeConfig
+from .comparing import CompareConfig, CompareOutcome, Comparison, Difference, compare
 from .groups import GroupMove, GroupPlace, move_group
 from .kafka import KafkaConfig, KafkaTopic, kafka_settings
 from .messages import HeaderRule, OrderBy
@@ -16,6 +17,10 @@ __all__ = [
     "Bridge",
     "BridgeConfig",
     "BridgeState",
+    "CompareConfig",
+    "CompareOutcome",
+    "Comparison",
+    "Difference",
     "GroupMove",
     "GroupPlace",
     "HeaderRule",
@@ -26,6 +31,7 @@ __all__ = [
     "MigrateError",
     "OffsetMap",
     "OrderBy",
+    "compare",
     "is_running",
     "kafka_settings",
     "move_group",

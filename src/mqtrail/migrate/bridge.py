@@ -202,6 +202,7 @@ class Bridge:
             order=str(config.order),
             headers=str(config.headers),
             queues=names,
+            starts={str(one): offset for one, offset in starts.items()},
             next_offsets={str(one): offset for one, offset in starts.items()},
         )
         return state, OffsetMap(config.topic, config.target)
@@ -309,6 +310,7 @@ class Bridge:
         if added:
             firsts = await kafka.firsts(added)
             self._positions |= firsts
+            self.state.starts |= {str(one): offset for one, offset in firsts.items()}
             self.state.next_offsets |= {str(one): offset for one, offset in firsts.items()}
             self._dirty = True
             log.info("migrate.new_partitions", partitions=added)

@@ -28,10 +28,10 @@ SKIPPED_COUNT: Final = 1_000  # records that a bridge may leave out
 class BridgeState:
     """Progress of one bridge after another. cluster: Kafka's id. topic: Kafka's; target: RocketMQ's.
 
-    order, headers, queues: what must be the same in all runs. next_offsets: by partition, all records before it are
-    acknowledged. ends: Kafka's ends when they were last asked, at ends_ms. counts: what became of records. skipped:
-    records that --skip-record left out. lost: by partition, how many records Kafka had deleted before they were read.
-    event_ms: time of the last acknowledged record.
+    order, headers, queues: what must be the same in all runs. starts: by partition, where it began.
+    next_offsets: by partition, all records before it are acknowledged. ends: Kafka's ends when they were last asked, at
+    ends_ms. counts: what became of records. skipped: records that --skip-record left out. lost: by partition, how many
+    records Kafka had deleted before they were read. event_ms: time of the last acknowledged record.
     """
 
     version: int = VERSION
@@ -41,6 +41,7 @@ class BridgeState:
     order: str
     headers: str
     queues: list[str]
+    starts: dict[str, int] = field(default_factory=dict)
     next_offsets: dict[str, int] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
     ends_ms: int = 0
