@@ -64,6 +64,8 @@ def test_status(mqtrail: Command) -> None:
             "--accept: found 'x', expected one of missing",
         ),
         (("compare", "t", "--kafka", "h:1", "--grace", "x"), Exit.USAGE, "--grace"),
+        (("gate", "--compare-age", "x"), Exit.USAGE, "--compare-age"),
+        (("gate",), Exit.FAILED, "found no bridge in 'migration'"),
         (("offsets", "a.b", "--kafka", "h:1"), Exit.FAILED, "a.b"),
     ],
 )

@@ -74,6 +74,7 @@ COMMANDS = {
     "migrate bridge": "migrate:migrate_bridge",
     "migrate offsets": "migrate:migrate_offsets",
     "migrate compare": "migrate_check:migrate_compare",
+    "migrate gate": "migrate_check:migrate_gate",
     "migrate status": "migrate:migrate_status",
     "backlog show": "backlog:backlog_show",
     "backlog reshard": "reshard:backlog_reshard",

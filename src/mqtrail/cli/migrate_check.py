@@ -1,4 +1,4 @@
-"""`migrate compare`: whether Kafka and RocketMQ have the same records."""
+"""`migrate compare`, `migrate gate`: whether both sides have the same records, and whether a cut-over may begin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .options import REPORT_ROWS, ConfigFile, Json, Namesrv, duration_ms, time_r
 from .output import progress, say, show_json
 
 if TYPE_CHECKING:
-    from mqtrail.migrate import CompareConfig, Comparison
+    from mqtrail.migrate import CompareConfig, Comparison, GateConfig, GateResult
 
 Key = Annotated[
     str, typer.Option("--key", help="Business key: kafka (the record's key), header:NAME, or json:FIELD of the value.")
@@ -108,3 +108,47 @@ def _draw(found: Comparison) -> None:
             say(f"{kind}: {text}")
     for why, count in found.gaps.items():
         say(f"not compared: {count}: {why}")
+
+
+def migrate_gate(
+    groups: Annotated[
+        list[str] | None, typer.Option("--group", help="Consumer group of RocketMQ that takes over; repeatable.")
+    ] = None,
+    folder: Folder = FOLDER_DEFAULT,
+    lag_max: Annotated[int, typer.Option("--max-lag", min=0, help="Offsets that the bridge may be behind Kafka.")] = 0,
+    compare_age: Annotated[
+        str, typer.Option("--compare-age", help="How old the last comparison may be, for example 1h.")
+    ] = "1h",
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Say go or no-go for a cut-over, with reasons: bridge, comparison, offsets and members of groups.
+
+    It changes nothing. Exit code 0: go. 1: no-go.
+    """
+    age_ms = duration_ms(compare_age, "--compare-age")
+    from mqtrail.migrate import GateConfig
+
+    wanted = GateConfig(folder=folder, groups=tuple(groups or ()), lag_max=lag_max, compare_age_ms=age_ms)
+    found = asyncio.run(_gate(wanted, load(config), namesrv))
+    if json:
+        show_json(asdict(found))
+    else:
+        table(
+            ("", "check", "found", "remedy"),
+            [
+                ("ok" if one.is_ok else "NO", one.name, one.found, "" if one.is_ok else one.remedy)
+                for one in found.checks
+            ],
+        )
+        say("go" if found.is_go else "no-go")
+    return Exit.OK if found.is_go else Exit.FAILED
+
+
+async def _gate(wanted: GateConfig, settings: Config, namesrv: str | None) -> GateResult:
+    from mqtrail.client import Admin
+    from mqtrail.migrate import gate
+
+    async with Admin(settings.namesrv(namesrv), config=settings.room("client")) as admin:
+        return await gate(wanted, admin)

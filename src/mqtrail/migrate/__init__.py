@@ -1,4 +1,4 @@
-"""From Kafka to RocketMQ: a bridge with an offset map, translated offsets of groups, and a comparison.
+"""From Kafka to RocketMQ: a bridge with an offset map, translated offsets of groups, a comparison, and a gate.
 
 `Bridge` sends the records of a topic; the files of its folder say how far it is (state.py, offsetmap.py). It needs the
 extra `kafka`.
@@ -6,6 +6,7 @@ extra `kafka`.
 
 from .bridge import Bridge, BridgeConfig
 from .comparing import CompareConfig, CompareOutcome, Comparison, Difference, compare
+from .gate import GateCheck, GateConfig, GateResult, gate
 from .groups import GroupMove, GroupPlace, move_group
 from .kafka import KafkaConfig, KafkaTopic, kafka_settings
 from .messages import HeaderRule, OrderBy
@@ -21,6 +22,9 @@ __all__ = [
     "CompareOutcome",
     "Comparison",
     "Difference",
+    "GateCheck",
+    "GateConfig",
+    "GateResult",
     "GroupMove",
     "GroupPlace",
     "HeaderRule",
@@ -32,6 +36,7 @@ __all__ = [
     "OffsetMap",
     "OrderBy",
     "compare",
+    "gate",
     "is_running",
     "kafka_settings",
     "move_group",
