@@ -26,8 +26,8 @@ from mqtrail.migrate import (
     Bridge,
     BridgeConfig,
     BridgeState,
-    CompareConfig,
     CompareOutcome,
+    CompareSides,
     Comparison,
     KafkaConfig,
     MigrateError,
@@ -216,7 +216,7 @@ def test_killed_and_continued(config: BridgeConfig, kafka: KafkaServer, broker: 
 async def compared(config: BridgeConfig, broker: Embedded) -> Comparison:
     """Compare both sides; repeats are expected."""
     async with Admin(broker.namesrv_address) as admin:
-        wanted = CompareConfig(kafka=config.kafka, topic=config.topic, target=config.target, folder=config.folder)
+        wanted = CompareSides(kafka=config.kafka, topic=config.topic, target=config.target, folder=config.folder)
         return await compare(replace(wanted, accepted=frozenset({"double"})), admin)
 
 

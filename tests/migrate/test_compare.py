@@ -14,8 +14,8 @@ from mqtrail.client import Admin, ProducerConfig, SyncAdmin, SyncProducer
 from mqtrail.migrate import (
     Bridge,
     BridgeConfig,
-    CompareConfig,
     CompareOutcome,
+    CompareSides,
     Comparison,
     KafkaConfig,
     MigrateError,
@@ -63,7 +63,7 @@ def bridge(target: str, folder: Path, broker: Embedded) -> None:
     asyncio.run(Bridge(config, broker.namesrv_address, ProducerConfig()).run())
 
 
-def compared(config: CompareConfig, broker: Embedded) -> Comparison:
+def compared(config: CompareSides, broker: Embedded) -> Comparison:
     """Compare."""
 
     async def run() -> Comparison:
@@ -75,7 +75,7 @@ def compared(config: CompareConfig, broker: Embedded) -> Comparison:
 
 def test_bridged(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path) -> None:
     """Equal after the bridge; then a changed value, records to come, repeats, and a range of time."""
-    config = CompareConfig(kafka=KAFKA, topic="orders", target=target, folder=tmp_path)
+    config = CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path)
     bridge(target, tmp_path, broker)
     found = compared(config, broker)
     assert (found.outcome, found.matched, found.keys) == (CompareOutcome.NONE, 6, 2)
@@ -102,7 +102,7 @@ def test_bridged(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path
 
 def test_sent_to_both(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path) -> None:
     """Messages of producers that send to both sides, by a field of the value; two of them swapped, one too many."""
-    config = CompareConfig(kafka=KAFKA, topic="orders", target=target, folder=tmp_path)
+    config = CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path)
     kafka.partitions[0] = [one._replace(key=b"k0") for one in kafka.partitions[0]]
     with SyncAdmin(broker.namesrv_address) as admin, SyncProducer("p", broker.namesrv_address) as producer:
         queues = sorted(admin.queues(target), key=lambda one: one.queue_id)
@@ -176,7 +176,7 @@ def delay(records: list[Row], messages: list[Row]) -> None:
 )
 def test_each_fault(fault: Change, kind: str | None, is_bridged: bool, tmp_path: Path) -> None:
     """It is found as what it is, and once."""
-    config = CompareConfig(kafka=KAFKA, topic="t", target="t", folder=tmp_path, late_ms=1_000)
+    config = CompareSides(kafka=KAFKA, topic="t", target="t", folder=tmp_path, late_ms=1_000)
     records, messages = rows(random.Random(3))
     fault(records, messages)
     if not is_bridged:

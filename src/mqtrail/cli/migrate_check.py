@@ -17,7 +17,7 @@ from .options import REPORT_ROWS, ConfigFile, Json, Namesrv, duration_ms, time_r
 from .output import progress, say, show_json
 
 if TYPE_CHECKING:
-    from mqtrail.migrate import CompareConfig, Comparison, GateConfig, GateResult
+    from mqtrail.migrate import CompareSides, Comparison, GateConfig, GateResult
 
 Key = Annotated[
     str, typer.Option("--key", help="Business key: kafka (the record's key), header:NAME, or json:FIELD of the value.")
@@ -59,11 +59,11 @@ def migrate_compare(
     first_ms, end_ms = time_range(since, until, now_ms())
     grace_ms, late_ms = duration_ms(grace, "--grace"), duration_ms(late, "--late") if late else 0
     source = kafka_of(kafka, kafka_settings)
-    from mqtrail.migrate import CompareConfig, CompareOutcome, Difference
+    from mqtrail.migrate import CompareOutcome, CompareSides, Difference
 
     if unknown := [one for one in accepted or () if one not in list(Difference)]:
         raise UsageError(f"--accept: found {unknown[0]!r}, expected one of {', '.join(Difference)}")
-    wanted = CompareConfig(
+    wanted = CompareSides(
         kafka=source,
         topic=topic,
         target=to or topic,
@@ -90,7 +90,7 @@ def migrate_compare(
     return codes[found.outcome]
 
 
-async def _compare(wanted: CompareConfig, settings: Config, namesrv: str | None) -> Comparison:
+async def _compare(wanted: CompareSides, settings: Config, namesrv: str | None) -> Comparison:
     from mqtrail.client import Admin
     from mqtrail.migrate import compare
 

@@ -61,7 +61,7 @@ class CompareOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompareConfig:
+class CompareSides:
     """What to compare. key: "kafka", "header:NAME" or "json:a.b". since_ms, until_ms: of the records' times.
 
     grace_ms: records younger than this may still be on their way. late_ms: 0 does not judge it. examples: of each kind.
@@ -199,7 +199,7 @@ class KeySorter:
 class KeyJudge:
     """Judges one key after the other."""
 
-    def __init__(self, config: CompareConfig, found: Comparison, *, is_expired: Callable[[Row], bool]) -> None:
+    def __init__(self, config: CompareSides, found: Comparison, *, is_expired: Callable[[Row], bool]) -> None:
         self._config = config
         self._found = found
         self._is_expired = is_expired
@@ -298,7 +298,7 @@ class KeyJudge:
 class _Sides:
     """Reads both sides into a sorter."""
 
-    def __init__(self, config: CompareConfig, state: BridgeState | None, sorter: KeySorter, found: Comparison) -> None:
+    def __init__(self, config: CompareSides, state: BridgeState | None, sorter: KeySorter, found: Comparison) -> None:
         self._config = config
         self._state = state
         self._sorter = sorter
@@ -426,7 +426,7 @@ class _Sides:
         )
 
 
-async def compare(config: CompareConfig, admin: Admin) -> Comparison:
+async def compare(config: CompareSides, admin: Admin) -> Comparison:
     """Compare both sides, and keep the result in the folder if it has a bridge. MQError, OSError."""
     state = read_bridge(config.folder)
     if state is not None and (state.topic, state.target) != (config.topic, config.target):
