@@ -257,6 +257,13 @@ def binlog_password(file: Path | None, environment: Mapping[str, str] | None = N
     return text.partition("\n")[0].rstrip("\r")
 
 
+def kafka_settings_text(file: Path) -> str:
+    """Return the text of a file with settings of Kafka, which may have a password. UsageError."""
+    text = _text_of(file, "Kafka settings file")
+    warn_if_open_to_others(file)
+    return text
+
+
 def _is_secret(key: str, value: object) -> bool:
     """Return whether a setting of SECRETS needs protection: a name does not, nor does a URL without a password."""
     return bool(value) and key != "access_key" and (key != "store_url" or has_password(str(value)))

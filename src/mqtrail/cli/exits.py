@@ -62,6 +62,7 @@ EXTRA_OF_MODULE = {
     "sqlalchemy": "pmq",
     "pymysql": "binlog",
     "pymysqlreplication": "binlog",
+    "aiokafka": "kafka",
 }
 """Top-level module of an optional dependency -> the extra that installs it."""
 

@@ -1,0 +1,405 @@
+"""The bridge: the records of a Kafka topic as messages of a RocketMQ topic, until it is stopped.
+
+    check topic, state and target -> read from the state's offsets on -> lanes -> acknowledged -> map, state
+
+At least once: the state has what brokers acknowledged, so a run repeats what was on its way when the last one ended,
+IN_FLIGHT_COUNT messages at most, and what it had acknowledged since the last save. A repeat has the KAFKA_PARTITION and
+KAFKA_OFFSET of the first. In a queue, the records of a partition are in order; repeats begin an unbroken run that goes
+on beyond all that was there before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from mqtrail.client import Admin, Producer, ProducerConfig, RouteNotFound
+from mqtrail.client.core import now_ms
+from mqtrail.net import Log
+from mqtrail.wire import MessageQueue, MQError
+
+from .kafka import KafkaConfig, KafkaTopic
+from .messages import HeaderRule, OrderBy, outbound_of, queue_for, record_id
+from .model import KafkaAway, KafkaRecord, MigrateError
+from .offsetmap import MapEntry, MapFile, OffsetMap, Pair, read_map
+from .sender import BridgeSender, Transit
+from .state import MAP, SKIPPED_COUNT, BridgeState, alone, read_bridge, save_bridge
+
+log = Log()
+
+PRODUCER_GROUP: Final = "mqtrail-migrate"
+READ_COUNT: Final = 2_048  # records of one read
+READ_WAIT_MS: Final = 200  # how long a read waits for the first
+SAVE_S: Final = 0.5  # between two saves of map and state, at most
+ENDS_S: Final = 2.0  # between two questions for Kafka's ends and partitions
+STOP_S: Final = 10.0  # after `stop`: how long what is on its way may take
+PROGRESS_S: Final = 10.0  # between two lines of progress in the log
+RETRY_S: Final = 0.2  # delay before Kafka is asked again; doubles
+RETRY_MAX_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeConfig:
+    """What a bridge is to do. topic: Kafka's; target: RocketMQ's.
+
+    start: where a new state begins: "first", "end", or epoch ms. is_once: end where Kafka's topic ended at the start.
+    may_be_compacted, may_lose, may_be_used, takes_new_queues: accept what is refused without. skip: records to leave
+    out, topic:partition:offset. retry_ms: how long Kafka or brokers may be away without progress.
+    """
+
+    kafka: KafkaConfig
+    topic: str
+    target: str
+    folder: Path
+    order: OrderBy = OrderBy.PARTITION
+    headers: HeaderRule = HeaderRule.ENCODE
+    start: str | int = "first"
+    skip: frozenset[str] = frozenset()
+    may_be_compacted: bool = False
+    may_lose: bool = False
+    may_be_used: bool = False
+    takes_new_queues: bool = False
+    is_once: bool = False
+    retry_ms: int = 300_000
+
+
+class Bridge:
+    """Runs until stopped. namesrv, producer: how to reach the brokers."""
+
+    def __init__(self, config: BridgeConfig, namesrv: str, producer: ProducerConfig) -> None:
+        self.config = config
+        self._namesrv = namesrv
+        # Lanes repeat a failed send themselves, in its place.
+        self._producer_config = replace(producer, retry_count=0, degrade=False, auto_batch=False)
+        self._queues: list[MessageQueue] = []
+        self._state: BridgeState | None = None
+        self._map: MapFile | None = None
+        self._moved: dict[Pair, MapEntry] = {}  # not yet in the map
+        self._positions: dict[int, int] = {}  # by partition: the next record to hand to the sender
+        self._goal: dict[int, int] | None = None  # with is_once: the ends at the start
+        self._dirty = False
+        self._is_begun = False
+        self._stop = asyncio.Event()
+        self._progress_s = time.monotonic()
+
+    @property
+    def state(self) -> BridgeState:
+        """The state, once the run has begun."""
+        assert self._state is not None, "the run has not begun"
+        return self._state
+
+    def stop(self) -> None:
+        """Let `run` end after what is on its way is acknowledged. Call it in the loop."""
+        self._stop.set()
+
+    async def run(self) -> BridgeState:
+        """Run until `stop`, or with is_once to the ends of the topic; return the state. MQError, OSError."""
+        with alone(self.config.folder):
+            async with Producer(PRODUCER_GROUP, self._namesrv, config=self._producer_config) as producer:
+                self._queues = await self._find_queues(producer)
+                saving = asyncio.create_task(self._keep_saving())
+                try:
+                    retry_s = self.config.retry_ms / 1000
+                    async with BridgeSender(producer, self._queues, self._acknowledged, retry_s) as sender:
+                        await self._until_stopped(self._work(sender), saving)
+                finally:
+                    saving.cancel()
+                    await asyncio.gather(saving, return_exceptions=True)
+                    self._save()
+            if self._state is None:
+                raise MigrateError(f"stopped before Kafka at {self.config.kafka.bootstrap} answered")
+        return self.state
+
+    async def _work(self, sender: BridgeSender) -> None:
+        try:
+            await self._patiently(sender)
+        except MQError:
+            await sender.drain()  # what came before it is then not sent again
+            raise
+        await sender.drain()
+
+    async def _until_stopped(self, work: Coroutine[Any, Any, None], saving: asyncio.Task[None]) -> None:
+        """Do the work; after `stop`, for STOP_S at most. Raises what it, or a save of the state, fails with."""
+        working, stopping = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait((working, stopping, saving), return_when=asyncio.FIRST_COMPLETED)
+            if saving.done():
+                saving.result()  # the state cannot be saved
+            await asyncio.wait((working,), timeout=STOP_S)
+            if working.done():
+                working.result()
+            else:
+                log.warning("migrate.stopped", remedy="none needed: what is not acknowledged is sent by the next run")
+        finally:
+            stopping.cancel()
+            working.cancel()
+            await asyncio.gather(working, stopping, return_exceptions=True)
+
+    # -- begin -----------------------------------------------------------------------------------------------------
+
+    async def _find_queues(self, producer: Producer) -> list[MessageQueue]:
+        try:
+            found = await producer.queues(self.config.target)
+        except RouteNotFound:
+            raise MigrateError(
+                f"found no topic {self.config.target!r}, expected one, with as many queues as the Kafka topic has "
+                f"partitions, for example: mqtrail topic create {self.config.target} --queues 8"
+            ) from None
+        return sorted(found, key=lambda queue: (queue.broker_name, queue.queue_id))
+
+    async def _begin(self, kafka: KafkaTopic) -> None:
+        """Check the topic, and read and check the state, or make a new one."""
+        config = self.config
+        partitions = await kafka.partitions()
+        if not config.may_be_compacted and "compact" in await kafka.cleanup_policy():
+            raise MigrateError(
+                f"found the Kafka topic {config.topic!r} compacted, expected cleanup.policy=delete: RocketMQ keeps "
+                "messages by age and has no compaction, so the last value of a key expires with the others; if "
+                "consumers can live with that, pass --compacted"
+            )
+        cluster = await kafka.cluster_id()
+        if self._state is None:
+            self._state, offsets = await self._new_or_known(kafka, partitions, cluster)
+            self._map = MapFile(config.folder / MAP, offsets)
+            self._positions = {int(one): offset for one, offset in self._state.next_offsets.items()}
+        await self._check_source(kafka, partitions, cluster)
+        if not self._is_begun:
+            self._is_begun = True
+            self.state.started_ms = now_ms()
+            self._save()
+            log.info("migrate.started", topic=config.topic, target=config.target, partitions=len(partitions))
+
+    async def _new_or_known(
+        self, kafka: KafkaTopic, partitions: list[int], cluster: str
+    ) -> tuple[BridgeState, OffsetMap]:
+        config = self.config
+        names = [_name(queue) for queue in self._queues]
+        state, offsets = read_bridge(config.folder), read_map(config.folder / MAP)
+        if state is not None:
+            if offsets is None:
+                raise MigrateError(
+                    f"found no offset map {str(config.folder / MAP)!r}, expected it beside the state: without it, "
+                    "offsets of groups would be translated wrongly: restore it, or begin again with an empty topic "
+                    "and a new --folder"
+                )
+            self._check_same(state, names)
+            state.queues = names
+            await self._check_target(offsets)
+            return state, offsets
+        await self._check_empty()
+        if isinstance(config.start, int):
+            starts = await kafka.at_time(partitions, config.start)
+        else:
+            starts = await (kafka.ends(partitions) if config.start == "end" else kafka.firsts(partitions))
+        state = BridgeState(
+            cluster=cluster,
+            topic=config.topic,
+            target=config.target,
+            order=str(config.order),
+            headers=str(config.headers),
+            queues=names,
+            starts={str(one): offset for one, offset in starts.items()},
+            next_offsets={str(one): offset for one, offset in starts.items()},
+        )
+        return state, OffsetMap(config.topic, config.target)
+
+    def _check_same(self, state: BridgeState, names: list[str]) -> None:
+        config = self.config
+        found = {"topic": config.topic, "--to": config.target, "--order": str(config.order)}
+        expected = {"topic": state.topic, "--to": state.target, "--order": state.order}
+        if found != expected:
+            raise MigrateError(
+                f"found {found}, expected {expected}, with which the bridge of {str(config.folder)!r} began: pass "
+                "those, or a new --folder"
+            )
+        state.headers = str(config.headers)
+        if state.queues != names and not config.takes_new_queues:
+            raise MigrateError(
+                f"found the queues {', '.join(names)} of topic {config.target!r}, expected {', '.join(state.queues)}, "
+                "with which the bridge began: records move to other queues, so let consumers read all first, then "
+                "pass --new-queues"
+            )
+
+    async def _check_target(self, offsets: OffsetMap) -> None:
+        """Check that the target still has what the map knows of."""
+        ends = offsets.queue_ends()
+        async with Admin(self._namesrv, config=self._producer_config.instance) as admin:
+            for queue in self._queues:
+                end, known = await admin.max_offset(queue), ends.get(_name(queue), 0)
+                if end < known:
+                    raise MigrateError(
+                        f"found the end {end} of queue {_name(queue)} of topic {queue.topic!r}, expected {known} or "
+                        "more, which the bridge has sent: the topic was created anew, or the broker lost messages: "
+                        "begin again with an empty topic and a new --folder"
+                    )
+
+    async def _check_empty(self) -> None:
+        if self.config.may_be_used:
+            return
+        async with Admin(self._namesrv, config=self._producer_config.instance) as admin:
+            for queue in self._queues:
+                if end := await admin.max_offset(queue):
+                    raise MigrateError(
+                        f"found {end} messages in queue {_name(queue)} of topic {queue.topic!r}, expected an empty "
+                        "topic, since this folder has no state and records may be there already: pass the --folder of "
+                        "the bridge that sent them, or --into-used-topic if others did"
+                    )
+
+    async def _check_source(self, kafka: KafkaTopic, partitions: list[int], cluster: str) -> None:
+        """Check that Kafka is the one of the state and still has what is next."""
+        state, topic = self.state, self.config.topic
+        if state.cluster != cluster:
+            raise MigrateError(
+                f"found the Kafka cluster {cluster}, expected {state.cluster}, which the state is of: offsets of one "
+                "cluster mean nothing in another; pass its address, or a new --folder"
+            )
+        firsts, ends = await kafka.firsts(partitions), await kafka.ends(partitions)
+        for one, offset in self._positions.items():
+            first, end = firsts.get(one), ends.get(one, 0)
+            if first is None or end < offset:
+                raise MigrateError(
+                    f"found the end {end} of partition {one} of Kafka's topic {topic!r}, expected {offset} or more, "
+                    "where the bridge is: the target is ahead of its source. The topic was created anew, or Kafka "
+                    "lost records: begin again with an empty target and a new --folder"
+                )
+            if first > offset:
+                if not self.config.may_lose:
+                    raise MigrateError(
+                        f"found {first} as the first offset of partition {one} of Kafka's topic {topic!r}, expected "
+                        f"{offset}, which is next: Kafka deleted {first - offset} records before they were read; "
+                        "pass --accept-loss to continue without them, and raise retention.ms of the topic"
+                    )
+                state.lost[str(one)] = state.lost.get(str(one), 0) + first - offset
+                self._positions[one] = first
+                if state.next_offsets[str(one)] == offset:  # else records before it are on their way
+                    state.next_offsets[str(one)] = first
+        if self.config.is_once and self._goal is None:
+            self._goal = ends
+        self._note_ends(ends)
+
+    # -- work ------------------------------------------------------------------------------------------------------
+
+    async def _pump(self, sender: BridgeSender) -> None:
+        """Read and send until stopped, or to the goal."""
+        async with KafkaTopic(self.config.kafka, self.config.topic) as kafka:
+            await self._begin(kafka)
+            await self._add_new_partitions(await kafka.partitions(), kafka)
+            kafka.begin(self._positions)
+            asked_s = time.monotonic()
+            while not self._stop.is_set():
+                records = await kafka.read(READ_COUNT, READ_WAIT_MS)
+                for record in records:
+                    await sender.add(self._unit(record))
+                    self._positions[record.partition] = record.offset + 1
+                if self._goal is not None and not records and await self._is_done(kafka, self._goal):
+                    return
+                if time.monotonic() - asked_s >= ENDS_S:
+                    asked_s = time.monotonic()
+                    partitions = await kafka.partitions()
+                    self._note_ends(await kafka.ends(partitions))
+                    if await self._add_new_partitions(partitions, kafka):
+                        kafka.begin(self._positions)
+
+    async def _add_new_partitions(self, partitions: list[int], kafka: KafkaTopic) -> bool:
+        """Begin partitions that were added, at their first record; return whether there were some."""
+        added = [one for one in partitions if one not in self._positions]
+        if added:
+            firsts = await kafka.firsts(added)
+            self._positions |= firsts
+            self.state.starts |= {str(one): offset for one, offset in firsts.items()}
+            self.state.next_offsets |= {str(one): offset for one, offset in firsts.items()}
+            self._dirty = True
+            log.info("migrate.new_partitions", partitions=added)
+        return bool(added)
+
+    async def _is_done(self, kafka: KafkaTopic, goal: dict[int, int]) -> bool:
+        return all([await kafka.position(one) >= end for one, end in goal.items()])
+
+    def _unit(self, record: KafkaRecord) -> Transit:
+        place = record_id(record.topic, record.partition, record.offset)
+        if place in self.config.skip:
+            return Transit(record, None)
+        message = outbound_of(record, self.config.target, self.config.headers)
+        return Transit(record, message, queue_for(record, self._queues, self.config.order))
+
+    async def _patiently(self, sender: BridgeSender) -> None:
+        """Pump; if Kafka is away, again, until there was no progress for retry_ms."""
+        self._progress_s = time.monotonic()
+        pause_s = RETRY_S
+        while True:
+            begun_s = time.monotonic()
+            try:
+                await self._pump(sender)
+                return
+            except KafkaAway as error:
+                if self._progress_s > begun_s:
+                    pause_s = RETRY_S
+                if time.monotonic() - self._progress_s + pause_s > self.config.retry_ms / 1000:
+                    raise MigrateError(
+                        f"{error}; no progress for {self.config.retry_ms / 1000:.0f} s: check that Kafka runs at "
+                        f"{self.config.kafka.bootstrap} and that its advertised addresses can be reached from here, "
+                        "then start it again: it continues there"
+                    ) from error
+                log.warning("migrate.kafka_away", error=str(error), retry_s=pause_s)
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._stop.wait()
+                return
+            except TimeoutError:
+                pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    # -- progress --------------------------------------------------------------------------------------------------
+
+    def _note_ends(self, ends: dict[int, int]) -> None:
+        self.state.ends = {str(one): end for one, end in ends.items()}
+        self.state.ends_ms = now_ms()
+        self._progress_s = time.monotonic()  # it answers
+        self._dirty = True
+
+    def _acknowledged(self, unit: Transit) -> None:
+        state, record = self.state, unit.record
+        self._progress_s = time.monotonic()
+        self._dirty = True
+        state.next_offsets[str(record.partition)] = record.offset + 1
+        if unit.message is None:
+            place = record_id(record.topic, record.partition, record.offset)
+            log.warning("migrate.skipped", record=place)
+            state.skipped = [*(one for one in state.skipped if one != place), place][-SKIPPED_COUNT:]
+            return
+        assert unit.queue is not None, "it was sent"
+        state.event_ms = record.timestamp_ms
+        kind = "value" if record.value else "tombstone" if record.value is None else "empty"
+        state.counts[kind] = state.counts.get(kind, 0) + 1
+        self._moved[record.partition, _name(unit.queue)] = MapEntry(
+            record.offset, unit.queue_offset, record.timestamp_ms
+        )
+
+    def _save(self) -> None:
+        if self._state is None:
+            return
+        if self._moved and self._map is not None:
+            moved, self._moved = self._moved, {}
+            self._map.append(moved)
+        self._dirty = False
+        self._state.saved_ms = now_ms()
+        save_bridge(self.config.folder, self._state)
+
+    async def _keep_saving(self) -> None:
+        sent, at_s = 0, time.monotonic()
+        while True:
+            await asyncio.sleep(SAVE_S)
+            if self._dirty:
+                self._save()
+            if self._state is not None and (passed_s := time.monotonic() - at_s) >= PROGRESS_S:
+                total = sum(self.state.counts.values())
+                rate = round((total - sent) / passed_s) if sent else None
+                log.info("migrate.progress", sent=total, rate=rate, lag=self.state.lag())
+                sent, at_s = total, time.monotonic()
+
+
+def _name(queue: MessageQueue) -> str:
+    return f"{queue.broker_name}/{queue.queue_id}"

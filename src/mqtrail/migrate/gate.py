@@ -1,0 +1,125 @@
+"""The gate before a cut-over: go or no-go, each with its reasons, from the files of the folder and the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mqtrail.client import Admin
+from mqtrail.client.core import now_ms
+
+from .comparing import CompareOutcome
+from .groups import bridge_of, group_file
+from .state import COMPARE, is_running, read_json
+
+ENDS_FRESH_MS: Final = 30_000  # how old the bridge's knowledge of Kafka's ends may be
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateConfig:
+    """What must hold. groups: of RocketMQ, that take over. lag_max: offsets. compare_age_ms: of the last comparison."""
+
+    folder: Path
+    groups: tuple[str, ...] = ()
+    lag_max: int = 0
+    compare_age_ms: int = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class GateCheck:
+    """A condition. found: what was found. remedy: what to do if it does not hold."""
+
+    name: str
+    is_ok: bool
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """Go only if each check holds."""
+
+    is_go: bool
+    checks: list[GateCheck]
+
+
+async def gate(config: GateConfig, admin: Admin) -> GateResult:
+    """Check everything; nothing is changed. MQError: there is no bridge, or a file is damaged. OSError."""
+    now = now_ms()
+    checks = [*_bridge(config, now), _compare(config, now)]
+    for group in config.groups:
+        checks += await _group(config.folder, group, admin)
+    return GateResult(all(one.is_ok for one in checks), checks)
+
+
+def _bridge(config: GateConfig, now: int) -> Sequence[GateCheck]:
+    state, _ = bridge_of(config.folder)
+    running = is_running(config.folder)
+    lag, age_ms = state.lag(), now - state.ends_ms
+    is_fresh = lag is not None and age_ms <= ENDS_FRESH_MS
+    shown = "unknown" if lag is None else f"{lag} offsets, {age_ms / 1000:.0f} s ago"
+    lost, skipped = sum(state.lost.values()), len(state.skipped)
+    return (
+        GateCheck(
+            "bridge runs",
+            running,
+            "yes" if running else "no",
+            f"start `mqtrail migrate bridge {state.topic}`: until producers have moved, Kafka has new records",
+        ),
+        GateCheck(
+            "bridge's lag",
+            is_fresh and lag is not None and lag <= config.lag_max,
+            shown,
+            f"wait until it is at most {config.lag_max}, as of the last {ENDS_FRESH_MS // 1000} s",
+        ),
+        GateCheck(
+            "nothing left out",
+            not lost and not skipped,
+            f"{skipped} skipped, {lost} lost",
+            "bring these records over by hand, or decide to go without them",
+        ),
+    )
+
+
+def _compare(config: GateConfig, now: int) -> GateCheck:
+    found = read_json(config.folder / COMPARE, "`mqtrail migrate compare`")
+    if found is None:
+        return GateCheck("comparison", False, "none", "run `mqtrail migrate compare`")
+    age_ms = now - found["at_ms"]
+    outcome = found["outcome"]
+    is_part = found["since_ms"] is not None or found["until_ms"] is not None
+    accepted = f", accepted: {', '.join(found['accepted'])}" if found["accepted"] else ""
+    return GateCheck(
+        "comparison",
+        outcome == CompareOutcome.NONE and age_ms <= config.compare_age_ms,
+        f"differences: {outcome}, {age_ms / 1000:.0f} s ago{', of a range of time' if is_part else ''}{accepted}",
+        f"run `mqtrail migrate compare` until it finds none; it counts for {config.compare_age_ms / 1000:.0f} s",
+    )
+
+
+async def _group(folder: Path, group: str, admin: Admin) -> Sequence[GateCheck]:
+    content = read_json(group_file(folder, group), "`mqtrail migrate offsets --apply`")
+    failed = [one["queue"] for one in content["queues"] if one["error"]] if content else []
+    behind = content["behind"] if content else 0
+    shown = (
+        "none" if content is None else f"{len(content['queues'])} queues, {len(failed)} failed, {behind} not bridged"
+    )
+    members = await admin.group_connections(group)
+    count = len({one.client_id for found in members.found.values() for one in found.connection_set})
+    unknown = f", {len(members.failures)} brokers did not answer" if members.failures else ""
+    return (
+        GateCheck(
+            f"offsets of {group}",
+            content is not None and not failed and not behind,
+            shown,
+            f"run `mqtrail migrate offsets --apply` for {group}, with the bridge at the end",
+        ),
+        GateCheck(
+            f"members of {group}",
+            count > 0,
+            f"{count}{unknown}",
+            "start its consumers on RocketMQ, after its offsets are written",
+        ),
+    )

@@ -1,0 +1,191 @@
+"""Translates the committed offsets of a Kafka group to offsets of a RocketMQ group.
+
+Never ahead: the RocketMQ group gets every record that the Kafka group has not committed; it may get some again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mqtrail.client import Admin
+from mqtrail.client.core import now_ms
+from mqtrail.wire import MessageQueue, MQError
+
+from .kafka import KafkaConfig, KafkaTopic
+from .model import MigrateError
+from .offsetmap import OffsetMap, read_map, translated
+from .state import MAP, BridgeState, read_bridge, save_json
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """What becomes of a group's offset on a queue. before: None: it has none. after: what is written, or kept.
+
+    is_kept: nothing is written, because the group is there, or further. error: why it could not be written.
+    """
+
+    queue: str
+    before: int | None
+    after: int
+    end: int
+    reason: str
+    is_kept: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMove:
+    """The offsets of a group, by queue. committed: Kafka's, by partition. behind: records the bridge has yet to send.
+
+    is_applied: they were written, except those with an error.
+    """
+
+    source_group: str
+    target_group: str
+    target: str
+    committed: dict[str, int]
+    behind: int
+    queues: list[GroupPlace]
+    is_applied: bool
+    at_ms: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each queue has its offset."""
+        return self.is_applied and not any(one.error for one in self.queues)
+
+
+def group_file(folder: Path, target_group: str) -> Path:
+    """Return the file with the last result of a group."""
+    return folder / f"offsets-{target_group}.json"
+
+
+def bridge_of(folder: Path) -> tuple[BridgeState, OffsetMap]:
+    """Return state and map of a folder. MigrateError: it has none. OSError."""
+    state, offsets = read_bridge(folder), read_map(folder / MAP)
+    if state is None or offsets is None:
+        raise MigrateError(
+            f"found no bridge in {str(folder)!r}, expected its state and its map: start `mqtrail migrate bridge`, or "
+            "pass its --folder"
+        )
+    return state, offsets
+
+
+async def move_group(
+    folder: Path,
+    kafka: KafkaConfig,
+    admin: Admin,
+    groups: tuple[str, str],
+    *,
+    is_applied: bool,
+    may_rewind: bool = False,
+) -> GroupMove:
+    """Translate the offsets of groups[0] of Kafka for groups[1] of RocketMQ, and write them if is_applied.
+
+    may_rewind: also where the RocketMQ group is further already. MQError, OSError.
+    """
+    state, offsets = bridge_of(folder)
+    source_group, target_group = groups
+    async with KafkaTopic(kafka, state.topic) as topic:
+        if (cluster := await topic.cluster_id()) != state.cluster:
+            raise MigrateError(
+                f"found the Kafka cluster {cluster}, expected {state.cluster}, which the bridge reads: pass its address"
+            )
+        committed = await topic.committed(source_group)
+    if is_applied:
+        await _check_group(admin, target_group)
+    queues = [_queue(state.target, name) for name in state.queues]
+    moves = await _moves(admin, target_group, queues, offsets, committed, may_rewind)
+    if is_applied:
+        moves = await _write(admin, target_group, moves, state.target)
+    behind = sum(max(0, at - state.next_offsets.get(str(one), 0)) for one, at in committed.items())
+    found = GroupMove(
+        source_group,
+        target_group,
+        state.target,
+        {str(one): at for one, at in sorted(committed.items())},
+        behind,
+        moves,
+        is_applied,
+        now_ms(),
+    )
+    if is_applied:
+        save_json(group_file(folder, target_group), asdict(found))
+    return found
+
+
+async def _moves(
+    admin: Admin,
+    group: str,
+    queues: Sequence[MessageQueue],
+    offsets: OffsetMap,
+    committed: dict[int, int],
+    may_rewind: bool,
+) -> list[GroupPlace]:
+    moves = []
+    for queue, placed in zip(queues, translated(offsets, committed, map(_name, queues)), strict=True):
+        first, end = await admin.min_offset(queue), await admin.max_offset(queue)
+        before = await admin.consumer_offset(group, queue)
+        after, reason = placed.offset, placed.reason
+        if after > end:
+            raise MigrateError(
+                f"found the end {end} of queue {placed.queue}, expected {after} or more, which the map has: the topic "
+                "was created anew, or the broker lost messages: bridge again into an empty topic, with a new --folder"
+            )
+        if after < first:
+            after, reason = first, f"{reason}; {first - after} messages before the queue's first one have expired"
+        if before is not None and (before == after or (before > after and not may_rewind)):
+            kept = "the group is there" if before == after else f"the group is further: --rewind moves it to {after}"
+            moves.append(GroupPlace(placed.queue, before, before, end, f"{reason}; {kept}", is_kept=True))
+        else:
+            moves.append(GroupPlace(placed.queue, before, after, end, reason))
+    return moves
+
+
+async def _write(admin: Admin, group: str, moves: list[GroupPlace], topic: str) -> list[GroupPlace]:
+    wanted = {_queue(topic, one.queue): one.after for one in moves if not one.is_kept}
+    _, failures = await admin.set_offsets(group, wanted)
+    errors = {_name(queue): str(error) for queue, error in failures.items()}
+    return [
+        GroupPlace(one.queue, one.before, one.after, one.end, one.reason, one.is_kept, errors.get(one.queue, ""))
+        for one in moves
+    ]
+
+
+async def _check_group(admin: Admin, group: str) -> None:
+    """Check that the group is there and has no members."""
+    configs = await admin.group_config(group)
+    if any(one is None for one in configs.found.values()):
+        raise MigrateError(
+            f"found no group {group!r} on each broker, expected it: create it with `mqtrail group create {group}`, "
+            "then apply again"
+        )
+    found = await admin.group_connections(group)
+    count = len({one.client_id for members in found.found.values() for one in members.connection_set})
+    if count:
+        raise MigrateError(
+            f"found {count} running members of group {group!r}, expected none: they would overwrite the offsets: stop "
+            "them, apply again, then start them"
+        )
+    if found.failures:
+        name, error = next(iter(found.failures.items()))
+        raise MQError(f"could not find out whether group {group!r} has running members: {name}: {error}: try again")
+
+
+def summary_of(content: dict[str, Any]) -> str:
+    """Return a line about a saved result."""
+    queues = content["queues"]
+    failed = sum(1 for one in queues if one["error"])
+    return f"{content['source_group']} to {content['target_group']}: {len(queues)} queues, {failed} failed"
+
+
+def _queue(topic: str, name: str) -> MessageQueue:
+    broker, _, number = name.rpartition("/")
+    return MessageQueue(topic, broker, int(number))
+
+
+def _name(queue: MessageQueue) -> str:
+    return f"{queue.broker_name}/{queue.queue_id}"

@@ -1,0 +1,252 @@
+"""Reads a topic of Kafka: its partitions, their ends, their records, and the offsets of groups.
+
+Only committed records are read: those of an aborted transaction are not there. One reader is one connection: after
+KafkaAway, close it and open another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import errors as kafka_errors
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.helpers import create_ssl_context
+
+from .model import KafkaAway, KafkaRecord, MigrateError
+
+ANSWER_MS: Final = 10_000  # how long Kafka may take for an answer
+FETCH_SIZE: Final = 16 * 1024 * 1024  # bytes of a fetch, of all partitions of a broker; a larger record is still read
+FETCH_PARTITION_SIZE: Final = 1024 * 1024  # bytes of a fetch, of one partition; likewise
+FIND_COORDINATOR_TRIES: Final = 20
+FIND_COORDINATOR_S: Final = 0.25  # between two of them
+SETTINGS: Final = (
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.username",
+    "sasl.password",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+)
+"""What a settings file of Kafka may have; the names are those of librdkafka."""
+_UNKNOWN_TOPIC, _TOPIC_FORBIDDEN = 3, 29  # error codes of Kafka's protocol
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConfig:
+    """Where Kafka is, host:port with commas, and how to log in: settings by their names in SETTINGS."""
+
+    bootstrap: str
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of the clients. OSError: a file of the settings cannot be read."""
+        of = self.settings.get
+        options: dict[str, Any] = {"bootstrap_servers": self.bootstrap, "request_timeout_ms": ANSWER_MS}
+        protocol = of("security.protocol", "PLAINTEXT").upper()
+        options |= {"security_protocol": protocol, "sasl_mechanism": of("sasl.mechanism", "PLAIN")}
+        options |= {"sasl_plain_username": of("sasl.username"), "sasl_plain_password": of("sasl.password")}
+        if protocol in ("SSL", "SASL_SSL"):
+            options["ssl_context"] = create_ssl_context(
+                cafile=of("ssl.ca.location"),
+                certfile=of("ssl.certificate.location"),
+                keyfile=of("ssl.key.location"),
+                password=of("ssl.key.password"),
+            )
+        return options
+
+
+def kafka_settings(text: str) -> dict[str, str]:
+    """Return the settings of a file: lines of name=value; # begins a comment. MigrateError."""
+    found = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or name.strip() not in SETTINGS:
+            raise MigrateError(
+                f"found {name.strip()!r} in line {number} of the Kafka settings, expected name=value with one of "
+                f"{', '.join(SETTINGS)}: remove or correct the line"
+            )
+        found[name.strip()] = value.strip()
+    return found
+
+
+@contextmanager
+def _answers(what: str) -> Iterator[None]:
+    """Convert errors of the library. KafkaAway, MigrateError."""
+    try:
+        yield
+    except (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError) as error:
+        raise MigrateError(f"found no {what} in Kafka, expected it: check its name") from error
+    except (
+        kafka_errors.TopicAuthorizationFailedError,
+        kafka_errors.GroupAuthorizationFailedError,
+        kafka_errors.ClusterAuthorizationFailedError,
+    ) as error:
+        raise _forbidden(what) from error
+    except (kafka_errors.AuthenticationFailedError, kafka_errors.SaslAuthenticationFailed) as error:
+        raise MigrateError(
+            f"Kafka refused the log-in: {error}: expected a user and password that it knows: correct --kafka-settings"
+        ) from error
+    except (kafka_errors.KafkaError, OSError, TimeoutError) as error:
+        raise KafkaAway(f"Kafka did not answer a request for the {what}: {error or type(error).__name__}") from error
+
+
+def _forbidden(what: str) -> MigrateError:
+    return MigrateError(
+        f"found no right to read the {what} in Kafka, expected the operations Read, Describe and DescribeConfigs on "
+        "the topic, and Describe on groups: grant them to this user with kafka-acls.sh, then start it again"
+    )
+
+
+class KafkaTopic:
+    """Reads one topic. Use it with `async with`."""
+
+    def __init__(self, config: KafkaConfig, topic: str) -> None:
+        self._config = config
+        self._topic = topic
+        self._what = f"topic {topic!r}"
+        self._stack = AsyncExitStack()
+        # The library logs each failure that it also raises.
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+
+    async def __aenter__(self) -> KafkaTopic:
+        options = self._config.options()
+        try:
+            with _answers(self._what):
+                self._admin = AIOKafkaAdminClient(**options)
+                self._stack.push_async_callback(self._admin.close)
+                await self._admin.start()
+                self._consumer = AIOKafkaConsumer(
+                    **options,
+                    group_id=None,
+                    enable_auto_commit=False,
+                    auto_offset_reset="none",
+                    isolation_level="read_committed",
+                    fetch_max_bytes=FETCH_SIZE,
+                    max_partition_fetch_bytes=FETCH_PARTITION_SIZE,
+                )
+                self._stack.push_async_callback(self._consumer.stop)
+                await self._consumer.start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._stack.aclose()
+
+    async def cluster_id(self) -> str:
+        """Return the id of the cluster. KafkaAway."""
+        with _answers("cluster's id"):
+            return str((await self._admin.describe_cluster())["cluster_id"])
+
+    async def partitions(self) -> list[int]:
+        """Return the topic's partitions. MigrateError: there is no such topic, or no right. KafkaAway."""
+        with _answers(self._what):
+            (found,) = await self._admin.describe_topics([self._topic])
+        if found["error_code"] == _UNKNOWN_TOPIC or (not found["error_code"] and not found["partitions"]):
+            raise MigrateError(f"found no {self._what} in Kafka, expected it: check its name")
+        if found["error_code"] == _TOPIC_FORBIDDEN:
+            raise _forbidden(self._what)
+        if found["error_code"]:
+            raise KafkaAway(f"Kafka answered error {found['error_code']} for the {self._what}")
+        return sorted(one["partition"] for one in found["partitions"])
+
+    async def cleanup_policy(self) -> str:
+        """Return the topic's cleanup.policy. MigrateError: no right. KafkaAway."""
+        with _answers(self._what):
+            (found,) = await self._admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, self._topic)])
+        (resource,) = found.resources
+        if resource[0] == _TOPIC_FORBIDDEN:
+            raise _forbidden(self._what)
+        if resource[0]:
+            raise KafkaAway(f"Kafka answered error {resource[0]} for the settings of the {self._what}")
+        return str(next((entry[1] for entry in resource[4] if entry[0] == "cleanup.policy"), "delete"))
+
+    async def firsts(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the first offset that each partition keeps. KafkaAway."""
+        with _answers(self._what):
+            return _plain(await self._consumer.beginning_offsets(self._places(partitions)))
+
+    async def ends(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the offset after the last committed record of each partition. KafkaAway."""
+        with _answers(self._what):
+            return _plain(await self._consumer.end_offsets(self._places(partitions)))
+
+    async def at_time(self, partitions: Iterable[int], time_ms: int) -> dict[int, int]:
+        """Return the first offset of a record of that time or later, else the end. KafkaAway."""
+        places = self._places(partitions)
+        with _answers(self._what):
+            found = await self._consumer.offsets_for_times(dict.fromkeys(places, time_ms))
+            ends = await self._consumer.end_offsets(places)
+        return {one.partition: ends[one] if found[one] is None else found[one].offset for one in places}
+
+    async def committed(self, group: str) -> dict[int, int]:
+        """Return the committed offsets of a group on the topic. MigrateError: it has none. KafkaAway."""
+        what = f"offsets of group {group!r} on topic {self._topic!r}"
+        with _answers(what):
+            for tries_left in reversed(range(FIND_COORDINATOR_TRIES)):
+                try:
+                    found = await self._admin.list_consumer_group_offsets(group)
+                    break
+                except (kafka_errors.GroupCoordinatorNotAvailableError, kafka_errors.NotCoordinatorForGroupError):
+                    if not tries_left:
+                        raise
+                    await asyncio.sleep(FIND_COORDINATOR_S)
+        offsets = {
+            place.partition: one.offset
+            for place, one in found.items()
+            if place.topic == self._topic and one.offset >= 0
+        }
+        if not offsets:
+            raise MigrateError(
+                f"found no {what} in Kafka, expected some: check the names of group and topic, and the right Describe "
+                "on the group"
+            )
+        return offsets
+
+    def begin(self, offsets: Mapping[int, int]) -> None:
+        """Read these partitions from these offsets on."""
+        self._consumer.assign(self._places(offsets))
+        for partition, offset in offsets.items():
+            self._consumer.seek(TopicPartition(self._topic, partition), offset)
+
+    async def read(self, count_max: int, wait_ms: int) -> list[KafkaRecord]:
+        """Return what is there, by partition in order; nothing after wait_ms. KafkaAway, MigrateError."""
+        with _answers(self._what):
+            found = await self._consumer.getmany(timeout_ms=wait_ms, max_records=count_max)
+        return [
+            KafkaRecord(
+                self._topic,
+                place.partition,
+                one.offset,
+                one.timestamp,
+                one.key,
+                one.value,
+                tuple((name, value) for name, value in one.headers),
+            )
+            for place, records in found.items()
+            for one in records
+        ]
+
+    async def position(self, partition: int) -> int:
+        """Return the offset that `read` continues at, which passes marks of transactions. KafkaAway."""
+        with _answers(self._what):
+            return int(await self._consumer.position(TopicPartition(self._topic, partition)))
+
+    def _places(self, partitions: Iterable[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, one) for one in sorted(partitions)]
+
+
+def _plain(found: Mapping[TopicPartition, int]) -> dict[int, int]:
+    return {place.partition: offset for place, offset in found.items()}

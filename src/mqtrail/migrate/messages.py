@@ -1,0 +1,167 @@
+"""Kafka records as messages, and back (docs/how-to/migrate-from-kafka.md has the table).
+
+| Kafka | message |
+|---|---|
+| value | body; null and empty values, which no message can have: the body NO_VALUE and KAFKA_VALUE=null or empty |
+| key | KAFKA_KEY, percent-encoded; the same is the first of the message's keys if it is short, else its hash |
+| empty key, unlike none | KAFKA_KEY_EMPTY=true |
+| header | the property of that name, if it fits; if one does not, KAFKA_HEADERS has all of them, in order, exactly |
+| topic, partition, offset, timestamp | KAFKA_TOPIC, KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_TIMESTAMP (epoch ms) |
+
+topic:partition:offset is the last of the keys: a record that is sent twice has the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
+
+from mqtrail.wire import PROPERTIES_SIZE_MAX, RESERVED_PROPERTIES, Message, MessageQueue, java_string_hash
+
+from .model import KafkaRecord, MigrateError
+
+NO_VALUE: Final = b"\0"  # the body of a record without a value: brokers refuse empty bodies
+KEY_LENGTH_MAX: Final = 200  # characters of a key; a longer one becomes its hash
+SAFE: Final = "!#$&'()*+-./:;<=>?@[]^_`{}~"  # characters that stay as they are in keys
+TOPIC, PARTITION, OFFSET, TIMESTAMP = "KAFKA_TOPIC", "KAFKA_PARTITION", "KAFKA_OFFSET", "KAFKA_TIMESTAMP"
+KEY, KEY_EMPTY, VALUE, HEADERS = "KAFKA_KEY", "KAFKA_KEY_EMPTY", "KAFKA_VALUE", "KAFKA_HEADERS"
+OWN_PREFIX: Final = "KAFKA_"
+NULL, EMPTY = "null", "empty"
+
+
+class HeaderRule(StrEnum):
+    """What becomes of a record with a header that does not fit a property."""
+
+    ENCODE = "encode"
+    REFUSE = "refuse"
+
+
+class OrderBy(StrEnum):
+    """What decides a record's queue."""
+
+    PARTITION = "partition"
+    KEY = "key"
+
+
+@dataclass(frozen=True, slots=True)
+class Bridged:
+    """A message on its way. size: bytes of its body and properties, about."""
+
+    message: Message
+    record: KafkaRecord
+    size: int
+
+    @property
+    def place(self) -> str:
+        """topic:partition:offset."""
+        return record_id(self.record.topic, self.record.partition, self.record.offset)
+
+
+def record_id(topic: str, partition: int, offset: int) -> str:
+    """Return what identifies a record of a cluster."""
+    return f"{topic}:{partition}:{offset}"
+
+
+def key_word(key: bytes) -> str:
+    """Return a record's key as one word: percent-encoded, or its hash if that is long."""
+    text = quote(key, safe=SAFE)
+    return text if len(text) <= KEY_LENGTH_MAX else f"sha256-{hashlib.sha256(key).hexdigest()}"
+
+
+def misfit(name: str, value: bytes | None) -> str | None:
+    """Return why a header cannot be a property; None: it can."""
+    if name in RESERVED_PROPERTIES or name.startswith(OWN_PREFIX):
+        return "a reserved name"
+    if not name or any(one in name for one in "\x01\x02"):
+        return "an empty name, or one with \\x01 or \\x02"
+    if not value:
+        return "no value" if value is None else "an empty value"
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return "a value that is not UTF-8"
+    return "a value with \\x01 or \\x02" if any(one in text for one in "\x01\x02") else None
+
+
+def outbound_of(record: KafkaRecord, topic: str, rule: HeaderRule = HeaderRule.ENCODE) -> Bridged:
+    """Return the message of a record for a topic. MigrateError: it cannot be one."""
+    properties = {
+        TOPIC: record.topic,
+        PARTITION: str(record.partition),
+        OFFSET: str(record.offset),
+        TIMESTAMP: str(record.timestamp_ms),
+    }
+    place = record_id(record.topic, record.partition, record.offset)
+    keys = [place]
+    if record.key:
+        properties[KEY] = quote(record.key, safe=SAFE)
+        keys.insert(0, key_word(record.key))
+    elif record.key is not None:
+        properties[KEY_EMPTY] = "true"
+    properties |= _header_properties(record, place, rule)
+    body = record.value or NO_VALUE
+    if not record.value:
+        properties[VALUE] = NULL if record.value is None else EMPTY
+    size = sum(len(name) + len(value.encode()) + 2 for name, value in properties.items())
+    if size > PROPERTIES_SIZE_MAX:
+        raise MigrateError(
+            f"found {size} bytes of key and headers as properties in the record {place}, expected at most "
+            f"{PROPERTIES_SIZE_MAX}, all that a message may have: move data from headers to the value in the Kafka "
+            "producer, or leave the record out (--skip-record); then start it again: it continues there"
+        )
+    return Bridged(Message(topic, body, keys=keys, properties=properties), record, len(body) + size)
+
+
+def _header_properties(record: KafkaRecord, place: str, rule: HeaderRule) -> dict[str, str]:
+    found: dict[str, str] = {}
+    does_fit = True
+    names = Counter(name for name, _ in record.headers)
+    for name, value in record.headers:
+        reason = "several values" if names[name] > 1 else misfit(name, value)
+        if reason is None:
+            assert value is not None, "it fits"
+            found[name] = value.decode()
+            continue
+        does_fit = False
+        if rule is HeaderRule.REFUSE:
+            raise MigrateError(
+                f"found the header {name!r} with {reason} in the record {place}, expected one that fits a property: "
+                "pass --headers encode, which keeps all headers of such a record in the property KAFKA_HEADERS; it "
+                "continues there"
+            )
+    if not does_fit:
+        pairs = [(name, None if value is None else base64.b64encode(value).decode()) for name, value in record.headers]
+        found[HEADERS] = json.dumps(pairs, separators=(",", ":"))
+    return found
+
+
+def value_of(body: bytes, properties: Mapping[str, str]) -> bytes | None:
+    """Return the value of the record that became a message."""
+    kind = properties.get(VALUE)
+    return body if kind is None else None if kind == NULL else b""
+
+
+def key_of(properties: Mapping[str, str]) -> bytes | None:
+    """Return the key of the record that became a message; None: it had none."""
+    text = properties.get(KEY)
+    if text is None:
+        return b"" if KEY_EMPTY in properties else None
+    return unquote_to_bytes(text)
+
+
+def queue_for(record: KafkaRecord, queues: list[MessageQueue], order: OrderBy) -> MessageQueue:
+    """Return the queue of a record: by its partition, or by its key as `by_hash(key)` of the clients chooses."""
+    if order is OrderBy.KEY and record.key:
+        try:
+            text = record.key.decode()
+        except UnicodeDecodeError:
+            text = quote(record.key, safe=SAFE)
+        return queues[abs(java_string_hash(text)) % len(queues)]
+    return queues[record.partition % len(queues)]

@@ -1,0 +1,91 @@
+"""`mqtrail migrate` without servers: its status, and options that are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mqtrail.cli.exits import Exit
+from mqtrail.client.core import now_ms
+from mqtrail.migrate import BridgeState
+from mqtrail.migrate.state import alone, save_bridge
+from tests.cli.conftest import Command, commands
+
+
+@pytest.fixture
+def mqtrail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """Runs one command line in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return commands(capsys)
+
+
+def test_status(mqtrail: Command) -> None:
+    """Of the folder: lag, what was sent, left out and lost, whether a bridge has it."""
+    assert mqtrail("migrate", "status").code == Exit.CANNOT_LOOK
+    state = BridgeState(cluster="c", topic="orders", target="shop", order="key", headers="encode", queues=["b/0"])
+    state.next_offsets, state.ends, state.ends_ms = {"0": 7, "1": 1}, {"0": 9, "1": 1}, now_ms()
+    state.counts, state.skipped, state.lost = {"value": 5, "tombstone": 1}, ["orders:0:3"], {"1": 4}
+    Path("migration").mkdir()
+    save_bridge(Path("migration"), state)
+    found = mqtrail("migrate", "status")
+    assert found.code == Exit.OK
+    for text in (
+        "Kafka topic orders, 2 partitions",
+        "topic shop, 1 queues, order by key",
+        "2 offsets behind Kafka",
+        "6 records (1 tombstone, 5 value)",
+        "orders:0:3",
+        "4 of partition 1",
+    ):
+        assert text in found.out
+    with alone(Path("migration")):
+        facts = json.loads(mqtrail("migrate", "status", "--json").out)
+    assert (facts["is_running"], facts["sent"], facts["lag"]) == (True, 6, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "found"),
+    [
+        (("bridge", "t", "--kafka", "host"), Exit.USAGE, "--kafka: found 'host', expected host:port"),
+        (("bridge", "t", "--kafka", "h:1", "--order", "x"), Exit.USAGE, "expected partition or key"),
+        (("bridge", "t", "--kafka", "h:1", "--headers", "x"), Exit.USAGE, "expected encode or refuse"),
+        (("bridge", "t", "--kafka", "h:1", "--start", "x"), Exit.USAGE, "--start"),
+        (("bridge", "t", "--kafka", "h:1", "--skip-record", "17"), Exit.USAGE, "expected topic:partition:offset"),
+        (("bridge", "t", "--kafka", "h:1", "--retry-for", "x"), Exit.USAGE, "--retry-for"),
+        (("bridge", "a.b", "--kafka", "h:1"), Exit.FAILED, "a.b"),
+        (("bridge", "t", "--kafka", "h:1", "--kafka-settings", "none"), Exit.USAGE, "none cannot be read"),
+        (("bridge", "t", "--kafka", "h:1", "--kafka-settings", "bad"), Exit.FAILED, "found 'acks' in line 2"),
+        (("offsets", "g", "--kafka", "h:1"), Exit.FAILED, "found no bridge in 'migration'"),
+        (
+            ("compare", "t", "--kafka", "h:1", "--accept", "x"),
+            Exit.USAGE,
+            "--accept: found 'x', expected one of missing",
+        ),
+        (("compare", "t", "--kafka", "h:1", "--grace", "x"), Exit.USAGE, "--grace"),
+        (("gate", "--compare-age", "x"), Exit.USAGE, "--compare-age"),
+        (("gate",), Exit.FAILED, "found no bridge in 'migration'"),
+        (("offsets", "a.b", "--kafka", "h:1"), Exit.FAILED, "a.b"),
+    ],
+)
+def test_refused(options: tuple[str, ...], code: int, found: str, mqtrail: Command) -> None:
+    """What was found, what was expected, in one line, before anything is asked."""
+    Path("bad").write_text("# log in\nacks = all\n")
+    Path("bad").chmod(0o600)
+    done = mqtrail("migrate", *options)
+    assert (done.code, done.out) == (code, "")
+    assert found in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_settings_of_kafka() -> None:
+    """Names of librdkafka become options; the password is not shown."""
+    from mqtrail.migrate import KafkaConfig, kafka_settings
+
+    settings = kafka_settings("security.protocol=SASL_PLAINTEXT\n\nsasl.username = a\nsasl.password=b=c\n")
+    config = KafkaConfig("h:1", settings)
+    options = config.options()
+    assert (options["security_protocol"], options["sasl_plain_username"]) == ("SASL_PLAINTEXT", "a")
+    assert options["sasl_plain_password"] == "b=c"
+    assert "b=c" not in repr(config)

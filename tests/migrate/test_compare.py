@@ -1,0 +1,202 @@
+"""The comparison finds what was planted, and nothing else; with our broker and a Kafka in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mqtrail.client import Admin, ProducerConfig, SyncAdmin, SyncProducer
+from mqtrail.migrate import (
+    Bridge,
+    BridgeConfig,
+    CompareOutcome,
+    CompareSides,
+    Comparison,
+    KafkaConfig,
+    MigrateError,
+    compare,
+)
+from mqtrail.migrate.comparing import KeyJudge, KeySorter, Row
+from mqtrail.testing import Embedded, embedded
+from mqtrail.wire import Message, TopicConfig
+
+from .fake_kafka import FakeKafka
+
+KAFKA = KafkaConfig("kafka:9092")
+Change = Callable[[list[Row], list[Row]], None]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Embedded]:
+    with embedded() as running:
+        yield running
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
+    """Two partitions with three records each."""
+    kafka = FakeKafka()
+    for number in range(6):
+        kafka.put("orders", number % 2, b"k%d" % (number % 2), b'{"id":%d}' % number)
+    monkeypatch.setattr("mqtrail.migrate.bridge.KafkaTopic", kafka.connect)
+    monkeypatch.setattr("mqtrail.migrate.comparing.KafkaTopic", kafka.connect)
+    return kafka
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest, broker: Embedded) -> str:
+    """A topic of two queues named as the test."""
+    name: str = request.node.originalname
+    with SyncAdmin(broker.namesrv_address) as admin:
+        assert admin.create_topic(TopicConfig(name, 2, 2)).complete
+    return name
+
+
+def bridge(target: str, folder: Path, broker: Embedded) -> None:
+    """Bridge all that is there."""
+    config = BridgeConfig(kafka=KAFKA, topic="orders", target=target, folder=folder, is_once=True, may_be_used=True)
+    asyncio.run(Bridge(config, broker.namesrv_address, ProducerConfig()).run())
+
+
+def compared(config: CompareSides, broker: Embedded) -> Comparison:
+    """Compare."""
+
+    async def run() -> Comparison:
+        async with Admin(broker.namesrv_address) as admin:
+            return await compare(config, admin)
+
+    return asyncio.run(run())
+
+
+def test_bridged(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path) -> None:
+    """Equal after the bridge; then a changed value, records to come, repeats, and a range of time."""
+    config = CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path)
+    bridge(target, tmp_path, broker)
+    found = compared(config, broker)
+    assert (found.outcome, found.matched, found.keys) == (CompareOutcome.NONE, 6, 2)
+    assert (tmp_path / "compare.json").exists()
+    kafka.put("orders", 0, b"k0", None)
+    assert compared(config, broker).pending == 1
+    alone = replace(config, folder=tmp_path / "none")
+    assert compared(alone, broker).counts["missing"] == 1, "without the state of the bridge its age decides"
+    assert compared(replace(alone, until_ms=1_002), broker).matched == 4
+    kafka.partitions[0][1] = kafka.partitions[0][1]._replace(value=b"x")
+    found = compared(config, broker)
+    assert (found.outcome, found.counts["different"]) == (CompareOutcome.FOUND, 1)
+    assert found.examples == {"different": ["k0: Kafka 0/1 and broker-a/0 at 1"]}
+    bridge(target, tmp_path / "again", broker)
+    found = compared(replace(config, accepted=frozenset({"double", "different"})), broker)
+    assert (found.outcome, found.counts["double"]) == (CompareOutcome.NONE, 6)
+    kafka.firsts[1] = 2
+    found = compared(replace(config, accepted=frozenset({"double", "different"})), broker)
+    assert found.outcome is CompareOutcome.CANNOT_TELL
+    assert found.gaps == {"records of Kafka that expired": 4}
+    with pytest.raises(MigrateError, match="expected one from 'other'"):
+        compared(replace(config, topic="other"), broker)
+
+
+def test_sent_to_both(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path) -> None:
+    """Messages of producers that send to both sides, by a field of the value; two of them swapped, one too many."""
+    config = CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path)
+    kafka.partitions[0] = [one._replace(key=b"k0") for one in kafka.partitions[0]]
+    with SyncAdmin(broker.namesrv_address) as admin, SyncProducer("p", broker.namesrv_address) as producer:
+        queues = sorted(admin.queues(target), key=lambda one: one.queue_id)
+        for number in (0, 4, 2, 1, 3, 5, 5):
+            body = b'{"id":%d}' % number
+            producer.send(Message(target, body, keys=f"k{number % 2}"), queue=queues[number % 2])
+    found = compared(config, broker)
+    assert (found.matched, found.counts["order"], found.counts["double"]) == (6, 1, 1)
+    assert sum(found.counts.values()) == 2
+    assert found.examples["order"] == ["k0: broker-a/0 at 2 is after that of Kafka 0/2"]
+    by_id = compared(replace(config, key="json:id"), broker)
+    assert (by_id.keys, by_id.counts["double"], by_id.counts["order"]) == (6, 1, 0)
+    late = compared(replace(config, late_ms=1), broker)
+    assert late.counts["late"] == 6
+    with pytest.raises(MigrateError, match="expected kafka, header:NAME"):
+        compared(replace(config, key="id"), broker)
+
+
+def rows(chance: random.Random) -> tuple[list[Row], list[Row]]:
+    """Records and their messages: 20 keys, each value once."""
+    records, messages = [], []
+    for number in range(200):
+        key = b"%d" % chance.randrange(20)
+        lane = int(key) % 3
+        place, digest = f"t:{lane}:{number}", b"%d" % number
+        records.append(Row(key, 1, 0, number, lane, place, f"K{number}", digest, 0, 0))
+        messages.append(Row(key, 1, 1, number, lane, place, f"R{number}", digest, 10, 0))
+    return records, messages
+
+
+def lose(records: list[Row], messages: list[Row]) -> None:
+    messages.pop(77)
+
+
+def invent(records: list[Row], messages: list[Row]) -> None:
+    messages.append(messages[-1]._replace(place="", digest=b"new", seq=999))
+
+
+def change(records: list[Row], messages: list[Row]) -> None:
+    messages[50] = messages[50]._replace(digest=b"new")
+
+
+def swap(records: list[Row], messages: list[Row]) -> None:
+    first, second = [i for i, row in enumerate(messages) if row.key == messages[9].key and i >= 9][:2]
+    messages[first], messages[second] = (
+        messages[first]._replace(seq=messages[second].seq),
+        messages[second]._replace(seq=messages[first].seq),
+    )
+
+
+def repeat(records: list[Row], messages: list[Row]) -> None:
+    messages.append(messages[60]._replace(seq=999))
+
+
+def delay(records: list[Row], messages: list[Row]) -> None:
+    messages[3] = messages[3]._replace(time_ms=5_000)
+
+
+@pytest.mark.parametrize("is_bridged", [True, False])
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (lambda records, messages: None, None),
+        (lose, "missing"),
+        (invent, "extra"),
+        (change, "different"),
+        (swap, "order"),
+        (repeat, "double"),
+        (delay, "late"),
+    ],
+)
+def test_each_fault(fault: Change, kind: str | None, is_bridged: bool, tmp_path: Path) -> None:
+    """It is found as what it is, and once."""
+    config = CompareSides(kafka=KAFKA, topic="t", target="t", folder=tmp_path, late_ms=1_000)
+    records, messages = rows(random.Random(3))
+    fault(records, messages)
+    if not is_bridged:
+        messages = [one._replace(place="") for one in messages]
+    found = Comparison("t", "t")
+    judge = KeyJudge(config, found, is_expired=lambda row: False)
+    sorter = KeySorter(str(tmp_path))
+    sorter.add([*messages, *records])
+    for key, group in sorter.groups():
+        assert group is not None
+        judge.judge(key, group)
+    sorter.close()
+    assert {one: count for one, count in found.counts.items() if count} == ({kind: 1} if kind else {})
+
+
+def test_a_key_with_too_many_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not kept in memory; the next key is."""
+    monkeypatch.setattr("mqtrail.migrate.comparing.KEY_COUNT_MAX", 3)
+    sorter = KeySorter(str(tmp_path))
+    row = Row(b"a", 1, 0, 0, 0, "", "", b"", 0, 0)
+    sorter.add([row] * 4 + [row._replace(key=b"b")] * 3)
+    assert [(key, group and len(group)) for key, group in sorter.groups()] == [(b"a", None), (b"b", 3)]
+    sorter.close()

@@ -1,0 +1,105 @@
+"""The gate: go only if each condition holds, and the one that does not is named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtrail.client import Admin, SyncAdmin, SyncConsumer
+from mqtrail.client.core import now_ms
+from mqtrail.migrate import BridgeState, GateConfig, GateResult, MigrateError, OffsetMap, gate
+from mqtrail.migrate.groups import group_file
+from mqtrail.migrate.offsetmap import MapFile
+from mqtrail.migrate.state import COMPARE, MAP, alone, save_bridge, save_json
+from mqtrail.testing import Embedded, embedded
+from mqtrail.wire import TopicConfig
+from tests.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Embedded]:
+    with embedded() as running:
+        yield running
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> BridgeState:
+    """A bridge that has everything, a comparison without differences, and translated offsets of a group."""
+    state = BridgeState(cluster="c", topic="t", target="t", order="key", headers="encode", queues=["broker-a/0"])
+    state.next_offsets, state.ends, state.ends_ms = {"0": 9}, {"0": 9}, now_ms()
+    save_bridge(tmp_path, state)
+    MapFile(tmp_path / MAP, OffsetMap("t", "t"))
+    save_compare(tmp_path)
+    save_group(tmp_path)
+    return state
+
+
+def save_compare(folder: Path, **more: Any) -> None:
+    found = {"outcome": "none", "at_ms": now_ms(), "accepted": [], "since_ms": None, "until_ms": None}
+    save_json(folder / COMPARE, found | more)
+
+
+def save_group(folder: Path, *, error: str = "", behind: int = 0) -> None:
+    save_json(group_file(folder, "billing"), {"queues": [{"queue": "broker-a/0", "error": error}], "behind": behind})
+
+
+def judged(folder: Path, broker: Embedded, *groups: str) -> GateResult:
+    async def run() -> GateResult:
+        async with Admin(broker.namesrv_address) as admin:
+            return await gate(GateConfig(folder=folder, groups=groups), admin)
+
+    return asyncio.run(run())
+
+
+def wrong(folder: Path, broker: Embedded, *groups: str) -> dict[str, str]:
+    """What does not hold, and what was found."""
+    found = judged(folder, broker, *groups)
+    failed = {one.name: one.found for one in found.checks if not one.is_ok}
+    assert found.is_go is not bool(failed)
+    assert all(one.remedy for one in found.checks)
+    return failed
+
+
+def test_go_and_no_go(state: BridgeState, broker: Embedded, tmp_path: Path) -> None:
+    """Each condition alone stops it."""
+    assert wrong(tmp_path, broker) == {"bridge runs": "no"}
+    with ExitStack() as stack:
+        stack.enter_context(alone(tmp_path))
+        assert wrong(tmp_path, broker) == {}
+        state.ends["0"] = 11
+        save_bridge(tmp_path, state)
+        assert wrong(tmp_path, broker) == {"bridge's lag": "2 offsets, 0 s ago"}
+        state.ends["0"], state.ends_ms = 9, now_ms() - 90_000
+        save_bridge(tmp_path, state)
+        assert wrong(tmp_path, broker) == {"bridge's lag": "0 offsets, 90 s ago"}
+        state.ends_ms, state.skipped, state.lost = now_ms(), ["t:0:1"], {"0": 2}
+        save_bridge(tmp_path, state)
+        assert wrong(tmp_path, broker) == {"nothing left out": "1 skipped, 2 lost"}
+        state.skipped, state.lost = [], {}
+        save_bridge(tmp_path, state)
+        save_compare(tmp_path, outcome="found", accepted=["late"])
+        assert wrong(tmp_path, broker) == {"comparison": "differences: found, 0 s ago, accepted: late"}
+        save_compare(tmp_path, at_ms=now_ms() - 4_000_000)
+        assert "4000 s ago" in wrong(tmp_path, broker)["comparison"]
+        (tmp_path / COMPARE).unlink()
+        assert wrong(tmp_path, broker) == {"comparison": "none"}
+
+
+def test_groups(state: BridgeState, broker: Embedded, tmp_path: Path) -> None:
+    """Offsets of each group are written on all queues, and its members are there."""
+    with SyncAdmin(broker.namesrv_address) as admin:
+        assert admin.create_topic(TopicConfig("t", 1, 1)).complete
+    with alone(tmp_path):
+        assert wrong(tmp_path, broker, "other") == {"offsets of other": "none", "members of other": "0"}
+        save_group(tmp_path, error="refused", behind=3)
+        assert wrong(tmp_path, broker, "billing")["offsets of billing"] == "1 queues, 1 failed, 3 not bridged"
+        save_group(tmp_path)
+        with SyncConsumer("billing", broker.namesrv_address, subscriptions={"t": "*"}):
+            wait_until(lambda: wrong(tmp_path, broker, "billing") == {})
+    with pytest.raises(MigrateError, match="found no bridge"):
+        judged(tmp_path / "none", broker)
