@@ -5,6 +5,7 @@ import json
 import struct
 import time
 import zlib
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -915,12 +916,20 @@ def test_values_are_saved_as_their_general_json(tables: dict[str, dict[str, str]
         assert key_values.encode_tables(tables) == dumps_fastjson({"configTable": tables})
 
 
+def fastest(work: Callable[[], bytes]) -> tuple[bytes, float]:
+    """Return the result of some work and its least CPU time of five, since other processes disturb single ones."""
+    times = []
+    for _ in range(5):
+        begun = time.process_time()
+        result = work()
+        times.append(time.process_time() - begun)
+    return result, min(times)
+
+
 def test_many_values_are_encoded_together() -> None:
     """A put waits for the save of the whole table, so its file must not take a call for each value."""
     tables = {"n": {f"k{number}": "value" for number in range(20_000)}}
-    begun = time.process_time()
-    general = dumps_fastjson({"configTable": tables})
-    took = time.process_time() - begun
-    begun = time.process_time()
-    assert key_values.encode_tables(tables) == general
-    assert time.process_time() - begun < 0.7 * took
+    general, one_by_one_s = fastest(lambda: dumps_fastjson({"configTable": tables}))
+    together, together_s = fastest(lambda: key_values.encode_tables(tables))
+    assert together == general
+    assert together_s < 0.7 * one_by_one_s

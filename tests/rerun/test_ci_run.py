@@ -17,7 +17,7 @@ RUN = Path(__file__).resolve().parents[2] / ".ci" / "run"
     [
         ("exit 0", 0, ["make demo", "total", "== passed"], ["FAILED", "flaky"]),
         ("[ $1 != browser ]", 1, [r"make browser +\d+ s  FAILED\n", "== FAILED with status"], ["make interop"]),
-        ("[ $1 != sim ]", 1, [r"make sim +\d+ s  FAILED\n", "total", "== FAILED with status"], ["crash fuzz"]),
+        ("[ $1 != sim ]", 1, [r"make sim FIRST=1 +\d+ s  FAILED\n", "total", "== FAILED with status"], ["crash fuzz"]),
         (
             "[ $1 != test ] || echo test_a.py::test_b >>$RERUN",
             0,
