@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -80,6 +81,7 @@ class FakeTopic:
             records = self._kafka.partitions[partition][at : at + count_max - len(found)]
             self._at[partition] = at + len(records)
             found += records
+        await asyncio.sleep(0 if found else 0.001)
         return found
 
     async def position(self, partition: int) -> int:

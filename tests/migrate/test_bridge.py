@@ -11,12 +11,22 @@ from typing import Any
 import pytest
 
 from mqtrail.client import Admin, ProducerConfig, SyncAdmin
-from mqtrail.migrate import Bridge, BridgeConfig, BridgeState, GroupMove, KafkaConfig, MigrateError, move_group
+from mqtrail.migrate import (
+    Bridge,
+    BridgeConfig,
+    BridgeState,
+    GroupMove,
+    KafkaAway,
+    KafkaConfig,
+    KafkaRecord,
+    MigrateError,
+    move_group,
+)
 from mqtrail.migrate.state import MAP
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import SubscriptionGroupConfig, TopicConfig
 
-from .fake_kafka import FakeKafka
+from .fake_kafka import FakeKafka, FakeTopic
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +147,34 @@ def test_refused(config: BridgeConfig, kafka: FakeKafka, broker: Embedded, admin
     assert "expected 10 or more, which the bridge has sent" in refused(config, broker)
     (config.folder / MAP).unlink()
     assert "found no offset map" in refused(config, broker)
+
+
+@pytest.mark.parametrize("away", [0, 10_000])
+def test_a_failed_send_ends_an_idle_bridge(
+    away: int, config: BridgeConfig, kafka: FakeKafka, broker: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although no further record comes, or Kafka is away."""
+    kafka.put("orders", 0, b"k0", b"x" * 2_000)
+    is_read = asyncio.Event()
+
+    async def read(self: FakeTopic, count_max: int, wait_ms: int) -> list[KafkaRecord]:
+        if is_read.is_set() and away:
+            kafka.away = away
+            raise KafkaAway("Kafka did not answer")
+        is_read.set()
+        return await plain(self, count_max, wait_ms)
+
+    plain = FakeTopic.read
+    monkeypatch.setattr(FakeTopic, "read", read)
+    config = replace(config, is_once=False, may_be_used=True)
+    bridge = Bridge(config, broker.namesrv_address, ProducerConfig(body_size_max=1_000))
+
+    async def ended() -> None:
+        async with asyncio.timeout(5):
+            await bridge.run()
+
+    with pytest.raises(MigrateError, match="--skip-record orders:0:3"):
+        asyncio.run(ended())
 
 
 def test_groups(config: BridgeConfig, kafka: FakeKafka, broker: Embedded, admin: SyncAdmin) -> None:

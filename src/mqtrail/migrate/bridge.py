@@ -291,6 +291,7 @@ class Bridge:
             kafka.begin(self._positions)
             asked_s = time.monotonic()
             while not self._stop.is_set():
+                sender.check()
                 records = await kafka.read(READ_COUNT, READ_WAIT_MS)
                 for record in records:
                     await sender.add(self._unit(record))
@@ -331,6 +332,7 @@ class Bridge:
         self._progress_s = time.monotonic()
         pause_s = RETRY_S
         while True:
+            sender.check()
             begun_s = time.monotonic()
             try:
                 await self._pump(sender)
