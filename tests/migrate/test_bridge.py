@@ -22,7 +22,8 @@ from mqtrail.migrate import (
     MigrateError,
     move_group,
 )
-from mqtrail.migrate.state import MAP
+from mqtrail.migrate.offsetmap import MapEntry, MapFile, Pair, read_map
+from mqtrail.migrate.state import MAP, read_bridge
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import SubscriptionGroupConfig, TopicConfig
 
@@ -175,6 +176,33 @@ def test_a_failed_send_ends_an_idle_bridge(
 
     with pytest.raises(MigrateError, match="--skip-record orders:0:3"):
         asyncio.run(ended())
+
+
+def test_a_full_disk(config: BridgeConfig, kafka: FakeKafka, broker: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state that is saved is never ahead of the map."""
+    appended = MapFile.append
+
+    def append(file: MapFile, entries: dict[Pair, MapEntry]) -> None:
+        if len(failures) < 1:
+            failures.append(OSError("No space left on device"))
+            raise failures[0]
+        appended(file, entries)
+
+    failures: list[OSError] = []
+    monkeypatch.setattr(MapFile, "append", append)
+    monkeypatch.setattr("mqtrail.migrate.bridge.SAVE_S", 0.001)
+
+    async def failed() -> None:
+        async with asyncio.timeout(5):
+            await Bridge(replace(config, is_once=False), broker.namesrv_address, ProducerConfig()).run()
+
+    with pytest.raises(OSError, match="No space"):
+        asyncio.run(failed())
+    state, known = read_bridge(config.folder), read_map(config.folder / MAP)
+    assert state is not None
+    assert known is not None
+    bridged = {one: offset - 1 for one, offset in state.next_offsets.items() if offset}
+    assert bridged == {str(one): entries[-1].kafka_offset for (one, _), entries in known.entries.items()}
 
 
 def test_groups(config: BridgeConfig, kafka: FakeKafka, broker: Embedded, admin: SyncAdmin) -> None:

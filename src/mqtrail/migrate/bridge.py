@@ -384,8 +384,8 @@ class Bridge:
         if self._state is None:
             return
         if self._moved and self._map is not None:
-            moved, self._moved = self._moved, {}
-            self._map.append(moved)
+            self._map.append(self._moved)
+            self._moved = {}  # if it failed, they are for the next try: the state must not be ahead of the map
         self._dirty = False
         self._state.saved_ms = now_ms()
         save_bridge(self.config.folder, self._state)
