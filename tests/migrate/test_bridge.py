@@ -120,7 +120,39 @@ def test_lost_records(config: BridgeConfig, kafka: FakeKafka, broker: Embedded) 
     assert "expected 3, which is next: Kafka deleted 2 records" in text
     state = run(replace(config, may_lose=True), broker)
     assert (state.lost, state.counts) == ({"1": 2}, {"value": 8})
-    assert run(config, broker).lost == {"1": 2}
+    kafka.put("orders", 2, b"k2", b"deleted")
+    kafka.put("orders", 2, b"k2", b"new")
+    kafka.firsts[2] = 1
+    assert "found 1 as the first offset of partition 2" in refused(config, broker)
+    state = run(replace(config, may_lose=True), broker)
+    assert (state.lost, state.counts) == ({"1": 2, "2": 1}, {"value": 9})
+    assert run(config, broker).lost == {"1": 2, "2": 1}
+
+
+def test_marks_of_transactions(config: BridgeConfig, kafka: FakeKafka, broker: Embedded) -> None:
+    """They leave no lag, and are no loss when Kafka deletes them."""
+    kafka.partitions[0] += [None, None]
+    state = run(config, broker)
+    assert (state.next_offsets, state.lag()) == ({"0": 5, "1": 3}, 0)
+    kafka.firsts[0] = 5
+    assert run(config, broker).lost == {}
+
+
+def test_reads_that_fail_each_time(
+    config: BridgeConfig, kafka: FakeKafka, broker: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That Kafka answers other questions is no progress."""
+
+    async def read(self: FakeTopic, count_max: int, wait_ms: int) -> list[KafkaRecord]:
+        raise KafkaAway("a read failed")
+
+    async def ended() -> None:
+        async with asyncio.timeout(5):
+            await Bridge(replace(config, retry_ms=50), broker.namesrv_address, ProducerConfig()).run()
+
+    monkeypatch.setattr(FakeTopic, "read", read)
+    with pytest.raises(MigrateError, match="a read failed; no progress for 0 s"):
+        asyncio.run(ended())
 
 
 def test_refused(config: BridgeConfig, kafka: FakeKafka, broker: Embedded, admin: SyncAdmin) -> None:
