@@ -66,6 +66,7 @@ def test_status(mqtrail: Command) -> None:
         (("compare", "t", "--kafka", "h:1", "--grace", "x"), Exit.USAGE, "--grace"),
         (("gate", "--compare-age", "x"), Exit.USAGE, "--compare-age"),
         (("gate",), Exit.FAILED, "found no bridge in 'migration'"),
+        (("offsets", "g", "--kafka", "h:99999"), Exit.USAGE, "ports from 1 to 65535"),
         (("offsets", "a.b", "--kafka", "h:1"), Exit.FAILED, "a.b"),
     ],
 )
@@ -77,6 +78,23 @@ def test_refused(options: tuple[str, ...], code: int, found: str, mqtrail: Comma
     assert (done.code, done.out) == (code, "")
     assert found in done.err
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("security.protocol=SASL-SSL", "found 'SASL-SSL' as security.protocol .* expected one of PLAINTEXT, SSL"),
+        ("security.protocol=SASL_PLAINTEXT", "found none as sasl.username"),
+        ("sasl.mechanism=SCRAM", "found 'SCRAM' as sasl.mechanism .* expected one of PLAIN, SCRAM-SHA-256"),
+        ("sasl.mechanism=GSSAPI", "found 'GSSAPI' as sasl.mechanism"),
+    ],
+)
+def test_settings_of_kafka_that_no_client_takes(text: str, found: str) -> None:
+    """Each with what was expected."""
+    from mqtrail.migrate import MigrateError, kafka_settings
+
+    with pytest.raises(MigrateError, match=found):
+        kafka_settings(text)
 
 
 def test_settings_of_kafka() -> None:

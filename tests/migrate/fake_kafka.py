@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -11,9 +12,12 @@ from mqtrail.migrate import KafkaAway, KafkaConfig, KafkaRecord
 
 @dataclass
 class FakeKafka:
-    """Records by partition, from firsts on. away: how many of the next connections fail. groups: committed offsets."""
+    """Records by partition, from firsts on; None: a mark of a transaction.
 
-    partitions: dict[int, list[KafkaRecord]] = field(default_factory=dict)
+    away: how many of the next connections fail. groups: committed offsets.
+    """
+
+    partitions: dict[int, list[KafkaRecord | None]] = field(default_factory=dict)
     firsts: dict[int, int] = field(default_factory=dict)
     cluster: str = "cluster-1"
     policy: str = "delete"
@@ -65,7 +69,7 @@ class FakeTopic:
         found = {}
         for one in partitions:
             records = self._kafka.partitions[one]
-            found[one] = next((r.offset for r in records if r.timestamp_ms >= time_ms), len(records))
+            found[one] = next((r.offset for r in records if r and r.timestamp_ms >= time_ms), len(records))
         return found
 
     async def committed(self, group: str) -> dict[int, int]:
@@ -79,7 +83,8 @@ class FakeTopic:
         for partition, at in self._at.items():
             records = self._kafka.partitions[partition][at : at + count_max - len(found)]
             self._at[partition] = at + len(records)
-            found += records
+            found += [one for one in records if one is not None]
+        await asyncio.sleep(0 if found else 0.001)
         return found
 
     async def position(self, partition: int) -> int:

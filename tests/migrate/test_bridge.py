@@ -11,12 +11,23 @@ from typing import Any
 import pytest
 
 from mqtrail.client import Admin, ProducerConfig, SyncAdmin
-from mqtrail.migrate import Bridge, BridgeConfig, BridgeState, GroupMove, KafkaConfig, MigrateError, move_group
-from mqtrail.migrate.state import MAP
+from mqtrail.migrate import (
+    Bridge,
+    BridgeConfig,
+    BridgeState,
+    GroupMove,
+    KafkaAway,
+    KafkaConfig,
+    KafkaRecord,
+    MigrateError,
+    move_group,
+)
+from mqtrail.migrate.offsetmap import MapEntry, MapFile, Pair, read_map
+from mqtrail.migrate.state import MAP, read_bridge
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import SubscriptionGroupConfig, TopicConfig
 
-from .fake_kafka import FakeKafka
+from .fake_kafka import FakeKafka, FakeTopic
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +120,39 @@ def test_lost_records(config: BridgeConfig, kafka: FakeKafka, broker: Embedded) 
     assert "expected 3, which is next: Kafka deleted 2 records" in text
     state = run(replace(config, may_lose=True), broker)
     assert (state.lost, state.counts) == ({"1": 2}, {"value": 8})
-    assert run(config, broker).lost == {"1": 2}
+    kafka.put("orders", 2, b"k2", b"deleted")
+    kafka.put("orders", 2, b"k2", b"new")
+    kafka.firsts[2] = 1
+    assert "found 1 as the first offset of partition 2" in refused(config, broker)
+    state = run(replace(config, may_lose=True), broker)
+    assert (state.lost, state.counts) == ({"1": 2, "2": 1}, {"value": 9})
+    assert run(config, broker).lost == {"1": 2, "2": 1}
+
+
+def test_marks_of_transactions(config: BridgeConfig, kafka: FakeKafka, broker: Embedded) -> None:
+    """They leave no lag, and are no loss when Kafka deletes them."""
+    kafka.partitions[0] += [None, None]
+    state = run(config, broker)
+    assert (state.next_offsets, state.lag()) == ({"0": 5, "1": 3}, 0)
+    kafka.firsts[0] = 5
+    assert run(config, broker).lost == {}
+
+
+def test_reads_that_fail_each_time(
+    config: BridgeConfig, kafka: FakeKafka, broker: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That Kafka answers other questions is no progress."""
+
+    async def read(self: FakeTopic, count_max: int, wait_ms: int) -> list[KafkaRecord]:
+        raise KafkaAway("a read failed")
+
+    async def ended() -> None:
+        async with asyncio.timeout(5):
+            await Bridge(replace(config, retry_ms=50), broker.namesrv_address, ProducerConfig()).run()
+
+    monkeypatch.setattr(FakeTopic, "read", read)
+    with pytest.raises(MigrateError, match="a read failed; no progress for 0 s"):
+        asyncio.run(ended())
 
 
 def test_refused(config: BridgeConfig, kafka: FakeKafka, broker: Embedded, admin: SyncAdmin) -> None:
@@ -137,6 +180,61 @@ def test_refused(config: BridgeConfig, kafka: FakeKafka, broker: Embedded, admin
     assert "expected 10 or more, which the bridge has sent" in refused(config, broker)
     (config.folder / MAP).unlink()
     assert "found no offset map" in refused(config, broker)
+
+
+@pytest.mark.parametrize("away", [0, 10_000])
+def test_a_failed_send_ends_an_idle_bridge(
+    away: int, config: BridgeConfig, kafka: FakeKafka, broker: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although no further record comes, or Kafka is away."""
+    kafka.put("orders", 0, b"k0", b"x" * 2_000)
+    is_read = asyncio.Event()
+
+    async def read(self: FakeTopic, count_max: int, wait_ms: int) -> list[KafkaRecord]:
+        if is_read.is_set() and away:
+            kafka.away = away
+            raise KafkaAway("Kafka did not answer")
+        is_read.set()
+        return await plain(self, count_max, wait_ms)
+
+    plain = FakeTopic.read
+    monkeypatch.setattr(FakeTopic, "read", read)
+    config = replace(config, is_once=False, may_be_used=True)
+    bridge = Bridge(config, broker.namesrv_address, ProducerConfig(body_size_max=1_000))
+
+    async def ended() -> None:
+        async with asyncio.timeout(5):
+            await bridge.run()
+
+    with pytest.raises(MigrateError, match="--skip-record orders:0:3"):
+        asyncio.run(ended())
+
+
+def test_a_full_disk(config: BridgeConfig, kafka: FakeKafka, broker: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state that is saved is never ahead of the map."""
+    appended = MapFile.append
+
+    def append(file: MapFile, entries: dict[Pair, MapEntry]) -> None:
+        if len(failures) < 1:
+            failures.append(OSError("No space left on device"))
+            raise failures[0]
+        appended(file, entries)
+
+    failures: list[OSError] = []
+    monkeypatch.setattr(MapFile, "append", append)
+    monkeypatch.setattr("mqtrail.migrate.bridge.SAVE_S", 0.001)
+
+    async def failed() -> None:
+        async with asyncio.timeout(5):
+            await Bridge(replace(config, is_once=False), broker.namesrv_address, ProducerConfig()).run()
+
+    with pytest.raises(OSError, match="No space"):
+        asyncio.run(failed())
+    state, known = read_bridge(config.folder), read_map(config.folder / MAP)
+    assert state is not None
+    assert known is not None
+    bridged = {one: offset - 1 for one, offset in state.next_offsets.items() if offset}
+    assert bridged == {str(one): entries[-1].kafka_offset for (one, _), entries in known.entries.items()}
 
 
 def test_groups(config: BridgeConfig, kafka: FakeKafka, broker: Embedded, admin: SyncAdmin) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 from collections import defaultdict
@@ -114,6 +115,37 @@ def test_the_file_stays_bounded(tmp_path: Path) -> None:
     known = read_map(path, 8)
     assert known is not None
     assert known.entries[0, "b/0"][-1].kafka_offset == 2_999
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a failed write lacked, or left in part, is there after the next one."""
+    path = tmp_path / "map"
+    file = MapFile(path, OffsetMap("t", "t"))
+    pairs: list[Pair] = [(0, "b/0"), (1, "b/1")]
+    with monkeypatch.context() as full:
+        full.setattr("mqtrail.migrate.offsetmap.replace_file", _no_space)
+        with pytest.raises(OSError, match="No space"):
+            file.append({pairs[0]: MapEntry(0, 0, 0)})
+    file.append({pairs[0]: MapEntry(0, 0, 0)})
+    assert _entries(path) == file.offsets.entries
+    file.append({pairs[1]: MapEntry(0, 0, 0)})
+    with monkeypatch.context() as full:
+        full.setattr(Path, "open", _no_space)
+        with pytest.raises(OSError, match="No space"):
+            file.append({pairs[1]: MapEntry(1, 1, 0)})
+    path.write_text(path.read_text() + '{"p": 1, "q')
+    file.append({pairs[0]: MapEntry(1, 1, 0)})
+    assert _entries(path) == file.offsets.entries
+
+
+def _entries(path: Path) -> dict[Pair, list[MapEntry]]:
+    known = read_map(path)
+    assert known is not None
+    return known.entries
+
+
+def _no_space(*_: object, **more: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_damaged(tmp_path: Path) -> None:

@@ -61,8 +61,12 @@ RetryFor = Annotated[str, typer.Option("--retry-for", help="How long Kafka or br
 
 def kafka_of(address: str, settings: Path | None) -> KafkaConfig:
     """Return where Kafka is. UsageError, MigrateError."""
-    if not all(re.fullmatch(r".+:\d{1,5}", one) for one in address.split(",")):
-        raise UsageError(f"--kafka: found {address!r}, expected host:port, several with commas")
+    for one in address.split(","):
+        found = re.fullmatch(r".+:(\d{1,5})", one)
+        if not found or not 0 < int(found[1]) < 65_536:
+            raise UsageError(
+                f"--kafka: found {address!r}, expected host:port, several with commas, ports from 1 to 65535"
+            )
     from mqtrail.migrate import KafkaConfig, kafka_settings
 
     return KafkaConfig(address, kafka_settings(kafka_settings_text(settings)) if settings is not None else {})

@@ -267,19 +267,23 @@ class Bridge:
                     "lost records: begin again with an empty target and a new --folder"
                 )
             if first > offset:
-                if not self.config.may_lose:
-                    raise MigrateError(
-                        f"found {first} as the first offset of partition {one} of Kafka's topic {topic!r}, expected "
-                        f"{offset}, which is next: Kafka deleted {first - offset} records before they were read; "
-                        "pass --accept-loss to continue without them, and raise retention.ms of the topic"
-                    )
-                state.lost[str(one)] = state.lost.get(str(one), 0) + first - offset
+                self._lose(one, offset, first)
                 self._positions[one] = first
                 if state.next_offsets[str(one)] == offset:  # else records before it are on their way
                     state.next_offsets[str(one)] = first
         if self.config.is_once and self._goal is None:
             self._goal = ends
         self._note_ends(ends)
+
+    def _lose(self, partition: int, offset: int, first: int) -> None:
+        """Note that Kafka deleted the records from offset to first before they were read. MigrateError."""
+        if not self.config.may_lose:
+            raise MigrateError(
+                f"found {first} as the first offset of partition {partition} of Kafka's topic {self.config.topic!r}, "
+                f"expected {offset}, which is next: Kafka deleted {first - offset} records before they were read; "
+                "pass --accept-loss to continue without them, and raise retention.ms of the topic"
+            )
+        self.state.lost[str(partition)] = self.state.lost.get(str(partition), 0) + first - offset
 
     # -- work ------------------------------------------------------------------------------------------------------
 
@@ -291,24 +295,39 @@ class Bridge:
             kafka.begin(self._positions)
             asked_s = time.monotonic()
             while not self._stop.is_set():
+                sender.check()
                 records = await kafka.read(READ_COUNT, READ_WAIT_MS)
                 for record in records:
                     await sender.add(self._unit(record))
                     self._positions[record.partition] = record.offset + 1
                 if self._goal is not None and not records and await self._is_done(kafka, self._goal):
-                    return
+                    break
                 if time.monotonic() - asked_s >= ENDS_S:
                     asked_s = time.monotonic()
+                    await self._pass_marks(kafka)
                     partitions = await kafka.partitions()
                     self._note_ends(await kafka.ends(partitions))
+                    self._progress_s = time.monotonic()  # it answers, and reads did not fail
                     if await self._add_new_partitions(partitions, kafka):
                         kafka.begin(self._positions)
+            await sender.drain()
+            await self._pass_marks(kafka)
+
+    async def _pass_marks(self, kafka: KafkaTopic) -> None:
+        """Pass the marks that transactions leave after their records, where all before them is acknowledged."""
+        for one, offset in self._positions.items():
+            if self.state.next_offsets[str(one)] == offset and (passed := await kafka.position(one)) > offset:
+                self._positions[one] = self.state.next_offsets[str(one)] = passed
+                self._dirty = True
 
     async def _add_new_partitions(self, partitions: list[int], kafka: KafkaTopic) -> bool:
         """Begin partitions that were added, at their first record; return whether there were some."""
         added = [one for one in partitions if one not in self._positions]
         if added:
             firsts = await kafka.firsts(added)
+            for one, first in firsts.items():
+                if first:
+                    self._lose(one, 0, first)
             self._positions |= firsts
             self.state.starts |= {str(one): offset for one, offset in firsts.items()}
             self.state.next_offsets |= {str(one): offset for one, offset in firsts.items()}
@@ -331,6 +350,7 @@ class Bridge:
         self._progress_s = time.monotonic()
         pause_s = RETRY_S
         while True:
+            sender.check()
             begun_s = time.monotonic()
             try:
                 await self._pump(sender)
@@ -357,7 +377,6 @@ class Bridge:
     def _note_ends(self, ends: dict[int, int]) -> None:
         self.state.ends = {str(one): end for one, end in ends.items()}
         self.state.ends_ms = now_ms()
-        self._progress_s = time.monotonic()  # it answers
         self._dirty = True
 
     def _acknowledged(self, unit: Transit) -> None:
@@ -382,8 +401,8 @@ class Bridge:
         if self._state is None:
             return
         if self._moved and self._map is not None:
-            moved, self._moved = self._moved, {}
-            self._map.append(moved)
+            self._map.append(self._moved)
+            self._moved = {}  # if it failed, they are for the next try: the state must not be ahead of the map
         self._dirty = False
         self._state.saved_ms = now_ms()
         save_bridge(self.config.folder, self._state)

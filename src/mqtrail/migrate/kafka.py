@@ -37,6 +37,8 @@ SETTINGS: Final = (
     "ssl.key.password",
 )
 """What a settings file of Kafka may have; the names are those of librdkafka."""
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _UNKNOWN_TOPIC, _TOPIC_FORBIDDEN = 3, 29  # error codes of Kafka's protocol
 
 
@@ -77,7 +79,25 @@ def kafka_settings(text: str) -> dict[str, str]:
                 f"{', '.join(SETTINGS)}: remove or correct the line"
             )
         found[name.strip()] = value.strip()
+    _check_log_in(found)
     return found
+
+
+def _check_log_in(found: Mapping[str, str]) -> None:
+    protocol = found.get("security.protocol", "PLAINTEXT")
+    if protocol.upper() not in PROTOCOLS:
+        raise _wrong_setting("security.protocol", repr(protocol), f"one of {', '.join(PROTOCOLS)}")
+    mechanism = found.get("sasl.mechanism", "PLAIN")
+    if mechanism not in MECHANISMS:
+        raise _wrong_setting("sasl.mechanism", repr(mechanism), f"one of {', '.join(MECHANISMS)}")
+    if protocol.upper().startswith("SASL"):
+        for name in ("sasl.username", "sasl.password"):
+            if not found.get(name):
+                raise _wrong_setting(name, "none", f"one, for security.protocol={protocol}")
+
+
+def _wrong_setting(name: str, what: str, expected: str) -> MigrateError:
+    return MigrateError(f"found {what} as {name} in the Kafka settings, expected {expected}: correct the file")
 
 
 @contextmanager
@@ -96,6 +116,11 @@ def _answers(what: str) -> Iterator[None]:
     except (kafka_errors.AuthenticationFailedError, kafka_errors.SaslAuthenticationFailed) as error:
         raise MigrateError(
             f"Kafka refused the log-in: {error}: expected a user and password that it knows: correct --kafka-settings"
+        ) from error
+    except (ValueError, AssertionError) as error:
+        raise MigrateError(
+            f"could not use Kafka's answer for the {what}: {error or type(error).__name__}: expected settings and "
+            "records that aiokafka knows, and header names in UTF-8: correct them"
         ) from error
     except (kafka_errors.KafkaError, OSError, TimeoutError) as error:
         raise KafkaAway(f"Kafka did not answer a request for the {what}: {error or type(error).__name__}") from error
@@ -116,6 +141,7 @@ class KafkaTopic:
         self._topic = topic
         self._what = f"topic {topic!r}"
         self._stack = AsyncExitStack()
+        self._next: dict[int, int] = {}  # for errors: by partition, the record after the last one read
         # The library logs each failure that it also raises.
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
@@ -217,14 +243,16 @@ class KafkaTopic:
 
     def begin(self, offsets: Mapping[int, int]) -> None:
         """Read these partitions from these offsets on."""
+        self._next = dict(offsets)
         self._consumer.assign(self._places(offsets))
         for partition, offset in offsets.items():
             self._consumer.seek(TopicPartition(self._topic, partition), offset)
 
     async def read(self, count_max: int, wait_ms: int) -> list[KafkaRecord]:
         """Return what is there, by partition in order; nothing after wait_ms. KafkaAway, MigrateError."""
-        with _answers(self._what):
+        with _answers(f"{self._what} (next offsets by partition: {self._next})"):
             found = await self._consumer.getmany(timeout_ms=wait_ms, max_records=count_max)
+        self._next |= {place.partition: records[-1].offset + 1 for place, records in found.items()}
         return [
             KafkaRecord(
                 self._topic,

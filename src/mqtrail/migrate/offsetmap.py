@@ -127,19 +127,22 @@ class MapFile:
         self._path = path
         self.offsets = offsets
         self._lines = 0
+        self._must_rewrite = True  # the file lacks what the map has, or may end in a part of a line
         self.rewrite()
 
     def append(self, entries: Mapping[Pair, MapEntry]) -> None:
-        """Add entries to map and file. OSError."""
+        """Add entries to map and file. OSError: call it again with the same entries, and others."""
         is_new = not entries.keys() <= self.offsets.entries.keys()
+        is_whole, self._must_rewrite = not (is_new or self._must_rewrite), True
         for (partition, queue), entry in entries.items():
             self.offsets.add(partition, queue, entry)
-        if is_new or self._lines + len(entries) > 2 * self.offsets.line_count() + LINES_SLACK:
+        if not is_whole or self._lines + len(entries) > 2 * self.offsets.line_count() + LINES_SLACK:
             self.rewrite()
             return
         with self._path.open("a", encoding="utf-8") as file:
             file.write("".join(_line(pair, entry) for pair, entry in entries.items()))
         self._lines += len(entries)
+        self._must_rewrite = False
 
     def rewrite(self) -> None:
         """Write the file anew. OSError."""
@@ -148,6 +151,7 @@ class MapFile:
         lines += [_line(pair, entry) for pair, entries in sorted(offsets.entries.items()) for entry in entries]
         replace_file(self._path, "".join(lines).encode(), 0o644)
         self._lines = len(lines) - 1
+        self._must_rewrite = False
 
 
 def _line(pair: Pair, entry: MapEntry) -> str:

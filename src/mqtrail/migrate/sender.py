@@ -112,6 +112,11 @@ class BridgeSender:
         lane.units.append(unit)
         lane.filled.set()
 
+    def check(self) -> None:
+        """Raise what a lane failed with: call it now and then while there is nothing to add."""
+        if self._failure is not None:
+            raise self._failure
+
     async def drain(self) -> None:
         """Wait until all is acknowledged. Raises what a lane failed with."""
         await self._until(lambda: not self._units)
@@ -123,12 +128,10 @@ class BridgeSender:
 
     async def _until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():
-            if self._failure is not None:
-                raise self._failure
+            self.check()
             self._progress.clear()
             await self._progress.wait()
-        if self._failure is not None:
-            raise self._failure
+        self.check()
 
     def _report(self) -> None:
         """Pass on what is acknowledged with all before it."""
