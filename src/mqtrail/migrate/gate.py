@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mqtrail.client import Admin
 from mqtrail.client.core import now_ms
@@ -100,21 +100,17 @@ def _compare(config: GateConfig, now: int) -> GateCheck:
 
 
 async def _group(folder: Path, group: str, admin: Admin) -> Sequence[GateCheck]:
-    content = read_json(group_file(folder, group), "`mqtrail migrate offsets --apply`")
-    failed = [one["queue"] for one in content["queues"] if one["error"]] if content else []
-    behind = content["behind"] if content else 0
-    shown = (
-        "none" if content is None else f"{len(content['queues'])} queues, {len(failed)} failed, {behind} not bridged"
-    )
+    is_ok, shown = _offsets(read_json(group_file(folder, group), "`mqtrail migrate offsets --apply`"))
     members = await admin.group_connections(group)
     count = len({one.client_id for found in members.found.values() for one in found.connection_set})
     unknown = f", {len(members.failures)} brokers did not answer" if members.failures else ""
     return (
         GateCheck(
             f"offsets of {group}",
-            content is not None and not failed and not behind,
+            is_ok,
             shown,
-            f"run `mqtrail migrate offsets --apply` for {group}, with the bridge at the end",
+            f"run `mqtrail migrate offsets --apply` for {group}, with the bridge at the end; what is lost can be "
+            "consumed in Kafka first",
         ),
         GateCheck(
             f"members of {group}",
@@ -123,3 +119,13 @@ async def _group(folder: Path, group: str, admin: Admin) -> Sequence[GateCheck]:
             "start its consumers on RocketMQ, after its offsets are written",
         ),
     )
+
+
+def _offsets(content: dict[str, Any] | None) -> tuple[bool, str]:
+    """Return whether the last result of a group is complete, and what it is."""
+    if content is None or "before_start" not in content:  # one of an earlier version does not tell
+        return False, "none"
+    queues = content["queues"]
+    failed = sum(1 for one in queues if one["error"])
+    behind, lost = content["behind"], content["before_start"] + sum(one["expired"] for one in queues)
+    return not (failed or behind or lost), f"{len(queues)} queues, {failed} failed, {behind} not bridged, {lost} lost"
