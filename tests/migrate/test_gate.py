@@ -105,9 +105,21 @@ def test_groups(state: BridgeState, broker: Embedded, tmp_path: Path) -> None:
     with alone(tmp_path):
         assert wrong(tmp_path, broker, "other") == {"offsets of other": "none", "members of other": "0"}
         save_group(tmp_path, error="refused", behind=3)
-        assert wrong(tmp_path, broker, "billing")["offsets of billing"] == "1 queues, 1 failed, 3 not bridged, 0 lost"
+        assert (
+            wrong(tmp_path, broker, "billing")["offsets of billing"]
+            == "1 queues, 1 failed, 0 kept further, 3 not bridged, 0 lost"
+        )
         save_group(tmp_path, before_start=5, expired=2)
-        assert wrong(tmp_path, broker, "billing")["offsets of billing"] == "1 queues, 0 failed, 0 not bridged, 7 lost"
+        assert (
+            wrong(tmp_path, broker, "billing")["offsets of billing"]
+            == "1 queues, 0 failed, 0 kept further, 0 not bridged, 7 lost"
+        )
+        queue = {"queue": "broker-a/0", "error": "", "expired": 0, "is_kept": True, "after": 9, "written": None}
+        for written, is_ok in ((None, False), (3, True)):
+            content = {"queues": [queue | {"written": written}], "behind": 0, "before_start": 0}
+            save_json(group_file(tmp_path, "billing"), content)
+            (check, _) = (one for one in judged(tmp_path, broker, "billing").checks if "billing" in one.name)
+            assert (check.is_ok, check.found[:33]) == (is_ok, "1 queues, 0 failed, 1 kept further"[:33])
         save_json(group_file(tmp_path, "billing"), {"queues": [], "behind": 0})
         assert wrong(tmp_path, broker, "billing")["offsets of billing"] == "none", "it does not tell what is lost"
         save_group(tmp_path)

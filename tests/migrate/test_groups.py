@@ -113,3 +113,35 @@ def test_expired(kafka: FakeKafka, tmp_path: Path) -> None:
     others = world(kafka, tmp_path, start=0, end=0, committed=0, entries=range(0))
     others.first = others.end = 50
     assert moved(tmp_path, others).expired == 0, "the bridge has sent nothing to the queue"
+
+
+def test_further_already(kafka: FakeKafka, tmp_path: Path) -> None:
+    """A group that ran before its offsets were written has skipped records: an error, until it is moved back."""
+    admin = world(kafka, tmp_path, start=0, end=9, committed=5, entries=range(9))
+    admin.offset = 9
+    for _ in range(2):
+        found = moved(tmp_path, admin)
+        assert (found.is_complete, admin.writes) == (False, [])
+        assert found.queues[0].error == "the group is at 9 already, not by an apply: --rewind moves it to 5"
+    assert moved(tmp_path, admin, may_rewind=True).is_complete
+    assert admin.writes == [5]
+    admin.offset, admin.first = 9, 7
+    for _ in range(2):
+        found = moved(tmp_path, admin)
+        assert (found.is_complete, found.queues[0].is_kept, found.expired) == (True, True, 0), "it has consumed them"
+    kafka.groups["g"], admin.first = {0: 4}, 0
+    assert not moved(tmp_path, admin).is_complete, "it began at 5"
+
+
+def test_written_after_an_error(kafka: FakeKafka, tmp_path: Path) -> None:
+    """An apply that fails does not count as one; the one before it still does."""
+    admin = world(kafka, tmp_path, start=0, end=9, committed=5, entries=range(9))
+    admin.refused = True
+    assert moved(tmp_path, admin).queues[0].written is None
+    admin.refused = False
+    assert moved(tmp_path, admin).is_complete
+    kafka.groups["g"], admin.refused = {0: 7}, True
+    found = moved(tmp_path, admin)
+    assert (found.is_complete, found.queues[0].written) == (False, 5)
+    admin.offset = 9
+    assert moved(tmp_path, admin).is_complete

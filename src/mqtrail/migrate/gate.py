@@ -127,5 +127,8 @@ def _offsets(content: dict[str, Any] | None) -> tuple[bool, str]:
         return False, "none"
     queues = content["queues"]
     failed = sum(1 for one in queues if one["error"])
+    kept = [one for one in queues if one.get("is_kept") and one.get("written") != one["after"]]
+    unknown = sum(1 for one in kept if one.get("written") is None)  # what it has consumed
     behind, lost = content["behind"], content["before_start"] + sum(one["expired"] for one in queues)
-    return not (failed or behind or lost), f"{len(queues)} queues, {failed} failed, {behind} not bridged, {lost} lost"
+    shown = f"{len(queues)} queues, {failed} failed, {len(kept)} kept further, {behind} not bridged, {lost} lost"
+    return not (failed or unknown or behind or lost), shown

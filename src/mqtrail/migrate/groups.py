@@ -17,7 +17,7 @@ from mqtrail.wire import MessageQueue, MQError
 from .kafka import KafkaConfig, KafkaTopic
 from .model import MigrateError
 from .offsetmap import OffsetMap, read_map, translated
-from .state import MAP, BridgeState, read_bridge, save_json
+from .state import MAP, BridgeState, read_bridge, read_json, save_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class GroupPlace:
     """What becomes of a group's offset on a queue. before: None: it has none. after: what is written, or kept.
 
     is_kept: nothing is written, because the group is there, or further. error: why it could not be written. expired: at
-    most so many messages that the group lacks are no longer there.
+    most so many messages that the group lacks are no longer there. written: a place that the group got by an apply, so
+    that what it has consumed since is from there on; None: it is not known what the group has consumed.
     """
 
     queue: str
@@ -36,6 +37,7 @@ class GroupPlace:
     is_kept: bool = False
     error: str = ""
     expired: int = 0
+    written: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,8 @@ async def move_group(
     if is_applied:
         await _check_group(admin, target_group)
     queues = [_queue(state.target, name) for name in state.queues]
-    moves = await _moves(admin, target_group, queues, offsets, committed, may_rewind)
+    written = _written(read_json(group_file(folder, target_group), "`mqtrail migrate offsets --apply`"))
+    moves = await _moves(admin, target_group, queues, offsets, committed, written, may_rewind)
     if is_applied:
         if not may_lose:
             _check_nothing_lost(target_group, before_start, sum(one.expired for one in moves))
@@ -151,6 +154,7 @@ async def _moves(
     queues: Sequence[MessageQueue],
     offsets: OffsetMap,
     committed: dict[int, int],
+    written: dict[str, int],
     may_rewind: bool,
 ) -> list[GroupPlace]:
     bridged = {queue for _, queue in offsets.entries}
@@ -167,13 +171,19 @@ async def _moves(
         if after < first:
             expired = first - after if placed.queue in bridged else 0
             after, reason = first, f"{reason}; {first - after} messages before the queue's first one have expired"
-        if before is not None and (before == after or (before > after and not may_rewind)):
-            kept = "the group is there" if before == after else f"the group is further: --rewind moves it to {after}"
-            moves.append(
-                GroupPlace(placed.queue, before, before, end, f"{reason}; {kept}", is_kept=True, expired=expired)
-            )
-        else:
-            moves.append(GroupPlace(placed.queue, before, after, end, reason, expired=expired))
+        earlier = written.get(placed.queue)
+        place = GroupPlace(placed.queue, before, after, end, reason, expired=expired, written=earlier)
+        if before == after:
+            place = replace(place, reason=f"{reason}; the group is there", is_kept=True, written=after)
+        elif before is not None and before > after and not may_rewind:
+            kept = f"{reason}; the group is further: --rewind moves it to {after}"
+            place = replace(place, after=before, reason=kept, is_kept=True)
+            if earlier is not None and earlier <= after:  # it has consumed all from there to where it is
+                place = replace(place, expired=0)
+            else:
+                error = f"the group is at {before} already, not by an apply: --rewind moves it to {after}"
+                place = replace(place, error=error)
+        moves.append(place)
     return moves
 
 
@@ -181,7 +191,20 @@ async def _write(admin: Admin, group: str, moves: list[GroupPlace], topic: str) 
     wanted = {_queue(topic, one.queue): one.after for one in moves if not one.is_kept}
     _, failures = await admin.set_offsets(group, wanted)
     errors = {_name(queue): str(error) for queue, error in failures.items()}
-    return [replace(one, error=errors.get(one.queue, "")) for one in moves]
+    done = []
+    for one in moves:
+        if one.queue in errors:
+            one = replace(one, error=errors[one.queue])
+        elif not one.is_kept:
+            one = replace(one, written=one.after)
+        done.append(one)
+    return done
+
+
+def _written(content: dict[str, Any] | None) -> dict[str, int]:
+    """Return, of a saved result, the place that the group got in each queue."""
+    places = {one["queue"]: one.get("written") for one in content["queues"]} if content else {}
+    return {queue: place for queue, place in places.items() if place is not None}
 
 
 async def _check_group(admin: Admin, group: str) -> None:
