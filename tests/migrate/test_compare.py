@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from mqtrail.client import Admin, ProducerConfig, SyncAdmin, SyncProducer
+from mqtrail.client.core import now_ms
 from mqtrail.migrate import (
     Bridge,
     BridgeConfig,
+    BridgeState,
     CompareOutcome,
     CompareSides,
     Comparison,
@@ -22,6 +24,7 @@ from mqtrail.migrate import (
     compare,
 )
 from mqtrail.migrate.comparing import KeyJudge, KeySorter, Row
+from mqtrail.migrate.state import save_bridge
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, TopicConfig
 
@@ -119,6 +122,20 @@ def test_sent_to_both(target: str, kafka: FakeKafka, broker: Embedded, tmp_path:
     assert late.counts["late"] == 6
     with pytest.raises(MigrateError, match="expected kafka, header:NAME"):
         compared(replace(config, key="id"), broker)
+
+
+def test_nothing_compared(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path) -> None:
+    """It says so. What the bridge has sent must be there, whatever time its record has."""
+    state = BridgeState(cluster="cluster-1", topic="orders", target=target, order="key", headers="encode", queues=[])
+    save_bridge(tmp_path, state)
+    config = CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path)
+    found = compared(config, broker)
+    assert (found.outcome, found.matched, found.pending) == (CompareOutcome.CANNOT_TELL, 0, 6)
+    kafka.partitions[0][0] = kafka.partitions[0][0]._replace(timestamp_ms=now_ms() + 1_000_000)
+    state.next_offsets = {"0": 1}
+    save_bridge(tmp_path, state)
+    found = compared(config, broker)
+    assert (found.outcome, found.counts["missing"], found.pending) == (CompareOutcome.FOUND, 1, 5)
 
 
 def rows(chance: random.Random) -> tuple[list[Row], list[Row]]:

@@ -47,6 +47,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BridgeState:
 
 def save_compare(folder: Path, **more: Any) -> None:
     found = {"outcome": "none", "at_ms": NOW_MS, "accepted": [], "since_ms": None, "until_ms": None}
+    found |= {"matched": 9, "pending": 0}
     save_json(folder / COMPARE, found | more)
 
 
@@ -91,7 +92,13 @@ def test_go_and_no_go(state: BridgeState, broker: Embedded, tmp_path: Path) -> N
         state.skipped, state.lost = [], {}
         save_bridge(tmp_path, state)
         save_compare(tmp_path, outcome="found", accepted=["late"])
-        assert wrong(tmp_path, broker) == {"comparison": "differences: found, 0 s ago, accepted: late"}
+        assert wrong(tmp_path, broker) == {
+            "comparison": "differences: found, 9 equal, 0 not compared yet, 0 s ago, accepted: late"
+        }
+        save_compare(tmp_path, pending=1)
+        assert "9 equal, 1 not compared yet" in wrong(tmp_path, broker)["comparison"]
+        save_compare(tmp_path, matched=0)
+        assert "0 equal" in wrong(tmp_path, broker)["comparison"]
         save_compare(tmp_path, at_ms=NOW_MS - 4_000_000)
         assert "4000 s ago" in wrong(tmp_path, broker)["comparison"]
         (tmp_path / COMPARE).unlink()

@@ -64,8 +64,8 @@ class CompareOutcome(StrEnum):
 class CompareSides:
     """What to compare. key: "kafka", "header:NAME" or "json:a.b". since_ms, until_ms: of the records' times.
 
-    grace_ms: records younger than this may still be on their way. late_ms: 0 does not judge it. examples: of each kind.
-    accepted: kinds that do not count as found.
+    grace_ms: what is younger may still be on its way, where no bridge tells. late_ms: 0 does not judge it.
+    examples: of each kind. accepted: kinds that do not count as found.
     """
 
     kafka: KafkaConfig
@@ -364,9 +364,10 @@ class _Sides:
 
     def _record_row(self, record: KafkaRecord, seq: int, started_ms: int) -> Row:
         place = record_id(record.topic, record.partition, record.offset)
-        is_pending = record.timestamp_ms > started_ms - self._config.grace_ms
         if self._state is not None:
-            is_pending = is_pending or record.offset >= self._state.next_offsets.get(str(record.partition), 0)
+            is_pending = record.offset >= self._state.next_offsets.get(str(record.partition), 0)
+        else:
+            is_pending = record.timestamp_ms > started_ms - self._config.grace_ms
         key, digest = self._of_record(record), _digest(record.value)
         where = f"Kafka {record.partition}/{record.offset}"
         return Row(
@@ -453,7 +454,7 @@ async def compare(config: CompareSides, admin: Admin) -> Comparison:
     counted = Counter({kind: count for kind, count in found.counts.items() if kind not in config.accepted})
     if counted.total():
         found.outcome = CompareOutcome.FOUND
-    elif found.gaps or not (found.records or found.messages):
+    elif found.gaps or not found.matched:
         found.outcome = CompareOutcome.CANNOT_TELL
     if state is not None:
         save_json(config.folder / COMPARE, asdict(found))

@@ -91,11 +91,18 @@ def _compare(config: GateConfig, now: int) -> GateCheck:
     outcome = found["outcome"]
     is_part = found["since_ms"] is not None or found["until_ms"] is not None
     accepted = f", accepted: {', '.join(found['accepted'])}" if found["accepted"] else ""
+    matched, pending = found["matched"], found["pending"]
+    part = ", of a range of time" if is_part else ""
     return GateCheck(
         "comparison",
-        outcome == CompareOutcome.NONE and age_ms <= config.compare_age_ms,
-        f"differences: {outcome}, {age_ms / 1000:.0f} s ago{', of a range of time' if is_part else ''}{accepted}",
-        f"run `mqtrail migrate compare` until it finds none; it counts for {config.compare_age_ms / 1000:.0f} s",
+        outcome == CompareOutcome.NONE
+        and age_ms <= config.compare_age_ms
+        and matched > 0
+        and pending <= config.lag_max,
+        f"differences: {outcome}, {matched} equal, {pending} not compared yet, {age_ms / 1000:.0f} s ago"
+        f"{part}{accepted}",
+        f"run `mqtrail migrate compare` until it finds none, with at most {config.lag_max} not compared yet; it counts "
+        f"for {config.compare_age_ms / 1000:.0f} s",
     )
 
 
