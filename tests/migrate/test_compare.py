@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -252,6 +254,28 @@ def test_order_in_each_partition(is_bridged: bool, tmp_path: Path) -> None:
     ]
     judge.judge(b"k", [*records, *sorted(messages, key=lambda row: row.seq)])
     assert {one: count for one, count in found.counts.items() if count} == {"order": 1}
+
+
+def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is an error with a remedy, wherever it is noticed."""
+    expected = "expected space for about .* set TMPDIR"
+    with pytest.raises(MigrateError, match=expected):
+        KeySorter(str(tmp_path / "none"))
+    connect = sqlite3.connect
+
+    def small(*args: Any, **more: Any) -> sqlite3.Connection:
+        base = connect(*args, **more)
+        base.execute("PRAGMA max_page_count=4")
+        return base
+
+    monkeypatch.setattr("mqtrail.migrate.comparing.sqlite3.connect", small)
+    sorter = KeySorter(str(tmp_path))
+    row = Row(b"a" * 1_000, 1, 0, 0, 0, "", "", b"", 0, 0)
+    with pytest.raises(MigrateError, match=f"database or disk is full.*{expected}"):
+        sorter.add([row] * 100)
+    sorter.close()
+    with pytest.raises(MigrateError, match=expected):
+        list(sorter.groups())
 
 
 def test_a_key_with_too_many_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

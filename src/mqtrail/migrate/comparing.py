@@ -3,7 +3,8 @@
     both sides -> a SQLite file on disk, sorted by key -> one key after the other -> counts and a few examples
 
 Memory is bounded whatever the topics have: only the records of one key are in it, KEY_COUNT_MAX at most. Disk: about
-150 bytes a record, in the system's folder for temporary files, until the end.
+350 bytes for a record and its message, half of it to sort them, in the system's folder for temporary files, until the
+end.
 
 A message of the bridge is compared with the record of its KAFKA_PARTITION and KAFKA_OFFSET. Other messages, as
 producers write that send to both sides, are compared by key and body.
@@ -18,7 +19,7 @@ import sqlite3
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import groupby, pairwise
@@ -178,25 +179,45 @@ def _digest(body: bytes | None) -> bytes:
     return b"" if body is None else hashlib.sha256(body).digest()[:16]
 
 
+@contextmanager
+def _on_disk(folder: str) -> Iterator[None]:
+    """Convert errors of SQLite. MigrateError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise MigrateError(
+            f"found {str(error)!r} with the temporary file of the comparison in {folder!r}, expected space for about "
+            "350 bytes a record: free some, set TMPDIR to a folder with more, or compare a range of time"
+        ) from error
+
+
 class KeySorter:
-    """Rows in a file, to be read by key."""
+    """Rows in a file, to be read by key. SQLite sorts them in the same folder. MigrateError: no space."""
 
     def __init__(self, folder: str) -> None:
-        self._base = sqlite3.connect(f"{folder}/compare.sqlite", isolation_level=None)
-        for pragma in ("journal_mode=OFF", "synchronous=OFF", "temp_store=FILE"):
-            self._base.execute(f"PRAGMA {pragma}")
-        self._base.execute(f"CREATE TABLE rows ({', '.join(Row._fields)})")
+        self._folder = folder
+        quoted = folder.replace("'", "''")
+        with _on_disk(folder):
+            self._base = sqlite3.connect(f"{folder}/compare.sqlite", isolation_level=None)
+            for pragma in (
+                "journal_mode=OFF",
+                "synchronous=OFF",
+                "temp_store=FILE",
+                f"temp_store_directory='{quoted}'",
+            ):
+                self._base.execute(f"PRAGMA {pragma}")
+            self._base.execute(f"CREATE TABLE rows ({', '.join(Row._fields)})")
 
     def add(self, rows: Iterable[Row]) -> None:
         """Keep rows."""
-        self._base.execute("BEGIN")
-        self._base.executemany(f"INSERT INTO rows VALUES ({', '.join('?' * len(Row._fields))})", rows)
-        self._base.execute("COMMIT")
+        with _on_disk(self._folder):
+            self._base.execute("BEGIN")
+            self._base.executemany(f"INSERT INTO rows VALUES ({', '.join('?' * len(Row._fields))})", rows)
+            self._base.execute("COMMIT")
 
     def groups(self) -> Iterator[tuple[bytes, list[Row] | None]]:
         """Yield the rows of each key, Kafka's first, in order; None instead: there are more than KEY_COUNT_MAX."""
-        found = self._base.execute("SELECT * FROM rows ORDER BY has_key, key, side, seq")
-        for (_, key), rows in groupby(map(Row._make, found), lambda row: (row.has_key, row.key)):
+        for (_, key), rows in groupby(self._sorted(), lambda row: (row.has_key, row.key)):
             kept: list[Row] | None = []
             for row in rows:
                 if kept is not None:
@@ -205,8 +226,14 @@ class KeySorter:
                         kept = None
             yield key, kept
 
+    def _sorted(self) -> Iterator[Row]:
+        with _on_disk(self._folder):
+            yield from map(Row._make, self._base.execute("SELECT * FROM rows ORDER BY has_key, key, side, seq"))
+
     def close(self) -> None:
         """Close the file."""
+        with suppress(sqlite3.Error):  # the folder for SQLite's own files is one for the whole process
+            self._base.execute("PRAGMA temp_store_directory=''")
         self._base.close()
 
 
