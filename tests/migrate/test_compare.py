@@ -264,7 +264,7 @@ def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect = sqlite3.connect
 
     def small(*args: Any, **more: Any) -> sqlite3.Connection:
-        base = connect(*args, **more)
+        base: sqlite3.Connection = connect(*args, **more)
         base.execute("PRAGMA max_page_count=4")
         return base
 
