@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mqtrail.client import Admin, ProducerConfig, SyncAdmin, SyncProducer
+from mqtrail.client.core import now_ms
 from mqtrail.migrate import (
     Bridge,
     BridgeConfig,
+    BridgeState,
     CompareOutcome,
     CompareSides,
     Comparison,
@@ -22,6 +26,7 @@ from mqtrail.migrate import (
     compare,
 )
 from mqtrail.migrate.comparing import KeyJudge, KeySorter, Row
+from mqtrail.migrate.state import save_bridge
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message, TopicConfig
 
@@ -95,14 +100,14 @@ def test_bridged(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path
     kafka.firsts[1] = 2
     found = compared(replace(config, accepted=frozenset({"double", "different"})), broker)
     assert found.outcome is CompareOutcome.CANNOT_TELL
-    assert found.gaps == {"records of Kafka that expired": 4}
+    assert found.gaps == {"records of Kafka that expired or were compacted away": 4}
     with pytest.raises(MigrateError, match="expected one from 'other'"):
         compared(replace(config, topic="other"), broker)
 
 
 def test_sent_to_both(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path) -> None:
     """Messages of producers that send to both sides, by a field of the value; two of them swapped, one too many."""
-    config = CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path)
+    config = CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path, grace_ms=0)
     kafka.partitions[0] = [one._replace(key=b"k0") for one in kafka.partitions[0]]
     with SyncAdmin(broker.namesrv_address) as admin, SyncProducer("p", broker.namesrv_address) as producer:
         queues = sorted(admin.queues(target), key=lambda one: one.queue_id)
@@ -113,12 +118,54 @@ def test_sent_to_both(target: str, kafka: FakeKafka, broker: Embedded, tmp_path:
     assert (found.matched, found.counts["order"], found.counts["double"]) == (6, 1, 1)
     assert sum(found.counts.values()) == 2
     assert found.examples["order"] == ["k0: broker-a/0 at 2 is after that of Kafka 0/2"]
+    young = compared(replace(config, grace_ms=3_600_000), broker)
+    assert (young.matched, young.counts["double"], young.pending) == (6, 0, 1), "its record may come"
     by_id = compared(replace(config, key="json:id"), broker)
     assert (by_id.keys, by_id.counts["double"], by_id.counts["order"]) == (6, 1, 0)
     late = compared(replace(config, late_ms=1), broker)
     assert late.counts["late"] == 6
     with pytest.raises(MigrateError, match="expected kafka, header:NAME"):
         compared(replace(config, key="id"), broker)
+
+
+def test_headers_as_keys(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path) -> None:
+    """Also of headers that do not fit properties."""
+    headers = ((("id", b"\xff"),), (("id", b"1"), ("id", b"2")), (("id", None),), (("id", b"3"), ("KEYS", b"4")))
+    kafka.partitions.clear()
+    for one in headers:
+        kafka.put("orders", 0, b"k", b"v", headers=one)
+    bridge(target, tmp_path, broker)
+    for name in ("id", "KEYS"):
+        found = compared(
+            CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path, key=f"header:{name}"), broker
+        )
+        assert (found.outcome, found.matched, sum(found.counts.values())) == (CompareOutcome.NONE, 4, 0)
+
+
+def test_compacted(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path) -> None:
+    """A record that Kafka compacted away after it was bridged cannot be compared; its message is not too many."""
+    bridge(target, tmp_path, broker)
+    kafka.partitions[0][1] = kafka.partitions[0][0]  # its reader passes the gap
+    config = CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path, accepted=frozenset({"extra"}))
+    assert compared(config, broker).counts["extra"] == 1
+    kafka.policy = "compact"
+    found = compared(config, broker)
+    assert (found.outcome, found.counts["extra"]) == (CompareOutcome.CANNOT_TELL, 0)
+    assert found.gaps == {"records of Kafka that expired or were compacted away": 1}
+
+
+def test_nothing_compared(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path) -> None:
+    """It says so. What the bridge has sent must be there, whatever time its record has."""
+    state = BridgeState(cluster="cluster-1", topic="orders", target=target, order="key", headers="encode", queues=[])
+    save_bridge(tmp_path, state)
+    config = CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path)
+    found = compared(config, broker)
+    assert (found.outcome, found.matched, found.pending) == (CompareOutcome.CANNOT_TELL, 0, 6)
+    kafka.partitions[0][0] = kafka.partitions[0][0]._replace(timestamp_ms=now_ms() + 1_000_000)
+    state.next_offsets = {"0": 1}
+    save_bridge(tmp_path, state)
+    found = compared(config, broker)
+    assert (found.outcome, found.counts["missing"], found.pending) == (CompareOutcome.FOUND, 1, 5)
 
 
 def rows(chance: random.Random) -> tuple[list[Row], list[Row]]:
@@ -190,6 +237,45 @@ def test_each_fault(fault: Change, kind: str | None, is_bridged: bool, tmp_path:
         judge.judge(key, group)
     sorter.close()
     assert {one: count for one, count in found.counts.items() if count} == ({kind: 1} if kind else {})
+
+
+@pytest.mark.parametrize("is_bridged", [True, False])
+def test_order_in_each_partition(is_bridged: bool, tmp_path: Path) -> None:
+    """A key of several partitions has an order in each; an equal body in both does not tell which one it is of."""
+    found = Comparison("t", "t")
+    judge = KeyJudge(
+        CompareSides(kafka=KAFKA, topic="t", target="t", folder=tmp_path), found, is_expired=lambda row: False
+    )
+    lanes = ((0, b"a"), (0, b"b"), (0, b"c"), (1, b"x"), (0, b"x"))
+    records = [Row(b"k", 1, 0, n, lane, f"t:{lane}:{n}", f"K{n}", body, 0, 0) for n, (lane, body) in enumerate(lanes)]
+    messages = [
+        row._replace(side=1, seq=9 - row.seq if row.lane == 0 else row.seq, place=row.place if is_bridged else "")
+        for row in records
+    ]
+    judge.judge(b"k", [*records, *sorted(messages, key=lambda row: row.seq)])
+    assert {one: count for one, count in found.counts.items() if count} == {"order": 1}
+
+
+def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is an error with a remedy, wherever it is noticed."""
+    expected = "expected space for about .* set TMPDIR"
+    with pytest.raises(MigrateError, match=expected):
+        KeySorter(str(tmp_path / "none"))
+    connect = sqlite3.connect
+
+    def small(*args: Any, **more: Any) -> sqlite3.Connection:
+        base: sqlite3.Connection = connect(*args, **more)
+        base.execute("PRAGMA max_page_count=4")
+        return base
+
+    monkeypatch.setattr("mqtrail.migrate.comparing.sqlite3.connect", small)
+    sorter = KeySorter(str(tmp_path))
+    row = Row(b"a" * 1_000, 1, 0, 0, 0, "", "", b"", 0, 0)
+    with pytest.raises(MigrateError, match=f"database or disk is full.*{expected}"):
+        sorter.add([row] * 100)
+    sorter.close()
+    with pytest.raises(MigrateError, match=expected):
+        list(sorter.groups())
 
 
 def test_a_key_with_too_many_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

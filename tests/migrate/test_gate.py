@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 import pytest
 
 from mqtrail.client import Admin, SyncAdmin, SyncConsumer
-from mqtrail.client.core import now_ms
 from mqtrail.migrate import BridgeState, GateConfig, GateResult, MigrateError, OffsetMap, gate
 from mqtrail.migrate.groups import group_file
 from mqtrail.migrate.offsetmap import MapFile
@@ -19,6 +19,8 @@ from mqtrail.migrate.state import COMPARE, MAP, alone, save_bridge, save_json
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import TopicConfig
 from tests.waiting import wait_until
+
+NOW_MS = 1_795_000_000_000
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +30,14 @@ def broker() -> Iterator[Embedded]:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> BridgeState:
-    """A bridge that has everything, a comparison without differences, and translated offsets of a group."""
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BridgeState:
+    """A bridge that has everything, a comparison without differences, and translated offsets of a group.
+
+    For the gate, time stands still: ages are exact.
+    """
+    monkeypatch.setattr(sys.modules[gate.__module__], "now_ms", lambda: NOW_MS)
     state = BridgeState(cluster="c", topic="t", target="t", order="key", headers="encode", queues=["broker-a/0"])
-    state.next_offsets, state.ends, state.ends_ms = {"0": 9}, {"0": 9}, now_ms()
+    state.next_offsets, state.ends, state.ends_ms = {"0": 9}, {"0": 9}, NOW_MS
     save_bridge(tmp_path, state)
     MapFile(tmp_path / MAP, OffsetMap("t", "t"))
     save_compare(tmp_path)
@@ -40,12 +46,15 @@ def state(tmp_path: Path) -> BridgeState:
 
 
 def save_compare(folder: Path, **more: Any) -> None:
-    found = {"outcome": "none", "at_ms": now_ms(), "accepted": [], "since_ms": None, "until_ms": None}
+    found = {"outcome": "none", "at_ms": NOW_MS, "accepted": [], "since_ms": None, "until_ms": None}
+    found |= {"matched": 9, "pending": 0}
     save_json(folder / COMPARE, found | more)
 
 
-def save_group(folder: Path, *, error: str = "", behind: int = 0) -> None:
-    save_json(group_file(folder, "billing"), {"queues": [{"queue": "broker-a/0", "error": error}], "behind": behind})
+def save_group(folder: Path, *, error: str = "", behind: int = 0, before_start: int = 0, expired: int = 0) -> None:
+    queue = {"queue": "broker-a/0", "error": error, "expired": expired}
+    content = {"queues": [queue], "behind": behind, "before_start": before_start}
+    save_json(group_file(folder, "billing"), content)
 
 
 def judged(folder: Path, broker: Embedded, *groups: str) -> GateResult:
@@ -74,17 +83,23 @@ def test_go_and_no_go(state: BridgeState, broker: Embedded, tmp_path: Path) -> N
         state.ends["0"] = 11
         save_bridge(tmp_path, state)
         assert wrong(tmp_path, broker) == {"bridge's lag": "2 offsets, 0 s ago"}
-        state.ends["0"], state.ends_ms = 9, now_ms() - 90_000
+        state.ends["0"], state.ends_ms = 9, NOW_MS - 90_000
         save_bridge(tmp_path, state)
         assert wrong(tmp_path, broker) == {"bridge's lag": "0 offsets, 90 s ago"}
-        state.ends_ms, state.skipped, state.lost = now_ms(), ["t:0:1"], {"0": 2}
+        state.ends_ms, state.skipped, state.lost = NOW_MS, ["t:0:1"], {"0": 2}
         save_bridge(tmp_path, state)
         assert wrong(tmp_path, broker) == {"nothing left out": "1 skipped, 2 lost"}
         state.skipped, state.lost = [], {}
         save_bridge(tmp_path, state)
         save_compare(tmp_path, outcome="found", accepted=["late"])
-        assert wrong(tmp_path, broker) == {"comparison": "differences: found, 0 s ago, accepted: late"}
-        save_compare(tmp_path, at_ms=now_ms() - 4_000_000)
+        assert wrong(tmp_path, broker) == {
+            "comparison": "differences: found, 9 equal, 0 not compared yet, 0 s ago, accepted: late"
+        }
+        save_compare(tmp_path, pending=1)
+        assert "9 equal, 1 not compared yet" in wrong(tmp_path, broker)["comparison"]
+        save_compare(tmp_path, matched=0)
+        assert "0 equal" in wrong(tmp_path, broker)["comparison"]
+        save_compare(tmp_path, at_ms=NOW_MS - 4_000_000)
         assert "4000 s ago" in wrong(tmp_path, broker)["comparison"]
         (tmp_path / COMPARE).unlink()
         assert wrong(tmp_path, broker) == {"comparison": "none"}
@@ -97,7 +112,23 @@ def test_groups(state: BridgeState, broker: Embedded, tmp_path: Path) -> None:
     with alone(tmp_path):
         assert wrong(tmp_path, broker, "other") == {"offsets of other": "none", "members of other": "0"}
         save_group(tmp_path, error="refused", behind=3)
-        assert wrong(tmp_path, broker, "billing")["offsets of billing"] == "1 queues, 1 failed, 3 not bridged"
+        assert (
+            wrong(tmp_path, broker, "billing")["offsets of billing"]
+            == "1 queues, 1 failed, 0 kept further, 3 not bridged, 0 lost"
+        )
+        save_group(tmp_path, before_start=5, expired=2)
+        assert (
+            wrong(tmp_path, broker, "billing")["offsets of billing"]
+            == "1 queues, 0 failed, 0 kept further, 0 not bridged, 7 lost"
+        )
+        queue = {"queue": "broker-a/0", "error": "", "expired": 0, "is_kept": True, "after": 9, "written": None}
+        for written, is_ok in ((None, False), (3, True)):
+            content = {"queues": [queue | {"written": written}], "behind": 0, "before_start": 0}
+            save_json(group_file(tmp_path, "billing"), content)
+            (check, _) = (one for one in judged(tmp_path, broker, "billing").checks if "billing" in one.name)
+            assert (check.is_ok, check.found[:33]) == (is_ok, "1 queues, 0 failed, 1 kept further"[:33])
+        save_json(group_file(tmp_path, "billing"), {"queues": [], "behind": 0})
+        assert wrong(tmp_path, broker, "billing")["offsets of billing"] == "none", "it does not tell what is lost"
         save_group(tmp_path)
         with SyncConsumer("billing", broker.namesrv_address, subscriptions={"t": "*"}):
             wait_until(lambda: wrong(tmp_path, broker, "billing") == {})

@@ -24,7 +24,7 @@ Key = Annotated[
 ]
 Since = Annotated[str, typer.Option("--from", help="Earliest time of records: a time (UTC), or an age such as 2h.")]
 Until = Annotated[str, typer.Option("--until", help="Latest time of records (exclusive).")]
-Grace = Annotated[str, typer.Option("--grace", help="Records younger than this may still be on their way.")]
+Grace = Annotated[str, typer.Option("--grace", help="What is younger may still be on its way, where no bridge tells.")]
 Late = Annotated[
     str, typer.Option("--late", help="Report messages stored longer after their record's time. [default: none]")
 ]
@@ -54,7 +54,8 @@ def migrate_compare(
 ) -> int:
     """Compare a Kafka topic with its topic of RocketMQ, record by record, by business key.
 
-    Exit code 0: no difference, with everything compared. 1: found some. 3: found none, but not all could be compared.
+    Exit code 0: no difference, but for records on their way. 1: found some. 3: found none, but not all could be
+    compared.
     """
     first_ms, end_ms = time_range(since, until, now_ms())
     grace_ms, late_ms = duration_ms(grace, "--grace"), duration_ms(late, "--late") if late else 0

@@ -3,7 +3,8 @@
     both sides -> a SQLite file on disk, sorted by key -> one key after the other -> counts and a few examples
 
 Memory is bounded whatever the topics have: only the records of one key are in it, KEY_COUNT_MAX at most. Disk: about
-150 bytes a record, in the system's folder for temporary files, until the end.
+350 bytes for a record and its message, half of it to sort them, in the system's folder for temporary files, until the
+end.
 
 A message of the bridge is compared with the record of its KAFKA_PARTITION and KAFKA_OFFSET. Other messages, as
 producers write that send to both sides, are compared by key and body.
@@ -11,13 +12,14 @@ producers write that send to both sides, are compared by key and body.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import sqlite3
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import groupby, pairwise
@@ -29,7 +31,7 @@ from mqtrail.client.core import now_ms
 from mqtrail.wire import MessageExt, MessageQueue
 
 from .kafka import KafkaConfig, KafkaTopic
-from .messages import OFFSET, PARTITION, TIMESTAMP, TOPIC, key_of, record_id, value_of
+from .messages import HEADERS, OFFSET, PARTITION, TIMESTAMP, TOPIC, key_of, misfit, record_id, value_of
 from .model import KafkaRecord, MigrateError
 from .state import COMPARE, BridgeState, read_bridge, save_json
 
@@ -64,8 +66,8 @@ class CompareOutcome(StrEnum):
 class CompareSides:
     """What to compare. key: "kafka", "header:NAME" or "json:a.b". since_ms, until_ms: of the records' times.
 
-    grace_ms: records younger than this may still be on their way. late_ms: 0 does not judge it. examples: of each kind.
-    accepted: kinds that do not count as found.
+    grace_ms: what is younger may still be on its way, where no bridge tells. late_ms: 0 does not judge it.
+    examples: of each kind. accepted: kinds that do not count as found.
     """
 
     kafka: KafkaConfig
@@ -89,7 +91,8 @@ class CompareSides:
 
 @dataclass(slots=True)
 class Comparison:
-    """The result. pending: records that may still be on their way. gaps: what could not be compared, and why."""
+    """The result. pending: records, and messages that the bridge did not send, that may be on
+    their way to the other side. gaps: what could not be compared, and why."""
 
     topic: str
     target: str
@@ -134,7 +137,7 @@ def business_key(rule: str) -> tuple[Callable[[KafkaRecord], bytes | None], Call
     if kind == "header" and name:
         return (
             lambda record: next((value for one, value in reversed(record.headers) if one == name), None),
-            lambda message: message.properties[name].encode() if name in message.properties else None,
+            lambda message: _header(message.properties, name),
         )
     if kind == "json" and name:
         return (
@@ -148,6 +151,18 @@ def _kafka_key(message: MessageExt) -> bytes | None:
     if TOPIC in message.properties:
         return key_of(message.properties)
     return message.keys[0].encode() if message.keys else None
+
+
+def _header(properties: Mapping[str, str], name: str) -> bytes | None:
+    """Return the last value of a header: of all headers if the bridge kept them apart, else the property."""
+    if TOPIC in properties:
+        with suppress(ValueError, TypeError):  # another producer's
+            for one, value in reversed(json.loads(properties.get(HEADERS, "[]"))):
+                if one == name:
+                    return None if value is None else base64.b64decode(value)
+        if HEADERS in properties or misfit(name, b"x") is not None:
+            return None  # the property of that name is not the header
+    return properties[name].encode() if name in properties else None
 
 
 def _json_key(body: bytes | None, path: str) -> bytes | None:
@@ -164,25 +179,45 @@ def _digest(body: bytes | None) -> bytes:
     return b"" if body is None else hashlib.sha256(body).digest()[:16]
 
 
+@contextmanager
+def _on_disk(folder: str) -> Iterator[None]:
+    """Convert errors of SQLite. MigrateError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise MigrateError(
+            f"found {str(error)!r} with the temporary file of the comparison in {folder!r}, expected space for about "
+            "350 bytes a record: free some, set TMPDIR to a folder with more, or compare a range of time"
+        ) from error
+
+
 class KeySorter:
-    """Rows in a file, to be read by key."""
+    """Rows in a file, to be read by key. SQLite sorts them in the same folder. MigrateError: no space."""
 
     def __init__(self, folder: str) -> None:
-        self._base = sqlite3.connect(f"{folder}/compare.sqlite", isolation_level=None)
-        for pragma in ("journal_mode=OFF", "synchronous=OFF", "temp_store=FILE"):
-            self._base.execute(f"PRAGMA {pragma}")
-        self._base.execute(f"CREATE TABLE rows ({', '.join(Row._fields)})")
+        self._folder = folder
+        quoted = folder.replace("'", "''")
+        with _on_disk(folder):
+            self._base = sqlite3.connect(f"{folder}/compare.sqlite", isolation_level=None)
+            for pragma in (
+                "journal_mode=OFF",
+                "synchronous=OFF",
+                "temp_store=FILE",
+                f"temp_store_directory='{quoted}'",
+            ):
+                self._base.execute(f"PRAGMA {pragma}")
+            self._base.execute(f"CREATE TABLE rows ({', '.join(Row._fields)})")
 
     def add(self, rows: Iterable[Row]) -> None:
         """Keep rows."""
-        self._base.execute("BEGIN")
-        self._base.executemany(f"INSERT INTO rows VALUES ({', '.join('?' * len(Row._fields))})", rows)
-        self._base.execute("COMMIT")
+        with _on_disk(self._folder):
+            self._base.execute("BEGIN")
+            self._base.executemany(f"INSERT INTO rows VALUES ({', '.join('?' * len(Row._fields))})", rows)
+            self._base.execute("COMMIT")
 
     def groups(self) -> Iterator[tuple[bytes, list[Row] | None]]:
         """Yield the rows of each key, Kafka's first, in order; None instead: there are more than KEY_COUNT_MAX."""
-        found = self._base.execute("SELECT * FROM rows ORDER BY has_key, key, side, seq")
-        for (_, key), rows in groupby(map(Row._make, found), lambda row: (row.has_key, row.key)):
+        for (_, key), rows in groupby(self._sorted(), lambda row: (row.has_key, row.key)):
             kept: list[Row] | None = []
             for row in rows:
                 if kept is not None:
@@ -191,8 +226,14 @@ class KeySorter:
                         kept = None
             yield key, kept
 
+    def _sorted(self) -> Iterator[Row]:
+        with _on_disk(self._folder):
+            yield from map(Row._make, self._base.execute("SELECT * FROM rows ORDER BY has_key, key, side, seq"))
+
     def close(self) -> None:
         """Close the file."""
+        with suppress(sqlite3.Error):  # the folder for SQLite's own files is one for the whole process
+            self._base.execute("PRAGMA temp_store_directory=''")
         self._base.close()
 
 
@@ -211,8 +252,8 @@ class KeyJudge:
         pairs, left, extra = self._by_place(key, records, messages)
         pairs += self._by_body(key, left, extra)
         self._found.matched += len(pairs)
-        self._found.pending += sum(row.is_pending for row in left)
-        left = [row for row in left if not row.is_pending]
+        self._found.pending += sum(row.is_pending for row in (*left, *extra))
+        left, extra = ([row for row in rest if not row.is_pending] for rest in (left, extra))
         foreign = [row for row in extra if not row.place]
         changed = min(len(left), len(foreign))  # one of each: the body changed
         for record, message in zip(left[:changed], foreign[:changed], strict=True):
@@ -225,7 +266,7 @@ class KeyJudge:
                 self._note(Difference.MISSING, key, row.shown)
         for row in extra:
             if row.place and self._is_expired(row):
-                self._gap("records of Kafka that expired")
+                self._gap("records of Kafka that expired or were compacted away")
             else:
                 self._note(Difference.EXTRA, key, row.shown)
         self._check_order(key, pairs)
@@ -264,7 +305,7 @@ class KeyJudge:
         for message in extra:
             if not message.place and by_body[message.digest]:
                 pairs.append((by_body[message.digest].pop(), message))
-            elif not message.place and message.digest in bodies:
+            elif not message.place and message.digest in bodies and not message.is_pending:
                 self._note(Difference.DOUBLE, key, message.shown)
             else:
                 rest.append(message)
@@ -274,8 +315,19 @@ class KeyJudge:
         return pairs
 
     def _check_order(self, key: bytes, pairs: list[tuple[Row, Row]]) -> None:
-        if not pairs or not pairs[0][0].has_key or len({record.lane for record, _ in pairs}) > 1:
-            return  # Kafka has no order between partitions
+        if not pairs or not pairs[0][0].has_key:
+            return
+        lanes: dict[int, list[tuple[Row, Row]]] = defaultdict(list)  # Kafka has no order between partitions
+        bodies: dict[bytes, set[int]] = defaultdict(set)
+        for pair in pairs:
+            bodies[pair[0].digest].add(pair[0].lane)
+        for pair in pairs:
+            if pair[1].place or len(bodies[pair[0].digest]) == 1:  # else it is not known which partition it is of
+                lanes[pair[0].lane].append(pair)
+        for found in lanes.values():
+            self._check_lane(key, found)
+
+    def _check_lane(self, key: bytes, pairs: list[tuple[Row, Row]]) -> None:
         pairs.sort(key=lambda pair: pair[1].seq)
         if len(lanes := {message.lane for _, message in pairs}) > 1:
             self._note(Difference.ORDER, key, f"in {len(lanes)} queues, first {pairs[0][1].shown}")
@@ -305,13 +357,17 @@ class _Sides:
         self._found = found
         self._of_record, self._of_message = business_key(config.key)
         self._firsts: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._is_compacted = False
+        self._started_ms = now_ms()
         self._kept_ms: int | None = None  # RocketMQ keeps all that was stored since; None: since ever
 
     def is_expired(self, row: Row) -> bool:
         """Whether the other side of a row may have expired."""
         if row.side:
             _, partition, offset = row.place.rsplit(":", 2)
-            return int(offset) < self._firsts.get(int(partition), 0)
+            kept = self._ends if self._is_compacted else self._firsts  # a compacted topic has gaps
+            return int(offset) < kept.get(int(partition), 0)
         return self._kept_ms is not None and row.time_ms < self._kept_ms
 
     async def read(self, admin: Admin) -> None:
@@ -335,9 +391,10 @@ class _Sides:
             await self._read_queue(admin, number, queue, end)
 
     async def _read_kafka(self, kafka: KafkaTopic, partitions: list[int]) -> None:
-        config, started_ms = self._config, now_ms()
-        self._firsts, ends = await kafka.firsts(partitions), await kafka.ends(partitions)
-        begins = self._firsts
+        config = self._config
+        self._is_compacted = "compact" in await kafka.cleanup_policy()
+        self._firsts, self._ends = await kafka.firsts(partitions), await kafka.ends(partitions)
+        begins, ends = self._firsts, self._ends
         if config.since_ms is not None:
             begins = await kafka.at_time(partitions, config.since_ms)
         if self._state is not None:
@@ -358,15 +415,16 @@ class _Sides:
             for record in records:
                 if record.offset < ends[record.partition] and config.has(record.timestamp_ms):
                     seq += 1
-                    rows.append(self._record_row(record, seq, started_ms))
+                    rows.append(self._record_row(record, seq))
             self._found.records += len(rows)
             self._sorter.add(rows)
 
-    def _record_row(self, record: KafkaRecord, seq: int, started_ms: int) -> Row:
+    def _record_row(self, record: KafkaRecord, seq: int) -> Row:
         place = record_id(record.topic, record.partition, record.offset)
-        is_pending = record.timestamp_ms > started_ms - self._config.grace_ms
         if self._state is not None:
-            is_pending = is_pending or record.offset >= self._state.next_offsets.get(str(record.partition), 0)
+            is_pending = record.offset >= self._state.next_offsets.get(str(record.partition), 0)
+        else:
+            is_pending = record.timestamp_ms > self._started_ms - self._config.grace_ms
         key, digest = self._of_record(record), _digest(record.value)
         where = f"Kafka {record.partition}/{record.offset}"
         return Row(
@@ -422,7 +480,7 @@ class _Sides:
             where,
             digest,
             message.store_timestamp_ms,
-            0,
+            int(not place and message.store_timestamp_ms > self._started_ms - self._config.grace_ms),
         )
 
 
@@ -453,7 +511,7 @@ async def compare(config: CompareSides, admin: Admin) -> Comparison:
     counted = Counter({kind: count for kind, count in found.counts.items() if kind not in config.accepted})
     if counted.total():
         found.outcome = CompareOutcome.FOUND
-    elif found.gaps or not (found.records or found.messages):
+    elif found.gaps or not found.matched:
         found.outcome = CompareOutcome.CANNOT_TELL
     if state is not None:
         save_json(config.folder / COMPARE, asdict(found))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mqtrail.client import Admin
 from mqtrail.client.core import now_ms
@@ -91,30 +91,33 @@ def _compare(config: GateConfig, now: int) -> GateCheck:
     outcome = found["outcome"]
     is_part = found["since_ms"] is not None or found["until_ms"] is not None
     accepted = f", accepted: {', '.join(found['accepted'])}" if found["accepted"] else ""
+    matched, pending = found["matched"], found["pending"]
+    part = ", of a range of time" if is_part else ""
     return GateCheck(
         "comparison",
-        outcome == CompareOutcome.NONE and age_ms <= config.compare_age_ms,
-        f"differences: {outcome}, {age_ms / 1000:.0f} s ago{', of a range of time' if is_part else ''}{accepted}",
-        f"run `mqtrail migrate compare` until it finds none; it counts for {config.compare_age_ms / 1000:.0f} s",
+        outcome == CompareOutcome.NONE
+        and age_ms <= config.compare_age_ms
+        and matched > 0
+        and pending <= config.lag_max,
+        f"differences: {outcome}, {matched} equal, {pending} not compared yet, {age_ms / 1000:.0f} s ago"
+        f"{part}{accepted}",
+        f"run `mqtrail migrate compare` until it finds none, with at most {config.lag_max} not compared yet; it counts "
+        f"for {config.compare_age_ms / 1000:.0f} s",
     )
 
 
 async def _group(folder: Path, group: str, admin: Admin) -> Sequence[GateCheck]:
-    content = read_json(group_file(folder, group), "`mqtrail migrate offsets --apply`")
-    failed = [one["queue"] for one in content["queues"] if one["error"]] if content else []
-    behind = content["behind"] if content else 0
-    shown = (
-        "none" if content is None else f"{len(content['queues'])} queues, {len(failed)} failed, {behind} not bridged"
-    )
+    is_ok, shown = _offsets(read_json(group_file(folder, group), "`mqtrail migrate offsets --apply`"))
     members = await admin.group_connections(group)
     count = len({one.client_id for found in members.found.values() for one in found.connection_set})
     unknown = f", {len(members.failures)} brokers did not answer" if members.failures else ""
     return (
         GateCheck(
             f"offsets of {group}",
-            content is not None and not failed and not behind,
+            is_ok,
             shown,
-            f"run `mqtrail migrate offsets --apply` for {group}, with the bridge at the end",
+            f"run `mqtrail migrate offsets --apply` for {group}, with the bridge at the end; what is lost can be "
+            "consumed in Kafka first",
         ),
         GateCheck(
             f"members of {group}",
@@ -123,3 +126,16 @@ async def _group(folder: Path, group: str, admin: Admin) -> Sequence[GateCheck]:
             "start its consumers on RocketMQ, after its offsets are written",
         ),
     )
+
+
+def _offsets(content: dict[str, Any] | None) -> tuple[bool, str]:
+    """Return whether the last result of a group is complete, and what it is."""
+    if content is None or "before_start" not in content:  # one of an earlier version does not tell
+        return False, "none"
+    queues = content["queues"]
+    failed = sum(1 for one in queues if one["error"])
+    kept = [one for one in queues if one.get("is_kept") and one.get("written") != one["after"]]
+    unknown = sum(1 for one in kept if one.get("written") is None)  # what it has consumed
+    behind, lost = content["behind"], content["before_start"] + sum(one["expired"] for one in queues)
+    shown = f"{len(queues)} queues, {failed} failed, {len(kept)} kept further, {behind} not bridged, {lost} lost"
+    return not (failed or unknown or behind or lost), shown

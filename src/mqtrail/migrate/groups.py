@@ -6,7 +6,7 @@ Never ahead: the RocketMQ group gets every record that the Kafka group has not c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,16 @@ from mqtrail.wire import MessageQueue, MQError
 from .kafka import KafkaConfig, KafkaTopic
 from .model import MigrateError
 from .offsetmap import OffsetMap, read_map, translated
-from .state import MAP, BridgeState, read_bridge, save_json
+from .state import MAP, BridgeState, read_bridge, read_json, save_json
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlace:
     """What becomes of a group's offset on a queue. before: None: it has none. after: what is written, or kept.
 
-    is_kept: nothing is written, because the group is there, or further. error: why it could not be written.
+    is_kept: nothing is written, because the group is there, or further. error: why it could not be written. expired: at
+    most so many messages that the group lacks are no longer there. written: a place that the group got by an apply, so
+    that what it has consumed since is from there on; None: it is not known what the group has consumed.
     """
 
     queue: str
@@ -34,13 +36,16 @@ class GroupPlace:
     reason: str
     is_kept: bool = False
     error: str = ""
+    expired: int = 0
+    written: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMove:
     """The offsets of a group, by queue. committed: Kafka's, by partition. behind: records the bridge has yet to send.
 
-    is_applied: they were written, except those with an error.
+    before_start: offsets that the group has yet to consume, and that Kafka keeps, from before the bridge's start: no
+    queue has them. is_applied: they were written, except those with an error.
     """
 
     source_group: str
@@ -48,9 +53,15 @@ class GroupMove:
     target: str
     committed: dict[str, int]
     behind: int
+    before_start: int
     queues: list[GroupPlace]
     is_applied: bool
     at_ms: int
+
+    @property
+    def expired(self) -> int:
+        """At most so many messages that the group lacks are no longer in RocketMQ."""
+        return sum(one.expired for one in self.queues)
 
     @property
     def is_complete(self) -> bool:
@@ -82,10 +93,12 @@ async def move_group(
     *,
     is_applied: bool,
     may_rewind: bool = False,
+    may_lose: bool = False,
 ) -> GroupMove:
     """Translate the offsets of groups[0] of Kafka for groups[1] of RocketMQ, and write them if is_applied.
 
-    may_rewind: also where the RocketMQ group is further already. MQError, OSError.
+    may_rewind: also where the RocketMQ group is further already. may_lose: also if RocketMQ does not have all that the
+    group lacks. MQError, OSError.
     """
     state, offsets = bridge_of(folder)
     source_group, target_group = groups
@@ -95,11 +108,18 @@ async def move_group(
                 f"found the Kafka cluster {cluster}, expected {state.cluster}, which the bridge reads: pass its address"
             )
         committed = await topic.committed(source_group)
+        firsts = await topic.firsts(set(await topic.partitions()) & set(map(int, state.starts)))
+    before_start = sum(
+        max(0, state.starts[str(one)] - max(committed.get(one, 0), first)) for one, first in firsts.items()
+    )
     if is_applied:
         await _check_group(admin, target_group)
     queues = [_queue(state.target, name) for name in state.queues]
-    moves = await _moves(admin, target_group, queues, offsets, committed, may_rewind)
+    written = _written(read_json(group_file(folder, target_group), "`mqtrail migrate offsets --apply`"))
+    moves = await _moves(admin, target_group, queues, offsets, committed, written, may_rewind)
     if is_applied:
+        if not may_lose:
+            _check_nothing_lost(target_group, before_start, sum(one.expired for one in moves))
         moves = await _write(admin, target_group, moves, state.target)
     behind = sum(max(0, at - state.next_offsets.get(str(one), 0)) for one, at in committed.items())
     found = GroupMove(
@@ -108,6 +128,7 @@ async def move_group(
         state.target,
         {str(one): at for one, at in sorted(committed.items())},
         behind,
+        before_start,
         moves,
         is_applied,
         now_ms(),
@@ -117,31 +138,52 @@ async def move_group(
     return found
 
 
+def _check_nothing_lost(group: str, before_start: int, expired: int) -> None:
+    if before_start or expired:
+        raise MigrateError(
+            f"found {before_start} offsets before the bridge's start and up to {expired} messages that RocketMQ no "
+            f"longer has, which the group has yet to consume, expected none: group {group!r} would never get them: let "
+            "the group consume them in Kafka first, or bridge again with --start first, an empty topic and a new "
+            "--folder; --accept-loss goes without them"
+        )
+
+
 async def _moves(
     admin: Admin,
     group: str,
     queues: Sequence[MessageQueue],
     offsets: OffsetMap,
     committed: dict[int, int],
+    written: dict[str, int],
     may_rewind: bool,
 ) -> list[GroupPlace]:
+    bridged = {queue for _, queue in offsets.entries}
     moves = []
     for queue, placed in zip(queues, translated(offsets, committed, map(_name, queues)), strict=True):
         first, end = await admin.min_offset(queue), await admin.max_offset(queue)
         before = await admin.consumer_offset(group, queue)
-        after, reason = placed.offset, placed.reason
+        after, reason, expired = placed.offset, placed.reason, 0
         if after > end:
             raise MigrateError(
                 f"found the end {end} of queue {placed.queue}, expected {after} or more, which the map has: the topic "
                 "was created anew, or the broker lost messages: bridge again into an empty topic, with a new --folder"
             )
         if after < first:
+            expired = first - after if placed.queue in bridged else 0
             after, reason = first, f"{reason}; {first - after} messages before the queue's first one have expired"
-        if before is not None and (before == after or (before > after and not may_rewind)):
-            kept = "the group is there" if before == after else f"the group is further: --rewind moves it to {after}"
-            moves.append(GroupPlace(placed.queue, before, before, end, f"{reason}; {kept}", is_kept=True))
-        else:
-            moves.append(GroupPlace(placed.queue, before, after, end, reason))
+        earlier = written.get(placed.queue)
+        place = GroupPlace(placed.queue, before, after, end, reason, expired=expired, written=earlier)
+        if before == after:
+            place = replace(place, reason=f"{reason}; the group is there", is_kept=True, written=after)
+        elif before is not None and before > after and not may_rewind:
+            kept = f"{reason}; the group is further: --rewind moves it to {after}"
+            place = replace(place, after=before, reason=kept, is_kept=True)
+            if earlier is not None and earlier <= after:  # it has consumed all from there to where it is
+                place = replace(place, expired=0)
+            else:
+                error = f"the group is at {before} already, not by an apply: --rewind moves it to {after}"
+                place = replace(place, error=error)
+        moves.append(place)
     return moves
 
 
@@ -149,10 +191,20 @@ async def _write(admin: Admin, group: str, moves: list[GroupPlace], topic: str) 
     wanted = {_queue(topic, one.queue): one.after for one in moves if not one.is_kept}
     _, failures = await admin.set_offsets(group, wanted)
     errors = {_name(queue): str(error) for queue, error in failures.items()}
-    return [
-        GroupPlace(one.queue, one.before, one.after, one.end, one.reason, one.is_kept, errors.get(one.queue, ""))
-        for one in moves
-    ]
+    done = []
+    for one in moves:
+        if one.queue in errors:
+            one = replace(one, error=errors[one.queue])
+        elif not one.is_kept:
+            one = replace(one, written=one.after)
+        done.append(one)
+    return done
+
+
+def _written(content: dict[str, Any] | None) -> dict[str, int]:
+    """Return, of a saved result, the place that the group got in each queue."""
+    places = {one["queue"]: one.get("written") for one in content["queues"]} if content else {}
+    return {queue: place for queue, place in places.items() if place is not None}
 
 
 async def _check_group(admin: Admin, group: str) -> None:
