@@ -29,6 +29,12 @@ class FakeKafka:
         records = self.partitions.setdefault(partition, [])
         records.append(KafkaRecord(topic, partition, len(records), 1_000 + len(records), key, value, **more))
 
+    def change(self, partition: int, offset: int, **changes: Any) -> None:
+        """Change a record."""
+        record = self.partitions[partition][offset]
+        assert record is not None
+        self.partitions[partition][offset] = record._replace(**changes)
+
     def connect(self, config: KafkaConfig, topic: str) -> FakeTopic:
         """As the class KafkaTopic."""
         return FakeTopic(self)

@@ -90,7 +90,7 @@ def test_bridged(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path
     alone = replace(config, folder=tmp_path / "none")
     assert compared(alone, broker).counts["missing"] == 1, "without the state of the bridge its age decides"
     assert compared(replace(alone, until_ms=1_002), broker).matched == 4
-    kafka.partitions[0][1] = kafka.partitions[0][1]._replace(value=b"x")
+    kafka.change(0, 1, value=b"x")
     found = compared(config, broker)
     assert (found.outcome, found.counts["different"]) == (CompareOutcome.FOUND, 1)
     assert found.examples == {"different": ["k0: Kafka 0/1 and broker-a/0 at 1"]}
@@ -108,7 +108,8 @@ def test_bridged(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path
 def test_sent_to_both(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path) -> None:
     """Messages of producers that send to both sides, by a field of the value; two of them swapped, one too many."""
     config = CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path, grace_ms=0)
-    kafka.partitions[0] = [one._replace(key=b"k0") for one in kafka.partitions[0]]
+    for offset in range(len(kafka.partitions[0])):
+        kafka.change(0, offset, key=b"k0")
     with SyncAdmin(broker.namesrv_address) as admin, SyncProducer("p", broker.namesrv_address) as producer:
         queues = sorted(admin.queues(target), key=lambda one: one.queue_id)
         for number in (0, 4, 2, 1, 3, 5, 5):
@@ -161,7 +162,7 @@ def test_nothing_compared(target: str, kafka: FakeKafka, broker: Embedded, tmp_p
     config = CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path)
     found = compared(config, broker)
     assert (found.outcome, found.matched, found.pending) == (CompareOutcome.CANNOT_TELL, 0, 6)
-    kafka.partitions[0][0] = kafka.partitions[0][0]._replace(timestamp_ms=now_ms() + 1_000_000)
+    kafka.change(0, 0, timestamp_ms=now_ms() + 1_000_000)
     state.next_offsets = {"0": 1}
     save_bridge(tmp_path, state)
     found = compared(config, broker)

@@ -56,6 +56,9 @@ IntoUsedTopic = Annotated[
 NewQueues = Annotated[
     bool, typer.Option("--new-queues", help="Continue although the queues of the topic changed: keys may move.")
 ]
+AcceptGroupLoss = Annotated[
+    bool, typer.Option("--accept-loss", help="Write although RocketMQ does not have all that the group lacks.")
+]
 RetryFor = Annotated[str, typer.Option("--retry-for", help="How long Kafka or brokers may be away, for example 5m.")]
 
 
@@ -154,6 +157,7 @@ def migrate_offsets(
     rewind: Annotated[
         bool, typer.Option("--rewind", help="Also move back on queues where the RocketMQ group is further already.")
     ] = False,
+    accept_loss: AcceptGroupLoss = False,
     kafka_settings: KafkaSettings = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
@@ -167,7 +171,8 @@ def migrate_offsets(
 
     validate_group(to or source_group)
     wanted = (source_group, to or source_group)
-    found = asyncio.run(_offsets(folder, kafka_of(kafka, kafka_settings), wanted, apply, rewind, load(config), namesrv))
+    flags = {"is_applied": apply, "may_rewind": rewind, "may_lose": accept_loss}
+    found = asyncio.run(_offsets(folder, kafka_of(kafka, kafka_settings), wanted, flags, load(config), namesrv))
     if json:
         show_json(asdict(found))
     else:
@@ -183,6 +188,11 @@ def migrate_offsets(
             f"the Kafka group is {found.behind} records ahead of the bridge: it gets them again. Let the bridge catch "
             "up, then translate again"
         )
+    if lost := found.before_start + found.expired:
+        warn(
+            f"the group lacks {lost} records that RocketMQ does not have: {found.before_start} from before the start "
+            f"of the bridge, up to {found.expired} that have expired: let it consume them in Kafka first"
+        )
     for one in found.queues:
         if one.error:
             warn(f"{one.queue}: not written: {one.error}")
@@ -193,8 +203,7 @@ async def _offsets(
     folder: Path,
     kafka: KafkaConfig,
     groups: tuple[str, str],
-    is_applied: bool,
-    may_rewind: bool,
+    flags: dict[str, bool],
     settings: Config,
     namesrv: str | None,
 ) -> GroupMove:
@@ -202,7 +211,7 @@ async def _offsets(
     from mqtrail.migrate import move_group
 
     async with Admin(settings.namesrv(namesrv), config=settings.room("client")) as admin:
-        return await move_group(folder, kafka, admin, groups, is_applied=is_applied, may_rewind=may_rewind)
+        return await move_group(folder, kafka, admin, groups, **flags)
 
 
 def migrate_status(folder: Folder = FOLDER_DEFAULT, json: Json = False) -> int:
