@@ -8,13 +8,14 @@ batches of changes out, at most one for each key, one for the last statement tha
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
+
+from mqtrail.binlog import empties, moves_rows
 
 from .model import TableError
 
@@ -23,9 +24,6 @@ MESSAGE_COLUMNS: Final = ("broker_name", "queue_id", "queue_offset", "msg_id", "
 ROW_OPS: Final = frozenset({"snapshot", "insert", "update", "delete"})
 CLEAR, COUNTS = "clear", "counts"  # kinds of rows of a digest beside changes
 OTHERS_MAX: Final = 20  # names of other tables that are kept
-_PARTITION: Final = re.compile(r"\b(TRUNCATE|DROP|EXCHANGE|CONVERT)\s+PARTITION\b", re.IGNORECASE)
-_RENAME: Final = re.compile(r"\bRENAME\s+(?!COLUMN\b|INDEX\b|KEY\b)", re.IGNORECASE)
-_OR_REPLACE: Final = re.compile(r"^\s*CREATE\s+OR\s+REPLACE\b", re.IGNORECASE)
 
 _DIGEST_TYPES: Final[Mapping[str, pa.DataType]] = {
     "key": pa.string(),
@@ -217,19 +215,18 @@ class _Reader:
         made.counts["schema"] += 1
         about = body["schema"]
         kind, names, statement = about["kind"], about["names"], about["statement"]
-        if source not in names and not (kind == "DROP DATABASE" and self._database in names):
+        own = self._database if kind.endswith(" DATABASE") else source
+        if own.casefold() not in (one.casefold() for one in names):
             return
-        is_renamed = kind == "RENAME TABLE" or (kind == "ALTER TABLE" and _RENAME.search(statement))
-        if is_renamed or (kind == "ALTER TABLE" and _PARTITION.search(statement)):
+        is_moved, is_empty = moves_rows(kind, statement), empties(kind, statement)
+        if is_moved or (is_empty and own not in names):
             raise TableError(
                 f"found the statement {statement[:200]!r} at {_where(message)} ({body['position']}), expected one "
-                f"after which the rows of {source} are those of the messages: it moves rows without changes. Earlier "
+                f"after which the rows of {source} are those of the messages: "
+                f"{'it moves rows without changes' if is_moved else 'it names the table in another case'}. Earlier "
                 "batches are merged. Build a new table from a new snapshot: `mqtrail binlog run` with a new --state "
                 "and a new topic, then this command with another --table"
             )
-        is_empty = kind in ("TRUNCATE TABLE", "DROP TABLE", "DROP DATABASE") or (
-            kind == "CREATE TABLE" and _OR_REPLACE.search(statement)
-        )
         if is_empty and (made.clear is None or body["order"] > made.clear.order):
             made.clear = RowState(
                 "", body["order"], CLEAR, True, body["position"], body["gtid"], body["time_ms"], message["msg_id"], {}
