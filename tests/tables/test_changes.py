@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -165,6 +166,40 @@ def test_other_messages_are_refused_or_left_out(body: bytes) -> None:
         digested([STORY[0], other])
     found = digested([STORY[0], other], ignores_other=True)
     assert (found.counts["other"], len(found.rows)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "found"),
+    [
+        (b'"order":"0000000001', b"\"order\":\"0' OR '1'='1", "its order is \"0' OR '1'='1."),
+        (b'"order":"0000000001', b'"order":"zzz', "its order is 'zzz."),
+        (b'"order":"0000000001', b'"order":"\xd9\xa1000000001', "its order is"),
+        (b"bin.000001:1", b"bin.000001", "its position is 'bin.000001'"),
+        (b'"time_ms":1000', b'"time_ms":9223372036854775808', "it lacks database or time_ms"),
+        (b'"gtid":"0-7-1"', b'"gtid":7', "its gtid is no text"),
+        (b'"n":"x"', b'"n":"\\ud800"', "its body is no JSON"),
+        (b'"n":"x"', b'"n":"\\uDfff"', "its body is no JSON"),
+        (b'"n":"x"', b'"n":"\xed\xa0\x80"', "its body is no JSON"),
+        (b'"names":["shop.orders"]', b'"names":[1]', "it lacks schema"),
+        (b'"kind":"TRUNCATE TABLE"', b'"kind":null', "it lacks schema"),
+    ],
+)
+def test_values_that_binlog_run_does_not_write(one: bytes, two: bytes, found: str) -> None:
+    """A message with one is no change: it would stay the newest for good, or stop each run."""
+    story = [*changed(1, None, {"id": 1, "n": "x"}), *schema(1, "TRUNCATE TABLE", "TRUNCATE orders")]
+    [real] = [message for message in story if one in message.body][:1]
+    other = replace(real, body=real.body.replace(one, two))
+    with pytest.raises(TableError, match=re.escape(found)):
+        digested([other])
+    made = digested([other], ignores_other=True)
+    assert (made.counts["other"], made.rows, made.clear, made.last_order) == (1, {}, None, "")
+
+
+def test_a_pair_of_surrogates_is_a_text() -> None:
+    """Any program may write JSON with escapes."""
+    [real] = changed(1, None, {"id": 1, "n": "x"})
+    found = digested([replace(real, body=real.body.replace(b'"n":"x"', b'"n":"\\uD83D\\ude00"'))])
+    assert [row.values["n"] for row in found.settled()] == ["\U0001f600"]
 
 
 def test_changes_of_other_tables_are_counted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from mqtrail.tables import DeltaTarget, TableError, TableUnreadable
 from mqtrail.tables.model import FILES_MAX
 
-from .making import QUEUE, SOURCE, TOPIC, changed, merge, rows, schema
+from .making import QUEUE, SOURCE, TOPIC, changed, digested, merge, rows, schema
 
 
 @pytest.fixture
@@ -44,6 +45,36 @@ def test_a_cleared_table(target: DeltaTarget) -> None:
     assert rows(target) == [(3, 3)]
     merge(target, *old)
     assert rows(target) == [(3, 3)]
+
+
+@pytest.mark.parametrize(("gtid", "shown"), [("0-7-3", "0-7-3"), (None, None), ("it's", "it's")])
+def test_the_statement_that_cleared_a_row(target: DeltaTarget, gtid: str | None, shown: str | None) -> None:
+    """All of `_mq_...` is of that statement, also in rows that the batch does not have."""
+    merge(target, changed(1, None, {"id": 1, "n": 1}))
+    made = digested(schema(3, "TRUNCATE TABLE", "TRUNCATE orders"))
+    assert made.clear is not None
+    made.clear = replace(made.clear, gtid=gtid)
+    target.apply(made, {QUEUE: 2})
+    columns = "_mq_op, _mq_deleted, _mq_order, _mq_position, _mq_gtid, _mq_time_ms, _mq_msg_id"
+    order = "0000000001.000000000003.00000000.0"
+    assert target.rows(f"SELECT {columns} FROM t") == [
+        ("schema", True, order, "bin.000001:3", shown, 3000, made.clear.msg_id)
+    ]
+
+
+def test_texts_never_become_sql_or_another_error(target: DeltaTarget) -> None:
+    """Even of a digest that no message can make."""
+    merge(target, changed(1, None, {"id": 1, "n": "x"}))
+    made = digested(schema(3, "TRUNCATE TABLE", "TRUNCATE orders"))
+    assert made.clear is not None
+    made.clear = replace(made.clear, order="0' OR '1'='1")
+    target.apply(made, {QUEUE: 2})
+    assert rows(target) == [(1, "x")], "it is an order below that of the row"
+    made = digested(changed(4, None, {"id": 1, "n": "x"}))
+    made.rows = {key: replace(row, values={"id": 1, "n": "\ud800"}) for key, row in made.rows.items()}
+    with pytest.raises(TableError, match="found a text that cannot be written"):
+        target.apply(made, {QUEUE: 3})
+    assert target.offset(QUEUE) == 2
 
 
 def test_columns_are_added_and_widened(target: DeltaTarget) -> None:

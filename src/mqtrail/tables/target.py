@@ -73,6 +73,11 @@ def _in_words(path: Path) -> Iterator[None]:
             f"{path}: found what cannot be read or written ({_first(error)}), expected a Delta table: check the disk "
             "and its permissions; what was committed is kept"
         ) from None
+    except UnicodeError as error:
+        raise TableError(
+            f"{path}: found a text that cannot be written ({_first(error)}), expected one of `mqtrail binlog run`; "
+            "what was committed is kept"
+        ) from None
 
 
 def _first(error: BaseException) -> str:
@@ -296,13 +301,14 @@ class DeltaTarget:
             updates = {
                 OP: "'schema'",
                 DELETED: "true",
-                ORDER: f"'{clear.order}'",
+                ORDER: _text(clear.order),
                 POSITION: _text(clear.position),
+                GTID: "CAST(NULL AS STRING)" if clear.gtid is None else _text(clear.gtid),
                 TIME_MS: str(clear.time_ms),
                 MSG_ID: _text(clear.msg_id),
             }
             merger = merger.when_not_matched_by_source_update(
-                updates=updates, predicate=f"target.{ORDER} < '{clear.order}'"
+                updates=updates, predicate=f"target.{ORDER} < {_text(clear.order)}"
             )
         merger.execute()
 
