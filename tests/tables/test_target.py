@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from mqtrail.tables import DeltaTarget, TableError, TableUnreadable
 from mqtrail.tables.model import FILES_MAX
+from mqtrail.wire import MessageQueue
 
 from .making import QUEUE, SOURCE, TOPIC, changed, digested, merge, rows, schema
 
@@ -35,6 +36,24 @@ def test_rows_and_offsets_are_one_commit(target: DeltaTarget) -> None:
     assert (again.offset(QUEUE), again.read_to()[1], again.key_columns) == (9, "bin.000001:5", ("id",))
     assert again.version == version + 1, "offsets without rows are a commit too"
     assert again.rows("SELECT _mq_deleted, n FROM t WHERE id = 2") == [(True, None)]
+
+
+def test_notes_are_those_of_the_version(target: DeltaTarget) -> None:
+    """A reader says what its version has, whatever is committed meanwhile; commits of other programs have no notes."""
+    merge(target, changed(1, None, {"id": 1, "n": 1}), offset=1)
+    reader = DeltaTarget.open(target.path)
+    assert reader is not None
+    old = DeltaTable(str(target.path), version=target.version)
+    merge(target, changed(2, None, {"id": 2, "n": 2}), offset=2)
+    for one in (reader, DeltaTarget(target.path, old)):
+        assert (one.read_to()[1], one.queues, rows(one)) == ("bin.000001:1", {QUEUE}, [(1, 1)])
+    other = MessageQueue(TOPIC, "broker-b", 3)
+    target.apply(digested(changed(9, None, {"id": 1, "n": 1}, table="lines")), {other: 1})
+    DeltaTable(str(target.path)).optimize.compact()
+    again = DeltaTarget.open(target.path)
+    assert again is not None
+    assert again.version == target.version + 1
+    assert (again.read_to()[1], again.queues) == ("bin.000001:9", {QUEUE, other})
 
 
 def test_a_cleared_table(target: DeltaTarget) -> None:
