@@ -117,7 +117,7 @@ class DeltaTarget:
             if not file.exists():  # cleaned up
                 break
             with file.open(encoding="utf-8") as lines:
-                found = next((one for line in lines if "commitInfo" in (one := json.loads(line))), {})
+                found: dict[str, Any] = next((one for line in lines if "commitInfo" in (one := json.loads(line))), {})
             if READ_ORDER in (notes := found.get("commitInfo", {})):
                 return dict(notes)
         return {}
