@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from dataclasses import replace
 
 import pytest
 
+from mqtrail.binlog.source import TableFilter
+from mqtrail.binlog.statements import parse_statement
+from mqtrail.tables.changes import Digest
 from mqtrail.tables.model import TableError
 from mqtrail.wire import Message
 
-from .making import changed, digested, schema
+from .making import SOURCE, changed, digested, schema
 
 STORY = [
     *changed(1, None, {"id": 1, "n": 1}),
@@ -66,19 +70,81 @@ def test_a_statement_empties_the_table_at_its_place() -> None:
         assert (digested(schema(3, kind, statement, names)).clear is not None) is clears, statement
 
 
+def told(statement: str, filtered: str = SOURCE) -> Digest:
+    """What a statement of a session in shop does to the table, by the names that `binlog run` reads from it."""
+    parsed, chosen = parse_statement(statement, "shop"), TableFilter([filtered], [], [])
+    names = tuple(name for name in parsed.names if chosen.may_mean(name))
+    return digested(schema(3, parsed.kind, statement, names) if names else [])
+
+
 @pytest.mark.parametrize(
-    ("kind", "statement"),
+    "statement",
     [
-        ("RENAME TABLE", "RENAME TABLE orders TO old"),
-        ("ALTER TABLE", "ALTER TABLE orders RENAME TO old"),
-        ("ALTER TABLE", "ALTER TABLE orders DROP PARTITION p0"),
-        ("ALTER TABLE", "ALTER TABLE orders TRUNCATE PARTITION p0"),
+        "/* ApplicationName=DBeaver 24 */ CREATE OR REPLACE TABLE orders (id INT)",
+        "-- x\nCREATE OR REPLACE TABLE orders (id INT)",
+        "TRUNCATE /*c*/ TABLE orders",
+        "TRUNCATE `orders`",
+        "DROP TABLE lines/**/,`orders`",
+        "CREATE OR REPLACE DATABASE shop",
+        "DROP SCHEMA `shop`",
     ],
 )
-def test_a_statement_that_moves_rows_is_refused(kind: str, statement: str) -> None:
-    """The message names it and its place."""
+def test_a_statement_that_empties_the_table_in_any_spelling(statement: str) -> None:
+    """With comments and quotes wherever a client writes them."""
+    assert told(statement).clear is not None
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "RENAME TABLE orders TO old",
+        "ALTER TABLE orders RENAME TO old",
+        "ALTER TABLE orders RENAME=o2",
+        "ALTER TABLE orders RENAME/**/TO o2",
+        "ALTER TABLE orders RENAME`o2`",
+        "ALTER TABLE orders_new RENAME TO orders",
+        "ALTER TABLE orders_new RENAME AS shop.orders",
+        "ALTER TABLE orders_new ENGINE=InnoDB, RENAME=orders",
+        "ALTER TABLE orders DROP PARTITION p0",
+        "ALTER TABLE orders TRUNCATE PARTITION p0",
+        "ALTER TABLE arch EXCHANGE PARTITION p0 WITH TABLE orders",
+        "ALTER TABLE arch CONVERT TABLE orders TO PARTITION p0 VALUES LESS THAN (9)",
+        "ALTER TABLE orders CONVERT TABLE o2 TO PARTITION p0 VALUES LESS THAN (9)",
+        "ALTER TABLE arch CONVERT PARTITION p0 TO TABLE orders",
+        "ALTER TABLE orders DISCARD TABLESPACE",
+        "ALTER TABLE orders IMPORT /*c*/ TABLESPACE",
+        "ALTER TABLE orders DISCARD PARTITION p0 TABLESPACE",
+        "TRUNCATE TABLE Orders",
+        "DROP DATABASE SHOP",
+        "ALTER TABLE old RENAME TO ORDERS",
+    ],
+)
+def test_a_statement_that_moves_rows_is_refused(statement: str) -> None:
+    """The message names it and its place. A name in another case is the table's own on some servers."""
     with pytest.raises(TableError, match=r"found the statement .*offset 0 .*expected.*new snapshot"):
-        digested(schema(3, kind, statement))
+        told(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE orders COMMENT 'please rename this'",
+        "ALTER TABLE orders ADD COLUMN n INT COMMENT 'rename of m'",
+        'ALTER TABLE orders ADD n INT COMMENT "it\'s a \\" rename to lines"',
+        "ALTER TABLE orders ADD `rename it` INT, DROP `drop partition`",
+        "ALTER TABLE orders ADD n INT /* RENAME TO o2 */",
+        "ALTER TABLE orders RENAME COLUMN a TO b, RENAME INDEX c TO d, RENAME/**/KEY e TO f",
+        "ALTER TABLE orders CONVERT TO CHARACTER SET utf8mb4",
+        "ALTER TABLE Orders ADD n INT",
+        "CREATE TABLE orders (a TEXT COMMENT 'CREATE OR REPLACE')",
+        "CREATE DATABASE shop",
+        "ALTER TABLE lines RENAME TO old_lines",
+        "TRUNCATE TABLE shop",
+    ],
+)
+def test_a_statement_that_moves_no_rows_of_the_table(statement: str) -> None:
+    """Whatever its texts and comments say."""
+    assert told(statement, "shop.*").clear is None
 
 
 def test_another_primary_key_is_refused() -> None:
@@ -100,6 +166,40 @@ def test_other_messages_are_refused_or_left_out(body: bytes) -> None:
         digested([STORY[0], other])
     found = digested([STORY[0], other], ignores_other=True)
     assert (found.counts["other"], len(found.rows)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "found"),
+    [
+        (b'"order":"0000000001', b"\"order\":\"0' OR '1'='1", "its order is \"0' OR '1'='1."),
+        (b'"order":"0000000001', b'"order":"zzz', "its order is 'zzz."),
+        (b'"order":"0000000001', b'"order":"\xd9\xa1000000001', "its order is"),
+        (b"bin.000001:1", b"bin.000001", "its position is 'bin.000001'"),
+        (b'"time_ms":1000', b'"time_ms":9223372036854775808', "it lacks database or time_ms"),
+        (b'"gtid":"0-7-1"', b'"gtid":7', "its gtid is no text"),
+        (b'"n":"x"', b'"n":"\\ud800"', "its body is no JSON"),
+        (b'"n":"x"', b'"n":"\\uDfff"', "its body is no JSON"),
+        (b'"n":"x"', b'"n":"\xed\xa0\x80"', "its body is no JSON"),
+        (b'"names":["shop.orders"]', b'"names":[1]', "it lacks schema"),
+        (b'"kind":"TRUNCATE TABLE"', b'"kind":null', "it lacks schema"),
+    ],
+)
+def test_values_that_binlog_run_does_not_write(one: bytes, two: bytes, found: str) -> None:
+    """A message with one is no change: it would stay the newest for good, or stop each run."""
+    story = [*changed(1, None, {"id": 1, "n": "x"}), *schema(1, "TRUNCATE TABLE", "TRUNCATE orders")]
+    [real] = [message for message in story if one in message.body][:1]
+    other = replace(real, body=real.body.replace(one, two))
+    with pytest.raises(TableError, match=re.escape(found)):
+        digested([other])
+    made = digested([other], ignores_other=True)
+    assert (made.counts["other"], made.rows, made.clear, made.last_order) == (1, {}, None, "")
+
+
+def test_a_pair_of_surrogates_is_a_text() -> None:
+    """Any program may write JSON with escapes."""
+    [real] = changed(1, None, {"id": 1, "n": "x"})
+    found = digested([replace(real, body=real.body.replace(b'"n":"x"', b'"n":"\\uD83D\\ude00"'))])
+    assert [row.values["n"] for row in found.settled()] == ["\U0001f600"]
 
 
 def test_changes_of_other_tables_are_counted() -> None:

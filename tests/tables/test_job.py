@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 import pytest
 
 from mqtrail.client import SyncAdmin, SyncProducer
-from mqtrail.tables import TableConfig, TableError, TableJob, TableReport
+from mqtrail.pipeline import BrokerUnreachable
+from mqtrail.tables import DeltaTarget, TableConfig, TableError, TableJob, TableReport
 from mqtrail.testing import Embedded, embedded
-from mqtrail.wire import Message, TopicConfig
+from mqtrail.wire import Message, MessageQueue, TopicConfig
 from tests.cli.conftest import Command, commands
 
-from .making import QUEUE, SOURCE, TOPIC, changed, rows
+from .making import QUEUE, SOURCE, TOPIC, changed, digested, merge, rows
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +94,45 @@ def test_a_topic_that_was_made_again(broker: Embedded, topic: SyncAdmin, config:
         assert topic.create_topic(TopicConfig(TOPIC, 1, 1)).complete
         with pytest.raises(TableError, match=r"found messages \[0, 0\).*expected those from 1 on"):
             job.once()
+
+
+def test_a_queue_that_has_no_route_any_more(
+    broker: Embedded, topic: SyncAdmin, config: TableConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its messages would be missed: the run waits for its broker, and then fails, as if the broker did not answer."""
+    gone = MessageQueue(TOPIC, "broker-b", 0)
+    DeltaTarget.create(config.table, TOPIC, SOURCE).apply(digested(), {gone: 4})
+    with (
+        TableJob(replace(config, retry_timeout_ms=1)) as job,
+        pytest.raises(BrokerUnreachable, match=r"found no route of 1 queues .*broker-b.*expected all of them"),
+    ):
+        job.once()
+    with TableJob(config) as job:
+        found = iter([job._bounds(), job._bounds() | {gone: (0, 4)}])
+        monkeypatch.setattr(job, "_bounds", lambda: next(found))
+        assert job._all_bounds()[gone] == (0, 4), "it was away for a moment"
+
+
+def test_another_run_writes_before_the_lock(
+    broker: Embedded, topic: SyncAdmin, config: TableConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it made or committed is what this run goes on from."""
+    alone, offsets = DeltaTarget.alone, iter((0, 1))
+
+    @contextmanager
+    def late(path: Path) -> Iterator[None]:
+        other = DeltaTarget.open(path) or DeltaTarget.create(path, TOPIC, SOURCE)
+        merge(other, changed(at := next(offsets) + 1, None, {"id": at, "n": at}), offset=at - 1)
+        with alone(path):
+            yield
+
+    monkeypatch.setattr(DeltaTarget, "alone", late)
+    with TableJob(config) as job:
+        assert rows(job.target) == [(1, 1)]
+    send(broker, *changed(1, None, {"id": 1, "n": 1}), *changed(3, None, {"id": "three", "n": 3}))
+    with TableJob(config) as job:
+        job.once()
+        assert rows(job.target) == [("1", 1), ("2", 2), ("three", 3)]
 
 
 def test_the_command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from mqtrail.tables import DeltaTarget, TableError, TableUnreadable
 from mqtrail.tables.model import FILES_MAX
+from mqtrail.wire import MessageQueue
 
-from .making import QUEUE, SOURCE, TOPIC, changed, merge, rows, schema
+from .making import QUEUE, SOURCE, TOPIC, changed, digested, merge, rows, schema
 
 
 @pytest.fixture
@@ -36,6 +38,24 @@ def test_rows_and_offsets_are_one_commit(target: DeltaTarget) -> None:
     assert again.rows("SELECT _mq_deleted, n FROM t WHERE id = 2") == [(True, None)]
 
 
+def test_notes_are_those_of_the_version(target: DeltaTarget) -> None:
+    """A reader says what its version has, whatever is committed meanwhile; commits of other programs have no notes."""
+    merge(target, changed(1, None, {"id": 1, "n": 1}), offset=1)
+    reader = DeltaTarget.open(target.path)
+    assert reader is not None
+    old = DeltaTable(str(target.path), version=target.version)
+    merge(target, changed(2, None, {"id": 2, "n": 2}), offset=2)
+    for one in (reader, DeltaTarget(target.path, old)):
+        assert (one.read_to()[1], set(one.queues), rows(one)) == ("bin.000001:1", {QUEUE}, [(1, 1)])
+    other = MessageQueue(TOPIC, "broker-b", 3)
+    target.apply(digested(changed(9, None, {"id": 1, "n": 1}, table="lines")), {other: 1})
+    DeltaTable(str(target.path)).optimize.compact()
+    again = DeltaTarget.open(target.path)
+    assert again is not None
+    assert again.version == target.version + 1
+    assert (again.read_to()[1], set(again.queues)) == ("bin.000001:9", {QUEUE, other})
+
+
 def test_a_cleared_table(target: DeltaTarget) -> None:
     """Rows that the batch does not have are deleted as well, and none comes back by a repeat."""
     old = changed(1, None, {"id": 1, "n": 1}), changed(2, None, {"id": 2, "n": 2})
@@ -44,6 +64,36 @@ def test_a_cleared_table(target: DeltaTarget) -> None:
     assert rows(target) == [(3, 3)]
     merge(target, *old)
     assert rows(target) == [(3, 3)]
+
+
+@pytest.mark.parametrize(("gtid", "shown"), [("0-7-3", "0-7-3"), (None, None), ("it's", "it's")])
+def test_the_statement_that_cleared_a_row(target: DeltaTarget, gtid: str | None, shown: str | None) -> None:
+    """All of `_mq_...` is of that statement, also in rows that the batch does not have."""
+    merge(target, changed(1, None, {"id": 1, "n": 1}))
+    made = digested(schema(3, "TRUNCATE TABLE", "TRUNCATE orders"))
+    assert made.clear is not None
+    made.clear = replace(made.clear, gtid=gtid)
+    target.apply(made, {QUEUE: 2})
+    columns = "_mq_op, _mq_deleted, _mq_order, _mq_position, _mq_gtid, _mq_time_ms, _mq_msg_id"
+    order = "0000000001.000000000003.00000000.0"
+    assert target.rows(f"SELECT {columns} FROM t") == [
+        ("schema", True, order, "bin.000001:3", shown, 3000, made.clear.msg_id)
+    ]
+
+
+def test_texts_never_become_sql_or_another_error(target: DeltaTarget) -> None:
+    """Even of a digest that no message can make."""
+    merge(target, changed(1, None, {"id": 1, "n": "x"}))
+    made = digested(schema(3, "TRUNCATE TABLE", "TRUNCATE orders"))
+    assert made.clear is not None
+    made.clear = replace(made.clear, order="0' OR '1'='1")
+    target.apply(made, {QUEUE: 2})
+    assert rows(target) == [(1, "x")], "it is an order below that of the row"
+    made = digested(changed(4, None, {"id": 1, "n": "x"}))
+    made.rows = {key: replace(row, values={"id": 1, "n": "\ud800"}) for key, row in made.rows.items()}
+    with pytest.raises(TableError, match="found a text that cannot be written"):
+        target.apply(made, {QUEUE: 3})
+    assert target.offset(QUEUE) == 2
 
 
 def test_columns_are_added_and_widened(target: DeltaTarget) -> None:

@@ -4,12 +4,16 @@
 is. It needs the extra `binlog`.
 """
 
-from .compared import ChangesSince, SourceTable, TextForm, changes_since
-from .messages import TagBy
-from .model import BinlogError, BinlogPlace, SourceAway, order_text
-from .run import BinlogConfig, BinlogRun
-from .source import BinlogSource, SourceConfig, source_of
-from .state import BinlogState, is_running, place_of_text, read_state
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .compared import ChangesSince, SourceTable, TextForm, changes_since
+    from .messages import TagBy
+    from .model import BinlogError, BinlogPlace, SourceAway, order_text
+    from .run import BinlogConfig, BinlogRun
+    from .source import BinlogSource, SourceConfig, source_of
+    from .state import BinlogState, is_running, place_of_text, read_state
+    from .statements import empties, moves_rows
 
 __all__ = [
     "BinlogConfig",
@@ -25,9 +29,31 @@ __all__ = [
     "TagBy",
     "TextForm",
     "changes_since",
+    "empties",
     "is_running",
+    "moves_rows",
     "order_text",
     "place_of_text",
     "read_state",
     "source_of",
 ]
+
+_MODULES = {
+    "compared": ("ChangesSince", "SourceTable", "TextForm", "changes_since"),
+    "messages": ("TagBy",),
+    "model": ("BinlogError", "BinlogPlace", "SourceAway", "order_text"),
+    "run": ("BinlogConfig", "BinlogRun"),
+    "source": ("BinlogSource", "SourceConfig", "source_of"),
+    "state": ("BinlogState", "is_running", "place_of_text", "read_state"),
+    "statements": ("empties", "moves_rows"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: what reads its messages needs `statements`, without the extra `binlog`."""
+    for module, names in _MODULES.items():
+        if name in names:
+            from importlib import import_module
+
+            return getattr(import_module(f"mqtrail.binlog.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -122,10 +122,17 @@ class TableFilter:
             fnmatch.fnmatchcase(name, one) for one in self._excluded
         )
 
-    def has_database(self, name: str) -> bool:
-        """Return whether a table of a database may be read."""
-        return name.lower() not in SYSTEM_DATABASES and any(
-            fnmatch.fnmatchcase(name, one.partition(".")[0]) for one in self._tables
+    def may_mean(self, name: str) -> bool:
+        """Return whether a statement's name of a table or database is one that is read, if case does not count."""
+        folded = name.casefold()
+        if "." not in name:
+            return folded not in SYSTEM_DATABASES and any(
+                fnmatch.fnmatchcase(folded, one.partition(".")[0].casefold()) for one in self._tables
+            )
+        return (
+            folded.partition(".")[0] not in SYSTEM_DATABASES
+            and any(fnmatch.fnmatchcase(folded, one.casefold()) for one in self._tables)
+            and not any(fnmatch.fnmatchcase(name, one) for one in self._excluded)
         )
 
     def left_out(self, name: str) -> frozenset[str]:

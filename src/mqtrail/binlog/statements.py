@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-_COMMENT: Final = re.compile(r"\s+|/\*(?![!M]).*?\*/|--[ \t][^\n]*(?:\n|$)|#[^\n]*(?:\n|$)", re.DOTALL)
-_NAME: Final = r"(?:`(?:[^`]|``)+`|[^\s`.,;()]+)"
-_TABLE: Final = re.compile(rf"({_NAME})(?:\s*\.\s*({_NAME}))?")
+_PIECE: Final = re.compile(
+    r"(/\*(?!M?!).*?\*/|--(?=\s|$)[^\n]*|#[^\n]*|/\*M?!\d*|\*/)"  # of /*!50000 x */, x is executed
+    r"|(`(?:[^`]|``)*`|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\")",
+    re.DOTALL,
+)
+_NAME: Final = r"(?:`\d+`|\"\d+\"|[^\s`'\".,;()=]+)"
+_TABLE: Final = re.compile(rf"\s*({_NAME})(?:\s*\.\s*({_NAME}))?")
+_SET: Final = re.compile(r"SET\s+STATEMENT\b.*?\sFOR\s+", re.IGNORECASE | re.DOTALL)
 _DDL: Final = re.compile(
     r"(CREATE|ALTER|DROP|TRUNCATE|RENAME)\s+"
     r"(?:(?:OR\s+REPLACE|ONLINE|OFFLINE|IGNORE|UNIQUE|FULLTEXT|SPATIAL)\s+)*"
     r"(TABLES?|INDEX|DATABASE|SCHEMA)\b\s*"
-    r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?",
+    r"(?:IF\s+(?:NOT\s+)?EXISTS\b\s*)?",
     re.IGNORECASE,
 )
-_TRUNCATE: Final = re.compile(r"(TRUNCATE)\s+()", re.IGNORECASE)
-_ON: Final = re.compile(r"\bON\s+", re.IGNORECASE)
+_TRUNCATE: Final = re.compile(r"(TRUNCATE)\b()", re.IGNORECASE)
+_ON: Final = re.compile(r"\bON\b", re.IGNORECASE)
+_BEGIN, _END = r"(?<![\w$.])", r"(?![\w$])"  # of a word that is no name
+_TO: Final = re.compile(rf"{_BEGIN}TO{_END}", re.IGNORECASE)
+_OTHER: Final = re.compile(  # the second table of an ALTER
+    rf"{_BEGIN}(?:RENAME{_END}(?!\s*(?:COLUMN|INDEX|KEY){_END})\s*(?:(?:TO|AS){_END}|=)?"
+    rf"|(?:WITH|CONVERT|TO)\s+TABLE{_END})",
+    re.IGNORECASE,
+)
+_MOVES: Final = re.compile(
+    rf"{_BEGIN}(?:RENAME{_END}(?!\s*(?:COLUMN|INDEX|KEY){_END})"
+    rf"|(?:TRUNCATE|DROP|EXCHANGE|CONVERT)\s+PARTITION{_END}|CONVERT\s+TABLE{_END}"
+    rf"|(?:DISCARD|IMPORT)\s+(?:PARTITION{_END}.*?\s)?TABLESPACE{_END})",
+    re.IGNORECASE,
+)
+_OR_REPLACE: Final = re.compile(r"CREATE\s+OR\s+REPLACE\b", re.IGNORECASE)
 _CHANGES_ROWS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"})
 
 
@@ -43,7 +62,7 @@ class Parsed(NamedTuple):
 
 def parse_statement(statement: str, database: str) -> Parsed:
     """Return what a statement is. database: the default of its session."""
-    text = _without_comments(statement)
+    text, quoted = _plain(statement)
     words = text[:80].split(None, 2)
     first = words[0].upper().rstrip(";") if words else ""
     if first in ("BEGIN", "COMMIT"):
@@ -57,31 +76,66 @@ def parse_statement(statement: str, database: str) -> Parsed:
         return Parsed(Sort.OTHER, first)
     verb, what = found[1].upper(), (found[2] or "TABLE").upper()
     what = {"SCHEMA": "DATABASE", "TABLES": "TABLE"}.get(what, what)
-    return Parsed(Sort.SCHEMA, f"{verb} {what}", tuple(_names(verb, what, text[found.end() :], database)))
-
-
-def _without_comments(text: str) -> str:
-    place = 0
-    while (found := _COMMENT.match(text, place)) is not None and found.end() > place:
-        place = found.end()
-    return text[place:]
-
-
-def _names(verb: str, what: str, rest: str, database: str) -> Sequence[str]:
+    rest = text[found.end() :]
     if what == "DATABASE":
-        found = _TABLE.match(rest)
-        return [_plain(found[1])] if found else [database]
+        one = _TABLE.match(rest)
+        names = [_unquoted(one[1], quoted) if one is not None else database]
+    else:
+        names = [_full(each, quoted, database) for each in _tables(verb, what, rest)]
+    return Parsed(Sort.SCHEMA, f"{verb} {what}", tuple(dict.fromkeys(names)))
+
+
+def moves_rows(kind: str, statement: str) -> bool:
+    """Return whether a statement of a kind gives rows to a table, or takes some, and no change says so."""
+    return kind == "RENAME TABLE" or (kind == "ALTER TABLE" and _MOVES.search(_plain(statement)[0]) is not None)
+
+
+def empties(kind: str, statement: str) -> bool:
+    """Return whether the tables that a statement of a kind names have no rows after it."""
+    if kind in ("CREATE TABLE", "CREATE DATABASE"):
+        return _OR_REPLACE.match(_plain(statement)[0]) is not None
+    return kind in ("TRUNCATE TABLE", "DROP TABLE", "DROP DATABASE")
+
+
+def _plain(statement: str) -> tuple[str, list[str]]:
+    """Return a statement without comments, with the number of each name or text that is quoted, and these."""
+    quoted: list[str] = []
+
+    def piece(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return " "
+        quoted.append(found[2])
+        mark = found[2][0]
+        return f" {mark}{len(quoted) - 1}{mark} "
+
+    text = _PIECE.sub(piece, statement).strip()
+    return (text[found.end() :] if (found := _SET.match(text)) is not None else text), quoted
+
+
+def _tables(verb: str, what: str, rest: str) -> Iterator[re.Match[str]]:
+    """Yield the tables that the rest of a plain statement names."""
     if what == "INDEX":
         on = _ON.search(rest)
         rest = rest[on.end() :] if on else ""
-    names = []
-    for part in rest.split(",") if verb in ("DROP", "RENAME") and what == "TABLE" else [rest]:
-        for text in re.split(r"\s+TO\s+", part.strip(), flags=re.IGNORECASE) if verb == "RENAME" else [part.strip()]:
-            if (found := _TABLE.match(_without_comments(text))) is not None:
-                one, two = _plain(found[1]), found[2]
-                names.append(f"{one}.{_plain(two)}" if two else f"{database}.{one}")
-    return names
+    parts = [rest]
+    if what == "TABLE" and verb in ("DROP", "RENAME"):
+        parts = [one for part in rest.split(",") for one in (_TO.split(part) if verb == "RENAME" else [part])]
+    for part in parts:
+        if (found := _TABLE.match(part)) is not None:
+            yield found
+    if verb == "ALTER" and what == "TABLE":
+        for before in _OTHER.finditer(rest):
+            if (found := _TABLE.match(rest, before.end())) is not None:
+                yield found
 
 
-def _plain(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+def _full(found: re.Match[str], quoted: list[str], database: str) -> str:
+    names = [_unquoted(one, quoted) for one in found.groups() if one is not None]
+    return ".".join(names) if len(names) > 1 else f"{database}.{names[0]}"
+
+
+def _unquoted(name: str, quoted: list[str]) -> str:
+    if name[0] not in '`"':
+        return name
+    text, mark = quoted[int(name[1:-1])], name[0]
+    return text[1:-1].replace(mark * 2, mark)

@@ -203,15 +203,12 @@ class BinlogStream:
                 "transactions; take a new snapshot with a new --state, and convert those tables to InnoDB"
             )
         if parsed.sort is Sort.SCHEMA:
-            names = tuple(name for name in parsed.names if self._is_chosen(name))
+            names = tuple(name for name in parsed.names if self._chosen.may_mean(name))
             if names:
                 yield SchemaChange(parsed.kind, names, event.query, database, place, time_ms)
         if self._within and (self._ends_itself or parsed.sort is Sort.COMMIT):
             self._within = False
             yield TransactionEnd(end)
-
-    def _is_chosen(self, name: str) -> bool:
-        return self._chosen.has(name) if "." in name else self._chosen.has_database(name)
 
 
 def _next(reader: Any) -> Any:

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from .behind import BehindListener, QueueBehind, SourceBehind
     from .bounds import Bounds, bounds_of
     from .clock import now_ms
-    from .cluster import Cluster, connect
+    from .cluster import BrokerUnreachable, Cluster, Retrying, connect
     from .config import JobConfig, JobFailed, JobReport, StartingOffsets
     from .java import JavaNotFound
     from .job import PipelineJob
@@ -34,6 +34,7 @@ __all__ = [
     "BackfillFiles",
     "BehindListener",
     "Bounds",
+    "BrokerUnreachable",
     "Cluster",
     "ClusterStatus",
     "DataLoss",
@@ -46,6 +47,7 @@ __all__ = [
     "QueueBehind",
     "QueueOffsets",
     "QueueRange",
+    "Retrying",
     "RocketMQDataSource",
     "SessionConfig",
     "SinkFailed",
@@ -79,7 +81,7 @@ _MODULES = {
     "behind": ("BehindListener", "QueueBehind", "SourceBehind"),
     "bounds": ("Bounds", "bounds_of"),
     "clock": ("now_ms",),
-    "cluster": ("Cluster", "connect"),
+    "cluster": ("BrokerUnreachable", "Cluster", "Retrying", "connect"),
     "config": ("JobConfig", "JobFailed", "JobReport", "StartingOffsets"),
     "java": ("JavaNotFound",),
     "job": ("PipelineJob",),

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from mqtrail.binlog import empties, moves_rows
+
 from .model import TableError
 
 MESSAGE_COLUMNS: Final = ("broker_name", "queue_id", "queue_offset", "msg_id", "keys", "body", "body_problem")
@@ -23,9 +25,9 @@ MESSAGE_COLUMNS: Final = ("broker_name", "queue_id", "queue_offset", "msg_id", "
 ROW_OPS: Final = frozenset({"snapshot", "insert", "update", "delete"})
 CLEAR, COUNTS = "clear", "counts"  # kinds of rows of a digest beside changes
 OTHERS_MAX: Final = 20  # names of other tables that are kept
-_PARTITION: Final = re.compile(r"\b(TRUNCATE|DROP|EXCHANGE|CONVERT)\s+PARTITION\b", re.IGNORECASE)
-_RENAME: Final = re.compile(r"\bRENAME\s+(?!COLUMN\b|INDEX\b|KEY\b)", re.IGNORECASE)
-_OR_REPLACE: Final = re.compile(r"^\s*CREATE\s+OR\s+REPLACE\b", re.IGNORECASE)
+TIME_MS_MAX: Final = 2**63 - 1  # what a column has
+_ORDER: Final = re.compile(r"\d{10}\.\d{12}\.\d{8,18}\.\d", re.ASCII)
+_POSITION: Final = re.compile(r"[^\x00-\x1f\x7f]{1,255}:\d{1,20}", re.ASCII)  # a file of the binlog may have any name
 
 _DIGEST_TYPES: Final[Mapping[str, pa.DataType]] = {
     "key": pa.string(),
@@ -217,19 +219,18 @@ class _Reader:
         made.counts["schema"] += 1
         about = body["schema"]
         kind, names, statement = about["kind"], about["names"], about["statement"]
-        if source not in names and not (kind == "DROP DATABASE" and self._database in names):
+        own = self._database if kind.endswith(" DATABASE") else source
+        if own.casefold() not in (one.casefold() for one in names):
             return
-        is_renamed = kind == "RENAME TABLE" or (kind == "ALTER TABLE" and _RENAME.search(statement))
-        if is_renamed or (kind == "ALTER TABLE" and _PARTITION.search(statement)):
+        is_moved, is_empty = moves_rows(kind, statement), empties(kind, statement)
+        if is_moved or (is_empty and own not in names):
             raise TableError(
                 f"found the statement {statement[:200]!r} at {_where(message)} ({body['position']}), expected one "
-                f"after which the rows of {source} are those of the messages: it moves rows without changes. Earlier "
+                f"after which the rows of {source} are those of the messages: "
+                f"{'it moves rows without changes' if is_moved else 'it names the table in another case'}. Earlier "
                 "batches are merged. Build a new table from a new snapshot: `mqtrail binlog run` with a new --state "
                 "and a new topic, then this command with another --table"
             )
-        is_empty = kind in ("TRUNCATE TABLE", "DROP TABLE", "DROP DATABASE") or (
-            kind == "CREATE TABLE" and _OR_REPLACE.search(statement)
-        )
         if is_empty and (made.clear is None or body["order"] > made.clear.order):
             made.clear = RowState(
                 "", body["order"], CLEAR, True, body["position"], body["gtid"], body["time_ms"], message["msg_id"], {}
@@ -245,21 +246,38 @@ def _body(message: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
     if message["body"] is None:
         return None, message["body_problem"] or "without a body"
     try:
-        found: Any = json.loads(message["body"])
+        text: str = message["body"].decode()
+        found: Any = json.loads(text)
+        if "\\ud" in text.lower():
+            json.dumps(found, ensure_ascii=False).encode()  # halves of a pair of surrogates are no text
     except (ValueError, RecursionError):
         return None, "its body is no JSON"
     if not isinstance(found, dict):
         return None, "its body is no object"
     body: dict[str, Any] = {"gtid": None, "table": None} | found
-    op, texts = body.get("op"), ("database", "order", "position")
-    if not all(isinstance(body.get(name), str) for name in texts) or type(body.get("time_ms")) is not int:
-        return None, "it lacks order, position, database or time_ms"
+    op, gtid, time_ms = body.get("op"), body["gtid"], body.get("time_ms")
+    if not isinstance(body.get("database"), str) or type(time_ms) is not int or not 0 <= time_ms <= TIME_MS_MAX:
+        return None, "it lacks database or time_ms"
+    for name, pattern in (("order", _ORDER), ("position", _POSITION)):
+        if not isinstance(one := body.get(name), str) or pattern.fullmatch(one) is None:
+            return None, f"its {name} is {str(one)[:40]!r}"
+    if not isinstance(gtid, str | None):
+        return None, "its gtid is no text"
     if op == "schema":
         about = body.get("schema")
-        is_whole = isinstance(about, dict) and {"kind", "names", "statement"} <= about.keys()
-        return (body, "") if is_whole else (None, "it lacks schema")
+        return (body, "") if isinstance(about, dict) and _is_statement(about) else (None, "it lacks schema")
     if op not in ROW_OPS or not isinstance(body.get("key"), dict) or not message["keys"]:
         return None, f"its op is {str(op)[:40]!r}, or it lacks a key"
     if op != "delete" and not isinstance(body.get("after"), dict):
         return None, "it lacks the row"
     return body, ""
+
+
+def _is_statement(about: dict[str, Any]) -> bool:
+    names = about.get("names")
+    return (
+        isinstance(about.get("kind"), str)
+        and isinstance(about.get("statement"), str)
+        and isinstance(names, list)
+        and all(isinstance(one, str) for one in names)
+    )

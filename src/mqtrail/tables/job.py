@@ -31,9 +31,11 @@ from pyspark.sql import SparkSession
 from mqtrail.client import InstanceConfig
 from mqtrail.pipeline import (
     Bounds,
+    BrokerUnreachable,
     Cluster,
     QueueOffsets,
     QueueRange,
+    Retrying,
     RocketMQDataSource,
     SessionConfig,
     advance,
@@ -108,9 +110,9 @@ class TableJob:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            found = DeltaTarget.open(self.config.table)
-            source = self._source(found)
+            self._found()  # before anything is made in a folder of something else
             stack.enter_context(DeltaTarget.alone(self.config.table))
+            found, source = self._found()  # another run may have made it, or written to it, until now
             cluster = self._connected()
             stack.callback(cluster.close)
             self._cluster = cluster
@@ -139,7 +141,7 @@ class TableJob:
     def once(self, stop: Event | None = None) -> TableReport:
         """Merge what the topic has now. TableError, TableUnreadable, MQError: what was committed stays."""
         begun = time.monotonic()
-        bounds = self._bounds()
+        bounds = self._all_bounds()
         at = self._begin(bounds)
         ends = {queue: end for queue, (_, end) in bounds.items()}
         counts: Counter[str] = Counter()
@@ -176,8 +178,9 @@ class TableJob:
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
-    def _source(self, found: DeltaTarget | None) -> str:
-        config = self.config
+    def _found(self) -> tuple[DeltaTarget | None, str]:
+        """Return the table, if there is one, and its source."""
+        config, found = self.config, DeltaTarget.open(self.config.table)
         source = config.source or (found.source if found is not None else "")
         if "." not in source.strip("."):
             raise TableError(
@@ -186,7 +189,7 @@ class TableJob:
             )
         if found is not None:
             found.check(config.topic, source)
-        return source
+        return found, source
 
     def _options(self) -> dict[str, str]:
         return {
@@ -209,6 +212,24 @@ class TableJob:
             raise TableError(
                 f"found no topic {topic!r} at {self.config.namesrv}, expected that of `mqtrail binlog run`: check "
                 "--topic and --namesrv"
+            )
+        return found
+
+    def _all_bounds(self) -> Bounds:
+        """Return the bounds, also of each queue that was read before. BrokerUnreachable: one keeps having no route."""
+        found = self._bounds()
+        if self.target.queues <= found.keys():
+            return found
+        return Retrying(self.config.retry_timeout_ms)(f"the route of topic {self.config.topic}", self._routed)
+
+    def _routed(self) -> Bounds:
+        found = self._bounds()
+        if gone := sorted(self.target.queues.difference(found)):
+            raise BrokerUnreachable(
+                f"found no route of {len(gone)} queues that the table was read from, the first is {gone[0]}, expected "
+                "all of them, or their messages would be missed: run this again when their broker is back; if the "
+                "topic was made smaller for good, build a new table from a new snapshot: `mqtrail binlog run` with a "
+                "new --state and a new topic, then this command with another --table"
             )
         return found
 

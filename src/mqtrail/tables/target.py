@@ -3,13 +3,14 @@
 The offset of each queue is an app transaction of the commit that merges its messages, so both are in the table or
 neither is: a run that ends in between reads the same messages again. A deleted row stays, marked, with the order of
 its deletion: an older change that comes later, or again, is then recognized. A merge writes the files anew that have
-changed rows. The log's last commit says how far the topic was read (READ_ORDER).
+changed rows. The commit of a version says how far the topic was read (READ_ORDER), and in which queues (QUEUES).
 """
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -41,8 +42,10 @@ from .model import (
 
 TOPIC_KEY, SOURCE_KEY, COLUMNS_KEY = "mqtrail.binlog.topic", "mqtrail.binlog.table", "mqtrail.binlog.key"
 READ_ORDER, READ_POSITION = "mqtrail.binlog.order", "mqtrail.binlog.position"
+QUEUES: Final = "mqtrail.binlog.queues"  # those that were read, as JSON: [[broker, queue], ...]
 LATE_COUNT: Final = "mqtrail.binlog.late"
-COMMITS_MAX: Final = 10_000  # commits of the log whose notes are read
+COMMITS_MAX: Final = 10_000  # commits of the log whose late messages are counted
+NOTES_BACK: Final = 100  # commits that are searched for notes: those of other programs, which optimize it, have none
 LOCK: Final = "_mqtrail.lock"
 KEY_SEPARATOR: Final = ","
 _META_TYPES: Final[Mapping[str, pa.DataType]] = {
@@ -68,10 +71,15 @@ def _in_words(path: Path) -> Iterator[None]:
             f"{path}: found another writer ({_first(error)}), expected to be alone: stop it, and run this again; "
             "nothing was merged twice"
         ) from None
-    except (DeltaError, duckdb.Error, pa.ArrowException, OSError) as error:
+    except (DeltaError, duckdb.Error, pa.ArrowException, OSError, json.JSONDecodeError) as error:
         raise TableUnreadable(
             f"{path}: found what cannot be read or written ({_first(error)}), expected a Delta table: check the disk "
             "and its permissions; what was committed is kept"
+        ) from None
+    except UnicodeError as error:
+        raise TableError(
+            f"{path}: found a text that cannot be written ({_first(error)}), expected one of `mqtrail binlog run`; "
+            "what was committed is kept"
         ) from None
 
 
@@ -95,6 +103,30 @@ class DeltaTarget:
                 "another --table"
             )
         self.kinds = kinds_of(self._schema())
+        with _in_words(path):
+            notes = self._notes()
+            self._read_to = self._read_to_of(notes)
+            queues: list[tuple[str, int]] = json.loads(notes.get(QUEUES, "[]"))
+        self.queues = frozenset(MessageQueue(self.topic, broker, number) for broker, number in queues)
+        """Of which messages were read. Empty, too, if nothing was merged since tables note them."""
+
+    def _notes(self) -> dict[str, Any]:
+        """Return the notes of the version's commit, from its file: Delta's history begins at the newest version."""
+        for version in range(self.version, max(self.version - NOTES_BACK, -1), -1):
+            file = self.path / "_delta_log" / f"{version:020}.json"
+            if not file.exists():  # cleaned up
+                break
+            with file.open(encoding="utf-8") as lines:
+                found: dict[str, Any] = next((one for line in lines if "commitInfo" in (one := json.loads(line))), {})
+            if READ_ORDER in (notes := found.get("commitInfo", {})):
+                return dict(notes)
+        return {}
+
+    def _read_to_of(self, notes: Mapping[str, Any]) -> tuple[str, str]:
+        if READ_ORDER in notes:
+            return notes[READ_ORDER], notes[READ_POSITION]
+        [(order, position)] = self.rows(f"SELECT max({ORDER}), max_by({POSITION}, {ORDER}) FROM t")
+        return order or "", position or ""
 
     @classmethod
     def open(cls, path: Path) -> DeltaTarget | None:
@@ -166,12 +198,7 @@ class DeltaTarget:
 
     def read_to(self) -> tuple[str, str]:
         """Return order and position of the newest message that was read, of any table; "": none."""
-        with _in_words(self.path):
-            last: dict[str, Any] = next(iter(self.delta.history(1)), {})
-            if READ_ORDER in last:
-                return last[READ_ORDER], last[READ_POSITION]
-            [(order, position)] = self.rows(f"SELECT max({ORDER}), max_by({POSITION}, {ORDER}) FROM t")
-        return order or "", position or ""
+        return self._read_to
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         """Return the result of SQL of DuckDB over the rows, as t."""
@@ -212,11 +239,11 @@ class DeltaTarget:
         needed = fitting(self.kinds, (row.values for row in rows), self.source)
         if found.key_columns and self.key_columns and found.key_columns != self.key_columns:
             raise key_changed(found.key_columns, self.key_columns)
-        before = self.read_to()
+        before, queues = self._read_to, self.queues | offsets.keys()
         order, position = max(before, (found.last_order, found.last_position))
-        notes = {READ_ORDER: order, READ_POSITION: position}
+        notes = _notes_of((order, position), queues)
         with _in_words(self.path):
-            earlier = {READ_ORDER: before[0], READ_POSITION: before[1]}  # of commits before that of the rows
+            earlier = _notes_of(before, self.queues)  # of commits before that of the rows
             self._note_key(found.key_columns, earlier)
             self._widen(needed, earlier)
             properties = self._properties(offsets, notes | {LATE_COUNT: str(found.counts["late"])})
@@ -226,6 +253,7 @@ class DeltaTarget:
                 self.delta.update_incremental()
             if len(self.delta.file_uris()) > FILES_MAX:
                 self.delta.optimize.compact(commit_properties=CommitProperties(custom_metadata=notes))
+            self._read_to, self.queues = (order, position), queues
         self.kinds = kinds_of(self._schema())
 
     def _properties(self, offsets: Mapping[MessageQueue, int], notes: dict[str, str]) -> CommitProperties:
@@ -296,13 +324,14 @@ class DeltaTarget:
             updates = {
                 OP: "'schema'",
                 DELETED: "true",
-                ORDER: f"'{clear.order}'",
+                ORDER: _text(clear.order),
                 POSITION: _text(clear.position),
+                GTID: "CAST(NULL AS STRING)" if clear.gtid is None else _text(clear.gtid),
                 TIME_MS: str(clear.time_ms),
                 MSG_ID: _text(clear.msg_id),
             }
             merger = merger.when_not_matched_by_source_update(
-                updates=updates, predicate=f"target.{ORDER} < '{clear.order}'"
+                updates=updates, predicate=f"target.{ORDER} < {_text(clear.order)}"
             )
         merger.execute()
 
@@ -319,6 +348,11 @@ _DUCK: Final = {
 
 def _app(queue: MessageQueue) -> str:
     return f"mqtrail.binlog:{queue.topic}/{queue.broker_name}/{queue.queue_id}"
+
+
+def _notes_of(read_to: tuple[str, str], queues: Iterable[MessageQueue]) -> dict[str, str]:
+    listed = [[queue.broker_name, queue.queue_id] for queue in sorted(queues)]
+    return {READ_ORDER: read_to[0], READ_POSITION: read_to[1], QUEUES: json.dumps(listed, separators=(",", ":"))}
 
 
 def _text(value: str) -> str:
