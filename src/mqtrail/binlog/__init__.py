@@ -4,7 +4,7 @@
 is. It needs the extra `binlog`.
 """
 
-from .compared import ChangesSince, SourceTable, TextForm, changes_since
+from .compared import FILE_START, ChangesSince, SourceTable, TextForm, changes_since
 from .messages import TagBy
 from .model import BinlogError, BinlogPlace, SourceAway, order_text
 from .run import BinlogConfig, BinlogRun
@@ -12,6 +12,7 @@ from .source import BinlogSource, SourceConfig, source_of
 from .state import BinlogState, is_running, place_of_text, read_state
 
 __all__ = [
+    "FILE_START",
     "BinlogConfig",
     "BinlogError",
     "BinlogPlace",
