@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from mqtrail.binlog import BinlogError, BinlogSource, SourceConfig, SourceTable, TextForm, changes_since, order_text
+from mqtrail.binlog import BinlogSource, SourceConfig, SourceTable, TextForm, changes_since, order_text
 from mqtrail.binlog.model import BinlogItem, BinlogPlace, NothingNew, RowChange, SchemaChange, TransactionBegin
 from mqtrail.binlog.source import ReadColumn, ReadTable
 from mqtrail.binlog.stream import BinlogStream
@@ -83,52 +82,50 @@ ITEMS: list[BinlogItem] = [
 ]
 
 
-class AskedServer:
-    """A server whose binlog has these events and files."""
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[BinlogPlace]:
+    """Where streams of ITEMS were begun."""
+    begun: list[BinlogPlace] = []
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, events: list[Any], files: list[str]) -> None:
-        self.starts: list[BinlogPlace] = []
+    def items(stream: BinlogStream) -> Iterator[BinlogItem]:
+        begun.append(stream._start)
+        yield from ITEMS
 
-        @contextmanager
-        def connected(source: BinlogSource, doing: str) -> Iterator[None]:
-            yield
-
-        def ask(connection: Any, statement: str) -> list[Any]:
-            return events if "EVENTS" in statement else [(name, 1) for name in files]
-
-        def items(stream: BinlogStream) -> Iterator[BinlogItem]:
-            self.starts.append(stream._start)
-            yield from ITEMS
-
-        monkeypatch.setattr(BinlogSource, "connected", connected)
-        monkeypatch.setattr(BinlogSource, "charsets", lambda source: {})
-        monkeypatch.setattr("mqtrail.binlog.compared.ask", ask)
-        monkeypatch.setattr(BinlogStream, "items", items)
+    monkeypatch.setattr(BinlogSource, "charsets", lambda source: {})
+    monkeypatch.setattr(BinlogStream, "items", items)
+    return begun
 
 
-def test_changes_since_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the next transaction on, up to another place, the server's end, or a bound."""
-    after, end = BinlogPlace("bin.000001", 5), BinlogPlace("bin.000001", 60)
-    server = AskedServer(monkeypatch, [("bin.000001", 5, "Write_rows"), ("bin.000001", 10, "Gtid")], [])
-    found = changes_since(CONFIG, "shop.orders", after, end, 10)
+START, END = BinlogPlace("bin.000001", 4), BinlogPlace("bin.000001", 60)
+
+
+def test_changes_since_a_place(starts: list[BinlogPlace]) -> None:
+    """From that very place on, up to another place, the server's end, or a bound."""
+    found = changes_since(CONFIG, "shop.orders", START, END, 10)
     assert {key.rpartition(":")[2]: time_ms for key, (_, time_ms) in found.keys.items()} == {"1": 20, "2": 30, "5": 50}
     assert (found.statement, found.problem) == (order_text(STATEMENT.place, 0), "")
-    assert server.starts == [BinlogPlace("bin.000001", 10)]
-    assert len(changes_since(CONFIG, "shop.orders", after, BinlogPlace("bin.000002", 4), 10).keys) == 4
-    assert "more than 1 changes" in changes_since(CONFIG, "shop.orders", after, end, 1).problem
+    assert starts == [START]
+    assert len(changes_since(CONFIG, "shop.orders", START, BinlogPlace("bin.000002", 4), 10).keys) == 4
+    assert "more than 1 changes" in changes_since(CONFIG, "shop.orders", START, END, 1).problem
+    assert changes_since(CONFIG, "shop.orders", END, END, 10).keys == {}
+    assert len(starts) == 3
 
 
-def test_where_the_next_transaction_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the next file; nowhere; too far away."""
-    after, end = BinlogPlace("bin.000001", 5), BinlogPlace("bin.000003", 60)
-    files = ["bin.000001", "bin.000010", "bin.000002"]
-    server = AskedServer(monkeypatch, [("bin.000001", 5, "Write_rows")], files)
-    changes_since(CONFIG, "shop.orders", after, end, 10)
-    assert server.starts == [BinlogPlace("bin.000002", 4)]
-    server = AskedServer(monkeypatch, [], ["bin.000001"])
-    assert changes_since(CONFIG, "shop.orders", after, end, 10).keys == {}
-    assert server.starts == []
-    monkeypatch.setattr("mqtrail.binlog.compared.EVENTS_COUNT", 1)
-    AskedServer(monkeypatch, [("bin.000001", 5, "Write_rows")], files)
-    with pytest.raises(BinlogError, match="without a new transaction"):
-        changes_since(CONFIG, "shop.orders", after, end, 10)
+def test_changes_after_an_order(starts: list[BinlogPlace]) -> None:
+    """The rest of a transaction, of an event, and of a change of a key, which is two messages."""
+
+    def after(at: int, part: int = 0) -> set[str]:
+        order = order_text(BinlogPlace("bin.000001", at), 0, part)
+        return {key[-1] for key in changes_since(CONFIG, "shop.orders", START, END, 10, order).keys}
+
+    assert after(20) == {"1", "2", "5"}, "the key 1 is changed once more"
+    assert after(30) == {"2", "5"}, "its delete is sent, the insert of 2 is not"
+    assert after(30, 1) == {"5"}
+    assert changes_since(CONFIG, "shop.orders", START, END, 10, order_text(STATEMENT.place, 0)).statement == ""
+
+
+def test_an_update_is_one_change(monkeypatch: pytest.MonkeyPatch, starts: list[BinlogPlace]) -> None:
+    """Of a row that keeps its key: nothing of it is left once it is sent."""
+    monkeypatch.setattr(BinlogStream, "items", lambda stream: iter([row(20, 1, 1)]))
+    assert changes_since(CONFIG, "shop.orders", START, END, 10, order_text(BinlogPlace("bin.000001", 20), 0)).keys == {}
+    assert len(changes_since(CONFIG, "shop.orders", START, END, 1).keys) == 1

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Generator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mqtrail.binlog import BinlogPlace, ChangesSince, SourceConfig, TextForm
+from mqtrail.binlog import BinlogPlace, BinlogState, ChangesSince, SourceConfig, TextForm, order_text
 from mqtrail.binlog.source import ReadColumn, ReadTable
+from mqtrail.binlog.state import save_state
 from mqtrail.tables import CompareConfig, DeltaTarget, RowFault, TableError
-from mqtrail.tables.comparing import _check_ahead, _Comparing, _Late, hint_of
+from mqtrail.tables.comparing import _check_ahead, _Comparing, _Found, _Late, _Newest, _Read, _state, hint_of
+from mqtrail.wire import Message, MessageQueue
 
-from .making import SOURCE, TOPIC, changed, merge
+from .making import QUEUE, SOURCE, TOPIC, batch, changed, merge, schema
 
 Rows = list[dict[str, Any]]
 
@@ -177,6 +181,137 @@ def test_sides_that_cannot_be_compared(target: DeltaTarget) -> None:
         _check_ahead(target, BinlogPlace("bin.000001", 0))
 
 
+def config_of(target: DeltaTarget) -> CompareConfig:
+    return CompareConfig(table=target.path, source=SourceConfig(host="h", port=1, user="u", password="p"), namesrv="n")
+
+
+def sent_to(at: int, **further: Any) -> BinlogState:
+    place = f"bin.000001:{at}"
+    wanted: dict[str, Any] = {"is_snapshot_done": True, "place": place} | further
+    return BinlogState(source="7 uid", wish={"topic": TOPIC}, queues=[], **wanted)
+
+
+def at(position: int, op: str = "update") -> _Newest:
+    place = BinlogPlace("bin.000001", position)
+    return _Newest(order=order_text(place, 0), position=str(place), op=op)
+
+
+def queues(*newest: _Newest | None) -> dict[MessageQueue, _Newest | None]:
+    return {MessageQueue(TOPIC, "broker-a", number): one for number, one in enumerate(newest)}
+
+
+Asked = tuple[BinlogPlace, str]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
+    """Where the binlog was read from, and after which order. It has a change of the key 1 at 50, and of 2 at 70."""
+    found: list[Asked] = []
+
+    def changes_since(
+        config: SourceConfig, name: str, start: BinlogPlace, until: BinlogPlace, count_max: int, after: str
+    ) -> ChangesSince:
+        found.append((start, after))
+        changes = {"shop.orders:1": at(50).order, "shop.orders:2": at(70).order}
+        return ChangesSince({key: (order, 1) for key, order in changes.items() if order > after})
+
+    monkeypatch.setattr("mqtrail.tables.comparing.changes_since", changes_since)
+    return found
+
+
+DIFFERING = [_Found(f"shop.orders:{key}", {}, True, False) for key in (1, 2, 3)]
+
+
+def sorts(
+    target: DeltaTarget, state: BinlogState | None, *newest: _Newest | None, read: _Read | None = None
+) -> tuple[str, str]:
+    """How the rows 1, 2 and 3 of the source differ, and the notes."""
+    late = _Late(config_of(target), target, BinlogPlace("bin.000001", 90), state)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_Late, "_read", lambda late: read or _Read(queues=queues(*newest)))
+        found = late.sorts(DIFFERING)
+    return " ".join(found.values()), "; ".join(late.notes)
+
+
+def test_no_row_is_missing_before_the_snapshot_is_complete(target: DeltaTarget, asked: list[Asked]) -> None:
+    """By the state; without one as long as the topic ends with it."""
+    unknown = "unknown unknown unknown"
+    found, note = sorts(target, sent_to(40, is_snapshot_done=False, tables={"shop.other": "bin.000001:40"}))
+    assert (found, note) == (unknown, "the snapshot of shop.orders is not complete: `mqtrail binlog run` sends it")
+    found, note = sorts(target, sent_to(0, is_snapshot_done=False, place=""))
+    assert found == unknown
+    found, note = sorts(target, None, at(40, "snapshot"), at(40, "snapshot"))
+    assert (found, note) == (
+        unknown,
+        "the topic cdc ends with rows of the snapshot, so it is not known what was sent: pass --state",
+    )
+    assert asked == []
+    found, _ = sorts(target, sent_to(40, is_snapshot_done=False, tables={SOURCE: "bin.000001:40"}))
+    assert found == "late late missing"
+    found, _ = sorts(target, None, at(40, "snapshot"), at(45))
+    assert found == "late late missing"
+    assert asked == [(BinlogPlace("bin.000001", 40), ""), (BinlogPlace("bin.000001", 40), at(40).order)]
+
+
+def test_what_is_sent_by_the_state(target: DeltaTarget, asked: list[Asked]) -> None:
+    """All before its place, and what queues have says no more."""
+    assert sorts(target, sent_to(40), at(80), at(80)) == ("late late missing", "")
+    assert sorts(target, sent_to(40), None) == ("late late missing", "")
+    assert asked == [(BinlogPlace("bin.000001", 40), "")] * 2
+
+
+def test_what_is_sent_by_the_queues(target: DeltaTarget, asked: list[Asked]) -> None:
+    """All up to the newest change of the queue that is behind the others. In between nobody knows."""
+    found, note = sorts(target, None, at(60), at(45))
+    assert (found, note) == (
+        "unknown late missing",
+        "changes of 1 rows may be lost or still on their way to the topic: pass --state, which says what was sent",
+    )
+    assert sorts(target, None, at(60), at(50)) == ("missing late missing", "")
+    found, note = sorts(target, None, at(60), None)
+    assert (found, note) == (
+        "unknown unknown unknown",
+        "1 of 2 queues of cdc end without a change, so it is not known what was sent: pass --state",
+    )
+    start = BinlogPlace("bin.000001", 4)
+    assert asked == [(start, at(45).order), (start, at(50).order)], "from before the transaction of that change on"
+
+
+def test_messages_of_the_topic(target: DeltaTarget) -> None:
+    """The newest of each queue; changes that the table has not read; statements of the table or its database."""
+    late = _Late(config_of(target), target, BinlogPlace("bin.000001", 90), None)
+
+    def read(*messages: Message, is_new: bool = True) -> _Read:
+        made = _Read(queues=queues(None))
+        for one in batch(messages).to_pylist():
+            late._note(one, QUEUE, made, is_new=is_new)
+        return made
+
+    update = changed(50, {"id": 1}, {"id": 1})
+    found = read(*update)
+    assert (list(found.pending.keys), found.queues) == (["shop.orders:1"], {QUEUE: at(50)})
+    assert read(*update, is_new=False).pending.keys == {}
+    assert read(*schema(60, "DROP DATABASE", "DROP DATABASE shop", ("shop",))).pending.statement == at(60).order
+    assert read(*schema(60, "DROP TABLE", "DROP TABLE other", ("shop.other",))).pending.statement == ""
+    body = json.dumps(json.loads(update[0].body) | {"position": "elsewhere"}).encode()
+    found = read(replace(update[0], body=body), replace(update[0], body=b"other"))
+    assert (found.pending.keys, found.queues) == ({}, {QUEUE: None}), "of another program"
+
+
+def test_the_state_is_that_of_the_run(tmp_path: Path) -> None:
+    """Of another server, or another topic: refused."""
+    path = tmp_path / "state.json"
+    with pytest.raises(TableError, match="found no state"):
+        _state(path, "7 uid", TOPIC)
+    save_state(path, sent_to(40))
+    assert _state(path, "7 uid", TOPIC) == sent_to(40)
+    for identity, topic in (("8 uid", TOPIC), ("7 uid", "elsewhere")):
+        with pytest.raises(
+            TableError, match=f"from the server 7 uid to the topic cdc, expected one from {identity} to"
+        ):
+            _state(path, identity, topic)
+
+
 @pytest.mark.parametrize(
     ("pending", "unsent", "sort"),
     [
@@ -198,13 +333,10 @@ def test_why_a_row_differs(
 ) -> None:
     """A change that the table has not read makes it late; if that cannot be known, it is unknown."""
     fill(target, [{"id": 1, "n": 1}])
-    monkeypatch.setattr(_Late, "_pending", lambda late: pending)
+    monkeypatch.setattr(_Late, "_read", lambda late: _Read(pending))
     monkeypatch.setattr("mqtrail.tables.comparing.changes_since", lambda *further: unsent)
-    config = CompareConfig(
-        table=target.path, source=SourceConfig(host="h", port=1, user="u", password="p"), namesrv="n"
-    )
     found = compared(target, ListedSource([{"id": 1, "n": 2}], {"id": "int", "n": "int"})).found
-    late = _Late(config, target, BinlogPlace("bin.000001", 9), *target.read_to())
+    late = _Late(config_of(target), target, BinlogPlace("bin.000001", 9), sent_to(5))
     assert late.sorts(found) == {"shop.orders:1": sort}
     assert late.notes == [one for one in (pending.problem, unsent.problem) if one]
     assert (late.lag_ms > 0) == (sort is RowFault.LATE and not pending.statement)

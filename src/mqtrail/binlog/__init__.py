@@ -7,7 +7,7 @@ is. It needs the extra `binlog`.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .compared import ChangesSince, SourceTable, TextForm, changes_since
+    from .compared import FILE_START, ChangesSince, SourceTable, TextForm, changes_since
     from .messages import TagBy
     from .model import BinlogError, BinlogPlace, SourceAway, order_text
     from .run import BinlogConfig, BinlogRun
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .statements import empties, moves_rows
 
 __all__ = [
+    "FILE_START",
     "BinlogConfig",
     "BinlogError",
     "BinlogPlace",
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "compared": ("ChangesSince", "SourceTable", "TextForm", "changes_since"),
+    "compared": ("FILE_START", "ChangesSince", "SourceTable", "TextForm", "changes_since"),
     "messages": ("TagBy",),
     "model": ("BinlogError", "BinlogPlace", "SourceAway", "order_text"),
     "run": ("BinlogConfig", "BinlogRun"),

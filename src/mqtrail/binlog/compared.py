@@ -23,15 +23,13 @@ from .source import (
     Snapshot,
     SourceConfig,
     TableFilter,
-    ask,
-    in_words,
     quoted,
     selected,
 )
 from .stream import BinlogStream
 
 COMPARE_SILENCE_S: Final = 3_600  # of a statement that computes checksums
-EVENTS_COUNT: Final = 100_000  # events after a change in which the next transaction is looked for
+FILE_START: Final = 4  # position of the first event of each file of a binlog
 _NUMBERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit", "decimal"})
 _WHOLE: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 _TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"})
@@ -194,12 +192,14 @@ class ChangesSince:
 
 
 def changes_since(
-    config: SourceConfig, name: str, after: BinlogPlace, until: BinlogPlace, count_max: int
+    config: SourceConfig, name: str, start: BinlogPlace, until: BinlogPlace, count_max: int, after: str = ""
 ) -> ChangesSince:
-    """Return the changes of a table after the event at one place and before another place. SourceAway, BinlogError."""
+    """Return the changes of a table from one place on and before another place. SourceAway, BinlogError.
+
+    start: begin of a transaction, or FILE_START of a file. after: changes up to this order are left out.
+    """
     found = ChangesSince()
-    start = _next_transaction(config, after)
-    if start is None or start.order >= until.order:
+    if start.order >= until.order:
         return found
     source = BinlogSource(config)
     stream = BinlogStream(config, start, TableFilter((_escaped(name),), (), ()), source.charsets())
@@ -209,31 +209,17 @@ def changes_since(
             if isinstance(item, NothingNew) or item.place.order >= until.order:
                 break
             if isinstance(item, SchemaChange):
-                found.statement = order_text(item.place, 0)
+                if order_text(item.place, 0) > after:
+                    found.statement = order_text(item.place, 0)
             elif isinstance(item, RowChange):
-                count += 1
+                keys = [key_text(name, row, item.key) for row in (item.before, item.after) if row is not None]
+                for part, key in enumerate(dict.fromkeys(keys)):
+                    order = order_text(item.place, item.row, part)
+                    if order <= after:
+                        continue
+                    count += not part
+                    found.note(key, order, item.time_ms)
                 if count > count_max:
-                    found.problem = f"the binlog has more than {count_max} changes of {name} after {after}"
+                    found.problem = f"the binlog has more than {count_max} changes of {name} after {start}"
                     break
-                for row in (item.before, item.after):
-                    if row is not None:
-                        found.note(key_text(name, row, item.key), order_text(item.place, item.row), item.time_ms)
     return found
-
-
-def _next_transaction(config: SourceConfig, after: BinlogPlace) -> BinlogPlace | None:
-    """Return the place of the first transaction after an event; None: there is none. BinlogError: it is purged."""
-    source = BinlogSource(config)
-    with source.connected("looking for a place in its binlog") as connection, in_words(config, "reading its binlog"):
-        file = after.file.replace("'", "''")
-        events = ask(connection, f"SHOW BINLOG EVENTS IN '{file}' FROM {after.position} LIMIT {EVENTS_COUNT}")
-        for event in events:
-            if event[2] == "Gtid" and int(event[1]) >= after.position:
-                return BinlogPlace(after.file, int(event[1]))
-        if len(events) >= EVENTS_COUNT:
-            raise BinlogError(
-                f"found {EVENTS_COUNT} events after {after} without a new transaction, expected one: compare later"
-            )
-        files = [name for name, *_ in ask(connection, "SHOW BINARY LOGS")]
-    later = [name for name in files if BinlogPlace(name, 0).order > BinlogPlace(after.file, 0).order]
-    return BinlogPlace(min(later, key=lambda name: BinlogPlace(name, 0).order), 4) if later else None

@@ -26,9 +26,11 @@ from typing import Any, Final
 import duckdb
 
 from mqtrail.binlog import (
+    FILE_START,
     BinlogError,
     BinlogPlace,
     BinlogSource,
+    BinlogState,
     ChangesSince,
     SourceAway,
     SourceConfig,
@@ -41,7 +43,7 @@ from mqtrail.binlog import (
 )
 from mqtrail.client import InstanceConfig, SyncAdmin
 from mqtrail.pipeline import bounds_of, connect, now_ms, parse_options, ranges_between, read_ranges, security_options
-from mqtrail.wire import MQError
+from mqtrail.wire import MessageQueue, MQError
 
 from .changes import MESSAGE_COLUMNS
 from .kinds import ColumnKind, plain
@@ -152,17 +154,16 @@ def compare(config: CompareConfig, say: Callable[[str], None] = lambda text: Non
     target = DeltaTarget.open(config.table)  # before the source: it cannot be ahead of it
     if target is None:
         raise TableError(f"{config.table}: found no table, expected one of `mqtrail pipeline table`: pass --table")
-    order, position = target.read_to()
-    if config.state is not None:
-        order, position = max((order, position), _sent(config.state))
+    _, position = target.read_to()
     source = BinlogSource(config.source)
-    source.identity()
+    identity = source.identity()
+    state = None if config.state is None else _state(config.state, identity, target.topic)
     with SourceTable.opened(source, target.source, config.excluded) as one:
         _check_ahead(target, one.place)
         with closing(target.connected()) as connection:
             comparing = _Comparing(one, connection, target)
             comparing.run(say)
-            late = _Late(config, target, one.place, order, position)
+            late = _Late(config, target, one.place, state)
             sorts = late.sorts(comparing.found)
             examples = _examples(comparing, sorts, config.rows_max)
             examples = _with_messages(config, target.topic, examples)
@@ -197,15 +198,18 @@ def compare(config: CompareConfig, say: Callable[[str], None] = lambda text: Non
         )
 
 
-def _sent(path: Path) -> tuple[str, str]:
-    """Return order and place before which everything is in the topic."""
+def _state(path: Path, identity: str, topic: str) -> BinlogState:
+    """Return the state of the run that sends to the table's topic. TableError: it is of another run."""
     state = read_state(path)
     if state is None:
         raise TableError(f"found no state {str(path)!r}, expected that of `mqtrail binlog run`: pass --state")
-    if not state.place:
-        return "", ""
-    place = place_of_text(state.place)
-    return order_text(place, 0), state.place
+    if state.source != identity or state.wish.get("topic") != topic:
+        raise TableError(
+            f"found the state {str(path)!r} of a run from the server {state.source} to the topic "
+            f"{state.wish.get('topic')}, expected one from {identity} to {topic}: pass the --state of the run that "
+            "sends to the table's topic"
+        )
+    return state
 
 
 def _check_ahead(target: DeltaTarget, place: BinlogPlace) -> None:
@@ -398,18 +402,47 @@ class _Grouped:
         return rows
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Newest:
+    """The newest change in a queue. Its run sends to each queue in the binlog's order."""
+
+    order: str
+    position: str
+    op: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """What the topic has: all changes before start, and in its file those up to `order`; none after `newest`.
+
+    problem: why that is not known.
+    """
+
+    start: BinlogPlace | None = None
+    order: str = ""
+    newest: str = ""
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class _Read:
+    """What was read of the topic. pending: the changes that the table has not read. queues: None: no change."""
+
+    pending: ChangesSince = field(default_factory=ChangesSince)
+    queues: dict[MessageQueue, _Newest | None] = field(default_factory=dict)
+
+
 class _Late:
     """Tells rows whose changes the table has not read yet from others."""
 
     def __init__(
-        self, config: CompareConfig, target: DeltaTarget, place: BinlogPlace, order: str, position: str
+        self, config: CompareConfig, target: DeltaTarget, place: BinlogPlace, state: BinlogState | None
     ) -> None:
         self._config = config
         self._target = target
         self._place = place
         self._until = order_text(place, 0)
-        self._order = order
-        self._position = position
+        self._state = state
         self.notes: list[str] = []
         self._oldest_ms = 0
 
@@ -422,28 +455,38 @@ class _Late:
         """Return how each row differs."""
         if not found:
             return {}
-        pending = self._pending()
-        unsent = self._unsent()
+        read = self._read()
+        pending = read.pending
+        sent = self._sent(read.queues)
+        unsent = self._unsent(sent)
         is_known = not pending.problem and not unsent.problem
         self.notes += [one for one in (pending.problem, unsent.problem) if one]
         sorts = {}
+        on_the_way = 0
         for row in found:
-            change = pending.keys.get(row.key) or unsent.keys.get(row.key)
-            if change is not None or pending.statement or unsent.statement:
-                sorts[row.key] = RowFault.LATE
-                if change is not None:
-                    self._oldest_ms = min(self._oldest_ms or change[1], change[1])
-            elif not is_known:
-                sorts[row.key] = RowFault.UNKNOWN
-            elif row.in_source and row.in_table:
-                sorts[row.key] = RowFault.DIFFERENT
-            else:
-                sorts[row.key] = RowFault.MISSING if row.in_source else RowFault.EXTRA
+            change = pending.keys.get(row.key)
+            if change is None and not pending.statement:
+                change = unsent.keys.get(row.key)
+                newest = max(unsent.statement, change[0] if change else "")
+                if newest and newest <= sent.newest:
+                    on_the_way += 1
+                if not newest or newest <= sent.newest:
+                    sorts[row.key] = _sort_of(row) if is_known and not newest else RowFault.UNKNOWN
+                    continue
+            sorts[row.key] = RowFault.LATE
+            if change is not None:
+                self._oldest_ms = min(self._oldest_ms or change[1], change[1])
+        if on_the_way:
+            self.notes.append(
+                f"changes of {on_the_way} rows may be lost or still on their way to the topic: pass --state, which "
+                "says what was sent"
+            )
         return sorts
 
-    def _pending(self) -> ChangesSince:
-        """Return the changes in the topic that the table has not read."""
-        made = ChangesSince()
+    def _read(self) -> _Read:
+        """Read what the table has not read of the topic, and the newest message of each queue."""
+        read = _Read()
+        made = read.pending
         config, target = self._config, self._target
         options = parse_options(
             {
@@ -458,41 +501,78 @@ class _Late:
             with closing(connect(options.name_server, None, options.credentials, options.tls)) as cluster:
                 bounds = bounds_of(cluster, [target.topic], config.retry_timeout_ms, hold_unreachable=False)
                 starts = {queue: max(target.offset(queue) or 0, first) for queue, (first, _) in bounds.items()}
-                ranges = ranges_between(starts, {queue: end for queue, (_, end) in bounds.items()})
-                if not bounds or sum(each.count for each in ranges) > PENDING_MAX:
+                ends = {queue: end for queue, (_, end) in bounds.items()}
+                if not bounds or sum(each.count for each in ranges_between(starts, ends)) > PENDING_MAX:
                     made.problem = (
                         f"more than {PENDING_MAX} messages of the topic {target.topic} are not read by the table"
                         if bounds
                         else f"the topic {target.topic} is not there"
                     )
-                    return made
-                for batch in read_ranges(cluster, ranges, MESSAGE_COLUMNS, options):
+                    return read
+                read.queues = dict.fromkeys(bounds)
+                firsts = {queue: min(starts[queue], max(first, end - 1)) for queue, (first, end) in bounds.items()}
+                for batch in read_ranges(cluster, ranges_between(firsts, ends), MESSAGE_COLUMNS, options):
                     for message in batch.to_pylist():
-                        self._note(message, made)
+                        queue = MessageQueue(target.topic, message["broker_name"], message["queue_id"])
+                        self._note(message, queue, read, is_new=message["queue_offset"] >= starts.get(queue, 0))
         except MQError as error:
             made.problem = f"the topic cannot be read: {error}"
-        return made
+        return read
 
-    def _note(self, message: Mapping[str, Any], made: ChangesSince) -> None:
+    def _note(self, message: Mapping[str, Any], queue: MessageQueue, read: _Read, *, is_new: bool) -> None:
+        made = read.pending
         with suppress(ValueError, TypeError, KeyError, AttributeError):
             body = json.loads(message["body"])
-            self._order, self._position = max((self._order, self._position), (body["order"], body["position"]))
-            if body["order"] > self._until:
-                return  # after the source's snapshot
+            place_of_text(body["position"])  # ValueError: it is of another program
+            read.queues[queue] = _Newest(order=body["order"], position=body["position"], op=body["op"])
+            if not is_new or body["order"] > self._until:
+                return  # the table has read it, or it is after the source's snapshot
             if body["op"] == "schema":
-                made.statement = body["order"] if self._target.source in body["schema"]["names"] else made.statement
+                source = self._target.source
+                if not {source, source.partition(".")[0]}.isdisjoint(body["schema"]["names"]):
+                    made.statement = body["order"]
             else:
                 made.note(message["keys"], body["order"], body["time_ms"])
 
-    def _unsent(self) -> ChangesSince:
-        """Return the changes in the binlog after the newest one that is in the topic."""
-        if not self._order:
-            return ChangesSince(problem=f"the topic {self._target.topic} has no change of {self._target.source}")
+    def _sent(self, queues: Mapping[MessageQueue, _Newest | None]) -> _Sent:
+        """Return what was sent: by the state, else by the queue that is behind the others."""
+        state, target = self._state, self._target
+        if state is not None:
+            if not state.is_snapshot_done and target.source not in state.tables:
+                return _Sent(problem=f"the snapshot of {target.source} is not complete: `mqtrail binlog run` sends it")
+            return _Sent(start=place_of_text(state.place))
+        newest = [one for one in queues.values() if one is not None]
+        remedy = "it is not known what was sent: pass --state"
+        if not newest or len(newest) < len(queues):
+            without = len(queues) - len(newest)
+            return _Sent(
+                problem=f"{without} of {len(queues)} queues of {target.topic} end without a change, so {remedy}"
+            )
+        if all(one.op == "snapshot" for one in newest):
+            return _Sent(problem=f"the topic {target.topic} ends with rows of the snapshot, so {remedy}")
+        behind = min(newest, key=lambda one: one.order)
+        place = place_of_text(behind.position)
+        if behind.op != "snapshot":  # it is within a transaction, which begins in the same file
+            place = BinlogPlace(place.file, FILE_START)
+        return _Sent(start=place, order=behind.order, newest=max(one.order for one in newest))
+
+    def _unsent(self, sent: _Sent) -> ChangesSince:
+        """Return the changes in the binlog after those that are known to be in the topic."""
+        if sent.start is None:
+            return ChangesSince(problem=sent.problem)
         try:
-            after = place_of_text(self._position)
-            return changes_since(self._config.source, self._target.source, after, self._place, PENDING_MAX)
+            return changes_since(
+                self._config.source, self._target.source, sent.start, self._place, PENDING_MAX, sent.order
+            )
         except (BinlogError, SourceAway) as error:
             return ChangesSince(problem=f"what the topic does not have yet cannot be read: {error}")
+
+
+def _sort_of(row: _Found) -> RowFault:
+    """Return how a row differs that is not late."""
+    if row.in_source and row.in_table:
+        return RowFault.DIFFERENT
+    return RowFault.MISSING if row.in_source else RowFault.EXTRA
 
 
 def _examples(comparing: _Comparing, sorts: Mapping[str, RowFault], rows_max: int) -> list[RowDifference]:
