@@ -19,6 +19,7 @@ from mqtrail.binlog.source import ReadColumn, ReadTable
 from mqtrail.binlog.state import save_state
 from mqtrail.tables import CompareConfig, DeltaTarget, RowFault, TableError
 from mqtrail.tables.comparing import _check_ahead, _Comparing, _Found, _Late, _Newest, _Read, _state, hint_of
+from mqtrail.tables.model import TableUnreadable
 from mqtrail.wire import Message, MessageQueue
 
 from .making import QUEUE, SOURCE, TOPIC, batch, changed, merge, schema
@@ -162,6 +163,51 @@ def test_fractions_are_compared_row_by_row(target: DeltaTarget) -> None:
     found = compared(target, source)
     assert [row.columns for row in found.found] == [{"f": (0.75, 0.25), "later": (3, None)}]
     assert len(found.notes) == 2
+
+
+def test_a_type_that_changed_since(target: DeltaTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are compared as checksums are: 5 and '5' are the same, whatever else is in their part."""
+    fill(target, [{"id": 1, "v": 5, "s": ["a", "b"]}, {"id": 2, "v": 6, "s": []}])
+    kinds = {"id": "int", "v": "varchar", "s": "varchar"}
+    same: Rows = [{"id": 1, "v": "5", "s": "a,b"}, {"id": 2, "v": "6", "s": ""}]
+    assert compared(target, ListedSource(same, kinds)).found == []
+    other = [same[0], same[1] | {"v": "7"}]
+    assert [row.key for row in compared(target, ListedSource(other, kinds)).found] == ["shop.orders:2"]
+
+
+@pytest.mark.parametrize("is_range", [True, False])
+def test_columns_with_the_names_of_parts(target: DeltaTarget, is_range: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of the source hides no name of the comparison."""
+    monkeypatch.setattr("mqtrail.tables.comparing.PART_ROWS", 1)
+    rows: Rows = [{"id": number, "part": 7, "bucket": 7} for number in range(4)]
+    fill(target, rows)
+    source = ListedSource(rows, {"id": "int", "part": "int", "bucket": "int"})
+    source.has_ranges = is_range
+    found = compared(target, source)
+    assert (found.found, found.parts_different) == ([], 0)
+
+
+def test_ranges_of_a_key_with_few_first_values(target: DeltaTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows with one value of a key's first column are in memory at once: if there are many, buckets are compared."""
+    fill(target, [{"id": number} for number in range(8)])
+    source: Any = ListedSource([{"id": number} for number in range(8)], {"id": "int"})
+    with closing(target.connected()) as connection:
+        comparing = _Comparing(source, connection, target)
+        comparing._key = ("id", "more")
+        assert comparing._has_small_groups()
+        monkeypatch.setattr("mqtrail.tables.comparing.GROUP_MAX", 0)
+        assert not comparing._has_small_groups()
+
+
+def test_a_file_that_vanishes_meanwhile(target: DeltaTarget) -> None:
+    """The error is one of the table, in words: not a traceback, whose exit code would say that rows differ."""
+    fill(target, [{"id": 1}])
+    with closing(target.connected()) as connection:
+        for file in Path(target.path).rglob("*.parquet"):
+            file.unlink()
+        source: Any = ListedSource([{"id": 2}], {"id": "int"})
+        with pytest.raises(TableUnreadable, match="found what cannot be read"):
+            _Comparing(source, connection, target).run(lambda text: None)
 
 
 def test_the_number_of_differences_is_bounded(target: DeltaTarget, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,6 +397,9 @@ def test_why_a_row_differs(
         ("2026-01-01T12:00:00Z", "2026-01-01T17:30:00Z", "+05:30, as of another time zone"),
         ("2026-01-01T12:00:00.5", "2026-01-01T12:00:01.5", ""),
         ("2026-01-01", "2026-03-01", ""),
+        ("2026-01-01T12:00:00Z", "2026-01-01T13:00:00", "+01:00, as of another time zone"),
+        ("2026-01-01T12:00:00Z", "2026-01-01T12:00:00", ""),
+        ("2026-01-01T12:00:00+02:00", "2026-01-01T12:00:00Z", ""),
         (1, 2, ""),
     ],
 )

@@ -107,7 +107,7 @@ class SourceTable:
 
     def bucket_checksums(self, buckets: int) -> dict[int, Checksum]:
         """Return the checksum of each bucket of keys that has rows."""
-        asked = f"SELECT {self._bucket(buckets)} AS bucket, {self._checksum()} FROM {self._from} GROUP BY bucket"
+        asked = f"SELECT {self._bucket(buckets)}, {self._checksum()} FROM {self._from} GROUP BY 1"
         return {int(bucket): (int(count), int(found)) for bucket, count, found in self._ask(asked)}
 
     def range_rows(self, first: int, end: int) -> Generator[Values]:

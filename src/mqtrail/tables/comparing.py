@@ -48,11 +48,13 @@ from mqtrail.wire import MessageQueue, MQError
 from .changes import MESSAGE_COLUMNS
 from .kinds import ColumnKind, plain
 from .model import DELETED, GTID, KEY, MSG_ID, OP, ORDER, POSITION, TIME_MS, TableError
-from .target import DeltaTarget
+from .target import DeltaTarget, in_words
 
 PART_ROWS: Final = 10_000  # rows of a part, about
 PARTS_MAX: Final = 4_096
-BUCKETS_READ: Final = 64  # buckets whose rows are in memory at once
+BUCKETS_MAX: Final = 65_536  # parts of a table whose rows are not in ranges
+ROWS_READ: Final = 640_000  # rows of buckets that are in memory at once, about
+GROUP_MAX: Final = 10_000  # rows with one value of the key's first column, for ranges of it: they are in memory at once
 DIFFERENCES_MAX: Final = 100_000  # rows that differ before the comparison ends
 PENDING_MAX: Final = 1_000_000  # messages that the table has not read yet, and changes that the topic has not
 MESSAGES_MAX: Final = 8  # ids of messages that are looked up for one row
@@ -258,8 +260,16 @@ class _Comparing:
         ]
         if inexact:
             self.notes.append(f"no checksum has {', '.join(inexact)}, numbers with fractions: all rows were compared")
-        is_range = self._source.has_ranges and all(kinds.get(name) is ColumnKind.LONG for name in self._key[:1])
+        is_range = self._source.has_ranges and kinds.get(self._key[0]) is ColumnKind.LONG and self._has_small_groups()
         (self._by_range if is_range else self._by_bucket)(say, has_checksums=not inexact)
+
+    def _has_small_groups(self) -> bool:
+        """Return whether few enough rows of the table have one value of the key's first column."""
+        if len(self._key) == 1:
+            return True
+        groups = f"SELECT count(*) AS rows FROM t WHERE NOT {DELETED} GROUP BY {_quoted(self._key[0])}"
+        [(largest,)] = self._ask(f"SELECT max(rows) FROM ({groups})")
+        return (largest or 0) <= GROUP_MAX
 
     def _by_range(self, say: Callable[[str], None], *, has_checksums: bool) -> None:
         self.source_rows, low, high = self._source.bounds()
@@ -267,7 +277,7 @@ class _Comparing:
         [(first, last)] = self._ask(f"SELECT min({name}), max({name}) FROM t WHERE NOT {DELETED}")
         if first is not None:
             low, high = (min(low, first), max(high, last)) if self.source_rows else (first, last)
-        size = max(-(-(high - low + 1) // self._parts()), 1)
+        size = max(-(-(high - low + 1) // self._parts(PARTS_MAX)), 1)
         edges = [*range(low, high + 1, size), high + 1]
         self.parts = len(edges) - 1
         bucket = f"(({name}::HUGEINT - ({low})) // {size})::BIGINT"
@@ -284,7 +294,8 @@ class _Comparing:
 
     def _by_bucket(self, say: Callable[[str], None], *, has_checksums: bool) -> None:
         self.source_rows = self._source.count()
-        buckets = self.parts = self._parts()
+        buckets = self.parts = self._parts(BUCKETS_MAX)
+        at_once = max(ROWS_READ * buckets // max(self.source_rows, self.table_rows, 1), 1)
         text = _number(self._row_text(self._key), 8)
         bucket = f"({text} % {buckets})::BIGINT"
         different = list(range(buckets))
@@ -292,24 +303,22 @@ class _Comparing:
             own, theirs = self._checksums(bucket), self._source.bucket_checksums(buckets)
             different = [one for one in different if own.get(one, (0, 0)) != theirs.get(one, (0, 0))]
             self.parts_different = len(different)
-        for at in range(0, len(different), BUCKETS_READ):
-            chosen = different[at : at + BUCKETS_READ]
+        for at in range(0, len(different), at_once):
+            chosen = different[at : at + at_once]
             where = f"{bucket} IN ({', '.join(map(str, chosen))})"
             has = {row[KEY]: row for row in self._table_rows(where, "")}
             self._match(self._source.bucket_rows(chosen, buckets), has)
-            say(f"compared {min(at + BUCKETS_READ, len(different))} of {len(different)} parts")
+            say(f"compared {min(at + at_once, len(different))} of {len(different)} parts")
             if self.is_cut:
                 return
 
-    def _parts(self) -> int:
-        return min(max(max(self.source_rows, self.table_rows) // PART_ROWS, 1), PARTS_MAX)
+    def _parts(self, parts_max: int) -> int:
+        return min(max(max(self.source_rows, self.table_rows) // PART_ROWS, 1), parts_max)
 
     def _checksums(self, bucket: str) -> dict[int, tuple[int, int]]:
         """Return the checksum of each part of the table that has rows."""
         text = _number(self._row_text(self._columns), 16)
-        found = self._ask(
-            f"SELECT {bucket} AS part, count(*), bit_xor({text}) FROM t WHERE NOT {DELETED} GROUP BY part"
-        )
+        found = self._ask(f"SELECT {bucket} AS part, count(*), bit_xor({text}) FROM t WHERE NOT {DELETED} GROUP BY 1")
         return {part: (count, number) for part, count, number in found}
 
     def _row_text(self, names: Sequence[str]) -> str:
@@ -330,7 +339,8 @@ class _Comparing:
             self._match((), rest)
 
     def _match(self, theirs: Iterable[Row], own: dict[str, Row]) -> None:
-        """Compare rows of the source with those of the table, by key."""
+        """Compare rows of the source with those of the table, by key: values, or their texts, as checksums do."""
+        inexact = self._source.inexact
         for row in theirs:
             key = self._source.key_text(row)
             has = own.pop(key, None)
@@ -339,8 +349,8 @@ class _Comparing:
                 continue
             columns = {}
             for name in self._columns:
-                expected = plain(self._target.kinds.get(name), row[name])
-                if (found := has.get(name)) != expected:
+                expected, found = plain(self._target.kinds.get(name), row[name]), has.get(name)
+                if found != expected and (name in inexact or not _is_same(self._source.form(name), expected, found)):
                     columns[name] = (expected, found)
             if columns:
                 self._note(_Found(key, columns, True, True))
@@ -356,23 +366,23 @@ class _Comparing:
     def _table_rows(self, where: str, order: str) -> Iterator[Row]:
         names = [KEY, *(name for name in self._columns if name in self._target.kinds)]
         listed = ", ".join(map(_quoted, names))
-        cursor = self._connection.cursor()
-        try:
+        with in_words(self._target.path), closing(self._connection.cursor()) as cursor:
             cursor.execute(f"SELECT {listed} FROM t WHERE NOT {DELETED} AND {where} {order}")
             while chunk := cursor.fetchmany(PART_ROWS):
                 for row in chunk:
                     yield dict(zip(names, row, strict=True))
-        finally:
-            cursor.close()
 
     def _ask(self, statement: str) -> list[tuple[Any, ...]]:
-        return self._connection.execute(statement).fetchall()
+        with in_words(self._target.path):
+            return self._connection.execute(statement).fetchall()
 
     def about(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return what the table has of keys beside the source's columns; of deleted rows too."""
         listed = ", ".join(_ABOUT)
-        found = self._connection.execute(f"SELECT {listed} FROM t WHERE {KEY} IN (SELECT unnest(?))", [list(keys)])
-        return {row[0]: dict(zip(_ABOUT, row, strict=True)) for row in found.fetchall()}
+        asked = f"SELECT {listed} FROM t WHERE {KEY} IN (SELECT unnest(?))"
+        with in_words(self._target.path):
+            found = self._connection.execute(asked, [list(keys)]).fetchall()
+        return {row[0]: dict(zip(_ABOUT, row, strict=True)) for row in found}
 
 
 class _Grouped:
@@ -603,16 +613,24 @@ def hint_of(expected: Any, found: Any) -> str:
     """Return what may have happened to a value; '': nothing known. expected: in the source."""
     if not isinstance(expected, str) or not isinstance(found, str):
         return ""
-    if found and len(found) < len(expected) and expected.startswith(found):
+    apart = _apart(expected, found)
+    if found and len(found) < len(expected) and expected.startswith(found) and apart is None:
         return f"cut after {len(found)} of {len(expected)} characters"
-    with suppress(ValueError):
-        apart = datetime.fromisoformat(found) - datetime.fromisoformat(expected)
+    if apart is not None:
         quarter = timedelta(minutes=15)
         if apart and not apart % quarter and abs(apart) <= timedelta(hours=26):
             sign = "-" if apart < timedelta() else "+"
             minutes = abs(apart) // timedelta(minutes=1)
             return f"{sign}{minutes // 60:02}:{minutes % 60:02}, as of another time zone"
     return ""
+
+
+def _apart(expected: str, found: str) -> timedelta | None:
+    """Return the time between two moments, each with or without Z; None: one is none."""
+    with suppress(ValueError):
+        first, second = (datetime.fromisoformat(text.removesuffix("Z")) for text in (expected, found))
+        return second - first if first.tzinfo is second.tzinfo is None else None
+    return None
 
 
 def _with_messages(config: CompareConfig, topic: str, rows: Sequence[RowDifference]) -> list[RowDifference]:
@@ -642,6 +660,16 @@ def _text(name: str, kind: ColumnKind | None, form: TextForm) -> str:
     if form is TextForm.MOMENT:
         value = f"replace(rtrim({value}, 'Z'), 'T', ' ')"
     return f"coalesce({value}, 'N') || '|'"
+
+
+def _is_same(form: TextForm, expected: Any, found: Any) -> bool:
+    """Return whether two values have the same text in checksums. The column's type in the source may have changed."""
+    if expected is None or found is None:
+        return expected is found
+    texts = [",".join(one) if isinstance(one, list) else str(one) for one in (expected, found)]
+    if form is TextForm.MOMENT:
+        texts = [text.rstrip("Z").replace("T", " ") for text in texts]
+    return texts[0] == texts[1]
 
 
 def _number(text: str, digits: int) -> str:

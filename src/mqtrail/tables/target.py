@@ -62,7 +62,7 @@ _META_SCHEMA: Final = pa.schema(_META_TYPES)
 
 
 @contextmanager
-def _in_words(path: Path) -> Iterator[None]:
+def in_words(path: Path) -> Iterator[None]:
     """Turn errors of Delta and of the file system into TableError and TableUnreadable."""
     try:
         yield
@@ -93,7 +93,7 @@ class DeltaTarget:
     def __init__(self, path: Path, delta: DeltaTable) -> None:
         self.path = path
         self.delta = delta
-        with _in_words(path):
+        with in_words(path):
             noted = delta.metadata().configuration
         self.topic, self.source = noted.get(TOPIC_KEY, ""), noted.get(SOURCE_KEY, "")
         self.key_columns = tuple(filter(None, noted.get(COLUMNS_KEY, "").split(KEY_SEPARATOR)))
@@ -103,7 +103,7 @@ class DeltaTarget:
                 "another --table"
             )
         self.kinds = kinds_of(self._schema())
-        with _in_words(path):
+        with in_words(path):
             notes = self._notes()
             self._read_to = self._read_to_of(notes)
             queues: list[tuple[str, int]] = json.loads(notes.get(QUEUES, "[]"))
@@ -152,7 +152,7 @@ class DeltaTarget:
     @classmethod
     def create(cls, path: Path, topic: str, source: str) -> DeltaTarget:
         """Make an empty table."""
-        with _in_words(path):
+        with in_words(path):
             path.mkdir(parents=True, exist_ok=True)
             delta = DeltaTable.create(
                 str(path),
@@ -166,7 +166,7 @@ class DeltaTarget:
     @contextmanager
     def alone(path: Path) -> Iterator[None]:
         """Keep other writers of this machine from the table. TableError: one has it."""
-        with _in_words(path):
+        with in_words(path):
             path.mkdir(parents=True, exist_ok=True)
             file = (path / LOCK).open("a")
         with file:
@@ -210,7 +210,7 @@ class DeltaTarget:
 
     def connected(self) -> duckdb.DuckDBPyConnection:
         """Return a connection with the rows as t, deleted ones too. Close it. A column that a file lacks is NULL."""
-        with _in_words(self.path):
+        with in_words(self.path):
             files = [self.path / uri.rpartition("/")[2] for uri in self.delta.file_uris()]  # URIs are quoted
             connection = duckdb.connect()
             names = {field.name: field.type for field in self._schema()}
@@ -228,7 +228,7 @@ class DeltaTarget:
 
     def late_messages(self) -> int:
         """Return how many messages came after a newer one of their key, by the commits that the log has."""
-        with _in_words(self.path):
+        with in_words(self.path):
             return sum(int(one.get(LATE_COUNT, 0)) for one in self.delta.history(COMMITS_MAX))
 
     # -- write -----------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class DeltaTarget:
         before, queues = self._read_to, self.queues | offsets.keys()
         order, position = max(before, (found.last_order, found.last_position))
         notes = _notes_of((order, position), queues)
-        with _in_words(self.path):
+        with in_words(self.path):
             earlier = _notes_of(before, self.queues)  # of commits before that of the rows
             self._note_key(found.key_columns, earlier)
             self._widen(needed, earlier)
