@@ -18,7 +18,7 @@ from mqtrail.binlog import BinlogPlace, BinlogState, ChangesSince, SourceConfig,
 from mqtrail.binlog.source import ReadColumn, ReadTable
 from mqtrail.binlog.state import save_state
 from mqtrail.tables import CompareConfig, DeltaTarget, RowFault, TableError
-from mqtrail.tables.comparing import _check_ahead, _Comparing, _Found, _Late, _Newest, _Read, _state, hint_of
+from mqtrail.tables.comparing import _check_ahead, _Comparing, _Found, _Late, _Newest, _ReadSoFar, _state, hint_of
 from mqtrail.tables.model import TableUnreadable
 from mqtrail.wire import Message, MessageQueue
 
@@ -269,12 +269,12 @@ DIFFERING = [_Found(f"shop.orders:{key}", {}, True, False) for key in (1, 2, 3)]
 
 
 def sorts(
-    target: DeltaTarget, state: BinlogState | None, *newest: _Newest | None, read: _Read | None = None
+    target: DeltaTarget, state: BinlogState | None, *newest: _Newest | None, read: _ReadSoFar | None = None
 ) -> tuple[str, str]:
     """How the rows 1, 2 and 3 of the source differ, and the notes."""
     late = _Late(config_of(target), target, BinlogPlace("bin.000001", 90), state)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_Late, "_read", lambda late: read or _Read(queues=queues(*newest)))
+        patched.setattr(_Late, "_read", lambda late: read or _ReadSoFar(queues=queues(*newest)))
         found = late.sorts(DIFFERING)
     return " ".join(found.values()), "; ".join(late.notes)
 
@@ -327,8 +327,8 @@ def test_messages_of_the_topic(target: DeltaTarget) -> None:
     """The newest of each queue; changes that the table has not read; statements of the table or its database."""
     late = _Late(config_of(target), target, BinlogPlace("bin.000001", 90), None)
 
-    def read(*messages: Message, is_new: bool = True) -> _Read:
-        made = _Read(queues=queues(None))
+    def read(*messages: Message, is_new: bool = True) -> _ReadSoFar:
+        made = _ReadSoFar(queues=queues(None))
         for one in batch(messages).to_pylist():
             late._note(one, QUEUE, made, is_new=is_new)
         return made
@@ -379,7 +379,7 @@ def test_why_a_row_differs(
 ) -> None:
     """A change that the table has not read makes it late; if that cannot be known, it is unknown."""
     fill(target, [{"id": 1, "n": 1}])
-    monkeypatch.setattr(_Late, "_read", lambda late: _Read(pending))
+    monkeypatch.setattr(_Late, "_read", lambda late: _ReadSoFar(pending))
     monkeypatch.setattr("mqtrail.tables.comparing.changes_since", lambda *further: unsent)
     found = compared(target, ListedSource([{"id": 1, "n": 2}], {"id": "int", "n": "int"})).found
     late = _Late(config_of(target), target, BinlogPlace("bin.000001", 9), sent_to(5))

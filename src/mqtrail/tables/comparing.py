@@ -435,7 +435,7 @@ class _Sent:
 
 
 @dataclass(slots=True)
-class _Read:
+class _ReadSoFar:
     """What was read of the topic. pending: the changes that the table has not read. queues: None: no change."""
 
     pending: ChangesSince = field(default_factory=ChangesSince)
@@ -493,9 +493,9 @@ class _Late:
             )
         return sorts
 
-    def _read(self) -> _Read:
+    def _read(self) -> _ReadSoFar:
         """Read what the table has not read of the topic, and the newest message of each queue."""
-        read = _Read()
+        read = _ReadSoFar()
         made = read.pending
         config, target = self._config, self._target
         options = parse_options(
@@ -529,7 +529,7 @@ class _Late:
             made.problem = f"the topic cannot be read: {error}"
         return read
 
-    def _note(self, message: Mapping[str, Any], queue: MessageQueue, read: _Read, *, is_new: bool) -> None:
+    def _note(self, message: Mapping[str, Any], queue: MessageQueue, read: _ReadSoFar, *, is_new: bool) -> None:
         made = read.pending
         with suppress(ValueError, TypeError, KeyError, AttributeError):
             body = json.loads(message["body"])
