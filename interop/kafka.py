@@ -8,7 +8,6 @@ A topic is created by whoever needs it; the server creates none by itself.
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -16,11 +15,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from interop import jars
-from interop.apache import JVM_SMALL, free_port
-from interop.probe import wait_until
+from interop.apache import free_port
+from interop.java_server import JavaServer
 
 SET: Final = "kafka-4.1.0"
-START_TIMEOUT_S: Final = 120.0
 CLUSTER_ID: Final = "bXF0cmFpbC1pbnRlcm9wLg"
 LOG4J: Final = """Configuration:
   Appenders:
@@ -42,7 +40,7 @@ class KafkaServer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server = JavaServer("Kafka", SET, folder)
 
     @property
     def address(self) -> str:
@@ -72,47 +70,23 @@ class KafkaServer:
         }
         properties = self.folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        log4j = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.yaml'}"
         format_ = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)]
-        run = subprocess.run([*self._java(), *format_], capture_output=True, text=True, check=False)
+        run = subprocess.run(self._server.command(log4j, *format_), capture_output=True, text=True, check=False)
         if run.returncode != 0:
             raise jars.InteropError(f"Kafka could not format its folder:\n{(run.stdout + run.stderr)[-3000:]}")
-        command = [*self._java(), "kafka.Kafka", str(properties)]
-        if setpriv := shutil.which("setpriv"):
-            command = [setpriv, "--pdeathsig", "KILL", *command]
-        with (self.folder / "console.log").open("wb") as console:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT, cwd=self.folder
-            )
-        try:
-            wait_until(self._is_ready, "Kafka ready", START_TIMEOUT_S)
-        except BaseException:
-            self._end()
-            raise
+        self._server.start([log4j, "kafka.Kafka", str(properties)], self._is_ready)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._end()
-
-    def _java(self) -> list[str]:
-        log4j = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.yaml'}"
-        return [jars.java_tool("java"), *JVM_SMALL, log4j, "-cp", jars.classpath(SET)]
+        self._server.end()
 
     def _is_ready(self) -> bool:
         """Return whether it accepts connections; it opens the port after it has joined itself."""
-        assert self._process is not None
-        if (status := self._process.poll()) is not None:
-            text = (self.folder / "console.log").read_text(errors="replace")[-3000:]
-            raise jars.InteropError(f"Kafka ended with {status}:\n{text}")
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
         except OSError:
             return False
         return True
-
-    def _end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import shutil
-import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,12 +20,10 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Final, Self
 
-from interop import jars
-from interop.apache import JVM_SMALL, LOGBACK, free_port
-from interop.probe import wait_until
+from interop.apache import LOGBACK, free_port
+from interop.java_server import JavaServer
 
 SET: Final = "s3proxy-4.1.0"
-START_TIMEOUT_S: Final = 120.0
 ACCESS_KEY: Final = "interop"
 SECRET_KEY: Final = "interop-secret"
 BUCKET: Final = "lakes"
@@ -41,7 +37,7 @@ class ObjectServer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server = JavaServer("S3Proxy", SET, folder)
 
     def __enter__(self) -> Self:
         (self.folder / "data" / BUCKET).mkdir(parents=True)
@@ -58,43 +54,22 @@ class ObjectServer:
         }
         properties = self.folder / "s3proxy.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        command = [jars.java_tool("java"), *JVM_SMALL, f"-Dlogback.configurationFile={self.folder / 'logback.xml'}"]
-        command += ["-cp", jars.classpath(SET), "org.gaul.s3proxy.Main", "--properties", str(properties)]
-        if setpriv := shutil.which("setpriv"):
-            command = [setpriv, "--pdeathsig", "KILL", *command]
-        with (self.folder / "console.log").open("wb") as console:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT, cwd=self.folder
-            )
-        try:
-            wait_until(self._is_ready, "S3Proxy ready", START_TIMEOUT_S)
-        except BaseException:
-            self._end()
-            raise
+        logback = f"-Dlogback.configurationFile={self.folder / 'logback.xml'}"
+        self._server.start([logback, "org.gaul.s3proxy.Main", "--properties", str(properties)], self._is_ready)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._end()
+        self._server.end()
 
     def _is_ready(self) -> bool:
-        assert self._process is not None
-        if (status := self._process.poll()) is not None:
-            text = (self.folder / "console.log").read_text(errors="replace")[-3000:]
-            raise jars.InteropError(f"S3Proxy ended with {status}:\n{text}")
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             connection.request("GET", "/")
             return connection.getresponse().status > 0
         finally:
             connection.close()
-
-    def _end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
 
 
 def environment(port: int) -> dict[str, str]:

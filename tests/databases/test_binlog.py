@@ -20,9 +20,9 @@ import pytest
 import trustme
 
 from mqtrail.binlog import BinlogConfig, BinlogError, BinlogRun, BinlogState, SourceAway, read_state, source_of
-from mqtrail.binlog.sender import LaneSender
 from mqtrail.binlog.source import BinlogSource, ReadTable, Snapshot, TableFilter
 from mqtrail.client import MessageExt, ProducerConfig, SyncAdmin
+from mqtrail.feed import Lanes
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import TopicConfig
 from tests.waiting import until, wait_until
@@ -351,17 +351,17 @@ def test_stopped_while_the_brokers_are_away(
     database: str, config: BinlogConfig, mariadb: BinlogMariaDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends within a bound, and the next run sends what was not acknowledged."""
-    monkeypatch.setattr("mqtrail.binlog.run.STOP_S", 0.1)
-    monkeypatch.setattr("mqtrail.binlog.sender.CLOSE_S", 0.1)
+    monkeypatch.setattr("mqtrail.feed.run.STOP_S", 0.1)
+    monkeypatch.setattr("mqtrail.feed.lanes.CLOSE_S", 0.1)
     mariadb.do(f"USE {database}", "CREATE TABLE t (id INT PRIMARY KEY)")
     sending = asyncio.Event()
-    send = LaneSender._send
+    send = Lanes._send
 
-    async def noted(sender: LaneSender, *further: Any) -> None:
+    async def noted(lanes: Lanes[Any], *further: Any) -> None:
         sending.set()
-        await send(sender, *further)
+        await send(lanes, *further)
 
-    monkeypatch.setattr(LaneSender, "_send", noted)
+    monkeypatch.setattr(Lanes, "_send", noted)
 
     async def stopped(broker: Embedded) -> BinlogState:
         one = BinlogRun(replace(config, is_once=False), broker.namesrv_address, ProducerConfig())

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from mqtrail.binlog import BinlogConfig, BinlogRun, source_of
-from mqtrail.binlog.sender import LaneSender
 from mqtrail.cli.exits import Exit
 from mqtrail.client import ProducerConfig, SyncAdmin, SyncProducer
 from mqtrail.tables import (
@@ -187,16 +186,16 @@ def test_keys_of_text(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 NOON = "'2026-01-01 12:00:00'"
-Add = Callable[[LaneSender, Any], Awaitable[None]]
+Add = Callable[[BinlogRun, Any, Any], Awaitable[None]]
 
 
 def holding(held: list[Message]) -> Add:
-    """A `LaneSender.add` that keeps messages of rows, and lets all else pass."""
-    add = LaneSender.add
+    """A `BinlogRun._add` that keeps messages of rows, and lets all else pass."""
+    add = BinlogRun._add
 
-    async def kept(sender: LaneSender, item: Any) -> None:
+    async def kept(run: BinlogRun, lanes: Any, item: Any) -> None:
         if getattr(item, "key", None) is None:
-            await add(sender, item)
+            await add(run, lanes, item)
         else:
             held.append(item.message)
 
@@ -254,7 +253,7 @@ def test_faults(
     copy.do("SET time_zone='+00:00'", f"UPDATE orders SET v='one', at={NOON}", "UPDATE orders SET v='two'")
     with monkeypatch.context() as patched:
         held: list[Message] = []
-        patched.setattr(LaneSender, "add", holding(held))
+        patched.setattr(BinlogRun, "_add", holding(held))
         copy.send()
     with SyncProducer("g", copy.table.namesrv) as producer:
         for key, (tamper, _, _) in FAULTS.items():

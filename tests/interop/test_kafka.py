@@ -12,6 +12,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from mqtrail.wire import SubscriptionGroupConfig, TopicConfig
 pytestmark = pytest.mark.interop
 
 PARTITIONS = 3
+TOPIC_S = 60.0  # until Kafka has created a topic, or deleted one
 Sent = list[tuple[bytes | None, bytes | None]]
 """Key and value of records."""
 
@@ -82,11 +84,11 @@ async def create(kafka: KafkaServer, topic: NewTopic) -> None:
     await admin.start()
     try:
         await admin.create_topics([topic])
-        while True:
-            (found,) = await admin.describe_topics([topic.name])
-            if not found["error_code"] and all(not one["error_code"] for one in found["partitions"]):
-                return
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(TOPIC_S):
+            while True:
+                (found,) = await admin.describe_topics([topic.name])
+                if not found["error_code"] and all(not one["error_code"] for one in found["partitions"]):
+                    return
     finally:
         await admin.close()
 
@@ -190,10 +192,14 @@ def test_killed_and_continued(config: BridgeConfig, kafka: KafkaServer, broker: 
     chance = random.Random(7)
     sent = some(chance, 0, 12_000)
     asyncio.run(put(kafka, config.topic, sent))
+
+    def has_sent(running: subprocess.Popen[bytes], before: int) -> bool:
+        return running.poll() is not None or sent_count(config) > before
+
     for last in (signal.SIGKILL, signal.SIGTERM):
         before = sent_count(config)
         running = bridging(config, broker)
-        wait_until(lambda at=before, one=running: one.poll() is not None or sent_count(config) > at)  # type: ignore[misc]
+        wait_until(partial(has_sent, running, before))
         assert running.poll() is None, running.communicate()[1].decode()
         more = some(chance, len(sent), 500)
         asyncio.run(put(kafka, config.topic, more))
@@ -313,8 +319,9 @@ def test_recreated_topics(config: BridgeConfig, kafka: KafkaServer, broker: Embe
         one = AIOKafkaAdminClient(bootstrap_servers=kafka.address)
         await one.start()
         await one.delete_topics([config.topic])
-        while not (await one.describe_topics([config.topic]))[0]["error_code"]:
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(TOPIC_S):
+            while not (await one.describe_topics([config.topic]))[0]["error_code"]:
+                pass
         await one.close()
 
     asyncio.run(delete())

@@ -90,7 +90,7 @@ class FakeTopic:
             records = self._kafka.partitions[partition][at : at + count_max - len(found)]
             self._at[partition] = at + len(records)
             found += [one for one in records if one is not None]
-        await asyncio.sleep(0 if found else 0.001)
+        await asyncio.sleep(0 if found else 0.001)  # as Kafka lets a read wait for wait_ms
         return found
 
     async def position(self, partition: int) -> int:

@@ -50,7 +50,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
         kafka.put("orders", number % 2, b"k%d" % (number % 2), b"v%d" % number)
     monkeypatch.setattr("mqtrail.migrate.bridge.KafkaTopic", kafka.connect)
     monkeypatch.setattr("mqtrail.migrate.groups.KafkaTopic", kafka.connect)
-    monkeypatch.setattr("mqtrail.migrate.bridge.RETRY_S", 0.001)
+    monkeypatch.setattr("mqtrail.feed.run.RETRY_S", 0.001)
     return kafka
 
 
@@ -222,7 +222,7 @@ def test_a_full_disk(config: BridgeConfig, kafka: FakeKafka, broker: Embedded, m
 
     failures: list[OSError] = []
     monkeypatch.setattr(MapFile, "append", append)
-    monkeypatch.setattr("mqtrail.migrate.bridge.SAVE_S", 0.001)
+    monkeypatch.setattr("mqtrail.feed.run.SAVE_S", 0.001)
 
     async def failed() -> None:
         async with asyncio.timeout(5):

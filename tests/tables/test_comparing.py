@@ -18,7 +18,10 @@ from mqtrail.binlog import BinlogPlace, BinlogState, ChangesSince, SourceConfig,
 from mqtrail.binlog.source import ReadColumn, ReadTable
 from mqtrail.binlog.state import save_state
 from mqtrail.tables import CompareConfig, DeltaTarget, RowFault, TableError
-from mqtrail.tables.comparing import _check_ahead, _Comparing, _Found, _Late, _Newest, _ReadSoFar, _state, hint_of
+from mqtrail.tables.agreement import _check_ahead, _state
+from mqtrail.tables.comparing import RowComparison
+from mqtrail.tables.differences import FoundRow, hint_of
+from mqtrail.tables.lateness import LateRows, _Newest, _ReadSoFar
 from mqtrail.tables.model import TableUnreadable
 from mqtrail.wire import Message, MessageQueue
 
@@ -92,9 +95,9 @@ def target(tmp_path: Path) -> DeltaTarget:
     return DeltaTarget.create(tmp_path / "orders", TOPIC, SOURCE)
 
 
-def compared(target: DeltaTarget, source: Any) -> _Comparing:
+def compared(target: DeltaTarget, source: Any) -> RowComparison:
     with closing(target.connected()) as connection:
-        found = _Comparing(source, connection, target)
+        found = RowComparison(source, connection, target)
         found.run(lambda text: None)
     return found
 
@@ -192,7 +195,7 @@ def test_ranges_of_a_key_with_few_first_values(target: DeltaTarget, monkeypatch:
     fill(target, [{"id": number} for number in range(8)])
     source: Any = ListedSource([{"id": number} for number in range(8)], {"id": "int"})
     with closing(target.connected()) as connection:
-        comparing = _Comparing(source, connection, target)
+        comparing = RowComparison(source, connection, target)
         comparing._key = ("id", "more")
         assert comparing._has_small_groups()
         monkeypatch.setattr("mqtrail.tables.comparing.GROUP_MAX", 0)
@@ -207,7 +210,7 @@ def test_a_file_that_vanishes_meanwhile(target: DeltaTarget) -> None:
             file.unlink()
         source: Any = ListedSource([{"id": 2}], {"id": "int"})
         with pytest.raises(TableUnreadable, match="found what cannot be read"):
-            _Comparing(source, connection, target).run(lambda text: None)
+            RowComparison(source, connection, target).run(lambda text: None)
 
 
 def test_the_number_of_differences_is_bounded(target: DeltaTarget, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,20 +264,20 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
         changes = {"shop.orders:1": at(50).order, "shop.orders:2": at(70).order}
         return ChangesSince({key: (order, 1) for key, order in changes.items() if order > after})
 
-    monkeypatch.setattr("mqtrail.tables.comparing.changes_since", changes_since)
+    monkeypatch.setattr("mqtrail.tables.lateness.changes_since", changes_since)
     return found
 
 
-DIFFERING = [_Found(f"shop.orders:{key}", {}, True, False) for key in (1, 2, 3)]
+DIFFERING = [FoundRow(f"shop.orders:{key}", {}, True, False) for key in (1, 2, 3)]
 
 
 def sorts(
     target: DeltaTarget, state: BinlogState | None, *newest: _Newest | None, read: _ReadSoFar | None = None
 ) -> tuple[str, str]:
     """How the rows 1, 2 and 3 of the source differ, and the notes."""
-    late = _Late(config_of(target), target, BinlogPlace("bin.000001", 90), state)
+    late = LateRows(config_of(target), target, BinlogPlace("bin.000001", 90), state)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_Late, "_read", lambda late: read or _ReadSoFar(queues=queues(*newest)))
+        patched.setattr(LateRows, "_read", lambda late: read or _ReadSoFar(queues=queues(*newest)))
         found = late.sorts(DIFFERING)
     return " ".join(found.values()), "; ".join(late.notes)
 
@@ -325,7 +328,7 @@ def test_what_is_sent_by_the_queues(target: DeltaTarget, asked: list[Asked]) -> 
 
 def test_messages_of_the_topic(target: DeltaTarget) -> None:
     """The newest of each queue; changes that the table has not read; statements of the table or its database."""
-    late = _Late(config_of(target), target, BinlogPlace("bin.000001", 90), None)
+    late = LateRows(config_of(target), target, BinlogPlace("bin.000001", 90), None)
 
     def read(*messages: Message, is_new: bool = True) -> _ReadSoFar:
         made = _ReadSoFar(queues=queues(None))
@@ -379,10 +382,10 @@ def test_why_a_row_differs(
 ) -> None:
     """A change that the table has not read makes it late; if that cannot be known, it is unknown."""
     fill(target, [{"id": 1, "n": 1}])
-    monkeypatch.setattr(_Late, "_read", lambda late: _ReadSoFar(pending))
-    monkeypatch.setattr("mqtrail.tables.comparing.changes_since", lambda *further: unsent)
+    monkeypatch.setattr(LateRows, "_read", lambda late: _ReadSoFar(pending))
+    monkeypatch.setattr("mqtrail.tables.lateness.changes_since", lambda *further: unsent)
     found = compared(target, ListedSource([{"id": 1, "n": 2}], {"id": "int", "n": "int"})).found
-    late = _Late(config_of(target), target, BinlogPlace("bin.000001", 9), sent_to(5))
+    late = LateRows(config_of(target), target, BinlogPlace("bin.000001", 9), sent_to(5))
     assert late.sorts(found) == {"shop.orders:1": sort}
     assert late.notes == [one for one in (pending.problem, unsent.problem) if one]
     assert (late.lag_ms > 0) == (sort is RowFault.LATE and not pending.statement)

@@ -175,9 +175,10 @@ def test_folders_that_are_no_such_table(target: DeltaTarget, tmp_path: Path) -> 
 
 def test_one_writer(target: DeltaTarget) -> None:
     """A second one is refused; without the lock, by its commit, and nothing is merged twice."""
-    with DeltaTarget.alone(target.path), pytest.raises(TableError, match="found another run"):  # noqa: SIM117
-        with DeltaTarget.alone(target.path):
-            pass
+    with DeltaTarget.alone(target.path):
+        other_run = DeltaTarget.alone(target.path)
+        with pytest.raises(TableError, match="found another run"):
+            other_run.__enter__()
     other = DeltaTarget.open(target.path)
     assert other is not None
     merge(target, changed(1, None, {"id": 1, "n": 1}), offset=1)

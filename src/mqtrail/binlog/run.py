@@ -15,35 +15,30 @@ import asyncio
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mqtrail.client import Producer, ProducerConfig, RouteNotFound
+from mqtrail.client import Producer, ProducerConfig, by_hash
 from mqtrail.client.core import now_ms
+from mqtrail.feed import Feed, Lanes
 from mqtrail.net import Log
-from mqtrail.wire import MessageQueue, MQError
+from mqtrail.wire import MessageQueue
 
 from .messages import ChangeComposer, Checkpoint, Outbound, TagBy
 from .model import BinlogError, BinlogItem, RowChange, SourceAway, TransactionBegin
-from .sender import LaneSender
 from .source import BinlogSource, ReadTable, Snapshot, SourceConfig, TableFilter
 from .state import BinlogState, alone, place_of_text, read_state, save_state, with_gtid
 from .stream import BinlogStream
 
 log = Log()
+SentLanes = Lanes[Outbound | Checkpoint]
 
 PRODUCER_GROUP: Final = "mqtrail-binlog"
 READ_COUNT: Final = 2_048  # items that are read and not yet made into messages
 READ_SIZE: Final = 8 * 1024 * 1024  # bytes of their events
-SAVE_S: Final = 0.5  # between two saves of the state, at most
-STOP_S: Final = 10.0  # after `stop`: how long what is on its way may take
 GROWING: Final = frozenset({"excluded", "columns"})  # options of a state to which more may be added
-PROGRESS_S: Final = 10.0  # between two lines of progress in the log
-RETRY_S: Final = 0.2  # delay before the source is asked again; doubles
-RETRY_MAX_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,21 +73,19 @@ class BinlogConfig:
         }
 
 
-class BinlogRun:
+class BinlogRun(Feed):
     """Runs until stopped. namesrv, producer: how to reach the brokers."""
 
+    NAME, AWAY, ERROR = "binlog", SourceAway, BinlogError
+
     def __init__(self, config: BinlogConfig, namesrv: str, producer: ProducerConfig) -> None:
+        super().__init__(namesrv, producer, config.retry_ms)
         self.config = config
-        self._namesrv = namesrv
-        # Lanes repeat a failed send themselves, in its place.
-        self._producer_config = replace(producer, retry_count=0, degrade=False, auto_batch=False)
         self._filter = TableFilter(config.tables, config.excluded, config.columns)
         self._source = BinlogSource(config.source)
         self._charsets: dict[int, str] = {}
         self._state: BinlogState | None = None
-        self._dirty = False
-        self._stop = asyncio.Event()
-        self._progress_s = time.monotonic()
+        self._queues: list[MessageQueue] = []
 
     @property
     def state(self) -> BinlogState:
@@ -100,72 +93,50 @@ class BinlogRun:
         assert self._state is not None, "the run has not begun"
         return self._state
 
-    def stop(self) -> None:
-        """Let `run` end after what is on its way is acknowledged. Call it in the loop."""
-        self._stop.set()
-
     async def run(self) -> BinlogState:
         """Run until `stop`, or with is_once to the end of the binlog; return the state. MQError, OSError."""
         with alone(self.config.state):
             async with Producer(PRODUCER_GROUP, self._namesrv, config=self._producer_config) as producer:
-                queues = await self._queues(producer)
-                await self._patiently(lambda: self._begin(queues))
+                expected = ", since its number of queues is for you to choose"
+                self._queues = await self._queues_of(producer, self.config.topic, expected)
+                await self._patiently(self._begin)
                 if self._state is None:  # stopped while the source was away
                     raise BinlogError(f"stopped before {self.config.source.shown} answered")
-                saving = asyncio.create_task(self._keep_saving())
-                try:
-                    async with LaneSender(producer, queues, self._acknowledged, self.config.retry_ms / 1000) as sender:
-                        await self._until_stopped(self._work(sender), saving)
-                finally:
-                    saving.cancel()
-                    await asyncio.gather(saving, return_exceptions=True)
-                    self._save()
+                lanes = Lanes(
+                    producer,
+                    self._queues,
+                    self._acknowledged,
+                    error=BinlogError,
+                    remedy=_remedy,
+                    retry_s=self._retry_s,
+                )
+                await self._deliver(lanes, lambda: self._work(lanes))
         return self.state
 
-    async def _work(self, sender: LaneSender) -> None:
-        try:
-            await self._patiently(lambda: self._snapshot(sender), sender)
-            await self._patiently(lambda: self._stream(sender), sender)
-        except MQError:
-            await sender.drain()  # what came before it is then not sent again
-            raise
-        await sender.drain()
+    async def _work(self, lanes: SentLanes) -> None:
+        await self._patiently(lambda: self._snapshot(lanes), lanes)
+        await self._patiently(lambda: self._stream(lanes), lanes)
 
-    async def _until_stopped(self, work: Coroutine[Any, Any, None], saving: asyncio.Task[None]) -> None:
-        """Do the work; after `stop`, for STOP_S at most. Raises what it, or a save of the state, fails with."""
-        working, stopping = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
-        try:
-            await asyncio.wait((working, stopping, saving), return_when=asyncio.FIRST_COMPLETED)
-            if saving.done():
-                saving.result()  # the state cannot be saved
-            await asyncio.wait((working,), timeout=STOP_S)
-            if working.done():
-                working.result()
-            else:
-                log.warning("binlog.stopped", remedy="none needed: what is not acknowledged is sent by the next run")
-        finally:
-            stopping.cancel()
-            working.cancel()
-            await asyncio.gather(working, stopping, return_exceptions=True)
+    async def _add(self, lanes: SentLanes, item: Outbound | Checkpoint) -> None:
+        """Send a message after those of its key, or of all if it has none; or note a checkpoint."""
+        if isinstance(item, Checkpoint):
+            await lanes.add(item)
+            return
+        queues = self._queues
+        if item.key is not None:
+            queue = by_hash(item.key)(self._queues, item.message)
+            assert queue is not None, "a hash always chooses"
+            queues = [queue]
+        await lanes.add(item, item.message, queues, len(item.message.body))
 
     # -- begin -----------------------------------------------------------------------------------------------------
 
-    async def _queues(self, producer: Producer) -> list[MessageQueue]:
-        try:
-            found = await producer.queues(self.config.topic)
-        except RouteNotFound:
-            raise BinlogError(
-                f"found no topic {self.config.topic!r}, expected one, since its number of queues is for you to choose: "
-                f"mqtrail topic create {self.config.topic} --queues 8"
-            ) from None
-        return sorted(found, key=lambda queue: (queue.broker_name, queue.queue_id))
-
-    async def _begin(self, queues: list[MessageQueue]) -> None:
+    async def _begin(self) -> None:
         """Read and check the state, or make a new one."""
         config = self.config
         identity = await asyncio.to_thread(self._source.identity)
         self._charsets = await asyncio.to_thread(self._source.charsets)
-        names = [f"{queue.broker_name}/{queue.queue_id}" for queue in queues]
+        names = [f"{queue.broker_name}/{queue.queue_id}" for queue in self._queues]
         state = read_state(config.state)
         if state is None:
             state = BinlogState(source=identity, wish=config.wish, queues=names)
@@ -210,7 +181,7 @@ class BinlogRun:
 
     # -- snapshot --------------------------------------------------------------------------------------------------
 
-    async def _snapshot(self, sender: LaneSender) -> None:
+    async def _snapshot(self, lanes: SentLanes) -> None:
         """Send the rows of all tables without a complete snapshot. All tables of one try are as of one place."""
         state = self.state
         if state.is_snapshot_done:
@@ -227,36 +198,38 @@ class BinlogRun:
                 if table.name not in state.tables:
                     state.begun.setdefault(table.name, str(snapshot.place))
                     self._save()
-                    await self._snapshot_table(sender, snapshot, table)
-                    if self._stop.is_set():
+                    await self._snapshot_table(lanes, snapshot, table)
+                    if self._stopping.is_set():
                         return
         state.is_snapshot_done = True
         self._save()
 
-    async def _snapshot_table(self, sender: LaneSender, snapshot: Snapshot, table: ReadTable) -> None:
+    async def _snapshot_table(self, lanes: SentLanes, snapshot: Snapshot, table: ReadTable) -> None:
         composer = ChangeComposer(self.config.topic, self.config.tag_by)
         begun_ms, number = now_ms(), 0
         chunks = snapshot.chunks(table)
         try:
             while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
                 for row in chunk:
-                    await sender.add(composer.snapshot(table.name, table.key, row, snapshot.place, number, begun_ms))
+                    await self._add(
+                        lanes, composer.snapshot(table.name, table.key, row, snapshot.place, number, begun_ms)
+                    )
                     number += 1
-                if self._stop.is_set():
+                if self._stopping.is_set():
                     return
         finally:
             with suppress(ValueError):  # stopped in the middle of a read
                 await asyncio.to_thread(chunks.close)
-        await sender.drain()
+        await lanes.drain()
         self.state.tables[table.name] = self.state.begun.pop(table.name)
         self._save()
         log.info("binlog.table_read", table=table.name, rows=number, place=str(snapshot.place))
 
     # -- stream ----------------------------------------------------------------------------------------------------
 
-    async def _stream(self, sender: LaneSender) -> None:
+    async def _stream(self, lanes: SentLanes) -> None:
         state = self.state
-        if self._stop.is_set():
+        if self._stopping.is_set():
             return
         place, skip = place_of_text(state.place), state.done
         done_at = {name: place_of_text(text).order for name, text in state.tables.items()}
@@ -271,7 +244,7 @@ class BinlogRun:
         begin = place
         stream = BinlogStream(self.config.source, place, self._filter, self._charsets)
         async with _Reading(stream) as reading:
-            while (items := await reading.take(self._stop)) is not None:
+            while (items := await reading.take(self._stopping)) is not None:
                 for item in items:
                     if isinstance(item, TransactionBegin):
                         begin = item.place
@@ -286,12 +259,12 @@ class BinlogRun:
                             skip -= 1  # acknowledged before this run
                             continue
                         skip = 0
-                        await sender.add(made)
+                        await self._add(lanes, made)
                         if self.config.is_once and isinstance(made, Checkpoint):
                             if made.is_idle:
                                 return
                             if made.place.order >= end.order:
-                                await sender.drain()
+                                await lanes.drain()
                                 state.idle_ms = as_of_ms
                                 return
 
@@ -302,7 +275,7 @@ class BinlogRun:
 
     # -- progress --------------------------------------------------------------------------------------------------
 
-    def _acknowledged(self, item: Outbound | Checkpoint) -> None:
+    def _acknowledged(self, item: Outbound | Checkpoint, _: int) -> None:
         state = self.state
         self._progress_s = time.monotonic()
         self._dirty = True
@@ -326,49 +299,19 @@ class BinlogRun:
             self._state.saved_ms = now_ms()
             save_state(self.config.state, self._state)
 
-    async def _keep_saving(self) -> None:
-        sent, at_s = 0, time.monotonic()
-        while True:
-            await asyncio.sleep(SAVE_S)
-            if self._dirty:
-                self._save()
-            if (passed_s := time.monotonic() - at_s) >= PROGRESS_S:
-                total = Counter(self.state.counts).total()
-                log.info(
-                    "binlog.progress",
-                    place=self.state.place,
-                    sent=total,
-                    rate=round((total - sent) / passed_s) if sent else None,
-                    lag_ms=self.state.lag_ms(now_ms()),
-                )
-                sent, at_s = total, time.monotonic()
+    def _progress(self) -> tuple[int, dict[str, Any]]:
+        state = self.state
+        return Counter(state.counts).total(), {"place": state.place, "lag_ms": state.lag_ms(now_ms())}
 
-    async def _patiently(self, act: Callable[[], Any], sender: LaneSender | None = None) -> None:
-        """Do it; if the source is away, again, until there was no progress for retry_ms."""
-        self._progress_s = time.monotonic()
-        pause_s = RETRY_S
-        while True:
-            begun_s = time.monotonic()
-            try:
-                await act()
-                return
-            except SourceAway as error:
-                if sender is not None:
-                    await sender.drain()  # it continues after what is acknowledged
-                if self._progress_s > begun_s:
-                    pause_s = RETRY_S
-                if time.monotonic() - self._progress_s + pause_s > self.config.retry_ms / 1000:
-                    raise BinlogError(
-                        f"{error}; no progress for {self.config.retry_ms / 1000:.0f} s: check the server, and start "
-                        "it again: it continues there"
-                    ) from error
-                log.warning("binlog.source_away", error=str(error), retry_s=pause_s)
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._stop.wait()
-                return
-            except TimeoutError:
-                pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+def _remedy(item: Outbound | Checkpoint) -> str:
+    """Return what a refused message is, and what to do."""
+    assert isinstance(item, Outbound), "a checkpoint is not sent"
+    return (
+        f"the message of {item.name}, key {item.key or 'none'}, order {item.order}, has a body of "
+        f"{len(item.message.body)} bytes: if it is too large, raise body_size_max of [producer] and maxMessageSize of "
+        "the brokers, or leave a column out (--exclude-column)"
+    )
 
 
 def _different(found: dict[str, Any], known: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

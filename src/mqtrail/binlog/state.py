@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from mqtrail.net import replace_file
+from mqtrail.net import hold_lock, is_lock_held, replace_file
 
 from .model import BinlogError, BinlogPlace
 
@@ -95,31 +93,18 @@ def save_state(path: Path, state: BinlogState) -> None:
     replace_file(path, json.dumps(asdict(state)).encode())
 
 
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
+def alone(path: Path) -> AbstractContextManager[None]:
     """Keep other processes from the state file. BinlogError: one has it."""
-    with _lock_file(path).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BinlogError(
-                f"found another run with the state file {str(path)!r}, expected to be alone: stop it, or pass "
-                "--state with another file"
-            ) from None
-        yield
+    taken = BinlogError(
+        f"found another run with the state file {str(path)!r}, expected to be alone: stop it, or pass --state with "
+        "another file"
+    )
+    return hold_lock(_lock_file(path), taken)
 
 
 def is_running(path: Path) -> bool:
     """Return whether a process has the state file."""
-    try:
-        with _lock_file(path).open("r") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return True
-    except FileNotFoundError:
-        pass
-    return False
+    return is_lock_held(_lock_file(path))
 
 
 def _lock_file(path: Path) -> Path:

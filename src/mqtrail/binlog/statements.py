@@ -86,7 +86,7 @@ def parse_statement(statement: str, database: str) -> Parsed:
 
 
 def moves_rows(kind: str, statement: str) -> bool:
-    """Return whether a statement of a kind gives rows to a table, or takes some, and no change says so."""
+    """Return whether a statement of a kind moves rows between tables. The binlog has no changes of these rows."""
     return kind == "RENAME TABLE" or (kind == "ALTER TABLE" and _MOVES.search(_plain(statement)[0]) is not None)
 
 

@@ -30,7 +30,7 @@ Late = Annotated[
 ]
 Accepted = Annotated[
     list[str] | None,
-    typer.Option("--accept", metavar="KIND", help="Difference of difference that does not count as found; repeatable."),
+    typer.Option("--accept", metavar="KIND", help="Kind of difference that does not count as found; repeatable."),
 ]
 Rows = Annotated[int, typer.Option(min=0, max=10_000, help="Maximum number of examples of each kind.")]
 

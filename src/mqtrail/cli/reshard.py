@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import re
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -77,15 +75,12 @@ class _Run:
     json: bool
 
 
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _alone(path: Path) -> AbstractContextManager[None]:
     """Keep other processes from the progress file. UsageError: one has it."""
-    with path.with_name(f"{path.name}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"found another run with the progress file {str(path)!r}, expected to be alone") from None
-        yield
+    from mqtrail.net import hold_lock
+
+    taken = UsageError(f"found another run with the progress file {str(path)!r}, expected to be alone")
+    return hold_lock(path.with_name(f"{path.name}.lock"), taken)
 
 
 async def _reshard(run: _Run) -> int:

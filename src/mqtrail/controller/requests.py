@@ -117,7 +117,7 @@ def _register(request: RemotingCommand) -> dict[str, Any]:
         "name": header.broker_name,
         "id": header.broker_id,
         "address": header.broker_address,
-        "begins": True,  # entries of older versions lack it: they elected nobody
+        "begins": True,  # without it, as in entries of older versions, no master is elected
     }
 
 

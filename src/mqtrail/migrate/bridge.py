@@ -10,23 +10,21 @@ on beyond all that was there before.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mqtrail.client import Admin, Producer, ProducerConfig, RouteNotFound
+from mqtrail.client import Admin, Producer, ProducerConfig
 from mqtrail.client.core import now_ms
+from mqtrail.feed import Feed, Lanes
 from mqtrail.net import Log
-from mqtrail.wire import MessageQueue, MQError
+from mqtrail.wire import MessageQueue
 
 from .kafka import KafkaConfig, KafkaTopic
-from .messages import HeaderRule, OrderBy, outbound_of, queue_for, record_id
+from .messages import Bridged, HeaderRule, OrderBy, outbound_of, queue_for, record_id
 from .model import KafkaAway, KafkaRecord, MigrateError
 from .offsetmap import MapEntry, MapFile, OffsetMap, Pair, read_map
-from .sender import BridgeSender, Transit
 from .state import MAP, SKIPPED_COUNT, BridgeState, alone, read_bridge, save_bridge
 
 log = Log()
@@ -34,12 +32,7 @@ log = Log()
 PRODUCER_GROUP: Final = "mqtrail-migrate"
 READ_COUNT: Final = 2_048  # records of one read
 READ_WAIT_MS: Final = 200  # how long a read waits for the first
-SAVE_S: Final = 0.5  # between two saves of map and state, at most
 ENDS_S: Final = 2.0  # between two questions for Kafka's ends and partitions
-STOP_S: Final = 10.0  # after `stop`: how long what is on its way may take
-PROGRESS_S: Final = 10.0  # between two lines of progress in the log
-RETRY_S: Final = 0.2  # delay before Kafka is asked again; doubles
-RETRY_MAX_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,24 +60,30 @@ class BridgeConfig:
     retry_ms: int = 300_000
 
 
-class Bridge:
+@dataclass(frozen=True, slots=True)
+class Transit:
+    """A record on its way. message, queue: None for one that is left out."""
+
+    record: KafkaRecord
+    message: Bridged | None = None
+    queue: MessageQueue | None = None
+
+
+class Bridge(Feed):
     """Runs until stopped. namesrv, producer: how to reach the brokers."""
 
+    NAME, AWAY, ERROR = "migrate", KafkaAway, MigrateError
+
     def __init__(self, config: BridgeConfig, namesrv: str, producer: ProducerConfig) -> None:
+        super().__init__(namesrv, producer, config.retry_ms)
         self.config = config
-        self._namesrv = namesrv
-        # Lanes repeat a failed send themselves, in its place.
-        self._producer_config = replace(producer, retry_count=0, degrade=False, auto_batch=False)
         self._queues: list[MessageQueue] = []
         self._state: BridgeState | None = None
         self._map: MapFile | None = None
         self._moved: dict[Pair, MapEntry] = {}  # not yet in the map
         self._positions: dict[int, int] = {}  # by partition: the next record to hand to the sender
         self._goal: dict[int, int] | None = None  # with is_once: the ends at the start
-        self._dirty = False
         self._is_begun = False
-        self._stop = asyncio.Event()
-        self._progress_s = time.monotonic()
 
     @property
     def state(self) -> BridgeState:
@@ -92,64 +91,26 @@ class Bridge:
         assert self._state is not None, "the run has not begun"
         return self._state
 
-    def stop(self) -> None:
-        """Let `run` end after what is on its way is acknowledged. Call it in the loop."""
-        self._stop.set()
-
     async def run(self) -> BridgeState:
         """Run until `stop`, or with is_once to the ends of the topic; return the state. MQError, OSError."""
         with alone(self.config.folder):
             async with Producer(PRODUCER_GROUP, self._namesrv, config=self._producer_config) as producer:
-                self._queues = await self._find_queues(producer)
-                saving = asyncio.create_task(self._keep_saving())
-                try:
-                    retry_s = self.config.retry_ms / 1000
-                    async with BridgeSender(producer, self._queues, self._acknowledged, retry_s) as sender:
-                        await self._until_stopped(self._work(sender), saving)
-                finally:
-                    saving.cancel()
-                    await asyncio.gather(saving, return_exceptions=True)
-                    self._save()
+                expected = ", with as many queues as the Kafka topic has partitions, for example"
+                self._queues = await self._queues_of(producer, self.config.target, expected)
+                lanes = Lanes(
+                    producer,
+                    self._queues,
+                    self._acknowledged,
+                    error=MigrateError,
+                    remedy=_remedy,
+                    retry_s=self._retry_s,
+                )
+                await self._deliver(lanes, lambda: self._patiently(lambda: self._pump(lanes)))
             if self._state is None:
                 raise MigrateError(f"stopped before Kafka at {self.config.kafka.bootstrap} answered")
         return self.state
 
-    async def _work(self, sender: BridgeSender) -> None:
-        try:
-            await self._patiently(sender)
-        except MQError:
-            await sender.drain()  # what came before it is then not sent again
-            raise
-        await sender.drain()
-
-    async def _until_stopped(self, work: Coroutine[Any, Any, None], saving: asyncio.Task[None]) -> None:
-        """Do the work; after `stop`, for STOP_S at most. Raises what it, or a save of the state, fails with."""
-        working, stopping = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
-        try:
-            await asyncio.wait((working, stopping, saving), return_when=asyncio.FIRST_COMPLETED)
-            if saving.done():
-                saving.result()  # the state cannot be saved
-            await asyncio.wait((working,), timeout=STOP_S)
-            if working.done():
-                working.result()
-            else:
-                log.warning("migrate.stopped", remedy="none needed: what is not acknowledged is sent by the next run")
-        finally:
-            stopping.cancel()
-            working.cancel()
-            await asyncio.gather(working, stopping, return_exceptions=True)
-
     # -- begin -----------------------------------------------------------------------------------------------------
-
-    async def _find_queues(self, producer: Producer) -> list[MessageQueue]:
-        try:
-            found = await producer.queues(self.config.target)
-        except RouteNotFound:
-            raise MigrateError(
-                f"found no topic {self.config.target!r}, expected one, with as many queues as the Kafka topic has "
-                f"partitions, for example: mqtrail topic create {self.config.target} --queues 8"
-            ) from None
-        return sorted(found, key=lambda queue: (queue.broker_name, queue.queue_id))
 
     async def _begin(self, kafka: KafkaTopic) -> None:
         """Check the topic, and read and check the state, or make a new one."""
@@ -287,18 +248,17 @@ class Bridge:
 
     # -- work ------------------------------------------------------------------------------------------------------
 
-    async def _pump(self, sender: BridgeSender) -> None:
+    async def _pump(self, lanes: Lanes[Transit]) -> None:
         """Read and send until stopped, or to the goal."""
         async with KafkaTopic(self.config.kafka, self.config.topic) as kafka:
             await self._begin(kafka)
             await self._add_new_partitions(await kafka.partitions(), kafka)
             kafka.begin(self._positions)
             asked_s = time.monotonic()
-            while not self._stop.is_set():
-                sender.check()
+            while not self._stopping.is_set():
                 records = await kafka.read(READ_COUNT, READ_WAIT_MS)
                 for record in records:
-                    await sender.add(self._unit(record))
+                    await self._add(lanes, self._unit(record))
                     self._positions[record.partition] = record.offset + 1
                 if self._goal is not None and not records and await self._is_done(kafka, self._goal):
                     break
@@ -310,7 +270,7 @@ class Bridge:
                     self._progress_s = time.monotonic()  # it answers, and reads did not fail
                     if await self._add_new_partitions(partitions, kafka):
                         kafka.begin(self._positions)
-            await sender.drain()
+            await lanes.drain()
             await self._pass_marks(kafka)
 
     async def _pass_marks(self, kafka: KafkaTopic) -> None:
@@ -341,36 +301,16 @@ class Bridge:
     def _unit(self, record: KafkaRecord) -> Transit:
         place = record_id(record.topic, record.partition, record.offset)
         if place in self.config.skip:
-            return Transit(record, None)
+            return Transit(record)
         message = outbound_of(record, self.config.target, self.config.headers)
         return Transit(record, message, queue_for(record, self._queues, self.config.order))
 
-    async def _patiently(self, sender: BridgeSender) -> None:
-        """Pump; if Kafka is away, again, until there was no progress for retry_ms."""
-        self._progress_s = time.monotonic()
-        pause_s = RETRY_S
-        while True:
-            sender.check()
-            begun_s = time.monotonic()
-            try:
-                await self._pump(sender)
-                return
-            except KafkaAway as error:
-                if self._progress_s > begun_s:
-                    pause_s = RETRY_S
-                if time.monotonic() - self._progress_s + pause_s > self.config.retry_ms / 1000:
-                    raise MigrateError(
-                        f"{error}; no progress for {self.config.retry_ms / 1000:.0f} s: check that Kafka runs at "
-                        f"{self.config.kafka.bootstrap} and that its advertised addresses can be reached from here, "
-                        "then start it again: it continues there"
-                    ) from error
-                log.warning("migrate.kafka_away", error=str(error), retry_s=pause_s)
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._stop.wait()
-                return
-            except TimeoutError:
-                pause_s = min(2 * pause_s, RETRY_MAX_S)
+    @staticmethod
+    async def _add(lanes: Lanes[Transit], unit: Transit) -> None:
+        if unit.message is None or unit.queue is None:
+            await lanes.add(unit)
+        else:
+            await lanes.add(unit, unit.message.message, [unit.queue], unit.message.size)
 
     # -- progress --------------------------------------------------------------------------------------------------
 
@@ -379,7 +319,7 @@ class Bridge:
         self.state.ends_ms = now_ms()
         self._dirty = True
 
-    def _acknowledged(self, unit: Transit) -> None:
+    def _acknowledged(self, unit: Transit, queue_offset: int) -> None:
         state, record = self.state, unit.record
         self._progress_s = time.monotonic()
         self._dirty = True
@@ -393,9 +333,7 @@ class Bridge:
         state.event_ms = record.timestamp_ms
         kind = "value" if record.value else "tombstone" if record.value is None else "empty"
         state.counts[kind] = state.counts.get(kind, 0) + 1
-        self._moved[record.partition, _name(unit.queue)] = MapEntry(
-            record.offset, unit.queue_offset, record.timestamp_ms
-        )
+        self._moved[record.partition, _name(unit.queue)] = MapEntry(record.offset, queue_offset, record.timestamp_ms)
 
     def _save(self) -> None:
         if self._state is None:
@@ -407,17 +345,19 @@ class Bridge:
         self._state.saved_ms = now_ms()
         save_bridge(self.config.folder, self._state)
 
-    async def _keep_saving(self) -> None:
-        sent, at_s = 0, time.monotonic()
-        while True:
-            await asyncio.sleep(SAVE_S)
-            if self._dirty:
-                self._save()
-            if self._state is not None and (passed_s := time.monotonic() - at_s) >= PROGRESS_S:
-                total = sum(self.state.counts.values())
-                rate = round((total - sent) / passed_s) if sent else None
-                log.info("migrate.progress", sent=total, rate=rate, lag=self.state.lag())
-                sent, at_s = total, time.monotonic()
+    def _progress(self) -> tuple[int, dict[str, Any]]:
+        return (0, {}) if self._state is None else (sum(self._state.counts.values()), {"lag": self._state.lag()})
+
+
+def _remedy(unit: Transit) -> str:
+    """Return what a refused record is, and what to do."""
+    assert unit.message is not None, "what is left out is not sent"
+    found = unit.message
+    return (
+        f"the record {found.place} has a value of {len(found.message.body)} bytes: if it is too large, raise "
+        "body_size_max of [producer] and maxMessageSize of the brokers, or leave it out with --skip-record "
+        f"{found.place}"
+    )
 
 
 def _name(queue: MessageQueue) -> str:

@@ -7,20 +7,18 @@ offsets-GROUP.json, compare.json    the last results, for the gate
 
 from __future__ import annotations
 
-import fcntl
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from mqtrail.net import replace_file
+from mqtrail.net import hold_lock, is_lock_held, replace_file
 
 from .model import MigrateError
 
 VERSION: Final = 1
-BRIDGE, MAP, COMPARE = "bridge.json", "offsets.jsonl", "compare.json"
+BRIDGE, MAP, COMPARE, LOCK = "bridge.json", "offsets.jsonl", "compare.json", "lock"
 SKIPPED_COUNT: Final = 1_000  # records that a bridge may leave out
 
 
@@ -103,29 +101,15 @@ def save_json(path: Path, content: dict[str, Any]) -> None:
     replace_file(path, json.dumps({"version": VERSION} | content, indent=1).encode(), 0o644)
 
 
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> AbstractContextManager[None]:
     """Keep other bridges from the folder, which is made if it is missing. MigrateError: one has it."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise MigrateError(
-                f"found another bridge with the folder {str(folder)!r}, expected to be alone: stop it, or pass "
-                "another --folder"
-            ) from None
-        yield
+    taken = MigrateError(
+        f"found another bridge with the folder {str(folder)!r}, expected to be alone: stop it, or pass another --folder"
+    )
+    return hold_lock(folder / LOCK, taken)
 
 
 def is_running(folder: Path) -> bool:
     """Return whether a bridge has the folder."""
-    try:
-        with (folder / "lock").open("r") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return True
-    except FileNotFoundError:
-        pass
-    return False
+    return is_lock_held(folder / LOCK)

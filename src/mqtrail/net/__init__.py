@@ -12,6 +12,7 @@ from .client import Connection
 from .controllers import ControllerError, leading_controller
 from .durable_files import replace_file, sync_folder
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
+from .file_locks import hold_lock, is_lock_held
 from .log import Log, log_processors
 from .loops import loop_factory, stop_on_signals
 from .metrics_port import MetricsPort
@@ -66,6 +67,8 @@ __all__ = [
     "bound_socket",
     "child_environment",
     "guard_stderr",
+    "hold_lock",
+    "is_lock_held",
     "is_ours",
     "join_address",
     "leading_controller",

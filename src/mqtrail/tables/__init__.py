@@ -7,7 +7,8 @@ the source. It needs the extras `pipeline` and, to compare, `binlog`.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .comparing import Agreement, CompareConfig, RowDifference, RowFault, TableComparison, compare
+    from .agreement import compare
+    from .differences import Agreement, CompareConfig, RowDifference, RowFault, TableComparison
     from .job import TableConfig, TableJob, TableReport
     from .model import TableError, TableUnreadable
     from .target import DeltaTarget
@@ -28,7 +29,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "comparing": ("CompareConfig", "Agreement", "RowDifference", "RowFault", "TableComparison", "compare"),
+    "agreement": ("compare",),
+    "differences": ("CompareConfig", "Agreement", "RowDifference", "RowFault", "TableComparison"),
     "job": ("TableConfig", "TableJob", "TableReport"),
     "model": ("TableError", "TableUnreadable"),
     "target": ("DeltaTarget",),

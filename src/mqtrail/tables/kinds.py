@@ -23,6 +23,11 @@ from .model import EXACT_DOUBLE, META, OWN_PREFIX, TableError
 _FORBIDDEN: Final = frozenset(" ,;{}()\n\t=.`\"'\\")
 
 
+def quoted(name: str) -> str:
+    """Return a column's name for SQL. No column of a table has a quote in its name."""
+    return f'"{name}"'
+
+
 class ColumnKind(StrEnum):
     """The type of a column."""
 

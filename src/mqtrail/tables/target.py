@@ -8,10 +8,9 @@ changed rows. The commit of a version says how far the topic was read (READ_ORDE
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +19,11 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from mqtrail.net import hold_lock
 from mqtrail.wire import MessageQueue
 
 from .changes import Digest, RowState, key_changed
-from .kinds import ColumnKind, array_of, fitting, kinds_of
+from .kinds import ColumnKind, array_of, fitting, kinds_of, quoted
 from .model import (
     DELETED,
     EXACT_DOUBLE,
@@ -166,17 +166,14 @@ class DeltaTarget:
     @contextmanager
     def alone(path: Path) -> Iterator[None]:
         """Keep other writers of this machine from the table. TableError: one has it."""
-        with in_words(path):
-            path.mkdir(parents=True, exist_ok=True)
-            file = (path / LOCK).open("a")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise TableError(
-                    f"{path}: found another run that writes to this table, expected to be alone: stop it, or pass "
-                    "another --table"
-                ) from None
+        taken = TableError(
+            f"{path}: found another run that writes to this table, expected to be alone: stop it, or pass another "
+            "--table"
+        )
+        with ExitStack() as stack:
+            with in_words(path):
+                path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(hold_lock(path / LOCK, taken))
             yield
 
     def check(self, topic: str, source: str) -> None:
@@ -280,7 +277,7 @@ class DeltaTarget:
         try:
             for name, kind in changed.items():
                 if kind is ColumnKind.DOUBLE:
-                    [(largest,)] = connection.execute(f'SELECT max(abs("{name}"::HUGEINT)) FROM t').fetchall()
+                    [(largest,)] = connection.execute(f"SELECT max(abs({quoted(name)}::HUGEINT)) FROM t").fetchall()
                     if largest is not None and largest > EXACT_DOUBLE:
                         raise TableError(
                             f"found {largest} in the column {name}, expected numbers up to {EXACT_DOUBLE}, which a "
@@ -288,7 +285,9 @@ class DeltaTarget:
                             "a new snapshot: `mqtrail binlog run` with a new --state and a new topic, then this "
                             "command with another --table"
                         )
-            casts = ", ".join(f'"{name}"::{_DUCK[str(kind.arrow)]} AS "{name}"' for name, kind in changed.items())
+            casts = ", ".join(
+                f"{quoted(name)}::{_DUCK[str(kind.arrow)]} AS {quoted(name)}" for name, kind in changed.items()
+            )
             rows = connection.sql(f"SELECT * REPLACE ({casts}) FROM t").to_arrow_reader(10_000)
             write_deltalake(
                 self.delta,

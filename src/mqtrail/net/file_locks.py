@@ -1,0 +1,35 @@
+"""Lock files: one process at a time does what they stand for. They end with the process."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mqtrail.wire import MQError
+
+
+@contextmanager
+def hold_lock(path: Path, taken: MQError) -> Iterator[None]:
+    """Hold a lock file, which is made if it is missing, while the block runs. OSError.
+
+    taken: raised if another process has it.
+    """
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise taken from None
+        yield
+
+
+def is_lock_held(path: Path) -> bool:
+    """Return whether a process has a lock file. OSError, but not because there is none."""
+    try:
+        with path.open("r") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    except FileNotFoundError:
+        pass
+    return False
