@@ -9,9 +9,9 @@ from typing import Any, Final
 import duckdb
 
 from mqtrail import trail
-from mqtrail.lake import connect, rows_of
+from mqtrail.lake import connect, fetch, rows_of
 
-from .lakeview import LakeView, fetch
+from .lakeview import LakeView
 from .model import SPLIT_SEGMENTS, Trajectory
 from .summaries import ClocksAnswer, HostClock
 

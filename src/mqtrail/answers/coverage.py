@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from mqtrail import trail
-from mqtrail.lake import relation_of
+from mqtrail.lake import fetch, relation_of
 
-from .lakeview import LakeView, fetch
+from .lakeview import LakeView
 from .model import CoverageTime, Trajectory
 
 SHOWN_MAX: Final = 5  # of one message

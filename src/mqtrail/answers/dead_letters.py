@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mqtrail.lake import fetch
 from mqtrail.trail.incidents import error_text
 
-from .lakeview import LakeView, fetch
+from .lakeview import LakeView
 from .live import Row
 from .model import Event
 from .search import between

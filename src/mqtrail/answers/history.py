@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from mqtrail import trail
+from mqtrail.lake import fetch
 
-from .lakeview import LakeView, fetch
+from .lakeview import LakeView
 from .model import LatencySegment
 from .search import between, percentiles_sql
 from .summaries import LatencyHistory, LatencySpan, SpanCount, VerdictHistory

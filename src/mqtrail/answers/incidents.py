@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mqtrail import trail
-from mqtrail.lake import Lake, keep_incidents, relation_of, with_waiting
+from mqtrail.lake import Lake, fetch, keep_incidents, relation_of, with_waiting
 from mqtrail.trail import HOUR_MS, UNKNOWN_HOUR
 from mqtrail.trail.incidents import (
     INCIDENT_CAUSES,
@@ -18,7 +18,7 @@ from mqtrail.trail.incidents import (
     find_incidents,
 )
 
-from .lakeview import LATER_HOURS, LakeView, fetch
+from .lakeview import LATER_HOURS, LakeView
 from .summaries import IncidentsAnswer, ShownIncident
 
 EARLIER_HOURS: Final = 36

@@ -24,12 +24,12 @@ from mqtrail.client import (
     reasons_of,
     with_age,
 )
-from mqtrail.lake import connect, define, rows_of, run_stages, sample_files
+from mqtrail.lake import connect, define, fetch, rows_of, run_stages, sample_files
 from mqtrail.trail import Stage
 from mqtrail.wire import RETRY_PREFIX
 
 from .lag_sql import OVER_MS, LagSql
-from .lakeview import LakeView, fetch
+from .lakeview import LakeView
 from .live import Row
 
 NOT_SAMPLED: Final = "not in the last sample: its broker did not answer, or the group's offset is gone"

@@ -18,6 +18,7 @@ from mqtrail.lake import (
     LakePath,
     LookUp,
     cluster_of,
+    fetch,
     lake_errors,
     of_cluster,
     relation_of,
@@ -103,11 +104,8 @@ class LakeView:
         if not places:
             return []
         rows = {(row["cluster"], row["msg_id"]): row for row in self.lookup.messages(trail.TRAJECTORIES.name, places)}
-        verdicts: dict[tuple[str, str], list[Row]] = {}
-        for verdict in self.lookup.messages(trail.VERDICTS.name, places):
-            verdicts.setdefault((verdict["cluster"], verdict["msg_id"]), []).append(verdict)
-        chosen = [(cluster, msg_id) for cluster, msg_id, _ in keys if (cluster, msg_id) in rows]
-        return [trajectory_of(rows[key], verdicts.get(key, [])) for key in chosen]
+        chosen = [rows[cluster, msg_id] for cluster, msg_id, _ in keys if (cluster, msg_id) in rows]
+        return _with_verdicts(chosen, self.lookup.messages(trail.VERDICTS.name, places))
 
     @property
     def rejects(self) -> int:
@@ -255,21 +253,19 @@ def _day(at_ms: int | None) -> str:
     return moment_text(at_ms, "%Y-%m-%d %H:%M:%S")
 
 
-def fetch(duck: duckdb.DuckDBPyConnection, text: str, values: Sequence[Any] = ()) -> list[Row]:
-    """Run SQL and return its rows by column name."""
-    cursor = duck.execute(text, list(values))
-    names = [column[0] for column in cursor.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-
 def read_trajectories(
     duck: duckdb.DuckDBPyConnection, where: str, values: Sequence[Any] = (), *, tail: str = ""
 ) -> list[Trajectory]:
     """Return trajectories with their verdicts, from the views or tables `trajectories` and `verdicts`."""
     rows = fetch(duck, f"SELECT * FROM trajectories AS t WHERE {where} {tail}", values)
-    verdicts: dict[tuple[str, str], list[Row]] = {}
     ids = sorted({row["msg_id"] for row in rows})
-    if ids:
-        for verdict in fetch(duck, "SELECT * FROM verdicts WHERE msg_id IN (SELECT unnest(?))", [ids]):
-            verdicts.setdefault((verdict["cluster"], verdict["msg_id"]), []).append(verdict)
-    return [trajectory_of(row, verdicts.get((row["cluster"], row["msg_id"]), [])) for row in rows]
+    verdicts = fetch(duck, "SELECT * FROM verdicts WHERE msg_id IN (SELECT unnest(?))", [ids]) if ids else []
+    return _with_verdicts(rows, verdicts)
+
+
+def _with_verdicts(rows: Sequence[Row], verdicts: Sequence[Row]) -> list[Trajectory]:
+    """Return trajectories from rows of TRAJECTORIES and of VERDICTS."""
+    by_message: dict[tuple[str, str], list[Row]] = {}
+    for verdict in verdicts:
+        by_message.setdefault((verdict["cluster"], verdict["msg_id"]), []).append(verdict)
+    return [trajectory_of(row, by_message.get((row["cluster"], row["msg_id"]), [])) for row in rows]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mqtrail import trail
 from mqtrail.client import ClusterLag, InstanceConfig, SyncAdmin
-from mqtrail.lake import Lake, LakeError, LakePath, connect, judge_messages, stored_rows
+from mqtrail.lake import Lake, LakeError, LakePath, connect, fetch, judge_messages, stored_rows
 from mqtrail.trail.incidents import IncidentSettings
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
@@ -23,7 +23,7 @@ from .coverage import with_coverage
 from .history import latency_history, verdict_history
 from .lag_sql import OVER_MS
 from .lake_lag import lake_lag
-from .lakeview import LakeView, UnknownCluster, fetch, read_trajectories
+from .lakeview import LakeView, UnknownCluster, read_trajectories
 from .live import LiveEvidence, gather
 from .model import (
     LatencySegment,

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from mqtrail import trail
-from mqtrail.lake import text_of
+from mqtrail.lake import fetch, text_of
 from mqtrail.trail import proofs
 
-from .lakeview import LakeView, fetch
+from .lakeview import LakeView
 from .summaries import ClaimProof, ProofAnswer, ProofResult, Shown
 from .views import PUBLISHED_MS
 

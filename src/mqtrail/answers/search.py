@@ -8,9 +8,9 @@ from typing import Any
 import duckdb
 
 from mqtrail import trail
-from mqtrail.lake import LakeDamaged, lake_errors
+from mqtrail.lake import LakeDamaged, fetch, lake_errors
 
-from .lakeview import LakeView, fetch
+from .lakeview import LakeView
 from .model import (
     CodeCount,
     LagRow,

@@ -26,7 +26,7 @@ from .known import LakeKnown, lost_judgements
 from .lags import define_lag
 from .lake import Lake
 from .lock import WriteLock
-from .lookup import Answer, LookUp, relation_of
+from .lookup import Answer, LookUp, fetch, relation_of
 from .maintenance import Join, compact, expire, joins_due, settled_ms, sweep, sweeping
 from .migration import migrate
 from .objects import ObjectPath
@@ -99,6 +99,7 @@ __all__ = [
     "define_lag",
     "emptied",
     "expire",
+    "fetch",
     "is_remote",
     "joins_due",
     "judge_messages",

@@ -154,9 +154,14 @@ class LookUp:
 
     def _fetch(self, table: LakeTable, query: str, values: list[Any]) -> list[dict[str, Any]]:
         with lake_errors(table.path):
-            cursor = self.connection.execute(query, values)
-            names = [column[0] for column in cursor.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+            return fetch(self.connection, query, values)
+
+
+def fetch(connection: duckdb.DuckDBPyConnection, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    """Run SQL and return its rows by column name."""
+    cursor = connection.execute(query, list(values))
+    names = [column[0] for column in cursor.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def relation_of(table: LakeTable, files: Sequence[DataFile] | None = None, cluster: str = "") -> str:
