@@ -37,6 +37,9 @@ class Numbers(Feed):
         if self.fails:
             raise OSError("the disk is full")
 
+    def _source_to_check(self) -> str:
+        return "the numbers"
+
     def _progress(self) -> tuple[int, dict[str, Any]]:
         return len(self.done), {}
 
@@ -81,7 +84,7 @@ async def test_a_source_that_stays_away() -> None:
     async def work(lanes: Lanes[int]) -> None:
         raise Away("no answer")
 
-    with pytest.raises(FeedError, match="no answer; no progress for 0 s"):
+    with pytest.raises(FeedError, match="no answer; no progress for 0 s: check the numbers"):
         await Numbers(Queues(), 5).run(work)
 
 

@@ -299,6 +299,9 @@ class BinlogRun(Feed):
             self._state.saved_ms = now_ms()
             save_state(self.config.state, self._state)
 
+    def _source_to_check(self) -> str:
+        return f"the server at {self.config.source.shown}"
+
     def _progress(self) -> tuple[int, dict[str, Any]]:
         state = self.state
         return Counter(state.counts).total(), {"place": state.place, "lag_ms": state.lag_ms(now_ms())}

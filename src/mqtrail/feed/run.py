@@ -56,6 +56,10 @@ class Feed(ABC):
         """Save the state, if there is one. OSError."""
 
     @abstractmethod
+    def _source_to_check(self) -> str:
+        """Return what an operator should check about a source that is away."""
+
+    @abstractmethod
     def _progress(self) -> tuple[int, dict[str, Any]]:
         """Return the number of messages so far, and what else a line of progress says."""
 
@@ -98,8 +102,8 @@ class Feed(ABC):
                     pause_s = RETRY_S
                 if time.monotonic() - self._progress_s + pause_s > self._retry_s:
                     raise self.ERROR(
-                        f"{error}; no progress for {self._retry_s:.0f} s: check that it runs and can be reached from "
-                        "here, and start it again: it continues there"
+                        f"{error}; no progress for {self._retry_s:.0f} s: check {self._source_to_check()}, and start "
+                        "it again: it continues there"
                     ) from error
                 log.warning("feed.source_away", feed=self.NAME, error=str(error), retry_s=pause_s)
             try:

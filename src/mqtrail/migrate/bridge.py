@@ -345,6 +345,10 @@ class Bridge(Feed):
         self._state.saved_ms = now_ms()
         save_bridge(self.config.folder, self._state)
 
+    def _source_to_check(self) -> str:
+        kafka = self.config.kafka.bootstrap
+        return f"that Kafka runs at {kafka} and that its advertised addresses can be reached from here"
+
     def _progress(self) -> tuple[int, dict[str, Any]]:
         return (0, {}) if self._state is None else (sum(self._state.counts.values()), {"lag": self._state.lag()})
 
