@@ -85,17 +85,14 @@ class Reader:
                     was_removed = True
                     position += 1
                     continue
-                if accepts is None:
-                    records.append(log.read(physical_offset, size))
-                else:  # records of one segment share its view, and skipped ones add no cost
-                    if not start <= physical_offset < stop:
-                        start, segment = log.segment(physical_offset)
-                        stop = start + len(segment)
-                    at = physical_offset - start
-                    if not _is_accepted(segment, at, at + size, accepts):
-                        position += 1
-                        continue
-                    records.append(segment[at : at + size])
+                if not start <= physical_offset < stop:  # records of one segment share its view
+                    start, segment = log.segment(physical_offset)
+                    stop = start + len(segment)
+                at = physical_offset - start
+                if accepts is not None and not _is_accepted(segment, at, at + size, accepts):
+                    position += 1
+                    continue
+                records.append(segment[at : at + size])
                 total += size
                 if len(records) >= count_max:
                     position += 1
