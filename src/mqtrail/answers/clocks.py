@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import duckdb
+import pyarrow as pa
 
 from mqtrail import trail
 from mqtrail.lake import connect, fetch, rows_of
@@ -16,8 +16,12 @@ from .model import SPLIT_SEGMENTS, Trajectory
 from .summaries import ClocksAnswer, HostClock
 
 JUMP_MS_MIN: Final = 10  # a clock that is adjusted slowly moves less in a window
-_TEXTS: Final = ("cluster", "broker_name", "producer_host", "client")
-_NUMBERS: Final = ("number", "stored_ms", "visible_ms", *(f"{segment}_ms" for segment in SPLIT_SEGMENTS))
+_TYPES: Final[dict[str, pa.DataType]] = {
+    **dict.fromkeys(("cluster", "broker_name", "producer_host", "client"), pa.string()),
+    **dict.fromkeys(
+        ("number", "stored_ms", "visible_ms", *(f"{segment}_ms" for segment in SPLIT_SEGMENTS)), pa.int64()
+    ),
+}
 
 
 def host_clocks(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None) -> ClocksAnswer:
@@ -63,8 +67,12 @@ def with_clocks(view: LakeView | None, found: Sequence[Trajectory]) -> list[Traj
         return list(found)
     duck = connect(threads=1) if view is None else view.connection.cursor()
     try:
-        duck.execute(f"CREATE TEMP VIEW clocks AS {trail.clocks_sql(f'({_bounds(view, rows)})')}")
-        corrected = _corrected(duck, rows)
+        duck.register("splits", pa.Table.from_pylist(rows, schema=pa.schema(_TYPES)))
+        clocks = trail.clocks_sql(f"({_bounds(view, rows)})")
+        corrected = fetch(
+            duck,
+            f"WITH clocks AS MATERIALIZED ({clocks}) {trail.corrected_splits_sql('splits', 'clocks')} ORDER BY number",
+        )
     finally:
         duck.close()
     splits = iter(corrected)
@@ -103,13 +111,3 @@ def _bounds(view: LakeView | None, rows: Sequence[Mapping[str, Any]]) -> str:
         f"SELECT * FROM ({rows_of(table, table.readable(files))}) AS bounds "
         f"WHERE window_ms BETWEEN {first_ms} AND {last_ms}"
     )
-
-
-def _corrected(duck: duckdb.DuckDBPyConnection, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    types = ", ".join([*(f"{name} VARCHAR" for name in _TEXTS), *(f"{name} BIGINT" for name in _NUMBERS)])
-    duck.execute(f"CREATE TEMP TABLE splits ({types})")
-    marks = ", ".join("?" for _ in (*_TEXTS, *_NUMBERS))
-    duck.executemany(
-        f"INSERT INTO splits VALUES ({marks})", [[row[name] for name in (*_TEXTS, *_NUMBERS)] for row in rows]
-    )
-    return fetch(duck, f"{trail.corrected_splits_sql('splits', 'clocks')} ORDER BY number")

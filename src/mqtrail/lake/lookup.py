@@ -146,8 +146,10 @@ class LookUp:
         files = table.readable(files)
         if files:
             query = f"SELECT * FROM {source_of(table, files)} WHERE {where}"
-            if table.table.relation in trail.APPENDED:
-                query = trail.latest_sql(table.table.relation, f"({query})")
+            relation = table.table.relation
+            if relation in trail.APPENDED and len(_folded(files)) < len(files):
+                # Materialized: DuckDB makes a join of the two readings of these rows, and would read the files twice.
+                query = f"WITH found AS MATERIALIZED ({query}) {trail.latest_sql(relation, 'found')}"
             rows = self._fetch(table, f"{query} {tail}", values)
         opened = tuple(f"{table.table.name}/{f.path}" for f in files)
         return Answer(rows, opened, len(table.files()))

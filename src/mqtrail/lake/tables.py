@@ -21,6 +21,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -102,6 +103,7 @@ class LakeTable:
         self._is_whole = is_whole
         self._files: list[DataFile] | None = None
         self._later_columns: tuple[str, ...] | None = None
+        self._updated_at_ns: int | None = None  # when the log had changed last before it was read
         self._mark = CommitMark(path)
         self._sizes: dict[str, int] = {}  # in an object store: of the files that were looked at
         self._batches: dict[str, int | None] = {}  # of this snapshot: app -> last batch
@@ -162,11 +164,29 @@ class LakeTable:
         self._read_under = taken
 
     def _update(self) -> None:
+        changed_ns = self._log_changed_ns()
+        if changed_ns is not None and changed_ns == self._updated_at_ns:
+            return
         before = self._delta.version()
         self._delta.update_incremental()
+        self._updated_at_ns = changed_ns
         if self._delta.version() != before:
             self._files = None
             self._batches = {}
+
+    def _log_changed_ns(self) -> int | None:
+        """Return when a file was added to the log or removed; None: unknown, or the next commit is there already.
+
+        The time alone is not enough: file systems keep it in steps of some milliseconds.
+        """
+        if not isinstance(self.path, Path):
+            return None
+        log = self.path / "_delta_log"
+        try:
+            changed_ns = log.stat().st_mtime_ns
+            return None if (log / f"{self._delta.version() + 1:020d}.json").exists() else changed_ns
+        except OSError:
+            return None  # reading the log says what is wrong
 
     def _read_mark(self) -> None:
         try:
