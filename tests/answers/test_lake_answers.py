@@ -183,6 +183,7 @@ def test_a_folder_that_is_not_a_lake_is_refused(tmp_path: Path) -> None:
         Answers(tmp_path).search(SearchConditions(), NOW_MS)
 
 
+@pytest.mark.slow
 def test_a_message_of_a_batch_is_found_by_both_ids(tmp_path: Path) -> None:
     """`trace` and `search` find the messages of a batch by its id, and each of them by its own."""
     rows: dict[str, list[Row]] = {}

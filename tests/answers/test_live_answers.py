@@ -58,6 +58,7 @@ def test_a_traced_message(shop: Shop) -> None:
         assert any("without a lake" in omission for omission in answer.scope.omissions)
 
 
+@pytest.mark.slow
 def test_by_the_brokers_id(shop: Shop) -> None:
     """The id in the broker's send reply finds the message."""
     [found] = ask(shop, shop.traced).trajectories

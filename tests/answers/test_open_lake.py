@@ -50,6 +50,7 @@ def test_later_commits_are_seen(path: Path) -> None:
     opened.close()
 
 
+@pytest.mark.slow
 def test_another_lake_at_the_path(path: Path, tmp_path: Path) -> None:
     """A folder that was replaced is opened anew, also if its tables have the same versions."""
     opened, answers = answers_of(path)
@@ -78,6 +79,7 @@ def test_damage_that_is_repaired(path: Path) -> None:
     opened.close()
 
 
+@pytest.mark.slow
 def test_questions_at_once(path: Path) -> None:
     """Each thread has its own tables and views; no more lakes stay open than questions ran."""
     opened, answers = answers_of(path)

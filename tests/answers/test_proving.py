@@ -65,6 +65,7 @@ def test_duplicates(prover: Prover) -> None:
     assert deliveries.examples[0].place
 
 
+@pytest.mark.slow
 def test_loss(prover: Prover) -> None:
     """Found, with the lost message; a loss that only a client's trace could exclude is not covered."""
     found = claims(prover(*GOOD, "lost, no client since", "lost, a client may still have it"))["lost"]

@@ -164,6 +164,7 @@ def test_an_unknown_key_without_a_value_is_reported(line: str, tmp_path: Path) -
 NUMBERS = ("0", "-1", "-2147483648", "2147483647", "9223372036854775807", "-" + "9" * 400, "9" * 4_299)
 
 
+@pytest.mark.slow
 def test_every_number_of_a_broker_conf_is_taken_or_refused_by_its_key(tmp_path: Path) -> None:
     """Also those that Apache takes; a topic never gets more queues than the next start accepts."""
     path = tmp_path / "broker.conf"

@@ -192,6 +192,7 @@ fail(ValueError)
     assert text.count("[red]fake[/nope]") >= 4
 
 
+@pytest.mark.slow
 def test_messages_of_others_are_shown_harmless(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

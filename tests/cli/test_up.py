@@ -244,6 +244,7 @@ def test_secrets_on_the_command_line_are_refused(setting: str, capsys: pytest.Ca
     assert "sesame" not in reported
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     """One process per folder; the error names the holder."""
     flags = ("--data", str(tmp_path / "data"), "--segment-size", "16MiB", *FREE)

@@ -217,6 +217,7 @@ def test_moving_offsets(desk: Desk) -> None:
     assert desk.unchanged("set-offsets", group="nobody", topic="again", at_ms=0)[0] == 404
 
 
+@pytest.mark.slow
 def test_dead_letters_come_again(desk: Desk) -> None:
     """A letter goes to its group alone, or to the topic; the letter stays."""
     desk.change("create-topic", topic="hard", queues=1)

@@ -93,6 +93,7 @@ def steps(path: Path) -> list[str]:
     return list(migrate(path))
 
 
+@pytest.mark.slow
 def test_kept_lake(old: Path) -> None:
     """A migrated lake has the previous verdicts for the same instant; nothing of silver is lost."""
     rows = exported(old)

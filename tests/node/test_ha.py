@@ -293,6 +293,7 @@ async def test_offsets_committed_at_the_slave_stay(tmp_path: Path) -> None:
             assert core.offsets.get("buyers", "orders", 0) == 5
 
 
+@pytest.mark.slow
 async def test_a_promoted_slave_delivers_what_waited_and_nothing_twice(tmp_path: Path) -> None:
     """Delay levels and timers: what the master delivered before stays delivered, the rest is delivered by the slave."""
     delays = replace(MASTER.broker, message_delay_level="1s 3s")

@@ -95,6 +95,7 @@ async def test_a_folder_in_use_is_a_clear_error(tmp_path: Path) -> None:
         assert (await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 30_000)).code == 0
 
 
+@pytest.mark.slow
 async def test_a_name_server_that_is_down_is_reported_once() -> None:
     """Without a name server the broker serves, registers once there is one, and logs both."""
     async with running() as (namesrv_node, pool):

@@ -73,6 +73,7 @@ async def test_kill_9_loses_no_acknowledged_message(
     assert "store.recovered" in complaints
 
 
+@pytest.mark.slow
 def test_a_restart_keeps_everything(tmp_path: Path) -> None:
     """Messages, topics, groups, offsets and the index are unchanged; the second start is clean."""
 
@@ -119,6 +120,7 @@ def test_what_a_start_imports() -> None:
     assert found.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_the_data_folder_as_designed(tmp_path: Path) -> None:
     """mqtrail.json with the format, and a folder for the name server and each broker, only for this user."""
     with NodeProcess(tmp_path / "data", broker_names=["broker-a", "broker-b"]) as node:

@@ -151,6 +151,7 @@ async def test_two_brokers_of_one_name_are_refused() -> None:
             assert second.broker_addresses
 
 
+@pytest.mark.slow
 async def test_two_nodes_on_one_folder_are_refused(tmp_path: Path) -> None:
     """The second node's error names the first one's process, also if only one broker's folder is in use."""
     node = ProcessNode(NodeConfig(data=tmp_path, store=SMALL, **TWO))
@@ -162,6 +163,7 @@ async def test_two_nodes_on_one_folder_are_refused(tmp_path: Path) -> None:
         await node.stop()
 
 
+@pytest.mark.slow
 async def test_each_process_has_its_metrics() -> None:
     """Each broker reports its own port and serves only its own metrics."""
     node = ProcessNode(NodeConfig(metrics_port=0, **TWO))
@@ -176,6 +178,7 @@ async def test_each_process_has_its_metrics() -> None:
         await node.stop()
 
 
+@pytest.mark.slow
 async def test_a_process_inherits_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """Variables of ours stay with the program that a user started; a broker gets its settings from it."""
     monkeypatch.setenv("MQTRAIL_INIT_USER", "a secret")

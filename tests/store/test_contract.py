@@ -309,6 +309,7 @@ OPERATION = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(calls=st.lists(OPERATION, max_size=30), count_max=st.integers(1, 9), wanted=st.sets(st.sampled_from("XYZ")))
 def test_reads_agree_with_a_model(

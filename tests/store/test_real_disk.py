@@ -59,6 +59,7 @@ def numbers(store: CommitLogStore) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_kill_loses_nothing_acknowledged(tmp_path: Path) -> None:
     """After kill -9 at any moment, several times, each appended message exists once, and the index finds it."""
     acknowledged = 0
@@ -121,6 +122,7 @@ def test_only_the_log_takes_room(tmp_path: Path) -> None:
         assert file.stat().st_blocks * 512 < 256 * 1024
 
 
+@pytest.mark.slow
 def test_many_queues_need_few_descriptors(tmp_path: Path) -> None:
     """The usual limit is 1024 descriptors a process; queues must not use one each."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)

@@ -366,6 +366,7 @@ def _header_of(command: RemotingCommand) -> bytes:
     return _encode_json(command) if command.serialize == SerializeType.JSON else _encode_binary(command)
 
 
+@pytest.mark.slow
 @given(st.lists(frames(), min_size=1, max_size=6), st.lists(st.integers(1, 3000), max_size=6))
 def test_any_split_is_served_alike(pieces: list[bytes], cuts: list[int]) -> None:
     """The ends of reads make no difference: the lane stops before an incomplete frame."""

@@ -3,6 +3,8 @@
 import asyncio
 import time
 
+import pytest
+
 from mqtrail.broker import BrokerConfig
 from mqtrail.client import (
     ConsumeFromWhere,
@@ -93,6 +95,7 @@ async def test_a_request_is_answered_by_a_consumer(store_url: str) -> None:
             await running
 
 
+@pytest.mark.slow
 async def test_delays_by_time_and_recall(store_url: str) -> None:
     """Messages are delivered when due, never early; a recalled one is not delivered."""
     async with embedded_async(store_url=store_url) as broker:

@@ -331,6 +331,7 @@ async def test_a_send_that_waited_in_vain_tells_of_its_attempts() -> None:
         assert len(broker.of(SEND)) == 1
 
 
+@pytest.mark.slow
 async def test_no_name_server_makes_a_send_wait_longer_than_its_timeout() -> None:
     """One that does not answer while the next master is looked for; nor is an attempt made after the timeout."""
     config = ProducerConfig(instance=InstanceConfig(request_timeout_ms=60_000))
