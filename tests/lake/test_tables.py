@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -90,6 +91,23 @@ def test_files_that_were_never_committed_are_not_read(lake: Lake) -> None:
     assert read(lake, "gaps") == []
     assert table.commit([write(table, "replayed", [{"cluster": "kept"}])], app="app", batch=0)
     assert [row[0] for row in read(lake, "gaps")] == ["kept"]
+
+
+def test_a_commit_in_the_same_moment_as_a_reading_is_seen(lake: Lake) -> None:
+    """File systems keep times in steps, so the folder of the log looks unchanged. Without a commit nothing is read."""
+    writer = lake["gaps"]
+    reader = Lake.open(lake.path)["gaps"]
+    log = Path(str(reader.path)) / "_delta_log"
+    reader.refresh()
+    before = log.stat()
+    assert writer.commit([write(writer, "a", [{"cluster": "c"}])], app="app", batch=0)
+    os.utime(log, ns=(before.st_atime_ns, before.st_mtime_ns))
+    reader.refresh()
+    assert len(reader.files()) == 1
+    reader.refresh()  # the time of the log is that of the first reading
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DeltaTable, "update_incremental", lambda _: pytest.fail("read a log that has not changed"))
+        reader.refresh()
 
 
 def test_a_crash_after_the_commit_skips_the_replay_in_a_new_process(lake: Lake) -> None:
