@@ -27,7 +27,10 @@ def alerts_run(
     namesrv: Namesrv = None,
     config: ConfigFile = None,
 ) -> int:
-    """Watch the rules until SIGINT or SIGTERM. Exit code 1 with --once: a channel did not accept an alert."""
+    """Check the rules and send alerts until SIGINT or SIGTERM.
+
+    Exit code 1 with --once: a channel did not accept an alert.
+    """
     from mqtrail.answers.alerts import ALERTS_FILE, AlertHistory, read_rules, watch
 
     known = read_rules(rules)

@@ -41,10 +41,11 @@ Columns = Annotated[
 ]
 WithSnapshot = Annotated[
     bool,
-    typer.Option("--snapshot/--no-snapshot", help="Begin a new state with the rows that are there, or with changes."),
+    typer.Option("--snapshot/--no-snapshot", help="Begin a new state with the existing rows, or with the next change."),
 ]
 NewQueues = Annotated[
-    bool, typer.Option("--new-queues", help="Continue although the queues of the topic changed: keys may move.")
+    bool,
+    typer.Option("--new-queues", help="Continue although the topic's queues changed; keys may change their queue."),
 ]
 PasswordFile = Annotated[
     Path | None,
@@ -59,7 +60,7 @@ CertificateFile = Annotated[
     typer.Option(
         "--ssl-ca",
         readable=False,
-        help="CA certificates to check the server's with; TLS is then required. [default: unchecked TLS, if the server "
+        help="CA certificates to check the server's certificate; requires TLS. [default: unchecked TLS, if the server "
         "offers it]",
     ),
 ]
@@ -74,10 +75,12 @@ def binlog_run(
     tag: Annotated[str, typer.Option("--tag", help="Tag of the messages: table (database.table) or op.")] = "table",
     state: State = STATE_DEFAULT,
     snapshot: WithSnapshot = True,
-    once: Annotated[bool, typer.Option("--once", help="End at the place where the binlog ended at the start.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop at the position where the binlog ended at the start.")
+    ] = False,
     new_queues: NewQueues = False,
     retry: Annotated[
-        str, typer.Option("--retry-for", help="How long server or brokers may be away, for example 5m.")
+        str, typer.Option("--retry-for", help="How long the server or brokers may be unreachable, for example 5m.")
     ] = "5m",
     password_file: PasswordFile = None,
     ssl_ca: CertificateFile = None,
@@ -133,7 +136,7 @@ async def _run(wanted: BinlogConfig, settings: Config, namesrv: str | None) -> B
 
 
 def binlog_status(state: State = STATE_DEFAULT, json: Json = False) -> int:
-    """Show how far `binlog run` is: its place in the binlog, its lag, and what it sent."""
+    """Show the progress of `binlog run`: its position in the binlog, its lag, and what it sent."""
     from mqtrail.binlog import is_running, read_state
 
     found = read_state(state)

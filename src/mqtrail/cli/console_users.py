@@ -53,7 +53,10 @@ def user_add(
     role: Roles,
     password_stdin: PasswordFile = False,
     external: Annotated[
-        bool, typer.Option("--external", help="Without a password: an OpenID provider or a proxy names the user.")
+        bool,
+        typer.Option(
+            "--external", help="Add a user without a password: an OpenID provider or a proxy logs the user in."
+        ),
     ] = False,
     config: ConfigFile = None,
 ) -> int:

@@ -17,8 +17,10 @@ from .output import show_answer, show_json
 
 def latency(
     part: Annotated[LatencySegment, typer.Option(help="Stage of delivery to measure.")] = LatencySegment.HANDLER,
-    since: Annotated[str, typer.Option("--from", help="Earliest begin: a time (UTC), or an age such as 2h.")] = "",
-    until: Annotated[str, typer.Option("--to", help="Latest begin (exclusive).")] = "",
+    since: Annotated[
+        str, typer.Option("--from", help="Earliest begin of the stage: a time (UTC), or an age such as 2h.")
+    ] = "",
+    until: Annotated[str, typer.Option("--to", help="Latest begin of the stage (exclusive).")] = "",
     lake: LakeFolder = None,
     cluster: LakeCluster = "",
     config: ConfigFile = None,

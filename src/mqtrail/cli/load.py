@@ -30,8 +30,8 @@ SEED_BITS = 31
 
 
 Rate = Annotated[float, typer.Option(help="Messages per second, of all producers together.")]
-Duration = Annotated[str, typer.Option(help="Measured time, for example 90s or 15m.")]
-WarmUp = Annotated[str, typer.Option(help="Time before it, with the same load; not part of latency and rate.")]
+Duration = Annotated[str, typer.Option(help="Time to measure, for example 90s or 15m.")]
+WarmUp = Annotated[str, typer.Option(help="Time with the same load before --duration; not part of latency and rate.")]
 Size = Annotated[
     str, typer.Option(help="Bytes of a body: 512, a range such as 100-4KiB, or with weights 512:90,16KiB:10.")
 ]
@@ -65,7 +65,7 @@ def load(
     producers: Producers = 1,
     consumers: Consumers = 1,
     group: Annotated[str, typer.Option(help="Consumer group, and producer group.")] = "mqtrail-load",
-    batch: Annotated[int, typer.Option(help="Number of messages of one send.")] = 1,
+    batch: Annotated[int, typer.Option(help="Number of messages in one send.")] = 1,
     delay_level: Annotated[int, typer.Option(help="Delay level of the broker; 0: no delay.")] = 0,
     arrivals: Annotated[str, typer.Option(help="Times of the sends: constant or poisson.")] = "constant",
     in_flight: InFlight = 1_000,
@@ -83,7 +83,7 @@ def load(
 ) -> int:
     """Send at a set rate, consume, and report latency, losses and repeats. Ctrl-C ends early, with the report.
 
-    Exit code 1: messages were lost, repeated, not acknowledged, or the rate was missed. 3: this could not be found out.
+    Exit code 1: messages were lost, repeated, not acknowledged, or the rate was missed. 3: the outcome is unknown.
     """
     if lake is not None and not verdicts:
         raise UsageError("found --lake without --verdicts, expected both: the lake is for the verdicts")

@@ -38,28 +38,31 @@ Skips = Annotated[
 ]
 
 Order = Annotated[
-    str, typer.Option("--order", help="What decides a record's queue: partition, or key as by_hash of the clients.")
+    str, typer.Option("--order", help="Choose a record's queue by partition, or by key as the clients' by_hash does.")
 ]
 Headers = Annotated[
     str, typer.Option("--headers", help="Headers that do not fit properties: encode (in KAFKA_HEADERS) or refuse.")
 ]
 Start = Annotated[
-    str, typer.Option("--start", help="Where a new folder begins: first, end, a time (UTC), or an age such as 2h.")
+    str, typer.Option("--start", help="Start of a new folder: first, end, a time (UTC), or an age such as 2h.")
 ]
 Compacted = Annotated[bool, typer.Option("--compacted", help="Accept a compacted topic: RocketMQ does not compact.")]
 AcceptLoss = Annotated[
     bool, typer.Option("--accept-loss", help="Continue after records that Kafka deleted before they were read.")
 ]
 IntoUsedTopic = Annotated[
-    bool, typer.Option("--into-used-topic", help="Begin although the topic of RocketMQ has messages.")
+    bool, typer.Option("--into-used-topic", help="Begin even if the topic of RocketMQ has messages.")
 ]
 NewQueues = Annotated[
-    bool, typer.Option("--new-queues", help="Continue although the queues of the topic changed: keys may move.")
+    bool,
+    typer.Option("--new-queues", help="Continue although the topic's queues changed; keys may change their queue."),
 ]
 AcceptGroupLoss = Annotated[
-    bool, typer.Option("--accept-loss", help="Write although RocketMQ does not have all that the group lacks.")
+    bool, typer.Option("--accept-loss", help="Write even if RocketMQ lacks records that the group has not consumed.")
 ]
-RetryFor = Annotated[str, typer.Option("--retry-for", help="How long Kafka or brokers may be away, for example 5m.")]
+RetryFor = Annotated[
+    str, typer.Option("--retry-for", help="How long Kafka or brokers may be unreachable, for example 5m.")
+]
 
 
 def kafka_of(address: str, settings: Path | None) -> KafkaConfig:
@@ -88,7 +91,9 @@ def migrate_bridge(
     accept_loss: AcceptLoss = False,
     into_used_topic: IntoUsedTopic = False,
     new_queues: NewQueues = False,
-    once: Annotated[bool, typer.Option("--once", help="End where Kafka's topic ended at the start.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop at the offsets where Kafka's topic ended at the start.")
+    ] = False,
     retry: RetryFor = "5m",
     kafka_settings: KafkaSettings = None,
     namesrv: Namesrv = None,
@@ -155,7 +160,7 @@ def migrate_offsets(
         bool, typer.Option("--apply", help="Write the offsets. [default: only show what it would write]")
     ] = False,
     rewind: Annotated[
-        bool, typer.Option("--rewind", help="Also move back on queues where the RocketMQ group is further already.")
+        bool, typer.Option("--rewind", help="Also move back on queues where the RocketMQ group is already further.")
     ] = False,
     accept_loss: AcceptGroupLoss = False,
     kafka_settings: KafkaSettings = None,
@@ -163,9 +168,9 @@ def migrate_offsets(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Translate the committed offsets of a Kafka group to a RocketMQ group, by the map of the bridge.
+    """Translate the committed offsets of a Kafka group to a RocketMQ group, by the bridge's offset map.
 
-    Never ahead: the group may get some records again, and misses none.
+    The group may get some records again, and misses none.
     """
     from mqtrail.wire import validate_group
 
@@ -215,7 +220,7 @@ async def _offsets(
 
 
 def migrate_status(folder: Folder = FOLDER_DEFAULT, json: Json = False) -> int:
-    """Show how far a migration is: lag of the bridge, what it sent and left out. It reads the folder only."""
+    """Show the progress of a migration: the bridge's lag, what it sent and what it left out."""
     from mqtrail.migrate import is_running, read_bridge
 
     found = read_bridge(folder)

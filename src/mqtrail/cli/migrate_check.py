@@ -24,9 +24,15 @@ Key = Annotated[
 ]
 Since = Annotated[str, typer.Option("--from", help="Earliest time of records: a time (UTC), or an age such as 2h.")]
 Until = Annotated[str, typer.Option("--until", help="Latest time of records (exclusive).")]
-Grace = Annotated[str, typer.Option("--grace", help="What is younger may still be on its way, where no bridge tells.")]
+Grace = Annotated[
+    str,
+    typer.Option(
+        "--grace",
+        help="Age below which a missing copy counts as on its way. For a bridge's records, its progress decides.",
+    ),
+]
 Late = Annotated[
-    str, typer.Option("--late", help="Report messages stored longer after their record's time. [default: none]")
+    str, typer.Option("--late", help="Report messages stored more than this after their record's time. [default: none]")
 ]
 Accepted = Annotated[
     list[str] | None,
@@ -54,8 +60,8 @@ def migrate_compare(
 ) -> int:
     """Compare a Kafka topic with its topic of RocketMQ, record by record, by business key.
 
-    Exit code 0: no difference, but for records on their way. 1: found some. 3: found none, but not all could be
-    compared.
+    Exit code 0: no differences; records still on their way do not count. 1: found some. 3: found none, but not
+    everything could be compared.
     """
     first_ms, end_ms = time_range(since, until, now_ms())
     grace_ms, late_ms = duration_ms(grace, "--grace"), duration_ms(late, "--late") if late else 0
@@ -124,7 +130,7 @@ def migrate_gate(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Say go or no-go for a cut-over, with reasons: bridge, comparison, offsets and members of groups.
+    """Report go or no-go for a cut-over, with reasons: bridge, comparison, offsets and members of groups.
 
     It changes nothing. Exit code 0: go. 1: no-go.
     """

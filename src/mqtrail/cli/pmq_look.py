@@ -16,8 +16,8 @@ from .pmq_door import CaFile, DatabaseOf, DoorAnswer, DoorUrl, TokenFile, check_
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
-OnlyTopic = Annotated[str | None, typer.Option("--topic", help="Only queues of this topic. [default: all]")]
-OnlyGroup = Annotated[str | None, typer.Option("--group", help="Only subscriptions of this group. [default: all]")]
+OnlyTopic = Annotated[str | None, typer.Option("--topic", help="Only this topic. [default: all]")]
+OnlyGroup = Annotated[str | None, typer.Option("--group", help="Only this group. [default: all]")]
 
 
 def topic_list(url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False) -> int:

@@ -31,7 +31,9 @@ def pipeline_table(
     source: Annotated[
         str,
         typer.Option(
-            "--source", metavar="DATABASE.TABLE", help="Table whose changes are merged. [default: as the table has]"
+            "--source",
+            metavar="DATABASE.TABLE",
+            help="Table whose changes are merged. [default: as recorded in --table]",
         ),
     ] = "",
     follow: Annotated[bool, typer.Option("--follow", help="Continue until SIGINT or SIGTERM.")] = False,
@@ -40,7 +42,7 @@ def pipeline_table(
     ] = "5s",
     batch: Annotated[int, typer.Option("--batch", min=1, help="Maximum number of messages in one commit.")] = 100_000,
     ignore_other: Annotated[
-        bool, typer.Option("--ignore-other", help="Leave out messages that are no changes of a database.")
+        bool, typer.Option("--ignore-other", help="Leave out messages that are not changes of a database.")
     ] = False,
     namesrv: Namesrv = None,
     master: Master = None,
@@ -97,23 +99,26 @@ def reconcile_table(
     state: Annotated[
         Path | None,
         typer.Option(
-            "--state", readable=False, help="State file of `binlog run`: says up to where all changes are sent."
+            "--state", readable=False, help="State file of `binlog run`: up to its place all changes were sent."
         ),
     ] = None,
     columns: Annotated[
         list[str] | None,
         typer.Option("--exclude-column", metavar="COLUMN", help="Column to leave out; repeatable."),
     ] = None,
-    rows: Annotated[int, typer.Option("--rows", min=0, max=10_000, help="Rows to name of each sort.")] = 20,
+    rows: Annotated[
+        int, typer.Option("--rows", min=0, max=10_000, help="Maximum number of rows of each kind to list.")
+    ] = 20,
     password_file: PasswordFile = None,
     ssl_ca: CertificateFile = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Compare a Delta table with the source of its changes, and name missing, extra, different and late rows.
+    """Compare a Delta table with the source of its changes, and list missing, extra, different and late rows.
 
-    Exit code 0: both agree. 1: rows are missing, extra or different. 3: rows are late, or something was not readable.
+    Exit code 0: both agree. 1: rows are missing, extra or different. 3: rows are late or unknown, or a side could not
+    be read.
     """
     if has_password(source):
         raise UsageError(

@@ -66,7 +66,8 @@ class CompareOutcome(StrEnum):
 class CompareSides:
     """What to compare. key: "kafka", "header:NAME" or "json:a.b". since_ms, until_ms: of the records' times.
 
-    grace_ms: what is younger may still be on its way, where no bridge tells. late_ms: 0 does not judge it.
+    grace_ms: records and messages younger than this may still be on their way; for records of a bridge, its state
+    decides. late_ms: 0 reports no late messages.
     examples: of each kind. accepted: kinds that do not count as found.
     """
 
