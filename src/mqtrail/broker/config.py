@@ -54,14 +54,14 @@ class BrokerConfig:
     )
     controller_mode: bool = setting(
         False,
-        "let a controller give this broker its id, and say which broker is master; `broker_id` and `broker_role` are "
+        "let a controller assign the id of this broker and choose the master; `broker_id` and `broker_role` are "
         "ignored",
         conf="enableControllerMode",
     )
     controller_addresses: str = setting("", "addresses of the controllers, separated by `;`", conf="controllerAddr")
     async_learner: bool = setting(
         False,
-        "with controller_mode: copy the master's log, and never become part of the in-sync replicas nor master",
+        "with controller_mode: copy the master's log, but never join the in-sync replicas or become master",
         conf="asyncLearner",
     )
     controller_heartbeat_ms: int = setting(
@@ -69,7 +69,7 @@ class BrokerConfig:
     )
     controller_silence_ms: int = setting(
         10_000,
-        "time without a heartbeat after which a controller takes this broker for dead",
+        "time without a heartbeat after which a controller considers this broker dead",
         conf="controllerHeartBeatTimeoutMills",
         least=1,
     )
@@ -122,7 +122,9 @@ class BrokerConfig:
         least=1,
     )
     slave_read: bool = setting(
-        False, "on a slave: serve pulls; on a master: send far readers to slaves", conf="slaveReadEnable"
+        False,
+        "on a slave: serve pulls; on a master: send readers that are far behind to slaves",
+        conf="slaveReadEnable",
     )
     far_memory_percent: int = setting(
         40,
@@ -156,7 +158,7 @@ class BrokerConfig:
     )
     ha_late_max_ms: int = setting(
         15_000,
-        "with controller_mode: time that an in-sync replica may be behind the log before it is removed from them",
+        "with controller_mode: time that a replica may be behind the log before it leaves the in-sync replicas",
         conf="haMaxTimeSlaveNotCatchup",
         least=1,
     )
@@ -443,7 +445,8 @@ class BrokerConfig:
     )
     timer_slot_max: int = setting(
         (1 << 31) - 1,
-        "number of timer messages in one second above which some are rejected; above twice that number all are",
+        "number of timer messages in one second above which some are rejected; above twice that number all are "
+        "rejected",
         conf="timerCongestNumEachSlot",
         changeable=True,
     )

@@ -44,7 +44,7 @@ class ControllerConfig:
         changeable=True,
     )
     notify_role_changed: bool = setting(
-        True, "tell brokers at once when their master changed", conf="notifyBrokerRoleChanged", changeable=True
+        True, "notify brokers at once when their master has changed", conf="notifyBrokerRoleChanged", changeable=True
     )
     scan_ms: int = setting(
         5_000,

@@ -94,7 +94,7 @@ class NodeConfig:
     )
     ha_master: str = setting(
         "",
-        "on a slave: host:port of the HA port of its master; none: the name server knows it",
+        "on a slave: host:port of the HA port of its master; none: ask the name server",
         conf="haMasterAddress",
     )
     acl_home: Path | None = setting(

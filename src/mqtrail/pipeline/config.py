@@ -58,8 +58,8 @@ class JobConfig:
     )
     starting_offsets: StartingOffsets = setting(
         StartingOffsets.EARLIEST,
-        "where the first read of a cluster begins in queues that it finds: `earliest`, or `latest`, and "
-        "`mqtrail pipeline backfill` reads what is before; later queues are read from their first message",
+        "start of the first read of a cluster, in the queues that exist then: `earliest`, or `latest` (older messages: "
+        "`mqtrail pipeline backfill`); queues that appear later are read from their first message",
     )
     backfill_messages_max: int = setting(
         2_000, "`run` only: maximum number of messages that a backfill reads after a cycle that is caught up"
@@ -69,7 +69,8 @@ class JobConfig:
     )
     driver_attempts_max: int = setting(
         1_000_000,
-        "number of attempts from which on Spark's tasks judge them, about five a message; fewer the driver judges",
+        "number of attempts, about five per message, at or above which Spark's tasks judge them; below it the driver "
+        "does",
     )
     offsets_per_batch_max: int = setting(200_000, "maximum number of messages per batch")
     messages_per_cycle_max: int = setting(

@@ -127,7 +127,7 @@ class ProducerConfig:
     )
     degrade_size_max: int = setting(256 * MIB, "maximum bytes of the file of a producer")
     degrade_age_max_ms: int = setting(
-        24 * 60 * MINUTE_MS, "age at which a kept message is not sent any more but moved to a file for people"
+        24 * 60 * MINUTE_MS, "age above which a kept message is no longer sent, but moved to a file `.kept`"
     )
     degrade_sync: bool = setting(True, "answer DEGRADED once the disk has the message: it survives a power cut")
     degrade_retry_ms: int = setting(1_000, "delay after a failed attempt to send kept messages; doubles")
