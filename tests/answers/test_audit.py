@@ -69,7 +69,9 @@ def test_a_change_that_was_cut_off(tmp_path: Path) -> None:
     found = read_audit(path)
     assert [one.change_id for one in found.changes] == ["later", "cut", "c0"]
     assert [bool(one.ended_at) for one in found.changes] == [False, False, True]
-    assert found.problems == ("line 5: found no JSON object: a process ended within it, or it was changed",)
+    assert found.problems == (
+        "line 5: found no JSON object: a process ended while it wrote this line, or the line was changed",
+    )
 
 
 def _append(path: Path, name: str) -> None:

@@ -134,7 +134,7 @@ def test_what_is_refused(mqtrail: Command, server: Embedded, monkeypatch: pytest
         (("topic", "list", *url, "--token-file", "empty"), 2, "found no token"),
         (("topic", "list", *url, "--token-file", "missing"), 2, "cannot be read"),
         (("topic", "list", *url, "--ca", "missing"), 2, "--ca: missing cannot be read"),
-        (("topic", "list", "--url", f"http://127.0.0.1:{port}"), 1, "found no answer of"),
+        (("topic", "list", "--url", f"http://127.0.0.1:{port}"), 1, "found no answer from"),
         (("topic", "list", "--url", "ftp://x"), 2, "expected the address of a door"),
         (("topic", "list", "--url", "http://a@x"), 2, "expected the address of a door"),
         (("node", "--db", f"sqlite:///{tmp_path}/none.db"), 1, "cannot be read"),

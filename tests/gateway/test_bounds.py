@@ -147,7 +147,7 @@ async def test_requests_are_bounded() -> None:
             await asyncio.sleep(0)
         refused = await client.post(MESSAGES, json={"body": "y"})
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-        assert "found 1 requests under way, expected at most 1" in refused.json()["detail"]
+        assert "found 1 requests in progress, expected at most 1" in refused.json()["detail"]
         broker.gate.set()
         assert (await first).status_code == 200
         assert (await client.post(MESSAGES, json={"body": "y"})).status_code == 200
@@ -218,7 +218,7 @@ async def test_bodies_share_a_room() -> None:
             await asyncio.sleep(0)
         refused = await client.post(MESSAGES, json=large)
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-        assert "found bodies of 250000 bytes under way, expected less" in refused.json()["detail"]
+        assert "found bodies of 250000 bytes in progress, expected less" in refused.json()["detail"]
         small = asyncio.create_task(client.post(MESSAGES, json={"body": "x" * 60_000}))
         while len(broker.asked) < 2:
             await asyncio.sleep(0)
@@ -418,7 +418,7 @@ async def test_a_request_under_way_is_not_sent_again() -> None:
         while len(broker.asked) < 2:
             await asyncio.sleep(0)
         second = await client.post(MESSAGES, json={"body": "x"}, headers=key)
-        assert (second.status_code, "under way" in second.json()["detail"]) == (409, True)
+        assert (second.status_code, "in progress" in second.json()["detail"]) == (409, True)
         broker.gate.set()
         assert (await first).status_code == 200
 

@@ -263,7 +263,7 @@ def test_who_may_only_look(desk: Desk) -> None:
     assert desk.http.get("/v1/operator/topics", headers=viewer).status_code == 200
     assert desk.http.post("/v1/operator/changes?dry_run=true", json=body, headers=viewer).status_code == 200
     found = desk.refused("POST", "/v1/operator/changes", json=body, headers=viewer)
-    assert (found[0], "who may only look" in found[1]) == (403, True)
+    assert (found[0], "who may only read" in found[1]) == (403, True)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_spark_makes_the_same_changes(spark: SparkSession, tmp_path: Path) -> No
                 assert job.once().changes == 6
                 assert rows(job.target) == [(2, 2.5)]
                 producer.send(Message(TOPIC, b"hello"))
-                with pytest.raises(TableError, match=r"^found a message that is no change .*broker-a/\d, offset \d"):
+                with pytest.raises(TableError, match=r"^found a message that is not a change .*broker-a/\d, offset \d"):
                     job.once()
     finally:
         spark.dataSource.register(FolderDataSource)

@@ -209,7 +209,7 @@ def test_a_file_that_vanishes_meanwhile(target: DeltaTarget) -> None:
         for file in Path(target.path).rglob("*.parquet"):
             file.unlink()
         source: Any = ListedSource([{"id": 2}], {"id": "int"})
-        with pytest.raises(TableUnreadable, match="found what cannot be read"):
+        with pytest.raises(TableUnreadable, match="found data that cannot be read"):
             RowComparison(source, connection, target).run(lambda text: None)
 
 

@@ -161,7 +161,7 @@ def test_folders_that_are_no_such_table(target: DeltaTarget, tmp_path: Path) -> 
     assert DeltaTarget.open(tmp_path / "new") is None
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "x").touch()
-    with pytest.raises(TableError, match="found files that are no Delta table"):
+    with pytest.raises(TableError, match="found files that are not a Delta table"):
         DeltaTarget.open(tmp_path / "files")
     write_deltalake(str(tmp_path / "other"), target.delta.to_pyarrow_table())
     with pytest.raises(TableError, match="of another program"):

@@ -330,7 +330,7 @@ def _name_in_lake(view: LakeView | None, registered: str) -> str:
     if len(clusters) > 1 and registered not in clusters:
         raise UnknownCluster(
             f"found a cluster that is registered as {registered!r}, expected one of the lake's, {', '.join(clusters)}: "
-            "pass --cluster with the one that it is"
+            "pass --cluster with its name in the lake"
         )
     return clusters[0] if len(clusters) == 1 else registered
 

@@ -161,7 +161,7 @@ class BinlogRun(Feed):
             raise BinlogError(
                 f"found a server with the id {identity} at {self.config.source.shown}, expected {state.source}, "
                 "which the state "
-                f"{path!r} is of: positions of one server mean nothing to another; pass its address, or a new --state"
+                f"{path!r} is of: positions of one server are not valid on another; pass its address, or a new --state"
             )
         found, expected = _different(self.config.wish, state.wish)
         if found:

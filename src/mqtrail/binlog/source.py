@@ -92,7 +92,7 @@ def source_of(url: str, password: str, ssl_ca: str = "") -> SourceConfig:
     except ValueError:
         port = 0
     if parts.scheme not in ("mysql", "mariadb") or not parts.hostname or not parts.username or not port:
-        raise BinlogError("found a source that is no URL of a server, expected mysql://user@host:port")
+        raise BinlogError("found a source that is not a URL of a server, expected mysql://user@host:port")
     if parts.password is not None or parts.path not in ("", "/") or parts.query:
         raise BinlogError("found a source with a password, a database or options, expected mysql://user@host:port")
     return SourceConfig(host=parts.hostname, port=port, user=unquote(parts.username), password=password, ssl_ca=ssl_ca)

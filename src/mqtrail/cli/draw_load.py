@@ -155,7 +155,7 @@ def _sentence(report: LoadReport) -> str:
     if report.verdict is LoadVerdict.FAILED:
         return "FAILED"
     if report.verdict is LoadVerdict.UNKNOWN:
-        return "UNKNOWN: no failure was found, but the above could not be found out"
+        return "UNKNOWN: no failure was found, but the points above are unknown"
     count = report.counts.acknowledged
     if not report.is_consumed:
         return f"OK: all {count} messages were acknowledged in time; without consumers, nothing more was checked"

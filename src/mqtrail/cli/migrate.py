@@ -60,6 +60,7 @@ NewQueues = Annotated[
 AcceptGroupLoss = Annotated[
     bool, typer.Option("--accept-loss", help="Write even if RocketMQ lacks records that the group has not consumed.")
 ]
+Once = Annotated[bool, typer.Option("--once", help="Stop at the offsets where Kafka's topic ended at the start.")]
 RetryFor = Annotated[
     str, typer.Option("--retry-for", help="How long Kafka or brokers may be unreachable, for example 5m.")
 ]
@@ -91,9 +92,7 @@ def migrate_bridge(
     accept_loss: AcceptLoss = False,
     into_used_topic: IntoUsedTopic = False,
     new_queues: NewQueues = False,
-    once: Annotated[
-        bool, typer.Option("--once", help="Stop at the offsets where Kafka's topic ended at the start.")
-    ] = False,
+    once: Once = False,
     retry: RetryFor = "5m",
     kafka_settings: KafkaSettings = None,
     namesrv: Namesrv = None,

@@ -136,7 +136,7 @@ class OperatedDoor:
             reason = getattr(error, "reason", error)
             done = "" if body is None else "; the request may have been executed"
             raise DoorFailed(
-                f"found no answer of {self.url} ({reason}){done}, expected one: start `mqtrail pmq up`, or correct "
+                f"found no answer from {self.url} ({reason}){done}, expected one: start `mqtrail pmq up`, or correct "
                 "--url"
             ) from None
 
@@ -178,7 +178,9 @@ def _text_of(value: object) -> str:
 
 def _read(data: bytes, url: str) -> DoorAnswer:
     if len(data) > ANSWER_SIZE_MAX:
-        raise DoorFailed(f"found an answer of more than {ANSWER_SIZE_MAX} bytes of {url}, expected less: ask for less")
+        raise DoorFailed(
+            f"found an answer of more than {ANSWER_SIZE_MAX} bytes from {url}, expected less: request less data"
+        )
     with suppress(ValueError, RecursionError):
         found = json.loads(data, object_hook=DoorAnswer)
         if isinstance(found, DoorAnswer):

@@ -76,7 +76,7 @@ def check_entry(data: bytes) -> None:
         if kind is not None:
             msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise RemotingError(f"found {len(data)} bytes that are no entry of a controller: {error}") from error
+        raise RemotingError(f"found {len(data)} bytes that are not an entry of a controller: {error}") from error
 
 
 def snapshot_slices(data: bytes) -> Generator[None, None, SnapshotGroups]:
@@ -84,4 +84,4 @@ def snapshot_slices(data: bytes) -> Generator[None, None, SnapshotGroups]:
     try:
         return (yield from read_snapshot(data))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise RemotingError(f"found {len(data)} bytes that are no snapshot of a controller: {error}") from error
+        raise RemotingError(f"found {len(data)} bytes that are not a snapshot of a controller: {error}") from error

@@ -30,14 +30,14 @@ class Crowd:
             await self._app(scope, receive, send)
             return
         if self._count >= self._count_max:
-            detail = f"found {self._count} requests under way, expected at most {self._count_max}: try again"
+            detail = f"found {self._count} requests in progress, expected at most {self._count_max}: try again"
             await problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail)(scope, receive, send)
             return
         ip = ip_of(scope)
         if not self._shares.take(ip):
             detail = (
-                f"found {self._shares.count_max} requests of {ip} under way, expected at most that of one address: try "
-                "again; if it is a proxy, name it in http_proxies"
+                f"found {self._shares.count_max} requests of {ip} in progress, expected at most the limit of one "
+                "address: try again; if it is a proxy, name it in http_proxies"
             )
             await problem_response(HTTPStatus.TOO_MANY_REQUESTS, detail)(scope, receive, send)
             return

@@ -203,7 +203,7 @@ class Gate:
         if not self.rules.operators:
             detail = (
                 "found no operators in the rules of this door, expected some: add [operators.NAME] with tokens to the "
-                "file of --rules (`mqtrail pmq token` makes one)"
+                "file of --rules (`mqtrail pmq token` creates one)"
             )
             raise Problem(HTTPStatus.FORBIDDEN, detail)
         if token is None:
@@ -217,11 +217,12 @@ class Gate:
             if found in rule.tokens:
                 if changes and rule.read_only:
                     detail = (
-                        f"found the operator {name!r}, who may only look, expected one without read_only: ask another"
+                        f"found the operator {name!r}, who may only read, expected one without read_only: "
+                        "ask another operator"
                     )
                     raise Problem(HTTPStatus.FORBIDDEN, detail)
                 return name
-        raise Problem(HTTPStatus.UNAUTHORIZED, "found another token, expected one of an operator: look into the rules")
+        raise Problem(HTTPStatus.UNAUTHORIZED, "found another token, expected one of an operator: check the rules")
 
     def take(self, topic: str, count: int, now_s: float) -> float:
         """Count messages to be published; return for how many seconds their sender should pause then. Problem: the

@@ -96,7 +96,7 @@ class LocalGuard:
                 detail = f"found a body of more than {self._body_size_max} bytes, expected at most that"
                 await problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)(scope, receive, send)
             elif body.is_without_room:
-                detail = f"found bodies of {self._room.size_max} bytes under way, expected less: try again"
+                detail = f"found bodies of {self._room.size_max} bytes in progress, expected less: try again"
                 await problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail)(scope, receive, send)
         finally:
             body.close()

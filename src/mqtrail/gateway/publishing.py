@@ -121,7 +121,7 @@ class MessageSender:
         """Send those messages of a request that are not stored yet."""
         name = (messages[0].topic, repeatable.key)
         if name in self._under_way:
-            detail = f"found a request with the Idempotency-Key {repeatable.key!r} under way: repeat this one later"
+            detail = f"found a request with the Idempotency-Key {repeatable.key!r} in progress: repeat this one later"
             raise Problem(HTTPStatus.CONFLICT, detail)
         self._under_way.add(name)
         try:

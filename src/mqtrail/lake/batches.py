@@ -225,7 +225,7 @@ class Batches:
                 if self._record.version == version:
                     raise
                 raise LakeBusy(
-                    f"{self._record.path}: found a batch of another writer, expected one writer a lake: stop one of "
+                    f"{self._record.path}: found a batch of another writer, expected one writer per lake: stop one of "
                     "them and run the other again"
                 ) from error
         return self._last

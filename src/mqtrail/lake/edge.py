@@ -53,13 +53,13 @@ def _of_library(path: LakePath, error: Exception) -> LakeError:
         )
     if isinstance(error, CommitFailedError):
         return LakeBusy(
-            f"{path}: found a commit of another writer ({first_line(error)}), expected one writer a lake: stop one "
+            f"{path}: found a commit of another writer ({first_line(error)}), expected one writer per lake: stop one "
             "of them and run the other again"
         )
     if isinstance(error, OSError):  # Arrow raises it too
         return of_os_error(path, error)
     return LakeDamaged(
-        f"{path}: found what cannot be read ({first_line(error)}), expected a lake's Delta logs and Parquet "
+        f"{path}: found data that cannot be read ({first_line(error)}), expected a lake's Delta logs and Parquet "
         f"files: {RESTORE}"
     )
 

@@ -140,7 +140,8 @@ class Lease:
             own.unlink()
             raise LakeUnsupported(
                 f"{self._folder.parent}: found an object store that ignores the condition of a put (If-None-Match: *), "
-                "expected one that honours it, because commits rest on it: use another store, or a newer version of it"
+                "expected one that honours it, because commits depend on it: use another store, or a newer version "
+                "of it"
             )
 
     def _left_ms(self, lock: ObjectPath) -> float:

@@ -55,7 +55,7 @@ class ObjectPath:
         """Return the path that a URL names. ValueError: it is none of s3://bucket/key."""
         bucket, _, key = text.removeprefix(SCHEME).partition("/")
         if not text.startswith(SCHEME) or not re.fullmatch(r"[\w.-]+", bucket):
-            raise ValueError(f"{text!r} is no s3://bucket/prefix")
+            raise ValueError(f"{text!r} is not s3://bucket/prefix")
         return cls(bucket, "/".join(part for part in key.split("/") if part))
 
     # -- names -----------------------------------------------------------------------------------------------------

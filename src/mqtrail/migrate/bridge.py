@@ -194,7 +194,7 @@ class Bridge(Feed):
                 if end < known:
                     raise MigrateError(
                         f"found the end {end} of queue {_name(queue)} of topic {queue.topic!r}, expected {known} or "
-                        "more, which the bridge has sent: the topic was created anew, or the broker lost messages: "
+                        "more, which the bridge has sent: the topic was created again, or the broker lost messages: "
                         "begin again with an empty topic and a new --folder"
                     )
 

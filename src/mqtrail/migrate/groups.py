@@ -142,7 +142,7 @@ def _check_nothing_lost(group: str, before_start: int, expired: int) -> None:
     if before_start or expired:
         raise MigrateError(
             f"found {before_start} offsets before the bridge's start and up to {expired} messages that RocketMQ no "
-            f"longer has, which the group has yet to consume, expected none: group {group!r} would never get them: let "
+            f"longer has, which the group has not consumed, expected none: group {group!r} would never get them: let "
             "the group consume them in Kafka first, or bridge again with --start first, an empty topic and a new "
             "--folder; --accept-loss goes without them"
         )

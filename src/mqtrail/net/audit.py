@@ -186,7 +186,10 @@ def _checked(path: Path, problems: list[str]) -> Iterator[tuple[bytes, dict[str,
             except ValueError:
                 value = None
             if not isinstance(value, dict):
-                problems.append(f"line {number}: found no JSON object: a process ended within it, or it was changed")
+                problems.append(
+                    f"line {number}: found no JSON object: a process ended while it wrote this line, or the line was "
+                    "changed"
+                )
                 value = {}
             elif value.get("previous") != _digest(previous) or value.get("seq") != seq + 1:
                 problems.append(

@@ -357,7 +357,7 @@ class ControlledBroker:
         reply = await self._pool.request(address, command, TIMEOUT_MS)
         ha_address = ExchangeHaInfoHeader.from_ext(reply.ext).master_ha_address
         if reply.code != ResponseCode.SUCCESS or not ha_address:
-            raise ControllerError(f"found no HA port in the answer of {address}, expected it of the new master")
+            raise ControllerError(f"found no HA port in the answer of {address}, expected that of the new master")
         self._node.follow(address, ha_address)
         self._is_following = True
         log.info("broker.follows", broker=self.name, broker_id=self.broker_id, master=address, ha_port=ha_address)

@@ -277,7 +277,7 @@ class GroupNode(BaseNode):
             "member.failed",
             member=name,
             found=str(error),
-            remedy="read its log, mend the cause, then restart the node; the other members continue",
+            remedy="read its log, repair the cause, then restart the node; the other members continue",
         )
         if not self.process_ids.keys() & set(self._brokers):
             self.failed.set()

@@ -123,7 +123,7 @@ class TableCopier:
         except TimeoutError:
             raise TimeoutError(
                 f"found this log at physical offset {self._store.end_offset} after {BEHIND_WAIT_S:g} s, expected "
-                f"{end_offset}, the end of the master's: offsets are taken when it has come that far"
+                f"{end_offset}, the end of the master's: offsets are copied when it has reached that"
             ) from None
         await self._adopt(found)
 

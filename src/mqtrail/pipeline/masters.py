@@ -40,7 +40,7 @@ def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise SparkNotStarted(
-            f"{file}: {error}, expected Spark settings: mend the file, or set SPARK_CONF_DIR to another folder"
+            f"{file}: {error}, expected Spark settings: repair the file, or set SPARK_CONF_DIR to another folder"
         ) from error
     return {key: value for key, value in found.items() if key.startswith("spark.")}
 

@@ -106,7 +106,7 @@ def check_write(schema: StructType, options: SinkOptions, *, overwrite: bool) ->
     """Refuse a write that cannot be, on the driver and before any row is sent."""
     if overwrite:
         raise SourceOptionError(
-            "found mode overwrite (or output mode complete), expected append: a topic can only be appended to"
+            "found mode overwrite (or output mode complete), expected append: rows can only be appended to a topic"
         )
     check_schema(schema, options)
 

@@ -156,7 +156,7 @@ def decode_message(data: bytes, members: Sequence[str]) -> RaftMessage:
             data=bytes(data[at:]),
         )
     except (struct.error, ValueError, IndexError) as error:
-        raise RemotingError(f"found {len(data)} bytes that are no message of consensus: {error}") from error
+        raise RemotingError(f"found {len(data)} bytes that are not a message of consensus: {error}") from error
 
 
 def _entries(data: bytes, at: int, count: int) -> tuple[tuple[LogEntry, ...], int]:

@@ -176,8 +176,8 @@ class _Reader:
                 made.counts["other"] += 1
                 return
             raise TableError(
-                f"found a message that is no change of a database ({problem}) at {_where(message)}, expected those of "
-                "`mqtrail binlog run`: pass the topic that it sends to, or --ignore-other to leave such messages out"
+                f"found a message that is not a change of a database ({problem}) at {_where(message)}, expected those "
+                "of `mqtrail binlog run`: pass the topic that it sends to, or --ignore-other to leave such messages out"
             )
         made._note(body["order"], body["position"], body["time_ms"])
         if body["op"] == "schema":
@@ -253,7 +253,7 @@ def _body(message: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
     except (ValueError, RecursionError):
         return None, "its body is no JSON"
     if not isinstance(found, dict):
-        return None, "its body is no object"
+        return None, "its body is not an object"
     body: dict[str, Any] = {"gtid": None, "table": None} | found
     op, gtid, time_ms = body.get("op"), body["gtid"], body.get("time_ms")
     if not isinstance(body.get("database"), str) or type(time_ms) is not int or not 0 <= time_ms <= TIME_MS_MAX:
@@ -262,7 +262,7 @@ def _body(message: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
         if not isinstance(one := body.get(name), str) or pattern.fullmatch(one) is None:
             return None, f"its {name} is {str(one)[:40]!r}"
     if not isinstance(gtid, str | None):
-        return None, "its gtid is no text"
+        return None, "its gtid is not text"
     if op == "schema":
         about = body.get("schema")
         return (body, "") if isinstance(about, dict) and _is_statement(about) else (None, "it lacks schema")

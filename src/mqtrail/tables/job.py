@@ -249,9 +249,9 @@ class TableJob:
             if not first <= known <= end:
                 raise TableError(
                     f"found messages [{first}, {end}) in {queue}, expected those from {known} on, up to which the "
-                    "table has read it: they expired, or the topic was deleted and made again. Build a new table from "
-                    "a new snapshot: `mqtrail binlog run` with a new --state and a new topic, then this command with "
-                    "another --table"
+                    "table has read it: they expired, or the topic was deleted and created again. Build a new table "
+                    "from a new snapshot: `mqtrail binlog run` with a new --state and a new topic, then this command "
+                    "with another --table"
                 )
             at[queue] = known
         return at

@@ -73,8 +73,8 @@ def in_words(path: Path) -> Iterator[None]:
         ) from None
     except (DeltaError, duckdb.Error, pa.ArrowException, OSError, json.JSONDecodeError) as error:
         raise TableUnreadable(
-            f"{path}: found what cannot be read or written ({_first(error)}), expected a Delta table: check the disk "
-            "and its permissions; what was committed is kept"
+            f"{path}: found data that cannot be read or written ({_first(error)}), expected a Delta table: check the "
+            "disk and its permissions; what was committed is kept"
         ) from None
     except UnicodeError as error:
         raise TableError(
@@ -132,14 +132,14 @@ class DeltaTarget:
     def open(cls, path: Path) -> DeltaTarget | None:
         """Return the table; None: there is none. TableError: what is there is no such table."""
         if "%" in str(path):
-            raise TableError(f"{path}: found % in the name of the folder, expected one that Delta takes: rename it")
+            raise TableError(f"{path}: found % in the name of the folder, expected one that Delta accepts: rename it")
         if not path.exists() or (path.is_dir() and {one.name for one in path.iterdir()} <= {LOCK}):
             return None
         try:
             delta = DeltaTable(str(path))
         except TableNotFoundError:
             raise TableError(
-                f"{path}: found files that are no Delta table, expected a table of `mqtrail pipeline table`, or no "
+                f"{path}: found files that are not a Delta table, expected a table of `mqtrail pipeline table`, or no "
                 "folder: pass another --table"
             ) from None
         except (DeltaError, OSError) as error:
@@ -281,9 +281,9 @@ class DeltaTarget:
                     if largest is not None and largest > EXACT_DOUBLE:
                         raise TableError(
                             f"found {largest} in the column {name}, expected numbers up to {EXACT_DOUBLE}, which a "
-                            f"double has exactly, since {self.source} has fractions in it now: build a new table from "
-                            "a new snapshot: `mqtrail binlog run` with a new --state and a new topic, then this "
-                            "command with another --table"
+                            f"double represents exactly, since {self.source} has fractions in it now: build a new "
+                            "table from a new snapshot: `mqtrail binlog run` with a new --state and a new topic, then "
+                            "this command with another --table"
                         )
             casts = ", ".join(
                 f"{quoted(name)}::{_DUCK[str(kind.arrow)]} AS {quoted(name)}" for name, kind in changed.items()

@@ -36,7 +36,7 @@ class Workers:
     async def run(self, ask: Callable[[], T]) -> T:
         """Return the answer. Problem: a source failed, too many questions wait, or the time is over."""
         if self.asked_count >= self._waiting_max:
-            detail = f"{self.asked_count} questions run or wait, expected at most {self._waiting_max}: try again"
+            detail = f"{self.asked_count} requests run or wait, expected at most {self._waiting_max}: try again"
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail)
         self.asked_count += 1
         asked = self._threads.submit(ask)

@@ -108,7 +108,7 @@ class EpochFollower(Follower):
         if state != (TRANSFER if self._is_greeted else HANDSHAKE):
             raise HaError(
                 f"found state {state} ({shown(bytes(received[at : at + 16]))}), expected "
-                f"{TRANSFER if self._is_greeted else HANDSHAKE}: the peer is no master of controller mode; check "
+                f"{TRANSFER if self._is_greeted else HANDSHAKE}: the peer is not a master in controller mode; check "
                 "enableControllerMode on the master"
             )
         return self._read_transfer(received, at) if self._is_greeted else self._read_handshake(received, at)
@@ -145,7 +145,7 @@ class EpochFollower(Follower):
         if common_end is None:
             raise HaError(
                 f"found a log that ends at physical offset {end}, with epochs {_shown(self._epochs)}, expected one "
-                f"that begins as the log of the master, which ends at {master_end}, with epochs {_shown(master)}: "
+                f"that begins like the log of the master, which ends at {master_end}, with epochs {_shown(master)}: "
                 "they are logs of different groups; correct brokerName, or start with an empty folder"
             )
         if common_end < end:
@@ -198,7 +198,7 @@ class EpochFollower(Follower):
             if self._new_epochs > EPOCHS_NEW_MAX:
                 raise HaError(
                     f"found more than {EPOCHS_NEW_MAX} epochs that began since the handshake, expected one for each "
-                    "election: the peer is no master"
+                    "election: the peer is not a master"
                 )
             for one in self._master.after(self._epochs.last_number):
                 if one.start_offset < offset + size:

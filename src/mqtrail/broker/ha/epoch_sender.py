@@ -97,7 +97,7 @@ class EpochSender(LogSender):
         """HaError: a whole state is there, and it is another one."""
         if len(data) - at >= STATE.size and (state := STATE.unpack_from(data, at)[0]) != expected:
             raise HaError(
-                f"found state {state} ({shown(data[at:])}), expected {expected}: the peer is no slave of controller "
+                f"found state {state} ({shown(data[at:])}), expected {expected}: the peer is not a slave in controller "
                 "mode; check enableControllerMode on it"
             )
 

@@ -46,7 +46,7 @@ class Epochs:
                     f"found epoch {_text(after)} after {_text(before)}, expected rising numbers and offsets"
                 )
         if any(epoch.number < 0 or epoch.start_offset < 0 for epoch in self._epochs):
-            raise EpochError(f"found epochs {', '.join(map(_text, self._epochs))}, expected no negative number")
+            raise EpochError(f"found epochs {', '.join(map(_text, self._epochs))}, expected numbers of 0 or more")
         if len(self._epochs) > EPOCHS_MAX:
             raise EpochError(f"found {len(self._epochs)} epochs, expected at most {EPOCHS_MAX}")
 

@@ -73,7 +73,7 @@ class Follower:
         if not 0 <= size <= CHUNK_SIZE_MAX or offset < 0:
             raise HaError(
                 f"found a frame of {size} bytes for physical offset {offset} ({shown(head)}), expected 0 to "
-                f"{CHUNK_SIZE_MAX} bytes: the peer is no master of 4.x or of 5.x without a controller; correct "
+                f"{CHUNK_SIZE_MAX} bytes: the peer is not a master of 4.x, or of 5.x without a controller; correct "
                 "haMasterAddress"
             )
         expected = self._tail_offset + len(self._tail)

@@ -78,13 +78,13 @@ class LogSender:
         if not 0 < reported <= end:
             raise HaError(
                 f"found a first report of physical offset {reported}, expected at most {end}, the end of this log: "
-                f"the slave has messages that this master does not have, or its peer is no slave ({shown(data)}). "
+                f"the slave has messages that this master does not have, or the peer is not a slave ({shown(data)}). "
                 "Compare both logs; to drop the slave's messages, start it with an empty folder"
             )
         if reported < first:
             raise HaError(
-                f"found a slave at physical offset {reported}, expected {first} or more: what it lacks has expired "
-                "here. Start it with an empty folder"
+                f"found a slave at physical offset {reported}, expected {first} or more: the part of the log that it "
+                "lacks has expired here. Start it with an empty folder"
             )
         self.acked_offset = self.next_offset = reported
 

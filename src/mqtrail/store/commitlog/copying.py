@@ -160,5 +160,5 @@ def _check_place(physical_offset: int, data: Buffer) -> None:
     if found != physical_offset:
         raise LogDiffers(
             f"found a record of physical offset {found} at the begin of a log at {physical_offset}, expected its own "
-            "place: the peer is no master of this group"
+            "place: the peer is not a master of this group"
         )

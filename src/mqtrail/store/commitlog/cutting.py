@@ -45,11 +45,11 @@ def last_record_before(log: CommitLog, queues: Iterable[ConsumeQueue], end: int)
                 last = position
             position = after
     except RecordError as error:
-        raise LogDiffers(f"found no whole log up to physical offset {end}, to be its end: {error}") from error
+        raise LogDiffers(f"found no whole log up to physical offset {end}, where it should end: {error}") from error
     if position != end:
         raise LogDiffers(
-            f"found a record at physical offset {last} that ends at {position}, expected {end}, to be the log's end: "
-            "no record ends there, so this log and the other one differ before"
+            f"found a record at physical offset {last} that ends at {position}, expected one that ends at {end}, where "
+            "the log should end: this log and the other one differ before that"
         )
     return last
 

@@ -93,8 +93,8 @@ class Index:
                 is_whole = False  # files after a removed one would leave a gap
                 if why and not may_drop:
                     raise StoreError(
-                        f"found {FOLDER}/{name}: {why}: start with the index_slots and index_entries it was made with, "
-                        "or remove the folder: it is built again from the CommitLog"
+                        f"found {FOLDER}/{name}: {why}: start with the index_slots and index_entries that it was "
+                        "created with, or remove the folder: it is built again from the CommitLog"
                     )
                 self._remove(name)
                 if why:

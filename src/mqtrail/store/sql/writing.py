@@ -220,7 +220,9 @@ class RowWriter:
 
 def _other_end(expected: int, found: int | None = None) -> StoreBroken:
     place = "elsewhere" if found is None else f"at {found}"
-    return StoreBroken(f"the log in the database ends {place} and not at {expected}: commits are lost, or not its own")
+    return StoreBroken(
+        f"the log in the database ends {place} and not at {expected}: commits are lost, or belong to another writer"
+    )
 
 
 def _without_table(batch: Sequence[WaitingRecord]) -> list[TableQueue]:

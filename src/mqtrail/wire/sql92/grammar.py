@@ -96,8 +96,8 @@ def parse(text: str) -> Expression:
             unended += text.startswith("--", token.start_pos)
             if unended > UNENDED_MAX:
                 raise ExpressionError(
-                    f"found more than {UNENDED_MAX} signs -- that begin no comment, expected fewer: end the line after "
-                    "a comment"
+                    f"found more than {UNENDED_MAX} signs -- that do not begin a comment, expected fewer: end the "
+                    "line after a comment"
                 )
             if count > TOKENS_MAX:
                 raise ExpressionError(
