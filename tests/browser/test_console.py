@@ -69,7 +69,7 @@ def test_messages_that_belong_together(visit: Begin, tmp_path: Path) -> None:
             row["cluster"] = "one"
     make_lake(tmp_path / "lake", rows)
     with console(tmp_path / "lake") as url:
-        for locale, words in (("en-US", "Messages that belong to it"), ("zh-CN", "相关消息")):
+        for locale, words in (("en-US", "Related messages"), ("zh-CN", "相关消息")):
             tab = visit(url, locale=locale)
             tab.open(f"/message?id={id_of('send ok')}")
             part = tab.page.get_by_role("region", name=words)
@@ -192,7 +192,7 @@ def test_the_slowest_messages(of_lake: str, visit: Begin) -> None:
     """Latency says how long each part takes; a click leads to the messages of the slowest handlers."""
     tab = visit(of_lake)
     tab.open("/latency")
-    for words in ("visible to first delivery", "99 % took up to"):
+    for words in ("visible to first delivery", "99th percentile"):
         tab.wait_for(words)
     tab.page.get_by_role("link", name="handler from 9 ms").first.click()
     tab.wait_for("7 messages match")

@@ -41,7 +41,7 @@ def incident(one: ShownIncident) -> RenderableType:
         ("wider", "; ".join(one.wider_conditions)),
         ("beside", "\n".join(one.neighbours)),
         ("errors", "\n".join(one.errors)),
-        ("unknown", f"{', '.join(one.unknown)}: a cause there is not seen" if one.unknown else ""),
+        ("unknown", f"{', '.join(one.unknown)}: a cause in them cannot be found" if one.unknown else ""),
         ("bad", "\n".join(one.examples)),
         ("good", "\n".join(one.good_examples)),
         ("to do", one.advice),

@@ -27,7 +27,7 @@ INCIDENTS = Relation(
         text("wider_conditions", "wider conditions that hold for these units too, joined by '; '"),
         text("neighbours", "changes around the begin, joined by '; '"),
         text("errors", "most frequent error texts of the bad units, joined by '; '"),
-        text("unknown", "dimensions that none of the bad units has, joined by commas: a cause there is not seen"),
+        text("unknown", "dimensions that none of the bad units has, joined by commas: a cause in them cannot be found"),
         number("message_count", "bad messages"),
         number("group_count", "consumer groups of the bad units; 0: sends"),
         number("topic_count", "topics of the bad units"),
