@@ -91,7 +91,7 @@ def test_messages_of_others(mqtrail: Command, server: Embedded) -> None:
             producer.send(Message("orders", b"order"))
     asked = mqtrail("load", "orders", *SHORT)
     assert asked.code == 2
-    assert "topic 'orders', which holds 3 messages that are not of a load" in asked.err
+    assert "topic 'orders', which holds 3 messages that are not from a load test" in asked.err
     assert "--yes" in asked.err
     with SyncConsumer("mqtrail-load", server.namesrv_address, {"orders": "*"}):
         online = mqtrail("load", "orders", *SHORT, "--yes")

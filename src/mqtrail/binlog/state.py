@@ -1,4 +1,4 @@
-"""The state file: what is acknowledged, so that a run continues there after any end."""
+"""The state file: what is acknowledged, so that the next run continues there, however the last one ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`alerts`: watches rules over lake and cluster, and sends what changed."""
+"""`alerts`: checks rules for lake and cluster, and sends what changed."""
 
 from __future__ import annotations
 

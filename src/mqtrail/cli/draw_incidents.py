@@ -26,7 +26,7 @@ def incident_list(found: IncidentsAnswer, rows_max: int) -> RenderableType:
     if left_out > 0:
         parts.append(Text(f"{left_out} smaller incidents: raise --rows, or use --json", style="yellow"))
     if not found.incidents:
-        parts.append(Text("no incident: no bad messages that belong together were found", style="green"))
+        parts.append(Text("no incident: no bad messages with a common cause were found", style="green"))
     return Group(*parts, Text(), scope_line(found.scope))
 
 

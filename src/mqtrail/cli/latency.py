@@ -1,4 +1,4 @@
-"""`latency`: how long a part of the way takes, by time, topic and group."""
+"""`latency`: how long a stage of delivery takes, by time, topic and group."""
 
 from __future__ import annotations
 

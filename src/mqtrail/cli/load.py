@@ -170,7 +170,7 @@ def check(target: LoadTarget, plan: LoadPlan, yes: bool) -> None:
         )
     others = []
     if target.foreign_count:
-        others.append(f"which holds {target.foreign_count} messages that are not of a load")
+        others.append(f"which holds {target.foreign_count} messages that are not from a load test")
     if target.groups:
         others.append(f"which {', '.join(target.groups)} may consume")
     if target.unknown:

@@ -188,5 +188,5 @@ def _outcome(broker: str, successor: bool, waiting: list[str], stopped: bool) ->
             "it takes no sends of clients with a fresh route, and was not stopped; wait longer with --wait, or let it "
             f"take sends again: mqtrail cluster config brokerPermission={READ_AND_WRITE} --broker {broker}"
         )
-    done = "another broker is master" if successor else "all is consumed"
+    done = "another broker is master" if successor else "everything is consumed"
     return f"{done}, and its process was stopped" if stopped else f"{done}; it can be stopped now"

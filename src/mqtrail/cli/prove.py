@@ -1,4 +1,4 @@
-"""`prove`: examine a lake for loss, duplicates, disorder and wrong delays, and say what could not be covered."""
+"""`prove`: examine a lake for loss, duplicates, disorder and wrong delays, and report what could not be covered."""
 
 from __future__ import annotations
 

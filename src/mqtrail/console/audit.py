@@ -1,4 +1,4 @@
-"""The audit log: who changed what, and what came of it."""
+"""The audit log: who changed what, and with what result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change to the cluster: what it would do, a button that does it, what came of each part, and what became of it."""
+"""A change to the cluster: its plan, a button that makes it, the result of each part, and the verdicts afterwards."""
 
 from __future__ import annotations
 

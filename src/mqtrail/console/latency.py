@@ -1,4 +1,4 @@
-"""Latency: percentiles of each part of a message's way, by topic and group; the slowest handlers lead to messages."""
+"""Latency: percentiles of each stage of delivery, by topic and group; the slowest handlers lead to messages."""
 
 from __future__ import annotations
 

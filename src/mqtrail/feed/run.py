@@ -1,4 +1,4 @@
-"""One run of a feed: it stops in order, saves its state at an interval, and waits for a source that is away."""
+"""One run of a feed: it stops in order, saves its state at an interval, and waits for a source that is unreachable."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class DoorConfig:
 
     body_size_max: of one message. request_size_max: of a request's body. bodies_size_max: of the bodies of all requests
     under way, without the first BODY_FREE of each. batch_count_max: messages of one request.
-    requests_max: requests under way, without those that wait for messages; further ones are refused. receives_max:
+    requests_max: requests in progress, without those that wait for messages; further ones are refused. receives_max:
     receives that wait for a message; further ones do not wait. busy_from: publishes under way from which answers ask
     to slow down. address_percent: of requests, receives and connections, the places that one address may hold.
     proxies: addresses that many clients share, a pattern of ACL files. wakes_local: send pmq's wake-ups to

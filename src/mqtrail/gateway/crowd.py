@@ -1,4 +1,4 @@
-"""Bounds how many requests are under way, of all clients and of one address."""
+"""Limits the number of requests in progress, of all clients and of one address."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ frame."""
 
 
 class BodyRoom:
-    """The memory for bodies of requests under way, in bytes: many requests that are small enough may be too much."""
+    """The memory for bodies of requests in progress, in bytes: many requests that are small enough may be too much."""
 
     def __init__(self, size_max: int) -> None:
         self.size_max = size_max

@@ -1,4 +1,4 @@
-"""Brings a lake of schema version 1, which mqtrail 0.1 wrote, to this version, in its place.
+"""Migrates a lake of schema version 1, which mqtrail 0.1 wrote, to this version, in place.
 
     for line in migrate(path): print(line)         # what was done, step by step
 

@@ -1,4 +1,4 @@
-"""What became of each message, by its number: two bytes each, so that the counts are exact."""
+"""The fate of each message, by its number: two bytes each, so that the counts are exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topic of a load: created on request, and looked at before, so that no message of others is mixed in unsaid."""
+"""The topic of a load: created on request, and checked before, so that messages of others are not mixed in silently."""
 
 from __future__ import annotations
 

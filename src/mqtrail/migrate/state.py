@@ -28,7 +28,7 @@ class BridgeState:
 
     order, headers, queues: what must be the same in all runs. starts: by partition, where it began.
     next_offsets: by partition, all records before it are acknowledged. ends: Kafka's ends when they were last asked, at
-    ends_ms. counts: what became of records. skipped: records that --skip-record left out. lost: by partition, how many
+    ends_ms. counts: the outcomes of records. skipped: records that --skip-record left out. lost: by partition, how many
     records Kafka had deleted before they were read. event_ms: time of the last acknowledged record.
     """
 

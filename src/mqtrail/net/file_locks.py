@@ -1,4 +1,4 @@
-"""Lock files: one process at a time does what they stand for. They end with the process."""
+"""Lock files: each lets one process at a time do its work. A lock ends with the process."""
 
 import fcntl
 from collections.abc import Iterator

@@ -87,7 +87,7 @@ class Flusher:
     never become durable then: waiting replies are not released, and no later flush is tried, because the kernel may
     have dropped the dirty pages.
 
-    A database that is away (StoreAway) is tried again and again; replies wait until it is back.
+    A database that is unreachable (StoreAway) is retried until it answers; replies wait until it is back.
 
     late_ms: how long a reply may wait before `late` of `after` is called. replication: of a SYNC_MASTER. flushes: with
     replication, whether replies wait for the flush too.

@@ -1,4 +1,4 @@
-"""The cycles of one cluster: ask it how far it is, read what is new, judge.
+"""The cycles of one cluster: ask for the ends of its queues, read new messages, judge.
 
 What is read comes after the instant of judgement, so that everything that was stored or consumed before it is there:
 `once` judges as of its sample, a cycle of `run` as of its beginning, with the latest sample that there is. What claims

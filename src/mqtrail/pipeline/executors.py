@@ -1,4 +1,4 @@
-"""The executors of a cluster, tried before the first cycle: what they lack is one line, and no job that waits for ever.
+"""The executors of a cluster, checked before the first cycle: a missing part is reported in one line, and no job hangs.
 
     driver   writes <lake>/_probe/<token>/driver     every task reads it
     task     writes <lake>/_probe/<token>/<task>     the driver reads them

@@ -1,4 +1,4 @@
-"""What groups had not read of messages that a queue no longer has, because other messages have their offsets now.
+"""Messages that groups had not read and a queue no longer has, because other messages have their offsets now.
 
 `Rewinds` finds such a queue, when its broker has already forgotten the messages, and often the offsets of groups. So
 the greatest offset of each group comes from the samples in the lake, and so does whether it had a client since the

@@ -33,7 +33,7 @@ class Publisher:
         async with Publisher("http://127.0.0.1:8080") as publisher:
             await publisher.publish(Message("orders", b"42 socks", keys="order-42"))
 
-    Any number of publishes may be under way. If the door asks to slow down, later ones wait that long.
+    Any number of publishes may be in progress. If the door asks to slow down, later ones wait that long.
     """
 
     def __init__(self, url: str, *, config: PmqConfig | None = None) -> None:

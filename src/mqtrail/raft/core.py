@@ -1,4 +1,4 @@
-"""One member of a group: who leads, what is committed, what may be read. Pure: time, chance and disk are handed in.
+"""One member of a group: who leads, what is committed, what may be read. Pure: time, randomness and disk are arguments.
 
     raft.receive(message, now_ms)      a message of another member
     raft.propose(data, now_ms)         at the leader: append an entry; NotLeader elsewhere

@@ -65,7 +65,7 @@ class RowState:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """source: database.table whose changes are taken. ignores_other: leave out messages that are no changes."""
+    """source: database.table whose changes are taken. ignores_other: leave out messages that are not changes."""
 
     source: str
     ignores_other: bool = False

@@ -64,7 +64,7 @@ class _ReadSoFar:
 
 
 class LateRows:
-    """Tells rows whose changes the table has not read yet from others."""
+    """Distinguishes rows whose changes the table has not read yet from others."""
 
     def __init__(
         self, config: CompareConfig, target: DeltaTarget, place: BinlogPlace, state: BinlogState | None

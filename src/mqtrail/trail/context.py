@@ -160,7 +160,7 @@ GROUP BY cluster, group_name, client"""
 def _vanished(as_of_ms: int, settings: Settings) -> str:
     """Clients that are no longer there, and the time in which the last records of each can be lost.
 
-    A process that is killed takes the records along that it did not send yet. One that ends in good order leaves the
+    A process that is killed takes the records along that it did not send yet. One that stops normally leaves the
     same samples, but the last record of a consumer of mqtrail, TraceEnd, shows an orderly end. The client ended
     between the last sample with it and the next one. A new connection under the same id is a new process, unless the id
     contains the time of its start, after '#'.

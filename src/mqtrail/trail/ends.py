@@ -1,4 +1,4 @@
-"""What became of messages that consumers do not see: transactions, and recalls of timer messages.
+"""Outcomes of messages that consumers do not see: transactions, and recalls of timer messages.
 
     resolved → ends (one row per message with such a record) → messages
 

@@ -169,7 +169,7 @@ class ReplicaState(Body, frozen=True):
 class ElectionState(Body, frozen=True):
     """When and why the present master became it. master_before None: there was none.
 
-    Only mqtrail's controllers tell.
+    Only mqtrail's controllers report it.
     """
 
     timestamp: Long = 0

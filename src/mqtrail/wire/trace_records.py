@@ -218,7 +218,7 @@ class TraceLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceEnd:
-    """The last record of a consumer that ends in good order: it hands over no more messages."""
+    """The last record of a consumer that stops normally: it hands over no more messages."""
 
     time_stamp: int | None = None
     group_name: str | None = None

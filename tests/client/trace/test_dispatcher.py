@@ -235,7 +235,7 @@ def test_a_refused_message_is_counted_and_holds_up_nothing(tmp_path: Path) -> No
 
 
 async def test_the_last_record_follows_all_others(tmp_path: Path) -> None:
-    """A client that ends in good order says so after its other records, and also if it has none."""
+    """A client that stops normally says so after its other records, and also if it has none."""
     for count in (0, 3):
         sink = TraceSink()
         spool = SharedSpool.acquire(tmp_path, NAMESRV, 10_000)

@@ -1,4 +1,4 @@
-"""Who sends a request: by a session, an API token, or a proxy. Log-in with its bounds. What is kept of it."""
+"""Who sends a request: by a session, an API token, or a proxy. Log-ins, their limits, and their record."""
 
 from __future__ import annotations
 

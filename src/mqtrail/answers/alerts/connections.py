@@ -1,4 +1,4 @@
-"""Connections to channels that end: a server that sends a byte now and then would hold all rules for ever.
+"""Connections to channels with a time limit: without it, a server that sends a byte now and then would block all rules.
 
 The time-out of a socket begins anew with each byte, so a timer shuts the socket down.
 """

@@ -1,4 +1,4 @@
-"""Backlog of a group: who is slow, since when, how long it takes to drain, and what each remedy gives.
+"""Backlog of a group: who is slow, since when, how long it takes to drain, and the effect of each remedy.
 
     lag, members -> TopicBacklog (facts) -> Advice (verdict, ways)
 

@@ -1,4 +1,4 @@
-"""The verdict about a backlog, and what each remedy gives. No requests.
+"""The verdict about a backlog, and the effect of each remedy. No requests.
 
 The ways: wait, start members, look at a member, scale (more members), re-shard (more queues), skip. Estimates use
 measured handler times, and say what they assume.

@@ -29,7 +29,7 @@ class SkipRefused(MQError):
 
 
 class RecordUnreadable(MQError):
-    """A file is no record of skipped messages."""
+    """A file is not a record of skipped messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class SkipPlan:
 
 @dataclass(frozen=True, slots=True)
 class SkipOutcome:
-    """What came of one queue. offset: of the group now; None: unknown. error: why it was not moved, or ''."""
+    """The outcome of one queue. offset: of the group now; None: unknown. error: why it was not moved, or ''."""
 
     place: str
     offset: int | None

@@ -79,7 +79,7 @@ def add_me(router: APIRouter) -> None:
 
 
 class AccessDoor:
-    """An ASGI middleware. access: None: there are no accounts, whoever reaches the door may do everything."""
+    """An ASGI middleware. access: None: there are no accounts, anyone who reaches the door may do everything."""
 
     def __init__(self, app: ASGIApp, access: AccessDesk | None) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Which problem an error of lake or cluster is."""
+"""Maps errors of the lake and the cluster to HTTP problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slave's end of a connection to its master: appends what comes, and reports how far it is.
+"""The slave's end of a connection to its master: appends the bytes that arrive, and reports its position.
 
 Only whole records become part of the log; the beginning of one waits in memory for its rest. So the position that is
 reported is always the end of a record, and a slave that is killed continues at one. A new connection starts over with

@@ -1,4 +1,4 @@
-"""Who a broker of controller mode is: the id that the controller gave it, in two files beside the log.
+"""The identity of a broker in controller mode: the id that the controller gave it, in two files beside the log.
 
     brokerIdentity        "<cluster>#<broker>#<id>"
     brokerIdentity-temp   the same and "#<check code>", while the id is being applied for

@@ -1,4 +1,4 @@
-"""How the brokers of a group follow each other, as brokers and controllers know it."""
+"""The state of replication in a group, as its brokers and controllers know it."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What of a broker's messages still waits: for its groups, for its time, for its next attempt."""
+"""Which of a broker's messages still wait: for a group, for their time, for the next attempt."""
 
 from collections.abc import Iterable
 

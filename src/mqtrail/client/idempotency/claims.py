@@ -1,4 +1,4 @@
-"""Claims: who works on a key, and what became of it. The contract of the stores, and the one in memory.
+"""Claims: who works on a key, and with what result. The contract of the stores, and the one in memory.
 
 (none) --claim--> TAKEN --complete--> DONE --keep_ms--> (none)
                     |  \\--release--> (none)

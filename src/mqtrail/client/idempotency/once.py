@@ -73,7 +73,7 @@ class ClaimLost(ClientError):
 
 
 class Once(NamedTuple):
-    """What became of a key. fresh: its effect happened now. result: what the effect returned, now or then."""
+    """The outcome of a key. fresh: its effect happened now. result: what the effect returned, now or then."""
 
     fresh: bool
     result: bytes

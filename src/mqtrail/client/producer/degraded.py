@@ -1,4 +1,4 @@
-"""Degraded: what a producer does with `degrade` when the cluster is away.
+"""Degraded: what a producer does with `degrade` while the cluster is unreachable.
 
     send ──all attempts fail──► file ──► DEGRADED          file ──the cluster is back──► broker ──► mark in the file
       ▲                           ▲

@@ -87,7 +87,7 @@ class Dispatcher:
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         end: Callable[[int], str] | None = None,
     ) -> None:
-        """end: returns the last record of a client that ends in good order, given the time."""
+        """end: returns the last record of a client that stops normally, given the time."""
         self.client_id = client_id
         self.start_id = start_id
         self._send = send

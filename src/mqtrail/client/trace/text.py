@@ -196,7 +196,7 @@ def trace_batch(client_id: str, start_id: str, sequence: int, now_ms: int, dropp
 
 @whole(5)
 def trace_end(now_ms: int, group: str, client_id: str, start_id: str) -> str:
-    """Return the last record of a consumer that ends in good order."""
+    """Return the last record of a consumer that stops normally."""
     return f"TraceEnd\x01{now_ms}\x01{group}\x01{client_id}\x01{start_id}\x02"
 
 

@@ -1,4 +1,4 @@
-"""What a change of an operator would do, what came of it, and what it needs for that."""
+"""Plans of operators' changes, their outcomes, and the parts that they need."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OperatedStep(msgspec.Struct):
 
 
 class OperatedFate(StrEnum):
-    """What came of one part of a change."""
+    """The outcome of one part of a change."""
 
     DONE = "DONE"
     FAILED = "FAILED"  # refused: it was not done
@@ -40,7 +40,7 @@ class OperatedFate(StrEnum):
 
 
 class OperatedOutcome(msgspec.Struct):
-    """What came of one part. detail: what it is now, or why it was not done."""
+    """The outcome of one part. detail: what it is now, or why it was not done."""
 
     target: str
     fate: OperatedFate
@@ -48,7 +48,7 @@ class OperatedOutcome(msgspec.Struct):
 
 
 class ChangeReport(msgspec.Struct):
-    """A change: what it would do (steps, warnings) and, unless it was a dry run, what came of it (outcomes)."""
+    """A change: what it would do (steps, warnings) and, unless it was a dry run, the outcomes (outcomes)."""
 
     action: str
     is_dry_run: bool

@@ -1,4 +1,4 @@
-"""Appending what another store has: a slave's log is its master's, byte for byte.
+"""Appending bytes of another store: a slave's log equals its master's, byte for byte.
 
 The bytes are written behind the log's end, and its whole records are checked and get their queue entries as at a start
 (`scan.py`). Then they become part of the log. If one of them is no record, those before it stay, the others are wiped,

@@ -1,4 +1,4 @@
-"""Cutting off the log's end: what a slave has and its master does not have.
+"""Cutting off the log's end: the bytes that a slave has and its master does not have.
 
     truncated/<first byte>-<end>[-<number>]   the bytes that were cut off
     mqtrail-truncating                        in digits: where the log ends after the cut that is under way

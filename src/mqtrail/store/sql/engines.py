@@ -22,9 +22,7 @@ BUSY_S: Final = 30  # how long a statement waits while another program has rows 
 TURN_S: Final = 1.0  # how long the loop's thread waits for a transaction of the flush thread, on a server
 CONNECT_S: Final = 5
 STATEMENT_SIZE: Final = 64 * 1024  # of an INSERT without the body
-SILENCE_S: Final = (
-    BUSY_S + 5
-)  # without a byte from a server, while a statement is under way: the connection is given up
+SILENCE_S: Final = BUSY_S + 5  # without a byte from a server, while a statement is running: the connection is given up
 READ_S: Final = 2  # after that a server cancels a read
 EXPECTED: Final = "sqlite:///path/to/file.db, postgresql://user@host/database or mysql://user@host/database"
 

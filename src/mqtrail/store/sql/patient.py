@@ -1,4 +1,4 @@
-"""A psycopg connection that gives a silent server up. libpq has no such limit: the kernel of a stopped server still
+"""A psycopg connection that gives up on a silent server. libpq has no such limit: the kernel of a stopped server still
 acknowledges what it gets, so neither keepalives nor tcp_user_timeout notice. Import it late: psycopg is an extra.
 """
 
@@ -15,7 +15,7 @@ WAKE_S: Final = 0.1  # psycopg looks for signals so often
 
 
 class PatientConnection(psycopg.Connection[Any]):
-    """Closes itself after silence_s without a byte from the server while a statement is under way."""
+    """Closes itself after silence_s without a byte from the server while a statement is running."""
 
     silence_s = 35.0
 
