@@ -13,7 +13,7 @@ JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((
 COMPILE = $(VENV)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 	--no-annotate --no-header
 
-help:  ## Say what each target does
+help:  ## Show what each target does
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
 bootstrap:  ## Make .venv with the locked packages (every other target does it for you)
@@ -25,7 +25,7 @@ demo: bootstrap  ## Run the shop with faults on the embedded broker and show wha
 test: bootstrap  ## The fast suite, under five minutes on two cores (JOBS=N: processes; default: cores, 2 to 4)
 	@$(PYTEST) tests -n $(JOBS)
 
-slow: bootstrap  ## What takes a second or more a test: large tables, killed processes, further seeds, planted bugs
+slow: bootstrap  ## Tests that take a second or more: large tables, killed processes, further seeds, planted bugs
 	@$(PYTEST) tests -m slow -n $(JOBS)
 
 thorough: bootstrap  ## The suites test and slow with all seeds and histories, and twenty times as many examples
@@ -34,7 +34,7 @@ thorough: bootstrap  ## The suites test and slow with all seeds and histories, a
 spark: bootstrap  ## The pipeline on Spark: jobs, sources, tasks, pipelines that are killed
 	@$(PYTEST) tests -m spark -n 2
 
-cycles: bootstrap  ## Judging in cycles, in shares, after crashes and migrations equals judging everything at once
+cycles: bootstrap  ## Tests that judging in cycles, in shares, after crashes and migrations equals judging everything at once
 	@$(PYTEST) tests -m cycles -n 2
 
 check: bootstrap  ## Lint, types, import rules
@@ -47,7 +47,7 @@ format: bootstrap  ## Format the code and fix what the linter can
 	@$(VENV)/ruff format $(CODE)
 	@$(VENV)/ruff check --fix $(CODE)
 
-coverage: bootstrap  ## The suites test, slow, spark and cycles with coverage; a room below its floor fails it (WRITE=1: set the floors anew)
+coverage: bootstrap  ## The suites test, slow, spark and cycles with coverage; fails if a room is below its floor (WRITE=1: set new floors)
 	@mkdir -p .build
 	@$(VENV)/python -m pytest tests -m "not interop and not browser and not databases and not timed" -n $(JOBS) --timeout 600 --cov --cov-report=json:.build/coverage.json
 	@$(VENV)/python scripts/coverage_floors.py .build/coverage.json $(if $(WRITE),--write)
@@ -56,7 +56,7 @@ browser: bootstrap  ## The console in the system's Chromium (as root the Debian 
 	@sh scripts/chromium.sh
 	@$(PYTEST) tests/browser -m browser -n 2
 
-pictures: bootstrap  ## Take the console's pictures of the docs anew, in docs/pictures
+pictures: bootstrap  ## Take the docs' pictures of the console again, in docs/pictures
 	@sh scripts/chromium.sh
 	@PICTURES=1 $(PYTEST) tests/browser -m browser -n 2
 
@@ -69,7 +69,7 @@ databases: bootstrap  ## The store on tables and the client over real PostgreSQL
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
 	@$(PYTEST) tests/interop -m interop -n 4 --no-loadscope-reorder
 
-sim: bootstrap  ## Simulate clusters that crash, for a minute (SEEDS=N: N seeds of each kind; FIRST=N: from N on); prints how to replay
+sim: bootstrap  ## Simulate clusters that crash, for a minute (SEEDS=N: N seeds of each kind; FIRST=N: from N on); a failure prints how to replay it
 	@$(VENV)/python -m tests.sim $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--count $(SEEDS))
 
 crash: bootstrap  ## Kill real brokers under load, then fill a disk (ROUNDS=N: N kills in each mode)
@@ -84,7 +84,7 @@ fuzz: bootstrap  ## Fuzz servers, clients' readers and filters for a minute (SEC
 bench: bootstrap  ## The figures, beside a real Apache RocketMQ broker (needs cc, JDK 17 and mvn)
 	@$(VENV)/python -m bench
 
-docs: bootstrap  ## Build the site in site/, with the Python API; a dead link fails it
+docs: bootstrap  ## Build the site in site/, with the Python API; fails on a dead link
 	@sh scripts/docs.sh
 
 release: bootstrap  ## Build wheel and sdist in dist/, install the wheel in an empty environment and try it (no upload)

@@ -31,7 +31,7 @@ async def sell(sale: Sale, stock: Stock) -> None:
         clicks = await asyncio.gather(*(click(sale, stock, f"buyer-{number}") for _ in range(2)))
         if Taken.TAKEN in clicks:
             await asyncio.sleep(PAUSE_S)
-    print(f"all buyers were here, {await stock.left()} units are left")
+    print(f"all buyers were served, {await stock.left()} units are left")
 
 
 async def click(sale: Sale, stock: Stock, buyer: str) -> Taken:
