@@ -25,7 +25,7 @@ DataFolder = Annotated[
     typer.Option(help="Folder for the controller's log. [env: MQTRAIL_DATA, default: ./mqtrail-data]"),
 ]
 ListenHost = Annotated[
-    str | None, typer.Option(help="IP address to listen on. [default: the host of the own address in --peers]")
+    str | None, typer.Option(help="IP address to listen on. [default: the host of this controller in --peers]")
 ]
 Peers = Annotated[
     str | None,
