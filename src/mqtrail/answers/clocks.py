@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import pyarrow as pa
-
 from mqtrail import trail
 from mqtrail.lake import connect, fetch, rows_of
 
@@ -16,12 +14,11 @@ from .model import SPLIT_SEGMENTS, Trajectory
 from .summaries import ClocksAnswer, HostClock
 
 JUMP_MS_MIN: Final = 10  # a clock that is adjusted slowly moves less in a window
-_TYPES: Final[dict[str, pa.DataType]] = {
-    **dict.fromkeys(("cluster", "broker_name", "producer_host", "client"), pa.string()),
-    **dict.fromkeys(
-        ("number", "stored_ms", "visible_ms", *(f"{segment}_ms" for segment in SPLIT_SEGMENTS)), pa.int64()
-    ),
+_TYPES: Final = {
+    **dict.fromkeys(("cluster", "broker_name", "producer_host", "client"), "VARCHAR"),
+    **dict.fromkeys(("number", "stored_ms", "visible_ms", *(f"{segment}_ms" for segment in SPLIT_SEGMENTS)), "BIGINT"),
 }
+_SPLITS: Final = f"SELECT unnest(?::STRUCT({', '.join(map(' '.join, _TYPES.items()))})[], max_depth := 2)"
 
 
 def host_clocks(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None) -> ClocksAnswer:
@@ -67,11 +64,12 @@ def with_clocks(view: LakeView | None, found: Sequence[Trajectory]) -> list[Traj
         return list(found)
     duck = connect(threads=1) if view is None else view.connection.cursor()
     try:
-        duck.register("splits", pa.Table.from_pylist(rows, schema=pa.schema(_TYPES)))
         clocks = trail.clocks_sql(f"({_bounds(view, rows)})")
         corrected = fetch(
             duck,
-            f"WITH clocks AS MATERIALIZED ({clocks}) {trail.corrected_splits_sql('splits', 'clocks')} ORDER BY number",
+            f"WITH clocks AS MATERIALIZED ({clocks}), splits AS ({_SPLITS}) "
+            f"{trail.corrected_splits_sql('splits', 'clocks')} ORDER BY number",
+            [rows],
         )
     finally:
         duck.close()
