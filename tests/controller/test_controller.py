@@ -1,18 +1,20 @@
 """Controllers: ids, elections, SyncStateSets, fencing, notifications; over restarts and changes of the leader."""
 
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from mqtrail.controller import ControllerConfig, ReplicaGroups, live, parse_peers
+from mqtrail.controller import Controller, ControllerConfig, ReplicaGroups, live, parse_peers
 from mqtrail.controller import controller as controller_module
 from mqtrail.controller import requests as requests_module
 from mqtrail.controller.broker_groups import ReplicaGroup, ReplicaMember
 from mqtrail.controller.requests import encode_entry
 from mqtrail.raft import LogEntry, MessageKind, RaftIdentityError, RaftMessage, encode_message
-from mqtrail.store import MemoryDisk
+from mqtrail.raft.journal import SLICE_SIZE
+from mqtrail.store import MemoryDisk, MemoryFile
 from mqtrail.wire import (
     Host,
     InvalidParameter,
@@ -25,6 +27,7 @@ from mqtrail.wire import (
     SyncStateSet,
 )
 
+from . import trio as trio_module
 from .trio import CLUSTER, GROUP, Trio, address_of
 
 Code = RequestCode
@@ -408,6 +411,95 @@ def test_a_large_snapshot_is_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> 
     assert core.groups.snapshot() == groups.snapshot()
     assert core.groups._size == groups._size
     assert core.next_tick_ms() > trio.now_ms
+
+
+class CountingDisk(MemoryDisk):
+    """Counts the bytes that are written to its files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = 0
+
+    def open(self, path: str, size: int, *, reserve: bool = False) -> MemoryFile:
+        file = super().open(path, size, reserve=reserve)
+        write = MemoryFile.write_at
+
+        def counted(offset: int, data: bytes) -> None:
+            self.written += len(data)
+            write(file, offset, data)
+
+        file.write_at = counted  # type: ignore[method-assign]
+        return file
+
+
+def counting(disk: MemoryDisk) -> CountingDisk:
+    assert isinstance(disk, CountingDisk)
+    return disk
+
+
+def most_written(core: Controller, disk: CountingDisk, work: Callable[[], None]) -> int:
+    """Return the most bytes that one turn of the loop writes during work."""
+    most = 0
+    handle, tick = core.handle, core.tick
+
+    def measured(turn: Callable[..., list[Send]]) -> Callable[..., list[Send]]:
+        def measure(*values: Any) -> list[Send]:
+            nonlocal most
+            before = disk.written
+            sends = turn(*values)
+            most = max(most, disk.written - before)
+            return sends
+
+        return measure
+
+    core.handle, core.tick = measured(handle), measured(tick)  # type: ignore[method-assign]
+    work()
+    core.handle, core.tick = handle, tick  # type: ignore[method-assign]
+    return most
+
+
+def test_a_large_snapshot_is_written_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No turn of the loop writes all of it: neither where it is made, nor where a leader's arrives."""
+    monkeypatch.setattr(trio_module, "MemoryDisk", CountingDisk)
+    name = "x" * 16_000
+    trio = Trio(1)
+    core = trio.controllers["n0"]
+
+    def fill() -> None:
+        for number in range(40):
+            names = {"clusterName": "c", "brokerName": f"{number}{name}"}
+            applied = names | {"appliedBrokerId": "1", "registerCheckCode": name}
+            assert trio.ask(Code.CONTROLLER_APPLY_BROKER_ID, applied).code == 0
+        trio.advance(1_000)
+
+    assert most_written(core, counting(trio.disks["n0"]), fill) < SLICE_SIZE + 200_000
+    assert len(core.raft.journal.snapshot) > 2 * SLICE_SIZE
+
+    others = Trio()
+    follower = next(one for one in others.controllers if one != others.leader)
+    gets = others.controllers[follower]
+    message = RaftMessage(
+        kind=MessageKind.SNAPSHOT,
+        sender=others.leader,
+        target=follower,
+        term=gets.raft.term,
+        group_key=gets.raft.config.group_key,
+        index=99,
+        log_term=1,
+        data=core.raft.journal.snapshot,
+    )
+    body = encode_message(message, gets.raft.config.members)
+
+    def install() -> None:
+        gets.handle(Peer(PeerId(1), Host("10.0.0.9", 1)), RemotingCommand(1901, {}, body, flag=2), others.now_ms)
+        for _ in range(1_000):
+            if gets.raft.commit_index < 99:
+                gets.tick(others.now_ms)
+
+    assert most_written(gets, counting(others.disks[follower]), install) < SLICE_SIZE + 200_000
+    assert gets.groups.snapshot() == core.raft.journal.snapshot
+    again = others.start(follower)
+    assert again.raft.journal.snapshot == core.raft.journal.snapshot
 
 
 def test_peers_are_checked() -> None:

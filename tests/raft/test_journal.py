@@ -6,7 +6,7 @@ import pytest
 
 from mqtrail.raft import Journal, LogEntry, RaftConfig, RaftDamaged, RaftIdentityError
 from mqtrail.store import MemoryDisk, MemoryFile
-from tests.store.hard_disk import HardDisk, HardFile
+from tests.store.hard_disk import HardDisk, HardFile, PowerCut
 
 CONFIG = RaftConfig(self_id="n0", members=("n0", "n1", "n2"))
 
@@ -60,6 +60,56 @@ def test_a_snapshot_keeps_the_entries_behind_it_only_if_they_belong_to_it() -> N
     assert journal.entries(6, 10) == entries(6, 10)
     journal.install(7, 2, b"seven")
     assert (journal.last_index, journal.last_term, journal.term_at(7), journal.term_at(6)) == (7, 2, 2, None)
+
+
+def test_a_snapshot_is_written_in_slices_while_the_log_goes_on() -> None:
+    """Each slice has its maximum; what is behind the snapshot comes last; a new file in between ends the slices."""
+    disk = MemoryDisk()
+    journal = Journal(CONFIG, disk, file_size=4_096, slice_size=100)
+    journal.append(entries(1, 10))
+    slices = journal.prepare(5, 1, (data := bytes(950)))
+    slice_count = 0
+    for _ in slices:
+        slice_count += 1
+        journal.append(entries(journal.last_index + 1, journal.last_index + 2))
+        journal.set_term(journal.term + 1, "n2")
+        journal.sync()
+    assert slice_count == 9
+    journal.install(5, 1, data)
+    assert [*disk.files] == [f"raft/journal-{2:010d}"]
+    assert state(opened(disk)) == state(journal) == (9, "n2", 5, data, entries(6, 19))
+    assert opened(disk).sequence == journal.sequence
+
+    rolled = Journal(CONFIG, disk, file_size=4_096, slice_size=100)
+    slices = rolled.prepare(7, 1, data)
+    next(slices)
+    rolled.compact(6, b"six")
+    with pytest.raises(StopIteration) as end:
+        next(slices)
+    assert end.value.value is False
+    rolled.install(7, 1, data)
+    assert state(opened(disk)) == state(rolled)
+    assert len(disk.files) == 1
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_power_loss_while_a_snapshot_is_written_loses_nothing(seed: int) -> None:
+    """Whichever call is the last one: the journal has the state before or behind it."""
+    disk = HardDisk(random.Random(seed))
+    journal = Journal(CONFIG, disk, file_size=4_096, slice_size=100)
+    journal.append(entries(1, 10))
+    journal.sync()
+    before = state(journal)
+    disk.power_cut_at = disk.calls + 1 + seed
+    data = bytes(range(256)) * 2
+    try:
+        assert [*journal.prepare(5, 1, data)]
+        journal.compact(5, data)
+    except PowerCut:
+        pass
+    disk.power_cut_at = -1
+    disk.stop(power=True)
+    assert state(opened(disk)) in (before, (0, None, 5, data, entries(6, 10)))
 
 
 @pytest.mark.parametrize("seed", range(30))

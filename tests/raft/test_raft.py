@@ -257,7 +257,7 @@ def test_a_snapshot_serves_a_member_that_is_far_behind() -> None:
     for number in range(20):
         trio.propose("n0", b"v%d" % number)
     assert leader.wants_snapshot
-    leader.compact(b" ".join(trio.applied["n0"]))
+    assert [*leader.compacting(b" ".join(trio.applied["n0"]))] == []
     trio.propose("n0", b"after")
     assert trio.applied["n2"] == []
     trio.cut = set()

@@ -4,11 +4,12 @@ Members apply numbers to a list. Clients ask any member to append one, or to rea
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from mqtrail.raft import (
     Journal,
+    MessageKind,
     NotLeader,
     Raft,
     RaftBusy,
@@ -25,6 +26,8 @@ from .engine import Engine
 FAULTS_MS = 12_000.0
 CALM_MS = 8_000.0
 FILE_SIZE = 16 * 1024
+SLICE_SIZE = 200  # bytes of a snapshot that a member writes at once
+SLICE_MS = 5.0  # until it writes the next slice
 CLIENT_MS = 25.0
 FAULTS = (
     *("kill", "power", "jump", "old"),
@@ -73,6 +76,8 @@ class RaftMember:
         self.waiting: dict[int, tuple[int, str]] = {}  # index -> term, data: proposals of this process
         self.reads: dict[int, int] = {}  # number -> highest index acknowledged when it came
         self._timer = 0
+        self._incoming: RaftMessage | None = None  # a leader's snapshot that is written
+        self._slices: Generator[None, None, None] | None = None  # what is left of it, or of the own one
 
     def clock_ms(self) -> int:
         return int(self.group.engine.now_ms) + self.skew_ms + 1_000_000
@@ -83,9 +88,10 @@ class RaftMember:
         if self.raft is not None:
             return
         self.applied, self.waiting, self.reads = [], {}, {}
+        self._incoming = self._slices = None
         config = group.config(self.name)
         try:
-            journal = group.journal_class(config, self.disk, file_size=FILE_SIZE)
+            journal = group.journal_class(config, self.disk, file_size=FILE_SIZE, slice_size=SLICE_SIZE)
             self.raft = group.raft_class(config, journal, group.chance, self.clock_ms())
         except (PowerCut, OSError):
             self.crash(power=True)
@@ -119,6 +125,7 @@ class RaftMember:
             return
         try:
             step(raft)
+            self._write_slice(raft)
             ready = raft.take(self.clock_ms())
             history = self.group.history
             if ready.snapshot is not None:
@@ -135,8 +142,8 @@ class RaftMember:
                 self.group.note_read(self, self.reads.pop(number))
             for message in ready.messages:
                 self.group.carry(message)
-            if raft.wants_snapshot:
-                raft.compact(json.dumps(self.applied).encode())
+            if raft.wants_snapshot and self._slices is None:
+                self._slices = raft.compacting(json.dumps(self.applied).encode())
         except RaftOldDisk:
             self.group.note_refused(self)
             return
@@ -154,6 +161,16 @@ class RaftMember:
             self.group.note_leader(self, raft)
         self._set_timer(raft)
 
+    def _write_slice(self, raft: Raft) -> None:
+        """Write a part of a snapshot; then the member may have it."""
+        slices, self._slices = self._slices, None
+        if slices is not None and next(slices, False) is None:
+            self._slices = slices
+            self.group.engine.after(SLICE_MS, lambda: self.act(lambda raft: None))
+        elif self._incoming is not None:
+            message, self._incoming = self._incoming, None
+            raft.receive(message, self.clock_ms())
+
     def _set_timer(self, raft: Raft) -> None:
         self._timer += 1
         number = self._timer
@@ -164,7 +181,14 @@ class RaftMember:
         )
 
     def receive(self, data: bytes) -> None:
-        self.act(lambda raft: raft.receive(decode_message(data, raft.config.members), self.clock_ms()))
+        def step(raft: Raft) -> None:
+            message = decode_message(data, raft.config.members)
+            if message.kind is not MessageKind.SNAPSHOT:
+                raft.receive(message, self.clock_ms())
+            elif self._incoming is None:
+                self._incoming, self._slices = message, raft.preparing(message)
+
+        self.act(step)
 
     def propose(self, data: str) -> None:
         """A client asks this member to append."""

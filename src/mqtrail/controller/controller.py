@@ -88,7 +88,7 @@ class _Pending:
 
 
 class _Incoming(NamedTuple):
-    """A snapshot that is read in slices before consensus gets it."""
+    """A snapshot that is read and written in slices before consensus gets it."""
 
     peer: Peer
     message: RaftMessage
@@ -130,6 +130,7 @@ class Controller:
         self._reading: deque[tuple[Peer, RemotingCommand, Generator[None, None, ReplyParts]]] = deque()
         self._incoming: _Incoming | None = None  # a leader sends another one again
         self._read_snapshot: tuple[bytes, SnapshotGroups] | None = None  # of this step
+        self._compacting: Generator[None, None, None] | None = None  # writes the own snapshot
         self._now_ms = now_ms
         self._led_since_ms: int | None = None
         self._next_scan_ms = now_ms + config.scan_ms
@@ -185,7 +186,7 @@ class Controller:
 
     def next_tick_ms(self) -> int:
         """Return the time of the next `tick`."""
-        if (self._to_look or self._reading or self._incoming) and self.failure is None:
+        if (self._to_look or self._reading or self._incoming or self._compacting) and self.failure is None:
             return self._now_ms
         return min(self.raft.next_tick_ms(), self._next_scan_ms)
 
@@ -231,11 +232,20 @@ class Controller:
             with suppress(NotLeader), self._step():
                 self.raft.receive(message, now_ms)
         elif self._incoming is None:
-            self._read_incoming(_Incoming(peer, message, snapshot_slices(message.data)), now_ms)
+            self._read_incoming(_Incoming(peer, message, self._incoming_slices(message)), now_ms)
         return []
 
+    def _incoming_slices(self, message: RaftMessage) -> Generator[None, None, SnapshotGroups]:
+        """Read a snapshot, then write it beside the log. RemotingError, RaftBadMessage. NotLeader: the disk failed."""
+        groups = yield from snapshot_slices(message.data)
+        self.raft.check(message)
+        self._compacting = None  # the journal prepares one snapshot at a time
+        with self._step():
+            yield from self.raft.preparing(message)
+        return groups
+
     def _receive_on(self, now_ms: int) -> None:
-        """Read the next slice of a snapshot."""
+        """Read or write the next slice of a snapshot."""
         incoming, self._incoming = self._incoming, None
         if incoming is None:
             return
@@ -246,7 +256,7 @@ class Controller:
                 self._refusals.append((str(incoming.peer.address), str(error)))
 
     def _read_incoming(self, incoming: _Incoming, now_ms: int) -> None:
-        """Read a slice; after the last one let consensus have the snapshot. RemotingError, RaftBadMessage."""
+        """Take a slice; after the last one let consensus have the snapshot. RemotingError, RaftBadMessage."""
         message = incoming.message
         try:
             next(incoming.slices)
@@ -255,8 +265,18 @@ class Controller:
             self._read_snapshot = message.data, end.value
             with suppress(NotLeader), self._step():
                 self.raft.receive(message, now_ms)
+        except NotLeader:
+            return
         else:
             self._incoming = incoming
+
+    def _compact_on(self) -> None:
+        """Write the next slice of the own snapshot."""
+        compacting, self._compacting = self._compacting, None
+        if compacting is not None:
+            with suppress(NotLeader), self._step():
+                if next(compacting, False) is None:
+                    self._compacting = compacting
 
     def _heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         header = BrokerHeartbeatHeader.from_ext(request.ext)
@@ -421,9 +441,10 @@ class Controller:
         else:
             self._led_since_ms = None
             sends += self._give_up()
-        if self.raft.wants_snapshot:
+        if self.raft.wants_snapshot and self._compacting is None and self._incoming is None:
             with suppress(NotLeader, RaftBusy), self._step():  # RaftBusy: too large, so the log takes no more entries
-                self.raft.compact(self.groups.snapshot())
+                self._compacting = self.raft.compacting(self.groups.snapshot())
+        self._compact_on()
         return sends
 
     @contextmanager

@@ -15,7 +15,7 @@ decides). After a start, a member votes only once a majority has compared its jo
 Source: Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm; Ongaro's thesis, 6.4, 9.6.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
@@ -137,7 +137,7 @@ class Raft:
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether the log is long enough for `compact`."""
+        """Whether the log is long enough for `compacting`."""
         return (
             self.journal.entries_size >= self.config.compact_size and self.applied_index > self.journal.snapshot_index
         )
@@ -179,12 +179,28 @@ class Raft:
         self._reads.append(_Read(self._read_number))
         return self._read_number
 
-    def compact(self, data: bytes) -> None:
-        """Replace all applied entries by a snapshot of the applied state."""
+    def compacting(self, data: bytes) -> Generator[None, None, None]:
+        """Replace all applied entries by a snapshot of the applied state, in slices. RaftBusy: it is too large.
+
+        Other steps may come between two slices. If one of them took a new file, nothing is replaced: try again.
+        """
         size_max = self.config.snapshot_size_max
         if len(data) > size_max:
             raise RaftBusy(f"found a snapshot of {len(data)} bytes, expected at most {size_max}")
-        self.journal.compact(self.applied_index, data)
+        return self._compact(self.applied_index, data)
+
+    def _compact(self, index: int, data: bytes) -> Generator[None, None, None]:
+        journal = self.journal
+        term = journal.term_at(index)
+        assert term is not None, f"entry {index} is not in the log"
+        if (yield from journal.prepare(index, term, data)):
+            journal.compact(index, data)
+
+    def preparing(self, message: RaftMessage) -> Generator[None, None, None]:
+        """Write a leader's snapshot in slices, if `receive` would take it: then `receive` has little left to write."""
+        is_new = message.term >= self.term and message.index > self.commit_index
+        if is_new and self.may_vote and self._is_ours(message):
+            yield from self.journal.prepare(message.index, message.log_term, message.data)
 
     def lost(self, member: str, now_ms: int) -> None:
         """Note that the connection to a member closed. If it leads, the others need not wait for its silence."""
@@ -270,9 +286,7 @@ class Raft:
 
     def receive(self, message: RaftMessage, now_ms: int) -> None:
         """Serve a message. One of another group, or for another member, has no effect."""
-        if message.group_key != self._key or message.target != self.config.self_id:
-            return
-        if message.sender not in self.config.peers:
+        if not self._is_ours(message):
             return
         self._note_time(now_ms)
         kind, sender = message.kind, message.sender
@@ -282,6 +296,11 @@ class Raft:
         if kind not in _TERMLESS and not self._is_current(message, now_ms):
             return
         self._handlers[kind](message, now_ms)
+
+    def _is_ours(self, message: RaftMessage) -> bool:
+        """Whether another member of this group sent it to this one."""
+        is_here = message.group_key == self._key and message.target == self.config.self_id
+        return is_here and message.sender in self.config.peers
 
     def _is_current(self, message: RaftMessage, now_ms: int) -> bool:
         """Adopt a newer term, refuse an older one, note a leader. Return whether to serve the message."""

@@ -11,7 +11,8 @@
 crc covers all that follows it; size counts the payload. sequence counts the changes that the member ever
 made. durable offset is how far the file was synced when the record was written. An entry replaces those from its index
 on. Each start, and each file that is full, begins a new file with the whole state: bytes behind a torn record never
-come back. Commit point of that: the replacement of `current`.
+come back. Commit point of that: the replacement of `current`. A large snapshot is written to the next file in slices
+(`prepare`), while the current one still takes changes.
 
 A record that is torn ends the log. If a later record says that this position had been durable, it is damage and no torn
 tail: acknowledged entries may be missing, and the journal refuses to open.
@@ -19,7 +20,8 @@ tail: acknowledged entries may be missing, and the journal refuses to open.
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Protocol
 
@@ -31,6 +33,7 @@ HEAD: Final = struct.Struct(">IIBQQ")
 STATE: Final = struct.Struct(">Q")
 FILE_SIZE: Final = 16 * 1024 * 1024
 SCAN_SIZE: Final = 1024 * 1024  # bytes that a search for later records reads at once
+SLICE_SIZE: Final = 512 * 1024  # bytes of a snapshot that are written and synced at once
 CURRENT: Final = "current"
 KIND_AT: Final = 8  # of a record's kind
 assert HEAD.size == 25
@@ -73,6 +76,16 @@ class RaftDisk(Protocol):
     def remove(self, path: str) -> None: ...
 
 
+@dataclass(slots=True)
+class _Prepared:
+    """The next file, while it gets a snapshot. end: behind the snapshot; 0: it is not whole."""
+
+    file: RaftFile
+    size: int
+    snapshot: tuple[int, int, bytes]  # index, term, data
+    end: int = 0
+
+
 class Journal:
     """Term, vote, snapshot and log. Changes are durable after `sync`.
 
@@ -80,7 +93,15 @@ class Journal:
     An error of the disk during a change ends the use of a journal: open it again.
     """
 
-    def __init__(self, config: RaftConfig, disk: RaftDisk, folder: str = "raft", *, file_size: int = FILE_SIZE) -> None:
+    def __init__(
+        self,
+        config: RaftConfig,
+        disk: RaftDisk,
+        folder: str = "raft",
+        *,
+        file_size: int = FILE_SIZE,
+        slice_size: int = SLICE_SIZE,
+    ) -> None:
         self.term = 0
         self.voted: str | None = None
         self.snapshot_index = 0
@@ -94,12 +115,14 @@ class Journal:
         self._disk = disk
         self._folder = folder
         self._file_size = file_size
+        self._slice_size = slice_size
         self._entries: list[LogEntry] = []
         self._number = 0
         self._file: RaftFile | None = None
         self._end = 0  # where the next record goes
         self._durable = 0
         self._size = 0
+        self._prepared: _Prepared | None = None
         self._recover()
         self._roll()
 
@@ -125,6 +148,34 @@ class Journal:
         """Return the entries [first, end). first must be behind the snapshot."""
         assert first > self.snapshot_index, f"entry {first} is compacted up to {self.snapshot_index}"
         return self._entries[first - self.snapshot_index - 1 : end - self.snapshot_index - 1]
+
+    def prepare(self, index: int, term: int, data: bytes) -> Generator[None, None, bool]:
+        """Write a snapshot to the next file in slices: then `compact` or `install` of it writes only what is behind it.
+
+        Other changes may come between two slices. Return False if one of them needed the next file itself: nothing is
+        prepared then.
+        """
+        self._discard_prepared()
+        identity = self._identity()
+        payload = _numbered(index, term, data)
+        size = self._size_for(2 * HEAD.size + len(identity) + len(payload))
+        prepared = self._prepared = _Prepared(self._open(self._number + 1, size), size, (index, term, data))
+        file, at = prepared.file, HEAD.size + len(identity)
+        file.write_at(0, _record(RecordKind.IDENTITY, self.sequence, 0, identity))
+        head = HEAD.pack(0, len(payload), RecordKind.SNAPSHOT, self.sequence, 0)[4:]
+        crc = zlib.crc32(head)
+        for place in range(0, len(payload), self._slice_size):
+            if place:
+                yield
+                if self._prepared is not prepared:
+                    return False
+            part = payload[place : place + self._slice_size]
+            file.write_at(at + HEAD.size + place, part)
+            crc = zlib.crc32(part, crc)
+            file.sync()
+        file.write_at(at, crc.to_bytes(4, "big") + head)
+        prepared.end = at + HEAD.size + len(payload)
+        return True
 
     # Changing. Durable after `sync`.
 
@@ -167,6 +218,7 @@ class Journal:
         if self._file is not None:
             self._file.close()
             self._file = None
+        self._discard_prepared()
 
     # Files.
 
@@ -189,31 +241,63 @@ class Journal:
 
     def _put(self, kind: RecordKind, payload: bytes) -> None:
         assert self._file is not None
-        record = HEAD.pack(0, len(payload), kind, self.sequence, self._durable)[4:] + payload
-        self._file.write_at(self._end, zlib.crc32(record).to_bytes(4, "big") + record)
-        self._end += len(record) + 4
+        record = _record(kind, self.sequence, self._durable, payload)
+        self._file.write_at(self._end, record)
+        self._end += len(record)
 
     def _roll(self) -> None:
         """Write the whole state to a new file, make it the current one, remove the others."""
-        records = [(RecordKind.IDENTITY, self._identity()), (RecordKind.STATE, self._state())]
-        if self.snapshot_index:
-            records.append((RecordKind.SNAPSHOT, _numbered(self.snapshot_index, self.snapshot_term, self.snapshot)))
-        records += [(RecordKind.ENTRY, _numbered(entry.index, entry.term, entry.data)) for entry in self._entries]
-        size = sum(HEAD.size + len(payload) for _, payload in records)
-        self.close()
+        state = [(RecordKind.STATE, self._state())]
+        entries = [(RecordKind.ENTRY, _numbered(entry.index, entry.term, entry.data)) for entry in self._entries]
+        prepared = self._take_prepared(_size_of(state + entries))
+        if prepared is not None:
+            records = state + entries
+            self._file, self._size, self._end = prepared.file, prepared.size, prepared.end
+        else:
+            records = [(RecordKind.IDENTITY, self._identity()), *state]
+            if self.snapshot_index:
+                snapshot = _numbered(self.snapshot_index, self.snapshot_term, self.snapshot)
+                records.append((RecordKind.SNAPSHOT, snapshot))
+            records += entries
+            self._size = self._size_for(_size_of(records))
+            self._file, self._end = self._open(self._number + 1, self._size), 0
         self._number += 1
-        name = self._name(self._number)
-        self._disk.remove(name)  # an unfinished attempt may have left it
-        self._size = max(self._file_size, 2 * size)
-        self._file = self._disk.open(name, self._size)
-        self._end = self._durable = 0
+        self._durable = 0
         for kind, payload in records:
             self._put(kind, payload)
         self.sync()
         self._disk.replace(f"{self._folder}/{CURRENT}", str(self._number).encode())
+        kept = self._name(self._number).rpartition("/")[2]
         for other in self._disk.list(self._folder):
-            if other.startswith("journal-") and other != name.rpartition("/")[2]:
+            if other.startswith("journal-") and other != kept:
                 self._disk.remove(f"{self._folder}/{other}")
+
+    def _take_prepared(self, size: int) -> _Prepared | None:
+        """Close the current file; return the prepared one if it has the present snapshot, and room for size bytes."""
+        prepared, self._prepared = self._prepared, None
+        self.close()
+        if prepared is None:
+            return None
+        index, term, data = prepared.snapshot
+        is_present = (index, term) == (self.snapshot_index, self.snapshot_term) and data is self.snapshot
+        if is_present and prepared.end and prepared.end + size <= prepared.size:
+            return prepared
+        prepared.file.close()
+        return None
+
+    def _discard_prepared(self) -> None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            prepared.file.close()
+
+    def _size_for(self, size: int) -> int:
+        """Return the size of a new file that begins with size bytes."""
+        return max(self._file_size, 2 * size)
+
+    def _open(self, number: int, size: int) -> RaftFile:
+        name = self._name(number)
+        self._disk.remove(name)  # an unfinished attempt may have left it
+        return self._disk.open(name, size)
 
     def _name(self, number: int) -> str:
         return f"{self._folder}/journal-{number:010d}"
@@ -288,6 +372,15 @@ class Journal:
 REPLACE_MEMBER: Final = (
     "restore the newest copy of this folder; without one, stop all members and start them with empty folders"
 )
+
+
+def _record(kind: RecordKind, sequence: int, durable: int, payload: bytes) -> bytes:
+    record = HEAD.pack(0, len(payload), kind, sequence, durable)[4:] + payload
+    return zlib.crc32(record).to_bytes(4, "big") + record
+
+
+def _size_of(records: Sequence[tuple[RecordKind, bytes]]) -> int:
+    return sum(HEAD.size + len(payload) for _, payload in records)
 
 
 def _numbered(index: int, term: int, data: bytes) -> bytes:
