@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,7 @@ from mqtrail.binlog.model import (
     order_text,
 )
 from mqtrail.binlog.source import SourceConfig, TableFilter
-from mqtrail.binlog.statements import Sort, parse_statement
+from mqtrail.binlog.statements import Sort, empties, moves_rows, parse_statement
 from mqtrail.binlog.stream import BinlogStream
 
 PLACE = BinlogPlace("bin.000002", 100)
@@ -122,6 +123,25 @@ def test_order_compares_as_text(one: tuple[int, int, int], two: tuple[int, int, 
     """Also over the file 999999."""
     texts = [order_text(BinlogPlace(f"bin.{file:06}", place), row) for file, place, row in (one, two)]
     assert (texts[0] < texts[1]) == (one < two)
+
+
+@pytest.mark.parametrize("part", ["/*", "'\\'", '"\\"', "`a", "DISCARD PARTITION ", "RENAME  ", "SET STATEMENT FOR"])
+def test_a_long_statement_is_read_once(part: str) -> None:
+    """Messages have statements, too: a reader must not search what is left of a text from each place in it."""
+    began_s = time.thread_time()
+    for start in ("ALTER TABLE t ", ""):
+        text = start + part * (400_000 // len(part))
+        parse_statement(text, "d")
+        moves_rows("ALTER TABLE", text)
+        empties("CREATE TABLE", text)
+    assert time.thread_time() - began_s < 10
+
+
+def test_what_moves_rows() -> None:
+    """Partitions and tablespaces that come and go; not a column with such a name."""
+    moving = ("DISCARD TABLESPACE", "IMPORT PARTITION p TABLESPACE", "DISCARD PARTITION ALL TABLESPACE")
+    assert all(moves_rows("ALTER TABLE", f"ALTER TABLE t {one}") for one in moving)
+    assert not moves_rows("ALTER TABLE", "ALTER TABLE t DROP COLUMN import PARTITION BY HASH(id)")
 
 
 @pytest.mark.parametrize(

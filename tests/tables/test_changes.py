@@ -12,6 +12,7 @@ import pytest
 from mqtrail.binlog.source import TableFilter
 from mqtrail.binlog.statements import parse_statement
 from mqtrail.tables.changes import Digest
+from mqtrail.tables.kinds import ColumnKind, array_of, fitting
 from mqtrail.tables.model import TableError
 from mqtrail.wire import Message
 
@@ -208,3 +209,12 @@ def test_changes_of_other_tables_are_counted() -> None:
     """They are no part of the table, and count as read."""
     found = digested([*changed(9, None, {"id": 1}, table="lines"), STORY[0]])
     assert (found.counts["elsewhere"], len(found.rows), found.last_position) == (1, 1, "bin.000001:9")
+
+
+def test_a_number_that_no_column_has_is_refused_by_name() -> None:
+    """The largest one that a decimal has is taken; a longer one would fail as a damaged disk."""
+    largest = 10**20 - 1
+    assert fitting({}, [{"n": largest}], SOURCE) == {"n": ColumnKind.DECIMAL}
+    assert array_of(ColumnKind.DECIMAL, [largest, -largest]).to_pylist() == [largest, -largest]
+    with pytest.raises(TableError, match=f"column n of {SOURCE}: found a whole number of more than 20 digits"):
+        fitting({}, [{"n": largest + 1}], SOURCE)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-_PIECE: Final = re.compile(
-    r"(/\*(?!M?!).*?\*/|--(?=\s|$)[^\n]*|#[^\n]*|/\*M?!\d*|\*/)"  # of /*!50000 x */, x is executed
-    r"|(`(?:[^`]|``)*`|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\")",
+_PIECE: Final = re.compile(  # what lacks its end goes to the end, so that no text is searched more than once
+    r"(/\*(?!M?!).*?(?:\*/|\Z)|--(?=\s|$)[^\n]*|#[^\n]*|/\*M?!\d*|\*/)"  # of /*!50000 x */, x is executed
+    r"|(`(?:[^`]++|``)*+(?:`|\Z)|'(?:[^'\\]++|\\.?|'')*+(?:'|\Z)|\"(?:[^\"\\]++|\\.?|\"\")*+(?:\"|\Z))",
     re.DOTALL,
 )
 _NAME: Final = r"(?:`\d+`|\"\d+\"|[^\s`'\".,;()=]+)"
@@ -34,7 +34,7 @@ _OTHER: Final = re.compile(  # the second table of an ALTER
 _MOVES: Final = re.compile(
     rf"{_BEGIN}(?:RENAME{_END}(?!\s*(?:COLUMN|INDEX|KEY){_END})"
     rf"|(?:TRUNCATE|DROP|EXCHANGE|CONVERT)\s+PARTITION{_END}|CONVERT\s+TABLE{_END}"
-    rf"|(?:DISCARD|IMPORT)\s+(?:PARTITION{_END}.*?\s)?TABLESPACE{_END})",
+    rf"|(?:DISCARD|IMPORT)\s+(?:TABLESPACE{_END}|PARTITION{_END}(?!\s+BY{_END})))",
     re.IGNORECASE,
 )
 _OR_REPLACE: Final = re.compile(r"CREATE\s+OR\s+REPLACE\b", re.IGNORECASE)
@@ -138,4 +138,4 @@ def _unquoted(name: str, quoted: list[str]) -> str:
     if name[0] not in '`"':
         return name
     text, mark = quoted[int(name[1:-1])], name[0]
-    return text[1:-1].replace(mark * 2, mark)
+    return text[1:].removesuffix(mark).replace(mark * 2, mark)

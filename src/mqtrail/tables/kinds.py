@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from .model import EXACT_DOUBLE, META, OWN_PREFIX, TableError
 
+DECIMAL_END: Final = 10**20  # a DECIMAL(20, 0) is below
 _FORBIDDEN: Final = frozenset(" ,;{}()\n\t=.`\"'\\")
 
 
@@ -67,6 +68,8 @@ def kind_of(value: Any) -> ColumnKind | None:
     if isinstance(value, bool):
         raise TableError("found a boolean, expected a value of `mqtrail binlog run`")
     if isinstance(value, int):
+        if not -DECIMAL_END < value < DECIMAL_END:
+            raise TableError("found a whole number of more than 20 digits, expected a value of `mqtrail binlog run`")
         return ColumnKind.LONG if -(2**63) <= value < 2**63 else ColumnKind.DECIMAL
     if isinstance(value, float):
         return ColumnKind.DOUBLE
