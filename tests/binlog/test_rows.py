@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from decimal import Decimal
 
 import pytest
@@ -262,3 +263,32 @@ def test_every_charset_has_its_codec(charset: str) -> None:
     """Python knows each of them; ASCII is itself, in two and four bytes where the set has no single ones."""
     wide = {"ucs2": "utf_16_be", "utf16": "utf_16_be", "utf16le": "utf_16_le", "utf32": "utf_32_be"}
     assert text_of("a~1".encode(wide.get(charset, "ascii")), charset) == "a~1"
+
+
+@given(some.data())
+def test_damaged_events_are_refused_in_words(data: some.DataObject) -> None:
+    """Whatever a server sends: values, or BinlogError."""
+    changed, row = bytearray(TABLE), bytearray(ROW)
+    for event in (changed, row):
+        for at in data.draw(some.lists(some.integers(0, len(event) - 1), max_size=4)):
+            event[at] = data.draw(some.sampled_from((0, 1, 0x7F, 0xFB, 0xFC, 0xFF)))
+    with suppress(BinlogError):
+        table = decode_table_map(bytes(changed))
+        for kind in (WRITE, UPDATE, DELETE, 30, 31):
+            with suppress(BinlogError):
+                list(RowDecoder(CHARSETS).rows(kind, bytes(row), table))
+
+
+@pytest.mark.parametrize("field", ["0200", "02020105", "0a020105"])
+def test_half_a_pair_in_a_table_map_is_damage(field: str) -> None:
+    """Default character sets are a number and pairs of numbers."""
+    head = bytes.fromhex("120000000000010001640001740001030000")
+    with pytest.raises(BinlogError, match="damaged table map"):
+        decode_table_map(head + bytes.fromhex(field))
+
+
+def test_a_decimal_without_digits_is_damage() -> None:
+    """DECIMAL(0, 0) has no byte."""
+    table = TableMap(18, "d", "t", (TableColumn("z", types.DECIMAL),), ("z",))
+    with pytest.raises(BinlogError, match="damaged row"):
+        list(RowDecoder({}).rows(WRITE, bytes.fromhex("120000000000010001ff00"), table))

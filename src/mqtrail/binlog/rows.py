@@ -55,7 +55,7 @@ class RowDecoder:
         try:
             reader.take(8)
             if event in _VERSION_2:
-                reader.take(reader.number(2) - 2)
+                reader.take(max(0, reader.number(2) - 2))
             count = reader.length()
             self._check(table, count)
             for _ in range(2 if event in UPDATE_KINDS else 1):
@@ -68,7 +68,7 @@ class RowDecoder:
                     yield first, None
                 else:
                     yield first, self._row(reader, table, left_out)
-        except (Cut, struct.error):
+        except (Cut, IndexError):  # IndexError: a DECIMAL without digits
             raise BinlogError(
                 f"found a damaged row of {table.name} in the binlog, expected whole ones: check the server's disk, and "
                 "start again with a new --state"

@@ -127,7 +127,7 @@ def decode_table_map(data: bytes) -> TableMap:
     """Return the table of an event's payload. BinlogError: without binlog_row_metadata=FULL, or damaged."""
     try:
         return _decode(ByteReader(data))
-    except (Cut, IndexError, UnicodeDecodeError) as error:
+    except (Cut, IndexError, ValueError) as error:  # ValueError: other text than UTF-8, or a half of a pair
         raise BinlogError(
             f"found a damaged table map in the binlog ({type(error).__name__}), expected whole ones: check the "
             "server's disk, and start again with a new --state"
