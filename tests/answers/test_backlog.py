@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,6 +13,9 @@ from mqtrail.answers.backlog import (
     Advice,
     BacklogCause,
     BacklogMember,
+    RecordUnreadable,
+    ReshardProgress,
+    ReshardRefused,
     SkipOutcome,
     SkippedQueue,
     SkipPlan,
@@ -20,6 +25,8 @@ from mqtrail.answers.backlog import (
     is_forward,
     member_of,
     perform_skip,
+    read_progress,
+    read_record,
     scale_estimate,
     topic_backlog,
 )
@@ -199,3 +206,28 @@ def test_members_that_are_faster_than_a_skip() -> None:
     queue = SkippedQueue("broker-a", 0, 3, 3, 10, None, None)
     plan = SkipPlan("G", TOPIC, None, (queue,), 0, frozenset({"broker-a"}))
     assert perform_skip(cast("SyncAdmin", Admin()), plan) == [SkipOutcome("broker-a/0", 12)]
+
+
+@pytest.mark.parametrize("wrong", [{"next": 5}, {"targets": {"b/0": "x"}}, {"queue_count": "4"}, {"left_out": None}])
+def test_a_progress_file_with_other_values_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    """It would end a run later, with a traceback."""
+    path = tmp_path / "progress.json"
+    progress = ReshardProgress("g", "t", "t2", 4, "", {}, {}, {})
+    path.write_text(json.dumps(asdict(progress)))
+    assert read_progress(path) == progress
+    path.write_text(json.dumps(asdict(progress) | wrong))
+    with pytest.raises(ReshardRefused, match="expected a progress file"):
+        read_progress(path)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"first_offset": "0"}, {"broker_name": 5}])
+def test_a_record_with_other_values_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    """A queue's offsets are numbers."""
+    path, queue = tmp_path / "record.jsonl", SkippedQueue("broker-a", 0, None, 0, 5, None, None)
+    lines = [{"event": "skip", "topic": TOPIC}, {"event": "queue"} | asdict(queue) | wrong]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    if not wrong:
+        assert read_record(path) == (TOPIC, (queue,))
+        return
+    with pytest.raises(RecordUnreadable, match="expected a record"):
+        read_record(path)

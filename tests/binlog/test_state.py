@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,17 @@ def test_the_state_file(tmp_path: Path) -> None:
             read_state(path)
     path.write_text('{"version": 9}')
     with pytest.raises(BinlogError, match="version 9"):
+        read_state(path)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"queues": 5}, {"place": "nowhere"}, {"tables": {"a.b": "bin:x"}}, {"done": "7"}, {"counts": []}]
+)
+def test_a_state_with_other_values_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    """It would end a run later, with a traceback."""
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(asdict(state()) | wrong))
+    with pytest.raises(BinlogError, match="expected a state file"):
         read_state(path)
 
 

@@ -82,6 +82,8 @@ def test_tables_of_topics(tmp_path: Path) -> None:
         ("[consumer]\ntopic_rate_max = 3\n", "found 3, expected a table, each value a number"),
         ("[consumer.topic_rate_max]\norders = 0\n", "topic_rate_max 0.0 of topic 'orders', expected more than 0"),
         ("broker = 3\n", "found broker = 3, expected a table"),
+        ("spark = 3\n", "found spark = 3, expected a table"),
+        ("[spark]\nconf = 3\n", "found conf = a int in [spark], expected [spark.conf]"),
         ("namesrv = 3\n", "found namesrv = 3, expected a string"),
         ("not toml\n", "is not TOML"),
     ],
@@ -94,6 +96,7 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> Non
         config.namesrv(None)
         for room in ("broker", "store", "consumer"):
             config.room(room)
+        config.spark_conf()
 
     with pytest.raises(UsageError) as raised:
         use()

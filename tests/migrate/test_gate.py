@@ -134,3 +134,17 @@ def test_groups(state: BridgeState, broker: Embedded, tmp_path: Path) -> None:
             wait_until(lambda: wrong(tmp_path, broker, "billing") == {})
     with pytest.raises(MigrateError, match="found no bridge"):
         judged(tmp_path / "none", broker)
+
+
+@pytest.mark.parametrize("name", [COMPARE, "offsets-billing.json"])
+@pytest.mark.parametrize("text", ['{"version":1}', '{"version":1,"queues":[5],"before_start":0}'])
+def test_a_result_with_other_fields_is_refused(
+    state: BridgeState, broker: Embedded, tmp_path: Path, name: str, text: str
+) -> None:
+    """The gate names the file, and shows no traceback."""
+    (tmp_path / name).write_text(text)
+    if (name, text) == ("offsets-billing.json", '{"version":1}'):
+        assert wrong(tmp_path, broker, "billing")["offsets of billing"] == "none"
+        return
+    with pytest.raises(MigrateError, match="other fields"):
+        judged(tmp_path, broker, "billing")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,15 @@ def test_the_state_file(tmp_path: Path) -> None:
             read_bridge(tmp_path)
     (tmp_path / BRIDGE).write_text('{"version": 9}')
     with pytest.raises(MigrateError, match="version 9"):
+        read_bridge(tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [{"queues": 5}, {"ends": {"x": 1}}, {"next_offsets": {"0": "7"}}, {"started_ms": []}])
+def test_a_state_with_other_values_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    """It would end a run later, with a traceback."""
+    state = BridgeState(cluster="c", topic="t", target="t", order="key", headers="encode", queues=["b/0"])
+    (tmp_path / BRIDGE).write_text(json.dumps(asdict(state) | wrong))
+    with pytest.raises(MigrateError, match="other fields"):
         read_bridge(tmp_path)
 
 

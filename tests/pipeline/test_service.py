@@ -259,7 +259,8 @@ def test_the_status_file(tmp_path: Path) -> None:
     one.note_failure("no name server")
     status.is_running = False
     assert len(pipeline_faults(status, status.written_ms)) == 2
-    for damaged in ("", "[]", "{", '{"clusters": [{"freshness": {"trace": 5}}]}', "[" * 100_000):
+    other = '{"clusters": [], "written_ms": "5"}'
+    for damaged in ("", "[]", "{", "{}", other, '{"clusters": [{"freshness": {"trace": 5}}]}', "[" * 100_000):
         file.path.write_bytes(damaged.encode())
         assert file.read() is None, damaged[:10]
 

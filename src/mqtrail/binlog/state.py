@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from mqtrail.net import hold_lock, is_lock_held, replace_file
 
 from .model import BinlogError, BinlogPlace
@@ -78,10 +80,14 @@ def read_state(path: Path) -> BinlogState | None:
                 f"found a state of version {found.get('version')} in {str(path)!r}, expected {VERSION}: use the "
                 "version of mqtrail that wrote it, or a new --state"
             )
-        return BinlogState(**found)
+        BinlogState(**found)  # TypeError: other fields
+        state = msgspec.convert(found, BinlogState)
+        for text in filter(None, (state.place, *state.tables.values(), *state.begun.values())):
+            place_of_text(text)
+        return state
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError, msgspec.ValidationError) as error:
         raise BinlogError(
             f"found {type(error).__name__} in {str(path)!r}, expected a state file of `mqtrail binlog run`: pass "
             "--state with another file"

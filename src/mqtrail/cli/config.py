@@ -179,8 +179,11 @@ class Config:
         return self.room("tls_server" if side == "server" else "tls", *layers, below=below)
 
     def spark_conf(self) -> dict[str, str]:
-        """Return the table [spark.conf]: Spark's own settings."""
+        """Return the table [spark.conf]: Spark's own settings. UsageError."""
+        self._table("spark")
         table = self.values.get("spark", {}).get("conf", {})
+        if not isinstance(table, Mapping):
+            raise UsageError(f"{self.path}: found conf = a {type(table).__name__} in [spark], expected [spark.conf]")
         return {key: str(value) for key, value in table.items()}
 
     def client(self, name: str, *layers: Layer) -> Any:

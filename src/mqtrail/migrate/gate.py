@@ -12,7 +12,7 @@ from mqtrail.client.core import now_ms
 
 from .comparing import CompareOutcome
 from .groups import bridge_of, group_file
-from .state import COMPARE, is_running, read_json
+from .state import COMPARE, content_of, is_running, read_json
 
 ENDS_FRESH_MS: Final = 30_000  # how old the bridge's knowledge of Kafka's ends may be
 
@@ -84,9 +84,15 @@ def _bridge(config: GateConfig, now: int) -> Sequence[GateCheck]:
 
 
 def _compare(config: GateConfig, now: int) -> GateCheck:
-    found = read_json(config.folder / COMPARE, "`mqtrail migrate compare`")
+    path, writer = config.folder / COMPARE, "`mqtrail migrate compare`"
+    found = read_json(path, writer)
     if found is None:
         return GateCheck("comparison", False, "none", "run `mqtrail migrate compare`")
+    with content_of(path, writer):
+        return _compared(config, found, now)
+
+
+def _compared(config: GateConfig, found: dict[str, Any], now: int) -> GateCheck:
     age_ms = now - found["at_ms"]
     outcome = found["outcome"]
     is_part = found["since_ms"] is not None or found["until_ms"] is not None
@@ -107,7 +113,10 @@ def _compare(config: GateConfig, now: int) -> GateCheck:
 
 
 async def _group(folder: Path, group: str, admin: Admin) -> Sequence[GateCheck]:
-    is_ok, shown = _offsets(read_json(group_file(folder, group), "`mqtrail migrate offsets --apply`"))
+    path, writer = group_file(folder, group), "`mqtrail migrate offsets --apply`"
+    content = read_json(path, writer)
+    with content_of(path, writer):
+        is_ok, shown = _offsets(content)
     members = await admin.group_connections(group)
     count = len({one.client_id for found in members.found.values() for one in found.connection_set})
     unknown = f", {len(members.failures)} brokers did not answer" if members.failures else ""

@@ -17,7 +17,7 @@ from mqtrail.wire import MessageQueue, MQError
 from .kafka import KafkaConfig, KafkaTopic
 from .model import MigrateError
 from .offsetmap import OffsetMap, read_map, translated
-from .state import MAP, BridgeState, read_bridge, read_json, save_json
+from .state import MAP, BridgeState, content_of, read_bridge, read_json, save_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ async def move_group(
     if is_applied:
         await _check_group(admin, target_group)
     queues = [_queue(state.target, name) for name in state.queues]
-    written = _written(read_json(group_file(folder, target_group), "`mqtrail migrate offsets --apply`"))
+    written = _written(group_file(folder, target_group))
     moves = await _moves(admin, target_group, queues, offsets, committed, written, may_rewind)
     if is_applied:
         if not may_lose:
@@ -201,10 +201,13 @@ async def _write(admin: Admin, group: str, moves: list[GroupPlace], topic: str) 
     return done
 
 
-def _written(content: dict[str, Any] | None) -> dict[str, int]:
-    """Return, of a saved result, the place that the group got in each queue."""
-    places = {one["queue"]: one.get("written") for one in content["queues"]} if content else {}
-    return {queue: place for queue, place in places.items() if place is not None}
+def _written(path: Path) -> dict[str, int]:
+    """Return, of a saved result, the place that the group got in each queue. MigrateError: the file is damaged."""
+    writer = "`mqtrail migrate offsets --apply`"
+    content = read_json(path, writer)
+    with content_of(path, writer):
+        places = {str(one["queue"]): one.get("written") for one in content["queues"]} if content else {}
+        return {queue: int(place) for queue, place in places.items() if place is not None}
 
 
 async def _check_group(admin: Admin, group: str) -> None:

@@ -8,10 +8,13 @@ offsets-GROUP.json, compare.json    the last results, for the gate
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from mqtrail.net import hold_lock, is_lock_held, replace_file
 
@@ -62,10 +65,12 @@ def read_bridge(folder: Path) -> BridgeState | None:
     found = read_json(folder / BRIDGE, "`mqtrail migrate bridge`")
     if found is None:
         return None
-    try:
-        return BridgeState(**found)
-    except TypeError:
-        raise _damaged(folder / BRIDGE, "other fields", "`mqtrail migrate bridge`") from None
+    with content_of(folder / BRIDGE, "`mqtrail migrate bridge`"):
+        BridgeState(**found)  # TypeError: other fields
+        state = msgspec.convert(found, BridgeState)
+        for partition in (*state.starts, *state.next_offsets, *state.ends, *state.lost):
+            int(partition)
+        return state
 
 
 def read_json(path: Path, writer: str) -> dict[str, Any] | None:
@@ -75,7 +80,7 @@ def read_json(path: Path, writer: str) -> dict[str, Any] | None:
         version = found.get("version")
     except FileNotFoundError:
         return None
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise _damaged(path, type(error).__name__, writer) from None
     if version != VERSION:
         raise MigrateError(
@@ -83,6 +88,15 @@ def read_json(path: Path, writer: str) -> dict[str, Any] | None:
             "wrote it, or a new --folder"
         )
     return dict(found)
+
+
+@contextmanager
+def content_of(path: Path, writer: str) -> Iterator[None]:
+    """Use what `read_json` returned. MigrateError: a field is missing, or has a value of another type."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise _damaged(path, "other fields", writer) from None
 
 
 def _damaged(path: Path, what: str, writer: str) -> MigrateError:

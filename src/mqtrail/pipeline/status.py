@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from mqtrail.lake import LakePath, LakeUnreadable, ObjectStoreError, write_whole
 from mqtrail.wire import visible
 
@@ -109,22 +111,13 @@ class StatusFile:
     def read(self) -> PipelineStatus | None:
         """The status; None: no pipeline has written one, or the file is damaged. LakeUnreadable: the object store."""
         try:
-            values: dict[str, Any] = json.loads(self.path.read_text("utf-8"))
-            known = {each.name for each in dataclasses.fields(PipelineStatus)}
-            found = PipelineStatus(**{name: value for name, value in values.items() if name in known})
-            found.clusters = [_cluster_of(one) for one in values["clusters"]]
+            values = json.loads(self.path.read_text("utf-8"))
+            found = msgspec.convert(values, PipelineStatus)
+            return found if "clusters" in values else None
         except ObjectStoreError as error:
             raise LakeUnreadable(str(error)) from None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (OSError, ValueError, RecursionError, msgspec.ValidationError):
             return None
-        return found
-
-
-def _cluster_of(values: dict[str, Any]) -> ClusterStatus:
-    known = {each.name for each in dataclasses.fields(ClusterStatus)}
-    found = ClusterStatus(**{name: value for name, value in values.items() if name in known})
-    found.freshness = {name: SourceFreshness(**value) for name, value in values["freshness"].items()}
-    return found
 
 
 def pipeline_faults(status: PipelineStatus, at_ms: int) -> list[str]:

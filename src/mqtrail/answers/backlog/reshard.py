@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from mqtrail.client import (
     Admin,
     InvalidMessage,
@@ -144,10 +146,12 @@ def target_queue(queues: Sequence[MessageQueue], copy: Message, key: str, queue_
 def read_progress(path: Path) -> ReshardProgress | None:
     """Return the progress; None: there is no file. ReshardRefused: it is none. OSError."""
     try:
-        return ReshardProgress(**json.loads(path.read_text("utf-8")))
+        values = json.loads(path.read_text("utf-8"))
+        ReshardProgress(**values)  # TypeError: other fields
+        return msgspec.convert(values, ReshardProgress)
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError, msgspec.ValidationError) as error:
         raise ReshardRefused(
             f"found {type(error).__name__} in {str(path)!r}, expected a progress file of `mqtrail backlog reshard`"
         ) from None

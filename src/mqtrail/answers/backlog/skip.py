@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from mqtrail.client import MessageQueue, QueueMove, SyncAdmin
 from mqtrail.net import sync_folder
 from mqtrail.wire import MessageExt, MQError
@@ -175,8 +177,8 @@ def read_record(path: Path) -> tuple[str, tuple[SkippedQueue, ...]]:
         topic = next(str(line["topic"]) for line in lines if line["event"] == "skip")
         names = SkippedQueue.__dataclass_fields__
         found = [{name: line[name] for name in names} for line in lines if line["event"] == "queue"]
-        return topic, tuple(SkippedQueue(**values) for values in found)
-    except (ValueError, LookupError, TypeError, StopIteration) as error:
+        return topic, msgspec.convert(found, tuple[SkippedQueue, ...])
+    except (ValueError, LookupError, TypeError, StopIteration, RecursionError, msgspec.ValidationError) as error:
         raise RecordUnreadable(
             f"found {type(error).__name__} in {str(path)!r}, expected a record of `mqtrail backlog skip`: JSON lines"
         ) from None
