@@ -80,3 +80,23 @@ async def test_a_request_without_an_answer_times_out() -> None:
         assert (await caller.ask_held(pop(0), HERE, 30_000)).code == ResponseCode.SUCCESS
         with pytest.raises(TimeoutError):
             await caller.ask_held(pop(20_000), HERE, 1)
+
+
+async def test_a_task_that_asks_many_times_lets_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replies are there at once: a request to the door that asks the broker thousands of times would hold the loop."""
+    monkeypatch.setattr("mqtrail.node.inside.TURN_S", 0.0)
+    async with embedded_async() as running:
+        caller = broker_of(running).caller()
+        turns = 0
+
+        async def work() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        working = asyncio.create_task(work())
+        for _ in range(20):
+            await caller.ask(RemotingCommand(RequestCode.GET_TOPIC_CONFIG, {"topic": "TBW102"}), HERE, 30_000)
+        working.cancel()
+        assert turns >= 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mqtrail.gateway.pmq import PmqDesk
-from mqtrail.gateway.pmq.desk import EXPIRE_MS, HAND_OVER_MS, QueueName
+from mqtrail.gateway.pmq.desk import EXPIRE_MS, GROUP_QUEUES_MAX, HAND_OVER_MS, Full, QueueName
 
 START = 1_000_000_000_000
 QUEUES = {"t": [*((QueueName("t", number), False) for number in range(6)), (QueueName("g_t_fail", 0), True)]}
@@ -85,3 +85,51 @@ def test_a_hand_over_raises_the_version(has_moved: bool) -> None:
     before = queue.version, group.meta_version
     desk.hand_over(queue.offset_id, has_moved=has_moved)
     assert (queue.version, group.meta_version) == (before[0] + has_moved, before[1] + 1)
+
+
+def test_a_group_has_a_bounded_number_of_queues() -> None:
+    """More are refused, and a refused member leaves nothing behind."""
+    desk = PmqDesk(START)
+    consumer = desk.register("a", START)
+    many = {"t": [(QueueName("t", number), False) for number in range(GROUP_QUEUES_MAX + 1)]}
+    with pytest.raises(Full, match=f"expected at most {GROUP_QUEUES_MAX}"):
+        desk.join("g", consumer, many, START)
+    assert not desk.groups
+    assert not desk.groups_of(consumer)
+    desk.join("g", consumer, {"t": many["t"][:-1]}, START)
+    with pytest.raises(Full):
+        desk.join("g", consumer, {"u": [(QueueName("u", 0), False)]}, START)
+    assert len(desk.groups["g"].queues) == GROUP_QUEUES_MAX
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("QUEUES_MAX", "of all groups"), ("CONSUMER_GROUPS_MAX", "of one consumer")]
+)
+def test_all_groups_have_a_bound_together(monkeypatch: pytest.MonkeyPatch, name: str, found: str) -> None:
+    """Of their queues, and of the groups of one consumer."""
+    monkeypatch.setattr(f"mqtrail.gateway.pmq.desk.{name}", {"QUEUES_MAX": 10, "CONSUMER_GROUPS_MAX": 1}[name])
+    desk = PmqDesk(START)
+    consumer = desk.register("a", START)
+    desk.join("g", consumer, QUEUES, START)
+    desk.join("g", consumer, QUEUES, START)
+    with pytest.raises(Full, match=found):
+        desk.join("h", consumer, QUEUES, START)
+
+
+def test_many_silent_consumers_leave_in_several_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So do groups whose queues are dealt: a tick looks at a bounded number of queues."""
+    monkeypatch.setattr("mqtrail.gateway.pmq.desk.QUEUES_A_TICK", 20)
+    desk = PmqDesk(START)
+    for number in range(12):
+        desk.join(f"g{number}", desk.register(f"c{number}", START), QUEUES, START)
+    ticks = 1
+    while desk.tick(START) and desk.is_behind:
+        ticks += 1
+    assert ticks == 4
+    assert not any(group.due_ms for group in desk.groups.values())
+    late_ms, ticks = START + EXPIRE_MS, 1
+    while desk.tick(late_ms) and desk.is_behind:
+        ticks += 1
+    assert ticks >= 4
+    assert not any(group.members for group in desk.groups.values())
+    assert not any(queue.owner for group in desk.groups.values() for queue in group.queues.values())

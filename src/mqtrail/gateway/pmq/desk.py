@@ -23,6 +23,11 @@ HAND_OVER_MS: Final = 5_000
 EXPIRE_MS: Final = 60_000  # a consumer without a heartbeat for so long is removed
 CONSUMERS_MAX: Final = 10_000
 GROUPS_MAX: Final = 10_000
+CONSUMER_GROUPS_MAX: Final = 1_000  # of one consumer
+GROUP_QUEUES_MAX: Final = 8_192  # of one group
+QUEUES_MAX: Final = 300_000  # of all groups
+NUMBERS_MAX: Final = 1_000_000  # queues that have an id
+QUEUES_A_TICK: Final = 10_000  # looked at for silent consumers, and dealt, in one tick
 IDS_OF_A_RUN: Final = 1_000_000  # per second since the last start
 
 
@@ -75,10 +80,11 @@ class PmqConsumer:
     name: str
     seen_ms: int
     address: ClientAddress | None = None
+    groups: dict[str, None] = field(default_factory=dict)
 
 
 class Full(Exception):
-    """There are too many consumers or groups."""
+    """There are too many consumers, groups or queues."""
 
 
 class PmqDesk:
@@ -93,14 +99,19 @@ class PmqDesk:
         self._queue_names: dict[int, QueueName] = {}
         self._topic_numbers: dict[str, int] = {}
         self._offsets: dict[int, tuple[Group, GroupQueue]] = {}
+        self._groups_of: dict[QueueName, list[Group]] = {}
         self.groups: dict[str, Group] = {}
+        self.is_behind = False
+        """Whether the last tick left work for the next one."""
 
     # Names and numbers.
 
     def number_of(self, queue: QueueName) -> int:
-        """Return pmq's id of a queue."""
+        """Return pmq's id of a queue. Full."""
         number = self._queue_numbers.get(queue)
         if number is None:
+            if len(self._queue_numbers) >= NUMBERS_MAX:
+                raise Full(f"found {NUMBERS_MAX} queues with ids, expected fewer: restart the door to forget them")
             number = self._queue_numbers[queue] = next(self._numbers)
             self._queue_names[number] = queue
         return number
@@ -145,35 +156,54 @@ class PmqDesk:
         if consumer is None:
             return
         del self._ids[consumer.name]
-        for group in self.groups.values():
-            if consumer_id in group.members:
-                del group.members[consumer_id]
-                group.handing_over.discard(consumer_id)
-                for queue in group.queues.values():
-                    if queue.owner == consumer_id:
-                        queue.owner = 0
-                        queue.version += 1
-                self._change(group, now_ms)
+        for name in consumer.groups:
+            group = self.groups[name]
+            del group.members[consumer_id]
+            group.handing_over.discard(consumer_id)
+            for queue in group.queues.values():
+                if queue.owner == consumer_id:
+                    queue.owner = 0
+                    queue.version += 1
+            self._change(group, now_ms)
 
     # Groups.
+
+    def check_room(self, name: str, queue_count: int) -> None:
+        """Check that a group may have so many queues, if none of them is there yet. Full."""
+        if queue_count > GROUP_QUEUES_MAX:
+            raise Full(
+                f"found {queue_count} queues of group {name!r}, expected at most {GROUP_QUEUES_MAX}: subscribe to "
+                "fewer topics, or use more groups"
+            )
 
     def join(
         self, name: str, consumer_id: int, topics: Mapping[str, Iterable[tuple[QueueName, bool]]], now_ms: int
     ) -> None:
         """Add a member. topics: topic -> its queues and those of its failure topic (True). Full."""
         group = self.groups.get(name)
+        if group is None and len(self.groups) >= GROUPS_MAX:
+            raise Full(f"found {GROUPS_MAX} groups, expected fewer")
+        known = {} if group is None else group.queues
+        fresh = {queue: (topic, failure) for topic, queues in topics.items() for queue, failure in queues}
+        fresh = {queue: about for queue, about in fresh.items() if queue not in known}
+        self.check_room(name, len(known) + len(fresh))
+        if len(self._offsets) + len(fresh) > QUEUES_MAX:
+            raise Full(f"found {len(self._offsets)} queues of all groups, expected at most {QUEUES_MAX}")
+        consumer = self._consumers[consumer_id]
+        if name not in consumer.groups and len(consumer.groups) >= CONSUMER_GROUPS_MAX:
+            raise Full(f"found {CONSUMER_GROUPS_MAX} groups of one consumer, expected fewer")
+        for queue in fresh:
+            self.number_of(queue)
         if group is None:
-            if len(self.groups) >= GROUPS_MAX:
-                raise Full(f"found {GROUPS_MAX} groups, expected fewer")
             group = self.groups[name] = Group(name, self._base + 1)
-        for topic, queues in topics.items():
-            group.topics[topic] = None
-            for queue, is_failure in queues:
-                if queue not in group.queues:
-                    made = GroupQueue(next(self._numbers), queue, topic, is_failure)
-                    group.queues[queue] = made
-                    self._offsets[made.offset_id] = (group, made)
+        group.topics |= dict.fromkeys(topics)
+        for queue, (topic, is_failure) in fresh.items():
+            made = GroupQueue(next(self._numbers), queue, topic, is_failure)
+            group.queues[queue] = made
+            self._offsets[made.offset_id] = (group, made)
+            self._groups_of.setdefault(queue, []).append(group)
         group.members[consumer_id] = None
+        consumer.groups[name] = None
         self._change(group, now_ms)
 
     def _change(self, group: Group, now_ms: int) -> None:
@@ -183,16 +213,24 @@ class PmqDesk:
         group.due_ms = now_ms + HAND_OVER_MS
 
     def tick(self, now_ms: int) -> bool:
-        """Remove silent consumers, and deal queues that are due; return whether a group changed."""
+        """Remove silent consumers, and deal queues that are due; return whether a group changed. Of many, some."""
+        left = QUEUES_A_TICK
         silent = [number for number, one in self._consumers.items() if one.seen_ms + EXPIRE_MS <= now_ms]
-        for number in silent:
+        for place, number in enumerate(silent):
+            left -= 1 + sum(len(self.groups[name].queues) for name in self._consumers[number].groups)
             self.deregister(number, now_ms)
-        changed = bool(silent)
-        for group in self.groups.values():
-            if group.due_ms and (not group.handing_over or group.due_ms <= now_ms):
-                self._deal(group)
-                changed = True
-        return changed
+            if left <= 0:
+                self.is_behind = place + 1 < len(silent)
+                return True
+        due = [one for one in self.groups.values() if one.due_ms and (not one.handing_over or one.due_ms <= now_ms)]
+        for place, group in enumerate(due):
+            left -= 1 + len(group.queues)
+            self._deal(group)
+            if left <= 0:
+                self.is_behind = place + 1 < len(due)
+                return True
+        self.is_behind = False
+        return bool(silent or due)
 
     def _deal(self, group: Group) -> None:
         """Give each queue an owner, in turns: those of normal topics and of failure topics each evenly."""
@@ -210,7 +248,8 @@ class PmqDesk:
 
     def groups_of(self, consumer_id: int) -> list[str]:
         """Return the names of the groups of a consumer."""
-        return [group.name for group in self.groups.values() if consumer_id in group.members]
+        consumer = self._consumers.get(consumer_id)
+        return [] if consumer is None else list(consumer.groups)
 
     def queues_of(self, group: Group, consumer_id: int) -> list[GroupQueue]:
         """Return the queues that a consumer owns."""
@@ -224,9 +263,8 @@ class PmqDesk:
     def owners_of(self, queue: QueueName) -> list[tuple[ClientAddress, str]]:
         """Return address and group of each owner of a queue that takes wake-ups."""
         found = []
-        for group in self.groups.values():
-            one = group.queues.get(queue)
-            consumer = None if one is None else self._consumers.get(one.owner)
+        for group in self._groups_of.get(queue, ()):
+            consumer = self._consumers.get(group.queues[queue].owner)
             if consumer is not None and consumer.address is not None:
                 found.append((consumer.address, group.name))
         return found

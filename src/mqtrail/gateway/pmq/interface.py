@@ -139,7 +139,7 @@ class PmqInterface:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(0 if self._desk.is_behind else TICK_S)
             if self._desk.tick(now_ms()):
                 self._wake()
 
@@ -187,6 +187,7 @@ class PmqInterface:
                 if await broker.topic(failure) is None:
                     await broker.create_topic(failure, FAILURE_QUEUES)
                 subscribed[topic] += [(QueueName(failure, number), True) for number in range(FAILURE_QUEUES)]
+                self._desk.check_room(name, sum(map(len, subscribed.values())))
             await self._begin(name, subscribed, broker)
             if not self._desk.knows(body.consumer_id):  # it left meanwhile, and would keep its queues for ever
                 return refused(f"ConsumerId_{body.consumer_id}不存在！")
