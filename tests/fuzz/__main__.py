@@ -22,8 +22,9 @@ import structlog
 from mqtrail.wire.sql92.expressions import _compile
 from mqtrail.wire.sql92.grammar import _parser
 
+from .all_targets import ALL_TARGETS
 from .limits import TRIES, Bug, SlowBug
-from .targets import TARGETS, Target
+from .targets import Target
 
 STROKE = 200  # frames between two checks of the clock
 RENEW = 5  # strokes of a life, since the store of a target is in memory
@@ -113,7 +114,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long [60]")
     parser.add_argument("--count", type=int, help="how many frames, instead of a time")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="[from the time of day]")
-    parser.add_argument("--target", choices=[*(kind.__name__ for kind in TARGETS), DECODING], help="[each in turn]")
+    parser.add_argument("--target", choices=[*(kind.__name__ for kind in ALL_TARGETS), DECODING], help="[each in turn]")
     given = parser.parse_args()
     decoding = start_decoding(given.seed) if given.target in (None, DECODING) else None
     try:
@@ -146,7 +147,7 @@ def fuzz_all(given: argparse.Namespace) -> int:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SIZE_MAX, ADDRESS_SIZE_MAX))
     quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)  # the frames cause warnings of every kind
     structlog.configure(wrapper_class=quiet)
-    kinds = [kind for kind in TARGETS if given.target in (None, kind.__name__)]
+    kinds = [kind for kind in ALL_TARGETS if given.target in (None, kind.__name__)]
     began_s = time.monotonic()
     try:
         done = fuzz(kinds, given.seed, given.seconds, given.count)

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from mqtrail.binlog import statements
 from mqtrail.broker import Broker
 from mqtrail.broker.access.needs import KNOWN_USER
 from mqtrail.broker.clients.heartbeats import ClientRequests
+from mqtrail.broker.ha.epochs import Epochs
 from mqtrail.broker.lane.signed import Signatures
 from mqtrail.broker.messages.pull import PullMessages
 from mqtrail.broker.operator.store import StoreAdmin
@@ -41,6 +43,7 @@ from mqtrail.wire import (
     trace_text,
 )
 
+from .all_targets import DatabaseChanges, Replication
 from .targets import (
     BrokerAclFiles,
     BrokerBehindNet,
@@ -287,6 +290,23 @@ UNCHECKED = (
     RequestCode.GET_ALL_TOPIC_CONFIG,
     RequestCode.AUTH_CREATE_USER,
 )
+
+
+def _unclosed_quotes(patch: Patch) -> None:
+    """A quote without its end is searched from each place in it."""
+    patch.setattr(statements, "_PIECE", re.compile(r"(/\*.*?\*/)|('(?:[^'\\]|\\.|'')*')", re.DOTALL))
+
+
+def _unchecked_epochs(patch: Patch) -> None:
+    """The epochs of a master are taken as they are."""
+
+    def begin(epochs: Epochs, epoch: Any) -> bool:
+        assert epochs.last is None or epoch.number > epochs.last.number
+        return True
+
+    patch.setattr(Epochs, "begin", begin)
+
+
 PLANTED = (
     Planted("a loop over a count", BrokerCore, _count_of_a_header, "it hangs"),
     Planted("a quadratic heartbeat", BrokerCore, _quadratic_heartbeat, "ms of CPU in Broker|it hangs", 5),
@@ -308,6 +328,8 @@ PLANTED = (
     Planted("renegotiation", BrokerBehindTls, _renegotiation, "keys are negotiated again"),
     Planted("an ignored end of TLS", BrokerBehindTls, _ignored_end, "stays open after the end"),
     Planted("lost text of TLS records", BrokerBehindTls, _lost_text, "bytes were decrypted, and are not"),
+    Planted("a search for the end of a quote", DatabaseChanges, _unclosed_quotes, "it hangs|ms of CPU|of memory"),
+    Planted("epochs that are not checked", Replication, _unchecked_epochs, "AssertionError"),
     Planted("no check in the lane", BrokerUsersBehindNet, _unchecked_lane, "without permission"),
     Planted("no check at the name server", NameServerAcl, _unchecked_name_server, "without an account"),
     Planted("no check of levels at a controller", ControllerAcl, _unchecked_controller, "without the account of level"),

@@ -180,6 +180,8 @@ def test_other_messages_are_refused_or_left_out(body: bytes) -> None:
         (b"bin.000001:1", b"bin.000001", "its position is 'bin.000001'"),
         (b'"time_ms":1000', b'"time_ms":9223372036854775808', "it lacks database or time_ms"),
         (b'"gtid":"0-7-1"', b'"gtid":7', "its gtid is not text"),
+        (b'"op":"insert"', b'"op":{}', "its op is '{}'"),
+        (b'"op":"insert"', b'"op":["insert"]', "its op is"),
         (b'"n":"x"', b'"n":"\\ud800"', "its body is no JSON"),
         (b'"n":"x"', b'"n":"\\uDfff"', "its body is no JSON"),
         (b'"n":"x"', b'"n":"\xed\xa0\x80"', "its body is no JSON"),

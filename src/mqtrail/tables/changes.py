@@ -266,7 +266,7 @@ def _body(message: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
     if op == "schema":
         about = body.get("schema")
         return (body, "") if isinstance(about, dict) and _is_statement(about) else (None, "it lacks schema")
-    if op not in ROW_OPS or not isinstance(body.get("key"), dict) or not message["keys"]:
+    if not isinstance(op, str) or op not in ROW_OPS or not isinstance(body.get("key"), dict) or not message["keys"]:
         return None, f"its op is {str(op)[:40]!r}, or it lacks a key"
     if op != "delete" and not isinstance(body.get("after"), dict):
         return None, "it lacks the row"
