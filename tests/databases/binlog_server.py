@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import Any, Self
 
 import pymysql
 import trustme
@@ -32,6 +32,16 @@ class BinlogMariaDB(MariaDB):
             *("--log-bin=bin", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--server-id=7"),
             "--sync-binlog=0",
         ]
+
+    @classmethod
+    @contextmanager
+    def running(cls) -> Iterator[Self]:
+        """A server that ends with the block. AssertionError: it does not start; its text has the remedy or the log."""
+        server = cls()
+        try:
+            yield server
+        finally:
+            server.remove()
 
     @contextmanager
     def connected(self, database: str = "") -> Iterator[Any]:

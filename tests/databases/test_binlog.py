@@ -30,7 +30,7 @@ from tests.waiting import until, wait_until
 from .binlog_server import BinlogMariaDB
 from .servers import PASSWORD, USER
 
-pytestmark = pytest.mark.databases
+pytestmark = [pytest.mark.databases, pytest.mark.usefixtures("soon")]
 
 END_S = 60.0
 EVERY_TYPE = """CREATE TABLE kinds (
@@ -73,25 +73,6 @@ VALUES = {
     "p": "AAAAAAEBAAAAAAAAAAAA8D8AAAAAAAAAQA==",
     "ci": "é",
 }
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run knows sooner that the server has nothing new."""
-    monkeypatch.setattr("mqtrail.binlog.stream.HEARTBEAT_S", 0.05)
-
-
-@pytest.fixture(scope="module")
-def mariadb() -> Iterator[BinlogMariaDB]:
-    server = BinlogMariaDB()
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Embedded]:
-    with embedded() as running:
-        yield running
 
 
 @pytest.fixture

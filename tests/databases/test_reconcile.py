@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from mqtrail.tables import (
     TableReport,
     compare,
 )
-from mqtrail.testing import Embedded, embedded
+from mqtrail.testing import Embedded
 from mqtrail.wire import Message, TopicConfig
 from tests.cli.conftest import commands
 
@@ -33,26 +33,7 @@ from .binlog_server import BinlogMariaDB
 from .servers import PASSWORD, USER
 from .test_binlog import COLUMNS, EVERY_TYPE, FULL
 
-pytestmark = pytest.mark.databases
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run knows sooner that the server has nothing new."""
-    monkeypatch.setattr("mqtrail.binlog.stream.HEARTBEAT_S", 0.05)
-
-
-@pytest.fixture(scope="module")
-def mariadb() -> Iterator[BinlogMariaDB]:
-    server = BinlogMariaDB()
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Embedded]:
-    with embedded() as running:
-        yield running
+pytestmark = [pytest.mark.databases, pytest.mark.usefixtures("soon")]
 
 
 Tamper = Callable[[list[Message]], list[Message]]
