@@ -81,7 +81,8 @@ def copy(request: pytest.FixtureRequest, mariadb: BinlogMariaDB, broker: Embedde
 
 
 def test_every_type_agrees(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By checksums alone, except for FLOAT and DOUBLE; from the snapshot and from the binlog; after changes too."""
+    """By checksums alone, except for FLOAT and DOUBLE; from the snapshot and from the binlog; after changes too, and
+    with columns whose defaults the rows get without changes."""
     session = "SET sql_mode='', time_zone='+05:00'"
     created = EVERY_TYPE.replace("kinds", "orders")
     copy.do(session, created, f"INSERT INTO orders {COLUMNS} VALUES (18446744073709551615,{FULL})")
@@ -96,6 +97,15 @@ def test_every_type_agrees(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (exact_only.outcome, exact_only.parts_different, exact_only.notes) == (Agreement.NONE, 0, ())
     copy.do("UPDATE orders SET f=0.25 WHERE id=3", "ALTER TABLE orders ADD COLUMN more INT")
     copy.do("UPDATE orders SET more=7 WHERE id=4", "DELETE FROM orders WHERE id=2")
+    copy.do(
+        "ALTER TABLE orders ADD price DECIMAL(9,2) NOT NULL DEFAULT 5, ADD (k INT NOT NULL, tx TEXT NOT NULL)",
+        "ALTER TABLE orders ADD name VARCHAR(9) DEFAULT 'it''s é', ADD more_at DATETIME DEFAULT '2026-01-02'",
+        "ALTER TABLE orders ADD whole BIGINT UNSIGNED DEFAULT '18446744073709551615', ADD yes BOOL DEFAULT TRUE",
+        "ALTER TABLE orders ADD fc CHAR(5) DEFAULT 'x ', ADD fl FLOAT DEFAULT 0.1, ADD en ENUM('a','b') DEFAULT 'b'",
+        "ALTER TABLE orders ADD dy DATE DEFAULT '2026-01-02', ADD mo DATETIME(3) DEFAULT '2026-01-02 03:04:05.5'",
+        "ALTER TABLE orders ADD de DECIMAL(5,1) DEFAULT -1.25",
+        "UPDATE orders SET price=9 WHERE id=3",
+    )
     copy.send()
     copy.merge()
     assert copy.compare().outcome is Agreement.NONE

@@ -66,6 +66,34 @@ def test_a_cleared_table(target: DeltaTarget) -> None:
     assert rows(target) == [(3, 3)]
 
 
+def test_a_column_with_a_default(target: DeltaTarget) -> None:
+    """Rows from before the statement get it, in the batch and in the table; rows after it have their own value."""
+    merge(target, changed(1, None, {"id": 1, "n": 1}), changed(2, None, {"id": 2, "n": 2}), offset=2)
+    added = schema(
+        4, "ALTER TABLE", "ALTER TABLE orders ADD `Größe` INT NOT NULL DEFAULT 5, ADD t TEXT DEFAULT 'it''s'"
+    )
+    merge(
+        target,
+        *(
+            changed(3, None, {"id": 3, "n": 3}),
+            added,
+            changed(5, {"id": 2, "n": 2}, {"id": 2, "n": 5, "Größe": 7, "t": None}),
+        ),
+        *(changed(6, None, {"id": 6, "n": 6, "Größe": 0, "t": ""}), changed(2, None, {"id": 2, "n": 2})),
+        offset=6,
+    )
+    expected = [(1, 5, "it's"), (2, 7, None), (3, 5, "it's"), (6, 0, "")]
+    assert rows(target, 'id, "Größe", t') == expected
+    merge(target, added, changed(1, None, {"id": 1, "n": 1}), offset=8)  # again, by another queue
+    assert rows(target, 'id, "Größe", t') == expected
+    assert (target.offset(QUEUE), target.read_to()[1]) == (8, "bin.000001:6")
+    merge(target, schema(7, "ALTER TABLE", "ALTER TABLE orders DROP t, DROP `Größe`"))
+    merge(
+        target, schema(8, "ALTER TABLE", "ALTER TABLE orders ADD `Größe` BIGINT UNSIGNED DEFAULT 18446744073709551615")
+    )
+    assert rows(target, '"Größe"') == [(Decimal(2**64 - 1),)] * 4
+
+
 @pytest.mark.parametrize(("gtid", "shown"), [("0-7-3", "0-7-3"), (None, None), ("it's", "it's")])
 def test_the_statement_that_cleared_a_row(target: DeltaTarget, gtid: str | None, shown: str | None) -> None:
     """All of `_mq_...` is of that statement, also in rows that the batch does not have."""

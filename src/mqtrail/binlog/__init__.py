@@ -7,13 +7,14 @@ is. It needs the extra `binlog`.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .added import UnknownValue, added_values
     from .compared import FILE_START, ChangesSince, SourceTable, TextForm, changes_since
     from .messages import TagBy
     from .model import BinlogError, BinlogPlace, SourceAway, order_text
     from .run import BinlogConfig, BinlogRun
     from .source import BinlogSource, SourceConfig, source_of
     from .state import BinlogState, is_running, place_of_text, read_state
-    from .statements import empties, moves_rows
+    from .statements import empties, moves_rows, removes_rows
 
 __all__ = [
     "FILE_START",
@@ -29,6 +30,8 @@ __all__ = [
     "SourceTable",
     "TagBy",
     "TextForm",
+    "UnknownValue",
+    "added_values",
     "changes_since",
     "empties",
     "is_running",
@@ -36,17 +39,19 @@ __all__ = [
     "order_text",
     "place_of_text",
     "read_state",
+    "removes_rows",
     "source_of",
 ]
 
 _MODULES = {
+    "added": ("UnknownValue", "added_values"),
     "compared": ("FILE_START", "ChangesSince", "SourceTable", "TextForm", "changes_since"),
     "messages": ("TagBy",),
     "model": ("BinlogError", "BinlogPlace", "SourceAway", "order_text"),
     "run": ("BinlogConfig", "BinlogRun"),
     "source": ("BinlogSource", "SourceConfig", "source_of"),
     "state": ("BinlogState", "is_running", "place_of_text", "read_state"),
-    "statements": ("empties", "moves_rows"),
+    "statements": ("empties", "moves_rows", "removes_rows"),
 }
 
 

@@ -37,6 +37,15 @@ _MOVES: Final = re.compile(
     rf"|(?:DISCARD|IMPORT)\s+(?:TABLESPACE{_END}|PARTITION{_END}(?!\s+BY{_END})))",
     re.IGNORECASE,
 )
+_IGNORE: Final = re.compile(r"ALTER\s+(?:(?:ONLINE|OFFLINE)\s+)*IGNORE\b", re.IGNORECASE)
+_WAIT: Final = re.compile(r"\s*(?:NOWAIT|WAIT\s+\d+)\b", re.IGNORECASE)
+_ADD: Final = re.compile(r"\s*ADD\b\s*(COLUMN\b\s*)?(IF\s+NOT\s+EXISTS\b\s*)?", re.IGNORECASE)
+_NO_COLUMN: Final = re.compile(
+    r"(?:INDEX|KEY|UNIQUE|PRIMARY|FULLTEXT|SPATIAL|CONSTRAINT|FOREIGN|PARTITION)\b"
+    r"|CHECK\s*\(|PERIOD\s+FOR\b|SYSTEM\s+VERSIONING\b",
+    re.IGNORECASE,
+)
+_COLUMN: Final = re.compile(rf"\s*({_NAME})\s+(\w+)\s*(?:\(([^()]*)\))?", re.IGNORECASE)
 _OR_REPLACE: Final = re.compile(r"CREATE\s+OR\s+REPLACE\b", re.IGNORECASE)
 _CHANGES_ROWS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"})
 
@@ -58,6 +67,18 @@ class Parsed(NamedTuple):
     sort: Sort
     kind: str = ""
     names: tuple[str, ...] = ()
+
+
+class AddedColumn(NamedTuple):
+    """A column that an ALTER TABLE adds. kind: its type, in lower case. arguments: of the type. definition: what
+    follows, with the number of each text in quotes; quoted has them. may_exist: IF NOT EXISTS."""
+
+    name: str
+    kind: str
+    arguments: str
+    definition: str
+    quoted: list[str]
+    may_exist: bool
 
 
 def parse_statement(statement: str, database: str) -> Parsed:
@@ -90,11 +111,51 @@ def moves_rows(kind: str, statement: str) -> bool:
     return kind == "RENAME TABLE" or (kind == "ALTER TABLE" and _MOVES.search(_plain(statement)[0]) is not None)
 
 
+def removes_rows(kind: str, statement: str) -> bool:
+    """Return whether a statement of a kind may remove rows, such as duplicates. The binlog does not say which."""
+    return kind == "ALTER TABLE" and _IGNORE.match(_plain(statement)[0]) is not None
+
+
 def empties(kind: str, statement: str) -> bool:
     """Return whether the tables that a statement of a kind names have no rows after it."""
     if kind in ("CREATE TABLE", "CREATE DATABASE"):
         return _OR_REPLACE.match(_plain(statement)[0]) is not None
     return kind in ("TRUNCATE TABLE", "DROP TABLE", "DROP DATABASE")
+
+
+def added_columns(kind: str, statement: str) -> list[AddedColumn]:
+    """Return the columns that a statement of a kind adds."""
+    text, quoted = _plain(statement)
+    found = _DDL.match(text) if kind == "ALTER TABLE" else None
+    table = _TABLE.match(text, found.end()) if found is not None else None
+    if table is None:
+        return []
+    wait = _WAIT.match(text, table.end())
+    made = []
+    for part in _split(text[(wait or table).end() :]):
+        add = _ADD.match(part)
+        if add is None or (add[1] is None and _NO_COLUMN.match(part, add.end())):
+            continue
+        body = part[add.end() :].strip()
+        for one in _split(body[1:-1]) if body.startswith("(") else [body]:
+            column = _COLUMN.match(one)
+            if column is None:
+                made.append(AddedColumn(one.strip(), "", "", one, quoted, may_exist=False))
+            elif not _NO_COLUMN.match(one.strip()):
+                name, rest = _unquoted(column[1], quoted), one[column.end() :]
+                made.append(AddedColumn(name, column[2].lower(), column[3] or "", rest, quoted, add[2] is not None))
+    return made
+
+
+def _split(text: str) -> list[str]:
+    """Return the parts of a plain text between commas that are in no brackets."""
+    parts, depth, begin = [], 0, 0
+    for place, mark in enumerate(text):
+        depth += (mark == "(") - (mark == ")")
+        if mark == "," and not depth:
+            parts.append(text[begin:place])
+            begin = place + 1
+    return [*parts, text[begin:]]
 
 
 def _plain(statement: str) -> tuple[str, list[str]]:

@@ -16,14 +16,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from mqtrail.binlog import empties, moves_rows
+from mqtrail.binlog import UnknownValue, added_values, empties, moves_rows, removes_rows
 
 from .model import TableError
 
 MESSAGE_COLUMNS: Final = ("broker_name", "queue_id", "queue_offset", "msg_id", "keys", "body", "body_problem")
 """Columns of the source `rocketmq` that a change is made of."""
 ROW_OPS: Final = frozenset({"snapshot", "insert", "update", "delete"})
-CLEAR, COUNTS = "clear", "counts"  # kinds of rows of a digest beside changes
+CLEAR, FILL, COUNTS = "clear", "fill", "counts"  # kinds of rows of a digest beside changes
 OTHERS_MAX: Final = 20  # names of other tables that are kept
 TIME_MS_MAX: Final = 2**63 - 1  # what a column has
 _ORDER: Final = re.compile(r"\d{10}\.\d{12}\.\d{8,18}\.\d", re.ASCII)
@@ -73,7 +73,8 @@ class Wanted:
 
 @dataclass(slots=True)
 class Digest:
-    """What a batch of messages says. clear: the newest statement after which the table is empty.
+    """What a batch of messages says. clear: the newest statement after which the table is empty. fills: by order, what
+    statements that added columns have written in rows from before them.
 
     counts: messages, changes, repeated (of an order that the batch had before), late (below an order of their key),
     schema, elsewhere (of other tables), other (no changes). last_order: the highest of all messages.
@@ -81,6 +82,7 @@ class Digest:
 
     rows: dict[str, RowState] = field(default_factory=dict)
     clear: RowState | None = None
+    fills: dict[str, RowState] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     last_order: str = ""
     last_position: str = ""
@@ -106,6 +108,8 @@ class Digest:
             if row.op == CLEAR:
                 if self.clear is None or row.order > self.clear.order:
                     self.clear = row
+            elif row.op == FILL:
+                self.fills[row.order] = row
             else:
                 self.add(row)
 
@@ -123,18 +127,27 @@ class Digest:
         """Yield it as Arrow batches, for `add_batch`."""
         about = {"counts": dict(self.counts), "key": list(self.key_columns)}
         head = RowState("", self.last_order, COUNTS, False, self.last_position, None, self.last_ms, "", about)
-        rows = [head, *([self.clear] if self.clear is not None else ()), *self.rows.values()]
+        rows = [head, *([self.clear] if self.clear is not None else ()), *self.fills.values(), *self.rows.values()]
         names = DIGEST_SCHEMA.names
         columns = {name: [getattr(row, name) for row in rows] for name in names if name != "values"}
         columns["values"] = [json.dumps(row.values, ensure_ascii=False) for row in rows]
         yield pa.RecordBatch.from_pydict(columns, schema=DIGEST_SCHEMA)
 
     def settled(self) -> list[RowState]:
-        """Return the newest state of each key, with what `clear` did to them."""
-        clear = self.clear
+        """Return the newest state of each key, with what `clear` and `fills` did to them."""
+        clear, rows = self.clear, list(self.rows.values())
+        for fill in self.filled():
+            rows = [
+                row if row.deleted or row.order > fill.order else replace(row, values=row.values | fill.values)
+                for row in rows
+            ]
         if clear is None:
-            return list(self.rows.values())
-        return [row if row.order > clear.order else self._cleared(row, clear) for row in self.rows.values()]
+            return rows
+        return [row if row.order > clear.order else self._cleared(row, clear) for row in rows]
+
+    def filled(self) -> list[RowState]:
+        """Return the fills in the order of their statements."""
+        return [self.fills[order] for order in sorted(self.fills)]
 
     def _cleared(self, row: RowState, clear: RowState) -> RowState:
         key = {name: value for name, value in row.values.items() if name in self.key_columns}
@@ -222,19 +235,29 @@ class _Reader:
         own = self._database if kind.endswith(" DATABASE") else source
         if own.casefold() not in (one.casefold() for one in names):
             return
-        is_moved, is_empty = moves_rows(kind, statement), empties(kind, statement)
-        if is_moved or (is_empty and own not in names):
+        is_empty, why, values = empties(kind, statement), "", dict[str, Any]()
+        try:
+            values = dict(added_values(kind, statement))
+        except UnknownValue as error:
+            why = str(error)
+        if moves_rows(kind, statement):
+            why = "it moves rows without changes"
+        elif removes_rows(kind, statement):
+            why = "with IGNORE it may remove rows without changes"
+        elif (is_empty or values) and own not in names:
+            why = "it names the table in another case"
+        if why:
             raise TableError(
                 f"found the statement {statement[:200]!r} at {_where(message)} ({body['position']}), expected one "
-                f"after which the rows of {source} are those of the messages: "
-                f"{'it moves rows without changes' if is_moved else 'it names the table in another case'}. Earlier "
-                "batches are merged. Build a new table from a new snapshot: `mqtrail binlog run` with a new --state "
-                "and a new topic, then this command with another --table"
+                f"after which the rows of {source} are those of the messages: {why}. Earlier batches are merged. "
+                "Build a new table from a new snapshot: `mqtrail binlog run` with a new --state and a new topic, then "
+                "this command with another --table"
             )
+        where = (body["position"], body["gtid"], body["time_ms"], message["msg_id"])
         if is_empty and (made.clear is None or body["order"] > made.clear.order):
-            made.clear = RowState(
-                "", body["order"], CLEAR, True, body["position"], body["gtid"], body["time_ms"], message["msg_id"], {}
-            )
+            made.clear = RowState("", body["order"], CLEAR, True, *where, {})
+        if values:
+            made.fills[body["order"]] = RowState("", body["order"], FILL, False, *where, values)
 
 
 def _where(message: dict[str, Any]) -> str:

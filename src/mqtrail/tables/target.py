@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from mqtrail.net import hold_lock
@@ -233,7 +233,8 @@ class DeltaTarget:
     def apply(self, found: Digest, offsets: Mapping[MessageQueue, int]) -> None:
         """Merge a batch and commit the offsets after it. TableError: it cannot be merged; nothing is committed."""
         rows = found.settled()
-        needed = fitting(self.kinds, (row.values for row in rows), self.source)
+        fills = found.filled()
+        needed = fitting(self.kinds, (row.values for row in [*fills, *rows]), self.source)
         if found.key_columns and self.key_columns and found.key_columns != self.key_columns:
             raise key_changed(found.key_columns, self.key_columns)
         before, queues = self._read_to, self.queues | offsets.keys()
@@ -243,6 +244,8 @@ class DeltaTarget:
             earlier = _notes_of(before, self.queues)  # of commits before that of the rows
             self._note_key(found.key_columns, earlier)
             self._widen(needed, earlier)
+            for fill in fills:
+                self._fill(fill, needed, earlier)
             properties = self._properties(offsets, notes | {LATE_COUNT: str(found.counts["late"])})
             self._merge(rows, found.clear, needed, properties)
             if any(self.offset(queue) != offset for queue, offset in offsets.items()):  # no row changed
@@ -300,6 +303,27 @@ class DeltaTarget:
             connection.close()
         self.delta.update_incremental()
 
+    def _fill(self, fill: RowState, kinds: Mapping[str, ColumnKind], notes: dict[str, str]) -> None:
+        """Write the values that an ALTER TABLE gave to the rows from before it. The same again changes nothing.
+
+        Each queue has the statement behind the rows that it has from before it.
+        """
+        properties = CommitProperties(custom_metadata=notes)
+        known = {one.name for one in self.delta.schema().fields}
+        for name, value in fill.values.items():
+            kind = kinds[name]
+            if name not in known:
+                added = Schema.from_arrow(pa.schema([pa.field(name, kind.arrow)])).fields
+                self.delta.alter.add_columns(added, commit_properties=properties)
+            [given] = array_of(kind, [value]).to_pylist()
+            literal = f"CAST({_text(str(given))} AS {_SQL[kind]})"
+            before = f"{ORDER} < {_text(fill.order)} AND NOT {DELETED}"
+            self.delta.update(
+                updates={name: literal},
+                predicate=f"{before} AND {quoted(name)} IS DISTINCT FROM {literal}",
+                commit_properties=properties,
+            )
+
     def _merge(
         self,
         rows: Sequence[RowState],
@@ -335,6 +359,12 @@ class DeltaTarget:
         merger.execute()
 
 
+_SQL: Final[Mapping[ColumnKind, str]] = {
+    ColumnKind.LONG: "BIGINT",
+    ColumnKind.DECIMAL: "DECIMAL(20, 0)",
+    ColumnKind.DOUBLE: "DOUBLE",
+    ColumnKind.STRING: "STRING",
+}
 _DUCK: Final = {
     "string": "VARCHAR",
     "bool": "BOOLEAN",
