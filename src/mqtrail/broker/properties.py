@@ -67,7 +67,7 @@ class PropertyRules:
     """Turns sent properties into stored ones. unique_id: returns a new UNIQ_KEY."""
 
     def __init__(self, config: BrokerConfig, unique_id: Callable[[], str]) -> None:
-        self._unique_id = unique_id
+        self.new_id = unique_id
         self._all_wait = config.loses_unflushed
         self._added = {
             PROPERTY_CLUSTER: config.cluster_name,
@@ -86,7 +86,7 @@ class PropertyRules:
         text = self._with_ours(sent, level)
         unique_id = find_property(text, RAW_UNIQ_KEY)
         if unique_id is None:
-            unique_id = self._unique_id().encode()
+            unique_id = self.new_id().encode()
             text += RAW_UNIQ_KEY + b"\x01" + unique_id + b"\x02"
         check_size(text)
         timed = level <= 0 and is_timed(text)

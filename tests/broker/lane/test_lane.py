@@ -473,13 +473,14 @@ def test_a_new_group_starts_an_empty_queue_at_0(binary: bool) -> None:
     }
 
 
-def test_ordinary_pulls_and_batches_take_the_lane() -> None:
-    """The lane also serves batches, and pulls that find messages."""
+@pytest.mark.parametrize("properties", ["UNIQ_KEY\x01b\x02", "WAIT\x01true\x02", "WAIT\x01false", ""])
+def test_ordinary_pulls_and_batches_take_the_lane(properties: str) -> None:
+    """The lane also serves batches, and pulls that find messages. Batches of our client have no id of their own."""
     twins = Twins()
     items = [
         BatchItem(b"m%d" % number, b"UNIQ_KEY\x01id%d\x02TAGS\x01TagA\x02" % number, number) for number in range(5)
     ]
-    header = SendMessageHeader("pg", "orders", queue_id=1, born_timestamp=1, properties="UNIQ_KEY\x01b\x02", batch=True)
+    header = SendMessageHeader("pg", "orders", queue_id=1, born_timestamp=1, properties=properties, batch=True)
     batch = RemotingCommand(320, header.to_ext_v2(), encode_batch(items), opaque=1)
     pulls = [
         RemotingCommand(
@@ -489,8 +490,9 @@ def test_ordinary_pulls_and_batches_take_the_lane() -> None:
         for serialize in SerializeType
     ]
     twins.feed(b"".join(map(encode_command, [batch, *pulls])))
+    twins.feed(encode_command(batch))
     assert twins.handled == 0
-    assert len(twins.written[0]) == 7
+    assert len(twins.written[0]) == 8
     twins.check()
 
 

@@ -1,18 +1,17 @@
 """Batches of the lane: the messages of one request as records. Byte layouts: wire.batch."""
 
-from collections.abc import Callable
 from typing import Final
 
 from mqtrail.wire import BATCH_HEAD
 
-from .caches import Record, Route, Shared
+from .caches import Record, Route, SharedProperties
 
 ITEMS_MAX: Final = 1_000  # `handle` takes a larger batch, in slices
 _ITEM_SIZE_MIN: Final = BATCH_HEAD.size + 2
 
 
 def take_batch(
-    properties: Callable[[bytes], tuple[bytes, Shared] | None],
+    shared_properties: SharedProperties,
     route: Route,
     sent: bytes,
     born_ms: int,
@@ -22,14 +21,15 @@ def take_batch(
     end: int,
     records: list[Record],
 ) -> tuple[bytes, bool, int] | None:
-    """Add the items of a batch to records; return its unique id, whether it waits, its count.
+    """Add the items of a batch to records; return its unique id, b"" without one, whether it waits, its count.
 
-    properties: SharedProperties.read. None: nothing was added, and `handle` must serve the batch.
+    None: nothing was added, and `handle` must serve the batch.
     """
-    of_batch = properties(sent)
+    of_batch = shared_properties.read_batch(sent)
     if of_batch is None:
         return None
-    unique_id, (_, _, waits, _) = of_batch
+    unique_id, waits = of_batch
+    properties = shared_properties.read
     unpack_item = BATCH_HEAD.unpack_from
     topic, queue_id, sys_flag = route.topic, route.queue_id, route.sys_flag
     items: list[Record] = []

@@ -112,12 +112,13 @@ class SharedProperties:
     route.
     """
 
-    __slots__ = ("_ask", "_known", "_rules")
+    __slots__ = ("_ask", "_batches", "_known", "_rules")
 
     def __init__(self, rules: PropertyRules, *, half: bool = False) -> None:
         self._rules = rules
         self._ask = self._ask_half if half else self._ask_plain
         self._known: dict[bytes, Shared | None] = {}
+        self._batches: dict[bytes, bool | None] = {}  # texts of batches without an id -> whether they wait
 
     def read(self, sent: bytes) -> tuple[bytes, Shared] | None:
         """Return the unique id and the shared values; None: the lane does not support the text."""
@@ -136,6 +137,29 @@ class SharedProperties:
         except KeyError:
             shared = self._learn(sent, rest, unique_id)
         return None if shared is None else (unique_id, shared)
+
+    def read_batch(self, sent: bytes) -> tuple[bytes, bool] | None:
+        """Return the unique id of a batch, and whether it waits; None: as `read`. b"": it has no id, and gets one."""
+        found = self.read(sent)
+        if found is not None:
+            return found[0], found[1][2]
+        if _MARK in sent:
+            return None
+        try:
+            waits = self._batches[sent]
+        except KeyError:
+            waits = self._learn_batch(sent)
+        return None if waits is None else (b"", waits)
+
+    def _learn_batch(self, sent: bytes) -> bool | None:
+        own = sent if not sent or sent.endswith(b"\x02") else sent + b"\x02"
+        shared = self._ask(own + _MARK + b"x\x02", b"x") if len(sent) <= PROPERTIES_LENGTH_MAX else None
+        waits = None if shared is None else shared[2]
+        if len(sent) <= PROPERTIES_LENGTH_MAX:
+            if len(self._batches) >= PROPERTIES_MAX:
+                self._batches.clear()
+            self._batches[sent] = waits
+        return waits
 
     def _learn(self, sent: bytes, rest: bytes, unique_id: bytes) -> Shared | None:
         shared = None if _MARK in rest or len(sent) > SENT_SIZE_MAX else self._ask(sent, unique_id)

@@ -252,7 +252,9 @@ class Lane:
                 route = find_route(topic, queue_id) if is_open else None
                 born_ms = learn_time(born)
                 if route is not None and born_ms >= 0 and takes_body(stop - body_start):
-                    taken = take_batch(properties, route, sent, born_ms, born_host, buffer, body_start, stop, records)
+                    taken = take_batch(
+                        self._properties, route, sent, born_ms, born_host, buffer, body_start, stop, records
+                    )
                     if taken is not None:
                         unique_id, waits, count = taken
                         waiting.append((route, unique_id, opaque, count, waits, position, stop, None))
@@ -334,7 +336,8 @@ class Lane:
                 index += count - 1
                 pattern = self._batch_id
                 ids = b",".join([pattern % ticket[0] for ticket in tickets[first:index]])
-                header = self._batch % (ids, route.queue_id, queue_offset, unique_id, opaque)
+                batch_id = unique_id or broker.send.properties.new_id().encode()
+                header = self._batch % (ids, route.queue_id, queue_offset, batch_id, opaque)
             else:
                 self._ended = True
                 if half is None:
