@@ -111,7 +111,8 @@ class Lanes(Generic[Item]):
 
         size: bytes that count against the bounds. Raises what a lane failed with.
         """
-        await self._until(lambda: len(self._units) < IN_FLIGHT_COUNT and (not self._units or self._fits(size)))
+        if self.failure.done() or not self._has_room(size):
+            await self._until(lambda: self._has_room(size))
         unit = _Unit(item, message, size, len(queues))
         self._units.append(unit)
         self._size += size
@@ -128,8 +129,8 @@ class Lanes(Generic[Item]):
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _fits(self, size: int) -> bool:
-        return self._size + size <= IN_FLIGHT_SIZE
+    def _has_room(self, size: int) -> bool:
+        return len(self._units) < IN_FLIGHT_COUNT and (not self._units or self._size + size <= IN_FLIGHT_SIZE)
 
     async def _until(self, is_so: Callable[[], bool]) -> None:
         while not self.failure.done() and not is_so():

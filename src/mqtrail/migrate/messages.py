@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ SAFE: Final = "!#$&'()*+-./:;<=>?@[]^_`{}~"  # characters that stay as they are 
 TOPIC, PARTITION, OFFSET, TIMESTAMP = "KAFKA_TOPIC", "KAFKA_PARTITION", "KAFKA_OFFSET", "KAFKA_TIMESTAMP"
 KEY, KEY_EMPTY, VALUE, HEADERS = "KAFKA_KEY", "KAFKA_KEY_EMPTY", "KAFKA_VALUE", "KAFKA_HEADERS"
 OWN_PREFIX: Final = "KAFKA_"
+_STAYS: Final = re.compile(rb"[A-Za-z0-9_.~%s-]*" % re.escape(SAFE.encode()))  # what quote() leaves, and SAFE
 NULL, EMPTY = "null", "empty"
 
 
@@ -71,15 +73,23 @@ def record_id(topic: str, partition: int, offset: int) -> str:
 
 def key_word(key: bytes) -> str:
     """Return a record's key as one word: percent-encoded, or its hash if that is long."""
-    text = quote(key, safe=SAFE)
+    return _word(key, _encoded(key))
+
+
+def _word(key: bytes, text: str) -> str:
     return text if len(text) <= KEY_LENGTH_MAX else f"sha256-{hashlib.sha256(key).hexdigest()}"
+
+
+def _encoded(key: bytes) -> str:
+    """Return a key percent-encoded. Most keys have no character that changes."""
+    return key.decode("ascii") if _STAYS.fullmatch(key) is not None else quote(key, safe=SAFE)
 
 
 def misfit(name: str, value: bytes | None) -> str | None:
     """Return why a header cannot be a property; None: it can."""
     if name in RESERVED_PROPERTIES or name.startswith(OWN_PREFIX):
         return "a reserved name"
-    if not name or any(one in name for one in "\x01\x02"):
+    if not name or "\x01" in name or "\x02" in name:
         return "an empty name, or one with \\x01 or \\x02"
     if not value:
         return "no value" if value is None else "an empty value"
@@ -87,7 +97,7 @@ def misfit(name: str, value: bytes | None) -> str | None:
         text = value.decode()
     except UnicodeDecodeError:
         return "a value that is not UTF-8"
-    return "a value with \\x01 or \\x02" if any(one in text for one in "\x01\x02") else None
+    return "a value with \\x01 or \\x02" if "\x01" in text or "\x02" in text else None
 
 
 def outbound_of(record: KafkaRecord, topic: str, rule: HeaderRule = HeaderRule.ENCODE) -> Bridged:
@@ -101,15 +111,18 @@ def outbound_of(record: KafkaRecord, topic: str, rule: HeaderRule = HeaderRule.E
     place = record_id(record.topic, record.partition, record.offset)
     keys = [place]
     if record.key:
-        properties[KEY] = quote(record.key, safe=SAFE)
-        keys.insert(0, key_word(record.key))
+        properties[KEY] = _encoded(record.key)
+        keys.insert(0, _word(record.key, properties[KEY]))
     elif record.key is not None:
         properties[KEY_EMPTY] = "true"
-    properties |= _header_properties(record, place, rule)
+    if record.headers:
+        properties |= _header_properties(record, place, rule)
     body = record.value or NO_VALUE
     if not record.value:
         properties[VALUE] = NULL if record.value is None else EMPTY
-    size = sum(len(name) + len(value.encode()) + 2 for name, value in properties.items())
+    values = "".join(properties.values())
+    size = len(values) if values.isascii() else len(values.encode())
+    size += len("".join(properties)) + 2 * len(properties)
     if size > PROPERTIES_SIZE_MAX:
         raise MigrateError(
             f"found {size} bytes of key and headers as properties in the record {place}, expected at most "
@@ -122,9 +135,10 @@ def outbound_of(record: KafkaRecord, topic: str, rule: HeaderRule = HeaderRule.E
 def _header_properties(record: KafkaRecord, place: str, rule: HeaderRule) -> dict[str, str]:
     found: dict[str, str] = {}
     does_fit = True
-    names = Counter(name for name, _ in record.headers)
+    names = [name for name, _ in record.headers]
+    repeated = {name for name, count in Counter(names).items() if count > 1} if len(set(names)) < len(names) else ()
     for name, value in record.headers:
-        reason = "several values" if names[name] > 1 else misfit(name, value)
+        reason = "several values" if name in repeated else misfit(name, value)
         if reason is None:
             assert value is not None, "it fits"
             found[name] = value.decode()
