@@ -22,7 +22,10 @@ from pathlib import Path
 
 INTEROP = Path(__file__).resolve().parent
 BUILD = INTEROP.parent / ".build" / "interop"
-SETS = ("client-4.9.8", "client-5.3.3", "kafka-4.1.0", "s3proxy-4.1.0", "server-4.9.7", "server-5.3.3", "tools-4.9.8")
+SETS = (
+    *("client-4.9.8", "client-5.3.3", "kafka-4.1.0", "mirror-4.1.0", "s3proxy-4.1.0"),
+    *("server-4.9.7", "server-5.3.3", "tools-4.9.8"),
+)
 JAVA_VERSION_MIN = 17
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies"
 JDK_REMEDY = (
@@ -182,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.lock:
                 lock_sums(name)
             print(f"{name}: {len(list(fetch(name).glob('*.jar')))} jars verified")
-            if not name.startswith(("kafka-", "s3proxy-")):
+            if not name.startswith(("kafka-", "mirror-", "s3proxy-")):
                 compiled(name)
     except InteropError as error:
         print(f"interop: {error}", file=sys.stderr)

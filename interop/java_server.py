@@ -19,16 +19,23 @@ SHOWN_SIZE: Final = 3_000  # characters of the end of its output, in an error
 class JavaServer:
     """One process of a main class of a set of jars. Its output is in `folder`/console.log."""
 
-    def __init__(self, name: str, jar_set: str, folder: Path) -> None:
-        """name: for errors."""
+    def __init__(self, name: str, jar_set: str, folder: Path, jvm: Sequence[str] = JVM_SMALL) -> None:
+        """name: for errors. jvm: options of Java."""
         self._name = name
         self._set = jar_set
         self._folder = folder
+        self._jvm = jvm
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process, while it runs."""
+        assert self._process is not None, "it does not run"
+        return self._process.pid
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command that runs Java with these arguments, options of Java first."""
-        return [jars.java_tool("java"), *JVM_SMALL, "-cp", jars.classpath(self._set), *arguments]
+        return [jars.java_tool("java"), *self._jvm, "-cp", jars.classpath(self._set), *arguments]
 
     def start(self, arguments: Sequence[str], is_ready: Callable[[], bool]) -> None:
         """Start it, and wait until is_ready says so. InteropError: it ended before."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from interop import jars
-from interop.apache import free_port
+from interop.apache import JVM_SMALL, free_port
 from interop.java_server import JavaServer
 
 SET: Final = "kafka-4.1.0"
@@ -37,10 +38,16 @@ LOG4J: Final = """Configuration:
 class KafkaServer:
     """A Kafka node at `address`, whose files are below `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, jvm: Sequence[str] = JVM_SMALL) -> None:
+        """jvm: options of Java."""
         self.folder = folder
         self.port = free_port()
-        self._server = JavaServer("Kafka", SET, folder)
+        self._server = JavaServer("Kafka", SET, folder, jvm)
+
+    @property
+    def pid(self) -> int:
+        """Its process, while it runs."""
+        return self._server.pid
 
     @property
     def address(self) -> str:

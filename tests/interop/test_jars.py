@@ -104,5 +104,6 @@ def test_every_set_is_locked(name: str) -> None:
     pom = (jars.INTEROP / name / "pom.xml").read_text()
     assert pom.count(f"<version>{version}</version>") + 1 == pom.count("<version>")  # and the pom's own
     sums = (jars.INTEROP / f"checksums-{name}.sha256").read_text()
-    own = {"s3proxy": "s3proxy", "kafka": "kafka_2.13"}.get(name.partition("-")[0], "rocketmq-client")
+    named = {"s3proxy": "s3proxy", "kafka": "kafka_2.13", "mirror": "connect-mirror"}
+    own = named.get(name.partition("-")[0], "rocketmq-client")
     assert f"  {own}-{version}.jar\n" in sums
