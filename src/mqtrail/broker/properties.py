@@ -93,6 +93,19 @@ class PropertyRules:
         wait = self._all_wait or waits(text)
         return StoredProperties(text, unique_id.decode("utf-8", "replace"), tag_hash(text), level, wait, timed)
 
+    def plain(self, sent: bytes) -> tuple[bytes, int, bool] | None:
+        """Return suffix, tags code and wait of a text with UNIQ_KEY that `of_message` only extends, sooner than it.
+
+        None: the text may have a name that the broker sets or acts on, or is long: ask `of_message`.
+        """
+        if RAW_DELAY in sent or _TIMER_MARK in sent or len(sent) + len(self._suffix) >= PROPERTIES_SIZE_MAX:
+            return None
+        for mark in _OURS:
+            if mark in sent:
+                return None
+        suffix = self._suffix if sent.endswith(b"\x02") else b"\x02" + self._suffix
+        return suffix, tag_hash(sent), self._all_wait or waits(sent)
+
     def of_batch_item(self, sent: bytes, batch_wait: bool) -> StoredProperties:
         """Return the same for a message of a batch. It keeps its own UNIQ_KEY, unlike in 5.3.3 (compatibility.md)."""
         stored = self.of_message(sent)

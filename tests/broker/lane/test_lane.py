@@ -12,7 +12,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from mqtrail.broker import BrokerConfig
 from mqtrail.broker.lane import Lane
+from mqtrail.broker.properties import PropertyRules
 from mqtrail.store import MemoryDisk, StoreError
 from mqtrail.wire import (
     HEADER_SIZE_MAX,
@@ -471,6 +473,19 @@ def test_a_new_group_starts_an_empty_queue_at_0(binary: bool) -> None:
         2_040: (22, None),
         2_041: (0, "0"),
     }
+
+
+@given(PROPERTIES.map(lambda text: text.encode("utf-8", "ignore")))
+def test_a_text_that_is_only_extended(sent: bytes) -> None:
+    """The shorter way to its suffix finds the same, or leaves it to the rules."""
+    rules = PropertyRules(BrokerConfig(), lambda: "new")
+    found = rules.plain(sent)
+    if b"UNIQ_KEY\x01" not in sent or found is None:
+        return
+    stored = rules.of_message(sent)
+    if stored.unique_id != "new":  # else the text has none
+        assert (sent + found[0], found[1], found[2]) == (stored.text, stored.tags_code, stored.waits)
+        assert (stored.delay_level, stored.timed) == (0, False)
 
 
 @pytest.mark.parametrize("properties", ["UNIQ_KEY\x01b\x02", "WAIT\x01true\x02", "WAIT\x01false", ""])

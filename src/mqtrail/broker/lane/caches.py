@@ -173,6 +173,13 @@ class SharedProperties:
         """Apply PropertyRules, the rules of `handle`, to the text."""
         if is_transactional(sent):
             return None
+        plain = self._rules.plain(sent)
+        if plain is not None:
+            try:
+                sent.decode()
+            except UnicodeDecodeError:
+                return None
+            return (*plain, "")
         stored = self._judge(sent, unique_id)
         return None if stored is None else (stored.text[len(sent) :], stored.tags_code, stored.waits, "")
 
