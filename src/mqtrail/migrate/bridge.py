@@ -30,7 +30,7 @@ from .state import MAP, SKIPPED_COUNT, BridgeState, alone, read_bridge, save_bri
 log = Log()
 
 PRODUCER_GROUP: Final = "mqtrail-migrate"
-READ_COUNT: Final = 2_048  # records of one read
+READ_COUNT: Final = 16_384  # records of one read: all that a fetch has of several partitions
 READ_WAIT_MS: Final = 200  # how long a read waits for the first
 ENDS_S: Final = 2.0  # between two questions for Kafka's ends and partitions
 

@@ -24,6 +24,7 @@ from .model import KafkaAway, KafkaRecord, MigrateError
 ANSWER_MS: Final = 10_000  # how long Kafka may take for an answer
 FETCH_SIZE: Final = 16 * 1024 * 1024  # bytes of a fetch, of all partitions of a broker; a larger record is still read
 FETCH_PARTITION_SIZE: Final = 1024 * 1024  # bytes of a fetch, of one partition; likewise
+TURN_COUNT: Final = 64  # records of a partition, before some of the next one
 FIND_COORDINATOR_TRIES: Final = 20
 FIND_COORDINATOR_S: Final = 0.25  # between two of them
 SETTINGS: Final = (
@@ -249,10 +250,14 @@ class KafkaTopic:
             self._consumer.seek(TopicPartition(self._topic, partition), offset)
 
     async def read(self, count_max: int, wait_ms: int) -> list[KafkaRecord]:
-        """Return what is there, by partition in order; nothing after wait_ms. KafkaAway, MigrateError."""
+        """Return what is there, each partition in order; nothing after wait_ms. KafkaAway, MigrateError.
+
+        Partitions take turns of TURN_COUNT records, so that all of them are on their way at once.
+        """
         with _answers(f"{self._what} (next offsets by partition: {self._next})"):
             found = await self._consumer.getmany(timeout_ms=wait_ms, max_records=count_max)
         self._next |= {place.partition: records[-1].offset + 1 for place, records in found.items()}
+        longest = max(map(len, found.values()), default=0)
         return [
             KafkaRecord(
                 self._topic,
@@ -261,10 +266,11 @@ class KafkaTopic:
                 one.timestamp,
                 one.key,
                 one.value,
-                tuple((name, value) for name, value in one.headers),
+                tuple(one.headers),
             )
+            for start in range(0, longest, TURN_COUNT)
             for place, records in found.items()
-            for one in records
+            for one in records[start : start + TURN_COUNT]
         ]
 
     async def position(self, partition: int) -> int:
