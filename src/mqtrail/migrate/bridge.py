@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mqtrail.client import Admin, Producer, ProducerConfig
 from mqtrail.client.core import now_ms
@@ -60,8 +60,7 @@ class BridgeConfig:
     retry_ms: int = 300_000
 
 
-@dataclass(frozen=True, slots=True)
-class Transit:
+class Transit(NamedTuple):
     """A record on its way. message, queue: None for one that is left out."""
 
     record: KafkaRecord

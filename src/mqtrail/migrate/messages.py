@@ -19,9 +19,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 from mqtrail.wire import PROPERTIES_SIZE_MAX, RESERVED_PROPERTIES, Message, MessageQueue, java_string_hash
@@ -52,8 +51,7 @@ class OrderBy(StrEnum):
     KEY = "key"
 
 
-@dataclass(frozen=True, slots=True)
-class Bridged:
+class Bridged(NamedTuple):
     """A message on its way. size: bytes of its body and properties, about."""
 
     message: Message

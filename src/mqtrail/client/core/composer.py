@@ -126,7 +126,7 @@ class Composer:
                 raise InvalidMessage(f"a batch with topics {topic!r} and {message.topic!r}: expected one topic")
             self._check_body(message.body)
             properties = message.wire_properties()
-            if any(name in properties for name in DELAY_PROPERTIES):
+            if not _DELAYS.isdisjoint(properties):
                 raise InvalidMessage("a delayed message in a batch: send delayed messages one by one")
             waits.add(properties[PROPERTY_WAIT])
             msg_id = properties.get(PROPERTY_UNIQ_KEY) or self._next_id()
@@ -236,4 +236,5 @@ class Composer:
 
 
 _json = msgspec.json.Encoder().encode
+_DELAYS = frozenset(DELAY_PROPERTIES)
 _TAIL = b',"serializeTypeCurrentRPC":"JSON","version":479}'
