@@ -20,7 +20,7 @@ from mqtrail.wire import Message, MessageQueue, MQError, Refusal
 
 log = Log()
 
-BATCH_COUNT: Final = 64  # messages of one send
+BATCH_COUNT: Final = 256  # messages of one send
 BATCH_SIZE: Final = 256 * 1024  # bytes after which a batch is not extended
 IN_FLIGHT_COUNT: Final = 4_096  # items that are not acknowledged
 IN_FLIGHT_SIZE: Final = 32 * 1024 * 1024  # their bytes
