@@ -103,6 +103,12 @@ async def fill(address: str, topic: str, count: int) -> None:
     await admin.start()
     try:
         await admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+        async with asyncio.timeout(COPY_S_MAX):
+            while True:
+                (found,) = await admin.describe_topics([topic])
+                if not found["error_code"] and not any(one["error_code"] for one in found["partitions"]):
+                    break
+                await asyncio.sleep(POLL_S)
     finally:
         await admin.close()
     value = b"x" * (VALUE_SIZE - 12)
