@@ -19,7 +19,10 @@ from .backlog import (
 )
 from .base import Gathered
 from .brokers import BrokerExport, BrokerInfo, TopicRates
+from .delays import BrokerDelays, DelayedMessage, LevelCount
 from .groups import Member
+from .halves import BrokerHalves, HalfMessage
+from .handed_out import BrokerPops, HandedOut
 from .messages import END_MS_MAX, QueryResult, Resent, Track, TrackStatus
 from .offsets import QueueMove
 from .places import OFFSETS_AT_MEMBERS
@@ -31,13 +34,20 @@ __all__ = [
     "OFFSETS_AT_MEMBERS",
     "AclVersion",
     "Admin",
+    "BrokerDelays",
     "BrokerExport",
+    "BrokerHalves",
     "BrokerInfo",
+    "BrokerPops",
     "ClusterLag",
+    "DelayedMessage",
     "Deleted",
     "Gathered",
     "GroupLag",
+    "HalfMessage",
+    "HandedOut",
     "LagSum",
+    "LevelCount",
     "Member",
     "QueryResult",
     "QueueLag",

@@ -3,11 +3,14 @@
 A query to several brokers returns `Gathered`: the answers in `found`, and the errors of brokers that did not answer or
 refused in `failures`. Changes return the same, with the outcome for each broker, queue or name server. Only methods
 with these names or prefixes change anything: create_, set_, elect_, restart_, update_, delete_, reset_, clone_,
-clean_, wipe_, add_, kv_put, kv_delete, consume_directly, resend_, resume_, skip_.
+clean_, wipe_, add_, kv_put, kv_delete, consume_directly, recall_, resend_, resume_, skip_.
 """
 
 from .access import AdminAccess
 from .backlog import ClusterLag
+from .delays import BrokerDelays, DelayReading
+from .halves import BrokerHalves, HalfReading
+from .handed_out import BrokerPops, PopReading
 from .lag import LagReading
 from .waiting import WaitingMessages
 
@@ -33,3 +36,15 @@ class Admin(AdminAccess):
         Half messages whose transaction has not ended are left out.
         """
         return await WaitingMessages(self, broker_name).read()
+
+    async def delays(self) -> tuple[list[BrokerDelays], tuple[str, ...]]:
+        """What waits for its time on each master, and a sentence for what is unknown or not read. NoNameServer."""
+        return await DelayReading(self).read()
+
+    async def halves(self) -> tuple[list[BrokerHalves], tuple[str, ...]]:
+        """The half messages of each master whose transaction has not ended, or that it gave up; and as above."""
+        return await HalfReading(self).read()
+
+    async def pops(self) -> tuple[list[BrokerPops], tuple[str, ...]]:
+        """What the pops on each master handed out and is not acknowledged; and as above."""
+        return await PopReading(self).read()

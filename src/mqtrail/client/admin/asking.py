@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from mqtrail.net import ConnectError, ConnectionClosed, RequestTimeout
 from mqtrail.wire import MessageQueue, MQError, TopicNotExist
@@ -13,6 +13,7 @@ from .base import for_each
 
 T = TypeVar("T")
 U = TypeVar("U")
+PULL_COUNT: Final = 32  # records of one pull of a walk
 
 
 class BrokerTopic(NamedTuple):
@@ -83,6 +84,20 @@ class Asking:
         name = queue.broker_name
         call = partial(self.admin.pull, queue, offset, count_max, address=self.masters[name])
         return await self.ask(name, f"messages of {queue.topic}/{queue.queue_id}", call)
+
+    async def walk(self, queue: MessageQueue, begin: int, end: int, see: Callable[[bytes], None]) -> str:
+        """Call `see` with each record at the offsets [begin, end) of a queue; return why the rest is unknown, or ''."""
+        offset = begin
+        while offset < end:
+            answer = await self.pull(queue, offset, min(PULL_COUNT, end - offset))
+            if isinstance(answer, str):
+                return answer
+            if answer.next_offset <= offset:
+                return f"{queue.topic} could not be read at {offset}"
+            offset = answer.next_offset
+            for record in answer.records:
+                see(record)
+        return ""
 
     async def ranges(self, of: BrokerTopic) -> Ranges | str | None:
         """Return the ranges of a topic's queues; None: the broker does not have it; or why there is no answer."""

@@ -25,7 +25,6 @@ from mqtrail.wire import (
 from .asking import Asking, BrokerTopic, Ranges
 
 WAITING_READ_MAX: Final = 10_000  # waiting records of one broker's delay levels that are read
-PULL_COUNT: Final = 32
 
 
 class DelayedCopies:
@@ -85,15 +84,9 @@ class DelayedCopies:
         await self._asking.each(waiting.items(), lambda one: self._read_level(*one))
 
     async def _read_level(self, queue: MessageQueue, span: tuple[int, int]) -> None:
-        offset, end = span
-        while offset < end:
-            answer = await self._asking.pull(queue, offset, min(PULL_COUNT, end - offset))
-            if isinstance(answer, str) or answer.next_offset <= offset:
-                self.why.append(answer if isinstance(answer, str) else f"{queue.topic} could not be read at {offset}")
-                return
-            offset = answer.next_offset
-            for record in answer.records:
-                self._add(_real_topic(record), 1)
+        why = await self._asking.walk(queue, *span, lambda record: self._add(_real_topic(record), 1))
+        if why:
+            self.why.append(why)
 
     def _add(self, topic: str, count: int) -> None:
         if topic.startswith(RETRY_PREFIX):

@@ -26,6 +26,7 @@ from mqtrail.wire import (
     PullSysFlag,
     QueryMessageHeader,
     QueryNotFound,
+    RecallHandle,
     RemotingCommand,
     RequestCode,
     dlq_topic,
@@ -371,6 +372,21 @@ class AdminMessages(AdminOffsets):
         """Have a broker check a half message again whose checks were used up (in TRANS_CHECK_MAX_TIME_TOPIC)."""
         ext = {"msgId": message.offset_msg_id, "topic": message.topic}
         await self._client.call(self._store_address(message), RequestCode.RESUME_CHECK_HALF_MESSAGE, ext)
+
+    async def recall_message(self, handle: RecallHandle) -> None:
+        """Have a broker not deliver a timer (5.3.2 and later). Raises the broker's Refusal, BrokerUnknown.
+
+        It answers the same if it has no such timer.
+        """
+        route = await self._client.route(handle.topic)
+        ext = {
+            "producerGroup": INNER_PRODUCER_GROUP,
+            "topic": handle.topic,
+            "recallHandle": handle.encode(),
+            "bname": handle.broker_name,
+        }
+        address = self._client.master(handle.broker_name, route)
+        await self._client.call(address, RequestCode.RECALL_MESSAGE, ext)
 
     def _store_address(self, message: MessageExt) -> str:
         if message.broker_name:

@@ -1,7 +1,9 @@
 """Offsets: the range of queues, the offsets of groups, and changing them."""
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from mqtrail.wire import (
     ConsumerNotOnline,
@@ -18,6 +20,8 @@ from ..consumer import in_waves
 from ..core import ClientError, queue_name, reply_number
 from .base import Gathered
 from .groups import AdminGroups
+
+_READ_MS: Final = struct.Struct(">q")  # the first field of TimerCheckpoint (apache/rocketmq store/timer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,10 @@ class AdminOffsets(AdminGroups):
     async def timer_counts(self, broker_address: str) -> TimerMetrics:
         """The number of messages in a broker's timer by topic (5.x). Raises SystemError_ if it has no timer."""
         return await self._ask(broker_address, RequestCode.GET_TIMER_METRICS, {}, TimerMetrics.decode)
+
+    async def timer_progress_ms(self, broker_address: str) -> int:
+        """The second that a broker's timers deliver next, epoch ms (5.x). InvalidReply: it has none."""
+        return await self._ask(broker_address, RequestCode.GET_TIMER_CHECK_POINT, {}, _read_ms)
 
     async def plan_reset(
         self, group: str, topic: str, timestamp_ms: int, *, force: bool = True, queue_id: int | None = None
@@ -248,6 +256,13 @@ class AdminOffsets(AdminGroups):
             if offset is not None:
                 offsets[queue] = offset
         return await self.set_offsets(target, offsets)
+
+
+def _read_ms(body: bytes) -> int:
+    if len(body) < _READ_MS.size:
+        raise ValueError(f"found {len(body)} bytes, expected the progress of timers")
+    (found,) = _READ_MS.unpack_from(body)
+    return int(found)
 
 
 def _reset_header(group: str, topic: str, timestamp_ms: int, queue_id: int | None) -> dict[str, str]:

@@ -73,6 +73,10 @@ class SyncAdmin(Facade[Admin]):
     committed_offsets = waiting(Admin.committed_offsets)
     delay_offsets = waiting(Admin.delay_offsets)
     timer_counts = waiting(Admin.timer_counts)
+    timer_progress_ms = waiting(Admin.timer_progress_ms)
+    delays = waiting(Admin.delays)
+    halves = waiting(Admin.halves)
+    pops = waiting(Admin.pops)
     lag = waiting(Admin.lag)
     plan_reset = waiting(Admin.plan_reset)
     reset_offset = waiting(Admin.reset_offset)
@@ -96,6 +100,7 @@ class SyncAdmin(Facade[Admin]):
     resend_message = waiting(Admin.resend_message)
     resend_dead_letters = iterating(Admin.resend_dead_letters)
     resume_check = waiting(Admin.resume_check)
+    recall_message = waiting(Admin.recall_message)
 
     brokers = waiting(Admin.brokers)
     broker_config = waiting(Admin.broker_config)
