@@ -283,6 +283,7 @@ ROUTES: dict[tuple[str, str], tuple[dict[str, Any], frozenset[str]]] = {
     **{("GET", f"/{name}"): ({}, ALL) for name in ("export", "report", "verdicts", "latency", "incidents", "lag")},
     **{("GET", f"/{name}"): ({}, ALL) for name in ("brokers", "groups", "doctor", "alerts")},
     **{("GET", f"/{name}"): ({}, ALL) for name in ("replication", "name-servers")},
+    **{("GET", f"/{name}"): ({}, ALL) for name in ("delayed", "transactions", "pops")},
     ("GET", "/broker-access"): ({}, frozenset({"admin"})),
     ("GET", "/settings"): ({"broker": "broker-a"}, ALL),
     ("GET", "/members"): ({"group": "billing"}, ALL),
@@ -300,6 +301,12 @@ CHANGES: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
     "delete-topic": ({"topic": "parcels"}, frozenset({"admin", "admin/parcels"})),
     "set-group": ({"group": "billing"}, frozenset({"admin"})),
     "delete-group": ({"group": "billing"}, frozenset({"admin"})),
+    "recall-message": (
+        {"topic": "orders", "broker": "broker-a", "msg_id": "x", "due_ms": 1},
+        OPERATE | {"operator/orders"},
+    ),
+    "resume-checks": ({"places": ["broker-a/TRANS_CHECK_MAX_TIME_TOPIC/0@99"]}, OPERATE),
+    "set-consume-mode": ({"group": "billing", "topic": "orders", "mode": "PULL"}, frozenset({"admin"})),
     "set-broker-settings": ({"settings": {"fileReservedTime": "49"}}, frozenset({"admin"})),
 }
 

@@ -14,8 +14,9 @@ from mqtrail.answers.changes import read_audit
 from mqtrail.broker import BrokerConfig
 from mqtrail.client import ConsumeFromWhere, ConsumerConfig, SyncAdmin, SyncConsumer, SyncProducer
 from mqtrail.testing import embedded
-from mqtrail.wire import Message, TopicConfig, dlq_topic, retry_topic
+from mqtrail.wire import TRANS_CHECK_MAX_TIME_TOPIC, Message, TopicConfig, dlq_topic, retry_topic
 from tests.answers.lakes import id_of, make_lake, rows_of
+from tests.answers.test_waiting import transact
 from tests.browser.conftest import Visit
 from tests.console.serving import console
 from tests.waiting import wait_until
@@ -26,6 +27,7 @@ QUICK = ConsumerConfig(
     consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=50, offset_persist_ms=20, close_wait_ms=200
 )
 DO_IT = "Change the cluster now"
+PHONE = {"width": 360, "height": 800}
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,10 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
     path = tmp_path_factory.mktemp("changing") / "audit.jsonl"
     lake = tmp_path_factory.mktemp("changing") / "lake"
     make_lake(lake, rows_of(["dead, attempts exhausted"]))
-    with embedded(broker=BrokerConfig(trace_topic_enable=True)) as broker:
+    config = BrokerConfig(
+        trace_topic_enable=True, transaction_timeout_ms=1, transaction_check_ms=50, transaction_op_delay_ms=0
+    )
+    with embedded(broker=config) as broker:
         namesrv = broker.namesrv_address
         with SyncAdmin(namesrv) as admin:
             assert admin.create_topic(TopicConfig("orders", 1, 1)).complete
@@ -182,6 +187,57 @@ def test_a_topic_a_group_and_a_setting(changing: Changing, visit: Begin) -> None
     tab.wait_for("reports 49")
     (address,) = changing.admin.masters().values()
     assert changing.admin.broker_config(address)["fileReservedTime"] == "49"
+
+
+def test_what_waits_inside_brokers(changing: Changing, visit: Begin) -> None:
+    """A timer is recalled, a given-up transaction asked about again, a group pops; in Chinese, and on a phone."""
+    assert changing.admin.set_broker_config({"transactionCheckMax": "1"}).complete
+    ids = transact(changing.namesrv)
+    with SyncProducer("shop", changing.namesrv) as producer:
+        timer = producer.send(Message("orders", b"x", keys=["<i>later"], delay_ms=1_800_000)).msg_id
+    tab = visit(changing.url, viewport=PHONE)
+    tab.open("/cluster")
+    tab.page.get_by_role("link", name="Delayed messages", exact=True).click()
+    tab.page.wait_for_url("**/delayed")
+    for words in (timer, "<i>later", "within 1 h"):
+        tab.wait_for(words)
+    assert tab.violations() == []
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= 360
+    tab.shot("delayed")
+    tab.page.get_by_role("link", name="Recall …").click()
+    tab.wait_for("not delivered")
+    assert tab.violations() == []
+    tab.page.get_by_role("button", name=DO_IT).click()
+    tab.wait_for("✔ done")
+    tab.open("/delayed")
+    tab.wait_for("timer, ℹ recalled")
+    wait_until(lambda: TRANS_CHECK_MAX_TIME_TOPIC in changing.admin.topics())
+    wait_until(lambda: list(changing.admin.messages(TRANS_CHECK_MAX_TIME_TOPIC)))
+    assert changing.admin.set_broker_config({"transactionCheckMax": "1000"}).complete
+    tab = visit(changing.url, locale="zh-CN", viewport=PHONE)
+    tab.open("/transactions")
+    for words in (ids["open"], ids["given up"], "payers", "1,000"):
+        tab.wait_for(words)
+    assert tab.violations() == []
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= 360
+    tab.shot("transactions-zh")
+    tab.page.get_by_role("link", name="重新回查 …", exact=True).click()
+    tab.wait_for("RESUME_CHECK_HALF_MESSAGE (323)")
+    tab.page.get_by_role("button", name="立即执行变更").click()
+    tab.wait_for("✔ 成功")
+    tab.open("/transactions")
+    tab.wait_for("已放回，等待中")
+    tab = visit(changing.url)
+    tab.open("/pops")
+    tab.wait_for("No popped message is without an acknowledgement")
+    tab.page.fill("input[name=group]", "workers")
+    tab.page.fill("input[name=topic]", "orders")
+    assert tab.violations() == []
+    tab.shot("pops")
+    tab.page.get_by_role("button", name="Show what it will do").click()
+    tab.wait_for("brokers do not report the mode before")
+    tab.page.get_by_role("button", name=DO_IT).click()
+    tab.wait_for("✔ done")
 
 
 def test_chosen_letters_lead_to_their_plan(changing: Changing, visit: Begin) -> None:

@@ -306,6 +306,9 @@ def test_a_delayed_message_is_called_back(mqtrail: Command) -> None:
     """A delayed message to a chosen queue; its handle recalls it."""
     sent = mqtrail("send", "orders", "later", "--delay", "1h", "--queue", "broker-a/1", "--no-trace", "--json").json
     assert (sent["status"], sent["broker"]) == ("SEND_OK", "broker-a")
+    delayed = mqtrail("message", "delayed", "--json")
+    assert (delayed.code, [one["msg_id"] for one in delayed.json["messages"]]) == (0, [sent["msg_id"]])
+    assert "1 messages wait, 1 are listed" in mqtrail("message", "delayed").out
     recalled = mqtrail("message", "recall", "orders", sent["recall_handle"], "--json")
     assert (recalled.code, recalled.json["msg_id"]) == (0, sent["msg_id"])
     assert mqtrail("message", "recall", "orders", "nonsense").code == 1
@@ -316,6 +319,21 @@ def test_a_delayed_message_is_called_back(mqtrail: Command) -> None:
         ("--queue", "broker-a/0", "--order-key", "k"),
     ):
         assert mqtrail("send", "orders", "x", *wrong).code == 2, wrong
+
+
+def test_transactions_and_pops_that_are_not_there(mqtrail: Command) -> None:
+    """Each broker reports none; only what a broker gave up can be put back, after a confirmation."""
+    assert "broker-b: 0 open, 0 given up" in mqtrail("transaction", "list").out
+    assert mqtrail("transaction", "list", "--json").json["open"] == []
+    assert "broker-b: 0 handed out, revive log behind by 0 records" in mqtrail("group", "pops").out
+    assert mqtrail("group", "pops", "--json").json["messages"] == []
+    for place, words in (
+        ("x", "expected BROKER/TOPIC/QUEUE@OFFSET"),
+        ("broker-a/orders/0@0", "TRANS_CHECK_MAX_TIME_TOPIC"),
+    ):
+        refused = mqtrail("transaction", "resume", place, "--yes")
+        assert (refused.code, words in refused.err) == (1, True), place
+    assert mqtrail("transaction", "resume", "x").code == 2
 
 
 def test_passwords_of_brokers_are_not_printed(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:

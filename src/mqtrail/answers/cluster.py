@@ -25,6 +25,7 @@ from .operations import (
     replication,
 )
 from .places import parse_place
+from .waiting import ROWS_DEFAULT, DelayedAnswer, PopsAnswer, TransactionsAnswer, delayed, pops, transactions
 
 T = TypeVar("T")
 OLDEST_COUNT: Final = 10  # messages that wait, of one group
@@ -231,6 +232,18 @@ class ClusterAnswers:
     def broker_access(self) -> BrokerAccessAnswer:
         """Return the users and policies of the masters, without passwords."""
         return broker_access(self._admin, self.namesrv)
+
+    def delayed(self, row_count: int = ROWS_DEFAULT) -> DelayedAnswer:
+        """Return the messages that wait for their time."""
+        return delayed(self._admin, self.namesrv, row_count)
+
+    def transactions(self, row_count: int = ROWS_DEFAULT) -> TransactionsAnswer:
+        """Return the half messages that wait for the end of their transaction, and those that brokers gave up."""
+        return transactions(self._admin, self.namesrv, row_count)
+
+    def pops(self, row_count: int = ROWS_DEFAULT) -> PopsAnswer:
+        """Return the popped messages that are not acknowledged."""
+        return pops(self._admin, self.namesrv, row_count)
 
     def topics(self) -> TopicsAnswer:
         """Return every topic with its configuration on each master."""

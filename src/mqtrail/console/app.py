@@ -26,6 +26,7 @@ from .broker_access import broker_access
 from .change import change
 from .cluster import cluster
 from .dead_letters import dead_letters
+from .delayed import delayed
 from .frame import THEMES, Desk, PageReader
 from .groups import group, groups
 from .home import home
@@ -36,11 +37,13 @@ from .message import message
 from .name_servers import name_servers
 from .nonces import CompressedFiles, NoncedScripts
 from .pipeline import pipeline
+from .pops import pops
 from .replication import replication
 from .search import search
 from .stored import stored
 from .texts import Language
 from .topic import topic
+from .transactions import transactions
 
 CHOICE_S: Final = 365 * 24 * 3600
 SKIP_MAX: Final = 1_000_000_000
@@ -87,6 +90,9 @@ def _add_pages(desk: Desk) -> None:
         ("/replication", replication),
         ("/name-servers", name_servers),
         ("/broker-access", broker_access),
+        ("/delayed", delayed),
+        ("/transactions", transactions),
+        ("/pops", pops),
         ("/alerts", alerts),
         ("/pipeline", pipeline),
     ):

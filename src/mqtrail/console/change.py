@@ -22,10 +22,13 @@ from mqtrail.answers.changes import (
     DeleteTopic,
     Fate,
     InvalidChange,
+    RecallMessage,
     ResendDeadLetters,
     ResendMessage,
     ResetOffsets,
+    ResumeChecks,
     SetBrokerSettings,
+    SetConsumeMode,
     SetGroup,
     SetTopic,
 )
@@ -46,6 +49,7 @@ FATES: Final = {Fate.DONE: "good", Fate.FAILED: "error", Fate.UNKNOWN: "warning"
 ACTIONS: Final = (
     *("reset-offsets", "resend-dead-letters", "resend-message", "consume-directly"),
     *("set-topic", "delete-topic", "set-group", "delete-group", "set-broker-settings"),
+    *("recall-message", "resume-checks", "set-consume-mode"),
 )
 COUNTS: Final = ("skipped", "repeated", "unreadable", "deleted")
 
@@ -101,7 +105,29 @@ async def _change_of(desk: Desk, asked: QueryParams) -> Change:
             return ConsumeDirectly(place=asked.get("place", ""), group=group, client_id=asked.get("client", ""))
         case "set-topic" | "delete-topic" | "set-group" | "delete-group" | "set-broker-settings":
             return _of_brokers(asked)
+        case "recall-message" | "resume-checks" | "set-consume-mode":
+            return _of_waiting(asked)
     raise InvalidChange(f"action: found {asked.get('action')!r}, expected one of {', '.join(ACTIONS)}")
+
+
+def _of_waiting(asked: QueryParams) -> Change:
+    """Return the change of what waits inside brokers. InvalidChange."""
+    topic, broker = asked.get("topic", "").strip(), asked.get("broker", "").strip()
+    match asked.get("action"):
+        case "recall-message":
+            due = asked.get("due", "")
+            if not due.isdecimal():
+                raise InvalidChange(f"due: found {due!r}, expected a time in ms")
+            return RecallMessage(topic=topic, broker=broker, msg_id=asked.get("id", "").strip(), due_ms=int(due[:15]))
+        case "resume-checks":
+            return ResumeChecks(places=tuple(asked.get("places", "").split()))
+    mode, share = asked.get("mode", ""), asked.get("share", "")
+    if mode not in ("PULL", "POP") or not share.isdecimal():
+        raise InvalidChange(f"found mode {mode!r} and {share!r} shared queues, expected PULL or POP, and a number")
+    chosen: Literal["PULL", "POP"] = "POP" if mode == "POP" else "PULL"
+    return SetConsumeMode(
+        group=asked.get("group", "").strip(), topic=topic, mode=chosen, share_count=int(share[:9]), broker=broker
+    )
 
 
 def _of_brokers(asked: QueryParams) -> Change:

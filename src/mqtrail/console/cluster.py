@@ -27,6 +27,9 @@ async def cluster(desk: Desk, reader: PageReader) -> None:
             return
         with tag("div", classes="tools"):
             for name, path in (
+                ("delayed_page", "/delayed"),
+                ("transactions", "/transactions"),
+                ("pops", "/pops"),
                 ("replication", "/replication"),
                 ("name_servers", "/name-servers"),
                 ("broker_access", "/broker-access"),

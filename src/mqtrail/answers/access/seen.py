@@ -20,10 +20,13 @@ from ..changes import (
     ConsumeDirectly,
     DeleteGroup,
     DeleteTopic,
+    RecallMessage,
     ResendDeadLetters,
     ResendMessage,
     ResetOffsets,
+    ResumeChecks,
     SetBrokerSettings,
+    SetConsumeMode,
     SetGroup,
     SetTopic,
 )
@@ -42,6 +45,7 @@ from ..doctor import Diagnosis
 from ..operations import BrokerAccessAnswer, NameServersAnswer, ReplicationAnswer
 from ..places import topic_of_place
 from ..sources import Sources
+from ..waiting import ROWS_DEFAULT, DelayedAnswer, PopsAnswer, TransactionsAnswer
 from .model import LOCAL, NotAllowed, Person, Right
 
 if TYPE_CHECKING:
@@ -194,6 +198,21 @@ class SeenCluster:
         self.seen.check(Right.ADMINISTER)
         return self.live.broker_access()
 
+    def delayed(self, row_count: int = ROWS_DEFAULT) -> DelayedAnswer:
+        """Return the messages that wait for their time."""
+        self.seen.check(Right.READ)
+        return self.live.delayed(row_count)
+
+    def transactions(self, row_count: int = ROWS_DEFAULT) -> TransactionsAnswer:
+        """Return the half messages that wait for the end of their transaction, and those that brokers gave up."""
+        self.seen.check(Right.READ)
+        return self.live.transactions(row_count)
+
+    def pops(self, row_count: int = ROWS_DEFAULT) -> PopsAnswer:
+        """Return the popped messages that are not acknowledged."""
+        self.seen.check(Right.READ)
+        return self.live.pops(row_count)
+
     def topics(self) -> TopicsAnswer:
         """Return the topics that the person may read."""
         if self.seen.may(Right.READ):
@@ -240,9 +259,11 @@ def needed(change: Change) -> tuple[Right, str]:
             return Right.OPERATE, change.topic
         case ResendMessage() | ConsumeDirectly():
             return Right.OPERATE, topic_of_place(change.place)
-        case ResendDeadLetters():
+        case ResendDeadLetters() | ResumeChecks():
             return Right.OPERATE, ""
+        case RecallMessage():
+            return Right.OPERATE, change.topic
         case SetTopic() | DeleteTopic():
             return Right.ADMINISTER, change.topic
-        case SetGroup() | DeleteGroup() | SetBrokerSettings():
+        case SetGroup() | DeleteGroup() | SetConsumeMode() | SetBrokerSettings():
             return Right.ADMINISTER, ""

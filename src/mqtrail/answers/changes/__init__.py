@@ -21,10 +21,13 @@ from .model import (
 from .perform import ClusterChanges, plan_of
 from .setting_kinds import SetBrokerSettings, is_secret_setting
 from .topic_kinds import DeleteTopic, SetTopic
+from .waiting_kinds import HALVES_MAX, SHARED_MAX, RecallMessage, ResumeChecks, SetConsumeMode
 
 __all__ = [
+    "HALVES_MAX",
     "LETTERS_MAX",
     "RETRIES_MAX",
+    "SHARED_MAX",
     "Actor",
     "AuditAnswer",
     "AuditFailed",
@@ -43,10 +46,13 @@ __all__ = [
     "Fate",
     "InvalidChange",
     "NothingToChange",
+    "RecallMessage",
     "ResendDeadLetters",
     "ResendMessage",
     "ResetOffsets",
+    "ResumeChecks",
     "SetBrokerSettings",
+    "SetConsumeMode",
     "SetGroup",
     "SetTopic",
     "is_secret_setting",

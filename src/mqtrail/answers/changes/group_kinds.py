@@ -40,7 +40,7 @@ class SetGroup:
 
     def plan(self, admin: SyncAdmin) -> Planned:
         """Return the configuration on each broker before and after; a warning if live members would stop."""
-        _check(self.group)
+        check_group(self.group)
         if not 0 <= self.retry_count_max <= RETRIES_MAX:
             raise InvalidChange(f"retry_count_max: found {self.retry_count_max}, expected 0 to {RETRIES_MAX}")
         steps = []
@@ -93,7 +93,7 @@ class DeleteGroup:
 
     def plan(self, admin: SyncAdmin) -> Planned:
         """Return its configuration on each broker; a warning if it has live members."""
-        _check(self.group)
+        check_group(self.group)
         steps = []
         for name, address in admin.targets().items():
             known = _config(admin, address, self.group)
@@ -118,7 +118,8 @@ def group_text(config: SubscriptionGroupConfig) -> str:
     return f"{config.retry_max_times} retries, {'may' if config.consume_enable else 'may not'} consume"
 
 
-def _check(group: str) -> None:
+def check_group(group: str) -> None:
+    """Raise InvalidChange, or InvalidParameter, unless this is the name of an application's group."""
     validate_group(group)
     if not is_business_group(group):
         raise InvalidChange(f"found the group {group!r}, expected an application's: this one is RocketMQ's own")

@@ -13,11 +13,13 @@ from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 from mqtrail.client import END_MS_MAX, Gathered, QueueMove, Resent, SyncAdmin
 from mqtrail.wire import END_MS, FIRST_MS, MessageExt, MessageQueue, MQError, QueueOffsets, RequestCode, resend_target
 
-from ..places import parse_place, place_text
+from ..places import place_text
 from .group_kinds import DeleteGroup, SetGroup
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned
 from .setting_kinds import SetBrokerSettings
+from .stored import message_at
 from .topic_kinds import DeleteTopic, SetTopic
+from .waiting_kinds import RecallMessage, ResumeChecks, SetConsumeMode
 
 LETTERS_MAX: Final = 1_000  # of one change
 
@@ -241,17 +243,11 @@ Change: TypeAlias = (
     | SetGroup
     | DeleteGroup
     | SetBrokerSettings
+    | SetConsumeMode
+    | RecallMessage
+    | ResumeChecks
 )
 """Every change. `action` distinguishes them."""
-
-
-def message_at(admin: SyncAdmin, place: str) -> MessageExt:
-    """Return the message at broker/topic/queue@offset. NoMessage; InvalidChange: not such a place."""
-    try:
-        queue, offset = parse_place(place)
-    except ValueError:
-        raise InvalidChange(f"place: found {place!r}, expected BROKER/TOPIC/QUEUE@OFFSET") from None
-    return admin.message_at_offset(queue, offset)
 
 
 def place_of(message: MessageExt) -> str:

@@ -53,7 +53,7 @@ class SetTopic:
 
     def plan(self, admin: SyncAdmin) -> Planned:
         """Return the configuration on each broker before and after, and the messages that cannot be read any more."""
-        _check(self.topic)
+        check_topic(self.topic)
         for name in ("read_queue_count", "write_queue_count"):
             if not 0 < getattr(self, name) <= QUEUES_MAX:
                 raise InvalidChange(f"{name}: found {getattr(self, name)}, expected 1 to {QUEUES_MAX}")
@@ -108,7 +108,7 @@ class DeleteTopic:
 
     def plan(self, admin: SyncAdmin) -> Planned:
         """Return its configuration and messages on each broker; a warning for each group that consumes it."""
-        _check(self.topic)
+        check_topic(self.topic)
         steps = []
         for name, address in admin.targets().items():
             known = _config(admin, address, self.topic)
@@ -139,7 +139,8 @@ def config_text(config: TopicConfig) -> str:
     return f"read {config.read_queue_nums}, write {config.write_queue_nums}, {perm}"
 
 
-def _check(topic: str) -> None:
+def check_topic(topic: str) -> None:
+    """Raise InvalidChange, or InvalidParameter, unless this is the name of an application's topic."""
     validate_topic(topic)
     if is_system_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         raise InvalidChange(f"found the topic {topic!r}, expected an application's: this one is RocketMQ's own")

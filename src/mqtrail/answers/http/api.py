@@ -46,6 +46,7 @@ from ..summaries import (
     ProofAnswer,
     VerdictHistory,
 )
+from ..waiting import DelayedAnswer, PopsAnswer, TransactionsAnswer
 from .changes import Changing, add_changes
 from .door import API_PREFIX, AccessDoor, Seen, add_me
 from .workers import Workers
@@ -130,6 +131,7 @@ def make_api(
     _add_summaries(router, workers)
     _add_findings(router, workers)
     _add_cluster_operations(router, workers)
+    _add_waiting(router, workers)
     _add_details(router, workers)
     add_me(router)
     if alerts is not None:
@@ -312,6 +314,20 @@ def _add_cluster_operations(router: APIRouter, workers: Workers) -> None:
     @router.get("/members", summary="The live consumers of a group and their subscriptions")
     async def members(sources: Seen, group: Group) -> MembersAnswer:
         return await workers.run(lambda: sources.of_cluster().members(group))
+
+
+def _add_waiting(router: APIRouter, workers: Workers) -> None:
+    @router.get("/delayed", summary="Messages that wait for their time: at delay levels, and in timers")
+    async def delayed(sources: Seen, limit: Limit = 100) -> DelayedAnswer:
+        return await workers.run(lambda: sources.of_cluster().delayed(limit))
+
+    @router.get("/transactions", summary="Half messages that wait for the end of their transaction")
+    async def transactions(sources: Seen, limit: Limit = 100) -> TransactionsAnswer:
+        return await workers.run(lambda: sources.of_cluster().transactions(limit))
+
+    @router.get("/pops", summary="Popped messages that are not acknowledged")
+    async def pops(sources: Seen, limit: Limit = 100) -> PopsAnswer:
+        return await workers.run(lambda: sources.of_cluster().pops(limit))
 
 
 def _add_details(router: APIRouter, workers: Workers) -> None:
