@@ -17,6 +17,8 @@ from interop.mqadmin import MqAdmin
 from interop.ours import OurServer
 from interop.probe import request, wait_until
 
+from mqtrail.client import HandedOut, SyncAdmin
+
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 INVISIBLE_MS = 10_000
@@ -72,6 +74,14 @@ def ended(body: str, count: int) -> Callable[[list[Json]], bool]:
     return lambda events: sum(one["event"] == "ended" and one["body"] == body for one in events) >= count
 
 
+def handed_out(stage: Stage, group: str) -> list[HandedOut]:
+    """Return what members of a group hold, as our admin reads it."""
+    with SyncAdmin(stage.namesrv) as admin:
+        brokers, problems = admin.pops()
+    assert problems == ()
+    return [one for broker in brokers for one in broker.handed_out or () if one.group == group]
+
+
 def test_acknowledged_once(stage: Stage) -> None:
     """Consumed messages are acknowledged and not redelivered, and the group's offsets are at the queues' ends."""
     topic, group = "PopOnce", "pop_once"
@@ -89,6 +99,7 @@ def test_acknowledged_once(stage: Stage) -> None:
     queues = [row for row in rows if row and row[0] == topic]
     assert len(queues) == 4
     assert sum(int(row[3]) for row in queues) == sum(int(row[4]) for row in queues) == 41
+    assert handed_out(stage, group) == []
 
 
 def test_failures_come_again(stage: Stage) -> None:
@@ -121,7 +132,9 @@ def test_killed_consumer(stage: Stage) -> None:
         victim.consumer("c", group=group, topics={topic: "*"}, popInvisibleMs=INVISIBLE_MS)
         victim.wait(lambda events: any(event["event"] == "began" for event in events), "it began", WAIT_S)
         [began] = victim.events("began")
+        [held] = handed_out(stage, group)
         victim.kill()
+    assert (held.topic, len(held.offsets), held.visible_ms - held.popped_ms) == (topic, 1, INVISIBLE_MS)
     with stage.client("heir") as heir:
         heir.consumer("c", group=group, topics={topic: "*"}, popInvisibleMs=INVISIBLE_MS)
         heir.wait(lambda events: any(event["event"] == "began" for event in events), "it came again", WAIT_S)

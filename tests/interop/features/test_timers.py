@@ -8,6 +8,8 @@ import pytest
 from interop.driver import Json
 from interop.stage import Part, Stage, by_label, refusal
 
+from mqtrail.client import SyncAdmin
+
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 PRECISION_MS = 1_000
@@ -36,6 +38,8 @@ def timers(part: Part) -> Json:
     sent = dict(zip(wanted, part.labelled("p", topic, wanted), strict=True))
     handles = {label: result.get("recallHandle") for label, result in sent.items()}
     recalled = part.call("recall", "p", topic=topic, handle=handles["recalled"])
+    with SyncAdmin(part.server.namesrv_address) as admin:
+        listed = {one.msg_id: one.is_recalled for broker in admin.delays()[0] for one in broker.messages}
     handled = part.wait_handled(len(wanted), "c")  # the first, and all but the recalled one
     handled_ms = {event["properties"]["label"]: event["beginMs"] for event in handled}
     waits = {"seconds": 2_000, "milliseconds": 2_500, "at a time": 3_000, "at a time gone by": 0}
@@ -44,6 +48,7 @@ def timers(part: Part) -> Json:
         "sent": {label: result["status"] for label, result in sent.items()},
         "has handle": {label: handle is not None for label, handle in handles.items()},
         "recalled": recalled["msgId"] == sent["recalled"]["msgId"],
+        "listed": {label: listed.get(sent[label]["msgId"]) for label in ("recalled", "after the recalled one")},
         "handled": by_label(handled),
         "early": [
             label for label, ms in waits.items() if handled_ms[label] < sent[label]["beginMs"] + ms - PRECISION_MS
@@ -68,4 +73,5 @@ def test_timers(stage: Stage, client: str) -> None:
     assert ours == apache
     assert "recalled" not in ours["handled"]
     assert ours["recalled"]
+    assert ours["listed"] == {"recalled": True, "after the recalled one": False}
     assert ours["early"] == ours["late"] == []

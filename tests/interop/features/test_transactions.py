@@ -6,6 +6,8 @@ import pytest
 from interop.driver import Json
 from interop.stage import CLIENTS, OURS, Part, Stage, by_label, labels, properties, wait_for
 
+from mqtrail.client import HalfMessage, SyncAdmin
+
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -45,7 +47,11 @@ def transactions(part: Part) -> Json:
     handled = part.wait_handled(5, "c")
     wait_for(lambda: "never" in labels(_given_up(part, topic)), f"never given up on {part.kind}")
     checks = part.decisions("check", "t", "heir", "gone")
+    with SyncAdmin(part.server.namesrv_address) as admin:
+        wait_for(lambda: not _open(admin, topic), f"transactions do not end on {part.kind}")
+        listed = [half for broker in admin.halves()[0] for half in broker.given_up or () if half.topic == topic]
     return {
+        "listed": [(half.keys, half.producer_group, half.check_count) for half in listed],
         "sent": [(result["status"], result["local"], result["transactionId"] == result["msgId"]) for result in sent],
         "local": labels_of(part.decisions("local", "t")),
         "checked": {label: sum(name == label for name in labels(checks)) for label in (*DECISIONS, "orphan")},
@@ -69,6 +75,13 @@ def labels_of(decisions: list[Json]) -> list[tuple[str, dict[str, str]]]:
     return [(reported["properties"]["label"], properties(reported["properties"])) for reported in decisions]
 
 
+def _open(admin: SyncAdmin, topic: str) -> list[HalfMessage]:
+    """The topic's half messages that wait for their end."""
+    brokers, problems = admin.halves()
+    assert problems == ()
+    return [half for broker in brokers for half in broker.open or () if half.topic == topic]
+
+
 def _given_up(part: Part, topic: str) -> list[Json]:
     """The topic's messages among those without a decision."""
     found = part.query("heir", GIVEN_UP, "key-never")
@@ -85,4 +98,5 @@ def test_transactions(stage: Stage, client: str) -> None:
     assert ours["checked"]["committed"] == ours["checked"]["rolled-back"] == 0
     assert ours["checked"]["throws"] == 2
     assert ours["checked"]["never"] == OURS["transaction_check_max"]
+    assert [key for key, _, _ in ours["listed"]] == ["key-never"]
     assert ours["by"] == ["heir"]
