@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mqtrail import trail
 from mqtrail.client import ClusterLag, InstanceConfig, SyncAdmin
-from mqtrail.lake import Lake, LakeError, LakePath, connect, fetch, judge_messages, stored_rows
+from mqtrail.lake import Lake, LakeError, LakePath, connect, fetch
 from mqtrail.trail.incidents import IncidentSettings
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
@@ -298,6 +298,8 @@ class Answers:
         self, view: LakeView | None, cluster: str, known: Sequence[Trajectory], live: LiveEvidence, now_ms: int
     ) -> list[Trajectory]:
         """Judge the evidence of lake and cluster together, as of now."""
+        from mqtrail.lake import judge_messages, stored_rows  # with Arrow
+
         duck = connect()
         copies = stored_rows(duck, live.stored, cluster, live.delays_ms, now_ms)
         evidence = live.rows | {trail.MESSAGE_META.name: copies}

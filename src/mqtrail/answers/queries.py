@@ -6,10 +6,9 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import duckdb
-import pyarrow as pa
 
 from mqtrail.lake import LakeDamaged, lake_errors
 from mqtrail.wire import MQError
@@ -17,6 +16,9 @@ from mqtrail.wire import MQError
 from .lakeview import LakeView
 from .model import Scope
 from .views import TABLES_SCHEMA, VIEWS, definitions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BATCH_ROWS: Final = 10_000  # rows fetched at once
 MEMORY_LIMIT: Final = "2GB"  # of a query; DuckDB spills what is larger to the folder for temporary files

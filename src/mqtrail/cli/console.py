@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 PORT_DEFAULT = 9870
 UNUSED = (
     *("aiohttp", "requests"),  # NiceGUI's transport imports them to ask servers
+    *("redis", "httpx._main", "watchfiles"),  # NiceGUI, httpx and uvicorn import them
     *("numpy", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"),  # Arrow imports them
 )
-"""Modules that libraries import if they are there, and that the console has no use for: 15 MB."""
+"""Modules that libraries import if they are there, and that the console has no use for: 25 MB."""
 
 
 def console(
@@ -64,7 +65,7 @@ def console(
         words = f"console on {at}, HTTP API described by {at}/openapi.json; Ctrl-C ends it"
         if access is not None and (token := access.first_token()):
             say(f"no user yet: open /login/first within an hour, with the token {token}")
-        with modules_hidden(*UNUSED):  # DuckDB and Arrow are imported by the first question
+        with modules_hidden(*UNUSED):  # DuckDB is imported by the first question
             serve(app, listening, words, tls)
     return Exit.OK
 

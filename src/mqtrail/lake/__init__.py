@@ -3,10 +3,12 @@
 The tables are Delta tables, written by delta-rs. DuckDB runs the SQL of `trail` over committed files and newer rows.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from .batches import Batches, Change, LakeBatch
 from .cycles import BULK_RESULTS, Bulk, Cycle, LastJudgement
-from .decoding import STORED, DecodedTrace, EvidencePlan, EvidenceWriter, stored_rows
-from .duck import arrow_rows, connect, define, define_compared, judge_rows, run_stages
+from .duck import arrow_rows, connect, define, define_compared, fetch, judge_rows, run_stages
 from .edge import lake_errors
 from .errors import (
     FileRefused,
@@ -26,7 +28,7 @@ from .known import LakeKnown, lost_judgements
 from .lags import define_lag
 from .lake import Lake
 from .lock import WriteLock
-from .lookup import Answer, LookUp, fetch, relation_of
+from .lookup import Answer, LookUp, relation_of
 from .maintenance import Join, compact, expire, joins_due, settled_ms, sweep, sweeping
 from .migration import migrate
 from .objects import ObjectPath
@@ -47,6 +49,18 @@ from .samples import keyframes_at, sample_files
 from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
 from .storeerrors import ObjectStoreError
 from .tables import DataFile, LakeTable, cluster_of
+
+if TYPE_CHECKING:
+    from .decoding import STORED, DecodedTrace, EvidencePlan, EvidenceWriter, stored_rows
+
+_LATE: Final = {
+    "STORED": ".decoding",
+    "DecodedTrace": ".decoding",
+    "EvidencePlan": ".decoding",
+    "EvidenceWriter": ".decoding",
+    "stored_rows": ".decoding",
+}
+"""Name -> its module. They need Arrow, 30 MB that a process spares which only looks up: at their first use."""
 
 __all__ = [
     "BULK_RESULTS",
@@ -134,3 +148,9 @@ __all__ = [
     "write_parquet",
     "write_whole",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATE[name], __name__), name)

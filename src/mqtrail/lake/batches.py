@@ -19,18 +19,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import duckdb
 from deltalake import Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from mqtrail.trail import Column, Relation
 
+from .duck import connect, fetch
 from .edge import RESTORE
 from .errors import LakeBusy, LakeDamaged
 from .lock import WriteLock
 from .marks import CommitMark
-from .places import LakePath, emptied, is_remote, parquet_source, remove_tree, side_by_side, write_parquet
+from .places import LakePath, emptied, is_remote, parquet_source, remove_tree, side_by_side, size_of, write_parquet
 from .schemas import Table, arrow_schema
 from .tables import DataFile, LakeTable, create_table, has_log
 
@@ -198,6 +198,8 @@ class Batches:
         """Record the batch in place of the app's last one: from here on it is committed."""
         folder = emptied(self._record.path / f"batch={batch.app}-{batch.number}")
         folder.mkdir(parents=True)
+        import pyarrow as pa
+
         row = {
             "app": batch.app,
             "number": batch.number,
@@ -238,10 +240,28 @@ class Batches:
 
     def _batch(self, file: DataFile) -> LakeBatch:
         path = self._record.path / file.path
-        [row] = pq.read_table(parquet_source(path), partitioning=None).to_pylist()
+        [row] = _rows_of(path)
         try:
             return LakeBatch(row["app"], row["number"], json.loads(row["notes"]), json.loads(row["changes"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise LakeDamaged(
                 f"{path}: found no batch ({error}), expected one with notes and changes as JSON: {RESTORE}"
             ) from None
+
+
+def _rows_of(path: LakePath) -> list[dict[str, Any]]:
+    """Return the rows of a small file. FileNotFoundError; the errors of the library that reads it.
+
+    DuckDB reads local ones: Arrow takes 30 MB, which a process that only looks up spares.
+    """
+    if is_remote(path):
+        import pyarrow.parquet as pq
+
+        found: list[dict[str, Any]] = pq.read_table(parquet_source(path), partitioning=None).to_pylist()
+        return found
+    with connect(threads=1) as duck:
+        try:
+            return fetch(duck, "SELECT * FROM read_parquet(?, hive_partitioning = false)", [str(path)])
+        except duckdb.IOException:
+            size_of(path)  # raises FileNotFoundError
+            raise

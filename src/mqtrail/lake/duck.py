@@ -5,10 +5,9 @@ from __future__ import annotations
 import atexit
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import duckdb
-import pyarrow as pa
 
 from mqtrail import trail
 from mqtrail.trail import Relation, Settings, Stage
@@ -16,6 +15,9 @@ from mqtrail.trail import Relation, Settings, Stage
 from .objects import ObjectPath
 from .parquet import empty_rows
 from .schemas import arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Row = Mapping[str, Any]
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {"autoinstall_known_extensions": False}
@@ -81,6 +83,13 @@ def connect(threads: int | None = None, memory_limit: str = "") -> duckdb.DuckDB
     return connection
 
 
+def fetch(connection: duckdb.DuckDBPyConnection, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    """Run SQL and return its rows by column name."""
+    cursor = connection.execute(query, list(values))
+    names = [column[0] for column in cursor.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
 def define(connection: duckdb.DuckDBPyConnection, stage: Stage, *, table: bool = False, recurs: bool = False) -> int:
     """Make a stage readable by its name: as a temporary view, or as a temporary table. Replaces what has the name.
 
@@ -105,6 +114,8 @@ def define(connection: duckdb.DuckDBPyConnection, stage: Stage, *, table: bool =
 
 def _define_answers(connection: duckdb.DuckDBPyConnection, stage: Stage, answer: Callable[[str, str], int]) -> int:
     """Make a table of a stage with a function. Functions registered with DuckDB would outlive the connection."""
+    import pyarrow as pa
+
     source = f"{stage.name}_found"
     reader: pa.RecordBatchReader = connection.sql(stage.sql).to_arrow_reader(ANSWER_ROWS)
     schema = reader.schema.remove(len(reader.schema) - 1).append(pa.field("answer", pa.int64()))
@@ -141,6 +152,8 @@ def arrow_rows(relation: Relation, rows: Iterable[Row]) -> pa.Table:
 
     KeyError: a row has an unknown column.
     """
+    import pyarrow as pa
+
     names = set(relation.names)
     filled = []
     for row in rows:

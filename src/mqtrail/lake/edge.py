@@ -10,11 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import duckdb
-import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from .errors import LakeBusy, LakeDamaged, LakeError, LakeUnreadable
@@ -37,10 +37,21 @@ def lake_errors(path: LakePath) -> Iterator[None]:
         yield
     except (LakeError, ConnectionError, *OUR_MISTAKES):  # ConnectionError: Spark's JVM has ended
         raise
-    except (OSError, DeltaError, duckdb.Error, pa.ArrowException) as error:
+    except library_errors() as error:
         if is_remote(path) and (message := _of_store(path, error)):
             raise LakeUnreadable(message) from None  # the text of the error may have an access key
         raise _of_library(path, error) from error
+
+
+def arrow_errors() -> tuple[type[Exception], ...]:
+    """Return what Arrow raises. Its own class only if Arrow is imported, which a process that only looks up spares."""
+    found = getattr(sys.modules.get("pyarrow.lib"), "ArrowException", None)
+    return (OSError,) if found is None else (OSError, found)
+
+
+def library_errors() -> tuple[type[Exception], ...]:
+    """Return what the libraries raise that read and write a lake."""
+    return (*arrow_errors(), DeltaError, duckdb.Error)
 
 
 def _of_library(path: LakePath, error: Exception) -> LakeError:

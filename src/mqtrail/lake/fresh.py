@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import duckdb
-import pyarrow as pa
 
 from mqtrail import trail
 from mqtrail.trail import Settings, Stage
@@ -39,6 +38,8 @@ def judge_messages(
     extra: relation name -> rows of bronze relations that are newer than the lake, of this cluster. lake None: use only
     `extra`.
     """
+    import pyarrow as pa
+
     for relation in trail.EVIDENCE:
         connection.register(f"extra_{relation.name}", arrow_rows(relation, extra.get(relation.name, ())))
     connection.register("asked_ids", pa.table({"msg_id": pa.array(list(msg_ids), pa.string())}))

@@ -9,12 +9,11 @@ from collections.abc import Collection
 from typing import Any, Final
 
 import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from mqtrail import trail
 
 from .cycles import LastJudgement
+from .edge import arrow_errors
 from .errors import LakeUnreadable
 from .judged import JUDGED_APP, Judgement, Judgements, seen_up_to
 from .lake import Lake
@@ -152,12 +151,14 @@ class LakeKnown:
         return self._lake.path / STATES / str(number)
 
     def _has_state(self, number: int) -> bool:
+        import pyarrow.parquet as pq
+
         try:
             for name in trail.STATE:
                 pq.read_metadata(parquet_source(self._folder(number) / f"{name}.parquet"))
         except ObjectStoreError as error:
             raise LakeUnreadable(str(error)) from None
-        except (OSError, pa.ArrowException):
+        except arrow_errors():
             return False
         return True
 

@@ -17,7 +17,7 @@ import duckdb
 from mqtrail import trail
 from mqtrail.trail import publish_hours
 
-from .duck import connect
+from .duck import connect, fetch
 from .edge import lake_errors
 from .lake import Lake
 from .maintenance import COMPACT_PREFIX
@@ -157,13 +157,6 @@ class LookUp:
     def _fetch(self, table: LakeTable, query: str, values: list[Any]) -> list[dict[str, Any]]:
         with lake_errors(table.path):
             return fetch(self.connection, query, values)
-
-
-def fetch(connection: duckdb.DuckDBPyConnection, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-    """Run SQL and return its rows by column name."""
-    cursor = connection.execute(query, list(values))
-    names = [column[0] for column in cursor.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def relation_of(table: LakeTable, files: Sequence[DataFile] | None = None, cluster: str = "") -> str:

@@ -10,16 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 from uuid import uuid4
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from mqtrail.wire import part_file
 
 from .errors import LakeUnsupported
 from .objects import SCHEME, ObjectPath, delta_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 LakePath = Path | ObjectPath
 """A file or folder of a lake."""
@@ -134,6 +134,8 @@ def parquet_size(path: LakePath, source: Any) -> int:
 
 def write_parquet(rows: pa.Table, path: LakePath) -> None:
     """Write a small Parquet file."""
+    import pyarrow.parquet as pq
+
     with sink(path) as target:
         pq.write_table(rows, target, compression="zstd")
 

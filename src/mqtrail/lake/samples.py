@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import pyarrow.parquet as pq
-
 from mqtrail.trail import SAMPLED, SAMPLES
 
 from .edge import lake_errors
@@ -44,6 +42,8 @@ def keyframes_at(lake: Lake, at_ms: int, cluster: str | None = None) -> dict[str
 
 def _keyframe(table: LakeTable, files: list[DataFile], cluster: str, at_ms: int) -> int | None:
     """The keyframe that the last sample of a cluster at or before at_ms names. files: the latest first."""
+    import pyarrow.parquet as pq
+
     for file in files:
         if _first_ms(file) <= at_ms:
             with lake_errors(table.path):

@@ -10,20 +10,19 @@ and meanings; this module adds partitions, sort order and statistics.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Literal
 
 from mqtrail import trail
 from mqtrail.trail import Column, Relation
 from mqtrail.trail.incidents import INCIDENTS
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 SCHEMA_VERSION = 2
 """Version of all tables together; written into each table's Delta metadata as `mqtrail.schema`."""
 MIGRATED_VERSION = 1
 """The earlier version that `migration` brings to this one."""
-
-ARROW_TYPES: dict[str, pa.DataType] = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +144,18 @@ TABLES: dict[str, Table] = {
 
 def arrow_type(column: Column) -> pa.DataType:
     """Return the Arrow type of a column; `events` is a list of structs with trail.EVENT_FIELDS."""
+    import pyarrow as pa
+
+    types: dict[str, pa.DataType] = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
     if column.type == "events":
-        return pa.list_(pa.struct([(field.name, ARROW_TYPES[field.type]) for field in trail.EVENT_FIELDS]))
-    return ARROW_TYPES[column.type]
+        return pa.list_(pa.struct([(field.name, types[field.type]) for field in trail.EVENT_FIELDS]))
+    return types[column.type]
 
 
 def arrow_schema(relation: Relation) -> pa.Schema:
     """Return the Arrow schema of a relation: all columns nullable, in order, meanings as field metadata."""
+    import pyarrow as pa
+
     return pa.schema([pa.field(column.name, arrow_type(column), metadata={"doc": column.doc}) for column in relation])
 
 

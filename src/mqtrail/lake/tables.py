@@ -22,16 +22,14 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from .edge import RESTORE, first_line, lake_errors
+from .edge import RESTORE, arrow_errors, first_line, lake_errors
 from .errors import FileRefused, LakeDamaged, LakeError, LakeUnreadable, SchemaVersionError
 from .lease import Lease
 from .lock import FileLock, WriteLock
@@ -39,6 +37,9 @@ from .marks import MARKS, CommitMark
 from .places import LakePath, inside, is_remote, parquet_size, parquet_source, relative_to, size_of, storage_options
 from .schemas import MIGRATED_VERSION, SCHEMA_VERSION, Table, arrow_schema
 from .storeerrors import ObjectStoreError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 VERSION_KEY = "mqtrail.schema"
 _STATS_TEXT_SIZE_MAX = 256
@@ -220,6 +221,8 @@ class LakeTable:
 
     def probe(self) -> None:
         """Read every committed file completely, to find damage inside. Reports it as `readable` does."""
+        import pyarrow.parquet as pq
+
         for file in self.readable(self.files()):
             try:
                 with pq.ParquetFile(parquet_source(self.path / file.path)) as parquet:
@@ -227,7 +230,7 @@ class LakeTable:
                         pass
             except ObjectStoreError as error:
                 raise LakeUnreadable(str(error)) from None
-            except (OSError, pa.ArrowException) as error:
+            except arrow_errors() as error:
                 self._note_damage(file.path, f"found an incomplete Parquet file ({first_line(error)})")
 
     def _why_unreadable(self, file: DataFile) -> str | None:
@@ -261,8 +264,7 @@ class LakeTable:
         if self._files is None:
             with lake_errors(self.path):
                 added = self._delta.get_add_actions(flatten=True)
-                actions = pa.RecordBatchReader.from_stream(added).read_all().to_pylist()
-                self._files = [self._data_file(action) for action in actions]
+                self._files = [self._data_file(action) for action in added.to_struct_array().to_pylist()]
         if hours is None:
             return list(self._files)
         wanted = set(hours)
@@ -428,6 +430,9 @@ class LakeTable:
 
 def read_footer(path: LakePath, table: Table, relative: str = "") -> DataFile:
     """Read a Parquet file's footer and check it against the table. FileRefused."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     source = parquet_source(path)
     with pq.ParquetFile(source) as parquet:
         metadata, schema = parquet.metadata, parquet.schema_arrow
@@ -477,6 +482,8 @@ def _bounds(statistics: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def _alike(found: pa.DataType, expected: pa.DataType) -> bool:
+    import pyarrow as pa
+
     return found == expected or (pa.types.is_string(expected) and pa.types.is_large_string(found))
 
 
