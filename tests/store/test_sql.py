@@ -9,7 +9,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine, event
 
 from mqtrail.store import LogDiffers, MemoryDisk, PendingRecord, RealDisk, Retention, StoreBroken, StoreError, StoreFull
 from mqtrail.store.sql import SqlStore, look_at
@@ -73,6 +73,27 @@ def test_one_commit_serves_all_appends_before_it(store: SqlStore, sql: sqlite3.C
     assert job() == tickets[-1].end_offset == store.flushed_offset < later.end_offset
     (after,) = sql.execute("PRAGMA data_version").fetchone()
     assert (count(sql, "mqtrail_place"), after) == (33, before + 1)
+
+
+def test_a_commit_notes_the_ends_of_its_queues_together(store: SqlStore, sql: sqlite3.Connection) -> None:
+    """Not with a statement for each queue, of which a batch of senders may reach hundreds."""
+    queues, statements = range(70), list[str]()
+
+    def note(connection: object, cursor: object, statement: str, *others: object) -> None:
+        statements.append(statement)
+
+    for _ in range(2):  # the first commit makes the tables
+        statements.clear()
+        store.append([record(b"x", queue_id=number) for number in queues for _ in range(number % 3 + 1)], NOW_MS)
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            store.flush()
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+    assert sum(one.startswith("UPDATE mqtrail_queue") for one in statements) == 2, "64 queues each"
+    assert len(statements) < len(queues) + 10
+    found = sql.execute("SELECT queue_id, next_offset FROM mqtrail_queue WHERE topic = 'orders'").fetchall()
+    assert dict(found) == {number: 2 * (number % 3 + 1) for number in queues}
 
 
 def test_a_commit_that_is_held_up_shows_no_row_and_loses_no_order(store: SqlStore, sql: sqlite3.Connection) -> None:

@@ -44,10 +44,6 @@ class TableQueue(QueueState):
     first_offset: int = 0
     waiting: list[WaitingRecord] = field(default_factory=list)
 
-    def table_of(self, number: int) -> Table:
-        """Return the queue's table, or the table with this number, if the queue has none yet."""
-        return message_table(message_table_name(number)) if self.table is None else self.table
-
     @property
     def stored_end(self) -> int:
         """Queue offset behind the last committed row."""

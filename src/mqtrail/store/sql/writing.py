@@ -15,7 +15,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select, update
 
 from mqtrail.wire import LONG_MAX, MessageIllegal, MessageSysFlag, RecordError, decode_head, encode_record
 
@@ -23,9 +23,10 @@ from ..base import Appended, PendingRecord
 from ..commitlog.append import too_large
 from ..errors import StoreAway, StoreBroken, StoreFull
 from .database import Database
+from .inserting import insert_messages, insert_rows, note_ends
 from .queues import Allotment, TableQueue, TableQueues, WaitingRecord, save, save_released
 from .rows import key_hashes, row_of
-from .schema import KEY, PLACE, STORE, STORE_ROW, UNQUEUED, QueueUse
+from .schema import KEY, PLACE, STORE, STORE_ROW, UNQUEUED, QueueUse, message_table_name
 
 COMMIT_RECORDS_MAX = 5_000  # in one transaction
 WAITING_SIZE_MAX = 256 * 1024 * 1024  # bytes of records that are not committed
@@ -257,13 +258,18 @@ def _write(
             places.append({"physical_offset": row["physical_offset"], "queue": number, "queue_offset": row["id"]})
             topic = one.queue.topic
         keys += [{"key_hash": key_hash, **place} for key_hash in key_hashes(topic, row["properties"])]
+    known_ends: dict[int, int] = {}
     for queue, found in rows.items():
-        number = queue.number or numbers[queue]
-        connection.execute(insert(queue.table_of(number)), found)
-        save(connection, queue, number, found[-1]["id"] + 1)
+        number, end = queue.number or numbers[queue], found[-1]["id"] + 1
+        insert_messages(connection, message_table_name(number), found)
+        if queue.number:
+            known_ends[number] = end
+        else:
+            save(connection, queue, number, end)
+    note_ends(connection, known_ends)
     for table, found in ((PLACE, places), (KEY, keys), (UNQUEUED, unqueued)):
         if found:
-            connection.execute(insert(table), found)
+            insert_rows(connection, table, found)
     ends = {"end_offset": batch[-1].end_offset, "store_ms": place["store_ms"]}
     here = (STORE.c.id == STORE_ROW) & (STORE.c.end_offset == first_offset)
     if connection.execute(update(STORE).where(here).values(ends)).rowcount != 1:
