@@ -6,6 +6,7 @@ broker's POP itself delivers without end.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -300,19 +301,22 @@ class Receiver:
 
 
 async def _settled(receipts: Sequence[str], act: Callable[[Receipt, str], Awaitable[str]]) -> list[Settled]:
-    """Settle messages one by one. act: returns the receipt for the answer. Problem: nothing was done."""
-    found: list[Settled] = []
-    problems: list[Problem] = []
-    for text in receipts:
+    """Settle messages together, so that their records share a commit. act: returns the receipt for the answer. Problem:
+    nothing was done."""
+
+    async def settle(text: str) -> Settled | tuple[Settled, Problem]:
         try:
-            found.append(Settled(await act(Receipt.decode(text), text)))
+            return Settled(await act(Receipt.decode(text), text))
         except (MQError, TimeoutError) as error:
-            problems.append(problem_of_error(error))
-            found.append(Settled(text, problems[-1].detail))
+            problem = problem_of_error(error)
+            return Settled(text, problem.detail), problem
+
+    found = await asyncio.gather(*map(settle, receipts))
+    problems = [one[1] for one in found if isinstance(one, tuple)]
     if problems and len(problems) == len(found):
         first = problems[0]
         raise Problem(first.status, f"none of {len(found)} receipts was taken: {first.detail}")
-    return found
+    return [one[0] if isinstance(one, tuple) else one for one in found]
 
 
 def _is_of_application(name: str) -> bool:
