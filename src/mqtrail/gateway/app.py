@@ -47,6 +47,7 @@ from .shapes import (
     read_json,
     schemas,
 )
+from .short_way import NamedOperation, ShortWay
 from .topics import Topics
 from .tracer import Tracer
 
@@ -110,9 +111,9 @@ def make_door(
         return PlainTextResponse("ok\n")
 
     router = APIRouter(prefix=PREFIX, responses=RESPONSES)
-    _add_publishing(router, publisher, config, gate)
+    named = {f"{PREFIX}/topics/*/messages": _add_publishing(router, publisher, config, gate)}
     receiver = Receiver(caller, tracer, next_id, broker_name, config)
-    _add_receiving(router, receiver, stopping, gate)
+    named |= _add_receiving(router, receiver, stopping, gate)
     _add_events(router, receiver, stopping, gate)
     _add_topics(router, Topics(caller), gate)
     app.include_router(router)
@@ -120,6 +121,7 @@ def make_door(
     app.include_router(changing_router(OperatorChanges(caller, pmq, publisher, audit), gate))
     app.include_router(pmq.router())
     add_problems(app)
+    app.add_middleware(ShortWay, named=named, exact=pmq.operations)  # behind all bounds
     _add_bounds(app, config)
     return app
 
@@ -134,7 +136,8 @@ def _add_bounds(app: DescribedApi, config: DoorConfig) -> None:
     )
 
 
-def _add_publishing(router: APIRouter, publisher: MessageSender, config: DoorConfig, gate: Gate) -> None:
+def _add_publishing(router: APIRouter, publisher: MessageSender, config: DoorConfig, gate: Gate) -> NamedOperation:
+    """Add the operation; return it without its query."""
     under_way = 0
 
     @router.post(
@@ -170,6 +173,8 @@ def _add_publishing(router: APIRouter, publisher: MessageSender, config: DoorCon
             under_way -= 1
         return json_answer(PublishedMessages(found, max(slow_down_ms, math.ceil(1000 * pause_s))))
 
+    return lambda topic, request: publish(topic, request, "", "", request.headers.get("idempotency-key"))
+
 
 def _messages(topic: str, body: bytes, media_type: str, words: tuple[str, str], config: DoorConfig) -> list[Message]:
     """Return the messages of a request's body. Problem."""
@@ -202,7 +207,11 @@ def _check_count(count: int, config: DoorConfig) -> None:
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
 
 
-def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Event, gate: Gate) -> None:
+def _add_receiving(
+    router: APIRouter, receiver: Receiver, stopping: asyncio.Event, gate: Gate
+) -> dict[str, NamedOperation]:
+    """Add the operations; return them by path, with `*` for the group."""
+
     @router.post(
         "/groups/{group}/receive",
         summary="Receive messages for a group; wait for the first one",
@@ -251,6 +260,9 @@ def _add_receiving(router: APIRouter, receiver: Receiver, stopping: asyncio.Even
         return json_answer(
             SettledMessages(await receiver.extend(group, asked.receipts, asked.invisible_s, host_of(request)))
         )
+
+    found: dict[str, NamedOperation] = {"receive": receive, "ack": ack, "nack": nack, "extend": extend}
+    return {f"{PREFIX}/groups/*/{name}": operation for name, operation in found.items()}
 
 
 def _check_receipts(gate: Gate, group: str, request: Request, receipts: Sequence[str]) -> None:

@@ -38,6 +38,7 @@ from ..gate import Gate
 from ..json_size import VALUES_MAX, has_many_values
 from ..problems import Problem
 from ..publishing import ANY_QUEUE, MessageSender
+from ..short_way import Operation
 from ..tracer import Tracer
 from .broker import FAILURE_TRIES, PmqBroker, failure_topic, message_of, parts_of, pulled
 from .desk import Full, Group, GroupQueue, PmqConsumer, PmqDesk, QueueName
@@ -106,6 +107,7 @@ class PmqInterface:
         self._commits = asyncio.Lock()
         self._ticker: asyncio.Task[None] | None = None
         self._poll_count = 0
+        self.operations: dict[str, Operation] = {}  # by path; `router` fills it
 
     def start(self) -> None:
         self._ticker = asyncio.create_task(self._tick())
@@ -510,6 +512,8 @@ class PmqInterface:
             except Full as error:
                 answer = refused(str(error))
             return _json(request, {"time": time.perf_counter_ns() - began_ns} | answer)
+
+        self.operations[path] = operation
 
 
 def _wrong_of(messages: Sequence[Message]) -> str | None:
