@@ -32,6 +32,7 @@ MODULES = (
     "start",
     "crowd",
     "recovery",
+    "pmq",
     "lag",
     "lookup",
     "console",

@@ -40,8 +40,9 @@ class OurPeer:
         tls: Mapping[str, str] | None = None,
         credentials: tuple[str, str] = ("", ""),
         loop: str = "uvloop",
+        store_url: str = "",
     ) -> None:
-        """folder None: in memory.
+        """folder None: in memory. store_url: of a database instead of a CommitLog.
 
         broker: further fields of BrokerConfig. tls: fields of TlsServerConfig. credentials: of the user that is
         allowed, and that creates the topic.
@@ -59,6 +60,7 @@ class OurPeer:
             },
             "tls": dict(tls or {}),
             "loop": loop,
+            "store_url": store_url,
         }
         self.process: subprocess.Popen[str] | None = None
         self.namesrv_address = self.broker_address = ""
@@ -145,6 +147,7 @@ def _serve(settings: dict[str, Any]) -> int:
     folder = settings["folder"]
     config = NodeConfig(
         data=None if folder is None else Path(str(folder)),
+        store_url=settings["store_url"],
         namesrv_port=0,
         broker_port=0,
         broker=BrokerConfig(**settings["broker"]),
