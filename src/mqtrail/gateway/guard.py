@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -34,6 +34,7 @@ HEADERS: Final = {
 }
 """Of every answer that does not set them itself: pages load nothing from other hosts, and no other site shows them in a
 frame."""
+_RAW_HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class BodyRoom:
@@ -136,9 +137,9 @@ def origin_host(origin: str) -> str | None:
 def _with_headers(send: Send) -> Send:
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
+            headers = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in headers}
+            message["headers"] = headers + [pair for pair in _RAW_HEADERS if pair[0] not in names]
         await send(message)
 
     return with_headers

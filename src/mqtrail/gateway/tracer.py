@@ -87,10 +87,10 @@ class Tracer:
             for part in _parts(records):
                 while self._caller.away is not None and not self._stopping:
                     await asyncio.sleep(AWAY_PAUSE_S)
-                await self._send(part)
+                await self._send(*part)
 
-    async def _send(self, records: Sequence[TraceRecord]) -> None:
-        """Send one trace message. Records that the broker refuses are counted as lost."""
+    async def _send(self, records: Sequence[TraceRecord], text: str) -> None:
+        """Send one trace message. text: of the records. Records that the broker refuses are counted as lost."""
         self._sequence += 1
         head: list[TraceRecord] = [
             TraceBatch(
@@ -119,7 +119,7 @@ class Tracer:
             properties[PROPERTY_KEYS] = keys
         header = SendMessageHeader(PRODUCER_GROUP, self._topic, born_timestamp=now_ms())
         header.properties = encode_properties(properties)
-        body = encode_trace([*head, *records]).encode("utf-8", "replace")
+        body = (encode_trace(head) + text).encode("utf-8", "replace")
         try:
             await succeed(self._caller, RemotingCommand(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body), _HERE)
         except (MQError, TimeoutError):
@@ -129,19 +129,21 @@ class Tracer:
                 self._lost_from_ms = lost_from_ms
 
 
-def _parts(records: Sequence[TraceRecord]) -> Iterator[list[TraceRecord]]:
-    """Yield the records of each trace message."""
+def _parts(records: Sequence[TraceRecord]) -> Iterator[tuple[list[TraceRecord], str]]:
+    """Yield the records of each trace message, and their text."""
     part: list[TraceRecord] = []
+    texts: list[str] = []
     size = 0
     for record in records:
-        length = len(encode_record_text(record))
-        if part and (len(part) >= RECORDS_OF_MESSAGE or size + length > TRACE_MESSAGE_SIZE_MAX):
-            yield part
-            part, size = [], 0
+        text = encode_record_text(record)
+        if part and (len(part) >= RECORDS_OF_MESSAGE or size + len(text) > TRACE_MESSAGE_SIZE_MAX):
+            yield part, "".join(texts)
+            part, texts, size = [], [], 0
         part.append(record)
-        size += length
+        texts.append(text)
+        size += len(text)
     if part:
-        yield part
+        yield part, "".join(texts)
 
 
 def _keys(records: Sequence[TraceRecord]) -> str:
