@@ -181,7 +181,8 @@ async def _publish(order: Json) -> Json:
 
     await asyncio.gather(*map(work, connections))
     per_s = (len(took_ms) - errors) * count / order["seconds"]
-    return {"perS": per_s, "errors": errors, **_percentiles(took_ms)}
+    times = _percentiles(took_ms) if len(took_ms) > 1 else {"p50Ms": None, "p99Ms": None}
+    return {"perS": per_s, "errors": errors, **times}
 
 
 async def _consume(order: Json) -> Json:

@@ -49,7 +49,10 @@ from mqtrail.wire import SubscriptionGroupConfig
 CLIENTS: Final = 64
 LIST: Final = 32  # messages of a request with a list
 QUEUES: Final = 16
+QUEUES_DEFAULT: Final = 4  # of a topic that is made over HTTP
 WARM_S, WARM_QUICK_S = 0.5, 0.3
+PUBLISH_S, PUBLISH_QUICK_S = 2.0, 1.0  # so that several commits of a full batch end in it
+LIST_ROUNDS_MAX: Final = 3
 BARE_TABLE: Final = "bare_messages"
 KEPT, KEPT_QUICK = 20_000, 3_000  # messages to consume
 PUT: Final = 500  # messages of a request that makes them
@@ -128,17 +131,17 @@ class DoorProcess:
         return self._process.pid
 
     def make_topic(self, queues: int = QUEUES) -> str:
-        """Make a topic with a table for each queue; return its name."""
+        """Make a topic; return its name. The first message of a queue makes its table."""
         topic = f"orders-{next(_numbers)}"
         with httpx.Client(base_url=self.url, timeout=START_S, trust_env=False) as http:
             http.put(f"/v1/topics/{topic}", json={"queues": queues}).raise_for_status()
         return topic
 
-    def put(self, topic: str, total: int) -> None:
-        """Publish messages in large lists."""
+    def put(self, topic: str, total: int, *, at_once: int = PUT) -> None:
+        """Publish messages in lists."""
         with httpx.Client(base_url=self.url, timeout=START_S, trust_env=False) as http:
-            for _ in range(total // PUT):
-                http.post(f"/v1/topics/{topic}/messages", json=[{"body": BODY}] * PUT).raise_for_status()
+            for _ in range(total // at_once):
+                http.post(f"/v1/topics/{topic}/messages", json=[{"body": BODY}] * at_once).raise_for_status()
 
     def make_group(self, group: str) -> None:
         """Make a group, so that pmq's clients may join it."""
@@ -220,26 +223,29 @@ def publish(session: Session) -> Iterator[Row]:
     """Single messages and lists; door and bare inserts in turn."""
     for kind in DATABASES:
         with door(session, kind) as (process, base), closing(BareInserts(base.url)) as bare:
-            topic = process.make_topic()
+            topic = process.make_topic(QUEUES_DEFAULT)
+            for _ in range(2 * QUEUES_DEFAULT):
+                process.put(topic, 1, at_once=1)  # makes the tables
             yield _publish_row(session, process, bare, topic, kind, 1)
             yield _publish_row(session, process, bare, topic, kind, LIST)
 
 
 def _publish_row(session: Session, process: DoorProcess, bare: BareInserts, topic: str, kind: str, each: int) -> Row:
     """A commit gathers at most what all clients have under way: as many rows are a transaction of the peer's."""
-    warm_s = WARM_QUICK_S if session.quick else WARM_S
+    warm_s, seconds = (WARM_QUICK_S, PUBLISH_QUICK_S) if session.quick else (WARM_S, PUBLISH_S)
+    rounds = session.rounds if each == 1 else min(session.rounds, LIST_ROUNDS_MAX)
     ours, peer, found, cpu_us = list[float](), list[float](), list[Json](), list[float]()
-    for number in range(session.rounds):
+    for number in range(rounds):
         for side in session.order(number, ("ours", "peer")):
             if side == "peer":
-                peer.append(bare.per_s(CLIENTS * each, warm_s, session.seconds))
+                peer.append(bare.per_s(CLIENTS * each, warm_s, seconds))
                 continue
             order = {"topic": topic, "connections": CLIENTS, "count": each}
             with measured(process.pid) as usage:
-                load = published(process.url, **order, warm_s=warm_s, seconds=session.seconds)
+                load = published(process.url, **order, warm_s=warm_s, seconds=seconds)
             ours.append(load["perS"])
             found.append(load)
-            cpu_us.append(usage.cpu_s * 1e6 / max(1, load["perS"] * (session.seconds + warm_s)))
+            cpu_us.append(usage.cpu_s * 1e6 / max(1, load["perS"] * (seconds + warm_s)))
     what = "one message a request" if each == 1 else f"lists of {each}"
     return Row(
         f"pmq/publish/{kind}/{what.rpartition(' ')[2] if each > 1 else 'single'}",
@@ -346,7 +352,7 @@ def _latencies(session: Session, process: DoorProcess) -> Iterator[Row]:
         for _ in range(session.rounds):
             group = f"shipping-{next(_numbers)}"
             process.make_group(group)
-            order = {"way": way, "topic": process.make_topic(4), "group": group, "per_s": PER_S}
+            order = {"way": way, "topic": process.make_topic(QUEUES_DEFAULT), "group": group, "per_s": PER_S}
             found.append(latency(process.url, **order, warm_s=0.5, seconds=seconds))
         for part, limit in (("p50", P50_BAR_MS), ("p99", P99_BAR_MS)):
             yield Row(
@@ -377,7 +383,7 @@ def _joins(session: Session, process: DoorProcess) -> Iterator[Row]:
         for _ in range(rounds):
             group = f"stock-{next(_numbers)}"
             process.make_group(group)
-            order = {"way": way, "topic": process.make_topic(4), "group": group, "per_s": JOIN_PER_S}
+            order = {"way": way, "topic": process.make_topic(QUEUES_DEFAULT), "group": group, "per_s": JOIN_PER_S}
             found.append(join_delay(process.url, **order, warm_s=1.0, seconds=quick_s if session.quick else seconds))
         is_pmq = way == "pmq"
         who = "a client with pmq's protocol" if is_pmq else "a Subscriber of mqtrail.pmq"
