@@ -11,6 +11,7 @@ from mqtrail.wire import (
     IMPLEMENTATION,
     IMPLEMENTATION_KEY,
     TRACE_TOPIC,
+    ClientConnection,
     ConsumerConnections,
     ConsumerNotOnline,
     ConsumerOffsetTable,
@@ -96,3 +97,28 @@ def test_groups_are_looked_for_in_all_tables() -> None:
     assert not found.problems
     assert {row["group_name"] for row in found.rows["clients"]} == {"Stopped", "Everyone", "New", "Traced"}
     assert [(row["group_name"], row["consumer_offset"]) for row in found.rows["group_offsets"]] == [("Stopped", 7)]
+
+
+class Leaving(Master):
+    """Its only consumer commits and leaves as soon as the first question about its group is answered."""
+
+    has_left = False
+
+    def committed_offsets(self, address: str) -> ConsumerOffsetTable:
+        offset, self.has_left = 9 if self.has_left else 7, True
+        return ConsumerOffsetTable({"orders@g": {0: offset}})
+
+    def consumer_connections(self, group: str, address: str) -> ConsumerConnections:
+        if self.has_left:
+            raise ConsumerNotOnline(group)
+        self.has_left = group == "g"
+        return ConsumerConnections(connection_set=(ClientConnection("10.0.0.2@77#1"),))
+
+
+def test_a_sample_without_a_consumer_has_its_last_commit() -> None:
+    """A consumer that leaves during a sample is in the sample: otherwise the next one would show an offset that rose
+    while the group had no client."""
+    topology = Topology("C", {"broker-0": "0"}, (), (), (), ())
+    found = sample(cast(SyncAdmin, Leaving()), topology, "C", 1, ["g"])
+    assert [row["status"] for row in found.rows["clients"] if row["group_name"] == "g"] == ["OK"]
+    assert [row["consumer_offset"] for row in found.rows["group_offsets"]] == [9]

@@ -184,18 +184,24 @@ def sample(
     """Sample a cluster now.
 
     Groups are those that masters have a configuration or offsets of, and known_groups: groups of earlier samples and
-    of the trace, because a broker forgets a group. A master that does not answer gets no further queries. orders: what
-    consumers said in earlier samples.
+    of the trace, because a broker forgets a group. A master that does not answer gets no further queries, except for
+    its offsets. orders: what consumers said in earlier samples.
+
+    Clients are queried before offsets. A consumer commits before it leaves, so a group without clients has committed:
+    if its offset rises after that, an operator moved it.
     """
     found = ClusterSample(sampled_ms, topics=list(topology.topics))
     stamp: Row = {"cluster": cluster, "sampled_ms": sampled_ms}
     asking = _Asking(admin, found, topology.masters, stamp, orders or ConsumeOrders())
     known = set(known_groups)
+    asked = sorted(known)[:GROUPS_MAX]
+    for group in asked:
+        asking.group(group)
     groups = set(known)
     for name, address in topology.masters.items():
         groups |= asking.offsets(name, address)
         groups |= asking.configured_groups(name, address)
-    for group in asking.bounded(groups, known):
+    for group in asking.bounded(groups, known)[len(asked) :]:
         asking.group(group)
     asking.answer_groups()
     for topic in (*topology.trace_topics, *topology.evidence):
@@ -243,7 +249,7 @@ class _Asking:
             offsets = self.admin.committed_offsets(address)
         except MQError as error:
             self._note("committed offsets", name, error)
-            self.unknown[name] = str(error)
+            self.unknown.setdefault(name, str(error))
             self.found.answers["OFFSETS", name, ""] = str(error)
             return set()
         self.found.answers["OFFSETS", name, ""] = ""
