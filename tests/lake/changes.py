@@ -50,6 +50,17 @@ ONE_LATE_ROW: tuple[tuple[History, Callable[[History], object]], ...] = (
         sent("handling_times").group(CLIENT, offset=7).before(),
         lambda h: h.pub(msg=2).handled(0, 400, msg=2, request="R7"),
     ),
+    (
+        sent("broadcasts").group(CLIENT, offset=None, model="BROADCASTING").handled(),
+        lambda h: h.sampled("clients", -5, **OTHER),
+    ),
+    (
+        sent("broadcasts of a client that ended in good order")
+        .group(CLIENT, offset=None, model="BROADCASTING")
+        .handled()
+        .sampled("clients", -5, **OTHER),
+        lambda h: h.ended_well(-4, OTHER["client_id"]),
+    ),
     (stored_and_sent("tracing"), lambda h: h.pub(msg=2).handled(msg=2, request="R7")),
     (
         overtaken("orders", ""),

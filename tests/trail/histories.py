@@ -27,6 +27,7 @@ from tests.trail.story import (
     unique_id,
 )
 from tests.trail.vanished_histories import VANISHED_HISTORIES
+from tests.trail.whole_histories import WHOLE_HISTORIES
 
 __all__ = ["AS_OF_MS", "BASE_MS", "HISTORIES", "Expected", "History", "Row", "evidence", "unique_id", "units"]
 
@@ -334,6 +335,7 @@ HISTORIES = (
     *POP_HISTORIES,
     *ORDER_HISTORIES,
     *VANISHED_HISTORIES,
+    *WHOLE_HISTORIES,
     # --- handed over, no end
     History("in flight").pub().stored().scanned().group(CLIENT, offset=7).before(AS_OF - 20, client_id=CLIENT,
                                                                                trace_client_id=CLIENT)
@@ -730,8 +732,8 @@ HISTORIES = (
     .expect(msg=1, CG="CONSUMED", knowledge="INCOMPLETE", group_reasons=("BEGIN_NOT_TRACED",))
     .expect(msg=3, CG="CONSUMED", knowledge="INCOMPLETE")
     .expect(msg=2, knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PASSED_UNTRACED",)),
-    History("one id stored twice, delivered in one listener batch").pub().stored().stored(0.005, offset=8).scanned()
-    .group(CLIENT, offset=9).handled_at_once(2, msg=1)
+    History("one id stored twice, delivered in one listener batch").pub().pub(0.001).stored().stored(0.005, offset=8)
+    .scanned().group(CLIENT, offset=9).handled_at_once(2, msg=1)
     .expect(message="DUPLICATE_SEND", CG="CONSUMED,DUPLICATE_PROCESSING", group_reasons=("STORED_AGAIN",)),
     History("batch, topic not read").pub(item_count=2).pub(msg=2, item_no=1, item_count=2).group(CLIENT)
     .handled(msg=99).handled(msg=99, request="R2")

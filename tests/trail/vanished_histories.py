@@ -71,8 +71,10 @@ VANISHED_HISTORIES = (
     # --- the hand-over that was recorded may be the second one: the first client could not send its record
     known_two(two("consumed after a deployment").group(CLIENT).vanished(50, 55).handled(57)
               .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=GONE)),
-    known_two(two("consumed at once after a deployment", 54).group(CLIENT).vanished(50, 55).handled(54.05)
+    known_two(two("consumed at once after a deployment", 54).group(CLIENT).vanished(50, 55).handled(54.01)
               .expect(CG="CONSUMED", group_reasons=COMPLETE)),
+    known_two(two("consumed a moment after a deployment", 54).group(CLIENT).vanished(50, 55).handled(54.06)
+              .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=GONE)),
     known_two(two("consumed late by the others, before a client left", 40).group(CLIENT).vanished(50, 55).handled(49)
               .expect(CG="CONSUMED", group_reasons=COMPLETE)),
     known_two(two("consumed late, stored after a client was gone", 56).group(CLIENT).vanished(50, 55).handled(70)

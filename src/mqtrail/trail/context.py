@@ -64,7 +64,9 @@ GROUP BY cluster, group_name HAVING min(ordered) = max(ordered)"""
 def topic_groups_stage(settings: Settings) -> Stage:
     """The groups of applications that are known to read a topic.
 
-    A group that commits offsets at the broker is in clustering mode: broadcasting clients store their own offsets.
+    A group that commits offsets at the broker is in clustering mode: broadcasting clients store their own offsets. A
+    traced delivery shows the topic of the message, but the group can have got it from a dead-letter topic, or from
+    another topic to which it was forwarded. So it does not count if no sampled subscription of the group has the topic.
 
     known_ms: the earliest of a sample, a commit and a traced delivery, of which only the hour is counted: then it is
     the end of that hour. since_ms: the group did not come earlier, because a sample just before known_ms, or before the
@@ -78,7 +80,8 @@ def topic_groups_stage(settings: Settings) -> Stage:
     consume_type FROM subscription_states
   UNION ALL
   SELECT cluster, name, group_name, (value + 1) * {HOUR_MS}, value * {HOUR_MS}, '', '' FROM folds
-  WHERE kind = 'READ'"""
+  WHERE kind = 'READ' AND ((cluster, group_name) NOT IN (SELECT (cluster, group_name) FROM subscription_states)
+    OR (cluster, group_name, name) IN (SELECT (cluster, group_name, topic) FROM subscription_states))"""
     return Stage(
         "topic_groups",
         f"""

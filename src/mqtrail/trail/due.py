@@ -15,18 +15,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .broadcasts import REASON as BROADCAST_REASON
 from .context import IN_ORDER
 from .ends import TX_STATE, TX_TOPICS
 from .evidence import CLIENT_VANISHED, RANGE_NOT_READ
 from .judgement import NEVER_HANDED, NOT_ENDED, REDELIVERY_MS_MIN
 from .kinds import quoted
-from .messages import offered_ms
 from .pops import of_retry_topic, retry_topics
 from .settings import Settings
 
 STATE = (
     "whole_samples", "sample_gaps",
-    "topic_groups", "offsets_at", "offset_samples", "group_clients", "live_clients", "group_orders", "filter_runs",
+    "topic_groups", "broadcast_clients", "offsets_at", "offset_samples", "group_clients", "live_clients",
+    "group_orders", "filter_runs",
     "scanned_topics", "end_scans", "losses", "group_losses", "hung_limits", "group_limits", "traced_groups",
     "traced_hosts", "unread_at",
 )  # fmt: skip
@@ -62,6 +63,7 @@ def causes(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
         *_of_whole_samples(),
         _of_transactions(last_ms, as_of_ms, settings),
         *_of_groups(),
+        _of_broadcasts(),
         *_of_sources(),
         *_of_offsets(),
         *_of_losses(last_ms, as_of_ms, settings),
@@ -185,7 +187,10 @@ def _of_members(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
     ]  # fmt: skip
 
 
-_OFFERED = offered_ms("t.")
+_STORED_MS = "coalesce(t.visible_ms, t.stored_ms)"
+_OFFERED_FROM = f"coalesce({_STORED_MS}, least(t.acked_ms, 0))"
+_OFFERED_TO = f"coalesce({_STORED_MS}, CASE WHEN t.acked_ms IS NOT NULL THEN greatest(t.acked_ms, t.seen_ms) END)"
+"""SQL over trajectories: times that the message became readable after and before; wider than `messages` has them."""
 
 
 def _of_whole_samples() -> list[Cause]:
@@ -208,7 +213,7 @@ def _of_whole_samples() -> list[Cause]:
                 "n_whole_ms < o_whole_ms OR n_whole_ms IS NULL",
             ),
             f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_samples_back c ON {there}
-              WHERE {_OFFERED} > coalesce(c.n_whole_ms, 0)""",
+              WHERE {_OFFERED_TO} > coalesce(c.n_whole_ms, 0)""",
             TRAJECTORIES,
         ),
         Cause(
@@ -217,7 +222,7 @@ def _of_whole_samples() -> list[Cause]:
             LEFT JOIN {LAST}whole_samples o ON g.cluster = o.cluster AND g.broker_name = o.broker_name
             WHERE o.whole_ms IS NULL OR g.from_ms < o.whole_ms""",
             f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_late_gaps c ON {there}
-              WHERE {_OFFERED} > c.from_ms AND {_OFFERED} < c.to_ms""",
+              WHERE {_OFFERED_TO} > c.from_ms AND {_OFFERED_FROM} < c.to_ms""",
             TRAJECTORIES,
         ),
     ]  # fmt: skip
@@ -257,8 +262,8 @@ def _of_groups() -> list[Cause]:
                 _differs("known_ms", "since_ms"),
             ),
             f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_known_groups c ON t.cluster = c.cluster
-              AND t.topic = c.topic WHERE {_OFFERED} > least({", ".join(first)})
-              AND {_OFFERED} < greatest({", ".join(known)})""",
+              AND t.topic = c.topic WHERE {_OFFERED_TO} > least({", ".join(first)})
+              AND {_OFFERED_FROM} < greatest({", ".join(known)})""",
             TRAJECTORIES,
         ),
         Cause(
@@ -297,6 +302,27 @@ def _of_groups() -> list[Cause]:
             VERDICTS,
         ),
     ]  # fmt: skip
+
+
+def _of_broadcasts() -> Cause:
+    """The times in which clients of broadcasting groups were there: messages of times that were added to them, and
+    those that lacked a record of times that were taken away."""
+    now, before = (
+        f"coalesce({_OFFERED_TO} >= c.{side}_from_ms AND {_OFFERED_FROM} <= c.{side}_to_ms, false)"
+        for side in ("n", "o")
+    )
+    return Cause(
+        "broadcasts",
+        _both(
+            "broadcast_clients", ("cluster", "group_name", "client_id"), ("from_ms", "to_ms"),
+            _differs("from_ms", "to_ms"),
+        ),
+        f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN topic_groups g ON t.cluster = g.cluster
+          AND t.topic = g.topic AND g.message_model = 'BROADCASTING'
+          JOIN changed_broadcasts c ON g.cluster = c.cluster AND g.group_name = c.group_name
+          WHERE {now} AND NOT {before} OR {before} AND t.reasons LIKE '%{BROADCAST_REASON}%'""",
+        TRAJECTORIES,
+    )  # fmt: skip
 
 
 def _of_sources() -> list[Cause]:
@@ -470,7 +496,7 @@ def _subscriptions(settings: Settings) -> Cause:
           FROM ({runs}) AS runs) AS grouped WHERE filters
         GROUP BY cluster, topic, group_name HAVING min({since}) IS NOT NULL""",
         f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_subscriptions c ON t.cluster = c.cluster
-          AND t.topic = c.topic WHERE {_OFFERED} >= c.since_ms""",
+          AND t.topic = c.topic WHERE {_OFFERED_TO} >= c.since_ms""",
         TRAJECTORIES,
     )
 

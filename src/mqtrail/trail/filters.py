@@ -86,13 +86,13 @@ FROM messages m JOIN (SELECT DISTINCT cluster, topic, expression FROM filter_run
     WHERE expression_type = '{EXPRESSION_SQL92}') e ON m.cluster = e.cluster AND m.topic = e.topic
 WHERE m.properties <> '' AND m.properties = m.properties_least"""
 
-_VISIBLE = "coalesce(m.visible_ms, m.stored_ms, m.acked_ms)"
+_VISIBLE = "m.first_offer_ms"
 _SAYS = f"""CASE WHEN r.expression_type = '{EXPRESSION_SQL92}' THEN coalesce(a.answer, {UNKNOWN_INPUTS})
       WHEN r.expression_type <> '{EXPRESSION_TAG}' THEN {INVALID} WHEN r.expression IN ('*', '') THEN {ACCEPTED}
       WHEN m.tags <> '' AND instr('|' || replace(replace(r.expression, ' ', ''), '||', '|') || '|',
         '|' || replace(m.tags, ' ', '') || '|') > 0 THEN {ACCEPTED} ELSE {EXCLUDED} END"""
-_SIDE = f"""CASE WHEN {_VISIBLE} BETWEEN r.from_ms AND r.to_ms THEN 'AT' WHEN r.first_ms > {_VISIBLE} THEN 'AFTER'
-      ELSE 'BEFORE' END"""
+_SIDE = f"""CASE WHEN {_VISIBLE} >= r.from_ms AND m.last_offer_ms <= r.to_ms THEN 'AT'
+      WHEN r.first_ms > {_VISIBLE} THEN 'AFTER' ELSE 'BEFORE' END"""
 
 _FROM = WIDTH + 2  # of the text after a padded number and a separator
 

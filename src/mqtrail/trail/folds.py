@@ -46,7 +46,9 @@ def limit_stages(settings: Settings) -> list[Stage]:
 _KEY = ", ".join(name for name in GROUP_FOLDS.names if name != "row_count")
 _LEFT = f"GROUP BY {_KEY} HAVING sum(row_count) > 0"
 
+# READ: a group that got a message from the dead-letter topic of another group does not show that it reads its topic.
 _FOLD_COUNTS = f"""
+WITH dead AS (SELECT cluster, msg_id, group_name, dead_times FROM group_copies WHERE dead_times > 0)
 SELECT {_KEY}, count(*) AS row_count FROM (
   SELECT cluster, 'SPAN' AS kind, group_name, '' AS name, end_ms - start_ms AS value FROM hand_overs
     WHERE outcome <> 'OPEN' AND end_ms >= start_ms
@@ -57,10 +59,14 @@ SELECT {_KEY}, count(*) AS row_count FROM (
   UNION ALL SELECT cluster, 'READ', group_name, topic, min(read_ms) // {HOUR_MS} FROM (
       SELECT m.cluster, m.msg_id, r.group_name, m.topic, r.first_ms AS read_ms FROM rounds r
       JOIN message_facts m ON r.cluster = m.cluster AND r.msg_id = m.msg_id
+      ANTI JOIN dead d ON r.cluster = d.cluster AND r.msg_id = d.msg_id AND r.group_name <> d.group_name
+        AND r.retry_times = d.dead_times
       UNION ALL
       SELECT m.cluster, m.msg_id, c.group_name, m.topic, coalesce(c.popped_ms, c.sent_back_ms, c.dead_ms)
       FROM group_copies c
-      JOIN message_facts m ON c.cluster = m.cluster AND c.msg_id = m.msg_id) AS reads
+      JOIN message_facts m ON c.cluster = m.cluster AND c.msg_id = m.msg_id
+      ANTI JOIN dead d ON c.cluster = d.cluster AND c.msg_id = d.msg_id AND c.group_name <> d.group_name
+        AND coalesce(c.retry_copy_times, c.dead_times) > d.dead_times) AS reads
     WHERE read_ms IS NOT NULL AND group_name <> '' AND {business_topic()}
     GROUP BY cluster, msg_id, group_name, topic
   UNION ALL SELECT cluster, 'HOST', '', born_host, 0 FROM message_facts

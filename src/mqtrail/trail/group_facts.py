@@ -85,6 +85,7 @@ _RETRY_PLACE = packed(
 _GROUP_COPIES = f"""
 SELECT cluster, msg_id, group_name, max(publish_hour) AS publish_hour,
     max(retry_times) FILTER ({_RETRY}) AS retry_copy_times,
+    min(retry_times) FILTER ({_RETRY}) AS retry_times_min,
     max(retry_times) FILTER (NOT {_POP}) AS copy_times,
     count(*) FILTER ({PUT_BACK_RETRY}) AS put_back_count,
     count(*) FILTER ({SUSPENDED_RETRY}) AS suspended_count,
@@ -106,6 +107,7 @@ _CLIENT = "CASE WHEN client_id <> '' THEN client_id ELSE client_host END"
 _ROUNDS = f"""
 SELECT cluster, msg_id, group_name, retry_times, max(publish_hour) AS publish_hour, max(topic) AS topic,
     count(*) AS hand_count,
+    min(end_ms) FILTER (outcome = 'FAILED') AS first_failed_ms,
     count(*) FILTER (outcome = 'SURE') AS sure_count,
     count(*) FILTER (outcome = 'REPORTED') AS reported_count,
     count(*) FILTER (outcome = 'FAILED') AS failed_count,
@@ -146,6 +148,9 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("round_count", "sum", "CASE WHEN r.retry_times >= 0 THEN 1 ELSE 0 END", "0", "0", "0"),
     ("round_hands_max", "max", "CASE WHEN r.retry_times >= 0 THEN r.hand_count END", "NULL", "NULL", "NULL"),
     ("first_hands", "max", "CASE WHEN r.retry_times = 0 THEN r.hand_count END", "NULL", "NULL", "NULL"),
+    ("later_hands", "sum", "CASE WHEN r.retry_times > 0 THEN r.hand_count ELSE 0 END", "0", "0", "0"),
+    ("first_failed_ms", "min", "r.first_failed_ms", "NULL", "NULL", "NULL"),
+    ("times_min", "min", "r.retry_times", "NULL", "NULL", "NULL"),
     ("times_max", "max", "r.retry_times", "NULL", "NULL", "NULL"),
     ("success_times", "min", f"CASE WHEN {_SUCCEEDED} THEN r.retry_times END",
      "NULL", "NULL", "NULL"),
@@ -161,6 +166,8 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("cost_is_average", "max", "r.cost_is_average", "NULL", "NULL", "NULL"),
     ("last_failure", "max", "r.last_failure", "NULL", "NULL", "NULL"),
     ("copy_times", "max", "NULL", "copy_times", "NULL", "NULL"),
+    ("retry_copy_times", "max", "NULL", "retry_copy_times", "NULL", "NULL"),
+    ("retry_times_min", "min", "NULL", "retry_times_min", "NULL", "NULL"),
     ("retry_due_ms", "max", "NULL", "retry_due_ms", "NULL", "NULL"),
     ("sent_back_ms", "max", "NULL", "sent_back_ms", "NULL", "NULL"),
     ("retry_place", "max", "NULL", "retry_place", "NULL", "NULL"),
@@ -189,7 +196,7 @@ _TEXTS = (
 
 
 # A message is judged for groups that were known when it was offered or whose first sampled offset is not past it.
-_EXPECTED = "(m.offered_ms >= g.known_ms OR o.first_offset <= m.queue_offset)"
+_EXPECTED = "(m.offered_from_ms >= g.known_ms OR o.first_offset <= m.queue_offset)"
 
 
 def _group_facts() -> str:
@@ -208,6 +215,6 @@ SELECT cluster, msg_id, group_name, {folded} FROM (
     FROM messages m JOIN topic_groups g ON m.cluster = g.cluster AND m.topic = g.topic
     LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND m.topic = o.topic
       AND m.broker_name = o.broker_name AND m.queue_id = o.queue_id
-    WHERE (m.offered_ms > g.since_ms OR {_EXPECTED}) AND g.message_model <> 'BROADCASTING') AS expected_groups
+    WHERE (m.offered_to_ms > g.since_ms OR {_EXPECTED}) AND g.message_model <> 'BROADCASTING') AS expected_groups
   UNION ALL SELECT cluster, msg_id, group_name, {columns(5)} FROM carriers WHERE {business_group()}) AS facts
 GROUP BY cluster, msg_id, group_name"""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from .alike import SENT_BEFORE
 from .batches import batch_stages
+from .broadcasts import broadcast_clients_stage, broadcasts_stage
 from .companions import companion_stages
 from .context import context_stages, topic_groups_stage
 from .filters import filter_stages
@@ -55,6 +56,7 @@ def judge(
         *_own_stages(as_of_ms if only_until else None, batches),
         *(given_fold_stages(limits) if counted else fold_stages(limits)),
         topic_groups_stage(limits),
+        broadcast_clients_stage(limits),
         group_losses_stage(),
         *verdict_stages(as_of_ms, limits, only_until=only_until),
     ]
@@ -71,6 +73,7 @@ def state_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         *context_stages(as_of_ms, settings),
         *given_fold_stages(settings),
         topic_groups_stage(settings),
+        broadcast_clients_stage(settings),
         group_losses_stage(),
     ]
 
@@ -82,6 +85,7 @@ def verdict_stages(as_of_ms: int, settings: Settings, *, only_until: bool = Fals
         *message_stages(as_of_ms, settings),
         *group_stages(),
         *filter_stages(),
+        broadcasts_stage(),
         *judgement_stages(as_of_ms, settings),
         *trajectory_stages(as_of_ms, settings),
         *watch_stages(as_of_ms, settings, only_until=only_until),

@@ -21,16 +21,14 @@ from .unread import IS_REMOVED, NO_END, UNREAD_COLUMNS, unread_hits_stage, unrea
 
 
 def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """unread_hits, overtakings, pops_known, group_evidence, group_states, loss_hits, send_splits, group_verdicts."""
+    """unread_hits, overtakings, pops_known, dead_letters, group_evidence, group_states, loss_hits, send_splits,
+    group_verdicts."""
     return [
         unread_hits_stage(),
         Stage("overtakings", "SELECT * FROM overtaken", ("overtaken",)),
         pops_known_stage(),
-        Stage(
-            "group_evidence",
-            _EVIDENCE,
-            ("group_facts", "messages", "filters", "unread_hits", "overtakings", "pops_known", *_OF_GROUPS),
-        ),
+        Stage("dead_letters", _DEAD_LETTERS, ("group_copies",)),
+        Stage("group_evidence", _EVIDENCE, (*_OF_MESSAGES, *_OF_GROUPS)),
         Stage("group_states", _states(as_of_ms, settings), ("group_evidence",)),
         Stage("loss_hits", _loss_hits(as_of_ms, settings), ("group_states", "group_losses")),
         *split_stages(),
@@ -48,13 +46,16 @@ def group_losses_stage() -> Stage:
     )
 
 
+_OF_MESSAGES = (
+    "group_facts", "messages", "filters", "unread_hits", "overtakings", "pops_known", "dead_letters",
+)  # fmt: skip
 _OF_GROUPS = (
     "topic_groups", "offsets_at", "group_clients", "offset_samples", "live_clients", "hung_limits", "group_limits",
     "traced_groups",
 )  # fmt: skip
 
 
-REDELIVERY_MS_MIN = 100
+REDELIVERY_MS_MIN = 20
 """How long a message waits at least for its second delivery, after its first one to a client that was killed: the
 others must notice that, share the queues and pull."""
 LITE_AFTER_MS = 60_000
@@ -66,6 +67,17 @@ _UNPLACED = "queue_offset IS NULL AND retry_offset IS NULL"
 COPY_IS_LAST = "(copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times)"
 """SQL of group_evidence: whether a copy in the retry topic is newer than the last hand-over."""
 
+_IN_PLACE = "(times_max <= 0 OR copy_times IS NULL)"
+"""SQL of group_evidence: whether all hand-overs are of the message in its own queue. An ordered group retries there."""
+
+_ASKED = """CASE WHEN retry_copy_times IS NULL AND first_failed_ms < last_ms THEN greatest(0,
+    failure_count - later_hands
+    - CASE WHEN last_outcome = 'FAILED' OR dead_ms < last_ms THEN 1 ELSE 0 END) ELSE 0 END"""
+"""SQL of group_evidence: hand-overs that begin a round again because of a failure. An ordered group retries in place,
+and another client that gets the queue counts the attempts from 0 again. Each failure asks for one hand-over, but
+not the last one, after which none came yet, or the message was dead; without copies those with attempts before them
+answer the others."""
+
 _FIRST_REPORTED = "CASE WHEN reported_counts = 1 THEN first_reported END"
 _FIRST_SUCCESS = f"least(coalesce(first_sure, {_FIRST_REPORTED}), coalesce({_FIRST_REPORTED}, first_sure))"
 
@@ -74,6 +86,15 @@ _OPEN_MS = f"""CASE WHEN g.open_start_ms IS NOT NULL
         THEN least(greatest(g.open_start_ms, {_READY_MS}), coalesce(g.open_seen_ms, g.open_start_ms)) END"""
 """SQL: when the last hand-over without an end began. The clock of its client can be wrong, so brokers' clocks bound it:
 it is after its copy was stored, and before its record was."""
+
+# The attempts after which groups gave up a message, with the first and the last of these groups.
+_DEAD_LETTERS = """
+SELECT cluster, msg_id, dead_times, min(group_name) AS first_group, max(group_name) AS last_group
+FROM group_copies WHERE dead_times > 0 GROUP BY cluster, msg_id, dead_times"""
+_OF_DEAD_LETTER = """coalesce(t.message_model, '') = ''
+        AND (d.first_group <> g.group_name OR d.last_group <> g.group_name)
+        AND coalesce(g.retry_times_min > g.times_min, true)"""
+"""SQL: whether a group got the message from the dead-letter topic of another one, whose attempts it has."""
 
 _EVIDENCE = f"""
 SELECT *, {_FIRST_SUCCESS} AS first_success,
@@ -91,13 +112,16 @@ FROM (
       CASE WHEN {UNDECIDED} THEN 1 ELSE 0 END AS undecided, m.item_count AS sent_items,
       m.copy_count AS copy_count, greatest(m.acked, m.degraded) AS acked,
       m.trace_off AS trace_off, m.sent_count AS sent_count,
-      m.put_back_count + g.put_back_retries AS put_back_count, m.offered_count + g.put_back_retries AS offered_count,
+      m.put_back_count + g.put_back_retries AS put_back_count,
+      greatest(m.offered_count, m.sent_count) + g.put_back_retries AS offered_count,
       CASE WHEN m.stored_ms IS NOT NULL THEN m.sent_count
         WHEN m.send_client <> '' THEN m.sent_count + m.uncertain_tries END AS sent_max,
       CASE WHEN m.stored_ms IS NOT NULL OR (m.has_send = 1 AND m.item_count = 1) THEN 1 ELSE 0 END AS is_single,
       CASE WHEN coalesce(t.message_model, '') <> '' THEN t.message_model WHEN g.copy_times > 0 OR g.times_max > 0
         OR p.pop_ms IS NOT NULL THEN 'CLUSTERING' ELSE '' END AS message_model,
       coalesce(t.consume_type, '') AS consume_type,
+      CASE WHEN {_OF_DEAD_LETTER} THEN g.times_min ELSE 0 END AS base_times,
+      CASE WHEN coalesce(t.message_model, '') <> '' THEN 1 ELSE 0 END AS is_reader,
       o.now_ms AS now_ms, o.now_offset AS now_offset, o.then_ms AS then_ms,
       CASE WHEN o.now_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_now,
       CASE WHEN o.then_offset > m.queue_offset AND o.now_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_then,
@@ -143,14 +167,17 @@ FROM (
     LEFT JOIN traced_groups k ON g.cluster = k.cluster AND g.group_name = k.group_name
     LEFT JOIN unread_hits u ON g.cluster = u.cluster AND g.msg_id = u.msg_id AND g.group_name = u.group_name
     LEFT JOIN pops_known p ON g.cluster = p.cluster AND g.msg_id = p.msg_id AND g.group_name = p.group_name
+    LEFT JOIN dead_letters d ON g.cluster = d.cluster AND g.msg_id = d.msg_id AND g.times_min = d.dead_times
     LEFT JOIN overtakings y ON g.cluster = y.cluster AND g.msg_id = y.msg_id AND g.group_name = y.group_name
     ) AS joined) AS typed"""
 
 
 def _open_state(as_of_ms: int, settings: Settings) -> str:
     """The state of a message whose last delivery has no end."""
-    ended = "(retry_passed_{0} = 1 AND retry_place_times = times_max AND retry_{0}_ms > open_ms" \
-        " OR times_max <= 0 AND passed_{0} = 1 AND {0}_ms > open_ms)"  # fmt: skip
+    ended = (
+        "(retry_passed_{0} = 1 AND retry_place_times = times_max AND retry_{0}_ms > open_ms"
+        f" OR {_IN_PLACE} AND passed_{{0}} = 1 AND {{0}}_ms > open_ms)"
+    )
     return f"""CASE WHEN {ended.format("then")} THEN 'UNKNOWN:END_NOT_TRACED'
         WHEN {ended.format("now")} THEN 'UNKNOWN:TRACE_PENDING'
         WHEN {_UNPLACED} THEN 'UNKNOWN:POSITION_UNKNOWN'
@@ -231,10 +258,10 @@ def _states(as_of_ms: int, settings: Settings) -> str:
 
 def _with_missing(as_of_ms: int, state: str) -> str:
     """SQL: group_states, and how many records of each kind the evidence lacks."""
-    rounds = "greatest(coalesce(times_max, -1) + 1, coalesce(copy_times, 0))"
+    rounds = "greatest(coalesce(times_max, -1) + 1, coalesce(copy_times, 0)) - base_times"
     stated = f"""
 SELECT * REPLACE (CASE WHEN stated LIKE 'CONSUMED%' AND {COPY_IS_LAST} AND retry_passed_now = 1
-      AND retry_unread_kind IS NULL THEN copy_times + 1 ELSE rounds END AS rounds),
+      AND retry_unread_kind IS NULL THEN copy_times + 1 - base_times ELSE rounds END AS rounds),
     split_part(stated, ':', 1) AS state, split_part(stated, ':', 2) AS why
 FROM (SELECT *, {rounds} AS rounds, {state} AS stated FROM group_evidence) AS states"""
     return f"""
@@ -417,8 +444,12 @@ _ACKED_MS = "CASE WHEN final_why = 'POP_ACKED' THEN pop_acked_ms END"
 _UNTRACED = "final_state IN ('EXPIRED', 'LOST') AND is_traced = 0"
 _FILTER_IN_DOUBT = "final_state IN ('WAITING', 'NO_CONSUMER') AND filter_why <> ''"
 _CAN_DUPLICATE = "message_model = 'CLUSTERING' AND is_single = 1"
-_AGAIN = "put_back_count + suspended_count"
+_AGAIN = f"put_back_count + suspended_count + {_ASKED}"
 _DUPLICATE_IN_DOUBT = f"{_CAN_DUPLICATE} AND sent_max IS NULL AND round_hands_max > sent_count + {_AGAIN}"
+_RETRIED = """(coalesce(success_times, pop_times) > base_times AND (is_reader = 1 OR copy_times IS NOT NULL
+    OR pop_times > 0 OR success_times > times_min))"""
+"""SQL of group_states: whether an earlier attempt of the group failed. A group of which it is not known what it reads
+can have the number of attempts from the dead-letter topic of another one."""
 _OVERTAKEN = f"{_DONE} AND later_id <> ''"
 _DEAD_CAUSE = """CASE WHEN dead_ms IS NULL THEN '' WHEN recorded_cause <> '' THEN recorded_cause
         WHEN ordered_mark = 1 THEN 'ORDERED_GIVE_UP' WHEN dead_times <= handed_times_max THEN 'BY_HANDLER'
@@ -455,7 +486,7 @@ def _added_codes(settings: Settings) -> str:
         f" || CASE WHEN {condition} THEN ',{code}' ELSE '' END"
         for code, condition in (
             ("CONSUMED_SLOW", f"{_DONE} AND cost_ms >= {settings.consume_slow_ms}"),
-            ("CONSUMED_AFTER_RETRY", f"{_DONE} AND coalesce(success_times, pop_times) > 0"),
+            ("CONSUMED_AFTER_RETRY", f"{_DONE} AND {_RETRIED}"),
             ("RESENT", "put_back_count > 0"),
             (
                 "DUPLICATE_DELIVERY",

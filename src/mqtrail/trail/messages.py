@@ -12,12 +12,22 @@ from .settings import Settings
 from .stages import Stage
 
 
-def offered_ms(alias: str = "") -> str:
-    """SQL over messages or trajectories: since when groups could read the message, as far as that is known."""
-    return f"coalesce({alias}visible_ms, {alias}stored_ms, {alias}acked_ms)"
+def _offered(settings: Settings) -> dict[str, str]:
+    """SQL by column: the first and the last time at which groups could read the message for the first time.
+
+    Without a copy only the producer's clock says it, and that can be wrong. The broker's clock bounds it: the record of
+    the send was stored after it, within the time after which a record counts as missing.
+    """
+    copied = "visible_ms IS NOT NULL OR stored_ms IS NOT NULL"
+    stored_ms = "coalesce(visible_ms, stored_ms)"
+    first_ms = f"least(acked_ms, ack_seen_ms - {settings.trace_delay_ms})"
+    return {
+        "first_offer_ms": f"CASE WHEN {copied} THEN {stored_ms} ELSE {first_ms} END",
+        "last_offer_ms": f"CASE WHEN {copied} THEN {stored_ms} ELSE coalesce(ack_seen_ms, acked_ms) END",
+    }
 
 
-AWAITS_SAMPLE = "offered_ms IS NOT NULL AND (whole_ms IS NULL OR offered_ms > whole_ms)"
+AWAITS_SAMPLE = "offered_to_ms IS NOT NULL AND (whole_ms IS NULL OR offered_to_ms > whole_ms)"
 """SQL over messages: whether no sample of all groups was taken since it was offered to them."""
 
 
@@ -28,6 +38,15 @@ def has_code(codes: str, code: str) -> str:
 
 UNPROVEN = f"({has_code('send_codes', 'SEND_UNCERTAIN')} OR {has_code('send_codes', 'SEND_FAILED')})"
 """SQL over messages: whether only a stored copy shows what became of a send."""
+
+
+OF_ANOTHER_SEND = """(acked = 0 AND degraded = 0
+    AND coalesce(sent_ms NOT BETWEEN send_start_ms - 1 AND send_end_ms + 1, false))"""
+"""SQL over messages: whether the copy is of another send than those without an acknowledgement that were traced. The
+client's clock tells when both began."""
+SENDS_MISSING = f"""(has_send = 1
+    AND (sent_count > greatest(pub_units, answered_tries) + other_tries OR {OF_ANOTHER_SEND}))"""
+"""SQL over messages: whether fewer tries are traced than copies were stored."""
 
 
 def copy_unread(settings: Settings) -> str:
@@ -67,7 +86,7 @@ def message_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
 _UNSAMPLED = """
 SELECT m.cluster AS cluster, m.msg_id AS msg_id, min(g.from_ms) AS gap_from_ms, max(g.to_ms) AS gap_to_ms
 FROM messages m JOIN sample_gaps g ON m.cluster = g.cluster AND m.broker_name = g.broker_name
-  AND m.offered_ms > g.from_ms AND m.offered_ms < g.to_ms
+  AND m.offered_to_ms > g.from_ms AND m.offered_from_ms < g.to_ms
 GROUP BY m.cluster, m.msg_id"""
 
 
@@ -85,12 +104,12 @@ SELECT cluster, msg_id, kind, max(publish_hour) AS publish_hour,
     max(CASE WHEN kind = 'SEND_TRY' AND failed = 1 THEN 1 ELSE 0 END) AS failed,
     max(CASE WHEN kind = 'SEND' THEN 1 ELSE coalesce(is_final, 0) END) AS is_final,
     max(CASE WHEN kind = 'SEND' THEN 1 ELSE attempt_no END) AS try_count,
-    count(*) AS try_rows, max(client_id) AS client_id,
+    count(*) AS try_rows, count(*) FILTER (succeeded = 1) AS ok_rows, max(client_id) AS client_id,
     count(*) FILTER (outcome IN ('TIMEOUT', 'ONEWAY')) AS uncertain_tries
 FROM resolved WHERE kind IN ('SEND', 'SEND_TRY')
 GROUP BY cluster, msg_id, kind, CASE WHEN kind = 'SEND_TRY' THEN send_id ELSE attempt_key END"""
 
-_PLACE = packed(padded("start_ms"), "broker_name", padded("queue_id"), padded("queue_offset"), "offset_msg_id")
+_PLACE = packed(padded("start_ms"), "broker_name", padded("queue_id"), padded("queue_offset"), "offset_msg_id", "topic")
 _IS_VISIBLE = f"group_name = '' AND stored_kind IN ({quoted(VISIBLE_KINDS)})"
 _IS_OWN = f"stored_kind NOT IN ({quoted(NOTE_KINDS)})"
 _IS_COPY = f"group_name = '' AND {_IS_OWN}"
@@ -124,9 +143,11 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     ("stored_size", "max", "NULL", _when(_IS_COPY, "body_size"), "NULL"),
     ("item_count", "max", "item_count", "NULL", "NULL"),
     ("born_ms", "min", "NULL", "born_ms", "NULL"),
+    ("sent_ms", "min", "NULL", _when(_IS_COPY, "born_ms"), "NULL"),
     ("send_start_ms", "min", "start_ms", "NULL", "NULL"),
     ("send_end_ms", "max", "end_ms", "NULL", "NULL"),
     ("acked_ms", "min", "acked_ms", "NULL", "NULL"),
+    ("ack_seen_ms", "min", _when("acked_ms IS NOT NULL", "seen_ms"), "NULL", "NULL"),
     ("send_ms", "max", "acked_ms - start_ms", "NULL", "NULL"),
     ("has_pub", "max", _when("kind = 'SEND'", "1"), "NULL", "NULL"),
     # A try tells only that it was answered. The Pub of the same try tells whether the answer was SEND_OK.
@@ -140,6 +161,8 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     ("tries_missing", "max", _when("kind = 'SEND_TRY' AND is_final = 1 AND try_rows < try_count", "1"), "NULL", "NULL"),
     ("send_closed", "max", _when("is_final = 1 OR acked = 1", "1"), "NULL", "NULL"),
     ("pub_units", "count", _when("kind = 'SEND'", "1"), "NULL", "NULL"),
+    ("answered_tries", "sum", _when("kind = 'SEND_TRY'", "ok_rows"), "NULL", "NULL"),
+    ("other_tries", "sum", _when("kind = 'SEND_TRY'", "try_rows - ok_rows"), "NULL", "NULL"),
     ("lost_units", "count", _when("kind = 'SEND_TRY' AND acked = 0", "1"), "NULL", "NULL"),
     ("try_count", "max", "try_count", "NULL", "NULL"),
     ("stored_ms", "min", "NULL", _when(_IS_COPY, "start_ms"), "NULL"),
@@ -196,8 +219,8 @@ def _messages(as_of_ms: int, settings: Settings) -> str:
         ("SEND_RETRIED", "try_count > 1"),
         ("SEND_FAILED", f"{never_acked} AND uncertain = 0 AND send_failed = 1 AND stored_ms IS NULL"
          " AND handed_ms IS NULL"),
-        ("SEND_UNCERTAIN", f"{never_acked} AND (uncertain = 1 OR (send_failed = 1 AND (stored_ms IS NOT NULL OR"
-         " handed_ms IS NOT NULL)))"),
+        ("SEND_UNCERTAIN", f"{never_acked} AND NOT {OF_ANOTHER_SEND} AND (uncertain = 1 OR"
+         " (send_failed = 1 AND (stored_ms IS NOT NULL OR handed_ms IS NOT NULL)))"),
     )  # fmt: skip
     message_codes = _codes(
         *((code, f"tx_state = '{code}'") for code in TX_CODES),
@@ -214,8 +237,10 @@ SELECT *, CASE WHEN has_send = 1 THEN '' WHEN coalesce(stored_ms, handed_ms) > {
     WHEN trace_off = 1 THEN 'TRACE_OFF_AT_BROKER' WHEN born_host = '' OR host_traced = 1 THEN 'NO_SEND_RECORD'
     ELSE 'PRODUCER_NOT_TRACED' END AS send_lack,
   {send_codes} AS send_codes, {message_codes} AS message_codes
-FROM (SELECT *, CASE WHEN NOT {HIDDEN} THEN {offered_ms()} END AS offered_ms FROM (
-  SELECT *, {tx_state(as_of_ms, settings)} AS tx_state, {RECALL_STATE} AS recall_state FROM (
+FROM (SELECT *, CASE WHEN NOT {HIDDEN} THEN first_offer_ms END AS offered_from_ms,
+    CASE WHEN NOT {HIDDEN} THEN last_offer_ms END AS offered_to_ms FROM (
+  SELECT *, {", ".join(f"{sql} AS {name}" for name, sql in _offered(settings).items())},
+    {tx_state(as_of_ms, settings)} AS tx_state, {RECALL_STATE} AS recall_state FROM (
   SELECT {_MESSAGE_COLUMNS}, {due} AS due_ms, w.whole_ms AS whole_ms, read_to_ms,
     {TX_SINCE_MS} AS tx_since_ms, {", ".join(END_COLUMNS)} FROM (
   SELECT m.*, {number_at("place", 1)} AS visible_ms, coalesce({part("place", 2)}, '') AS broker_name,
@@ -226,7 +251,8 @@ FROM (SELECT *, CASE WHEN NOT {HIDDEN} THEN {offered_ms()} END AS offered_ms FRO
     CASE WHEN h.born_host IS NULL THEN 0 ELSE 1 END AS host_traced,
     coalesce(n.sent_count, 1) AS sent_count, coalesce(n.put_back_count, 0) AS put_back_count,
     coalesce(n.offered_count, 1) AS offered_count, coalesce(b.earlier_id, '') AS earlier_id, b.earlier_ms AS earlier_ms
-  FROM message_facts m LEFT JOIN repeated_sends n ON m.cluster = n.cluster AND m.msg_id = n.msg_id
+  FROM (SELECT * REPLACE (coalesce(nullif({part("place", 6)}, ''), topic) AS topic) FROM message_facts) m
+  LEFT JOIN repeated_sends n ON m.cluster = n.cluster AND m.msg_id = n.msg_id
   LEFT JOIN earlier_sends b ON m.cluster = b.cluster AND m.msg_id = b.msg_id
   LEFT JOIN scanned_topics s ON m.cluster = s.cluster AND m.topic = s.topic
   LEFT JOIN end_scans o ON m.cluster = o.cluster AND m.topic = o.topic
@@ -240,7 +266,8 @@ FROM (SELECT *, CASE WHEN NOT {HIDDEN} THEN {offered_ms()} END AS offered_ms FRO
 _PARTS = ("place", "pub_acked", "try_acked")
 """Facts of which other columns are made."""
 _FLAGS = ("degraded", "uncertain", "send_failed", "tries_missing", "has_pub", "send_closed", "waits", "half",
-          "trace_off", "ungrouped", "tags_known", "try_count", "uncertain_tries")  # fmt: skip
+          "trace_off", "ungrouped", "tags_known", "try_count", "uncertain_tries", "answered_tries",
+          "other_tries")  # fmt: skip
 _MESSAGE_COLUMNS = ", ".join(
     [
         "cluster",

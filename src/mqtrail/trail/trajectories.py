@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from .alike import REASON as SENT_BEFORE_REASON
+from .broadcasts import REASON as BROADCAST_REASON
 from .codes import GROUP_CODES
 from .context import ip
 from .ends import HIDDEN, TX_LACKS, TX_OPEN, UNDECIDED
 from .evidence import OF_MESSAGES, RANGE_NOT_READ
 from .judgement import LOSS_NAME, LOSS_TO_MS, named
-from .messages import AWAITS_SAMPLE, UNPROVEN, copy_unread, has_code
+from .messages import AWAITS_SAMPLE, SENDS_MISSING, UNPROVEN, copy_unread, has_code
 from .packing import number_at, packed, padded, part
 from .results import EVENT_FIELDS, TRAJECTORIES, VERDICTS
 from .settings import Settings
@@ -25,7 +26,7 @@ def trajectory_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         Stage(
             "trajectories",
             _trajectories(as_of_ms, settings),
-            ("messages", "unsampled", "group_sums", "send_losses", "lost_copies", "message_events"),
+            ("messages", "unsampled", "broadcasts", "group_sums", "send_losses", "lost_copies", "message_events"),
         ),
         Stage("verdicts", f"SELECT {VERDICTS.typed()} FROM group_verdicts", ("group_verdicts",)),
     ]
@@ -55,7 +56,7 @@ FROM messages m JOIN widest_losses l ON m.cluster = l.cluster AND l.host <> '{OF
   AND l.to_ms >= coalesce(m.send_start_ms, m.born_ms, m.stored_ms)
   AND l.from_ms <= coalesce(m.stored_ms, m.send_end_ms) + {settings.trace_delay_ms}
   AND (l.client_id = '' OR l.host = m.born_host OR split_part(l.client_id, '@', 1) = {ip("m.born_host")})
-WHERE m.has_send = 0 OR m.tries_missing = 1 OR m.send_closed = 0
+WHERE m.has_send = 0 OR m.tries_missing = 1 OR m.send_closed = 0 OR {SENDS_MISSING}
 GROUP BY m.cluster, m.msg_id"""
 
 
@@ -115,7 +116,7 @@ def _lacks(as_of_ms: int, horizon: int, pending: str, unread: str) -> tuple[tupl
         ("has_send = 0 AND loss IS NOT NULL AND send_lack = 'NO_SEND_RECORD'", "'NO_SEND_RECORD'"),
         ("has_send = 1 AND send_closed = 0 AND unfinished_ms <= " + str(horizon), "'SEND_END_NOT_TRACED'"),
         ("has_send = 1 AND send_closed = 0 AND unfinished_ms > " + str(horizon), "'TRACE_PENDING'"),
-        ("tries_missing = 1", "'SEND_TRIES_NOT_TRACED'"),
+        (f"tries_missing = 1 OR {SENDS_MISSING}", "'SEND_TRIES_NOT_TRACED'"),
         ("ungrouped = 1", "'GROUP_NOT_NAMED'"),
         (f"{_NO_COPY} AND {pending}", "'COPY_PENDING'"),
         (f"{_NO_COPY} AND NOT {pending}", "'COPY_NOT_FOUND'"),
@@ -129,6 +130,12 @@ def _lacks(as_of_ms: int, horizon: int, pending: str, unread: str) -> tuple[tupl
             named("'GROUPS_NOT_KNOWN'", from_ms="gap_from_ms", to_ms="gap_to_ms"),
         ),
         (f"gap_from_ms IS NULL AND {AWAITS_SAMPLE}", named("'GROUPS_NOT_KNOWN'", sampled_ms="whole_ms")),
+        (
+            "broadcast_group IS NOT NULL",
+            named(
+                f"'{BROADCAST_REASON}'", group="broadcast_group", clients="broadcast_clients", found="broadcast_found"
+            ),
+        ),
         ("groups_lack = 1", named("'GROUPS_INCOMPLETE'", count="lack_count", first="lack_first")),
     )
 
@@ -175,6 +182,8 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
     return f"""
 SELECT {TRAJECTORIES.typed(computed)} FROM (
   SELECT m.*, u.gap_from_ms AS gap_from_ms, u.gap_to_ms AS gap_to_ms,
+    b.broadcast_group AS broadcast_group, b.broadcast_clients AS broadcast_clients, b.broadcast_found AS
+        broadcast_found,
     g.group_count AS group_count, g.groups_open AS groups_open, g.groups_lack AS groups_lack,
     g.lack_count AS lack_count, g.lack_first AS lack_first,
     {", ".join(f"g.has_{code.lower()} AS has_{code.lower()}" for code in GROUP_CODES)},
@@ -184,6 +193,7 @@ SELECT {TRAJECTORIES.typed(computed)} FROM (
     {number_at("y.loss", 3)} AS copy_loss_count, coalesce({part("y.loss", 4)}, '') AS copy_loss_name, e.events AS events
   FROM messages m
   LEFT JOIN unsampled u ON m.cluster = u.cluster AND m.msg_id = u.msg_id
+  LEFT JOIN broadcasts b ON m.cluster = b.cluster AND m.msg_id = b.msg_id
   LEFT JOIN group_sums g ON m.cluster = g.cluster AND m.msg_id = g.msg_id
   LEFT JOIN send_losses l ON m.cluster = l.cluster AND m.msg_id = l.msg_id
   LEFT JOIN lost_copies y ON m.cluster = y.cluster AND m.msg_id = y.msg_id

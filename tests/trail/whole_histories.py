@@ -1,0 +1,158 @@
+"""Labelled histories about what is not there: attempts in place, readers of dead letters, sends without a record,
+clients of broadcasting groups, and messages whose time only the producer's clock tells."""
+
+from __future__ import annotations
+
+from tests.trail.story import AS_OF, CLIENT, CONSUMER, GROUP, History, at
+
+DLQ = f"%DLQ%{GROUP}"
+OTHER = "10.0.0.3@9#5"
+OTHER_HOST = "10.0.0.3:7001"
+
+
+def reads(history: History, topic: str, group: str = "CG2", offset: int = 1) -> History:
+    """A live group that subscribes to another topic only."""
+    row = {"group_name": group, "topic": topic, "expression_type": "TAG", "expression": "*"}
+    for time in (-60, AS_OF - 1):
+        history.sampled("subscriptions", time, **row, consume_type="CONSUME_PASSIVELY", message_model="CLUSTERING")
+        history.offset(offset, time, group, topic)
+    own = {"group_name": group, "status": "OK", "client_id": "10.0.0.4@1#1", "client_host": "10.0.0.4:1"}
+    return history.sampled("clients", AS_OF - 1, **own)
+
+
+def dead(name: str, time: float = 0.0) -> History:
+    """A message that is dead after two attempts."""
+    history = History(name).pub(time).stored(time + 0.004).scanned().group(CLIENT).handled(time + 0.02, success=False)
+    history.retry_copy(time + 10, 1).offset(2, topic="%RETRY%CG")
+    return history.handled(time + 10.1, success=False, request="R2", times=1).dead_copy(time + 10.2, 2)
+
+
+def later(history: History) -> History:
+    """Another message, which the group consumed at once."""
+    return history.pub(30, msg=2).stored(30.004, offset=8, msg=2).offset(9).handled(30.1, msg=2, request="R8")
+
+
+def broadcast(name: str, *clients: str, offered: float = 0.0) -> History:
+    """A message that is sent to clients of a broadcasting group, which are there from before to the end."""
+    history = History(name).pub(offered).stored(offered + 0.004).scanned()
+    history.group(*clients, offset=None, model="BROADCASTING")
+    for client in clients:
+        there(history, client, -60, CONSUMER)
+    return history
+
+
+def there(history: History, client: str, time: float, host: str = OTHER_HOST) -> History:
+    """A client is in a sample."""
+    row = {"group_name": GROUP, "status": "OK", "client_id": client, "client_host": host, "language": "JAVA"}
+    return history.sampled("clients", time, **row, version=479, ordered="false")
+
+
+def unread(name: str, time: float = 0.0, seen: float = 30.0) -> History:
+    """A consumed message of a topic that is not read. time: by the producer's clock; seen: when its record came."""
+    return History(name).pub(time, stored=seen).group(CLIENT).handled(31)
+
+
+# fmt: off
+WHOLE_HISTORIES = (
+    # --- attempts in place
+    History("ordered, the second attempt has no end, and the offset passed it").pub().stored().scanned().group(CLIENT)
+    .says("true").handled(success=False).before(1.1, "R2", 1, trace_client_id=CLIENT)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_NOT_TRACED",)),
+    History("ordered, the second attempt has no end, its client is gone, and the offset passed it").pub().stored()
+    .scanned().group().handled(success=False).before(1.1, "R2", 1, trace_client_id=CLIENT)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_NOT_TRACED",)),
+    History("ordered, the second attempt hangs").pub().stored().scanned().group(CLIENT, offset=7)
+    .handled(success=False).before(1.1, "R2", 1, trace_client_id=CLIENT).expect(CG="HUNG"),
+    History("ordered, failed at one client, and begun again by another").pub().stored().scanned().group(CLIENT)
+    .handled(success=False).handled(1.1, success=False, request="R2", times=1).handled(5, request="R3")
+    .expect(CG="CONSUMED"),
+    History("ordered, failed at three clients").pub().stored().scanned().group(CLIENT, offset=7)
+    .handled(success=False).handled(5, success=False, request="R2").handled(AS_OF - 5, success=False, request="R3")
+    .expect(CG="RETRYING"),
+    History("ordered, failed, done, and begun again by another client").pub().stored().scanned().group(CLIENT)
+    .handled(success=False).handled(1.1, request="R2", times=1).handled(5, request="R3")
+    .expect(CG="CONSUMED,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING"),
+    History("done, and failed when it was handed over again").pub().stored().scanned().group(CLIENT).handled()
+    .handled(5, success=False, request="R2").expect(CG="CONSUMED,DUPLICATE_DELIVERY"),
+    History("failed after it was handed over again").pub().stored().scanned().group(CLIENT)
+    .handled(success=False, cost=10).handled(5, request="R2").expect(CG="CONSUMED,DUPLICATE_DELIVERY"),
+    History("failed, and handed over again while its copy waits").pub().stored().scanned().group(CLIENT)
+    .handled(success=False).retry_copy(0.1, 1, waits=True, due=AS_OF + 10).handled(5, request="R2")
+    .expect(CG="CONSUMED,DUPLICATE_DELIVERY"),
+    # --- readers of dead letters, and of topics to which messages are forwarded under their ids
+    later(reads(dead("dead, and read from the dead-letter topic"), DLQ)).handled(11, group="CG2", request="R9", times=2)
+    .expect(CG="DEAD_LETTERED", CG2="CONSUMED").expect(msg=2, CG="CONSUMED"),
+    later(reads(dead("dead, read from the dead-letter topic, and failed there"), DLQ))
+    .handled(11, success=False, group="CG2", request="R9", times=2)
+    .stored(21, "RETRY", "%RETRY%CG2", 0, group_name="CG2", retry_topic=DLQ, reconsume_times=3)
+    .offset(1, 22, "CG2", "%RETRY%CG2").offset(1, group="CG2", topic="%RETRY%CG2")
+    .handled(22, group="CG2", request="R10", times=3)
+    .expect(CG="DEAD_LETTERED", CG2="CONSUMED,CONSUMED_AFTER_RETRY").expect(msg=2, CG="CONSUMED"),
+    later(dead("dead in an earlier hour, and read from the dead-letter topic by a group that is not sampled", -7200))
+    .handled(-7189, group="CG2", request="R9", times=2)
+    .expect(knowledge="INCOMPLETE", CG="DEAD_LETTERED", CG2="CONSUMED").expect(msg=2, CG="CONSUMED"),
+    History("handed over with many attempts, by the trace alone").pub().handled(times=3).never_sampled()
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=("ATTEMPTS_NOT_TRACED",)),
+    later(reads(History("forwarded, and consumed there").pub().stored().scanned().group(CLIENT), "archive"))
+    .handled().stored(5, topic="archive", offset=0).handled(6, group="CG2", request="R9")
+    .expect(CG="CONSUMED", CG2="CONSUMED").expect(msg=2, CG="CONSUMED"),
+    later(History("forwarded to a topic with a greater name, and not read in its own").pub().stored(offset=9).scanned()
+          .stored(5, topic="payments", offset=0).group(CLIENT, offset=9)).offset(9, AS_OF - 0.5)
+    .expect(CG="WAITING").expect(msg=2, CG="CONSUMED"),
+    # --- sends without a record
+    History("stored twice, one send is traced").pub(trace_client_id="10.0.0.1@5#1").tried(0, 1, "OK", True).stored()
+    .stored(3.004, offset=8, born_ms=at(3)).scanned().group(CLIENT, offset=9).handled().handled(3.1, request="R2")
+    .expect(message="DUPLICATE_SEND", knowledge="INCOMPLETE", reasons=("SEND_TRIES_NOT_TRACED",),
+            CG="CONSUMED,DUPLICATE_PROCESSING"),
+    History("failed, and stored later by a send that is not traced").tried(0, 1, "ERROR", True, response_code=2)
+    .stored(5.004, born_ms=at(5)).scanned().group(CLIENT).handled(5.1)
+    .expect("", knowledge="INCOMPLETE", reasons=("SEND_TRIES_NOT_TRACED",), CG="CONSUMED"),
+    History("timed out, and stored later by a send that is not traced").tried(0, 1, "TIMEOUT", True, 3)
+    .stored(5.004, born_ms=at(5)).scanned().group(CLIENT).handled(5.1)
+    .expect("", knowledge="INCOMPLETE", reasons=("SEND_TRIES_NOT_TRACED",), CG="CONSUMED"),
+    History("sent twice, the topic is not read, and the first delivery of one is not traced").pub(offset_msg_id="A")
+    .pub(1, offset_msg_id="B").group(CLIENT).handled(success=False).retry_copy(10, 1).offset(2, topic="%RETRY%CG")
+    .handled(10.1, times=1, request="R2")
+    .expect(message="DUPLICATE_SEND", knowledge="INCOMPLETE", CG="CONSUMED,CONSUMED_AFTER_RETRY",
+            group_reasons=("COPIES_NOT_TRACED",)),
+    # --- clients of broadcasting groups
+    broadcast("broadcasting, one client has no record", CLIENT, OTHER).handled()
+    .expect(knowledge="INCOMPLETE", reasons=("BROADCAST_NOT_TRACED",), CG="CONSUMED"),
+    broadcast("broadcasting, no client has a record", CLIENT)
+    .expect(knowledge="INCOMPLETE", reasons=("BROADCAST_NOT_TRACED",)),
+    broadcast("broadcasting, both clients have a record", CLIENT, OTHER).handled()
+    .handled(0.03, request="R2", trace_client_id=OTHER).expect(CG="CONSUMED"),
+    broadcast("broadcasting, one client got it twice, the other not", CLIENT, OTHER)
+    .handled(trace_client_id=OTHER).handled(0.03, request="R2", trace_client_id=OTHER)
+    .expect(knowledge="INCOMPLETE", reasons=("BROADCAST_NOT_TRACED",), CG="CONSUMED"),
+    there(broadcast("broadcasting, a client without a record was killed", CLIENT), OTHER, -5).handled()
+    .sampled("clients", 5, group_name=GROUP, status="OK", client_id=CLIENT, client_host=CONSUMER)
+    .expect(knowledge="INCOMPLETE", reasons=("BROADCAST_NOT_TRACED",), CG="CONSUMED"),
+    there(broadcast("broadcasting, stored after a client was killed", CLIENT, offered=6), OTHER, -5).handled(6.1)
+    .sampled("clients", 5, group_name=GROUP, status="OK", client_id=CLIENT, client_host=CONSUMER)
+    .expect(CG="CONSUMED"),
+    there(broadcast("broadcasting, a client ended in good order", CLIENT), OTHER, -5).handled().ended_well(-4, OTHER)
+    .expect(CG="CONSUMED"),
+    there(broadcast("broadcasting, a client came later", CLIENT), OTHER, 5).handled()
+    .sampled("clients", AS_OF - 1, group_name=GROUP, status="OK", client_id=OTHER, client_host=OTHER_HOST)
+    .expect(CG="CONSUMED"),
+    there(History("broadcasting, excluded by the filter").pub().stored().scanned()
+          .group(CLIENT, offset=None, model="BROADCASTING", expression="TagB"), CLIENT, -60, CONSUMER).expect(),
+    # --- messages of topics that are not read: only the producer's clock tells when they were sent
+    unread("not read, by a clock that is behind, in a gap of the samples").unsampled(20, 29)
+    .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
+    unread("not read, by a clock that is ahead, in a gap of the samples", 300, 1).unsampled(-40, -5)
+    .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
+    unread("not read, by a clock that is ahead of the last sample", AS_OF + 50, 1).expect(CG="CONSUMED"),
+    unread("not read, since the last sample, by a clock that is behind", 0, AS_OF - 0.5)
+    .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
+    unread("not read, by a clock that is behind, a group came since").group(CLIENT, group="CG2", known=15, offset=None)
+    .offset(8, 15, "CG2")
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", CG2="UNKNOWN", group_reasons=("GROUP_SEEN_LATER",)),
+    unread("not read, by a clock that is right, in no gap", 0, 0.5).unsampled(1, 40).expect(CG="CONSUMED"),
+    unread("not read, by a clock that is behind, the filter changed since")
+    .group(CLIENT, group="CG2", offset=None, expression="TagB", time=5)
+    .group(CLIENT, group="CG2", offset=None, expression="*", known=10)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", CG2="UNKNOWN"),
+)
+# fmt: on
