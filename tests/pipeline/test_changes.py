@@ -173,7 +173,9 @@ def context(rows: Rows, as_of_ms: int, relations: tuple[str, ...] = RELATIONS) -
     for relation in trail.EVIDENCE:
         connection.register(relation.name, arrow_rows(relation, rows.get(relation.name, ())))
     connection.register("folds", arrow_rows(trail.GROUP_FOLDS, ()))
-    stages = [trail.client_records_stage(), *context_stages(as_of_ms, SETTINGS), topic_groups_stage(SETTINGS)]
+    connection.execute("CREATE VIEW traced_groups AS SELECT cluster, group_name FROM folds")
+    own = topic_groups_stage(as_of_ms, SETTINGS)
+    stages = [trail.client_records_stage(), *context_stages(as_of_ms, SETTINGS), own]
     run_stages(connection, stages, also_read=relations)
     return {name: dump(connection, name) for name in relations}
 

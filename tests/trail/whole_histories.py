@@ -20,6 +20,11 @@ def reads(history: History, topic: str, group: str = "CG2", offset: int = 1) -> 
     return history.sampled("clients", AS_OF - 1, **own)
 
 
+def plain(name: str) -> History:
+    """A message that was consumed."""
+    return History(name).pub().stored().scanned().group(CLIENT).handled()
+
+
 def dead(name: str, time: float = 0.0) -> History:
     """A message that is dead after two attempts."""
     history = History(name).pub(time).stored(time + 0.004).scanned().group(CLIENT).handled(time + 0.02, success=False)
@@ -30,6 +35,17 @@ def dead(name: str, time: float = 0.0) -> History:
 def later(history: History) -> History:
     """Another message, which the group consumed at once."""
     return history.pub(30, msg=2).stored(30.004, offset=8, msg=2).offset(9).handled(30.1, msg=2, request="R8")
+
+
+def failing(name: str, failures: int) -> History:
+    """A message of an ordered group that was handed over twice, without the first end, and another one that failed."""
+    history = (
+        History(name).pub().stored().scanned().group(CLIENT, offset=9).says("true").before().handled(9, request="R2")
+    )
+    history.pub(30, msg=2).stored(30.004, offset=8, msg=2)
+    for number in range(failures + 1):
+        history.handled(30.1 + number, success=number == failures, request=f"R8{number}", times=number, msg=2)
+    return history
 
 
 def broadcast(name: str, *clients: str, offered: float = 0.0) -> History:
@@ -64,11 +80,20 @@ WHOLE_HISTORIES = (
     History("ordered, the second attempt hangs").pub().stored().scanned().group(CLIENT, offset=7)
     .handled(success=False).before(1.1, "R2", 1, trace_client_id=CLIENT).expect(CG="HUNG"),
     History("ordered, failed at one client, and begun again by another").pub().stored().scanned().group(CLIENT)
+    .says("true")
     .handled(success=False).handled(1.1, success=False, request="R2", times=1).handled(5, request="R3")
     .expect(CG="CONSUMED"),
-    History("ordered, failed at three clients").pub().stored().scanned().group(CLIENT, offset=7)
+    History("ordered, failed at three clients").pub().stored().scanned().group(CLIENT, offset=7).says("true")
     .handled(success=False).handled(5, success=False, request="R2").handled(AS_OF - 5, success=False, request="R3")
     .expect(CG="RETRYING"),
+    History("ordered, done, and handed over again").pub().stored().scanned().group(CLIENT).says("true").handled()
+    .handled(5, request="R3").expect(CG="CONSUMED,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING"),
+    *(failing(f"ordered, its client was killed, of a group {what} failures", times)
+      .expect(knowledge="INCOMPLETE", CG=codes, group_reasons=("END_NOT_TRACED",)).expect(msg=2, CG=other)
+      for what, times, codes, other in (
+          ("with", 1, "CONSUMED", "CONSUMED,CONSUMED_AFTER_RETRY"),
+          ("without", 0, "CONSUMED,DUPLICATE_DELIVERY", "CONSUMED"),
+      )),
     History("ordered, failed, done, and begun again by another client").pub().stored().scanned().group(CLIENT)
     .handled(success=False).handled(1.1, request="R2", times=1).handled(5, request="R3")
     .expect(CG="CONSUMED,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING"),
@@ -99,6 +124,13 @@ WHOLE_HISTORIES = (
     later(History("forwarded to a topic with a greater name, and not read in its own").pub().stored(offset=9).scanned()
           .stored(5, topic="payments", offset=0).group(CLIENT, offset=9)).offset(9, AS_OF - 0.5)
     .expect(CG="WAITING").expect(msg=2, CG="CONSUMED"),
+    # --- groups that came later: a new group can begin with the first message of a queue
+    plain("a group that came later, behind the message, and traces").group(CLIENT, group="CG2", known=30, offset=None)
+    .offset(8, 30, "CG2").pub(40, msg=2).stored(40.004, offset=8, msg=2).offset(9).handled(40.1, request="R8", msg=2)
+    .handled(40.1, request="R9", msg=2, group="CG2").offset(9, group="CG2")
+    .expect(CG="CONSUMED").expect(msg=2, CG="CONSUMED", CG2="CONSUMED"),
+    plain("a group that came just now, behind the message").group(CLIENT, group="CG2", known=AS_OF - 20, offset=None)
+    .offset(8, AS_OF - 20, "CG2").offset(8, AS_OF - 1, "CG2").expect(CG="CONSUMED"),
     # --- sends without a record
     History("stored twice, one send is traced").pub(trace_client_id="10.0.0.1@5#1").tried(0, 1, "OK", True).stored()
     .stored(3.004, offset=8, born_ms=at(3)).scanned().group(CLIENT, offset=9).handled().handled(3.1, request="R2")
@@ -115,6 +147,11 @@ WHOLE_HISTORIES = (
     .handled(10.1, times=1, request="R2")
     .expect(message="DUPLICATE_SEND", knowledge="INCOMPLETE", CG="CONSUMED,CONSUMED_AFTER_RETRY",
             group_reasons=("COPIES_NOT_TRACED",)),
+    # --- clocks of two clients that differ
+    History("handed over twice, one of them by an alive client with a clock that is behind").pub().stored().scanned()
+    .group("10.0.0.4@1#1", offset=7).before(80, trace_client_id=OTHER, stored=20)
+    .before(AS_OF - 80, "R2", trace_client_id="10.0.0.4@1#1", stored=AS_OF - 60)
+    .expect(knowledge="INCOMPLETE", CG="HUNG,DUPLICATE_DELIVERY", group_reasons=("END_NOT_TRACED",)),
     # --- clients of broadcasting groups
     broadcast("broadcasting, one client has no record", CLIENT, OTHER).handled()
     .expect(knowledge="INCOMPLETE", reasons=("BROADCAST_NOT_TRACED",), CG="CONSUMED"),
@@ -133,6 +170,9 @@ WHOLE_HISTORIES = (
     .expect(CG="CONSUMED"),
     there(broadcast("broadcasting, a client ended in good order", CLIENT), OTHER, -5).handled().ended_well(-4, OTHER)
     .expect(CG="CONSUMED"),
+    there(broadcast("broadcasting, a client ended in good order, and a trace message of it is lost", CLIENT), OTHER, 0)
+    .handled().numbered(-4, 1, OTHER).numbered(1, 3, OTHER).ended_well(1, OTHER)
+    .expect(knowledge="INCOMPLETE", reasons=("BROADCAST_NOT_TRACED",), CG="CONSUMED"),
     there(broadcast("broadcasting, a client came later", CLIENT), OTHER, 5).handled()
     .sampled("clients", AS_OF - 1, group_name=GROUP, status="OK", client_id=OTHER, client_host=OTHER_HOST)
     .expect(CG="CONSUMED"),

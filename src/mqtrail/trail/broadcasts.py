@@ -19,7 +19,8 @@ REASON = "BROADCAST_NOT_TRACED"
 def broadcast_clients_stage(settings: Settings) -> Stage:
     """The clients of broadcasting groups, from the first sample with each to the first one without it.
 
-    A client whose last record shows its orderly end is left out: what it was handed is traced.
+    A client whose last record shows its orderly end is left out, unless records of it are lost: what it was handed is
+    traced.
     """
     pause_ms = settings.sample_pause_ms_max
     same = "{0}.cluster = c.cluster AND {0}.group_name = c.group_name"
@@ -37,9 +38,10 @@ JOIN client_samples s ON {same.format("s")}
 LEFT JOIN vanished_clients v ON {same.format("v")} AND v.client_id = c.client_id
 ANTI JOIN client_records r ON {same.format("r")} AND r.client_id = c.client_id AND r.record_type = 'TraceEnd'
   AND c.last_ms < s.clients_sampled_ms
+  AND (c.cluster, c.client_id) NOT IN (SELECT (cluster, client_id) FROM losses)
   AND r.trace_store_ms BETWEEN c.last_ms - {pause_ms} AND c.last_ms + {pause_ms + settings.trace_delay_ms}
 GROUP BY c.cluster, c.group_name, c.client_id, c.first_ms, c.last_ms, s.clients_sampled_ms""",
-        ("client_states", "client_samples", "topic_groups", "vanished_clients", "client_records"),
+        ("client_states", "client_samples", "topic_groups", "vanished_clients", "client_records", "losses"),
     )
 
 

@@ -20,6 +20,8 @@ from .unread import NO_END, unread_stage
 
 IN_ORDER, NOT_IN_ORDER = "ORDERLY", "CONCURRENTLY"
 """Values of consume_order: what all clients of a group say that said anything."""
+TRACED_WITHIN = 3
+"""Times of trace_delay_ms after its first sight within which a group that traces has a record."""
 
 
 def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
@@ -61,7 +63,7 @@ FROM {clients} WHERE ordered IN ('true', 'false') AND {until}
 GROUP BY cluster, group_name HAVING min(ordered) = max(ordered)"""
 
 
-def topic_groups_stage(settings: Settings) -> Stage:
+def topic_groups_stage(as_of_ms: int, settings: Settings) -> Stage:
     """The groups of applications that are known to read a topic.
 
     A group that commits offsets at the broker is in clustering mode: broadcasting clients store their own offsets. A
@@ -71,6 +73,10 @@ def topic_groups_stage(settings: Settings) -> Stage:
     known_ms: the earliest of a sample, a commit and a traced delivery, of which only the hour is counted: then it is
     the end of that hour. since_ms: the group did not come earlier, because a sample just before known_ms, or before the
     gap around it, does not have the group; for messages between the two it is not known whether the group was there.
+
+    reads_back 1: it came long enough ago, and is not traced. A new group can begin with the first message of a queue,
+    and brokers let each group do so as long as they have all of a short queue in memory. What a traced group read of
+    earlier messages, its records show.
     """
     sights = f"""
   SELECT cluster, topic, group_name, sampled_ms AS seen_ms, sampled_ms - {settings.sample_pause_ms_max} AS since_ms,
@@ -88,7 +94,9 @@ def topic_groups_stage(settings: Settings) -> Stage:
 SELECT k.cluster AS cluster, k.topic AS topic, k.group_name AS group_name, k.known_ms AS known_ms,
     CASE WHEN max(w.whole_ms) IS NULL THEN 0 WHEN k.known_ms > max(w.whole_ms) THEN least(k.since_ms, max(w.whole_ms))
       ELSE least(k.since_ms, coalesce(min(g.from_ms), k.since_ms)) END AS since_ms,
-    k.message_model AS message_model, k.consume_type AS consume_type
+    k.message_model AS message_model, k.consume_type AS consume_type,
+    CASE WHEN k.known_ms > {as_of_ms - TRACED_WITHIN * settings.trace_delay_ms}
+      OR (k.cluster, k.group_name) IN (SELECT (cluster, group_name) FROM traced_groups) THEN 0 ELSE 1 END AS reads_back
 FROM (SELECT cluster, topic, group_name, first.seen_ms AS known_ms, first.since_ms AS since_ms, message_model,
     consume_type
   FROM (SELECT cluster, topic, group_name, min(struct_pack(seen_ms := seen_ms, since_ms := since_ms)) AS first,
@@ -98,7 +106,7 @@ LEFT JOIN whole_samples w ON k.cluster = w.cluster AND w.broker_name = ''
 LEFT JOIN sample_gaps g ON k.cluster = g.cluster AND g.broker_name = '' AND g.from_ms < k.known_ms
   AND g.to_ms >= k.known_ms
 GROUP BY k.cluster, k.topic, k.group_name, k.known_ms, k.since_ms, k.message_model, k.consume_type""",
-        ("committed", "subscription_states", "folds", "whole_samples", "sample_gaps"),
+        ("committed", "subscription_states", "folds", "traced_groups", "whole_samples", "sample_gaps"),
     )
 
 

@@ -267,6 +267,16 @@ def _of_groups() -> list[Cause]:
             TRAJECTORIES,
         ),
         Cause(
+            "late_groups",
+            _both(
+                "topic_groups", ("cluster", "topic", "group_name"), ("reads_back", "known_ms"),
+                "coalesce(n_reads_back, 0) <> coalesce(o_reads_back, 0)",
+            ),
+            f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_late_groups c ON t.cluster = c.cluster
+              AND t.topic = c.topic WHERE {_OFFERED_FROM} < greatest(c.n_known_ms, c.o_known_ms)""",
+            TRAJECTORIES,
+        ),
+        Cause(
             "models",
             _both(
                 "topic_groups", ("cluster", "topic", "group_name"), ("message_model", "consume_type"),
@@ -291,14 +301,16 @@ def _of_groups() -> list[Cause]:
             "orders",
             _both("group_orders", _GROUP, ("consume_order",), f"{_ordered('n')} <> {_ordered('o')}"),
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_orders c ON v.cluster = c.cluster
-              AND v.group_name = c.group_name WHERE v.state = 'CONSUMED'""",
+              AND v.group_name = c.group_name
+              WHERE v.state = 'CONSUMED' OR v.delivery_count > 1""",
             VERDICTS,
         ),
         Cause(
             "chains",
             _both("group_limits", _GROUP, ("handed_times_max",), _differs("handed_times_max")),
             f"""SELECT {_found("v")} FROM {VERDICTS} v JOIN changed_chains c ON v.cluster = c.cluster
-              AND v.group_name = c.group_name WHERE v.reasons LIKE '%CAUSE_INFERRED%'""",
+              AND v.group_name = c.group_name
+              WHERE v.reasons LIKE '%CAUSE_INFERRED%' OR v.delivery_count > 1""",
             VERDICTS,
         ),
     ]  # fmt: skip

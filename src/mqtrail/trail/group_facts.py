@@ -116,7 +116,7 @@ SELECT cluster, msg_id, group_name, retry_times, max(publish_hour) AS publish_ho
     max(CASE WHEN outcome = 'REPORTED' AND coalesce(cost_ms, 0) > 0 THEN 1 ELSE 0 END) AS reported_cost,
     min(start_ms) AS first_ms, max(start_ms) AS last_ms, max(end_ms) AS last_end_ms,
     max({packed(padded("start_ms"), "outcome", _CLIENT, "client_id", "client_host")}) AS last_hand_over,
-    max({packed(padded("start_ms"), "client_id", "client_host", padded("seen_ms"))}) FILTER (outcome = 'OPEN')
+    max({packed(padded("seen_ms"), padded("start_ms"), "client_id", "client_host")}) FILTER (outcome = 'OPEN')
       AS last_open,
     min({packed(padded("start_ms"), padded("end_ms"))}) FILTER (outcome = 'SURE') AS first_sure,
     min({packed(padded("start_ms"), padded("end_ms"))}) FILTER (outcome = 'REPORTED') AS first_reported,
@@ -215,6 +215,7 @@ SELECT cluster, msg_id, group_name, {folded} FROM (
     FROM messages m JOIN topic_groups g ON m.cluster = g.cluster AND m.topic = g.topic
     LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND m.topic = o.topic
       AND m.broker_name = o.broker_name AND m.queue_id = o.queue_id
-    WHERE (m.offered_to_ms > g.since_ms OR {_EXPECTED}) AND g.message_model <> 'BROADCASTING') AS expected_groups
+    WHERE (m.offered_to_ms > g.since_ms OR {_EXPECTED} OR g.reads_back = 1 AND o.first_offset > m.queue_offset)
+      AND g.message_model <> 'BROADCASTING') AS expected_groups
   UNION ALL SELECT cluster, msg_id, group_name, {columns(5)} FROM carriers WHERE {business_group()}) AS facts
 GROUP BY cluster, msg_id, group_name"""

@@ -55,7 +55,7 @@ def judge(
         *context_stages(as_of_ms, limits),
         *_own_stages(as_of_ms if only_until else None, batches),
         *(given_fold_stages(limits) if counted else fold_stages(limits)),
-        topic_groups_stage(limits),
+        topic_groups_stage(as_of_ms, limits),
         broadcast_clients_stage(limits),
         group_losses_stage(),
         *verdict_stages(as_of_ms, limits, only_until=only_until),
@@ -72,7 +72,7 @@ def state_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     return [
         *context_stages(as_of_ms, settings),
         *given_fold_stages(settings),
-        topic_groups_stage(settings),
+        topic_groups_stage(as_of_ms, settings),
         broadcast_clients_stage(settings),
         group_losses_stage(),
     ]

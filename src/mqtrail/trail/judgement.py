@@ -7,7 +7,7 @@ The order of the branches in `_states` is the definition: the first condition th
 
 from __future__ import annotations
 
-from .context import ip
+from .context import NOT_IN_ORDER, ip
 from .ends import UNDECIDED
 from .evidence import CLIENT_VANISHED, OF_MESSAGES
 from .kinds import quoted
@@ -50,8 +50,8 @@ _OF_MESSAGES = (
     "group_facts", "messages", "filters", "unread_hits", "overtakings", "pops_known", "dead_letters",
 )  # fmt: skip
 _OF_GROUPS = (
-    "topic_groups", "offsets_at", "group_clients", "offset_samples", "live_clients", "hung_limits", "group_limits",
-    "traced_groups",
+    "topic_groups", "group_orders", "offsets_at", "group_clients", "offset_samples", "live_clients", "hung_limits",
+    "group_limits", "traced_groups",
 )  # fmt: skip
 
 
@@ -70,13 +70,14 @@ COPY_IS_LAST = "(copy_times > coalesce(times_max, -1) AND retry_place_times = co
 _IN_PLACE = "(times_max <= 0 OR copy_times IS NULL)"
 """SQL of group_evidence: whether all hand-overs are of the message in its own queue. An ordered group retries there."""
 
-_ASKED = """CASE WHEN retry_copy_times IS NULL AND first_failed_ms < last_ms THEN greatest(0,
-    failure_count - later_hands
-    - CASE WHEN last_outcome = 'FAILED' OR dead_ms < last_ms THEN 1 ELSE 0 END) ELSE 0 END"""
-"""SQL of group_evidence: hand-overs that begin a round again because of a failure. An ordered group retries in place,
-and another client that gets the queue counts the attempts from 0 again. Each failure asks for one hand-over, but
-not the last one, after which none came yet, or the message was dead; without copies those with attempts before them
-answer the others."""
+_ASKED = f"""CASE WHEN consume_order = '{NOT_IN_ORDER}' OR retry_copy_times IS NOT NULL THEN 0
+    ELSE greatest(0, CASE WHEN handed_times_max > 0 THEN open_count - CASE WHEN last_outcome = 'OPEN' THEN 1 ELSE 0 END
+        ELSE 0 END - later_hands + CASE WHEN first_failed_ms < last_ms THEN failure_count
+        - CASE WHEN last_outcome = 'FAILED' OR dead_ms < last_ms THEN 1 ELSE 0 END ELSE 0 END) END"""
+"""SQL of group_evidence: hand-overs that begin a round again because an attempt failed, or, in a group that has
+failures, may have failed. An ordered group retries in place, and another client that gets the queue counts the attempts
+from 0 again. Each failure asks for one hand-over, but not the last one, after which none came yet, or the message was
+dead; without copies those with attempts before them answer the others."""
 
 _FIRST_REPORTED = "CASE WHEN reported_counts = 1 THEN first_reported END"
 _FIRST_SUCCESS = f"least(coalesce(first_sure, {_FIRST_REPORTED}), coalesce({_FIRST_REPORTED}, first_sure))"
@@ -114,12 +115,11 @@ FROM (
       m.trace_off AS trace_off, m.sent_count AS sent_count,
       m.put_back_count + g.put_back_retries AS put_back_count,
       greatest(m.offered_count, m.sent_count) + g.put_back_retries AS offered_count,
-      CASE WHEN m.stored_ms IS NOT NULL THEN m.sent_count
-        WHEN m.send_client <> '' THEN m.sent_count + m.uncertain_tries END AS sent_max,
+      CASE WHEN m.stored_ms IS NOT NULL THEN m.sent_count END AS sent_max,
       CASE WHEN m.stored_ms IS NOT NULL OR (m.has_send = 1 AND m.item_count = 1) THEN 1 ELSE 0 END AS is_single,
       CASE WHEN coalesce(t.message_model, '') <> '' THEN t.message_model WHEN g.copy_times > 0 OR g.times_max > 0
         OR p.pop_ms IS NOT NULL THEN 'CLUSTERING' ELSE '' END AS message_model,
-      coalesce(t.consume_type, '') AS consume_type,
+      coalesce(t.consume_type, '') AS consume_type, coalesce(q.consume_order, '') AS consume_order,
       CASE WHEN {_OF_DEAD_LETTER} THEN g.times_min ELSE 0 END AS base_times,
       CASE WHEN coalesce(t.message_model, '') <> '' THEN 1 ELSE 0 END AS is_reader,
       o.now_ms AS now_ms, o.now_offset AS now_offset, o.then_ms AS then_ms,
@@ -144,10 +144,10 @@ FROM (
         {number_at("retry_place", 4)} AS retry_queue, {number_at("retry_place", 5)} AS retry_offset,
         {part("retry_place", 6)} AS retry_pop,
         coalesce({part("last_hand_over", 2)}, '') AS last_outcome,
-        coalesce({number_at("last_open", 1)}, last_ms) AS open_start_ms, nullif({number_at("last_open", 4)}, 0) AS
+        coalesce({number_at("last_open", 2)}, last_ms) AS open_start_ms, nullif({number_at("last_open", 1)}, 0) AS
             open_seen_ms,
-        coalesce({part("last_open", 2)}, {part("last_hand_over", 4)}, '') AS open_client,
-        coalesce({part("last_open", 3)}, {part("last_hand_over", 5)}, '') AS open_host
+        coalesce({part("last_open", 3)}, {part("last_hand_over", 4)}, '') AS open_client,
+        coalesce({part("last_open", 4)}, {part("last_hand_over", 5)}, '') AS open_host
       FROM group_facts) g
     JOIN messages m ON g.cluster = m.cluster AND g.msg_id = m.msg_id
     LEFT JOIN topic_groups t ON m.cluster = t.cluster AND m.topic = t.topic AND g.group_name = t.group_name
@@ -156,6 +156,7 @@ FROM (
     LEFT JOIN offsets_at r ON g.cluster = r.cluster AND g.group_name = r.group_name
       AND r.topic = {retry_topic("g.group_name", "g.retry_pop", "m.topic")}
       AND g.retry_broker = r.broker_name AND g.retry_queue = r.queue_id
+    LEFT JOIN group_orders q ON g.cluster = q.cluster AND g.group_name = q.group_name
     LEFT JOIN group_clients c ON g.cluster = c.cluster AND g.group_name = c.group_name
     LEFT JOIN offset_samples s ON g.cluster = s.cluster
     LEFT JOIN live_clients l ON g.cluster = l.cluster AND g.group_name = l.group_name AND l.client = CASE
