@@ -51,15 +51,19 @@ ONE_LATE_ROW: tuple[tuple[History, Callable[[History], object]], ...] = (
         lambda h: h.pub(msg=2).handled(0, 400, msg=2, request="R7"),
     ),
     (
-        sent("broadcasts").group(CLIENT, offset=None, model="BROADCASTING").handled(),
+        sent("broadcasts").group(CLIENT, offset=None, model="BROADCASTING").handled(trace_client_id=CLIENT),
         lambda h: h.sampled("clients", -5, **OTHER),
     ),
     (
         sent("broadcasts of a client that ended in good order")
         .group(CLIENT, offset=None, model="BROADCASTING")
-        .handled()
+        .handled(trace_client_id=CLIENT)
         .sampled("clients", -5, **OTHER),
         lambda h: h.ended_well(-4, OTHER["client_id"]),
+    ),
+    (
+        plain("late_groups").group(CLIENT, group="CG2", known=30, offset=None).offset(8, 30, "CG2"),
+        lambda h: h.pub(msg=2).handled(60, msg=2, group="CG2", request="R7"),
     ),
     (stored_and_sent("tracing"), lambda h: h.pub(msg=2).handled(msg=2, request="R7")),
     (

@@ -183,7 +183,8 @@ WHOLE_HISTORIES = (
     .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
     unread("not read, by a clock that is ahead, in a gap of the samples", 300, 1).unsampled(-40, -5)
     .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
-    unread("not read, by a clock that is ahead of the last sample", AS_OF + 50, 1).expect(CG="CONSUMED"),
+    unread("not read, by a clock that is ahead, before a gap of the samples", 300, 1).unsampled(200, 400)
+    .expect(CG="CONSUMED"),
     unread("not read, since the last sample, by a clock that is behind", 0, AS_OF - 0.5)
     .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
     unread("not read, by a clock that is behind, a group came since").group(CLIENT, group="CG2", known=15, offset=None)

@@ -63,6 +63,7 @@ def causes(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
         *_of_whole_samples(),
         _of_transactions(last_ms, as_of_ms, settings),
         *_of_groups(),
+        _of_late_groups(),
         _of_broadcasts(),
         *_of_sources(),
         *_of_offsets(),
@@ -267,16 +268,6 @@ def _of_groups() -> list[Cause]:
             TRAJECTORIES,
         ),
         Cause(
-            "late_groups",
-            _both(
-                "topic_groups", ("cluster", "topic", "group_name"), ("reads_back", "known_ms"),
-                "coalesce(n_reads_back, 0) <> coalesce(o_reads_back, 0)",
-            ),
-            f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_late_groups c ON t.cluster = c.cluster
-              AND t.topic = c.topic WHERE {_OFFERED_FROM} < greatest(c.n_known_ms, c.o_known_ms)""",
-            TRAJECTORIES,
-        ),
-        Cause(
             "models",
             _both(
                 "topic_groups", ("cluster", "topic", "group_name"), ("message_model", "consume_type"),
@@ -314,6 +305,22 @@ def _of_groups() -> list[Cause]:
             VERDICTS,
         ),
     ]  # fmt: skip
+
+
+def _of_late_groups() -> Cause:
+    """A group that is not traced, and came after a message, or is traced after all."""
+    return Cause(
+        "late_groups",
+        _both(
+            "topic_groups",
+            ("cluster", "topic", "group_name"),
+            ("reads_back", "known_ms"),
+            "coalesce(n_reads_back, 0) <> coalesce(o_reads_back, 0)",
+        ),
+        f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_late_groups c ON t.cluster = c.cluster
+          AND t.topic = c.topic WHERE {_OFFERED_FROM} < greatest(c.n_known_ms, c.o_known_ms)""",
+        TRAJECTORIES,
+    )
 
 
 def _of_broadcasts() -> Cause:
