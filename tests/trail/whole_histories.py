@@ -150,7 +150,7 @@ WHOLE_HISTORIES = (
     # --- clocks of two clients that differ
     History("handed over twice, one of them by an alive client with a clock that is behind").pub().stored().scanned()
     .group("10.0.0.4@1#1", offset=7).before(80, trace_client_id=OTHER, stored=20)
-    .before(AS_OF - 80, "R2", trace_client_id="10.0.0.4@1#1", stored=AS_OF - 60)
+    .before(40, "R2", trace_client_id="10.0.0.4@1#1", stored=AS_OF - 60)
     .expect(knowledge="INCOMPLETE", CG="HUNG,DUPLICATE_DELIVERY", group_reasons=("END_NOT_TRACED",)),
     # --- clients of broadcasting groups
     broadcast("broadcasting, one client has no record", CLIENT, OTHER).handled()
@@ -187,8 +187,9 @@ WHOLE_HISTORIES = (
     .expect(CG="CONSUMED"),
     unread("not read, since the last sample, by a clock that is behind", 0, AS_OF - 0.5)
     .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
-    unread("not read, by a clock that is behind, a group came since").group(CLIENT, group="CG2", known=15, offset=None)
-    .offset(8, 15, "CG2")
+    unread("not read, by a clock that is behind, a group came since").group(CLIENT, group="CG2", known=25, offset=None)
+    .offset(8, 25, "CG2").pub(40, msg=2).handled(40.1, msg=2, group="CG2", request="R9")
+    .handled(40.2, request="R8", msg=2).expect(msg=2, CG="CONSUMED", CG2="CONSUMED")
     .expect(knowledge="INCOMPLETE", CG="CONSUMED", CG2="UNKNOWN", group_reasons=("GROUP_SEEN_LATER",)),
     unread("not read, by a clock that is right, in no gap", 0, 0.5).unsampled(1, 40).expect(CG="CONSUMED"),
     unread("not read, by a clock that is behind, the filter changed since")
