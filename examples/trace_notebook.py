@@ -7,12 +7,12 @@ import sys
 
 from pyspark.sql import DataFrame, SparkSession
 
+from mqtrail.clock import now_ms
 from mqtrail.pipeline import (
     TRACE_SCHEMA,
     RocketMQDataSource,
     attempts,
     decoded,
-    now_ms,
     rejected,
     spark_session,
     trajectories,

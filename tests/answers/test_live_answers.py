@@ -13,7 +13,8 @@ from mqtrail import trail
 from mqtrail.answers import Answers, Status, TraceAnswer, live, moment_text
 from mqtrail.broker import BrokerConfig
 from mqtrail.client import ClientInstance, InstanceConfig, ProducerConfig, QueryResult, SyncAdmin, SyncProducer
-from mqtrail.client.core import Composer, now_ms, unique_ids
+from mqtrail.client.core import Composer, unique_ids
+from mqtrail.clock import now_ms
 from mqtrail.lake import connect, stored_rows
 from mqtrail.testing import embedded
 from mqtrail.wire import (

@@ -10,7 +10,7 @@ import pytest
 from mqtrail.binlog import BinlogState
 from mqtrail.binlog.state import alone, save_state
 from mqtrail.cli.exits import Exit
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from tests.cli.conftest import Command, commands
 
 

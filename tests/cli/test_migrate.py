@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail.cli.exits import Exit
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.migrate import BridgeState
 from mqtrail.migrate.state import alone, save_bridge
 from tests.cli.conftest import Command, commands

@@ -5,7 +5,7 @@ Texts are those of the protocol's description (broker.md §11 of the references)
 
 from collections import deque
 
-from mqtrail.client.core.identity import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.wire import (
     MessageQueue,
     QueryAssignmentBody,

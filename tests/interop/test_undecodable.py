@@ -10,8 +10,9 @@ import pytest
 from interop.apache import ApacheCluster
 
 from mqtrail.client import Admin, ClientInstance, Consumer, ProducerConfig
-from mqtrail.client.core import Composer, now_ms, unique_ids
+from mqtrail.client.core import Composer, unique_ids
 from mqtrail.client.delivery.send_back import PROPERTY_UNDECODABLE
+from mqtrail.clock import now_ms
 from mqtrail.wire import Message, MessageExt, dlq_topic
 
 from .test_our_consumers import INSTANCE, QUICK, set_mode, topic_of

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mqtrail.client import Admin, ProducerConfig, SyncAdmin, SyncProducer
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.migrate import (
     Bridge,
     BridgeConfig,

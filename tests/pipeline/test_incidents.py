@@ -11,7 +11,8 @@ from tests.loops import run
 
 from mqtrail.answers import Answers, ShownIncident
 from mqtrail.client import Consumer, ConsumerConfig, Producer
-from mqtrail.pipeline import JobConfig, PipelineJob, now_ms
+from mqtrail.clock import now_ms
+from mqtrail.pipeline import JobConfig, PipelineJob
 from mqtrail.testing import embedded
 from mqtrail.wire import Message
 

@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 from tests.pipeline.faults import SparkFailed
 
 from mqtrail import trail
+from mqtrail.clock import now_ms
 from mqtrail.lake import EvidenceWriter, Lake, LakeError, LakeTable, arrow_rows, parquet_of, write_parquet
 from mqtrail.lake.batches import Batches
 from mqtrail.pipeline import JobConfig, JobFailed, ingest
 from mqtrail.pipeline.begin import BORDER_MS
 from mqtrail.pipeline.bounds import bounds_of
-from mqtrail.pipeline.clock import now_ms
 from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.ingest import Counts, Ingest, ReadCluster
 from mqtrail.pipeline.late_workers import WORKER_STARTS_MAX

@@ -14,6 +14,7 @@ from tests.loops import run
 
 from mqtrail import trail
 from mqtrail.client import Consumer, Producer
+from mqtrail.clock import now_ms
 from mqtrail.lake import parquet_of
 from mqtrail.pipeline import (
     Backfill,
@@ -23,7 +24,6 @@ from mqtrail.pipeline import (
     PipelineJob,
     StartingOffsets,
     StatusFile,
-    now_ms,
 )
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import TRACE_TOPIC, Message

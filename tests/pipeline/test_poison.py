@@ -12,7 +12,8 @@ from mqtrail import trail
 from mqtrail.answers import Answers, Status
 from mqtrail.broker import BrokerConfig
 from mqtrail.client import ClientInstance, InstanceConfig, ProducerConfig, SyncAdmin
-from mqtrail.client.core import Composer, now_ms, unique_ids
+from mqtrail.client.core import Composer, unique_ids
+from mqtrail.clock import now_ms
 from mqtrail.lake import parquet_of
 from mqtrail.pipeline import JobConfig, PipelineJob
 from mqtrail.testing import embedded

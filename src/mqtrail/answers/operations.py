@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mqtrail.client import Gathered, ReplicaInfo, SyncAdmin
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.wire import GroupReplicas, PolicyEntryInfo
 
 from .changes.setting_kinds import is_secret_setting

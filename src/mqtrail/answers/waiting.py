@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mqtrail.client import BrokerHalves, DelayedMessage, HalfMessage, SyncAdmin
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 
 from .model import Scope
 from .operations import cluster_scope

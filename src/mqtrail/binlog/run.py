@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mqtrail.client import Producer, ProducerConfig, by_hash
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.feed import Feed, Lanes
 from mqtrail.net import Log
 from mqtrail.wire import MessageQueue

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from .answers import now_ms
+from mqtrail.clock import now_ms
+
 from .config import load
 from .exits import Exit
 from .operate import table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import TRACE_TOPIC, MQError
 
 from .config import Config, load
@@ -48,11 +48,6 @@ def reading(what: str, json: bool) -> Iterator[None]:
         raise SourceUnavailable(str(error)) from error
     except OSError as error:
         raise SourceUnavailable(f"cannot read the answer: {error}") from error
-
-
-def now_ms() -> int:
-    """Return the wall clock as epoch ms."""
-    return time.time_ns() // 1_000_000
 
 
 def _answers(

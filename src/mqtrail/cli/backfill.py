@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .answers import now_ms
+from mqtrail.clock import now_ms
+
 from .exits import Exit, UsageError, lake_in_use
 from .ingest import (
     Cluster,

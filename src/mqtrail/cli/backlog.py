@@ -93,7 +93,7 @@ def backlog_skip(
 ) -> int:
     """Skip the backlog of a group in a topic, and keep a record of the skipped messages. No queue moves backward."""
     from mqtrail.answers.backlog import add_outcomes, perform_skip, plan_skip, write_record
-    from mqtrail.client.core import now_ms
+    from mqtrail.clock import now_ms
 
     at_ms = now_ms()
     to_ms = None if to == "end" else moment_ms(to, at_ms, "--to")

@@ -135,7 +135,7 @@ def token_add(
     config: ConfigFile = None,
 ) -> int:
     """Create an API token of a user, and print it. It is shown once."""
-    from mqtrail.client.core import now_ms
+    from mqtrail.clock import now_ms
 
     ends_ms = now_ms() + duration_ms(within, "--within")
     with _noted(load(config), "add-token", user=name, token=token) as accounts:

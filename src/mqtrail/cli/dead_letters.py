@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from .answers import exit_of, lake_answers, now_ms, reading
+from mqtrail.clock import now_ms
+
+from .answers import exit_of, lake_answers, reading
 from .config import load
 from .exits import Exit
 from .options import ConfigFile, Json, LakeCluster, LakeFolder, SentFrom, SentTo, time_range

@@ -181,7 +181,8 @@ def status(lake: LakeFolder = None, config: ConfigFile = None, json: Json = Fals
 
     Exit code 1: it has a problem.
     """
-    from mqtrail.pipeline import BackfillFiles, StatusFile, now_ms, pipeline_faults, shown
+    from mqtrail.clock import now_ms
+    from mqtrail.pipeline import BackfillFiles, StatusFile, pipeline_faults, shown
 
     folder = load(config).lake_to_read(lake)
     with lake_in_use():

@@ -108,7 +108,9 @@ def _read(settings: Config, source: _Source, group: str | None, over: str, count
 def _read_lake(
     settings: Config, source: _Source, group: str | None, over_ms: int | None, count: int, json: bool
 ) -> ClusterLag:
-    from .answers import lake_answers, now_ms, reading
+    from mqtrail.clock import now_ms
+
+    from .answers import lake_answers, reading
 
     over = {} if over_ms is None else {"over_ms": over_ms}
     with reading("reading the lake", json):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import MQError
 
 from .config import Config, Layer
@@ -127,7 +127,7 @@ def _counted(answers: Answers, report: LoadReport) -> dict[str, Any]:
 def _rows(answers: Answers, text: str) -> list[tuple[Any, ...]]:
     from mqtrail.answers import rows_of
 
-    with answers.query(text, time.time_ns() // 1_000_000) as found:
+    with answers.query(text, now_ms()) as found:
         return [tuple(row) for row in rows_of(found)]
 
 

@@ -288,7 +288,7 @@ def message_resend(
 
 def _range(begin: str | None, end: str | None) -> tuple[int, int]:
     from mqtrail.client import END_MS_MAX
-    from mqtrail.client.core import now_ms
+    from mqtrail.clock import now_ms
 
     now = now_ms()
     begin_ms = moment_ms(begin, now, "--from") if begin else 0

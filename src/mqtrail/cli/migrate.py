@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .answers import now_ms
+from mqtrail.clock import now_ms
+
 from .config import Config, kafka_settings_text, load
 from .exits import Exit, SourceUnavailable, UsageError
 from .operate import table

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .answers import now_ms
+from mqtrail.clock import now_ms
+
 from .config import Config, load
 from .exits import Exit, UsageError
 from .migrate import FOLDER_DEFAULT, Folder, Kafka, KafkaSettings, kafka_of

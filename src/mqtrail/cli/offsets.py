@@ -65,7 +65,7 @@ def offset_reset(
 ) -> int:
     """Move a group to the first message, to the end, or to the first message stored at or after a time."""
     from mqtrail.answers.changes import ResetOffsets
-    from mqtrail.client.core import now_ms
+    from mqtrail.clock import now_ms
 
     at_ms = {"first": 0, "end": -1}.get(to)
     if at_ms is None:

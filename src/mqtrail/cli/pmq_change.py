@@ -160,7 +160,7 @@ def offset_set(
 
     Later commits of its current members have no effect.
     """
-    from mqtrail.client.core import now_ms
+    from mqtrail.clock import now_ms
 
     if (to is None) == (offset is None) or (offset is not None and queue is None):
         raise UsageError("expected --to, or --offset with --queue: pass one of them")

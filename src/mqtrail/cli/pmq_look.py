@@ -119,7 +119,7 @@ def message_list(
 
     Dead letters of a group are in the topic %DLQ%GROUP.
     """
-    from mqtrail.client.core import now_ms
+    from mqtrail.clock import now_ms
 
     if sum((offset is not None, bool(since), key is not None)) > 1:
         raise UsageError("found several of --offset, --from and --key, expected one of them")

@@ -48,7 +48,7 @@ def send(
     json: Json = False,
 ) -> int:
     """Send messages and print their ids. --json adds the recall handle of a delayed message."""
-    from mqtrail.client.core import now_ms
+    from mqtrail.clock import now_ms
     from mqtrail.wire import Message
 
     settings = load(config)

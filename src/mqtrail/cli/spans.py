@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .answers import now_ms
+from mqtrail.clock import now_ms
+
 from .config import load
 from .exits import Exit, SourceUnavailable, UsageError, lake_in_use
 from .ingest import stop_on_signals

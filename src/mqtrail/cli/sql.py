@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .answers import exit_of, lake_answers, now_ms
+from mqtrail.clock import now_ms
+
+from .answers import exit_of, lake_answers
 from .config import load
 from .exits import Exit, UsageError, lake_in_use
 from .options import ConfigFile, Json, LakeCluster, LakeFolder, RowFile, check_row_file

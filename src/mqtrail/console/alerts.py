@@ -10,7 +10,7 @@ from nicegui import ui
 
 from mqtrail.answers.access import Right
 from mqtrail.answers.alerts import Alert, AlertPhase, AlertsAnswer, read_alerts
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, table, tag
 

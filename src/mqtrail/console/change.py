@@ -33,7 +33,7 @@ from mqtrail.answers.changes import (
     SetTopic,
 )
 from mqtrail.answers.http import Changing
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.gateway import Problem
 from mqtrail.wire import parse_moment
 

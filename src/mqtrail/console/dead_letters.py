@@ -12,7 +12,7 @@ from nicegui import ui
 
 from mqtrail.answers import DeadLetter, DeadLetterConditions, DeadLetterError, DeadLettersAnswer
 from mqtrail.answers.changes import LETTERS_MAX
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 
 from .frame import Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
 from .looks import UNKNOWN, count, duration

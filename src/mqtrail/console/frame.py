@@ -20,7 +20,7 @@ from mqtrail import trail
 from mqtrail.answers import Scope
 from mqtrail.answers.access import Right, SeenSources
 from mqtrail.answers.http import API_PREFIX, LOGIN, Changing, Workers, visitor_of
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.gateway import Problem
 from mqtrail.wire import visible
 

@@ -10,7 +10,7 @@ from nicegui import ui
 
 from mqtrail import trail
 from mqtrail.answers import LagAnswer, Report, VerdictHistory
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 
 from .cluster import draw_brokers
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, frame, link, section, start_with, table, tag

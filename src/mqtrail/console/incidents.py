@@ -7,7 +7,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from mqtrail.answers import IncidentsAnswer, ShownIncident
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 
 from .frame import Desk, PagePart, PageReader, bounds, codes, frame, link, start_with, table, tag
 from .looks import count, duration

@@ -9,7 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from mqtrail.answers import LatencyRow, LatencySegment, Report
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 
 from .frame import Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
 from .heat import draw_heat, slowest_ms

@@ -14,7 +14,7 @@ from starlette.datastructures import FormData
 
 from mqtrail.answers.access import AccessDesk, InvalidAccount, TooManyTries, Visitor
 from mqtrail.answers.http import LOGIN, PROVIDER, cookie_name, forwarded_for, visitor_of
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.gateway import Problem
 from mqtrail.trail import DAY_MS
 from mqtrail.wire import MQError, visible

@@ -19,7 +19,7 @@ from mqtrail.answers import (
     Trajectory,
     evidence_place,
 )
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.wire import visible_lines
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, frame, link, section, table, tag

@@ -9,7 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from mqtrail.answers import Diagnosis, Report, TraceTopicHealth
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, frame, section, start_with, table, tag
 from .looks import UNKNOWN, count, duration

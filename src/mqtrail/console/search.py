@@ -20,7 +20,7 @@ from mqtrail.answers import (
     parse_query,
     search_command,
 )
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.wire import visible_json
 
 from .frame import Desk, PagePart, PageReader, bounds, codes, commands, frame, link, start_with, table, tag

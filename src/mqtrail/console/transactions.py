@@ -10,7 +10,7 @@ from nicegui import ui
 
 from mqtrail.answers import HalfRow, TransactionsAnswer
 from mqtrail.answers.changes import HALVES_MAX
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
 from .looks import UNKNOWN, count, duration

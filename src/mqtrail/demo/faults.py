@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 
 from mqtrail.client import Producer, ProducerConfig, TraceConfig
+from mqtrail.clock import now_ms
 from mqtrail.wire import Message, MessageQueue
 
 from .cluster import DemoCluster
 from .plan import PAYMENTS, REMINDERS, ShopOrder
 from .shop import AttemptCounter, Seller
-from .truth import Fault, HandlingStarted, TruthLog, now_ms, read_truth
+from .truth import Fault, HandlingStarted, TruthLog, read_truth
 
 PAUSE_S = 1.4
 DOWN_S = 6.0

@@ -17,6 +17,7 @@ import structlog
 from rich.console import Console, RenderableType
 
 from mqtrail.answers import Answers, Report, TraceAnswer
+from mqtrail.clock import now_ms
 from mqtrail.lake import Lake, connect, relation_of
 from mqtrail.net import log_processors
 from mqtrail.pipeline import JobConfig, JobReport, PipelineJob
@@ -28,7 +29,7 @@ from .plan import HUNG_MS
 from .score import Codes, CodeScore, Thresholds, expected_codes, score
 from .show import CHANGED, show_faults, show_scores
 from .story import ShopRun, facts_of, run_shop
-from .truth import Fault, TruthLog, now_ms, read_truth
+from .truth import Fault, TruthLog, read_truth
 
 CLIENT_LOG = "clients.log"  # log of the shop's producers and consumers, with the handlers' failures
 ORDERS_DEFAULT = 6_700  # three messages each, plus a reminder for every 25th: more than 20 000 messages

@@ -20,6 +20,7 @@ from mqtrail.client import (
     SendFailed,
     SendResult,
 )
+from mqtrail.clock import now_ms
 from mqtrail.wire import Message, MessageQueue, MQError, delay_of_level, parse_delay_levels
 
 from .plan import (
@@ -37,7 +38,7 @@ from .plan import (
     order_of,
     planned_fault,
 )
-from .truth import HandlerResult, SeenOutcome, Sent, TruthLog, now_ms
+from .truth import HandlerResult, SeenOutcome, Sent, TruthLog
 
 SLOW_S = 1.3
 REBALANCE_MS = 5_000  # these three are shorter than the defaults, so that clients find a restarted broker soon

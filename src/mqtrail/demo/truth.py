@@ -6,12 +6,13 @@ by its first key (`order-000123.created`), which the application chooses; the cl
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Self
+
+from mqtrail.clock import now_ms
 
 
 class SeenOutcome(StrEnum):
@@ -89,11 +90,6 @@ _KINDS: dict[str, type[Sent] | type[HandlingStarted] | type[HandlingEnded] | typ
 }
 
 _READ: dict[str, Callable[[Any], object]] = {"outcome": SeenOutcome, "result": HandlerResult, "keys": tuple}
-
-
-def now_ms() -> int:
-    """Return the wall clock in ms since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 class TruthLog:

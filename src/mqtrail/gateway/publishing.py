@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import (
     PROPERTY_KEYS,
     PROPERTY_UNIQ_KEY,
@@ -41,7 +42,6 @@ from mqtrail.wire import (
 )
 
 from .caller import ASK_TIMEOUT_MS, Caller, problem_of_error, succeed
-from .clock import now_ms
 from .config import PRODUCER_GROUP
 from .problems import Problem
 from .shapes import PublishedMessage

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import (
     ALL_QUEUES,
     INIT_FROM_MAX,
@@ -50,7 +51,6 @@ from mqtrail.wire import (
 )
 
 from .caller import ASK_TIMEOUT_MS, Caller, problem_of_error, succeed
-from .clock import now_ms
 from .config import CLIENT_ID, DoorConfig
 from .problems import Problem
 from .publishing import PROPERTY_IDEMPOTENCY, TOKEN_PREFIX

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import (
     PROPERTY_KEYS,
     PROPERTY_WAIT,
@@ -29,7 +30,6 @@ from mqtrail.wire import (
 )
 
 from .caller import Caller, succeed
-from .clock import now_ms
 from .config import CLIENT_ID, PRODUCER_GROUP
 
 LINGER_S: Final = 0.2

@@ -14,7 +14,6 @@ judged) agree with the tables. Readers do not need this table.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,6 +22,7 @@ import duckdb
 from deltalake import Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
+from mqtrail import clock
 from mqtrail.trail import Column, Relation
 
 from .duck import connect, fetch
@@ -124,7 +124,7 @@ class Batches:
             before = self.last(app)
             if before is not None and before.number >= number:
                 return False
-            at_ms = int(time.time() * 1000) if now_ms is None else now_ms
+            at_ms = clock.now_ms() if now_ms is None else now_ms
 
             def actions(name: str) -> list[AddAction | RemoveAction]:
                 one = changes[name]

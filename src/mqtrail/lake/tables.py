@@ -18,7 +18,6 @@ files are skipped and listed in `Lake.damage`, and every answer must report them
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,8 @@ from uuid import uuid4
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
+
+from mqtrail import clock
 
 from .edge import RESTORE, arrow_errors, first_line, lake_errors
 from .errors import FileRefused, LakeDamaged, LakeError, LakeUnreadable, SchemaVersionError
@@ -355,7 +356,7 @@ class LakeTable:
         now_ms: int | None = None,
     ) -> list[AddAction | RemoveAction]:
         """Return what `commit_actions` commits to replace `removed` by `added`. FileRefused."""
-        at_ms = int(time.time() * 1000) if now_ms is None else now_ms
+        at_ms = clock.now_ms() if now_ms is None else now_ms
         with lake_errors(self.path):
             adds = [self._add_action(inside(self.path, f), at_ms, data_change) for f in added]
         return [*adds, *(RemoveAction(f.path, data_change, at_ms, f.size, self._partition(f.hour)) for f in removed)]

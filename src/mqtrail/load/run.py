@@ -29,6 +29,7 @@ from mqtrail.client import (
     Producer,
     ProducerConfig,
 )
+from mqtrail.clock import now_ms
 from mqtrail.wire import Message, MQError, TopicStatsTable
 
 from .ledger import Ledger, SendFate
@@ -148,7 +149,7 @@ class LoadRun:
         if stats_before is not None and stats_before.complete:
             self._known_queues = set(_ends(stats_before))
         self._note(f"sending {plan.rate:g} messages a second for {plan.end_s:g} s")
-        self._begin_s, begin_ms = time.perf_counter(), time.time_ns() // 1_000_000
+        self._begin_s, begin_ms = time.perf_counter(), now_ms()
         for watch in self._watches.values():
             watch.sample()
         watching = asyncio.create_task(self._watch())

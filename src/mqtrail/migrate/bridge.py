@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mqtrail.client import Admin, Producer, ProducerConfig
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.feed import Feed, Lanes
 from mqtrail.net import Log
 from mqtrail.wire import MessageQueue

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mqtrail.client import Admin, ReadFailed, RouteNotFound
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.wire import MessageExt, MessageQueue
 
 from .kafka import KafkaConfig, KafkaTopic

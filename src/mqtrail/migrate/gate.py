@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mqtrail.client import Admin
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 
 from .comparing import CompareOutcome
 from .groups import bridge_of, group_file

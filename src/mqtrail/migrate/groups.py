@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtrail.client import Admin
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.wire import MessageQueue, MQError
 
 from .kafka import KafkaConfig, KafkaTopic

@@ -6,7 +6,6 @@ if TYPE_CHECKING:
     from .backfills import Backfill, BackfillFiles, shown
     from .behind import BehindListener, QueueBehind, SourceBehind
     from .bounds import Bounds, bounds_of
-    from .clock import now_ms
     from .cluster import BrokerUnreachable, Cluster, Retrying, connect
     from .config import JobConfig, JobFailed, JobReport, StartingOffsets
     from .java import JavaNotFound
@@ -61,7 +60,6 @@ __all__ = [
     "bounds_of",
     "connect",
     "decoded",
-    "now_ms",
     "offsets_to_json",
     "parse_options",
     "pipeline_faults",
@@ -80,7 +78,6 @@ _MODULES = {
     "backfills": ("Backfill", "BackfillFiles", "shown"),
     "behind": ("BehindListener", "QueueBehind", "SourceBehind"),
     "bounds": ("Bounds", "bounds_of"),
-    "clock": ("now_ms",),
     "cluster": ("BrokerUnreachable", "Cluster", "Retrying", "connect"),
     "config": ("JobConfig", "JobFailed", "JobReport", "StartingOffsets"),
     "java": ("JavaNotFound",),

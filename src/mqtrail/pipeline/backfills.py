@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
+from mqtrail.clock import now_ms
 from mqtrail.lake import LakePath, lake_errors, write_whole
 from mqtrail.wire import MQError
-
-from .clock import now_ms
 
 FOLDER: Final = "_backfill"
 ENDED_MAX: Final = 50  # ended backfills that the writer keeps the files of

@@ -10,7 +10,6 @@ not read yet from the brokers.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import MessageQueue, RecordError, decode_head
 
 from .bounds import bounds_of
@@ -122,7 +122,7 @@ class BehindListener(StreamingQueryListener):
             if at:
                 cluster = self._connect()
                 try:
-                    queues = queues_behind(cluster, at, self._options.retry_timeout_ms, time.time_ns() // 1_000_000)
+                    queues = queues_behind(cluster, at, self._options.retry_timeout_ms, now_ms())
                 finally:
                     cluster.close()
                 self._report(SourceBehind(str(progress.id), progress.batchId, queues))

@@ -19,12 +19,12 @@ from pyspark.errors import PySparkException
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
+from mqtrail.clock import now_ms
 from mqtrail.lake import JUDGED_APP, Lake, lake_errors
 
 from .backfilling import Backfiller
 from .backfills import Backfill
 from .bounds import FoundBounds
-from .clock import now_ms
 from .config import NOT_RUNNING, JobConfig, JobReport
 from .freshness import Freshness
 from .ingest import Counts, Ingest, Limit, ReadCluster

@@ -22,13 +22,13 @@ from uuid import uuid4
 from pyspark.errors import PySparkException
 
 from mqtrail import trail
+from mqtrail.clock import now_ms
 from mqtrail.lake import Change, DataFile, Lake, LakeBatch, LakeError, LakePath, emptied, lake_errors, place_of
 from mqtrail.wire import HALF_TOPIC, MessageQueue, MQError
 
 from .begin import BORDER_MS, MESSAGES_LEAD_MS, begin_latest
 from .bounds import Bounds, FoundBounds, bounds_of, check_bounds
 from .checkpoint import spark_offsets
-from .clock import now_ms
 from .cluster import Cluster, Retrying
 from .config import JobConfig, JobFailed, StartingOffsets
 from .executors import check_seen

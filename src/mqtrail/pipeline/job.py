@@ -19,10 +19,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from mqtrail.clock import now_ms
 from mqtrail.lake import Lake
 
 from .backfills import Backfill, BackfillFiles
-from .clock import now_ms
 from .clusterjob import ClusterJob, LakeWork, Progress
 from .config import JobConfig, JobFailed, JobReport
 from .executors import check_executors

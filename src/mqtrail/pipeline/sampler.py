@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
+from mqtrail.clock import now_ms
 from mqtrail.lake import Lake, LakeBusy, LakeError, LakePath, LakeUnreadable, lake_errors, parquet_source
 from mqtrail.wire import MQError, is_business_group
 
 from .changes import Changes
-from .clock import now_ms
 from .cluster import connect as connect_cluster
 from .config import NOT_RUNNING, JobConfig
 from .names import ClusterNames, positions_in

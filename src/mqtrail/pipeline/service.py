@@ -20,12 +20,12 @@ from typing import Final, Protocol
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from mqtrail.clock import now_ms
 from mqtrail.lake import Lake, LakeLost, LakePath
 from mqtrail.net import MetricsPort
 from mqtrail.wire import MQError
 
 from .answered import NOTHING, answered
-from .clock import now_ms
 from .config import JobFailed, JobReport
 from .freshness import Freshness
 from .masters import spark_cause

@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from mqtrail.clock import now_ms
 from mqtrail.lake import LakePath, LakeUnreadable, ObjectStoreError, write_whole
 from mqtrail.wire import visible
 
 from .answered import NOTHING, Answered, Sample, samples_of
-from .clock import now_ms
 from .config import JobReport
 from .freshness import SourceFreshness
 

@@ -29,6 +29,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqtrail.client import InstanceConfig
+from mqtrail.clock import now_ms
 from mqtrail.pipeline import (
     Bounds,
     BrokerUnreachable,
@@ -41,7 +42,6 @@ from mqtrail.pipeline import (
     advance,
     bounds_of,
     connect,
-    now_ms,
     offsets_to_json,
     parse_options,
     ranges_between,

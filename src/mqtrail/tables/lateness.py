@@ -23,7 +23,8 @@ from mqtrail.binlog import (
     order_text,
     place_of_text,
 )
-from mqtrail.pipeline import bounds_of, connect, now_ms, parse_options, ranges_between, read_ranges, security_options
+from mqtrail.clock import now_ms
+from mqtrail.pipeline import bounds_of, connect, parse_options, ranges_between, read_ranges, security_options
 from mqtrail.wire import MessageQueue, MQError
 
 from .changes import MESSAGE_COLUMNS

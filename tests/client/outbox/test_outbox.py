@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from mqtrail.client import ClientError, InvalidMessage, OutboxRelay, ProducerConfig, RelayConfig, outbox_ddl
-from mqtrail.client.core import SqlConnection, now_ms
+from mqtrail.client.core import SqlConnection
 from mqtrail.client.outbox import relay as module
+from mqtrail.clock import now_ms
 from mqtrail.wire import InvalidParameter, Message
 from tests.waiting import until
 

@@ -8,9 +8,9 @@ import pytest
 
 from mqtrail.client import Batch, Consumer, Delivery, RetryLater
 from mqtrail.client.consumer import consumer as consumer_module
-from mqtrail.client.core.identity import now_ms
 from mqtrail.client.pop.calls import due_ms, handle_of, read_pop_reply
 from mqtrail.client.pop.queues import DELAYS_S
+from mqtrail.clock import now_ms
 from mqtrail.wire import (
     Host,
     MessageQueue,

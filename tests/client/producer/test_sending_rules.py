@@ -87,7 +87,7 @@ async def test_what_the_fault_table_notes(
             assert script is not None
         faults = producer._sender.faults
         assert faults is not None
-        from mqtrail.client.core.identity import now_ms
+        from mqtrail.clock import now_ms
 
         assert faults.is_available("broker-a", now_ms()) is available
         assert faults.is_reachable("broker-a") is reachable

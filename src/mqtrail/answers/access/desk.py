@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
 
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 
 from ..changes import Actor, AuditLog
 from .accounts import Accounts, UserAccount, digest_of

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from uuid import uuid4
 
 from mqtrail.client import InstanceConfig, SyncAdmin
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.net import Actor, AuditAnswer, AuditFailed, AuditLog, read_audit
 from mqtrail.wire import MQError
 

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query
 from fastapi.responses import StreamingResponse
 
 from mqtrail import __version__
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.gateway import (
     HOSTS,
     RESPONSES,

@@ -14,7 +14,7 @@ from pydantic import Field
 from starlette.types import ASGIApp
 
 from mqtrail import __version__
-from mqtrail.client.core import now_ms
+from mqtrail.clock import now_ms
 from mqtrail.wire import MQError, parse_moment, visible
 
 from ..model import as_json

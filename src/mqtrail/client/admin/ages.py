@@ -12,9 +12,9 @@ from collections import defaultdict
 from functools import partial
 from typing import Final
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import MessageQueue, RecordError, decode_head
 
-from ..core import now_ms
 from .asking import Asking, BrokerTopic
 from .backlog import QueueLag, with_age
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import PROPERTY_TAGS, BodyError, MessageQueue, PopAck, PopCheckPoint, revive_topic
 
-from ..core import now_ms
 from .access import AdminAccess
 from .asking import Asking, BrokerTopic, Ranges
 from .timer_topic import READ_MAX, DelayedRecord, TimerTopic

@@ -14,9 +14,9 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import EXPRESSION_TAG, PROPERTY_KEYS, MessageExt, MessageQueue, SubscriptionData, retry_topic
 
-from ..core import now_ms
 from .access import AdminAccess
 from .ages import Ages
 from .asking import Asking

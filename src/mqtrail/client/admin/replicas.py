@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from mqtrail.clock import now_ms
 from mqtrail.net import ControllerError, address_list, leading_controller
 from mqtrail.wire import (
     EpochCache,
@@ -18,7 +19,7 @@ from mqtrail.wire import (
     read_records,
 )
 
-from ..core import ClientError, NoControllers, now_ms, read_body
+from ..core import ClientError, NoControllers, read_body
 from .base import Gathered
 from .brokers import AdminBrokers
 

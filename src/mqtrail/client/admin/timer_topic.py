@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Self
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import (
     PROPERTY_KEYS,
     PROPERTY_REAL_TOPIC,
@@ -27,7 +28,6 @@ from mqtrail.wire import (
     offset_msg_id,
 )
 
-from ..core import now_ms
 from .asking import Asking, BrokerTopic
 
 READ_MAX: Final = 10_000  # records of one broker

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import Any, Self
 
+from mqtrail.clock import now_ms
 from mqtrail.net import Log
 from mqtrail.wire import RETRY_PREFIX, SUBSCRIBE_ALL, ConsumerData, MQError, RemotingCommand, validate_group
 
@@ -19,7 +20,6 @@ from ..core import (
     Names,
     OnUndecodable,
     RouteNotFound,
-    now_ms,
 )
 from ..delivery import SAMPLE_MS, ConsumerStats
 from ..trace import ClientTracer

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from mqtrail.clock import now_ms
 from mqtrail.net import NAMESRV_DEFAULT, Log
 from mqtrail.wire import (
     PROP_CONSUME_ORDERLY,
@@ -35,7 +36,6 @@ from ..core import (
     LitePullConfig,
     OffsetUnavailable,
     RouteNotFound,
-    now_ms,
     queue_name,
     reply_number,
     unique_ids,

@@ -9,6 +9,7 @@ from functools import partial
 
 import msgspec
 
+from mqtrail.clock import now_ms
 from mqtrail.net import Log
 from mqtrail.wire import (
     EXPRESSION_TAG,
@@ -23,7 +24,7 @@ from mqtrail.wire import (
     SubscriptionData,
 )
 
-from ..core import ClientError, ClientInstance, LitePullConfig, Names, OnUndecodable, keep_going, now_ms, queue_name
+from ..core import ClientError, ClientInstance, LitePullConfig, Names, OnUndecodable, keep_going, queue_name
 from ..delivery import ConsumerStats
 from .lite_queue import LiteQueue
 from .offsets import OffsetStore

@@ -8,10 +8,11 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from mqtrail.clock import now_ms
 from mqtrail.net import Log
 from mqtrail.wire import LockBatchBody, LockedQueues, MessageQueue, MQError, RequestCode
 
-from ..core import ClientInstance, ConsumerConfig, now_ms
+from ..core import ClientInstance, ConsumerConfig
 from ..delivery import ProcessQueue
 
 log = Log()

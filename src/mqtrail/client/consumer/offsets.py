@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from mqtrail.clock import now_ms
 from mqtrail.net import Log
 from mqtrail.wire import MessageModel, MessageQueue, MQError, QueryNotFound, RequestCode
 
@@ -17,7 +18,6 @@ from ..core import (
     ConsumerConfig,
     LitePullConfig,
     local_address,
-    now_ms,
     queue_name,
     reply_number,
 )

@@ -6,6 +6,7 @@ Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper, RocketMQ 5.x clie
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from mqtrail.clock import now_ms
 from mqtrail.net import Log
 from mqtrail.wire import (
     MASTER_ID,
@@ -19,7 +20,7 @@ from mqtrail.wire import (
     SubscriptionNotLatest,
 )
 
-from ..core import ClientInstance, ConsumerConfig, EmptyAnswers, Names, keep_going, now_ms, queue_name
+from ..core import ClientInstance, ConsumerConfig, EmptyAnswers, Names, keep_going, queue_name
 from ..delivery import ConsumerStats, Flow, ProcessQueue
 from .offsets import OffsetStore
 from .pull import PullRequest, PullResult, PullStatus, pull_address, read_pull_reply

@@ -3,9 +3,10 @@
 Source: RebalancePushImpl.computePullFromWhereWithException, RocketMQ 5.x client.
 """
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import RETRY_PREFIX, ConsumeFromWhere, MessageQueue, RequestCode
 
-from ..core import ClientInstance, now_ms, reply_number
+from ..core import ClientInstance, reply_number
 from .offsets import OffsetStore
 
 TIMESTAMP_BACK_MS = 30 * 60_000  # consumeTimestamp's default: this long before the start

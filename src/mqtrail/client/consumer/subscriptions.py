@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import (
     EXPRESSION_SQL92,
     EXPRESSION_TAG,
@@ -18,7 +19,7 @@ from mqtrail.wire import (
     validate_topic,
 )
 
-from ..core import ClientInstance, Names, RouteNotFound, now_ms
+from ..core import ClientInstance, Names, RouteNotFound
 
 
 @dataclass(frozen=True, slots=True)

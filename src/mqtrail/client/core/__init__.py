@@ -29,7 +29,7 @@ from .errors import (
 )
 from .faults import FaultTable, QueueChooser
 from .hooks import ConsumeHook, SendHook
-from .identity import local_address, now_ms, unique_ids
+from .identity import local_address, unique_ids
 from .instance import ClientInstance, TransactionChecker
 from .nameservers import read_body
 from .namespaces import with_namespace, without_namespace
@@ -92,7 +92,6 @@ __all__ = [
     "keep_going",
     "local_address",
     "make_reply",
-    "now_ms",
     "off_loop",
     "orphans",
     "queue_name",

@@ -8,15 +8,11 @@ import secrets
 import socket
 import time
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import UniqueIdFactory
 
 _factory: UniqueIdFactory | None = None
 _address: str | None = None
-
-
-def now_ms() -> int:
-    """Return the wall clock, epoch milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 def local_address() -> str:

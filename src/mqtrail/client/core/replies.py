@@ -9,6 +9,7 @@ import asyncio
 import uuid
 from typing import Final, Protocol
 
+from mqtrail.clock import now_ms
 from mqtrail.net import Log
 from mqtrail.wire import (
     PROPERTY_ARRIVE_TIME,
@@ -30,7 +31,6 @@ from mqtrail.wire import (
 )
 
 from .errors import ClientClosed, ClientError, NotARequest
-from .identity import now_ms
 
 log = Log()
 

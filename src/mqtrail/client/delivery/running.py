@@ -7,9 +7,10 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from mqtrail.clock import now_ms
 from mqtrail.net import Log
 
-from ..core import ClientInstance, ConsumeHook, now_ms, queue_name, unique_ids
+from ..core import ClientInstance, ConsumeHook, queue_name, unique_ids
 from .consumer_stats import ConsumerStats
 from .delivery import Delivery, Outcome
 

@@ -11,6 +11,7 @@ because only its own copy can have the reason as a property. The copy goes to %R
 Source: DefaultMQPushConsumerImpl.sendMessageBack, RocketMQ client.
 """
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import (
     DEFAULT_TOPIC,
     FRAME_SIZE_MAX,
@@ -42,7 +43,6 @@ from ..core import (
     ProducerConfig,
     QueueChooser,
     SendFailed,
-    now_ms,
     report,
     send_result,
     unique_ids,

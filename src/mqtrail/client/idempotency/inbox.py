@@ -18,10 +18,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from mqtrail.clock import now_ms
 from mqtrail.net import Log
 from mqtrail.wire import validate_group
 
-from ..core import Connect, RetryLater, SqlConnection, SqlDialect, delete_in_pieces, now_ms, table_name, transaction
+from ..core import Connect, RetryLater, SqlConnection, SqlDialect, delete_in_pieces, table_name, transaction
 from ..delivery import Delivery
 from .keys import KeyFunction, digest, key_of, message_id
 from .once import DAY_MS, Once

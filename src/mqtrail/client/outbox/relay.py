@@ -15,10 +15,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
+from mqtrail.clock import now_ms
 from mqtrail.net import Log
 from mqtrail.wire import MQError, SendStatus, setting
 
-from ..core import ClientError, Connect, SqlConnection, keep_going, now_ms, transaction
+from ..core import ClientError, Connect, SqlConnection, keep_going, transaction
 from ..producer import Producer
 from .table import Outbox, OutboxEntry
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import PROPERTY_UNIQ_KEY, Message, validate_topic
 
 from ..core import (
@@ -21,7 +22,6 @@ from ..core import (
     SqlConnection,
     SqlDialect,
     delete_in_pieces,
-    now_ms,
     table_name,
     transaction,
     unique_ids,

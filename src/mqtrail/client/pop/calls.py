@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import (
     BODY_SIZE_MAX,
     EXPANDED_SIZE_MAX,
@@ -31,7 +32,7 @@ from mqtrail.wire import (
     with_handles,
 )
 
-from ..core import ClientInstance, now_ms, requested_records
+from ..core import ClientInstance, requested_records
 
 POLL_EXTRA_MS = 10_000  # added to the time that the broker may hold a pop
 ACK_TIMEOUT_MS = 3_000

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from mqtrail.clock import now_ms
 from mqtrail.net import Log, NetError
 from mqtrail.wire import PROPERTY_POP_CK, FlowControl, MessageExt, MessageQueue, MQError, SubscriptionData
 
@@ -20,7 +21,6 @@ from ..core import (
     Names,
     OnUndecodable,
     keep_going,
-    now_ms,
     queue_name,
     report,
 )

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from mqtrail.clock import now_ms
 from mqtrail.net import Log
 from mqtrail.wire import (
     PROPERTY_CORRELATION_ID,
@@ -53,7 +54,6 @@ from ..core import (
     TooManyInFlight,
     folder_name,
     keep_going,
-    now_ms,
     orphans,
     unique_ids,
 )

@@ -5,9 +5,10 @@ Source: LatencyFaultToleranceImpl.detectByOneRound and DefaultMQProducerImpl.pic
 
 from collections.abc import Callable
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import MQError, RequestCode
 
-from ..core import BrokerUnknown, ClientInstance, FaultTable, ProducerConfig, now_ms
+from ..core import BrokerUnknown, ClientInstance, FaultTable, ProducerConfig
 
 
 class Detector:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
+from mqtrail.clock import now_ms
 from mqtrail.net import NAMESRV_DEFAULT
 from mqtrail.wire import (
     EXT_MSG_REGION,
@@ -48,7 +49,6 @@ from ..core import (
     TopicRoute,
     TransactionChecker,
     make_reply,
-    now_ms,
     unique_ids,
     with_namespace,
 )

@@ -20,6 +20,7 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
+from mqtrail.clock import now_ms
 from mqtrail.net import ConnectError, NetError, RequestTimeout
 from mqtrail.wire import (
     FLAG_ONEWAY,
@@ -49,7 +50,6 @@ from ..core import (
     SendResult,
     TooManyInFlight,
     TopicRoute,
-    now_ms,
     send_result,
 )
 from .permits import Permits

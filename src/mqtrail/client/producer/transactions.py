@@ -19,6 +19,7 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from mqtrail.clock import now_ms
 from mqtrail.net import NAMESRV_DEFAULT, Log
 from mqtrail.wire import (
     PROPERTY_DELAY,
@@ -50,7 +51,6 @@ from ..core import (
     SendResult,
     TransactionChecker,
     keep_going,
-    now_ms,
     with_namespace,
     without_namespace,
 )

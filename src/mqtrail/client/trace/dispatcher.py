@@ -10,12 +10,12 @@ Everything runs on one event loop; a worker thread accesses the files.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from mqtrail.clock import now_ms
 from mqtrail.net import Log
 from mqtrail.wire import MQError
 
@@ -84,7 +84,7 @@ class Dispatcher:
         config: TraceConfig,
         spool: SharedSpool,
         collect: Callable[[], None] = lambda: None,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock_ms: Callable[[], int] = now_ms,
         end: Callable[[int], str] | None = None,
     ) -> None:
         """end: returns the last record of a client that stops normally, given the time."""

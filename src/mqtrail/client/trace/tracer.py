@@ -8,6 +8,7 @@ import itertools
 import secrets
 from functools import partial
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import (
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
@@ -37,7 +38,6 @@ from ..core import (
     QueueChooser,
     SendResult,
     TraceConfig,
-    now_ms,
     send_result,
     unique_ids,
 )

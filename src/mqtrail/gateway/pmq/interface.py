@@ -18,6 +18,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 
+from mqtrail.clock import now_ms
 from mqtrail.wire import (
     Host,
     Message,
@@ -32,7 +33,6 @@ from mqtrail.wire import (
 )
 
 from ..caller import Caller, problem_of_error
-from ..clock import now_ms
 from ..config import CLIENT_ID, DoorConfig
 from ..gate import Gate
 from ..json_size import VALUES_MAX, has_many_values
