@@ -166,7 +166,7 @@ def test_how_far_a_stream_is_behind(cluster: Any, monkeypatch: pytest.MonkeyPatc
     """Messages and age of the oldest one, by the offsets that Spark reports; other sources are ignored."""
     cluster.append(A0, *bodies("m", 10))
     cluster.append(A1, *bodies("m", 2))
-    monkeypatch.setattr("mqtrail.pipeline.behind.time.time_ns", lambda: (T0 + 4_004) * 1_000_000)
+    monkeypatch.setattr("mqtrail.pipeline.behind.now_ms", lambda: T0 + 4_004)
     reports: list[SourceBehind] = []
     listener = BehindListener(options(cluster), reports.append, connected=lambda: cluster)
     texts = ['{"orders": {"broker-a": {"0": 4, "1": 2}}}', '{"shard": 3}', None]

@@ -110,7 +110,7 @@ def test_a_place_inside_a_record_is_refused() -> None:
     store = MemoryStore(CONFIG)
     (place,) = store.append([record()], NOW_MS)
     for end in (place.size - 1, 1):
-        with pytest.raises(LogDiffers, match=f"ends at {place.size}, expected {end}"):
+        with pytest.raises(LogDiffers, match=f"ends at {place.size}, expected one that ends at {end}"):
             store.truncate(end)
     for end in (place.size, -1):
         with pytest.raises(LogDiffers, match=f"expected 0 to {place.size - 1}, what this log has"):

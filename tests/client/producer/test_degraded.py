@@ -240,6 +240,24 @@ async def test_old_and_refused_messages_are_kept_for_people(tmp_path: Path) -> N
     assert [message.body for message in held_messages(files(tmp_path / "two", ".kept")[0])] == [b"bad"]
 
 
+async def test_a_failure_in_an_old_file_holds_a_newer_one_up(tmp_path: Path) -> None:
+    """A cluster that is back between two sends of one round lets none of them overtake."""
+    async with fake_cluster({"orders": 1}) as cluster:
+        (broker,) = cluster.brokers
+        broker.script = down
+        config = config_of(tmp_path, degrade_retry_ms=200, degrade_retry_max_ms=200)
+        async with Producer("PG", cluster.namesrv, config=config) as producer:
+            await producer.send(Message("orders", b"0"), order_key="a")
+        before = len(broker.of(RequestCode.SEND_MESSAGE_V2))
+        async with Producer("PG", cluster.namesrv, config=config) as producer:
+            await until(lambda: len(broker.of(RequestCode.SEND_MESSAGE_V2)) == before + 2)
+            assert (await producer.send(Message("orders", b"9"), order_key="a")).status is SendStatus.DEGRADED
+            tries = iter(range(2))  # of the first message, which both fail in one round
+            broker.script = lambda command: HANG_UP if command.body == b"0" and next(tries, None) is not None else None
+            await until(lambda: producer.degraded.waiting == 0)
+        assert broker.stored("orders") == [b"0", b"9"]
+
+
 async def test_the_next_start_sends_what_is_left_first(tmp_path: Path) -> None:
     """A torn tail costs itself only; keys of the old file are not overtaken; another group's files stay."""
     async with fake_cluster({"orders": 1}) as cluster:

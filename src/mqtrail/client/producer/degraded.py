@@ -309,8 +309,9 @@ class Degraded:
                 await asyncio.sleep(self._pause_ms / 1000)  # the cluster was away a moment ago
             return
         sent_before = self._replayed + self._kept
+        blocked: set[str] = set()
         for file in self._files.all():
-            await self._replay(file)
+            await self._replay(file, blocked)
         await self._drop_empty()
         if not self._files.topics:
             log.sparse.info("producer.replayed", count=self._replayed, folder=str(self._folder))
@@ -320,9 +321,9 @@ class Degraded:
         await asyncio.sleep(self._pause_ms / 1000)
         self._pause_ms = min(2 * self._pause_ms, self._config.degrade_retry_max_ms)
 
-    async def _replay(self, file: DegradedFile) -> None:
-        """Send a file from its front; what follows a failure in its topic waits for the next round."""
-        blocked: set[str] = set()
+    async def _replay(self, file: DegradedFile, blocked: set[str]) -> None:
+        """Send a file from its front. blocked: topics of which a send failed in this round, also one of an older file:
+        the rest of them waits for the next round."""
         position = 0
         while not blocked.issuperset(self._files.topics):
             found = await self._on_disk(file.first, position)
