@@ -51,7 +51,7 @@ def reconcile(session: Session) -> Iterator[Row]:
             found = json.loads(finished("reconcile", "table", server.source, *where))
             seconds.append(time.monotonic() - began_s)
             inside.append(found["seconds"])
-            if (found["outcome"], found["source_rows"], found["table_rows"]) != ("none", rows, rows):
+            if (found["outcome"], found["source_rows"], found["table_rows"]) != ("NONE", rows, rows):
                 raise CannotMeasure(f"the sides of the figure differ: {found}")
     yield Row(
         "reconcile/table",

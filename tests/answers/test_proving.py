@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mqtrail.answers import Answers, ClaimProof, ProofAnswer, ProofResult
+from mqtrail.answers import Answers, ClaimProof, ProofAnswer
 from mqtrail.cli.draw_prove import proof
+from mqtrail.trail import ProofResult
 from tests.answers.lakes import AS_OF_MS, make_lake
 from tests.cli.conftest import Command, mqtrail
 from tests.trail.histories import HISTORIES, evidence, unique_id

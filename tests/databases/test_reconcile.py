@@ -15,7 +15,6 @@ from mqtrail.binlog import BinlogConfig, BinlogRun, source_of
 from mqtrail.cli.exits import Exit
 from mqtrail.client import ProducerConfig, SyncAdmin, SyncProducer
 from mqtrail.tables import (
-    Agreement,
     CompareConfig,
     RowFault,
     TableComparison,
@@ -26,6 +25,7 @@ from mqtrail.tables import (
     compare,
 )
 from mqtrail.testing import Embedded
+from mqtrail.trail import ProofResult
 from mqtrail.wire import Message, TopicConfig
 from tests.cli.conftest import commands
 
@@ -92,9 +92,9 @@ def test_every_type_agrees(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     copy.send()
     copy.merge()
     found = copy.compare()
-    assert (found.outcome, found.source_rows, found.table_rows) == (Agreement.NONE, 4, 4), found
+    assert (found.outcome, found.source_rows, found.table_rows) == (ProofResult.NONE, 4, 4), found
     exact_only = copy.compare(excluded=("f", "db"))
-    assert (exact_only.outcome, exact_only.parts_different, exact_only.notes) == (Agreement.NONE, 0, ())
+    assert (exact_only.outcome, exact_only.parts_different, exact_only.notes) == (ProofResult.NONE, 0, ())
     copy.do("UPDATE orders SET f=0.25 WHERE id=3", "ALTER TABLE orders ADD COLUMN more INT")
     copy.do("UPDATE orders SET more=7 WHERE id=4", "DELETE FROM orders WHERE id=2")
     copy.do(
@@ -108,7 +108,7 @@ def test_every_type_agrees(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     copy.send()
     copy.merge()
-    assert copy.compare().outcome is Agreement.NONE
+    assert copy.compare().outcome is ProofResult.NONE
 
 
 def test_rows_that_differ(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_rows_that_differ(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     copy.send()
     copy.merge()
     found = copy.compare()
-    assert (found.outcome, found.parts, found.parts_different) == (Agreement.NONE, 10, 0)
+    assert (found.outcome, found.parts, found.parts_different) == (ProofResult.NONE, 10, 0)
     # Not in the binlog, as a fault of the copy is.
     unlogged = "SET sql_log_bin=0"
     copy.do(unlogged, "INSERT INTO orders VALUES (1000,'new')", "DELETE FROM orders WHERE id IN (-50,7)")
@@ -132,7 +132,7 @@ def test_rows_that_differ(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
         (RowFault.EXTRA, "7"),
         (RowFault.DIFFERENT, "-3"),
     }
-    assert (found.outcome, names) == (Agreement.FOUND, expected)
+    assert (found.outcome, names) == (ProofResult.FOUND, expected)
     different = next(row for row in found.rows if row.sort is RowFault.DIFFERENT)
     assert different.columns == {"v": ("other", "x-3")}
     assert different.msg_id in different.messages
@@ -145,11 +145,11 @@ def test_rows_that_differ(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     read_to = found.read_to
     found = copy.compare()
     assert found.read_to == read_to, "by the table, which is behind the state"
-    assert (found.outcome, found.counts["late"], sum(found.counts.values())) == (Agreement.CANNOT_TELL, 3, 3)
+    assert (found.outcome, found.counts["late"], sum(found.counts.values())) == (ProofResult.CANNOT_TELL, 3, 3)
     assert found.lag_ms > 0
     copy.do(unlogged, "UPDATE orders SET v='wrong' WHERE id=5")
     found = copy.compare()
-    assert (found.outcome, found.counts["late"], found.counts["different"]) == (Agreement.FOUND, 3, 1)
+    assert (found.outcome, found.counts["late"], found.counts["different"]) == (ProofResult.FOUND, 3, 1)
     copy.mariadb.do("FLUSH BINARY LOGS")
     for state in (copy.binlog.state, None):  # without it by what the queues have
         found = copy.compare(state=state)
@@ -167,7 +167,7 @@ def test_keys_of_text(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     report = copy.merge()
     assert (report.changes, report.elsewhere) == (41, 1)
     found = copy.compare()
-    assert (found.outcome, found.parts, found.parts_different) == (Agreement.NONE, 8, 0)
+    assert (found.outcome, found.parts, found.parts_different) == (ProofResult.NONE, 8, 0)
     copy.do("SET sql_log_bin=0", "UPDATE orders SET v='' WHERE a='K 1é'", "DELETE FROM orders WHERE a='k 5é'")
     found = copy.compare()
     assert {(row.sort, row.columns.get("v")) for row in found.rows} == {
@@ -257,7 +257,7 @@ def test_faults(
     found = copy.compare()
     wrong = {int(row.key.rpartition(":")[2]): (row.columns, row.hint) for row in found.rows}
     assert wrong == {key: (columns, hint) for key, (_, columns, hint) in FAULTS.items() if columns is not None}
-    assert (found.outcome, found.counts["different"], found.columns) == (Agreement.FOUND, 4, {"v": 3, "at": 1})
+    assert (found.outcome, found.counts["different"], found.columns) == (ProofResult.FOUND, 4, {"v": 3, "at": 1})
     assert found.out_of_order == 1
     assert all(row.msg_id in row.messages for row in found.rows)
     # The command says the same.

@@ -27,7 +27,6 @@ from mqtrail.migrate import (
     Bridge,
     BridgeConfig,
     BridgeState,
-    CompareOutcome,
     CompareSides,
     Comparison,
     KafkaConfig,
@@ -39,6 +38,7 @@ from mqtrail.migrate import (
 )
 from mqtrail.migrate.messages import key_of, value_of
 from mqtrail.testing import Embedded, embedded
+from mqtrail.trail import ProofResult
 from mqtrail.wire import SubscriptionGroupConfig, TopicConfig
 
 pytestmark = pytest.mark.interop
@@ -214,7 +214,7 @@ def test_killed_and_continued(config: BridgeConfig, kafka: KafkaServer, broker: 
     assert found == expected(sent)
     assert repeats <= 2 * 4_096, "at most what was in flight, and what was acknowledged since the last save"
     same = asyncio.run(compared(config, broker))
-    assert (same.outcome, same.matched, same.counts["double"]) == (CompareOutcome.NONE, len(sent), repeats)
+    assert (same.outcome, same.matched, same.counts["double"]) == (ProofResult.NONE, len(sent), repeats)
     asyncio.run(commit(kafka, config.topic, "billing", {0: 1_000, 1: 3_000, 2: state.next_offsets["2"]}))
     check_translated(config, broker, admin, queues)
 

@@ -18,7 +18,6 @@ from mqtrail.migrate import (
     Bridge,
     BridgeConfig,
     BridgeState,
-    CompareOutcome,
     CompareSides,
     Comparison,
     KafkaConfig,
@@ -28,6 +27,7 @@ from mqtrail.migrate import (
 from mqtrail.migrate.comparing import KeyJudge, KeySorter, Row
 from mqtrail.migrate.state import save_bridge
 from mqtrail.testing import Embedded, embedded
+from mqtrail.trail import ProofResult
 from mqtrail.wire import Message, TopicConfig
 
 from .fake_kafka import FakeKafka
@@ -83,7 +83,7 @@ def test_bridged(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path
     config = CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path)
     bridge(target, tmp_path, broker)
     found = compared(config, broker)
-    assert (found.outcome, found.matched, found.keys) == (CompareOutcome.NONE, 6, 2)
+    assert (found.outcome, found.matched, found.keys) == (ProofResult.NONE, 6, 2)
     assert (tmp_path / "compare.json").exists()
     kafka.put("orders", 0, b"k0", None)
     assert compared(config, broker).pending == 1
@@ -92,14 +92,14 @@ def test_bridged(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path
     assert compared(replace(alone, until_ms=1_002), broker).matched == 4
     kafka.change(0, 1, value=b"x")
     found = compared(config, broker)
-    assert (found.outcome, found.counts["different"]) == (CompareOutcome.FOUND, 1)
+    assert (found.outcome, found.counts["different"]) == (ProofResult.FOUND, 1)
     assert found.examples == {"different": ["k0: Kafka 0/1 and broker-a/0 at 1"]}
     bridge(target, tmp_path / "again", broker)
     found = compared(replace(config, accepted=frozenset({"double", "different"})), broker)
-    assert (found.outcome, found.counts["double"]) == (CompareOutcome.NONE, 6)
+    assert (found.outcome, found.counts["double"]) == (ProofResult.NONE, 6)
     kafka.firsts[1] = 2
     found = compared(replace(config, accepted=frozenset({"double", "different"})), broker)
-    assert found.outcome is CompareOutcome.CANNOT_TELL
+    assert found.outcome is ProofResult.CANNOT_TELL
     assert found.gaps == {"records of Kafka that expired or were compacted away": 4}
     with pytest.raises(MigrateError, match="expected one from 'other'"):
         compared(replace(config, topic="other"), broker)
@@ -140,7 +140,7 @@ def test_headers_as_keys(target: str, kafka: FakeKafka, broker: Embedded, tmp_pa
         found = compared(
             CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path, key=f"header:{name}"), broker
         )
-        assert (found.outcome, found.matched, sum(found.counts.values())) == (CompareOutcome.NONE, 4, 0)
+        assert (found.outcome, found.matched, sum(found.counts.values())) == (ProofResult.NONE, 4, 0)
 
 
 def test_compacted(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_compacted(target: str, kafka: FakeKafka, broker: Embedded, tmp_path: Pa
     assert compared(config, broker).counts["extra"] == 1
     kafka.policy = "compact"
     found = compared(config, broker)
-    assert (found.outcome, found.counts["extra"]) == (CompareOutcome.CANNOT_TELL, 0)
+    assert (found.outcome, found.counts["extra"]) == (ProofResult.CANNOT_TELL, 0)
     assert found.gaps == {"records of Kafka that expired or were compacted away": 1}
 
 
@@ -161,12 +161,12 @@ def test_nothing_compared(target: str, kafka: FakeKafka, broker: Embedded, tmp_p
     save_bridge(tmp_path, state)
     config = CompareSides(kafka=KAFKA, topic="orders", target=target, folder=tmp_path)
     found = compared(config, broker)
-    assert (found.outcome, found.matched, found.pending) == (CompareOutcome.CANNOT_TELL, 0, 6)
+    assert (found.outcome, found.matched, found.pending) == (ProofResult.CANNOT_TELL, 0, 6)
     kafka.change(0, 0, timestamp_ms=now_ms() + 1_000_000)
     state.next_offsets = {"0": 1}
     save_bridge(tmp_path, state)
     found = compared(config, broker)
-    assert (found.outcome, found.counts["missing"], found.pending) == (CompareOutcome.FOUND, 1, 5)
+    assert (found.outcome, found.counts["missing"], found.pending) == (ProofResult.FOUND, 1, 5)
 
 
 def rows(chance: random.Random) -> tuple[list[Row], list[Row]]:

@@ -46,7 +46,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BridgeState:
 
 
 def save_compare(folder: Path, **more: Any) -> None:
-    found = {"outcome": "none", "at_ms": NOW_MS, "accepted": [], "since_ms": None, "until_ms": None}
+    found = {"outcome": "NONE", "at_ms": NOW_MS, "accepted": [], "since_ms": None, "until_ms": None}
     found |= {"matched": 9, "pending": 0}
     save_json(folder / COMPARE, found | more)
 
@@ -91,7 +91,7 @@ def test_go_and_no_go(state: BridgeState, broker: Embedded, tmp_path: Path) -> N
         assert wrong(tmp_path, broker) == {"nothing left out": "1 skipped, 2 lost"}
         state.skipped, state.lost = [], {}
         save_bridge(tmp_path, state)
-        save_compare(tmp_path, outcome="found", accepted=["late"])
+        save_compare(tmp_path, outcome="FOUND", accepted=["late"])
         assert wrong(tmp_path, broker) == {
             "comparison": "differences: found, 9 equal, 0 not compared yet, 0 s ago, accepted: late"
         }

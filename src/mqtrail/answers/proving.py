@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from mqtrail import trail
 from mqtrail.lake import fetch, text_of
-from mqtrail.trail import proofs
+from mqtrail.trail import ProofResult, proofs
 
 from .lakeview import LakeView
-from .summaries import ClaimProof, ProofAnswer, ProofResult, Shown
+from .summaries import ClaimProof, ProofAnswer, Shown
 from .views import PUBLISHED_MS
 
 _COUNTED: Final = {proofs.MESSAGES: "message_profiles", proofs.PAIRS: "pair_profiles"}

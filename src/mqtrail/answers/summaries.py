@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mqtrail.trail import ProofResult
+
 from .model import Event, LatencySegment, Scope
 
 
@@ -138,14 +140,6 @@ class IncidentsAnswer:
     end_ms: int | None
     incidents: tuple[ShownIncident, ...]
     not_kept: str = ""
-
-
-class ProofResult(StrEnum):
-    """How a proof ended."""
-
-    FOUND = "FOUND"
-    NONE = "NONE"  # everything was covered
-    CANNOT_TELL = "CANNOT_TELL"  # nothing was found, and not everything was covered
 
 
 @dataclass(frozen=True, slots=True)

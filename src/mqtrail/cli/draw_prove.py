@@ -8,13 +8,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mqtrail.answers import ClaimProof, ProofAnswer, ProofResult, Shown
+from mqtrail.answers import ClaimProof, ProofAnswer, Shown
+from mqtrail.trail import ProofResult
 
 from .draw import day_clock, scope_line
 
 REASONS_SHOWN_MAX = 5
 _STYLES = {ProofResult.FOUND: "bold red", ProofResult.NONE: "green", ProofResult.CANNOT_TELL: "yellow"}
-_WORDS = {ProofResult.FOUND: "found", ProofResult.NONE: "none", ProofResult.CANNOT_TELL: "cannot tell"}
 
 
 def proof(found: ProofAnswer) -> RenderableType:
@@ -56,7 +56,7 @@ def _claims(claims: Sequence[ClaimProof]) -> Table:
             str(claim.found_count),
             str(claim.covered_count),
             str(claim.uncovered_count),
-            Text(_WORDS[claim.outcome], style=_STYLES[claim.outcome]),
+            Text(claim.outcome.words, style=_STYLES[claim.outcome]),
         )
     return table
 

@@ -24,6 +24,10 @@ class Exit(IntEnum):
     INTERRUPTED = 130  # SIGINT: 128 + its number, as in shells
 
 
+PROOF_EXITS = {"NONE": Exit.OK, "FOUND": Exit.FAILED, "CANNOT_TELL": Exit.CANNOT_LOOK}
+"""trail.ProofResult -> exit code."""
+
+
 class UsageError(MQError):
     """An option, environment variable or setting is invalid."""
 

@@ -11,7 +11,7 @@ import typer
 from mqtrail.clock import now_ms
 
 from .config import Config, load
-from .exits import Exit, UsageError
+from .exits import PROOF_EXITS, Exit, UsageError
 from .migrate import FOLDER_DEFAULT, Folder, Kafka, KafkaSettings, kafka_of
 from .operate import table
 from .options import REPORT_ROWS, ConfigFile, Json, Namesrv, duration_ms, time_range
@@ -67,7 +67,7 @@ def migrate_compare(
     first_ms, end_ms = time_range(since, until, now_ms())
     grace_ms, late_ms = duration_ms(grace, "--grace"), duration_ms(late, "--late") if late else 0
     source = kafka_of(kafka, kafka_settings)
-    from mqtrail.migrate import CompareOutcome, CompareSides, Difference
+    from mqtrail.migrate import CompareSides, Difference
 
     if unknown := [one for one in accepted or () if one not in list(Difference)]:
         raise UsageError(f"--accept: found {unknown[0]!r}, expected one of {', '.join(Difference)}")
@@ -90,12 +90,7 @@ def migrate_compare(
         show_json(asdict(found))
     else:
         _draw(found)
-    codes = {
-        CompareOutcome.FOUND: Exit.FAILED,
-        CompareOutcome.NONE: Exit.OK,
-        CompareOutcome.CANNOT_TELL: Exit.CANNOT_LOOK,
-    }
-    return codes[found.outcome]
+    return PROOF_EXITS[found.outcome]
 
 
 async def _compare(wanted: CompareSides, settings: Config, namesrv: str | None) -> Comparison:
@@ -107,7 +102,7 @@ async def _compare(wanted: CompareSides, settings: Config, namesrv: str | None) 
 
 
 def _draw(found: Comparison) -> None:
-    say(f"{found.outcome}: {found.records} records, {found.messages} messages, {found.keys} keys")
+    say(f"{found.outcome.words}: {found.records} records, {found.messages} messages, {found.keys} keys")
     accepted = dict.fromkeys(found.accepted, "accepted")
     table(("difference", "count", ""), [(kind, n, accepted.get(kind, "")) for kind, n in found.counts.items()])
     say(f"{found.matched} are equal, {found.pending} may still be on their way")

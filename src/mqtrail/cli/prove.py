@@ -10,7 +10,7 @@ from mqtrail.clock import now_ms
 
 from .answers import exit_of, lake_answers, reading
 from .config import load
-from .exits import Exit
+from .exits import PROOF_EXITS
 from .options import REPORT_ROWS, ConfigFile, Json, LakeCluster, LakeFolder, SentFrom, SentTo, time_range
 from .output import show_answer, show_json
 
@@ -31,7 +31,7 @@ def prove(
 
     Exit code 0: found none, with all data covered. 1: found some. 3: found none, but some data is not covered.
     """
-    from mqtrail.answers import ProofResult, as_json
+    from mqtrail.answers import as_json
 
     now = now_ms()
     first_ms, end_ms = time_range(since, until, now)
@@ -43,5 +43,4 @@ def prove(
         from .draw_prove import proof
 
         show_answer(proof, found)
-    codes = {ProofResult.FOUND: Exit.FAILED, ProofResult.NONE: Exit.OK, ProofResult.CANNOT_TELL: Exit.CANNOT_LOOK}
-    return exit_of(found.scope, codes[found.outcome])
+    return exit_of(found.scope, PROOF_EXITS[found.outcome])

@@ -12,7 +12,7 @@ import typer
 from .answers import reading
 from .binlog import CertificateFile, PasswordFile
 from .config import Layer, assignments, binlog_password, has_password, load
-from .exits import Exit, SourceUnavailable, UsageError
+from .exits import PROOF_EXITS, Exit, SourceUnavailable, UsageError
 from .ingest import Master, SparkConf, stop_on_signals
 from .options import ConfigFile, Json, Namesrv, duration_ms
 from .output import say, show_json, warn
@@ -127,7 +127,7 @@ def reconcile_table(
         )
     settings = load(config)
     from mqtrail.binlog import BinlogError, SourceAway, source_of
-    from mqtrail.tables import Agreement, CompareConfig, TableError, TableUnreadable, compare
+    from mqtrail.tables import CompareConfig, TableError, TableUnreadable, compare
 
     wanted = CompareConfig(
         table=folder.expanduser().absolute(),
@@ -147,9 +147,7 @@ def reconcile_table(
         show_json(dataclasses.asdict(found))
     else:
         _show_comparison(found)
-    return {Agreement.FOUND: Exit.FAILED, Agreement.NONE: Exit.OK, Agreement.CANNOT_TELL: Exit.CANNOT_LOOK}[
-        found.outcome
-    ]
+    return PROOF_EXITS[found.outcome]
 
 
 def _show_comparison(found: TableComparison) -> None:

@@ -5,7 +5,7 @@ extra `kafka`.
 """
 
 from .bridge import Bridge, BridgeConfig
-from .comparing import CompareOutcome, CompareSides, Comparison, Difference, compare
+from .comparing import CompareSides, Comparison, Difference, compare
 from .gate import GateCheck, GateConfig, GateResult, gate
 from .groups import GroupMove, GroupPlace, move_group
 from .kafka import KafkaConfig, KafkaTopic, kafka_settings
@@ -18,7 +18,6 @@ __all__ = [
     "Bridge",
     "BridgeConfig",
     "BridgeState",
-    "CompareOutcome",
     "CompareSides",
     "Comparison",
     "Difference",

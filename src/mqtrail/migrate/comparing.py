@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from mqtrail.client import Admin, ReadFailed, RouteNotFound
 from mqtrail.clock import now_ms
+from mqtrail.trail import ProofResult
 from mqtrail.wire import MessageExt, MessageQueue
 
 from .kafka import KafkaConfig, KafkaTopic
@@ -52,14 +53,6 @@ class Difference(StrEnum):
     ORDER = "order"
     DOUBLE = "double"
     LATE = "late"
-
-
-class CompareOutcome(StrEnum):
-    """As of `mqtrail prove`."""
-
-    FOUND = "found"
-    NONE = "none"
-    CANNOT_TELL = "cannot tell"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +90,7 @@ class Comparison:
 
     topic: str
     target: str
-    outcome: CompareOutcome = CompareOutcome.NONE
+    outcome: ProofResult = ProofResult.NONE
     counts: dict[str, int] = field(default_factory=lambda: {str(one): 0 for one in Difference})
     accepted: list[str] = field(default_factory=list)
     records: int = 0
@@ -511,9 +504,9 @@ async def compare(config: CompareSides, admin: Admin) -> Comparison:
             sorter.close()
     counted = Counter({kind: count for kind, count in found.counts.items() if kind not in config.accepted})
     if counted.total():
-        found.outcome = CompareOutcome.FOUND
+        found.outcome = ProofResult.FOUND
     elif found.gaps or not found.matched:
-        found.outcome = CompareOutcome.CANNOT_TELL
+        found.outcome = ProofResult.CANNOT_TELL
     if state is not None:
         save_json(config.folder / COMPARE, asdict(found))
     return found

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from mqtrail.client import Admin
 from mqtrail.clock import now_ms
+from mqtrail.trail import ProofResult
 
-from .comparing import CompareOutcome
 from .groups import bridge_of, group_file
 from .state import COMPARE, content_of, is_running, read_json
 
@@ -94,18 +94,15 @@ def _compare(config: GateConfig, now: int) -> GateCheck:
 
 def _compared(config: GateConfig, found: dict[str, Any], now: int) -> GateCheck:
     age_ms = now - found["at_ms"]
-    outcome = found["outcome"]
+    outcome = ProofResult(found["outcome"])
     is_part = found["since_ms"] is not None or found["until_ms"] is not None
     accepted = f", accepted: {', '.join(found['accepted'])}" if found["accepted"] else ""
     matched, pending = found["matched"], found["pending"]
     part = ", of a range of time" if is_part else ""
     return GateCheck(
         "comparison",
-        outcome == CompareOutcome.NONE
-        and age_ms <= config.compare_age_ms
-        and matched > 0
-        and pending <= config.lag_max,
-        f"differences: {outcome}, {matched} equal, {pending} not compared yet, {age_ms / 1000:.0f} s ago"
+        outcome == ProofResult.NONE and age_ms <= config.compare_age_ms and matched > 0 and pending <= config.lag_max,
+        f"differences: {outcome.words}, {matched} equal, {pending} not compared yet, {age_ms / 1000:.0f} s ago"
         f"{part}{accepted}",
         f"run `mqtrail migrate compare` until it finds none, with at most {config.lag_max} not compared yet; it counts "
         f"for {config.compare_age_ms / 1000:.0f} s",

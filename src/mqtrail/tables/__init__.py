@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .agreement import compare
-    from .differences import Agreement, CompareConfig, RowDifference, RowFault, TableComparison
+    from .differences import CompareConfig, RowDifference, RowFault, TableComparison
     from .job import TableConfig, TableJob, TableReport
     from .model import TableError, TableUnreadable
     from .target import DeltaTarget
 
 __all__ = [
-    "Agreement",
     "CompareConfig",
     "DeltaTarget",
     "RowDifference",
@@ -30,7 +29,7 @@ __all__ = [
 
 _MODULES = {
     "agreement": ("compare",),
-    "differences": ("CompareConfig", "Agreement", "RowDifference", "RowFault", "TableComparison"),
+    "differences": ("CompareConfig", "RowDifference", "RowFault", "TableComparison"),
     "job": ("TableConfig", "TableJob", "TableReport"),
     "model": ("TableError", "TableUnreadable"),
     "target": ("DeltaTarget",),

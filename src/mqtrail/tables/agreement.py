@@ -17,10 +17,11 @@ from typing import Final
 
 from mqtrail.binlog import BinlogPlace, BinlogSource, BinlogState, SourceTable, order_text, read_state
 from mqtrail.client import SyncAdmin
+from mqtrail.trail import ProofResult
 from mqtrail.wire import MQError
 
 from .comparing import RowComparison
-from .differences import Agreement, CompareConfig, FoundRow, RowDifference, RowFault, TableComparison, hint_of
+from .differences import CompareConfig, FoundRow, RowDifference, RowFault, TableComparison, hint_of
 from .lateness import LateRows
 from .model import DELETED, MSG_ID, OP, POSITION, TableError
 from .target import DeltaTarget
@@ -53,7 +54,7 @@ def compare(config: CompareConfig, say: Callable[[str], None] = lambda text: Non
         faults = sum(counts[sort] for sort in (RowFault.MISSING, RowFault.EXTRA, RowFault.DIFFERENT))
         open_ = counts[RowFault.LATE] + counts[RowFault.UNKNOWN]
         return TableComparison(
-            outcome=Agreement.FOUND if faults else Agreement.CANNOT_TELL if open_ else Agreement.NONE,
+            outcome=ProofResult.FOUND if faults else ProofResult.CANNOT_TELL if open_ else ProofResult.NONE,
             source=target.source,
             topic=target.topic,
             table=str(config.table),

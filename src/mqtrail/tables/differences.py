@@ -11,6 +11,7 @@ from typing import Any
 
 from mqtrail.binlog import SourceConfig
 from mqtrail.client import InstanceConfig
+from mqtrail.trail import ProofResult
 
 
 class RowFault(StrEnum):
@@ -21,14 +22,6 @@ class RowFault(StrEnum):
     DIFFERENT = "different"
     LATE = "late"  # the table has not read a change of it yet
     UNKNOWN = "unknown"  # it is not known whether the table has read all changes of it
-
-
-class Agreement(StrEnum):
-    """What a comparison says."""
-
-    FOUND = "found"
-    NONE = "none"
-    CANNOT_TELL = "cannot tell"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +61,7 @@ class TableComparison:
     oldest change that is late; 0: none is.
     """
 
-    outcome: Agreement
+    outcome: ProofResult
     source: str
     topic: str
     table: str

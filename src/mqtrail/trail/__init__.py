@@ -59,6 +59,7 @@ from .kinds import (
 )
 from .lags import folded_queue_spans_sql, lag_stages, queue_spans_sql
 from .overtaking import OVERTAKEN, finishes_sql, overtaken_found_sql, overtaken_known_sql, overtaken_sql
+from .proofs import ProofResult
 from .results import (
     ATTEMPTS,
     CLIENT_RECORDS,
@@ -162,6 +163,7 @@ __all__ = [
     "Cause",
     "Code",
     "Column",
+    "ProofResult",
     "Relation",
     "Round",
     "Settings",

@@ -13,10 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from .context import IN_ORDER, NOT_IN_ORDER, group_orders_sql, ip
 from .judgement import OPEN_STATES
+
+
+class ProofResult(StrEnum):
+    """What a proof says, of messages in a lake or of two copies of the same data."""
+
+    FOUND = "FOUND"
+    NONE = "NONE"  # everything was covered
+    CANNOT_TELL = "CANNOT_TELL"  # nothing was found, and not everything was covered
+
+    @property
+    def words(self) -> str:
+        """Return it for a sentence."""
+        return self.lower().replace("_", " ")
+
 
 MESSAGES, PAIRS = "proof_messages", "proof_pairs"
 """Relations of subjects: `message_subjects` and `pair_subjects`."""
